@@ -25,7 +25,7 @@ MET = [0, 1, 2, 5]
 
 def after(strategy, batches=None, setup=None):
     """Memory and learner after the batches of one task that has all classes."""
-    task = net.task_of(0, range(6), net.samples_of([0]))
+    task = net.task_of(0, range(6), [0])
     steps = BATCHES if batches is None else batches
     return net.run_tasks(setup or net.small_setup(), strategy, [(task, steps)])[-1]
 
@@ -61,7 +61,7 @@ def digits():
 
 
 def identity_setup(features):
-    stored = jnp.asarray(features, jnp.float32)
+    stored = jnp.float32(features)
 
     def apply(params, batch_stats, inputs, train, key):
         return Outputs(jnp.zeros((len(inputs), CLASSES)), inputs), batch_stats
@@ -103,5 +103,5 @@ def streamed_digits(make, shift):
     memory, learner = net.run_tasks(setup, strategy, [(task, batches)])[-1]
     if strategy.before_evaluation is not None:
         memory = solved(strategy, memory, learner)
-    scores = strategy.predict(memory, learner, jnp.asarray(test, jnp.float32))
+    scores = strategy.predict(memory, learner, jnp.float32(test))
     return memory, np.asarray(scores, float), train, test

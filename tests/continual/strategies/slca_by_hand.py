@@ -23,8 +23,8 @@ TASKS = [
         net.task_of(0, [0, 1, 2], net.samples_of([*FIRST, 14], [1] * 8 + [0])),
         [net.batch_of([0, 1, 6, 2]), net.batch_of([7, 8, 12, 3], [1, 1, 1, 0])],
     ),
-    (net.task_of(1, [3], net.samples_of(SECOND)), [net.batch_of(SECOND)]),
-    (net.task_of(2, [4, 5], net.samples_of(THIRD)), [net.batch_of(THIRD), net.batch_of(THIRD[:3])]),
+    (net.task_of(1, [3], SECOND), [net.batch_of(SECOND)]),
+    (net.task_of(2, [4, 5], THIRD), [net.batch_of(THIRD), net.batch_of(THIRD[:3])]),
 ]
 OWN = {0: [0, 1, 2], 1: [3], 2: [4, 5]}
 TASK_OF = np.array([0, 0, 0, 1, 2, 2])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
 
 from everlight.base import Samples
 from everlight.continual.engine.updates import complete_batch
@@ -19,13 +18,14 @@ from everlight.continual.strategies.agem import agem, project
 from everlight.continual.strategies.balanced_replay import Exemplars
 from tests.continual import many_labels as many
 from tests.continual import small_net as net
+from tests.continual.chances import assert_equal_chances
 from tests.continual.many_labels import PAIRS
 from tests.continual.small_net import CLASSES, LABELS, START, STORED
 
 
 def tree(values):
     """A vector of 6 as a tree of two leaves."""
-    values = jnp.asarray(values, jnp.float32)
+    values = jnp.float32(values)
     return {"matrix": values[:4].reshape(2, 2), "vector": values[4:]}
 
 
@@ -76,7 +76,7 @@ def test_the_projection_never_opposes_the_reference_nor_grows(gradient, referenc
     assert np.linalg.norm(found) <= np.linalg.norm(gradient) * (1 + 1e-5) + 1e-30
 
 
-TASK = net.task_of(1, [2, 3], net.samples_of([2, 3]))
+TASK = net.task_of(1, [2, 3], [2, 3])
 BATCH = net.batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 
 
@@ -102,10 +102,6 @@ def gradient_of_agem(buffer, batch=BATCH, key=KEY):
     return STRATEGY.grads(memory, learner, batch, TASK, jax.random.key(0))
 
 
-def joined(gradient):
-    return np.concatenate([np.ravel(gradient[name]) for name in sorted(gradient)])
-
-
 ACTIVE = np.arange(CLASSES) < 4
 OWN = net.batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
 
@@ -125,11 +121,11 @@ def test_a_reference_batch_beyond_the_memory_is_all_of_it():
         learner = net.small_learner(SETUP, [0, 1, 2, 3])
         return batch.replay, strategy.grads(memory, learner, batch, TASK, key)[0]
 
-    expected = closed_form(joined(OWN), joined(net.batch_gradient(START, held, ACTIVE)))
+    expected = closed_form(net.joined(OWN), net.joined(net.batch_gradient(START, held, ACTIVE)))
     for seed in range(3):
         replay, gradient = step(jax.random.key(seed))
         assert sorted(np.asarray(replay.index)[np.asarray(replay.weight) > 0]) == held
-        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_registry_has_the_task_s_size_in_iirc_s_form_and_what_is_given():
@@ -147,24 +143,14 @@ def test_every_held_sample_projects_as_its_closed_form():
     held_samples = (0, 1, 6, 7, 2, 8)
     for held in held_samples:
         reference = net.batch_gradient(START, [held], ACTIVE)
-        conflicts += joined(OWN) @ joined(reference) < 0
+        conflicts += net.joined(OWN) @ net.joined(reference) < 0
         gradient, info = gradient_of_agem(memory_of([held]))
-        expected = closed_form(joined(OWN), joined(reference))
-        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        expected = closed_form(net.joined(OWN), net.joined(reference))
+        np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
         net.assert_trees_close(info.task_gradient, OWN, atol=1e-6)
         # Two training passes: the reference's comes first and moves batch statistics.
         assert info.batch_stats["passes"] == 2
     assert 0 < conflicts < len(held_samples)
-
-
-def test_a_memory_smaller_than_the_batch_is_the_reference_as_a_whole():
-    """Three samples for a batch of four: each counts once, and what fills up does not."""
-    held = [0, 6, 7]
-    reference = joined(net.batch_gradient(START, held, ACTIVE))
-    assert joined(OWN) @ reference < 0
-    gradient, _ = gradient_of_agem(memory_of(held))
-    expected = closed_form(joined(OWN), reference)
-    np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_reference_batch_is_as_large_as_the_task_s_and_drawn_without_replacement():
@@ -178,16 +164,15 @@ def test_the_reference_batch_is_as_large_as_the_task_s_and_drawn_without_replace
     assert np.all(drawn.weight == 1)
     found = collections.Counter(tuple(sorted(row)) for row in drawn.index.tolist())
     assert set(found) == set(itertools.combinations(sorted(held), 2))
-    statistic = sum((count - 500) ** 2 / 500 for count in found.values())
-    assert chi2.ppf(1e-4, 5) < statistic < chi2.ppf(1 - 1e-4, 5)
+    assert_equal_chances([*found.values()], 3000, 1 / 6)
     # The gradient is projected on the mean of the pair that was drawn.
-    own = joined(net.batch_gradient(START, [2, 8], ACTIVE))
+    own = net.joined(net.batch_gradient(START, [2, 8], ACTIVE))
     projected = [
-        closed_form(own, joined(net.batch_gradient(START, two, ACTIVE)))
+        closed_form(own, net.joined(net.batch_gradient(START, two, ACTIVE)))
         for two in itertools.combinations(held, 2)
     ]
     for key in jax.random.split(KEY, 5):
-        gradient = joined(gradient_of_agem(memory_of(held), pair, key)[0])
+        gradient = net.joined(gradient_of_agem(memory_of(held), pair, key)[0])
         assert min(np.abs(gradient - form).max() for form in projected) < 1e-5
 
 
@@ -203,7 +188,7 @@ def test_an_empty_memory_leaves_the_gradient():
 def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
     learner = net.small_learner(SETUP, [2, 3])
     memory = STRATEGY.init(jax.random.key(0), learner)
-    task = net.task_of(0, [2, 3], net.samples_of([2, 8, 14, 3]))
+    task = net.task_of(0, [2, 3], [2, 8, 14, 3])
     memory, _ = STRATEGY.end_task(memory, learner, task, jax.random.key(0))
     assert STRATEGY.stored_samples(memory, task) == 3
     epoch = STRATEGY.epoch_data(memory, task)
@@ -238,10 +223,10 @@ def test_with_separate_classes_the_task_is_its_new_classes_and_the_memory_the_ol
     conflicts = 0
     for held in (0, 12, 13, 10, 24, 30):
         reference = many.binary_gradient(START, [held], many.targets_of(PAIRS[[held]]), KNOWN)
-        conflicts += joined(own) @ joined(reference) < 0
+        conflicts += net.joined(own) @ net.joined(reference) < 0
         gradient, info = separate_gradient(held, NEW | KNOWN)
-        expected = closed_form(joined(own), joined(reference))
-        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        expected = closed_form(net.joined(own), net.joined(reference))
+        np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
         net.assert_trees_close(info.task_gradient, own, atol=1e-6)
     assert 0 < conflicts < 6
 

@@ -117,7 +117,7 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
     parts = [([0, 1], [0, 6, 12, 18, 1, 7, 13, 19]), ([2, 3], [2, 8, 14, 20, 3, 9, 15, 21])]
     parts.append(([4], [4, 10, 16, 22, 28, 34]))
     tasks = [
-        (net.task_of(number, classes, net.samples_of(index)), [net.batch_of(index)] * 2)
+        (net.task_of(number, classes, index), [index] * 2)
         for number, (classes, index) in enumerate(parts)
     ]
     strategy = net.compiled(bic(SINGLE, exemplars_per_class=20))

@@ -9,6 +9,7 @@ from everlight.continual import coda_prompt
 from everlight.continual.engine.tasks import init_learner
 from everlight.models import prompt_components
 from everlight.models.prompts import new_components
+from tests.continual.small_net import finite_differences, unit
 from tests.continual.strategies import prompted_vit as vit
 from tests.continual.strategies.prompted_vit import ARRAYS, CLASSES, IMAGES, QUERIES, RATE, WIDTH
 from tests.models.released_vit import features_in_numpy
@@ -31,8 +32,8 @@ def prefixes_and_penalty(params, index, used):
             params["prompts", f"block{number}", name][:used]
             for name in ("prompt", "key", "attention")
         )
-        asked = vit.unit(QUERIES[index] * attention)
-        share = np.sum(asked * vit.unit(key), axis=1)
+        asked = unit(QUERIES[index] * attention)
+        share = np.sum(asked * unit(key), axis=1)
         both = np.tensordot(share, prompt, 1)
         prefixes.append((both[: LENGTH // 2], both[LENGTH // 2 :]))
         for rows in (prompt.reshape(used, -1), key, attention):
@@ -80,7 +81,9 @@ def test_two_tasks_are_the_official_procedure():
         for index in batches:
             memory, learner, value = vit.step_on(index, SETUP, strategy, memory, learner, task)
             np.testing.assert_allclose(value, loss(params, index, classes, used), rtol=1e-4)
-            change = vit.slopes(lambda given, own=(index, classes, used): loss(given, *own), params)
+            change = finite_differences(
+                lambda given, own=(index, classes, used): loss(given, *own), params
+            )
             for path, leaf in params.items():
                 moved = leaf - RATE * (change[path] + DECAY * leaf)
                 if path[0] == "prompts":

@@ -1,4 +1,4 @@
-"""DER against a loop in float64 NumPy; `test_der_plus_plus.py` has its reservoir and its draws."""
+"""DER against a loop in float64 NumPy; `test_replay_batch_size.py` has draws."""
 
 import numpy as np
 import pytest
@@ -40,10 +40,8 @@ def train_by_hand(active):
 def test_four_steps_are_the_loop_in_float64(given, active):
     """The default loss runs over all outputs of the head, as in Mammoth's `der.py`."""
     strategy = der(SETUP, 20, ALPHA, 1, 20, **given)
-    task = net.task_of(0, [0, 1], net.samples_of(np.concatenate(STREAM)))
-    ((memory, learner),) = net.run_tasks(
-        SETUP, strategy, [(task, [net.batch_of(b) for b in STREAM])]
-    )
+    task = net.task_of(0, [0, 1], np.concatenate(STREAM))
+    ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, STREAM)])
     params, stored = train_by_hand(active)
     net.assert_trees_close(learner.params, params, rtol=2e-4, atol=2e-5)
     np.testing.assert_array_equal(memory.samples.index[:8], np.concatenate(STREAM))
@@ -57,7 +55,7 @@ def test_four_steps_are_the_loop_in_float64(given, active):
 def test_stored_logits_of_unseen_classes_lie_below_those_of_seen_ones(factory, loss_over, below):
     """So replay holds later classes down on old samples; over seen classes alone they are free."""
     strategy = factory(SETUP, 200, loss_over=loss_over)
-    task = net.task_of(0, [0, 1], net.samples_of(np.concatenate(STREAM)))
+    task = net.task_of(0, [0, 1], np.concatenate(STREAM))
     batches = [net.batch_of(batch) for batch in STREAM] * 12
     ((memory, _),) = net.run_tasks(SETUP, strategy, [(task, batches)])
     last = np.asarray(memory.logits)[2 * len(batches) - 24 : 2 * len(batches)]

@@ -13,7 +13,7 @@ from tests.continual.small_net import CLASSES, GAIN, LABELS, START
 
 SETUP = net.small_setup()
 TEMPERATURE = 0.3
-TASK = net.task_of(1, [2, 3], net.samples_of([2, 3]))
+TASK = net.task_of(1, [2, 3], [2, 3])
 # Sample 9 has no second one of class 3, and sample 5 fills a last, partial batch.
 OWN, SEEN = [2, 14, 4, 9], [0, 2, 3, 4, 5]
 BATCH = net.batch_of([*OWN, 5], [1, 1, 1, 1, 0])

@@ -42,7 +42,7 @@ def authors_weights(labels, losses):
 @pytest.mark.parametrize("losses", [LOSSES, np.full(9, 0.7), np.zeros(9)])
 def test_weights_of_class_and_loss_are_the_authors(losses):
     found = replacement_weights(
-        jnp.asarray(LABELS[HELD]), jnp.asarray(losses, jnp.float32), CLASSES, "loss-aware"
+        jnp.asarray(LABELS[HELD]), jnp.float32(losses), CLASSES, "loss-aware"
     )
     with np.errstate(invalid="ignore"):
         expected = authors_weights(LABELS[HELD], losses)
@@ -54,16 +54,14 @@ def test_weights_of_class_and_loss_are_the_authors(losses):
 
 
 def test_a_balanced_reservoir_replaces_samples_of_the_largest_class():
-    found = replacement_weights(
-        jnp.asarray(LABELS[HELD]), jnp.asarray(LOSSES, jnp.float32), CLASSES, "balanced"
-    )
+    found = replacement_weights(jnp.asarray(LABELS[HELD]), jnp.float32(LOSSES), CLASSES, "balanced")
     np.testing.assert_array_equal(found, LABELS[HELD] == 2)
 
 
 def memory_of(arrived):
     return TricksMemory(
         net.samples_of(HELD),
-        jnp.asarray(LOSSES, jnp.float32),
+        jnp.float32(LOSSES),
         jnp.int32(arrived),
         jnp.array([1.0, 0.0]),
         jnp.zeros(CLASSES, bool),
@@ -77,7 +75,7 @@ def after_one_step(replacement, keys=4000):
 
     def step(key):
         key_draw, key_grads, key_after = jax.random.split(key, 3)
-        memory, task = memory_of(11), net.task_of(0, SEEN, net.samples_of([3]))
+        memory, task = memory_of(11), net.task_of(0, SEEN, [3])
         learner = net.small_learner(SETUP, range(CLASSES))
         batch = complete_batch(SETUP, strategy, memory, net.batch_of([3]), task, key_draw)
         _, info = strategy.grads(memory, learner, batch, task, key_grads)
@@ -141,7 +139,7 @@ def test_the_decay_scales_the_gradient_of_both_batches_by_the_number_of_arrivals
     strategy = er_tricks(SETUP, 9, 2, decay=decay)
     memory, learner = memory_of(arrived), net.small_learner(SETUP, SEEN)
     own = [0, 1, 8]
-    task = net.task_of(0, SEEN, net.samples_of(own))
+    task = net.task_of(0, SEEN, own)
     batch = complete_batch(SETUP, strategy, memory, net.batch_of(own), task, jax.random.key(0))
     found, _ = jax.jit(strategy.grads)(memory, learner, batch, task, jax.random.key(1))
     both = own + np.asarray(batch.replay.batch.index).tolist()
@@ -155,7 +153,7 @@ def test_padding_and_empty_slots_have_no_part_in_a_step():
     strategy = er_tricks(SETUP, 9, 5)
     memory = memory_of(3)._replace(samples=net.samples_of(HELD, np.arange(9) < 3))
     learner, own = net.small_learner(SETUP, SEEN), [13, 8, 20]
-    task = net.task_of(0, SEEN, net.samples_of(own))
+    task = net.task_of(0, SEEN, own)
     batch = net.batch_of(own, [1, 1, 0])
     batch = complete_batch(SETUP, strategy, memory, batch, task, jax.random.key(0))
     gradient, info = strategy.grads(memory, learner, batch, task, jax.random.key(1))
@@ -181,10 +179,7 @@ def test_bias_control_is_the_authors_gradient_descent(monkeypatch):
     monkeypatch.setattr(jax.random, "permutation", lambda key, count: jnp.arange(count)[::-1])
     strategy = er_tricks(SETUP, 9, 2, bias_epochs=3, bias_batch_size=4)
     first, second = [0, 1, 6, 7], [2, 3, 8]
-    tasks = [
-        (net.task_of(0, [0, 1], net.samples_of(first)), [net.batch_of(first)]),
-        (net.task_of(1, [2, 3], net.samples_of(second)), [net.batch_of(second)]),
-    ]
+    tasks = [(net.task_of(0, [0, 1], first), [first]), (net.task_of(1, [2, 3], second), [second])]
     pair = np.zeros(2)
     seen = np.zeros(CLASSES, bool)
     for (memory, learner), classes in zip(

@@ -25,10 +25,8 @@ HIDDEN, EPOCHS, RATE = 2, 60, 0.05
 TASKS = [[0, 1], [2, 3], [4, 5]]
 TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]
 BATCHES = [[net.batch_of(t[:3]), net.batch_of(t[3:])] for t in TRAIN]
-SEQUENCE = [
-    (net.task_of(t, own, net.samples_of(TRAIN[t])), BATCHES[t]) for t, own in enumerate(TASKS)
-]
-INPUTS = jnp.asarray(DATA, jnp.float32)
+SEQUENCE = [(net.task_of(t, own, TRAIN[t]), BATCHES[t]) for t, own in enumerate(TASKS)]
+INPUTS = jnp.float32(DATA)
 STRETCH = 2.0
 
 
@@ -94,7 +92,7 @@ def test_reconstruction_error_by_hand():
     rng = np.random.default_rng(3)
     shapes = {"encode": (3, 2), "encode_bias": (2,), "decode": (2, 3), "decode_bias": (3,)}
     by_hand = {name: rng.normal(size=shape) for name, shape in shapes.items()}
-    one = Autoencoder(**{n: jnp.asarray(leaf, jnp.float32) for n, leaf in by_hand.items()})
+    one = Autoencoder(**{n: jnp.float32(leaf) for n, leaf in by_hand.items()})
     found = reconstruction_error(one, STRETCH * INPUTS)
     np.testing.assert_allclose(found, error_by_hand(by_hand, np.arange(len(DATA))), rtol=1e-5)
     found = squared_error(one, STRETCH * INPUTS)

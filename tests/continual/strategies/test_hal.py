@@ -97,10 +97,7 @@ def test_two_tasks_are_the_loop_in_float64(monkeypatch):
     monkeypatch.setattr(jax.random, "uniform", noise)
     strategy = hal(SETUP, 2, 2 * PART, 40, LAMBDA, DECAY, GAMMA, STEPS, ANCHOR_RATE, FINETUNING, 40)
     tasks = [
-        (
-            net.task_of(number, classes, net.samples_of(np.concatenate(batches))),
-            [net.batch_of(b) for b in batches],
-        )
+        (net.task_of(number, classes, np.concatenate(batches)), batches)
         for number, (classes, batches) in enumerate(STREAM)
     ]
     found = net.run_tasks(SETUP, strategy, tasks)
@@ -123,7 +120,7 @@ def test_two_tasks_are_the_loop_in_float64(monkeypatch):
 def test_a_batch_longer_than_a_task_s_part_leaves_its_last_samples():
     strategy = hal(SETUP, 2, 4, anchor_steps=1)
     index = [0, 1, 6, 7, 12]
-    task = net.task_of(1, [0, 1], net.samples_of(index))
+    task = net.task_of(1, [0, 1], index)
     ((memory, learner),) = net.run_tasks(
         SETUP, strategy, [(task, [net.batch_of(index, [1, 1, 1, 1, 0])])]
     )
@@ -140,8 +137,8 @@ def test_the_step_ahead_is_the_optimizer_s_own():
     strategy, index, seen = hal(setup, 2, 6, regularization=LAMBDA), [0, 1, 6], np.arange(6) < 2
     learner, key = net.small_learner(setup, [0, 1]), jax.random.key(0)
     memory = strategy.init(key, learner)
-    memory = memory._replace(anchors=jnp.asarray(NOISE, jnp.float32), has_anchor=jnp.asarray(seen))
-    task = net.task_of(0, [0, 1], net.samples_of(index))
+    memory = memory._replace(anchors=jnp.float32(NOISE), has_anchor=jnp.asarray(seen))
+    task = net.task_of(0, [0, 1], index)
     _, state = setup.optimizer.update(net.as_float32(START), learner.opt_state)
     schedule = learner.schedule._replace(factor=jnp.float32(0.5))
     learner = learner._replace(opt_state=state, schedule=schedule)
@@ -156,10 +153,7 @@ def test_the_step_ahead_is_the_optimizer_s_own():
 
 def test_finetuning_on_the_memory_starts_the_optimizer_anew():
     setup = SETUP._replace(optimizer=optax.sgd(RATE, momentum=0.9))
-    strategy, task = (
-        hal(setup, 2, 6, anchor_steps=2),
-        net.task_of(0, [0, 1], net.samples_of([0, 1])),
-    )
+    strategy, task = hal(setup, 2, 6, anchor_steps=2), net.task_of(0, [0, 1], [0, 1])
     learner, key = net.small_learner(setup, [0, 1]), jax.random.key(0)
     memory = strategy.init(key, learner)._replace(samples=net.samples_of(range(6)))
     _, state = setup.optimizer.update(net.as_float32(START), learner.opt_state)

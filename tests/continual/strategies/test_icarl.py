@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from everlight.continual.strategies.icarl import icarl
+from everlight.continual.strategies import icarl, lucir, podnet
 from everlight.continual.strategies.parts.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.continual.strategies.parts.teacher import Teacher
 from tests.continual import many_labels as many
@@ -47,29 +47,6 @@ def test_old_classes_targets_are_the_old_network_s_outputs_for_every_sample():
     np.testing.assert_allclose(info.loss, losses.mean(), rtol=1e-5)
     # The old network counts no pass.
     assert info.batch_stats["passes"] == 1
-
-
-def test_the_labels_of_old_classes_change_nothing_and_those_of_new_ones_do():
-    learner, memory = net.small_learner(SETUP, np.flatnonzero(SEEN)), memory_with(OLD, KNOWN)
-    gradients = []
-    for second in (-1, 0, 4, 3):
-        labels = jnp.asarray([[2, second]] * len(INDEX))
-        gradients.append(
-            STRATEGY.grads(memory, learner, BATCH._replace(labels=labels), TASK, KEY)[0]
-        )
-    net.assert_trees_close(gradients[1], gradients[0], rtol=0.0, atol=0.0)
-    net.assert_trees_close(gradients[2], gradients[0], rtol=0.0, atol=0.0)
-    assert np.all(np.asarray(gradients[3]["head_bias"] != gradients[0]["head_bias"])[3])
-
-
-@pytest.mark.parametrize("old", [START, OLD])
-def test_in_the_first_task_it_is_binary_cross_entropy(old):
-    """Whatever the memory's network is before one is frozen."""
-    learner = net.small_learner(SETUP, [2, 3])
-    memory, _ = STRATEGY.begin_task(memory_with(old, KNOWN), learner, TASK, KEY)
-    gradient, _ = STRATEGY.grads(memory, learner, BATCH, TASK, KEY)
-    own = many.binary_gradient(START, KEPT, many.targets_of(PAIRS[KEPT]), net.classes_mask([2, 3]))
-    net.assert_trees_close(gradient, own, atol=1e-6)
 
 
 def test_two_tasks_through_the_engine_are_the_written_descent():
@@ -135,25 +112,6 @@ def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch(
     np.testing.assert_array_equal(epoch.samples.labels[mask], labels)
 
 
-def test_a_class_that_comes_again_is_herded_from_its_exemplars_and_the_new_samples():
-    learner = net.small_learner(SETUP, [2, 3], OLD)
-    memory = STRATEGY.init(KEY, learner)
-    first = many.labelled([2, 8, 14, 20, 3, 9, 16], [2] * 4 + [3] * 2 + [4])
-    memory, _ = STRATEGY.end_task(memory, learner, net.task_of(0, [2, 3, 4], first), KEY)
-    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 2)
-    again = [26, 32]
-    task = net.task_of(1, [], many.labelled(again, [2, 2]))
-    after, _ = STRATEGY.end_task(memory, learner, task, KEY)
-    every = many.labelled([*again, *held[2]], [2] * 4)
-    features = jnp.asarray(net.forward(OLD, [*again, *held[2]])[1], jnp.float32)
-    expected = herded_exemplars(
-        empty_exemplars(12, 2), every, net.classes_mask([2]), features
-    ).samples
-    found = np.asarray(after.buffer.samples.index).reshape(CLASSES, 2)
-    np.testing.assert_array_equal(found[2], np.asarray(expected.index).reshape(CLASSES, 2)[2])
-    np.testing.assert_array_equal(found[[3, 4]], held[[3, 4]])
-
-
 # Softmax and the nearest mean.
 
 SINGLE = net.small_setup()
@@ -197,9 +155,7 @@ def trained_on(index):
     learner = net.small_learner(SINGLE, range(CLASSES), OLD)
     memory, learner = NEAREST.begin_task(NEAREST.init(KEY, learner), learner, TASK, KEY)
     during = memory
-    memory, learner = NEAREST.end_task(
-        memory, learner, net.task_of(0, [], net.samples_of(index)), KEY
-    )
+    memory, learner = NEAREST.end_task(memory, learner, net.task_of(0, [], index), KEY)
     return during, *NEAREST.before_evaluation(memory, learner, KEY)
 
 
@@ -209,20 +165,27 @@ def test_the_class_is_that_of_the_nearest_mean_of_its_exemplars():
     _, memory, learner = trained_on(index)
     scores = np.asarray(NEAREST.predict(memory, learner, SINGLE.gather(jnp.arange(40), None)))
 
-    def unit(rows):
-        return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
     held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 3)
     counts = np.asarray(memory.buffer.samples.mask).reshape(CLASSES, 3).sum(axis=1)
     assert counts.tolist() == [3] * 5 + [0]
-    means = unit(np.stack([unit(net.forward(OLD, own)[1]).mean(axis=0) for own in held[:5]]))
-    features = unit(net.forward(OLD, np.arange(40))[1])
+    means = net.unit(
+        np.stack([net.unit(net.forward(OLD, own)[1]).mean(axis=0) for own in held[:5]])
+    )
+    features = net.unit(net.forward(OLD, np.arange(40))[1])
     away = np.linalg.norm(features[:, None] - means, axis=-1)
     np.testing.assert_allclose(scores[:, :5], -(away**2), rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(scores[:, 5], -4)
     np.testing.assert_array_equal(scores.argmax(axis=1), away.argmin(axis=1))
     heads = net.forward(OLD, np.arange(40))[2][:, :5].argmax(axis=1)
     assert np.any(heads != away.argmin(axis=1)), "the head must say otherwise somewhere"
+
+
+@pytest.mark.parametrize("make", [icarl, lucir, podnet])
+def test_the_classifier_is_a_choice_of_all_that_rehearse(make):
+    """What comes before an evaluation are the means of the exemplars."""
+    for classifier in ("head", "nearest mean"):
+        strategy = make(SINGLE, classifier=classifier)
+        assert (strategy.before_evaluation is None) == (classifier == "head")
 
 
 def test_while_a_task_is_learnt_the_head_predicts():
@@ -277,15 +240,3 @@ def test_while_a_task_is_learnt_runs_together_pass_over_no_exemplar():
         assert bool(passes) == passed
     means = NEAREST.before_evaluation(after, learner, KEY)[0].nearest.means
     np.testing.assert_allclose(ready.nearest.means, jnp.stack([means] * 2), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"loss": "hinge"}, "loss='hinge'; choose 'binary' or 'softmax'"),
-        ({"classifier": "mean"}, "classifier='mean'; choose 'head' or 'nearest mean'"),
-    ],
-)
-def test_forms_that_there_are_not_are_refused(given, words):
-    with pytest.raises(ValueError, match=words):
-        icarl(SINGLE, **given)

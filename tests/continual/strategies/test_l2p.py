@@ -13,6 +13,7 @@ from everlight.continual.engine.tasks import init_learner
 from everlight.continual.methods.method import Needs
 from everlight.continual.strategies.l2p import with_pool
 from everlight.models import prompt_pool
+from tests.continual.small_net import finite_differences, unit
 from tests.continual.strategies import prompted_vit as vit
 from tests.continual.strategies.prompted_vit import ARRAYS, CLASSES, IMAGES, QUERIES, RATE, WIDTH
 from tests.models.released_vit import features_in_numpy
@@ -32,7 +33,7 @@ def params(rng):
 
 
 def features_and_cosines(params, index):
-    cosines = vit.unit(params["prompts", "key"]) @ vit.unit(QUERIES[index])
+    cosines = unit(params["prompts", "key"]) @ unit(QUERIES[index])
     nearest = np.argsort(-cosines)[:CHOSEN]
     tokens = params["prompts", "prompt"][nearest].reshape(-1, WIDTH)
     return features_in_numpy(ARRAYS, IMAGES[index], prompts=tokens), cosines[nearest]
@@ -68,7 +69,7 @@ def test_three_steps_of_two_tasks_are_those_of_float64(params):
         _, learner, value = vit.step_on(index, SETUP, strategy, (), learner, task)
         expected = loss(params, index, classes)
         np.testing.assert_allclose(value, expected, rtol=1e-4)
-        change = vit.slopes(lambda given, own=(index, classes): loss(given, *own), params)
+        change = finite_differences(lambda given, own=(index, classes): loss(given, *own), params)
         params = {path: leaf - RATE * change[path] for path, leaf in params.items()}
     vit.assert_close(learner.params, params)
 
@@ -105,10 +106,10 @@ def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
     (prompting,) = asked
     params = prompting.init(jax.random.key(0))
     assert params["prompt"].shape == (10, 10, WIDTH)
-    query = jnp.asarray(QUERIES[:2], jnp.float32)
+    query = jnp.float32(QUERIES[:2])
     prompts, penalty = prompting.choose(params, query)
     assert prompts.tokens.shape == (2, 4 * 10, WIDTH)
-    cosines = vit.unit(np.asarray(params["key"])) @ vit.unit(QUERIES[:2]).T
+    cosines = unit(np.asarray(params["key"])) @ unit(QUERIES[:2]).T
     nearest = np.sort(cosines, axis=0)[-4:]
     np.testing.assert_allclose(penalty, -1.0 * nearest.sum(axis=0), rtol=1e-4)
 

@@ -297,37 +297,7 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
             assert np.all(before[name] != after[name])
 
 
-# Nearest mean of exemplars and class-balanced finetuning.
-
-
-def test_the_nearest_mean_is_that_of_the_exemplars_unit_features():
-    """Official predictions leave the sample's own length, which moves no class before another."""
-    strategy = net.compiled(lucir(SETUP, exemplars_per_class=3, classifier="nearest mean"))
-    learner = learner_of(OLD, range(CLASSES))
-    index = np.array([i for i in range(30) if i % CLASSES != 5])
-    memory = strategy.init(KEY, learner)
-    begun, _ = strategy.begin_task(memory, learner, TASK, KEY)
-    memory, learner = strategy.end_task(
-        begun, learner, net.task_of(0, [], net.samples_of(index)), KEY
-    )
-    memory, learner = strategy.before_evaluation(memory, learner, KEY)
-    found = strategy.predict(memory, learner, SETUP.gather(jnp.arange(40), None))
-    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 3)[:5]
-
-    def evaluated(index):
-        return features_of(OLD, index, shift=0.0, lift=0.0)
-
-    def unit(rows):
-        return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-    means = unit(np.stack([unit(evaluated(own)).mean(axis=0) for own in held]))
-    features = evaluated(np.arange(40))
-    official = np.linalg.norm(features[:, None] - means, axis=-1)
-    np.testing.assert_array_equal(np.argmax(found, axis=1), official.argmin(axis=1))
-    away = np.linalg.norm(unit(features)[:, None] - means, axis=-1)
-    np.testing.assert_allclose(found[:, :5], -(away**2), rtol=1e-4, atol=1e-6)
-    heads = unit(features) @ unit(OLD["kernel"].T).T
-    assert np.any(heads[:, :5].argmax(axis=1) != away.argmin(axis=1))
+# Class-balanced finetuning.
 
 
 def finetuned(optimizer, epochs, known):

@@ -55,10 +55,8 @@ def train_by_hand(active):
 @pytest.mark.parametrize(("loss_over", "active"), [("seen", np.arange(CLASSES) < 3), ("all", ALL)])
 def test_five_steps_are_the_loop_in_float64(loss_over, active):
     strategy = mir(SETUP, 20, 10, replay_batch_size=SIZE, loss_over=loss_over)
-    task = net.task_of(0, [0, 1, 2], net.samples_of(np.concatenate(STREAM)))
-    ((memory, learner),) = net.run_tasks(
-        SETUP, strategy, [(task, [net.batch_of(b) for b in STREAM])]
-    )
+    task = net.task_of(0, [0, 1, 2], np.concatenate(STREAM))
+    ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, STREAM)])
     net.assert_trees_close(learner.params, train_by_hand(active), rtol=2e-4, atol=2e-5)
     np.testing.assert_array_equal(memory.samples.index[:15], np.concatenate(STREAM))
     # The batch once per step; from the second step on the candidates and the replayed ones, too.
@@ -73,7 +71,7 @@ def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidat
         given = {} if ratio == 5 else {"candidate_ratio": ratio}
         strategy = mir(SETUP, buffer_size=held, replay_batch_size=size, **given)
         memory = Reservoir(net.samples_of(stored[:held]), jnp.int32(held))
-        task, batch = net.task_of(0, [0, 1, 2], net.samples_of(stored)), net.batch_of([30, 31, 32])
+        task, batch = net.task_of(0, [0, 1, 2], stored), net.batch_of([30, 31, 32])
         drawn = strategy.draw(memory, batch, task, jax.random.key(0))
         index = np.asarray(drawn.index)[np.asarray(drawn.weight) > 0]
         assert len(set(index.tolist())) == len(index) == min(candidates, held)

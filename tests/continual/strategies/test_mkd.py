@@ -93,8 +93,8 @@ def train_by_hand(method, active):
 )
 def test_steps_are_the_loop_in_float64(method, loss_over, active):
     strategy = mkd(SETUP, method, 60, LAMBDA, RATES, TEMPERATURE, 1, 60, loss_over)
-    task = net.task_of(0, [0, 1], net.samples_of(np.concatenate(STREAM)))
-    ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, list(map(net.batch_of, STREAM)))])
+    task = net.task_of(0, [0, 1], np.concatenate(STREAM))
+    ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, STREAM)])
     params, teachers = train_by_hand(method, active)
     net.assert_trees_close(learner.params, params, rtol=2e-3, atol=2e-4)
     for number, expected in enumerate(teachers):

@@ -156,7 +156,7 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     )
     learner = net.small_learner(SETUP, [0, 1, 2, 3, 4, 5] if later else [0, 1, 2])
     learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
-    index, task = np.array([0, 6, 1, 8]), net.task_of(0, [0, 1, 2], net.samples_of([0, 1, 2]))
+    index, task = np.array([0, 6, 1, 8]), net.task_of(0, [0, 1, 2], [0, 1, 2])
     batch = net.batch_of([*index, 3], [1, 1, 1, 1, 0])
     # With this key some samples are mixed, in both ways, and some are not.
     key = jax.random.key(11)
@@ -206,29 +206,19 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     assert int(after.held.arrived) == len(stored) + 4
 
 
-def test_later_tasks_begin_with_the_second_one_and_momentum_goes_on():
-    strategy = strategy_of()
+@pytest.mark.parametrize(("classes", "index"), [([2, 3], [2, 8, 3]), ([0, 1], [7, 12, 13])])
+def test_later_tasks_begin_with_the_second_one_and_momentum_goes_on(classes, index):
+    """The official `train` takes the first form for `task_id == 0` alone, whatever the classes."""
     tasks = [
-        (net.task_of(0, [0, 1], net.samples_of([0, 6, 1])), [net.batch_of([0, 6, 1])] * 2),
-        (net.task_of(1, [2, 3], net.samples_of([2, 8, 3])), [net.batch_of([2, 8, 3])]),
+        (net.task_of(0, [0, 1], [0, 6, 1]), [[0, 6, 1]] * 2),
+        (net.task_of(1, classes, index), [index]),
     ]
-    (first, _), (second, learner) = net.run_tasks(SETUP, strategy, tasks)
+    (first, _), (second, learner) = net.run_tasks(SETUP, strategy_of(), tasks)
     assert not first.later
     assert second.later
     trace = jax.tree.leaves(second.projection.opt_state)
     assert all(np.any(np.asarray(leaf) != 0) for leaf in trace)
-    np.testing.assert_array_equal(learner.seen, net.classes_mask([0, 1, 2, 3]))
-
-
-def test_a_task_of_the_same_classes_is_a_later_one():
-    """The official `train` takes the first form for `task_id == 0` alone."""
-    tasks = [
-        (net.task_of(0, [0, 1], net.samples_of([0, 6, 1])), [net.batch_of([0, 6, 1])]),
-        (net.task_of(1, [0, 1], net.samples_of([7, 12, 13])), [net.batch_of([7, 12, 13])]),
-    ]
-    (first, _), (second, _) = net.run_tasks(SETUP, strategy_of(), tasks)
-    assert not first.later
-    assert second.later
+    np.testing.assert_array_equal(learner.seen, net.classes_mask([0, 1, *classes]))
 
 
 def test_losses_of_padding_are_finite_and_have_no_effect():

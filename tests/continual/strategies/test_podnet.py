@@ -8,7 +8,6 @@ import optax
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.parts.clustering import k_means
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.continual.strategies.podnet import (
@@ -70,7 +69,7 @@ def learner_of(params, seen):
 KNOWN, NEW = [0, 1, 4], [2, 3]
 INDEX = np.array([0, 12, 13, 2, 3, 8, 10, 15])
 BATCH = net.filled(SETUP, net.batch_of([*INDEX, 30], [1] * 8 + [0]))
-TASK = net.task_of(2, NEW, net.samples_of([2, 8, 3, 9]))
+TASK = net.task_of(2, NEW, [2, 8, 3, 9])
 
 
 def memory_of(strategy, known=KNOWN):
@@ -100,16 +99,6 @@ def test_the_gradient_is_that_of_the_written_loss(given, spatial, flat_weight, o
     # The loss that is reported is the task's own, and the old network counts no pass.
     np.testing.assert_allclose(info.loss, hand.written_loss(START, *arguments)[0], rtol=1e-5)
     assert info.batch_stats["passes"] == 1
-
-
-def test_without_a_margin_some_samples_have_no_loss():
-    """The cases of the gradient's test have both sides of the maximum."""
-    features = hand.forward_of(START, INDEX)[2]
-    losses = [
-        hand.paper_nca(hand.paper_similarities(START, f), y, [*KNOWN, *NEW], START["scale"], 0.0)
-        for f, y in zip(features, LABELS[INDEX], strict=True)
-    ]
-    assert 0 < np.count_nonzero(losses) < len(INDEX)
 
 
 def test_in_the_first_task_it_is_nca_and_nothing_is_imprinted():
@@ -213,7 +202,7 @@ def test_a_task_begins_with_proxies_from_features_of_evaluation():
     strategy = net.compiled(podnet(SETUP, exemplars_per_class=2))
     index = np.array([2, 8, 14, 20, 26, 3, 9, 15, 21, 27])
     learner = learner_of(START, [*KNOWN, *NEW])
-    task = net.task_of(1, NEW, net.samples_of(index))
+    task = net.task_of(1, NEW, index)
     memory, after = strategy.begin_task(
         strategy.init(KEY, net.small_learner(SETUP, [])), learner, task, KEY
     )
@@ -237,8 +226,8 @@ def test_known_proxies_stay_bit_for_bit_under_momentum_and_weight_decay():
     strategy = net.compiled(podnet(setup, exemplars_per_class=2, finetune_epochs=0))
     first, second = [0, 6, 1, 7], [2, 8, 3, 9]
     tasks = [
-        (net.task_of(0, [0, 1], net.samples_of(first)), [net.batch_of([*first, 12, 13])] * 2),
-        (net.task_of(1, [2, 3], net.samples_of(second)), [net.batch_of([*second, 0, 7])] * 3),
+        (net.task_of(0, [0, 1], first), [[*first, 12, 13]] * 2),
+        (net.task_of(1, [2, 3], second), [[*second, 0, 7]] * 3),
     ]
     before, after = (flat(learner.params) for _, learner in net.run_tasks(setup, strategy, tasks))
     moved = np.any(before["kernel"] != after["kernel"], axis=(0, 1))
@@ -255,7 +244,7 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
     learner = learner_of(START, [*KNOWN, *NEW])
     learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
     index = np.arange(30)[np.arange(30) % CLASSES != 5]
-    task = net.task_of(1, NEW, net.samples_of(index))
+    task = net.task_of(1, NEW, index)
     memory, after = strategy.end_task(memory_of(strategy), learner, task, KEY)
     held = np.asarray(memory.buffer.samples.index)[np.asarray(memory.buffer.samples.mask)]
     assert len(held) == 2 * len([*KNOWN, *NEW])
@@ -283,47 +272,6 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
     assert after.step == learner.step + 3
     _, first = strategy.end_task(memory_of(strategy, []), learner, task, KEY)
     chex.assert_trees_all_equal(first.params, learner.params)
-
-
-def test_the_nearest_mean_of_exemplars_predicts_after_a_task():
-    """The network below the head stays as it was: finetuning moves proxies alone."""
-    strategy = net.compiled(podnet(SETUP, exemplars_per_class=2, classifier="nearest mean"))
-    learner = learner_of(START, range(CLASSES))
-    learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
-    task = net.task_of(0, range(CLASSES), net.samples_of(np.arange(30)))
-    begun, _ = strategy.begin_task(strategy.init(KEY, learner), learner, task, KEY)
-    memory, learner = strategy.end_task(begun, learner, task, KEY)
-    memory, learner = strategy.before_evaluation(memory, learner, KEY)
-    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 2)
-
-    def evaluated(index):
-        return np.stack(
-            [hand.unit(f) for f in hand.forward_of(START, index, lift=0.0, shift=0.0)[2]]
-        )
-
-    means = np.stack([hand.unit(evaluated(own).mean(axis=0)) for own in held])
-    away = np.linalg.norm(evaluated(np.arange(40))[:, None] - means, axis=-1)
-    found = strategy.predict(memory, learner, SETUP.gather(jnp.arange(40), None))
-    np.testing.assert_allclose(found, -(away**2), rtol=1e-3, atol=1e-5)
-
-
-def test_the_head_predicts_and_a_step_is_gradient_descent():
-    strategy = podnet(SETUP, exemplars_per_class=2)
-    learner = learner_of(START, [*KNOWN, *NEW])
-    learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
-    arguments = (INDEX, KNOWN, NEW, 3.0, 1.0, hand.official_nca)
-    slope = net.finite_differences(lambda p: hand.written_loss(p, *arguments)[1], START)
-    memory = memory_of(strategy)
-    _, after, _ = jax.jit(lambda m, n: train_step(SETUP, strategy, m, n, BATCH, TASK, KEY))(
-        memory, learner
-    )
-    expected = {name: START[name] - RATE * slope[name] for name in START}
-    expected["kernel"][:, :, KNOWN] = OLD["kernel"][:, :, KNOWN]
-    net.assert_trees_close(flat(after.params), expected, rtol=1e-4, atol=1e-5)
-    scores = strategy.predict(memory, learner, SETUP.gather(jnp.arange(8), None))
-    features = hand.forward_of(START, np.arange(8), lift=0.0, shift=0.0)[2]
-    expected = [8 * hand.official_similarities(START, f) for f in features]
-    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

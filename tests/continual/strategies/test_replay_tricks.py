@@ -21,12 +21,8 @@ from tests.continual.small_net import CLASSES, LABELS, RATE, START
 SETUP = net.small_setup()
 REPLAY = experience_replay(SETUP, 8)
 STREAM = [[0, 6, 1], [12, 7, 18]]
-TASK = net.task_of(0, [0, 1, 2], net.samples_of(np.concatenate(STREAM)))
+TASK = net.task_of(0, [0, 1, 2], np.concatenate(STREAM))
 SEEN = np.arange(CLASSES) < 3
-
-
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
 
 
 def test_the_nearest_mean_predicts_and_training_stays_the_same():
@@ -38,10 +34,10 @@ def test_the_nearest_mean_predicts_and_training_stays_the_same():
 
     params = {name: np.asarray(leaf, float) for name, leaf in learner.params.items()}
     held = np.concatenate(STREAM)
-    features = unit(net.forward(params, held)[1])
-    means = np.stack([unit(features[LABELS[held] == label].mean(axis=0)) for label in (0, 1)])
+    features = net.unit(net.forward(params, held)[1])
+    means = np.stack([net.unit(features[LABELS[held] == label].mean(axis=0)) for label in (0, 1)])
     index = np.arange(40)
-    away = np.sum((unit(net.forward(params, index)[1])[:, None] - means) ** 2, axis=-1)
+    away = np.sum((net.unit(net.forward(params, index)[1])[:, None] - means) ** 2, axis=-1)
     ready = jax.jit(strategy.before_evaluation)(memory, same, jax.random.key(0))
     scores = strategy.predict(*ready, SETUP.gather(jnp.asarray(index), None))
     np.testing.assert_allclose(scores[:, :2], -away, rtol=1e-4, atol=1e-5)

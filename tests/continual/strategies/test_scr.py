@@ -1,15 +1,12 @@
 """SCR against a loop in float64 NumPy."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.continual.strategies.parts.projection import new_projection
 from everlight.continual.strategies.parts.replay_tricks import WithMeans
 from everlight.continual.strategies.scr import scr
 from tests.continual import small_net as net
-from tests.continual.small_net import DATA, GAIN, HIDDEN, LABELS, RATE, SHIFT, START
+from tests.continual.small_net import DATA, GAIN, LABELS, RATE, SHIFT, START
 
 MOMENTUM, TEMPERATURE, WIDTH = 0.5, 0.4, 3
 # Momentum, so that the projection needs a state of its own.
@@ -57,7 +54,7 @@ def test_three_steps_are_the_loop_in_float64():
     strategy = scr(SETUP, 20, 20, TEMPERATURE, WIDTH, augment=lambda inputs, key: -0.5 * inputs)
     start = by_name(net.untrained(SETUP, strategy)[0].inner.projection)
     params = START | {name: np.asarray(leaf, float) for name, leaf in start.items()}
-    task = net.task_of(0, [0, 1, 2], net.samples_of(np.concatenate(STREAM)))
+    task = net.task_of(0, [0, 1, 2], np.concatenate(STREAM))
     batches = [net.batch_of(*each) for each in zip(STREAM, WEIGHTS, strict=True)]
     ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, batches)])
 
@@ -83,12 +80,3 @@ def test_three_steps_are_the_loop_in_float64():
     np.testing.assert_array_equal(memory.inner.held.samples.index[:8], np.concatenate(STREAM)[:8])
     # Both views have a pass of their own.
     assert learner.batch_stats["passes"] == 6
-
-
-def test_a_projection_starts_uniform():
-    hidden, output = new_projection(SETUP, (HIDDEN, HIDDEN, 2000), jax.random.key(0)).layers
-    bound = HIDDEN**-0.5
-    assert jnp.abs(output.kernel).max() <= bound
-    np.testing.assert_allclose(output.kernel.std(), bound / 3**0.5, rtol=0.03)
-    np.testing.assert_allclose(output.bias.std(), bound / 3**0.5, rtol=0.1)
-    assert hidden.kernel.shape == (HIDDEN, HIDDEN)

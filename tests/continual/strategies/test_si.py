@@ -12,7 +12,7 @@ from everlight.continual.engine import Protocol, train_step
 from everlight.continual.engine.epochs import as_best, end_epoch
 from everlight.continual.engine.run import SequenceResult, SequenceState, with_learned
 from everlight.continual.engine.tasks import selected_epoch
-from everlight.continual.strategies.si import PathIntegral, si
+from everlight.continual.strategies.si import si
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, RATE, START
 
@@ -28,9 +28,7 @@ BATCHES = [
     ]
     for t in TRAIN
 ]
-SEQUENCE = [
-    (net.task_of(t, [2 * t, 2 * t + 1], net.samples_of(TRAIN[t])), BATCHES[t]) for t in range(3)
-]
+SEQUENCE = [(net.task_of(t, [2 * t, 2 * t + 1], TRAIN[t]), BATCHES[t]) for t in range(3)]
 
 
 def train_by_hand(regularization, implicit=False, steps=(5, 5, 5)):
@@ -100,12 +98,6 @@ def compare(after, expected):
         net.assert_trees_close(memory.sums.weighted_anchor, weighted, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("implicit", [False, True])
-def test_the_agreement_is_of_trainings_in_which_the_penalty_mattered(implicit):
-    free, held = train_by_hand(0.0), train_by_hand(STRENGTH, implicit)
-    assert np.max(np.abs(free[-1][0]["head"] - held[-1][0]["head"])) > 0.05
-
-
 def test_small_steps_integrate_the_drop_of_the_loss():
     """Σ_k ω_k is what the loss fell by, the paper's equation 3, as the step goes to 0."""
     setup = net.small_setup()
@@ -128,35 +120,6 @@ def test_small_steps_integrate_the_drop_of_the_loss():
     total = sum(jnp.sum(leaf) for leaf in jax.tree.leaves(memory.path))
     assert losses[0] - losses[-1] > 0.1
     np.testing.assert_allclose(total, losses[0] - losses[-1], rtol=0.01)
-
-
-@pytest.mark.parametrize(
-    ("gradient", "update", "moved", "expected"),
-    [
-        # −g Δ / (moved² + .5): a helpful step counts, a harmful one never goes below 0.
-        (-2.0, 0.5, 0.5, 1.0 / 0.75),
-        (2.0, 0.5, 0.5, 0.0),
-        # Back at the start, only the damping divides.
-        (-2.0, 0.5, 0.0, 2.0),
-    ],
-)
-def test_one_step_by_hand(gradient, update, moved, expected):
-    setup = net.small_setup()
-    strategy = net.compiled(si(setup, regularization=1.0, damping=0.5))
-    learner = net.small_learner(setup, [0, 1])
-    task = SEQUENCE[0][0]
-
-    def full(value):
-        return net.as_float32({name: np.full(leaf.shape, value) for name, leaf in START.items()})
-
-    memory = strategy.init(jax.random.key(0), learner._replace(params=full(1.0)))
-    assert isinstance(memory, PathIntegral)
-    info = StepInfo(full(gradient), learner.batch_stats, jnp.array(0.0), update=full(update))
-    memory, learner = strategy.after_step(memory, learner, info, jax.random.key(0))
-    learner = learner._replace(params=full(1.0 + moved))
-    memory, _ = strategy.end_task(memory, learner, task, jax.random.key(0))
-    for leaf in jax.tree.leaves(memory.sums.importance):
-        np.testing.assert_allclose(leaf, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("second", "same"), [((-2.0, 0.5), True), ((2.0, 0.2), False)])
@@ -184,16 +147,3 @@ def test_omega_is_the_official_one_unless_a_path_is_negative(second, same):
     assert np.allclose(found, official, rtol=1e-5) == same
     # 1 / 0.75 of the first task, and nothing of a path that is negative.
     np.testing.assert_allclose(found, (2 if same else 1) / 0.75, rtol=1e-5)
-
-
-def test_a_task_begins_with_an_empty_path_at_the_present_parameters():
-    setup = net.small_setup()
-    strategy = net.compiled(si(setup, regularization=1.0))
-    learner = net.small_learner(setup, [0, 1])
-    memory = strategy.init(jax.random.key(0), learner)
-    memory = memory._replace(path=jax.tree.map(jnp.ones_like, memory.path))
-    learner = learner._replace(params=jax.tree.map(lambda leaf: leaf + 1, learner.params))
-    memory, _ = strategy.begin_task(memory, learner, SEQUENCE[1][0], jax.random.key(0))
-    assert all(np.all(leaf == 0) for leaf in memory.path.values())
-    net.assert_trees_close(memory.start, learner.params, rtol=0.0, atol=0.0)
-    assert np.all(net.classes_mask([0, 1]) == learner.seen)

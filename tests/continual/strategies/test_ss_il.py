@@ -46,7 +46,7 @@ def test_a_step_is_the_official_loss():
     learner = net.small_learner(SETUP, [], OLD)
     memory = strategy.init(KEY, learner)
     for number, classes in enumerate(TASKS):
-        task = net.task_of(number, classes, net.samples_of([2, 8]))
+        task = net.task_of(number, classes, [2, 8])
         learner = learner._replace(seen=learner.seen | task.classes)
         memory, _ = strategy.begin_task(memory, learner, task, KEY)
     learner = learner._replace(params=net.small_learner(SETUP, []).params)
@@ -69,10 +69,7 @@ def test_the_rate_of_the_third_task_is_a_third_of_the_first_in_float64():
     strategy = ss_il(SETUP)._replace(draw=lambda memory, batch, task, key: NOTHING, end_task=None)
     index = [np.array([0, 6, 12]), np.array([1, 4, 7]), np.array([2, 8, 3, 9])]
     tasks = [
-        (
-            net.task_of(number, classes, net.samples_of(index[number])),
-            [net.batch_of(index[number])] * 2,
-        )
+        (net.task_of(number, classes, index[number]), [index[number]] * 2)
         for number, classes in enumerate(TASKS)
     ]
     expected = START
@@ -89,10 +86,7 @@ def test_the_rate_of_the_third_task_is_a_third_of_the_first_in_float64():
 @pytest.mark.parametrize(("given", "size"), [(None, 2), (3, 3)])
 def test_a_quarter_of_the_batch_is_replayed_by_default(given, size):
     strategy = ss_il(SETUP, exemplars_per_class=2, replay_batch_size=given)
-    learner, task = (
-        net.small_learner(SETUP, [0, 1]),
-        net.task_of(0, [0, 1], net.samples_of([0, 1, 6, 7])),
-    )
+    learner, task = net.small_learner(SETUP, [0, 1]), net.task_of(0, [0, 1], [0, 1, 6, 7])
     memory = strategy.init(KEY, learner)
     batch = net.batch_of(np.arange(8))
     assert not jnp.any(strategy.draw(memory, batch, task, KEY).weight)

@@ -131,10 +131,7 @@ def test_three_tasks_are_the_loop_in_float64(constrained):
     """
     strategy = xder_rpc(SETUP, BUFFER, ALPHA, BETA, GAMMA, ETA, MARGIN, constrained, 1, BUFFER)
     tasks = [
-        (
-            net.task_of(number, own, net.samples_of(np.concatenate(batches))),
-            list(map(net.batch_of, batches)),
-        )
+        (net.task_of(number, own, np.concatenate(batches)), batches)
         for number, (own, batches) in enumerate(zip(CLASSES_OF, STREAM, strict=True))
     ]
     after = net.run_tasks(SETUP, strategy, tasks)
