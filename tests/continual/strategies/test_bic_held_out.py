@@ -124,13 +124,6 @@ def test_what_leaves_for_one_class_is_never_all_of_another(seed):
     assert {label for row in rest for label in pairs[row]} == {2, 3, 4}
 
 
-def test_nobody_leaves_the_first_task():
-    learner = small_learner(SETUP, [2, 3])
-    memory, _ = TWENTY.begin_task(TWENTY.init(KEY, learner), learner, SECOND, KEY)
-    assert not np.any(memory.held_out.mask)
-    assert who(TWENTY.epoch_data(memory, SECOND).samples) == who(TRAIN)
-
-
 @pytest.mark.parametrize(("per_class", "leave"), [(20, 2), (3, 1), (50, 5)])
 def test_as_many_slots_for_what_leaves_as_a_tenth_of_the_exemplars(per_class, leave):
     memory = bic(SETUP, per_class).init(KEY, small_learner(SETUP, []))

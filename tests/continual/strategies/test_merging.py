@@ -1,4 +1,4 @@
-"""TIES-merging against a stack of task vectors in float64 NumPy, and by hand."""
+"""Task arithmetic and TIES-merging against task vectors in float64 NumPy, and by hand."""
 
 import functools
 
@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.continual.strategies.task_arithmetic import task_arithmetic
 from everlight.continual.strategies.ties import (
     disjoint_mean,
     no_vectors,
@@ -13,7 +14,8 @@ from everlight.continual.strategies.ties import (
     trimmed,
     with_vector,
 )
-from tests.continual.small_net import START, assert_trees_close, run_tasks, small_setup
+from tests.continual import small_net as net
+from tests.continual.small_net import DATA, START
 from tests.continual.strategies.recurring_tasks import SEQUENCE, solution
 
 SCALE, KEPT = 1.3, 0.3
@@ -38,8 +40,8 @@ def by_the_paper(vectors):
 
 
 def test_three_tasks_are_the_paper_s_algorithm_in_float64():
-    setup = small_setup()
-    after = run_tasks(setup, ties(setup, SCALE, KEPT), SEQUENCE)
+    setup = net.small_setup()
+    after = net.run_tasks(setup, ties(setup, SCALE, KEPT), SEQUENCE)
     vectors = np.stack([flat(solution(task)) - flat(START) for task in range(3)])
     contested = []
     for task, (_, learner) in enumerate(after):
@@ -51,9 +53,9 @@ def test_three_tasks_are_the_paper_s_algorithm_in_float64():
 
 
 def test_all_entries_of_one_task_are_its_network():
-    setup = small_setup()
-    ((_, learner),) = run_tasks(setup, ties(setup, 1.0, density=1.0), SEQUENCE[:1])
-    assert_trees_close(learner.params, solution(0))
+    setup = net.small_setup()
+    ((_, learner),) = net.run_tasks(setup, ties(setup, 1.0, density=1.0), SEQUENCE[:1])
+    net.assert_trees_close(learner.params, solution(0))
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,23 @@ def test_signs_are_elected_by_hand():
     vectors = np.array([[3, 2, -5, 1, 0], [1, 2, 2, -1, 0], [2, -3, 2, 0, 0]], np.float32)
     sums = functools.reduce(with_vector, jnp.asarray(vectors), no_vectors(jnp.zeros(5)))
     np.testing.assert_array_equal(disjoint_mean(sums), [2, 2, -5, 0, 0])
+
+
+def test_three_tasks_are_a_scaled_sum_from_the_start_in_float64():
+    setup = net.small_setup()
+    strategy = task_arithmetic(setup, 0.6)
+    after = net.run_tasks(setup, strategy, SEQUENCE)
+    own = [solution(task) for task in range(3)]
+    for task, (_, learner) in enumerate(after):
+        expected = {
+            name: start + 0.6 * sum(params[name] - start for params in own[: task + 1])
+            for name, start in START.items()
+        }
+        net.assert_trees_close(learner.params, expected, atol=1e-5)
+        # Three training passes and one for the statistics, from the statistics of the start.
+        assert learner.batch_stats["passes"] == 4
+        # The column of a class that has been in no task stays as it was.
+        np.testing.assert_array_equal(learner.params["head"][:, 4], np.float32(START["head"][:, 4]))
+    net.assert_trees_close(after[-1][0].params, START)
+    found = strategy.predict(*after[-1], jnp.float32(DATA))
+    np.testing.assert_allclose(found, net.forward(expected, np.arange(len(DATA)))[2], atol=1e-4)
