@@ -244,7 +244,7 @@ ROWS: dict[str, Any] = {
         "pictures": np.zeros((1, 2, 2, 3), np.uint8),
         "truths": ["cat"],
         "answers": {"EWC": ["dog"]},
-        "right": {"EWC": np.zeros(1, bool)},
+        "is_correct": {"EWC": np.zeros(1, bool)},
     },
     "plots.plot_chromaticity": {"illuminants": {"sun": floats(2, 3)}, "sensor": None},
     "plots.plot_criteria": {"criteria": {"EWC": SHARES}},
