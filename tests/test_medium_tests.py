@@ -9,7 +9,7 @@ from tests.conftest import MEDIUM
 ROOT = Path(__file__).parents[1]
 
 
-def tests_of(path):
+def names_in(path):
     """The names of a file's tests."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
     functions = [node for node in body if isinstance(node, ast.FunctionDef)]
@@ -21,7 +21,7 @@ def test_the_list_names_tests_and_leaves_every_file_a_quick_one():
         f"tests/{path.relative_to(ROOT / 'tests').as_posix()}"
         for path in ROOT.glob("tests/**/test_*.py")
     }
-    names = {f"{file}::{name}" for file in files for name in tests_of(ROOT / file)}
+    names = {f"{file}::{name}" for file in files for name in names_in(ROOT / file)}
     assert names >= MEDIUM, "run tests/choose_medium.py again"
     assert files == {name.partition("::")[0] for name in names - MEDIUM}
 
