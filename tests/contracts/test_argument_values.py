@@ -155,7 +155,7 @@ SILENT = {
     "percents of a matrix": (lambda: metrics.remembering(PERCENT), "accuracies holds 55.0; give"),
     "no matrix": (lambda: metrics.forgetting(jnp.ones((0, 0))), "accuracies is float32[0, 0]"),
     "no parameters": (lambda: metrics.counted_model_memory(0, 2, 10), "parameters=0; give 1 or"),
-    "negative copies": (lambda: metrics.counted_model_memory(9, -1, 10), "regulariser_copies=-1"),
+    "negative copies": (lambda: metrics.counted_model_memory(9, -1, 10), "regularizer_copies=-1"),
     "no tasks": (lambda: metrics.counted_model_memory(100, 2, 0), "tasks=0; give 1 or more"),
     "a deviation of 0": (lambda: store(0), "deviation=0.0; give more than 0"),
     "a deviation of NaN": (lambda: store(np.nan), "deviation=nan"),
