@@ -21,7 +21,7 @@ from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
 from everlight_data.color.spectra import measured_library
-from everlight_data.facts.parts.splits import (
+from everlight_data.facts.parts.split_files import (
     Fact,
     FactSamples,
     FactSet,

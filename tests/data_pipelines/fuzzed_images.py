@@ -13,7 +13,7 @@ from everlight_data.color.cube_plus import cube_plus
 from everlight_data.color.gehler_shi import gehler_shi
 from everlight_data.color.intel_tau import intel_tau
 from everlight_data.color.photographs.thumbnails import thumbnail_set
-from everlight_data.facts.parts.splits import (
+from everlight_data.facts.parts.split_files import (
     read_images,
 )
 from everlight_data.images.core50.prepared import load_core50, prepare_core50

@@ -46,6 +46,20 @@ def every_nth(labels: Int[np.ndarray, "n"], interval: int) -> Bool[np.ndarray, "
     return chosen
 
 
+def equal_steps(groups: Int[np.ndarray, "n"], most: int) -> Int[np.ndarray, "n"]:
+    """Return the step of each sample, where every group is cut into at most `most` equal steps.
+
+    The first or the last samples of all steps are evenly spaced in their groups. No two groups
+    share a step.
+    """
+    order = np.argsort(groups, kind="stable")
+    _, first, counts = np.unique(groups[order], return_index=True, return_counts=True)
+    first, counts, group = np.repeat([first, counts, np.arange(len(first))], counts, axis=1)
+    steps = np.empty(len(groups), int)
+    steps[order] = group * most + (np.arange(len(groups)) - first) * most // counts
+    return steps
+
+
 def split_off(
     name: str,
     images: UInt8[np.ndarray, "n h w c"],

@@ -44,8 +44,8 @@ from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import same_shapes
 from everlight.trees import checksums_of
-from everlight_data.facts.divisions.divided import SPLITS, DividedFacts, Split
-from everlight_data.facts.divisions.pictured import PicturedFacts, pictured_facts
+from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_facts
+from everlight_data.facts.splits.fact_splits import SPLITS, Split, SplitFacts
 from everlight_data.images.inputs.as_inputs import Channels, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.images.user_files.feature_files import Features
@@ -85,7 +85,7 @@ LEAST = (15, 50)
 BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
 
 
-def group_tests(divided: DividedFacts) -> FactGroups:
+def group_tests(divided: SplitFacts) -> FactGroups:
     """Return the groups of the test examples."""
     return group_facts(divided.pieces, divided.train_counts, divided.test.fact, LEAST)
 

@@ -2,7 +2,14 @@
 
 import numpy as np
 
-from everlight_data.facts.divisions.random_hidden_units import regress_on_random_units
+from everlight_data.facts.splits.fact_splits import Size, load_source, split_facts
+from everlight_experiments.facts.baselines import (
+    LAYOUT,
+    NO_INPUT,
+    baseline_embeddings,
+    baseline_features,
+    regress_on_random_units,
+)
 
 
 def embedded(train, test, pieces, vectors):
@@ -31,3 +38,23 @@ def test_what_the_layout_tells_is_learned_from_it(rng):
     pieces = np.stack([above[:, 0] + 0, np.full(300, 2), 1 - above[:, 1]], axis=1)
     found = embedded(features[:200], features[200:], pieces[:200], vectors)
     np.testing.assert_array_equal(found.argmax(axis=2), pieces[200:])
+
+
+def test_baselines_know_the_boxes_or_nothing():
+    source = load_source("procedural", (60, 20), 0)
+    divided = split_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
+    features = baseline_features(divided)
+    assert [part.shape for part in features[NO_INPUT]] == [(240, 0), (80, 0)]
+    assert [part.shape for part in features[LAYOUT]] == [(240, 13), (80, 13)]
+    found = baseline_embeddings(divided, (0, 1))
+    size = divided.words.vectors.shape[1]
+    assert {name: each.shape for name, each in found.items()} == dict.fromkeys(
+        (LAYOUT, NO_INPUT), (2, 80, 3, size)
+    )
+    # Without input every example has the mean embedding of the training facts.
+    subjects = divided.label_space.vectors[divided.pieces[divided.train.fact, 0]]
+    np.testing.assert_allclose(found[NO_INPUT][0, 7, 0], subjects.mean(axis=0), atol=1e-4)
+    assert np.ptp(found[LAYOUT][0, :, 0], axis=0).max() > 0
+    # Where boxes are not known, as in the authors' files.
+    blind = divided._replace(test=divided.test._replace(samples=None))
+    assert list(baseline_features(blind)) == [NO_INPUT]
