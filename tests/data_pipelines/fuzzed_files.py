@@ -16,7 +16,7 @@ from everlight_data.color.charts.chart_pairs import read_chart_corners
 from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
 from everlight_data.color.nus8 import load_official
 from everlight_data.color.pairs.view_pairs import read_homography
-from everlight_data.color.photographs.illuminant_folds import read_folds
+from everlight_data.color.photographs.published_folds import read_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
@@ -122,7 +122,7 @@ def nus_release(folder, rng):
 
     def read():
         camera = load_official(folder, MAIN)
-        camera.read_image(0)
+        camera.photographs.read_image(0)
         camera.read_chart(0)
 
     return [path for path in sorted((folder / MAIN).rglob("*")) if path.is_file()], read

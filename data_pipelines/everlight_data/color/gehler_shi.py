@@ -25,7 +25,7 @@ _GEHLER_CAMERAS = {"Canon1D": ("8D5U", 0), "Canon5D": ("IMG_", 129)}
 _GEHLER_WHITE = 4095
 
 
-def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
+def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     """Return the unpacked Gehler-Shi set, by camera.
 
     The folder holds, at any depth, `png/`, `coordinates/<name>_macbeth.txt` and
@@ -106,6 +106,6 @@ DATA_SETS = {
     "gehler-shi": DataSet(
         "Gehler-Shi: 568 photographs by two Canon cameras, with illuminants",
         owner=GEHLER_SHI,
-        read_photographs=gehler_shi,
+        read_photographs=load_gehler_shi,
     )
 }

@@ -24,7 +24,7 @@ from everlight_data.color.charts.chart_pairs import (
     read_chart_pair,
 )
 from everlight_data.color.pairs.quasi_real import QuasiReal
-from everlight_data.color.photographs.illuminant_folds import IlluminantImages
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
 

@@ -1,7 +1,7 @@
 """Files of linear thumbnails with their illuminants, and the features of their captures."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -182,6 +182,25 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
         )
         for camera in np.unique(cameras)
     }
+
+
+def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, ConstancySet]:
+    """Return the thumbnails of several files by camera.
+
+    Args:
+      files: `.npz` files as for `thumbnail_set`.
+      camera: camera of all images, where their names do not say it.
+
+    Raises:
+      DataError: two files hold images of one camera, or a file is damaged.
+    """
+    sets: dict[str, ConstancySet] = {}
+    for file in files:
+        for name, thumbnails in thumbnail_set(file, camera).items():
+            if name in sets:
+                raise DataError(f"{file} has images of {name}, as another file has; give one")
+            sets[name] = thumbnails
+    return sets
 
 
 def _masked_thumbnail(

@@ -20,7 +20,13 @@ from everlight.color.transform_prior import (
 from everlight.color.transforms import fit_color_transform
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
-from everlight_data.color.pairs.camera_pairs import Samples, finite_rows, problem_of
+from everlight_data.color.pairs.camera_pairs import (
+    TRANSFORM,
+    CameraPairs,
+    Samples,
+    finite_rows,
+    problem_of,
+)
 from everlight_data.color.rendered.ambient_sensor import read_ambient
 from everlight_data.color.rendered.radiometric import (
     PATCHES,
@@ -29,6 +35,7 @@ from everlight_data.color.rendered.radiometric import (
     Split,
     draw_color_counts,
     draw_scenes,
+    photograph,
     show_colors,
 )
 from everlight_data.color.rendered.rendered_views import (
@@ -38,7 +45,7 @@ from everlight_data.color.rendered.rendered_views import (
     in_pieces,
     views_of,
 )
-from everlight_data.color.spectra import SpectralLibrary
+from everlight_data.color.spectra import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
 from everlight_data.errors import DataError
 
 Condition = Literal["exact", "noisy"]
@@ -145,6 +152,23 @@ class RenderedPair(NamedTuple):
         """Return which noisy scenes have enough colours to determine more than the prior."""
         colors = np.array([len(set(row)) for row in self.scenes.surfaces[rows].tolist()])
         return np.isfinite(np.asarray(self.distances[rows])) & (colors >= LEAST_COLORS)
+
+
+def rehearsal_pairs(seed: int, view: View = "main") -> CameraPairs:
+    """Render as many pairs as S20 has, for a rehearsal without data."""
+    library, count = embedded_library(), 162
+    scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
+    main, second = (photograph(library, camera, scenes) for camera in EMBEDDED_CAMERAS)
+    fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="sum"))
+    return CameraPairs(
+        {TRANSFORM: np.asarray(fit(main.colors, second.colors).transform).reshape(-1, 9)},
+        main.illuminants,
+        second.illuminants,
+        np.random.default_rng(seed).permutation(count).reshape(3, -1),
+        EMBEDDED_CAMERAS,
+        f"NOT S20: {count} pairs rendered from the spectra of colour-science",
+        view,
+    )
 
 
 def draw_camera_pairs(cameras: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:

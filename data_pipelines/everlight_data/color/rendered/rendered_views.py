@@ -17,7 +17,7 @@ from everlight.color.radiometry import (
     take_exposures,
     take_photograph,
 )
-from everlight_data.color.photographs.illuminant_folds import CameraImages
+from everlight_data.color.photographs.camera_images import CameraImages
 from everlight_data.color.rendered.radiometric import (
     RadiometricSettings,
     Scenes,
