@@ -14,10 +14,10 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_data.images.core50.prepared import prepare_core50
+from everlight_data.locks import lock_folder
 from everlight_data.runs.claims import Claims
 from everlight_data.writing import (
     check_room,
-    lock_folder,
     read_sealed,
     remove_unfinished,
     save_sealed,
@@ -83,7 +83,7 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from everlight_data.writing import lock_folder
+from everlight_data.locks import lock_folder
 lock = lock_folder(Path(sys.argv[1]), "Wait.")
 print("held", flush=True)
 time.sleep(60)

@@ -36,9 +36,9 @@ from everlight.continual.engine.updates import StrategyError
 from everlight.continual.methods.method import Method, why_not
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
 from everlight_data.images.inputs.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
+from everlight_data.texts import one_line
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId, Trained, Use
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.continual.train_runs import (

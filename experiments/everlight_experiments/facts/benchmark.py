@@ -46,7 +46,7 @@ from everlight.scenarios import same_shapes
 from everlight.trees import checksums_of
 from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_facts
 from everlight_data.facts.splits.fact_splits import SPLITS, Split, SplitFacts
-from everlight_data.images.inputs.as_inputs import Channels, naming_files, stream_centers
+from everlight_data.images.inputs.as_inputs import DeviceChannels, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.images.user_files.feature_files import Features
 from everlight_experiments.continual.benchmark import (
@@ -143,7 +143,7 @@ def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> list[M
 class Shared(NamedTuple):
     """Data of all runs."""
 
-    images: StoredImages | Channels
+    images: StoredImages | DeviceChannels
     """Channels alone where images are streamed."""
     facts: Facts
     shown: Int[Array, "s"]

@@ -19,7 +19,7 @@ THUMBNAIL_SIDE = 384
 """Longest side in pixels of the official release's images for single-image methods."""
 SUPPORT = 7
 """Side of the pixels that a gradient reads, with a sigma of one pixel."""
-LEAST_SIDE = 32
+MIN_SIDE = 32
 """Side of images that are surely large enough."""
 
 
@@ -118,7 +118,7 @@ def check_edges(camera: str, data: CameraImages) -> None:
     if not inside.any():
         raise DataError(
             f"{camera}: none of the images of {height}x{width} pixels has {SUPPORT}x{SUPPORT} "
-            f"unmasked pixels side by side; give images of {LEAST_SIDE}x{LEAST_SIDE} or more, with "
+            f"unmasked pixels side by side; give images of {MIN_SIDE}x{MIN_SIDE} or more, with "
             "less of them masked or saturated"
         )
     seen = data.masks[..., None] > 0

@@ -39,7 +39,7 @@ from everlight_data.color.rendered.radiometric import (
     show_colors,
 )
 from everlight_data.color.rendered.rendered_views import (
-    BATCH,
+    BLOCK,
     RenderedView,
     exposure_features,
     in_pieces,
@@ -73,7 +73,7 @@ TRAINING_NOISE = (0.002, 0.05)
 """Range of the noisy training scenes' read noise, log-uniform, as a share of white."""
 SWEEP_SCENES = 1_200
 """Number of test scenes rendered under each of `VARIANTS`."""
-LEAST_COLORS = 3
+MIN_COLORS = 3
 """Minimum number of colours of calibration scenes; `estimate` refuses fewer."""
 SPLITS: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
 """Kinds of test scenes, and whether their illuminants occur in training."""
@@ -151,7 +151,7 @@ class RenderedPair(NamedTuple):
     def determined(self, rows: slice) -> Bool[np.ndarray, "k"]:
         """Return which noisy scenes have enough colours to determine more than the prior."""
         colors = np.array([len(set(row)) for row in self.scenes.surfaces[rows].tolist()])
-        return np.isfinite(np.asarray(self.distances[rows])) & (colors >= LEAST_COLORS)
+        return np.isfinite(np.asarray(self.distances[rows])) & (colors >= MIN_COLORS)
 
 
 def rehearsal_pairs(seed: int, view: View = "main") -> CameraPairs:
@@ -313,7 +313,7 @@ _learn_prior = jax.jit(learn_transform_prior)
 @jax.jit
 def _probable(main: Array, second: Array, prior: TransformPrior) -> Any:
     return jax.lax.map(
-        lambda one: fit_probable_transform(*one, prior), (main, second), batch_size=BATCH
+        lambda one: fit_probable_transform(*one, prior), (main, second), batch_size=BLOCK
     )
 
 

@@ -55,7 +55,7 @@ class WordFile(NamedTuple):
 
 
 OWN_WORDS = WordFile()
-CHUNK = 1 << 13
+BLOCK = 1 << 13
 """Images that are made at once."""
 
 
@@ -229,8 +229,8 @@ def make_images(divided: SplitFacts, side: int, photographs: Path | None) -> Ima
     train, test = divided.train, divided.test
     images = np.empty((len(train.fact) + len(test.fact), side, side, 3), np.uint8)
     for offset, part in ((0, train), (len(train.fact), test)):
-        for start in range(0, len(part.fact), CHUNK):
-            rows = np.arange(start, min(start + CHUNK, len(part.fact)))
+        for start in range(0, len(part.fact), BLOCK):
+            rows = np.arange(start, min(start + BLOCK, len(part.fact)))
             images[offset + rows] = part_images(part, rows, side, photographs)
     names = tuple(f"fact {number}" for number in range(len(divided.facts)))
     return ImageSet("facts", images, train.fact, test.fact, names)
