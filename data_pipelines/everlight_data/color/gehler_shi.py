@@ -53,13 +53,6 @@ def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
             f"{folder} has {len(paths)} images below png/, but {truth} has {len(illuminants)} "
             f"illuminants. Download both again from {GEHLER_SHI}."
         )
-    beginnings = tuple(beginning for beginning, _ in _GEHLER_CAMERAS.values())
-    for path in paths:
-        if not path.name.startswith(beginnings):
-            raise DataError(
-                f"{path} is by neither camera: its name begins with none of "
-                f"{', '.join(beginnings)}. Download the images again from {GEHLER_SHI}."
-            )
     sets = {}
     for camera, (beginning, black) in _GEHLER_CAMERAS.items():
         rows = [i for i, path in enumerate(paths) if path.name.startswith(beginning)]
@@ -67,6 +60,12 @@ def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
         if photos:
             read = partial(_read_gehler_shi, photos, charts, black)
             sets[camera] = ConstancySet(tuple(p.stem for p in photos), illuminants[rows], read)
+    taken = {name for images in sets.values() for name in images.names}
+    if other := [path for path in paths if path.stem not in taken]:
+        raise DataError(
+            f"{other[0]}: its name begins with neither 8D5U (1D) nor IMG_ (5D). Remove it, or "
+            f"download the images again from {GEHLER_SHI}."
+        )
     return sets
 
 

@@ -36,16 +36,8 @@ def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
 
 
 def read_picture(path: Path, source: str) -> np.ndarray:
-    """Read a release's picture; raises as `decode_picture` does."""
-    return decode_picture(path, f"Download it again from {source}.")
-
-
-def decode_picture(path: Path, remedy: str) -> np.ndarray:
-    """Read a PNG or TIFF with three channels of 16 bits; rows and columns stay as stored.
-
-    Arguments and errors are those of `decode_oriented`.
-    """
-    return decode_oriented(path, remedy)[0]
+    """Return the pixels of a release's picture as stored; raises as `decode_oriented` does."""
+    return decode_oriented(path, f"Download it again from {source}.")[0]
 
 
 def decode_oriented(path: Path, remedy: str) -> tuple[np.ndarray, int]:

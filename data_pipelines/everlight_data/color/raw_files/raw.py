@@ -222,8 +222,7 @@ def _check_one_mosaic(raw: "rawpy.RawPy", path: Path) -> None:
         raise not_bayer(raw, path)
     if raw.sizes.pixel_aspect != 1:
         raise DataError(
-            f"{path} has pixels of aspect {raw.sizes.pixel_aspect}; give a raw file of a sensor with "
-            "square ones."
+            f"{path} has pixels of aspect {raw.sizes.pixel_aspect}; give a file with square pixels."
         )
 
 

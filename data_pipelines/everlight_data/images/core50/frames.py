@@ -62,8 +62,9 @@ def thinned(frames: Core50, sessions: Sequence[int], count: int | None) -> Int[n
         return np.arange(len(frames.session))
     recording = frames.session * len(frames.object_names) + frames.object
     _, from_end = np.unique(equal_steps(recording, count)[::-1], return_index=True)
-    last = np.isin(np.arange(len(recording)), len(recording) - 1 - from_end)
-    return np.flatnonzero(last | ~np.isin(frames.session, sessions))
+    chosen = ~np.isin(frames.session, sessions)
+    chosen[len(chosen) - 1 - from_end] = True
+    return np.flatnonzero(chosen)
 
 
 VALIDATION_TRAIN_SESSIONS, VALIDATION_TEST_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)
