@@ -53,7 +53,7 @@ def test_fit_is_that_of_colour_science(seed, pixels):
     source, target = views(np.random.default_rng(seed), pixels)
     fit = fit_compiled(source, target)
     # colour-science multiplies columns, M @ colour; colours are rows here.
-    expected = colour.characterization.matrix_colour_correction_Cheung2004(
+    expected = colour.characterisation.matrix_colour_correction_Cheung2004(
         np.float64(source), np.float64(target), terms=3
     ).T
     bound = 3e-7 * np.linalg.cond(np.float64(source))

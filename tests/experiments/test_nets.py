@@ -88,7 +88,7 @@ def test_images_of_another_kind_are_refused(finished, tests):
             images[..., 0],
             r"images have dtype uint8 and shape \(\d+, 8, 8\); this network takes uint8 and \(n, 8",
         ),
-        (images / 16, r"images are float64 of"),
+        (images / 16, r"images have dtype float64 and shape"),
         (images[:0], r"images have dtype uint8 and shape \(0, 8, 8, 1\)"),
     ):
         with pytest.raises(ValueError, match=message):

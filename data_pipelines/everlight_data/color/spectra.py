@@ -97,7 +97,7 @@ def embedded_library() -> SpectralLibrary:
             illuminants[name] = _on_grid(spectrum.wavelengths, spectrum.values, None)
         else:
             left_out.append(name)
-    patches = colour.characterization.read_training_data_rawtoaces_v1()
+    patches = colour.characterisation.read_training_data_rawtoaces_v1()
     checker = colour.SDS_COLOURCHECKERS["ColorChecker N Ohta"].values()
     reflectances = [_on_grid(patches.wavelengths, patches.values.T, None)]
     reflectances += [_on_grid(s.wavelengths, s.values[None], None) for s in checker]

@@ -80,7 +80,7 @@ def test_thumbnails_have_their_captures(tmp_path, rng):
         ({"time": np.full(3, 25 * HOUR)}, "a value of time is not between 0 and 86400"),
         ({"exposure": np.zeros(3)}, "a value of exposure is not between 1e-09"),
         ({"iso": np.full(3, np.nan)}, "a value of iso is not between"),
-        ({"flash": np.array(["no"] * 3)}, "flash is <U2"),
+        ({"flash": np.array(["no"] * 3)}, "flash has dtype <U2"),
         ({"sun_events": np.zeros((3, 5))}, r"sun_events has dtype float64 and shape \(3, 5\)"),
         ({"time": np.zeros(2)}, r"time has dtype float64 and shape \(2,\)"),
     ],
@@ -115,7 +115,7 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
         ({"illuminant_rgb": np.full((3, 3), 3e38)}, "illuminant is not between 1e-15 and 1e.15"),
         ({"illuminant_rgb": np.full((3, 3), 1e-44)}, "illuminant is not between 1e-15 and 1e.15"),
         ({"images": np.full((3, 4, 5, 3), 1e-38)}, "brightest pixel is 1e-38; 1 is white, scale"),
-        ({"images": np.ones((3, 4, 5))}, "images are float64"),
+        ({"images": np.ones((3, 4, 5))}, "images have dtype float64"),
         # Without pixels their number costs no bytes.
         ({"images": np.ones((3, 0, 5, 3))}, r"images have dtype float64 and shape \(3, 0, 5, 3\)"),
         ({"images": np.full((3, 4, 5, 3), np.nan)}, "below 0 or not finite"),

@@ -213,13 +213,13 @@ IMAGES = np.zeros((6, SIDE, SIDE, 3), np.uint8)
     ("arrays", "message"),
     [
         ({"images": IMAGES}, r"lacks \['labels'\]"),
-        ({"images": IMAGES / 255, "labels": np.arange(6)}, r"images are float64 of"),
+        ({"images": IMAGES / 255, "labels": np.arange(6)}, r"images have dtype float64 and shape"),
         (
             {"images": IMAGES[..., :2], "labels": np.arange(6)},
             r"images have dtype uint8 and shape \(6, 8, 8, 2",
         ),
         ({"images": IMAGES, "labels": np.arange(5)}, r"labels have dtype int64 and shape \(5,\)"),
-        ({"images": IMAGES, "labels": np.arange(6.0)}, r"labels are float64"),
+        ({"images": IMAGES, "labels": np.arange(6.0)}, r"labels have dtype float64"),
         ({"images": IMAGES[:0], "labels": np.arange(0)}, r"holds no image"),
         ({"images": IMAGES, "labels": np.array(["a"] * 3 + [" "] * 3)}, r"an empty label"),
         (
