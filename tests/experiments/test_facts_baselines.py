@@ -1,7 +1,9 @@
-"""Closed-form regression on random hidden units: means without features, and what it can learn."""
+"""Baselines without pixels, trained in closed form, and the notes on how facts were split."""
 
 import numpy as np
+import pytest
 
+from everlight_data.facts.splits.fact_images import FactSource
 from everlight_data.facts.splits.fact_splits import Size, load_source, split_facts
 from everlight_experiments.facts.baselines import (
     LAYOUT,
@@ -10,6 +12,7 @@ from everlight_experiments.facts.baselines import (
     baseline_features,
     regress_on_random_units,
 )
+from everlight_experiments.facts.report import split_notes
 
 
 def embedded(train, test, pieces, vectors):
@@ -40,9 +43,13 @@ def test_what_the_layout_tells_is_learned_from_it(rng):
     np.testing.assert_array_equal(found.argmax(axis=2), pieces[200:])
 
 
-def test_baselines_know_the_boxes_or_nothing():
+@pytest.fixture(scope="module")
+def divided():
     source = load_source("procedural", (60, 20), 0)
-    divided = split_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
+    return split_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
+
+
+def test_baselines_know_the_boxes_or_nothing(divided):
     features = baseline_features(divided)
     assert [part.shape for part in features[NO_INPUT]] == [(240, 0), (80, 0)]
     assert [part.shape for part in features[LAYOUT]] == [(240, 13), (80, 13)]
@@ -58,3 +65,17 @@ def test_baselines_know_the_boxes_or_nothing():
     # Where boxes are not known, as in the authors' files.
     blind = divided._replace(test=divided.test._replace(samples=None))
     assert list(baseline_features(blind)) == [NO_INPUT]
+
+
+def test_notes_say_how_facts_were_divided_and_what_their_sources_are(divided, tmp_path):
+    first, second = split_notes({"mid-scale": divided})
+    assert "Ward's linkage" in first
+    assert second.startswith("mid-scale: the paper's single linkage would give tasks of ")
+    (note,) = split_notes({"mid-scale": divided._replace(semantic=None)})
+    assert note.startswith("Both splits are those of the files")
+    assert FactSource("procedural").title == "procedural, rendered images"
+    given = FactSource(photographs=tmp_path, splits=tmp_path / "splits")
+    assert (given.title, given.pixels) == (
+        "the splits in splits, photographs",
+        "centres of the photographs",
+    )

@@ -20,8 +20,9 @@ from everlight.metrics.fact_scores import (
 from everlight.metrics.ranking import chance_hits, nearest_facts, rank_facts
 from everlight.metrics.ranking_groups import SPO_CASES, embedding_similarity, spo_overlap
 from everlight.scenarios.facts import split_statistics
+from everlight.scenarios.facts_splits import semantic_split
 from everlight_data.facts.splits.fact_images import PicturedFacts
-from everlight_data.facts.splits.fact_splits import SPLITS, SplitFacts, split_notes
+from everlight_data.facts.splits.fact_splits import SPLITS, SplitFacts
 from everlight_experiments.continual.benchmark import Benchmarks, SequenceId, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
@@ -32,6 +33,8 @@ from everlight_experiments.facts.published_tables import OTHER_DATA, PRINTED, SI
 from everlight_experiments.report.cells import dash, percent, spread
 from everlight_experiments.report.writer import PAPER, Column, Section, Table
 
+SINGLE_LINKAGE = 1_000
+"""Number of facts up to which the paper's linkage is computed too."""
 Metrics = Mapping[str, np.ndarray]
 Values = Mapping[str, Mapping[str, Metrics]]
 """Metrics by column and method or baseline."""
@@ -98,6 +101,28 @@ def fact_sections(results: Results) -> list[Section]:
     tables = [_similarity_table(parts)]
     tables += [_statistics_table(part, divided) for part, divided in parts.items()]
     return [*sections, Section("The splits", split_notes(parts), tables)]
+
+
+def split_notes(parts: Mapping[str, SplitFacts]) -> list[str]:
+    """Return how facts were split, and the sizes that the paper's linkage would give.
+
+    Args:
+      parts: facts by the name of the benchmark.
+    """
+    order = "Tasks are learned in the order of their numbers."
+    if any(divided.semantic is None for divided in parts.values()):
+        return [f"Both splits are those of the files that were given. {order}"]
+    notes = [
+        "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
+        f"most balanced of a hundred. {order}"
+    ]
+    for part, divided in parts.items():
+        if len(divided.facts) <= SINGLE_LINKAGE:
+            vectors = divided.words.vectors
+            single = semantic_split(divided.pieces, vectors, divided.tasks, "single")
+            sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
+            notes.append(f"{part}: the paper's single linkage would give tasks of {sizes} facts.")
+    return notes
 
 
 def _final_table(

@@ -113,7 +113,7 @@ def test_faulty_ground_truth_is_named(tmp_path, raw, changes, message):
 
 def test_a_chart_outside_its_image_is_named(tmp_path, raw):
     write_camera(tmp_path, "SonyA57", *raw, CC_coords=np.array([[5, 31, 21, 38]] * 2))
-    with pytest.raises(DataError, match=r"0001\.PNG is 30x41, .* rows 5 to 31"):
+    with pytest.raises(DataError, match=r"0001\.PNG is 30x41, .* rows 5 to 31.*Download it"):
         load_official(tmp_path, "SonyA57").photographs.read_image(0)
 
 

@@ -203,6 +203,14 @@ def test_gehler_shi_that_is_not_whole_is_named(tmp_path, rng):
         load_gehler_shi(tmp_path)
 
 
+def test_an_image_by_neither_camera_of_gehler_shi_is_named(tmp_path, rng):
+    write_gehler_shi(tmp_path, rng)
+    path = tmp_path / "568_dataset/png/IMG_0278.png"
+    path.rename(path.with_name("DSC_0278.png"))
+    with pytest.raises(DataError, match=r"png/DSC_0278\.png: .* 8D5U .* IMG_ .*Remove it, or down"):
+        load_gehler_shi(tmp_path)
+
+
 def test_names_of_a_release_may_be_in_upper_case(tmp_path, rng):
     write_gehler_shi(tmp_path, rng)
     expected = load_gehler_shi(tmp_path)

@@ -1,4 +1,4 @@
-"""Facts split into tasks: chosen examples, held-out scenes, sequences and notes."""
+"""Facts split into tasks: chosen examples, held-out scenes, and sequences."""
 
 import numpy as np
 import pytest
@@ -8,14 +8,12 @@ from PIL import Image
 
 from everlight_data.errors import MissingDataError
 from everlight_data.facts.parts.word_vectors import MAX_NAMED, WordVectors, vectors_note
-from everlight_data.facts.splits.fact_images import FactSource
 from everlight_data.facts.splits.fact_splits import (
     Size,
     load_source,
     part_images,
     spaced_examples,
     split_facts,
-    split_notes,
 )
 from everlight_data.facts.splits.published_splits import published_scales
 
@@ -81,20 +79,6 @@ def test_a_sequence_for_validation_tests_the_held_out_examples_alone(divided, sp
     trained = np.asarray(held.tasks.train.index)[np.asarray(held.tasks.train.mask)]
     assert not set(trained.tolist()) & set(np.flatnonzero(divided.held_out).tolist())
     assert not np.asarray(held.tasks.valid.mask).any()
-
-
-def test_notes_say_how_facts_were_divided_and_what_their_sources_are(divided, tmp_path):
-    first, second = split_notes({"mid-scale": divided})
-    assert "Ward's linkage" in first
-    assert second.startswith("mid-scale: the paper's single linkage would give tasks of ")
-    (note,) = split_notes({"mid-scale": divided._replace(semantic=None)})
-    assert note.startswith("Both splits are those of the files")
-    assert FactSource("procedural").title == "procedural, rendered images"
-    given = FactSource(photographs=tmp_path, splits=tmp_path / "splits")
-    assert (given.title, given.pixels) == (
-        "the splits in splits, photographs",
-        "centres of the photographs",
-    )
 
 
 def test_words_without_a_vector_are_counted_and_some_are_named():

@@ -31,8 +31,6 @@ Split = Literal["random", "semantic"]
 SPLITS: tuple[Split, ...] = ("random", "semantic")
 HELD_OUT = 10
 """One in this many training scenes selects hyper-parameters, with all its facts."""
-SINGLE_LINKAGE = 1_000
-"""Number of facts up to which the paper's linkage is computed too."""
 
 
 class Size(NamedTuple):
@@ -251,25 +249,3 @@ def part_images(
     if photographs is None:
         return render_facts(shown, side)
     return read_images(photographs, [part.links[row] for row in rows], side, squares(shown))
-
-
-def split_notes(parts: Mapping[str, SplitFacts]) -> list[str]:
-    """Return how facts were split, and the sizes that the paper's linkage would give.
-
-    Args:
-      parts: facts by the name of the benchmark.
-    """
-    order = "Tasks are learned in the order of their numbers."
-    if any(divided.semantic is None for divided in parts.values()):
-        return [f"Both splits are those of the files that were given. {order}"]
-    notes = [
-        "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
-        f"most balanced of a hundred. {order}"
-    ]
-    for part, divided in parts.items():
-        if len(divided.facts) <= SINGLE_LINKAGE:
-            vectors = divided.words.vectors
-            single = semantic_split(divided.pieces, vectors, divided.tasks, "single")
-            sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
-            notes.append(f"{part}: the paper's single linkage would give tasks of {sizes} facts.")
-    return notes

@@ -238,7 +238,7 @@ def write_four_colors(path, flat):
         (write_linear_rgb, "Bayer"),
         (write_x_trans, "Bayer"),
         (write_four_colors, "Bayer"),
-        (write_oblong, "aspect 2.0"),
+        (write_oblong, "aspect 2.0; give a file with square"),
     ],
 )
 def test_unsupported_kinds_are_named(tmp_path, flat, write, reason):
