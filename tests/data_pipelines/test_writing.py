@@ -75,7 +75,7 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from everlight_data.writing import lock_folder
+from everlight_data.locks import lock_folder
 lock = lock_folder(Path(sys.argv[1]), "Wait.")
 print("held", flush=True)
 time.sleep(60)

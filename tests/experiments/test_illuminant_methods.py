@@ -4,10 +4,10 @@ import numpy as np
 
 from everlight.color import ILLUMINANT_METHODS
 from everlight_data.color.camera_matrices import matrix_for, read_camera_matrices
-from everlight_data.color.photographs.illuminant_folds import IlluminantImages
-from everlight_data.color.photographs.side_information import side_information
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.color.raw_files.calibrations import single_matrix
 from everlight_experiments.illuminant import methods
+from everlight_experiments.illuminant.side_information import side_information
 
 CALIBRATED = ILLUMINANT_METHODS["CCMNet, small form"]
 

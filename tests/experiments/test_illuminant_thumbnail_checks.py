@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from everlight_data.color.dmcc_thumbnails import CAMERAS
-from everlight_data.color.photographs.illuminant_folds import read_images, thumbnail_cameras
+from everlight_data.color.photographs.camera_images import read_images
+from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import image_source
 from everlight_experiments.illuminant.dataset import DatasetRun

@@ -24,9 +24,9 @@ from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.models import NetworkRequest
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.divisions.divided import SPLITS, DividedFacts, Part
-from everlight_data.facts.divisions.pictured import PicturedFacts
 from everlight_data.facts.parts.word_vectors import WordVectors
+from everlight_data.facts.splits.fact_images import PicturedFacts
+from everlight_data.facts.splits.fact_splits import SPLITS, DividedFacts, Part
 from everlight_data.iirc.metadata import official_metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.images.core50.frames import LabelledFrames

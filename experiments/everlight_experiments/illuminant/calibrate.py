@@ -45,7 +45,7 @@ from everlight_data.color.pairs.pair_augmentations import (
     resampled,
 )
 from everlight_data.color.pairs.view_pairs import read_homography, write_homography
-from everlight_data.color.photographs.illuminant_folds import IlluminantImages
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections

@@ -10,7 +10,7 @@ import tyro
 from everlight_data.color.raw_files.corrections import Format
 from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 from everlight_experiments.report.cells import counted
 
 GREATEST_LEVEL = 2**32 - 1

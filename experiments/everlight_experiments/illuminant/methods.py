@@ -16,11 +16,11 @@ from everlight.color import (
     methods_for,
     pixel_moments,
 )
-from everlight_data.color.photographs.illuminant_folds import IlluminantImages
-from everlight_data.color.photographs.side_information import side_information
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.color.raw_files.calibrations import stack_calibrations
 from everlight_data.names import check_name
 from everlight_data.progress import progress
+from everlight_experiments.illuminant.side_information import side_information
 
 Keep = Callable[..., dict[str, np.ndarray]]
 """Takes a name and a function `compute` of arrays by name; returns these, perhaps read."""

@@ -14,7 +14,7 @@ from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.trees import checksums_of
 from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
-from everlight_data.color.photographs.illuminant_folds import IlluminantImages
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison

@@ -26,13 +26,13 @@ from everlight.illuminant.image_model import ErrorCalibration, ImageModel, calib
 from everlight.trees import checksums_of, rows_of
 from everlight_data.color.models.image_model_files import save_image_model
 from everlight_data.color.models.model_files import refuse_other_contents
-from everlight_data.color.photographs.illuminant_folds import (
+from everlight_data.color.photographs.camera_images import (
     CameraImages,
     IlluminantImages,
-    draw_folds,
     split_across,
     split_within,
 )
+from everlight_data.color.photographs.published_folds import draw_folds
 from everlight_data.color.raw_files.calibrations import calibrations_from
 from everlight_data.errors import DataError
 from everlight_data.progress import progress

@@ -22,8 +22,9 @@ from typing import Annotated
 from everlight.checks import Between
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import chart_augmentations
-from everlight_data.color.pairs.quasi_real import FOLDS
-from everlight_data.color.photographs.illuminant_folds import THUMBNAIL_SIDE, official_pairs
+from everlight_data.color.pairs.quasi_real import official_pairs
+from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
+from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.color.spectra import EMBEDDED_CAMERAS
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
