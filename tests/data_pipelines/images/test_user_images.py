@@ -277,7 +277,8 @@ def test_files_that_are_no_whole_images_are_named_together(tmp_path):
     Image.new("I;16", (8, 8), 40_000).save(tmp_path / "b" / "deep.png")
     message = refused(tmp_path)
     for part in (
-        "4 of 11 files are missing, above 100,000,000 pixels or no whole JPEG, PNG or GIF of 8 bit",
+        "4 of 11 files cannot be used (missing, above 100,000,000 pixels, or not a complete 8-bit "
+        "JPEG, PNG or GIF file)",
         "a/00.png, a/empty.jpg, a/notes.txt and 1 more. Repair, convert or remove them. 1 of them "
         "has 16 bits: save with 8 bits, scaled by the greatest value that the camera gives.",
     ):
