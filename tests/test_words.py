@@ -85,6 +85,7 @@ PATTERNS = [
 SPELLING = {
     r"\w*(?:[ai]l|ar|er|im|ad|or|nt|min|ron)is(?:e[drs]?|ers?|ing|ations?)\b": "-ize, -ization",
     r"[Ll]earnt\b": "learned",
+    r"[Hh]yperparameters?\b(?![:=(\]])": "hyper-parameter",
     r"(?:[Cc]olor|[Nn]eighbor)(?:s|ed|ing|ful)?\b(?![:=(\]])": "colour, neighbour",
     r"(?<!right )[Cc]enter(?:s|ed)?\b(?![:=(\]]| left)": "centre",
     r"gray\b(?![:=(])": "grey (Gray World, Gray-Edge and Shades-of-Gray are names)",

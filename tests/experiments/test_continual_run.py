@@ -222,7 +222,7 @@ def test_other_libraries_names_lead_to_methods_that_there_are():
         ("--ema-decay 1", r"--ema-decay 1.0; give 0.999999 or less"),
         ("--test-every 1", r"--test-every 1; give 2 or more"),
         ("--replay-batch-size 0", r"--replay-batch-size 0; give 1 or more"),
-        ("--hyperparameters EWC=1", r"no method with hyperparameters .*: 'EWC'\. There are 'LwF'"),
+        ("--hyperparameters EWC=1", r"no method with hyper-parameters .*: 'EWC'\. There are 'LwF'"),
         ("--hyperparameters LWF=1", r"no method with .*: 'LWF'; did you mean 'LwF'"),
         ("--hyperparameters LwF", r"--hyperparameters 'LwF'; give NAME=NUMBER,\.\.\., as in EWC"),
         ("--hyperparameters LwF=1,x", r"--hyperparameters 'LwF=1,x'; give numbers, as in LwF=1e2"),

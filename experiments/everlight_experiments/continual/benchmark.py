@@ -133,7 +133,7 @@ class Benchmark(NamedTuple):
     metrics: tuple[Metric, ...]
     """Metrics: the first is the score over time on all classes so far, the second that by task."""
     fingerprint: Callable[[Method], dict]
-    """Values that identify a method's runs beside method, order and hyper-parameter."""
+    """Values that identify a method's runs in addition to method, order and hyper-parameter."""
     shared: Callable[[Method], Any]
     """Data of all runs of a method, on the device."""
     begin: Callable[[Method, RunData], tuple[Setup, Needs]]
@@ -142,7 +142,7 @@ class Benchmark(NamedTuple):
     sequence: Callable[[Method, SequenceId], TaskSequence]
     """Function that returns a sequence; all sequences of a method have one shape."""
     keep: Callable[[Method, SequenceResult], dict[str, Any]]
-    """Arrays that a run saves beside losses, steps and stored samples; metrics read them."""
+    """Further arrays of a run than losses, steps and stored samples; metrics read them."""
     learning_rate: Callable[[Method], str] = lambda method: "–"
     """Learning rate of a method in words; – where `training` names one for all."""
     compute_budget: int | None = None
@@ -273,7 +273,7 @@ class Request(NamedTuple):
     """Folder of run folders; computed features are kept there."""
 
     def refuse_more_seeds_than(self, available: int, what: str) -> None:
-        """Refuse more seeds than a benchmark has beside those for validation, its last ones.
+        """Refuse more seeds than a benchmark has without those for validation, its last ones.
 
         Raises:
           DataError: there are too many; the message has the largest number.

@@ -62,7 +62,7 @@ from everlight_experiments.continual.domain_streams import (
     refuse_unfit,
     with_stream,
 )
-from everlight_experiments.continual.image_words import (
+from everlight_experiments.continual.image_descriptions import (
     data_counts,
     data_sections,
     number_of_tasks,

@@ -54,7 +54,7 @@ from everlight_experiments.run_folder.folder import RunFolder
 NETS = "models"
 """Folder of the networks that a run keeps."""
 CHECKPOINT_OVERHEAD_BYTES = 85_000
-"""Bytes of a checkpoint beside its arrays, as measured."""
+"""Bytes of a checkpoint in addition to its arrays, as measured."""
 
 
 class Net(NamedTuple):

@@ -1,4 +1,4 @@
-"""A reproduction table: published numbers beside ours, with differences in standard errors."""
+"""A reproduction table: published numbers and everlight's, with differences in standard errors."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

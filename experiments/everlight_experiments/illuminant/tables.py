@@ -1,4 +1,4 @@
-"""Tables of angular errors beside published ones, and the summary of a report."""
+"""Tables of angular errors with published ones, and the summary of a report."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -46,7 +46,7 @@ spread = partial(cells.spread, digits=2)
 
 
 def error_table(compared: Comparison) -> Table:
-    """Return one row of statistics per method, and the published ones beside.
+    """Return one row of statistics per method, and the published ones.
 
     Methods that only the paper has follow as "not run".
     """
