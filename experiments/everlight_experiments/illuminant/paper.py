@@ -36,8 +36,8 @@ QUASI_REAL_NOTES = (
 )
 PHONE_NOTES = (
     "Augmentations, 99 copies of each pair: none; von Kries, the paper's re-illumination with "
-    "diagonal factors instead of its chart transforms (next to its columns of table 3); mixed, "
-    "ours, mixtures with 5 or 20 pairs under similar illuminants. 'chosen in the fold': each "
+    "diagonal factors instead of its chart transforms (next to its columns of table 3); mixed, of "
+    "everlight, mixtures with 5 or 20 pairs under similar illuminants. 'chosen in the fold': each "
     "fold's validation pairs select among them. Linear regression has the same training samples. "
     "Ensembles are geometric means over the seeds' networks. The release has only the phone's own "
     "white balance of the main image, which replaces single-image methods; methods that need the "

@@ -52,7 +52,7 @@ def error_table(compared: Comparison) -> Table:
     """
     errors, reproduction = compared.errors(), compared.errors(reproduction_errors)
     statistics = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
-    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in statistics)]
+    columns = [Column("Method"), *(Column(name, "everlight, degrees") for name in statistics)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
     columns += [Column(name, PAPER) for name in STATISTICS]
     rows = []
