@@ -100,8 +100,8 @@ def reproduction_section(
     ]
     caption = (
         "Final average accuracy in percent, mean ± standard deviation over seeds. Verified: "
-        f"everlight is within {TOLERANCE:g} standard errors of the published table, of the authors' code as "
-        "run here on the same images, or of both."
+        f"everlight is within {TOLERANCE:g} standard errors of the published table, of the "
+        "authors' code as run here on the same images, or of both."
     )
     table = table_of(caption, {row.name: row for row in compared}, measures)
     return Section("Published and own numbers", [source], [table])
