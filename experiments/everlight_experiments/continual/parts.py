@@ -1,7 +1,7 @@
 """Networks, optimizers and features that options name, including those of a user's files.
 
 `--features efficientnet-lite0` computes features of a frozen trunk, once for all methods and seeds,
-and keeps them beside the run folders, in `features/`. `--features FILE` takes an `.npz` of
+and keeps them next to the run folders, in `features/`. `--features FILE` takes an `.npz` of
 `features`, numbers `[n, f]`, and `labels`, whole numbers or text `[n]`. It has a row per image of
 the benchmark, the training images first (CORe50: the frames in the order of the release). Files in
 the folder `features/` have this form. For the benchmark `images` without `--data`, the file is the

@@ -41,7 +41,7 @@ Values = Mapping[str, Mapping[str, Metrics]]
 
 
 class FactsData(NamedTuple):
-    """Data that the paper's sections need beside outcomes."""
+    """Data that the paper's sections need in addition to outcomes."""
 
     learned: Mapping[str, PicturedFacts]
     """Facts by benchmark of the paper."""
@@ -128,7 +128,7 @@ def split_notes(parts: Mapping[str, SplitFacts]) -> list[str]:
 def _final_table(
     part: str, split: str, divided: SplitFacts, methods: Mapping[str, Metrics]
 ) -> Table:
-    """Return Top-5 by task and in the mean, its drop and its transfer, beside the paper's."""
+    """Return Top-5 by task and in the mean, its drop and its transfer, with the paper's."""
     transfer = (
         "Transfer: GEM's backward and forward transfer on the generalised Top-5, from the "
         "accuracies after every task and before the first (table 10)."

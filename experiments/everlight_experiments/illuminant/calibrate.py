@@ -176,7 +176,7 @@ def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
     if settings.preset == "demo":
         if settings.folder is not None:
             raise DataError("--preset demo makes its own pairs; leave out the folder or --preset")
-        source = folder.path / "made-up-pairs"
+        source = folder.path / "synthetic-pairs"
         write_chart_pairs(source, DEMO_PAIRS, settings.seed)
         return source, f"NOT photographs: {DEMO_PAIRS} pairs rendered from colour-science's spectra"
     if settings.folder is None:

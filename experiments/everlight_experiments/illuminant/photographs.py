@@ -159,7 +159,7 @@ def absent(
 def pooled(comparisons: Mapping[str, Comparison], split: Split) -> Comparison:
     """Return all cameras' images in one fold, with the methods that every camera has.
 
-    Published numbers across cameras stand beside all cameras of a data set.
+    Published numbers across cameras stand next to all cameras of a data set.
     """
     cameras = list(comparisons.values())
 

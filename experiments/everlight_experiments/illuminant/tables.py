@@ -1,4 +1,4 @@
-"""Tables of angular errors beside published ones, and the summary of a report."""
+"""Tables of angular errors with published ones, and the summary of a report."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -46,13 +46,13 @@ spread = partial(cells.spread, digits=2)
 
 
 def error_table(compared: Comparison) -> Table:
-    """Return one row of statistics per method, and the published ones beside.
+    """Return one row of statistics per method, and the published ones.
 
     Methods that only the paper has follow as "not run".
     """
     errors, reproduction = compared.errors(), compared.errors(reproduction_errors)
     statistics = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
-    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in statistics)]
+    columns = [Column("Method"), *(Column(name, "everlight, degrees") for name in statistics)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
     columns += [Column(name, PAPER) for name in STATISTICS]
     rows = []

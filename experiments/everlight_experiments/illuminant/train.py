@@ -53,7 +53,7 @@ from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 
 BESIDE = ("GW", "SoG")
-"""Statistics in the report's table beside the method."""
+"""Statistics in the report's table in addition to the method."""
 
 
 @dataclass(frozen=True)

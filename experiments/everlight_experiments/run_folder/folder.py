@@ -67,7 +67,7 @@ class RunFolder:
         """Open or create the folder.
 
         Args:
-          paper, run: parts of the folder's name, beside the preset, if there is one, and the tag.
+          paper, run: parts of the folder's name; a preset, if there is one, and the tag follow.
           settings: settings of the run.
           shared: whether all work is divided into units, so that other processes may take part.
           run_selectors: fields that select units, such as the number of seeds; they may differ from

@@ -73,7 +73,7 @@ def _refuse_other_views(path: Path, main: RawImage, second: RawImage) -> None:
         if isinstance(views, dict) and views.get(name, taken) != taken:
             raise DataError(
                 f"{view.path} has {_in_words(taken)}, and the homography of {path} is for "
-                f"{_in_words(views[name])}; hold the phone as for that, or align again."
+                f"{_in_words(views[name])}; use the same orientation, or align again."
             )
 
 
