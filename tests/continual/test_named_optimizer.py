@@ -38,7 +38,11 @@ def test_the_optimizer_is_optaxs(text, made, implicit):
         ("sgd:momentum='a'", "momentum='a'; give a number"),
         ("polyak_sgd", "takes max_learning_rate first; give one that takes a learning_rate"),
         ("lookahead", "takes fast_optimizer first"),
-        ("lbfgs", r"alone \(TypeError: .*'value'.*\); give one that needs no value of the loss"),
+        (
+            "lbfgs",
+            r"only gradient, state and parameters \(TypeError: .*'value'.*\); give one that needs "
+            "no value of the loss",
+        ),
     ],
 )
 def test_other_names_and_arguments_are_refused(text, message):

@@ -154,7 +154,9 @@ def test_with_a_caffe_nets_weights_it_is_pytorchs(name, rng):
     kept = active & (np.asarray(dropped.features) > 0)
     np.testing.assert_allclose(dropped.features[kept], 2 * outputs.features[kept], rtol=1e-5)
     assert 0.2 < kept.sum() / active.sum() < 0.8
-    alone = LinearClassifier(10).apply({"params": {"head": params["head"]}}, *outputs[1:], False)
+    alone = LinearClassifier(10).apply(
+        {"params": {"head": params["head"]}}, outputs.features, False
+    )
     np.testing.assert_allclose(alone.logits, outputs.logits, rtol=1e-4, atol=1e-4)
 
 

@@ -137,28 +137,27 @@ def assert_close(ours, theirs, tolerance=1e-4):
 
 @pytest.mark.parametrize(("blocks", "head"), [(5, "linear"), (1, "cosine")])
 def test_training_pass_gradients_and_statistics_are_pytorchs(blocks, head, rng):
-    net = ReducedResNet(7, blocks, head)
-    variables = drawn(net, 16, rng)
-    images, tensors = images_for(rng, 16, 6)
-    weights = jnp.asarray(rng.normal(size=(6, 7)), jnp.float32)
+    """In float64: in float32 a ReLU near 0 can have the other sign, in 32 layers a large one."""
+    with jax.enable_x64(True):
+        net = ReducedResNet(7, blocks, head, jnp.float64)
+        variables = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), drawn(net, 16, rng))
+        images, tensors = images_for(rng, 16, 6)
+        weights = jnp.asarray(rng.normal(size=(6, 7)))
 
-    @jax.jit
-    def differentiate(params):
         def loss(params):
             outputs, changed = net.apply(
                 {**variables, "params": params}, images, True, mutable=["batch_stats"]
             )
             return jnp.sum(weights * outputs.logits), (outputs, changed["batch_stats"])
 
-        return jax.grad(loss, has_aux=True)(params)
-
-    gradient, (outputs, stats) = differentiate(variables["params"])
-    reference = TorchNet(variables, train=True)
-    expected = reference.reduced(tensors, blocks)
-    (tensor(weights) * expected[0]).sum().backward()
-    assert_close([*outputs], [*expected])
-    assert_close(gradient, jax.tree.map(lambda leaf: leaf.grad, reference.params))
-    assert_close(stats, reference.stats)
+        gradient_of = jax.jit(jax.grad(loss, has_aux=True))
+        gradient, (outputs, stats) = gradient_of(variables["params"])
+        reference = TorchNet(variables, train=True)
+        expected = reference.reduced(tensors, blocks)
+        (tensor(weights) * expected[0]).sum().backward()
+        assert_close([*outputs[:3]], [*expected], 1e-6)
+        assert_close(gradient, jax.tree.map(lambda leaf: leaf.grad, reference.params), 1e-6)
+        assert_close(stats, reference.stats, 1e-6)
 
 
 @pytest.mark.parametrize(("blocks", "head"), [(3, "linear"), (2, "cosine")])
@@ -167,7 +166,7 @@ def test_evaluation_is_pytorchs_with_the_running_statistics(blocks, head, rng):
     variables = drawn(net, 32, rng)
     images, tensors = images_for(rng, 32, 2)
     outputs = jax.jit(net.apply, static_argnums=2)(variables, images, False)
-    assert_close([*outputs], [*TorchNet(variables, train=False).reduced(tensors, blocks)])
+    assert_close([*outputs[:3]], [*TorchNet(variables, train=False).reduced(tensors, blocks)])
     assert outputs.features.shape == (2, 64)
     assert float(outputs.features.min()) < 0, "no ReLU after the last block"
 
@@ -178,7 +177,7 @@ def test_resnet_50_is_pytorchs(rng):
     images, tensors = images_for(rng, 64, 2)
     outputs = jax.jit(net.apply, static_argnums=2)(variables, images, False)
     with torch.no_grad():
-        assert_close([*outputs], [*TorchNet(variables, train=False).resnet_50(tensors)])
+        assert_close([*outputs[:3]], [*TorchNet(variables, train=False).resnet_50(tensors)])
     assert outputs.features.shape == (2, 2048)
 
 
