@@ -53,7 +53,7 @@ class ResNet18(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Return logits and features; training normalises by batch statistics."""
+        """Return logits and features; training normalizes by batch statistics."""
         stem = NormalizedConvolution(self.filters, kernel_init=PYTORCH_UNIFORM, dtype=self.dtype)
         hidden = relu(stem(images, train))
         maps = {}
