@@ -112,7 +112,7 @@ class BasicBlock(nn.Module):
       width: output channels.
       stride: stride of the first convolution.
       dtype: dtype of the computation and the sum; parameters and statistics are float32.
-      kernel_init: initialiser of the kernels.
+      kernel_init: initializer of the kernels.
     """
 
     width: int
