@@ -26,7 +26,7 @@ from everlight.metrics.multilabel import TaskMeans
 from everlight_data.iirc.sets import IIRCData
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId
 from everlight_experiments.iirc.benchmark import iirc_benchmark, label_scores, load_inputs
-from everlight_experiments.iirc.config import FORMS, Config
+from everlight_experiments.iirc.config import FORMS, IIRCConfig
 
 
 class Curve(NamedTuple):
@@ -39,7 +39,7 @@ class Curve(NamedTuple):
     seconds: float
 
 
-def config_of(plan: Plan) -> Config:
+def config_of(plan: Plan) -> IIRCConfig:
     """Return the benchmark's configuration with a plan's settings."""
     protocol = Protocol(
         epochs=plan.epochs,
@@ -47,7 +47,7 @@ def config_of(plan: Plan) -> Config:
         batch_size=plan.batch_size,
         plateau_factor=0.1,
     )
-    return Config(
+    return IIRCConfig(
         data=DATA,
         side=32,
         protocol=protocol,

@@ -8,13 +8,13 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import compose
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 
 CONFIG = replace(DIGITS, compute_budget=100, tasks=(5,), net="mlp:64")
 
 
 def programs_of(**changes):
-    return Programs(compose(replace(CONFIG, **changes)))
+    return MethodPrograms(compose(replace(CONFIG, **changes)))
 
 
 def protocol_of(name, **changes):

@@ -15,7 +15,7 @@ from everlight_data.runs.descriptions import from_json
 from everlight_experiments.run_folder.config_options import (
     changed,
     changed_options,
-    full_name,
+    option_named,
     option_value,
     take_option,
     with_config,
@@ -69,10 +69,10 @@ def test_names_of_options_are_those_of_the_command_line():
     assert {"parts.mid-scale.steps", "parts.mid-scale.rate"} <= set(names)
     assert not {"chosen", "protocol", "unnamed", "parts"} & set(names)
     # The part after the last dot is enough where it has one meaning.
-    assert full_name(names, "epochs") == "protocol.epochs"
-    assert full_name(names, "batch_size") == "protocol.batch-size"
-    assert full_name(names, "rate") == "rate"
-    assert full_name(names, "nothing") == "nothing"
+    assert option_named(names, "epochs") == "protocol.epochs"
+    assert option_named(names, "batch_size") == "protocol.batch-size"
+    assert option_named(names, "rate") == "rate"
+    assert option_named(names, "nothing") == "nothing"
 
 
 def test_values_are_changed_wherever_they_stand():

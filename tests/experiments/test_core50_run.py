@@ -24,7 +24,7 @@ from everlight_experiments.core50.benchmark import AREA as ROC_AREA
 from everlight_experiments.core50.benchmark import SEEN
 from everlight_experiments.core50.config import (
     PRESETS,
-    Config,
+    Core50Config,
     Length,
     PaperConfig,
     Pretraining,
@@ -32,7 +32,7 @@ from everlight_experiments.core50.config import (
 from everlight_experiments.core50.published_curves import CURVES
 from everlight_experiments.core50.start import (
     InitialWeights,
-    begin_with,
+    initial_weights,
     make_head,
     make_net,
     trunk_features,
@@ -52,7 +52,7 @@ SMALLEST = {
     "channels": (2, 4),
     "hidden": 8,
 }
-TINY = Config(
+TINY = Core50Config(
     **SMALLEST,
     test_frames=1,
     ni=Length(2, 1, 0.01),
@@ -277,7 +277,9 @@ def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     weight = rng.normal(size=(96, 3, 11, 11)).astype(np.float32)
     np.savez(tmp_path / "net.npz", **{"conv1/weight": weight, "conv1/bias": np.ones(96)})
     folder = RunFolder("core50", "test", RunSettings(runs=tmp_path))
-    begun = begin_with(folder, replace(PRESETS["paper"], weights=tmp_path / "net.npz"), frames, 0)
+    begun = initial_weights(
+        folder, replace(PRESETS["paper"], weights=tmp_path / "net.npz"), frames, 0
+    )
     assert begun.layers.keys() == {*(f"conv{number}" for number in range(1, 6)), "fc6", "fc7"}
     np.testing.assert_array_equal(begun.layers["conv1"]["kernel"], weight.transpose(2, 3, 1, 0))
     np.testing.assert_array_equal(begun.layers["conv1"]["bias"], np.ones(96))
@@ -287,7 +289,7 @@ def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     np.testing.assert_array_equal(begun.stored.deviation, [1, 1, 1])
     np.savez(tmp_path / "head.npz", **{"head/weight": np.zeros((1, 2048))})
     with pytest.raises(DataError, match=r"head\.npz: the network has no layer 'head'.*"):
-        begin_with(folder, replace(PRESETS["paper"], weights=tmp_path / "head.npz"), frames, 0)
+        initial_weights(folder, replace(PRESETS["paper"], weights=tmp_path / "head.npz"), frames, 0)
 
 
 def test_the_trunk_is_the_convolutions_of_the_whole_net():

@@ -20,7 +20,7 @@ from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import PerRunData, RunData
 from everlight_experiments.iirc.benchmark import protocol_of, setup_factory
-from everlight_experiments.iirc.config import FORMS, Config
+from everlight_experiments.iirc.config import FORMS, IIRCConfig
 from tests.driving import drive_run
 
 SIDE, EXEMPLARS, EPOCHS = 4, 2, 5
@@ -37,7 +37,7 @@ PROTOCOL = Protocol(
     evaluation_batch=16,
 )
 RESUMED_FROM = EPOCHS + 2
-CONFIG = Config("procedural", SIDE, PROTOCOL, learning_rate=0.5, exemplars_per_class=EXEMPLARS)
+CONFIG = IIRCConfig("procedural", SIDE, PROTOCOL, learning_rate=0.5, exemplars_per_class=EXEMPLARS)
 KEY = jax.random.key(5)
 # ER's memory is a buffer with a key, as A-GEM's; BiC's a buffer, a teacher, samples held out and a
 # correction, the first two of which are iCaRL's and LUCIR's. Every method takes seconds to compile.

@@ -36,14 +36,14 @@ from everlight_experiments.iirc.config import (
     FORMS,
     FULL,
     IMAGENET,
-    Config,
+    IIRCConfig,
     PaperConfig,
 )
 from everlight_experiments.iirc.paper import PAPER, options
 from everlight_experiments.run_folder.config_options import with_config
 
 TINY = PaperConfig(
-    Config(
+    IIRCConfig(
         data="procedural",
         side=8,
         net="mlp:16",

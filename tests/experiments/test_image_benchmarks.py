@@ -16,7 +16,7 @@ from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.benchmark import SequenceId
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.parts import module_of, network
 from everlight_experiments.continual.train_methods import jobs_of, train_jobs
 
@@ -58,14 +58,14 @@ TINY = ("--classes", "4", "--tasks", "2", "--side", "8")
 @pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
 def test_methods_that_look_into_the_network_fit_that_of_pictures(pictures, name):
     """Traced alone: a layer that they do not find is refused there."""
-    programs = Programs(loaded(*TINY, "--setting", "task-incremental"))
+    programs = MethodPrograms(loaded(*TINY, "--setting", "task-incremental"))
     assert jax.tree.leaves(programs.net(METHODS[name]).learner.params)
 
 
 def test_a_reduced_resnet_has_six_layers_per_block_and_two(pictures):
     """By the shapes of its kernels."""
     deep = loaded(*TINY, "--net", "resnet:1", "--setting", "task-incremental")
-    params = Programs(deep).net(METHODS["LUCIR"]).learner.params
+    params = MethodPrograms(deep).net(METHODS["LUCIR"]).learner.params
     kernels = [leaf.shape for leaf in jax.tree.leaves(params) if len(leaf.shape) == 4]
     three = [shape for shape in kernels if shape[:2] == (3, 3)]
     assert sorted(shape[3] for shape in three) == [16] * 3 + [32] * 2 + [64] * 2

@@ -19,6 +19,7 @@ from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual import train_runs
 from everlight_experiments.continual.train_runs import (
     Unit,
+    UnitTraining,
     has_diverged,
     train_units,
 )
@@ -45,8 +46,11 @@ def keep(result):
     return {"losses": result.losses, "accuracy": result.evaluation.class_incremental}
 
 
+TRAINING = UnitTraining(build, PROTOCOL, DATA, keep, join)
+
+
 def train(folder, asked=None):
-    return train_units(folder, asked or units(), build, PROTOCOL, DATA, keep, join)
+    return train_units(folder, asked or units(), TRAINING)
 
 
 def run_folder(tmp_path):
@@ -109,7 +113,7 @@ def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
     def note(unit, task, result):
         whole[unit.name, task] = np.asarray(jax.tree.leaves(result.learner.params)[0])
 
-    train_units(run_folder(tmp_path / "a"), units(), build, PROTOCOL, DATA, keep, join, note)
+    train_units(run_folder(tmp_path / "a"), units(), TRAINING, note)
     tasks = units()[0].sequence.tasks.id.shape[0]
     assert set(whole) == {(unit.name, task) for unit in units() for task in range(tasks)}
 
@@ -120,7 +124,7 @@ def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
         found = np.asarray(jax.tree.leaves(result.learner.params)[0])
         np.testing.assert_array_equal(found, whole[unit.name, task])
 
-    parts = (units(), build, PROTOCOL, DATA, keep, join, note_or_crash)
+    parts = units(), TRAINING, note_or_crash
     with pytest.raises(OSError, match="no room"):
         train_units(run_folder(tmp_path / "b"), *parts)
     train_units(run_folder(tmp_path / "b"), *parts)
@@ -151,7 +155,8 @@ def test_a_memory_that_holds_a_random_key_goes_on_to_the_same_bits(tmp_path, mon
     def kept(result):
         return {**keep(result), "key": jax.random.key_data(result.memory)}
 
-    parts = [unit._replace(run_data=()) for unit in units()[:1]], noisy, PROTOCOL, DATA, kept
+    training = UnitTraining(noisy, PROTOCOL, DATA, kept)
+    parts = [unit._replace(run_data=()) for unit in units()[:1]], training
     monkeypatch.setattr(Checkpoints, "due", lambda self: True)
     (whole,) = train_units(run_folder(tmp_path / "whole"), *parts)
     driven = train_runs.drive_runs

@@ -21,7 +21,7 @@ from everlight_experiments.commands.tune import (
     run_command,
     run_tune,
 )
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
@@ -65,7 +65,7 @@ def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
     options = options_of("run", ["digits", *SMALL, "--learning-rate", "0.02"])
     (benchmark,) = load_benchmarks(options).values()
     folder = RunFolder("test", "runner", RunSettings(runs=tmp_path))
-    chosen = Runner(folder, Programs(benchmark), 0, 2).choose(METHODS["MAS"])
+    chosen = Runner(folder, MethodPrograms(benchmark), 0, 2).choose(METHODS["MAS"])
     found = results[LABEL.format("0.02", "MAS")]
     assert found.shape == (2,)
     assert found.mean() == pytest.approx(max(chosen.tried))

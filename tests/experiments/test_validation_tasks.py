@@ -10,7 +10,7 @@ from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.continual.benchmark import SequenceId, Trained
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
@@ -27,7 +27,7 @@ def loaded(*words):
 def chosen(folder, *words):
     """The runner's scores of EWC, and what its validation runs kept."""
     folder = RunFolder("test", folder.name, RunSettings(runs=folder))
-    runner = Runner(folder, Programs(loaded(*words)), 0, 2)
+    runner = Runner(folder, MethodPrograms(loaded(*words)), 0, 2)
     choice = runner.choose(EWC)
     files = sorted(folder.path.glob("units/*hyperparameter*.npz"))
     assert len(files) == 4
@@ -102,7 +102,7 @@ def test_the_report_states_which_tasks_the_choice_sees(tmp_path):
 )
 def test_what_has_no_score_is_refused(words, message):
     with pytest.raises(DataError, match=f"^{message}$"):
-        Runner(None, Programs(loaded(*words)), 0).check(EWC)
+        Runner(None, MethodPrograms(loaded(*words)), 0).check(EWC)
 
 
 def test_joint_training_has_no_score_before_the_last_task(tmp_path):
@@ -111,13 +111,15 @@ def test_joint_training_has_no_score_before_the_last_task(tmp_path):
     with pytest.raises(DataError, match=r"^--validation-tasks 2: joint learns all tasks at the"):
         run_tune(options)
     # With all tasks it has one.
-    Runner(None, Programs(loaded("--validation-tasks", "5")), 0).check_validation(METHODS["joint"])
+    Runner(None, MethodPrograms(loaded("--validation-tasks", "5")), 0).check_validation(
+        METHODS["joint"]
+    )
 
 
 def test_a_benchmark_with_another_criterion_is_refused():
     benchmark = loaded("--validation-tasks", "2")
     other = benchmark.setting.metrics[0]._replace(name="score of scenes")
     selection = benchmark.selection._replace(criterion=other)
-    runner = Runner(None, Programs(benchmark._replace(selection=selection)), 0)
+    runner = Runner(None, MethodPrograms(benchmark._replace(selection=selection)), 0)
     with pytest.raises(DataError, match=r"^--validation-tasks 2: digits selects by the score of"):
         runner.check(EWC)

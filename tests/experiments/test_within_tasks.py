@@ -6,7 +6,7 @@ import pytest
 from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import STEPS_WITHIN, Trained
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.metrics import (
     BY_STEP,
     MATRIX,
@@ -70,4 +70,4 @@ def test_a_benchmark_that_evaluates_after_tasks_alone_refuses_it():
     training = BENCHMARK.training._replace(protocol=lambda method: protocol)
     benchmark = BENCHMARK._replace(training=training)
     with pytest.raises(DataError, match=r"^--evaluate-steps: digits is evaluated only after tasks"):
-        Programs(benchmark).protocol(None)
+        MethodPrograms(benchmark).protocol(None)

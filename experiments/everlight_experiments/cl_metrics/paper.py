@@ -26,7 +26,8 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     check_methods(config.methods, PAPER_METHODS)
     request = Request("icifar", config.benchmark, SETTINGS, options.seed, runs=options.runs)
     benchmarks = image_benchmarks(request)
-    rows = [PAPER_METHODS[name] for name in config.methods]
+    first = next(iter(benchmarks.values()))
+    rows = [first.row(PAPER_METHODS[name]) for name in config.methods]
     return Experiment(benchmarks, jobs_of(benchmarks, rows, config.seeds))
 
 

@@ -23,7 +23,7 @@ from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import RUN_SELECTORS, GridOptions, RunOptions
 from everlight_experiments.continual.benchmark import SequenceId
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import NETS, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -86,7 +86,7 @@ def load_net(
     check_name("seed", str(seed), seeds)
     checkpoints = open_existing(nets_folder(run, part, setting, row, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
-    programs = Programs(loaded)
+    programs = MethodPrograms(loaded)
     seq_id = SequenceId("evaluation", options.seed, seed - options.seed)
     sequence, stored = loaded.data.sequence(row, seq_id), checkpoints.fingerprint(task)
     hyperparameter = stored["hyperparameter"]

@@ -91,11 +91,10 @@ def run_tune(options: TuneOptions) -> Path:
     """
     names = selected_methods(options.methods)
     candidates = configs_of(options)
-    rows = [METHODS[name] for name in names]
     tried: list[Tried] = []
     with loading_once():
-        first = load_benchmarks(options, candidates[0][1])
-        rows = [row_on(next(iter(first.values())), row) for row in rows]
+        first = load_benchmarks(replace(options, config=candidates[0][1]))
+        rows = [row_on(next(iter(first.values())), METHODS[name]) for name in names]
         refuse_inapplicable(first, options.methods, rows)
         rows, lines = applicable_methods(options, first, rows)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
@@ -105,7 +104,7 @@ def run_tune(options: TuneOptions) -> Path:
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(candidates)} × {runs} runs", flush=True)
         for changes, config in candidates:
-            benchmarks = load_benchmarks(options, config)
+            benchmarks = load_benchmarks(replace(options, config=config))
             tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
             print(f"{label_of(changes)}: {tried[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
@@ -191,7 +190,8 @@ def _refuse_unlike(
     """
     seen: dict[str, str] = {}
     for changes, config in candidates:
-        benchmarks, label = load_benchmarks(options, config), label_of(changes)
+        benchmarks = load_benchmarks(replace(options, config=config))
+        label = label_of(changes)
         _refuse_others(first, benchmarks, label)
         identity = repr([bench.fingerprint(row) for bench in benchmarks.values() for row in rows])
         if (same := seen.setdefault(identity, label)) != label:

@@ -224,8 +224,7 @@ class Selection(NamedTuple):
 class Benchmark(NamedTuple):
     """Data and training in one setting; the same methods run on every benchmark.
 
-    Commands change `selection` and `part`; what is prepared in a run's folder changes `data` and
-    `training`.
+    Commands change `selection` and `part`; `prepare` returns the `data` and `training` of a folder.
     """
 
     name: str
@@ -235,9 +234,9 @@ class Benchmark(NamedTuple):
     selection: Selection
     part: str = ""
     """Prefix of its file names in the folder of a run with several benchmarks."""
-    prepare: Callable[[RunFolder], "Benchmark"] | None = None
-    """Preparation before the first task, such as pretraining in the run's folder; returns a
-    benchmark with the data and the training that it leads to."""
+    prepare: Callable[[RunFolder], tuple[Data, Training]] | None = None
+    """Preparation before the first task, such as pretraining in the run's folder; returns the data
+    and the training that it leads to. Before it, nothing can be trained."""
 
     @property
     def score(self) -> str:
@@ -256,8 +255,8 @@ class Benchmark(NamedTuple):
         """Return the benchmark with the data and the training that are prepared in the folder."""
         if self.prepare is None:
             return self
-        prepared = self.prepare(folder)
-        return self._replace(data=prepared.data, training=prepared.training, prepare=None)
+        data, training = self.prepare(folder)
+        return self._replace(data=data, training=training, prepare=None)
 
     def fingerprint(self, method: Method) -> dict[str, Any]:
         """Return the values that identify runs beside method, order and hyper-parameter."""

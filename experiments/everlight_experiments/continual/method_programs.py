@@ -65,13 +65,13 @@ def row_on(benchmark: Benchmark, method: Method) -> Method:
     applies = why_not(row, benchmark.setting.capabilities) is None
     if not applies or benchmark.training.protocol(row).boundaries:
         return row
-    if not Programs(benchmark).strategy(row).needs_boundaries:
+    if not MethodPrograms(benchmark).strategy(row).needs_boundaries:
         return row
     return row._replace(demands=(*row.demands, "task boundaries"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Programs:
+class MethodPrograms:
     """Methods on a benchmark as the engine runs them, from the shapes of its first sequence."""
 
     benchmark: Benchmark

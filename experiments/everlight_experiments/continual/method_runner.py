@@ -26,11 +26,12 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.images.inputs.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId, Trained, Use
-from everlight_experiments.continual.method_programs import Programs, net_of
+from everlight_experiments.continual.method_programs import MethodPrograms, net_of
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
     Unit,
+    UnitTraining,
     has_diverged,
     train_units,
 )
@@ -62,7 +63,7 @@ class Runner:
     """Trains methods on a benchmark's sequences; finished runs are read back."""
 
     folder: RunFolder
-    programs: Programs
+    programs: MethodPrograms
     seed: int
     validation_seeds: int = 1
     keep_nets: bool = False
@@ -234,15 +235,18 @@ class Runner:
             nets = Checkpoints(path, keep=self.programs.tasks)
             nets.renew(task, net_of(result), unit.fingerprint)
 
+        training = UnitTraining(
+            build=self.programs.build(method),
+            protocol=self.programs.protocol(method),
+            shared=data.shared(method),
+            keep=keep,
+            join=RunData,
+        )
         with nullcontext() if data.store is None else naming_files(data.store):
             results = train_units(
                 self.folder,
                 units,
-                self.programs.build(method),
-                self.programs.protocol(method),
-                data.shared(method),
-                keep,
-                join=RunData,
+                training,
                 after_task=keep_net if self.keep_nets and use == "evaluation" else None,
                 announce=None if data.store is None else data.store.announce,
                 one_by_one=benchmark.training.one_by_one,

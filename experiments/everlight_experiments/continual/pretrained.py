@@ -91,7 +91,7 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[s
     return jax.tree.unflatten(jax.tree.structure(layers), leaves)
 
 
-def begin_with(
+def with_pretrained_layers(
     setup: Setup, module: object, layers: dict[str, PyTree], method: Method, needs: Needs
 ) -> Setup:
     """Return the setup that a method has on a pretrained network.

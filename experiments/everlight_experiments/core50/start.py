@@ -38,7 +38,13 @@ from everlight_data.pretrained.caffe_weights import load_caffe_layers
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import PerClass
-from everlight_experiments.continual.train_runs import DIVERGED_AT, Unit, has_diverged, train_units
+from everlight_experiments.continual.train_runs import (
+    DIVERGED_AT,
+    Unit,
+    UnitTraining,
+    has_diverged,
+    train_units,
+)
 from everlight_experiments.core50.config import Base
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -136,7 +142,7 @@ def check_net(config: Base) -> None:
         raise MissingDataError(f"--weights {weights} does not exist; give an .npz")
 
 
-def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
+def initial_weights(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
     """Return the weights to begin with: learned on other objects, given by the user, or drawn.
 
     Raises:
@@ -210,7 +216,8 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     name = f"pretraining-{zlib.crc32(repr(fingerprint).encode()):08x}"
     unit = Unit(name, fingerprint, sequence, jax.random.key(OTHER_WORLD + seed))
     protocol = Protocol(epochs=training.epochs, select="last")
-    (arrays,) = train_units(folder, [unit], build, protocol, stored, keep, one_by_one=True)
+    training = UnitTraining(build, protocol, stored, keep)
+    (arrays,) = train_units(folder, [unit], training, one_by_one=True)
     if has_diverged(arrays):
         raise DataError("the loss of the pretraining is not finite; lower its learning rate")
     del arrays[DIVERGED_AT]

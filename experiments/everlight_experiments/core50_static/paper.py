@@ -15,7 +15,7 @@ from everlight.continual.methods.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50.frames import LabelledFrames
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.core50 import start
@@ -46,7 +46,7 @@ def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -
     start.check_net(config)
     materials = {level: start.load_material(config, level, options.seed) for level in config.levels}
     frames = next(iter(materials.values())).frames
-    begun = start.begin_with(folder, config, frames, options.seed)
+    begun = start.initial_weights(folder, config, frames, options.seed)
     benchmarks = {
         f"{level}, {name}": _benchmark(config, name, material, options.seed, begun)
         for level, material in materials.items()
@@ -91,7 +91,7 @@ def _benchmark(
     schedule = TrainingSchedule(name, "static", lambda method: length, 1.0, not scratch, rate)
     benchmark = core50_benchmark(config, schedule, material, seed, init)
     # The test samples are the same in all orders.
-    left = Programs(benchmark).run(FIXED["naive"])
+    left = MethodPrograms(benchmark).run(FIXED["naive"])
     windows = windows_of(material)
     tested = material.labels[material.tested], material.test_recordings, windows
 

@@ -27,7 +27,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.commands.load_and_train import given_hyperparameters
+from everlight_experiments.continual.hyperparameter_grids import read_hyperparameters
 from everlight_experiments.plasticity.config import CONFIGS
 from everlight_experiments.plasticity.problems import (
     Problem,
@@ -90,7 +90,7 @@ def run_plasticity(options: Any) -> Path:
     if not options.problem:
         raise DataError(f"name a problem first; there are {', '.join(CONFIGS)}")
     rows = [METHODS[name] for name in dict.fromkeys(options.methods)]
-    grids = given_hyperparameters(options.hyperparameters, rows)
+    grids = read_hyperparameters(options.hyperparameters, rows)
     _refuse_equal_names(rows, grids)
     problem = load_problem(options.problem, options.config, options.seed)
     refuse_unfit(problem, rows)
