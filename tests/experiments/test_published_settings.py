@@ -15,7 +15,7 @@ from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.config import CONFIGS, config_of
-from everlight_experiments.continual.hyperparameter_grids import read_hyperparameters
+from everlight_experiments.continual.method_arguments import read_hyperparameters
 from everlight_experiments.continual.published import with_published_settings
 from everlight_experiments.continual.published_settings import PUBLISHED
 

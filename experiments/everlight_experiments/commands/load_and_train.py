@@ -21,8 +21,10 @@ from everlight_experiments.commands.benchmark_registry import benchmark_name, lo
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.user_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.hyperparameter_grids import read_hyperparameters
-from everlight_experiments.continual.method_arguments import with_method_arguments
+from everlight_experiments.continual.method_arguments import (
+    read_hyperparameters,
+    with_method_arguments,
+)
 from everlight_experiments.continual.method_programs import MethodPrograms, row_on
 from everlight_experiments.continual.method_runner import NETS
 from everlight_experiments.continual.outcome import Outcomes

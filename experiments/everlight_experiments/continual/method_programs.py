@@ -149,11 +149,7 @@ class MethodPrograms:
         return dataclasses.replace(protocol, epochs=1, first_epochs=None, epoch_steps=steps)
 
     def _steps_of_budget(self, method: Method) -> int:
-        """Return the steps per task that take the operations of the budget.
-
-        Raises:
-          DataError: the method trains before evaluations, not in steps.
-        """
+        """Return the steps per task that take the operations of the budget."""
         # Builds of their own: those of `build` lead to compiled programs, one method's at a time.
         naive, run = (
             self._run(build_with(self.benchmark, row), row, self.benchmark.training.protocol(row))

@@ -23,10 +23,12 @@ from everlight.continual import (
 )
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_data.errors import DataError
 from everlight_data.images.inputs.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId, Trained, Use
 from everlight_experiments.continual.method_programs import MethodPrograms, net_of
+from everlight_experiments.continual.metrics import OVER_ALL_TIMES
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
@@ -35,7 +37,6 @@ from everlight_experiments.continual.train_runs import (
     has_diverged,
     train_units,
 )
-from everlight_experiments.continual.validation_tasks import refuse_unscored
 from everlight_experiments.run_folder.folder import RunFolder
 
 NETS = "models"
@@ -137,8 +138,27 @@ class Runner:
             benchmark has no score after the first tasks.
         """
         self.benchmark.data.sequence(method, SequenceId("validation", self.seed, 0))
-        interval = self.programs.protocol(method).evaluate_every
-        refuse_unscored(self.benchmark, method, interval, self.programs.tasks)
+        name, selection, tasks = self.benchmark.name, self.benchmark.selection, self.programs.tasks
+        count, interval = selection.tasks, self.programs.protocol(method).evaluate_every
+        if count is None:
+            return
+        option = f"--validation-tasks {count}"
+        if count > tasks:
+            raise DataError(f"{option}; {name} has {tasks} tasks, give {tasks} or less")
+        if selection.criterion not in (None, OVER_ALL_TIMES):
+            raise DataError(
+                f"{option}: {name} selects by the {selection.criterion.name} after the last task; "
+                "leave it out"
+            )
+        if count < tasks and count % interval:
+            raise DataError(
+                f"{option} ends without an evaluation; give a multiple of --evaluate-every "
+                f"{interval}"
+            )
+        if count < tasks and method.label_setting == "joint":
+            raise DataError(
+                f"{option}: {method.name} learns all tasks at the last one; leave one of them out"
+            )
 
     def is_elsewhere(self, method: Method, seeds: int) -> bool:
         """Return whether other processes train all runs that a method needs next."""

@@ -113,10 +113,6 @@ def published_curves(net: str, scenario: str) -> dict[str, list[float]]:
     """Return the accuracies after every batch as fractions, by method.
 
     The published curves of CWR are of the authors' code, so that they stand for both of its forms.
-
-    Args:
-      net: Mid-CaffeNet or Mid-VGG.
-      scenario: NI, NC or NIC.
     """
     curves = {name: [x / 100 for x in curve] for name, curve in CURVES[net][scenario].items()}
     return curves | ({"CWR as coded": curves["CWR"]} if "CWR" in curves else {})
