@@ -96,13 +96,14 @@ def load_net(
         raise DataError(f"{checkpoints.folder} belongs to other data or settings ({changed})")
     net = checkpoints.restore(task, programs.net(row)).state
     return SavedNet(
-        () if loaded.data.images is None else tuple(loaded.data.images.class_names),
-        classes_of_tasks(sequence),
-        *net,
-        programs.build(row),
-        loaded.run_data(row, sequence, hyperparameter),
-        loaded.training.protocol(row).evaluation_batch,
-        "class scores" in loaded.setting.capabilities,
+        class_names=() if loaded.data.images is None else tuple(loaded.data.images.class_names),
+        task_classes=classes_of_tasks(sequence),
+        learner=net.learner,
+        memory=net.memory,
+        build=programs.build(row),
+        data=loaded.run_data(row, sequence, hyperparameter),
+        size=loaded.training.protocol(row).evaluation_batch,
+        masked="class scores" in loaded.setting.capabilities,
     )
 
 

@@ -233,9 +233,14 @@ class Runner:
             if benchmark.selection.tasks is not None:
                 fingerprint["validation_tasks"] = benchmark.selection.tasks
         sequence = benchmark.data.sequence(method, seq_id)
-        run_data = benchmark.per_run_data(sequence, run_id.hyperparameter)
-        title = f"{self._setting}, {method.name}, {purpose}"
-        return Unit(run_id.name, fingerprint, sequence, seq_id.key, run_data, title)
+        return Unit(
+            name=run_id.name,
+            fingerprint=fingerprint,
+            sequence=sequence,
+            key=seq_id.key,
+            run_data=benchmark.per_run_data(sequence, run_id.hyperparameter),
+            title=f"{self._setting}, {method.name}, {purpose}",
+        )
 
     def _train_draws(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int

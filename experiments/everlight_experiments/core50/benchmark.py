@@ -207,8 +207,13 @@ def schedule_of(config: Core50Config, scenario: Scenario) -> TrainingSchedule:
     """Return a scenario's batches, and how methods learn from them."""
     # The gain makes up for a first batch of more classes, which NI has not.
     gain = 1.0 if scenario == "NI" else config.gain
-    length = partial(length_of, config, scenario)
-    return TrainingSchedule(scenario, scenario, length, gain, whole_rate=config.dense_rate)
+    return TrainingSchedule(
+        setting=scenario,
+        scenario=scenario,
+        length=partial(length_of, config, scenario),
+        gain=gain,
+        whole_rate=config.dense_rate,
+    )
 
 
 def _start(

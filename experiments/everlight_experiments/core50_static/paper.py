@@ -86,9 +86,13 @@ def _benchmark(
 ) -> Benchmark:
     """Return the benchmark of one batch of all frames, whose runs keep confidences."""
     scratch = name == SCRATCH
-    length = config.scratch if scratch else config.fine_tuning
-    rate = 1.0 if scratch else config.dense_rate
-    schedule = TrainingSchedule(name, "static", lambda method: length, 1.0, not scratch, rate)
+    schedule = TrainingSchedule(
+        setting=name,
+        scenario="static",
+        length=lambda method: config.scratch if scratch else config.fine_tuning,
+        pretrained=not scratch,
+        whole_rate=1.0 if scratch else config.dense_rate,
+    )
     benchmark = core50_benchmark(config, schedule, material, seed, init)
     # The test samples are the same in all orders.
     left = MethodPrograms(benchmark).run(FIXED["naive"])
