@@ -114,8 +114,7 @@ COMMANDS: dict[str, Command] = {
         "illuminant.estimate:estimate",
     ),
     "export": Command(
-        "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.",
-        "report.export:export",
+        "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.", "report.export:export"
     ),
     "report": Command(
         "Write a page that lists all runs with preset, time, result and report.",
@@ -130,12 +129,10 @@ COMMANDS: dict[str, Command] = {
         "commands.cost:run_cost",
     ),
     "data list": Command(
-        "List all data sets with their state, source and size.",
-        "commands.data:list_data",
+        "List all data sets with their state, source and size.", "commands.data:list_data"
     ),
     "data prepare": Command(
-        "Prepare a data set in EVERLIGHT_DATA from its publisher's files.",
-        "commands.data:prepare",
+        "Prepare a data set in EVERLIGHT_DATA from its publisher's files.", "commands.data:prepare"
     ),
 }
 

@@ -89,10 +89,7 @@ def run_grid(options: GridOptions) -> Path:
     details = (
         ("Forgetting and time", _forgetting_table(outcomes, list(ranks))),
         ("Methods not applicable", dataclasses.replace(left_out[0], rows=not_run)),
-        (
-            "Selection of hyper-parameters",
-            hyperparameters_table("criterion", choices_of(outcomes)),
-        ),
+        ("Selection of hyper-parameters", hyperparameters_table("criterion", choices_of(outcomes))),
     )
     sections = [Section(title, items=[table]) for title, table in details if table.rows]
     return write_report(folder.path, title, summary, sections, first)

@@ -85,7 +85,7 @@ class Runner:
     def outcome(self, method: Method, seeds: int) -> Outcome:
         """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
         choice = self.choose(method)
-        runs = self._train_draws(method, "evaluation", [choice.hyperparameter], seeds)
+        runs = self._trained_runs(method, "evaluation", [choice.hyperparameter], seeds)
         metrics = measured(self.benchmark.setting.metrics, runs)
         score = metrics[self.benchmark.score]
         run_ids = self._run_ids(method, "evaluation", [choice.hyperparameter], seeds)
@@ -182,7 +182,7 @@ class Runner:
     def on_validation_seeds(self, method: Method) -> Float[np.ndarray, "s draws"]:
         """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
         hyperparameters = method.hyperparameters or (0.0,)
-        runs = self._train_draws(method, "validation", hyperparameters, self.validation_seeds)
+        runs = self._trained_runs(method, "validation", hyperparameters, self.validation_seeds)
         criteria = [
             np.nan if has_diverged(run.arrays) else self.benchmark.select_by(run) for run in runs
         ]
@@ -242,7 +242,7 @@ class Runner:
             title=f"{self._setting}, {method.name}, {purpose}",
         )
 
-    def _train_draws(
+    def _trained_runs(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
     ) -> list[Trained]:
         """Return all runs, trained now or read back."""

@@ -144,10 +144,7 @@ def svm_accuracies(
         later = session >= count
         chosen = svm_confidence(features, labels, later).argmax(axis=1)
         sessions.append(np.mean(chosen == labels[later]))
-    return {
-        FUSION: fused_accuracies(confidence, *of_recordings),
-        SESSIONS: np.array(sessions),
-    }
+    return {FUSION: fused_accuracies(confidence, *of_recordings), SESSIONS: np.array(sessions)}
 
 
 def svm_confidence(
