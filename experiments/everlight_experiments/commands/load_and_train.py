@@ -4,6 +4,7 @@ The commands that train and `load_net` share it.
 """
 
 import dataclasses
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -157,19 +158,17 @@ def applicable_methods(
     The lines name what is left out, and methods of little use that are named, each with the reason.
     """
     name = benchmark_name(options.benchmark)
-    left_out: dict[str, list[str]] = {}
-    warned: dict[str, list[str]] = {}
-    selected = []
+    offers = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
+    left_out, warned, selected = defaultdict(list), defaultdict(list), []
     for method in rows:
-        offers = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
         reasons = [why_left_out(method, name, offer) for offer in offers]
-        reason, named = reasons[0], method.name in options.methods
+        named = method.name in options.methods
         if named or not all(reasons):
             selected.append(method)
         if all(reasons) and not named:
-            left_out.setdefault(reason, []).append(method.name)
-        elif all(reasons) and reason in _REMEDIES:
-            warned.setdefault(reason, []).append(method.name)
+            left_out[reasons[0]].append(method.name)
+        elif all(reasons) and reasons[0] in _REMEDIES:
+            warned[reasons[0]].append(method.name)
     lines = [
         f"--methods all leaves out {_listed(names, reason)}; --methods runs it by name"
         for reason, names in left_out.items()
@@ -228,8 +227,8 @@ def refuse_inapplicable(
     Raises:
       DataError: the message names the methods and the reason.
     """
+    capabilities = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
     for method in rows:
-        capabilities = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
         reasons = [why_not(method, offered) for offered in capabilities]
         if (method.name in names or method.version) and all(reasons):
             fits_multi_head = why_not(method, capabilities[0] | {"task-incremental"}) is None
