@@ -83,7 +83,7 @@ def compose(
     Raises:
       DataError: data that cannot be read, or parts that do not fit together.
     """
-    request = Request(name, config, (setting,), seed, runs=runs)
+    request = Request(name=name, config=config, settings=(setting,), seed=seed, runs=runs)
     loaded = None if images is None else LoadedImages(images, images.name)
     (benchmark,) = image_benchmarks(request, loaded).values()
     return benchmark
@@ -173,8 +173,8 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
         return with_stream(setup, inputs.images, config) if setting == DOMAIN else setup
 
     return Training(
-        words,
-        fingerprint,
+        words=words,
+        fingerprint=fingerprint,
         setup=setup_factory(config, net, task_given, images_of),
         protocol=lambda method: protocol,
         keep=lambda method, result: kept_arrays(config.metrics, task_given, result),

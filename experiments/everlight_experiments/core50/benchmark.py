@@ -249,10 +249,10 @@ def core50_benchmark(
         capabilities.add("own classes")
     data, training = _data_and_training(config, schedule, material, seed, start)
     setting = Setting(
-        schedule.setting,
-        "published order of batches",
-        frozenset(capabilities),
-        METRICS,
+        name=schedule.setting,
+        draws="published order of batches",
+        capabilities=frozenset(capabilities),
+        metrics=METRICS,
         tested="the full test set",
     )
     return Benchmark("core50", data, setting, training, Selection(config.chosen, grids=GRIDS))
@@ -295,15 +295,23 @@ def _data_and_training(
     # `tune` compares configurations before anything is pretrained.
     weights = start.fingerprint if start and schedule.pretrained else None
     data = Data(
-        material.note,
-        checksums,
-        {"seed": seed, "level": material.level, "data": list(checksums), "beginning": weights},
-        shared,
+        note=material.note,
+        checksums=checksums,
+        fingerprint={
+            "seed": seed,
+            "level": material.level,
+            "data": list(checksums),
+            "beginning": weights,
+        },
+        shared=shared,
         sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
     )
     training = Training(
-        _training_words(config, start),
-        lambda method: {"length": dataclasses.asdict(schedule.length(method)), **fingerprint},
+        words=_training_words(config, start),
+        fingerprint=lambda method: {
+            "length": dataclasses.asdict(schedule.length(method)),
+            **fingerprint,
+        },
         setup=setup_factory(config, schedule, len(material.names), on_features),
         protocol=lambda method: schedule.length(method).protocol(config.batch_size),
         keep=keep,

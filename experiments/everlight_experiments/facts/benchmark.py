@@ -208,8 +208,8 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
     sequences = dict(zip(uses, same_shapes(unpadded), strict=True))
     groups, shown = group_tests(divided), len(learned.shown)
     training = Training(
-        training_words(net, inputs.features),
-        lambda method: scale,
+        words=training_words(net, inputs.features),
+        fingerprint=lambda method: scale,
         setup=setup_factory(
             config, divided.words.vectors.shape[1], len(divided.facts), inputs.store
         ),
@@ -222,18 +222,18 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
         return Benchmark(
             "facts",
             Data(
-                f"{learned.sizes}, {net.side}×{net.side} pixels",
-                checksums_of(*content),
-                fingerprint,
+                note=f"{learned.sizes}, {net.side}×{net.side} pixels",
+                checksums=checksums_of(*content),
+                fingerprint=fingerprint,
                 shared=lambda method: shared,
                 sequence=lambda method, seq_id: sequences[split, seq_id.use],
                 store=inputs.store,
             ),
             Setting(
-                split,
-                "initial network",
-                frozenset(("one label", "own classes", "last weights")),
-                fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
+                name=split,
+                draws="initial network",
+                capabilities=frozenset(("one label", "own classes", "last weights")),
+                metrics=fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
             ),
             training,
             Selection(config.chosen, held_out, GRIDS),

@@ -195,24 +195,24 @@ def sequences_of(data: IIRCData, validation: bool) -> Sequences:
 
 def iirc_benchmark(config: IIRCConfig, loaded: IIRCInputs, seed: int) -> Benchmark:
     """Return the benchmark of a configuration, for any methods."""
-    data, net, inputs = loaded.data, loaded.net, loaded.inputs
+    data, net, inputs, side = loaded.data, loaded.net, loaded.inputs, config.side
     tasks = len(data.metadata.configurations[0].tasks)
     apart = ("chosen", "memory_limit", "undecodable")
     fingerprint = {name: value for name, value in asdict(config).items() if name not in apart}
     return Benchmark(
         "iirc",
         Data(
-            f"{data.images.name}, {config.side}×{config.side} pixels: {data.sizes}; {tasks} tasks",
-            loaded.checksums,
-            {"checksums": list(loaded.checksums), "seed": seed},
+            note=f"{data.images.name}, {side}×{side} pixels: {data.sizes}; {tasks} tasks",
+            checksums=loaded.checksums,
+            fingerprint={"checksums": list(loaded.checksums), "seed": seed},
             shared=lambda method: inputs.stored,
             sequence=loaded.sequence,
             store=inputs.store,
         ),
         Setting(SETTING, "task configuration", capabilities_of(config, net), metrics_of(data)),
         Training(
-            training_words(config, net),
-            lambda method: {**fingerprint, **net.fingerprint()},
+            words=training_words(config, net),
+            fingerprint=lambda method: {**fingerprint, **net.fingerprint()},
             setup=setup_factory(config, net, data.classes, tasks, inputs.store),
             protocol=lambda method: protocol_of(config, method),
             keep=keep,
