@@ -174,7 +174,9 @@ def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables():
 
 def test_an_opened_benchmark_has_the_data_and_the_training_that_are_prepared(digits):
     others = digits.data._replace(note="prepared"), digits.training._replace(words="prepared")
-    selection = digits.selection._replace(chosen="Given.", grids={"EWC": (7.0,)}, tasks=2)
+    selection = digits.selection._replace(
+        chosen="Given.", grids={"EWC": (7.0,)}, validation_tasks=2
+    )
     asked = digits._replace(selection=selection, part="p", name="n")
     opened = asked._replace(prepare=lambda folder: others).opened(None)
     assert opened == asked._replace(data=others[0], training=others[1])

@@ -102,7 +102,7 @@ def load_benchmarks(options: RunOptions | TuneOptions) -> Benchmarks:
     return {
         setting: benchmark._replace(
             selection=benchmark.selection.with_given(changes)._replace(
-                tasks=options.validation_tasks
+                validation_tasks=options.validation_tasks
             )
         )
         for setting, benchmark in benchmarks.items()

@@ -189,20 +189,20 @@ class Selection(NamedTuple):
     """Number that selects hyper-parameters; None is the score after the last task."""
     grids: Mapping[str, tuple[float, ...]] = {}
     """Hyper-parameters of methods that differ from the table's."""
-    tasks: int | None = None
+    validation_tasks: int | None = None
     """Number of tasks that validation seeds train and select by, the first ones; None is all."""
 
     @property
     def scope(self) -> str:
         """The tasks that the selection of hyper-parameters sees, in a sentence."""
-        if self.tasks is None:
+        if self.validation_tasks is None:
             return (
                 "The choice sees all tasks of the validation seeds, so it is optimistic: no "
                 "learner has later tasks beforehand (--validation-tasks limits it)."
             )
         return (
             f"The choice sees only the first tasks of the validation seeds (number of tasks: "
-            f"{self.tasks}); the evaluation includes their classes."
+            f"{self.validation_tasks}); the evaluation includes their classes."
         )
 
     def with_given(self, options: Sequence[str]) -> "Selection":
@@ -246,7 +246,7 @@ class Benchmark(NamedTuple):
     @property
     def criterion(self) -> str:
         """The criterion that selects hyper-parameters, in words."""
-        criterion, tasks = self.selection.criterion, self.selection.tasks
+        criterion, tasks = self.selection.criterion, self.selection.validation_tasks
         if criterion is None:
             return f"final {self.score}" if tasks is None else f"{self.score} after task {tasks}"
         return criterion.name + ("" if tasks is None else f" until task {tasks}")
@@ -269,7 +269,7 @@ class Benchmark(NamedTuple):
 
     def select_by(self, run: Trained) -> float:
         """Return the value by which hyper-parameters are selected."""
-        tasks, criterion = self.selection.tasks or run.tasks, self.selection.criterion
+        tasks, criterion = self.selection.validation_tasks or run.tasks, self.selection.criterion
         if criterion is not None:
             return float(criterion.compute(replace(run, tasks=tasks)))
         return float(self.setting.metrics[0].compute(run)[tasks - 1])

@@ -139,7 +139,7 @@ class Runner:
         """
         self.benchmark.data.sequence(method, SequenceId("validation", self.seed, 0))
         name, selection, tasks = self.benchmark.name, self.benchmark.selection, self.programs.tasks
-        count, interval = selection.tasks, self.programs.protocol(method).evaluate_every
+        count, interval = selection.validation_tasks, self.programs.protocol(method).evaluate_every
         if count is None:
             return
         option = f"--validation-tasks {count}"
@@ -230,8 +230,8 @@ class Runner:
         purpose = f"seed {seq_id.order}"
         if seq_id.use == "validation":
             purpose = f"selecting {run_id.hyperparameter:g}"
-            if benchmark.selection.tasks is not None:
-                fingerprint["validation_tasks"] = benchmark.selection.tasks
+            if benchmark.selection.validation_tasks is not None:
+                fingerprint["validation_tasks"] = benchmark.selection.validation_tasks
         sequence = benchmark.data.sequence(method, seq_id)
         return Unit(
             name=run_id.name,
@@ -275,7 +275,7 @@ class Runner:
                 after_task=keep_net if self.keep_nets and use == "evaluation" else None,
                 announce=None if data.store is None else data.store.announce,
                 one_by_one=benchmark.training.one_by_one,
-                tasks=None if use == "evaluation" else benchmark.selection.tasks,
+                tasks=None if use == "evaluation" else benchmark.selection.validation_tasks,
             )
         logged = [event for event in self.folder.logged() if {"seconds", "unit"} <= event.keys()]
         took = {event["unit"]: event["seconds"] for event in logged}
