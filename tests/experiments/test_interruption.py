@@ -117,7 +117,7 @@ def test_a_stopped_run_saves_its_newest_epoch_and_ends_with_the_same_bits(tmp_pa
         stopped = start_run("stopped", number, 1)
         said = stopped.communicate()[1]
         assert stopped.returncode == -number, said
-        assert f"stopped by {signal.Signals(number).name}; the same command continues" in said
+        assert f"stopped by {signal.Signals(number).name}; finished work is kept" in said
         assert "Traceback" not in said
         # A signal waits for the end of the epoch, the second one of each process.
         assert Checkpoints(checkpoints_of(tmp_path / "stopped")).newest() == 2 * reached
