@@ -19,6 +19,7 @@ from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_experiments.illuminant import thumbnails
 from everlight_experiments.illuminant.image_source import Release
 from everlight_experiments.illuminant.thumbnails import ThumbnailsRun, make_thumbnails
+from tests.experiments.test_illuminant_table_2 import degrees
 
 COUNT, HIDDEN = 4, 2
 
@@ -46,12 +47,6 @@ def made(written, tmp_path_factory):
         patch.setattr(thumbnails, "LEAST_PHOTOS", COUNT - 1)
         settings = ThumbnailsRun(folder, folder.parent / "out" / "mine.npz")
         return make_thumbnails(settings), told.getvalue()
-
-
-def degrees(estimate, truth):
-    cosine = np.sum(estimate * truth, axis=-1)
-    lengths = np.linalg.norm(estimate, axis=-1) * np.linalg.norm(truth, axis=-1)
-    return np.degrees(np.arccos(np.minimum(cosine / lengths, 1)))
 
 
 def shaded(path):
