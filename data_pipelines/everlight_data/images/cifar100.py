@@ -10,7 +10,7 @@ import numpy as np
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_bytes, refusing
 from everlight_data.formats.unpickle import load_restricted
-from everlight_data.images.user_files.tfds_sets import read_prepared
+from everlight_data.images.published_forms.tfds_sets import read_prepared
 from everlight_data.locations import data_root
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.image_set import Channels, ImageSet

@@ -9,7 +9,7 @@ import pytest
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats import idx
 from everlight_data.images.fashion_mnist import load_fashion_mnist
-from everlight_data.images.user_files.idx_folders import is_idx_folder, load_idx
+from everlight_data.images.published_forms.idx_folders import is_idx_folder, load_idx
 from everlight_data.images.user_files.user_images import load_user_images
 
 TRAIN_LABELS, TEST_LABELS = [1, 3, 1, 3, 4, 4], [4, 1, 3]
