@@ -20,7 +20,7 @@ from everlight_data.color.photographs.published_folds import read_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
-from everlight_data.color.spectra import measured_library
+from everlight_data.color.spectra.library import measured_library
 from everlight_data.facts.parts.split_files import Fact, FactSamples, FactSet, read_split
 from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.facts.vrd import PREDICATES, load_vrd

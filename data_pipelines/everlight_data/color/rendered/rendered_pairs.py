@@ -45,7 +45,7 @@ from everlight_data.color.rendered.rendered_views import (
     in_pieces,
     views_of,
 )
-from everlight_data.color.spectra import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
 from everlight_data.errors import DataError
 
 Condition = Literal["exact", "noisy"]

@@ -24,7 +24,7 @@ from everlight_data.color.rendered.radiometric import (
     draw_scenes,
     photograph,
 )
-from everlight_data.color.spectra import SpectralLibrary
+from everlight_data.color.spectra.library import SpectralLibrary
 
 PIECE = 1_200
 """Scenes rendered or fitted at once, so that each program is compiled for one number of scenes."""
