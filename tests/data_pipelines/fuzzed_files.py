@@ -25,8 +25,8 @@ from everlight_data.facts.parts.split_files import Fact, FactSamples, FactSet, r
 from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.facts.vrd import PREDICATES, load_vrd
 from everlight_data.formats.arrays import read_npz
-from everlight_data.formats.files import read_csv, read_json
 from everlight_data.formats.matlab import read_mat
+from everlight_data.formats.tables import read_csv, read_json
 from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 from everlight_data.pretrained.caffe_weights import load_caffe_weights

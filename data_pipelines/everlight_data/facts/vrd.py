@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from everlight_data.facts.parts.boxes import AnnotatedScenes, BoxedFacts, Relations, boxed_facts
-from everlight_data.formats.files import Archive, opened_archive, parse_json, refusing
+from everlight_data.formats.archives import Archive, opened_archive
+from everlight_data.formats.files import refusing
+from everlight_data.formats.tables import parse_json
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, find
 

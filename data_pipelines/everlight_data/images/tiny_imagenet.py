@@ -18,12 +18,14 @@ from PIL import Image
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
-from everlight_data.formats.files import read_json, refusing
+from everlight_data.formats.files import refusing
 from everlight_data.formats.image_headers import jpeg_size
+from everlight_data.formats.originals import Original
+from everlight_data.formats.tables import read_json
 from everlight_data.optional_packages import import_package
 from everlight_data.sets.data_set import DataSet, ImageRequest, file_by_file
 from everlight_data.sets.image_set import ImageSet
-from everlight_data.sets.preparing import Files, Original, Source, find, matching, npz, read_text_of
+from everlight_data.sets.preparing import Files, Source, find, matching, npz, read_text_of
 
 FOLDER = "tiny_imagenet_32x32"
 TRAIN_FILES = ("train_0.npz", "train_1.npz")

@@ -37,7 +37,8 @@ from everlight_data.color.pairs.view_pairs import align_thumbnails, read_homogra
 from everlight_data.color.photographs.camera_names import UNNAMED
 from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, read_raw
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_bytes, read_json
+from everlight_data.formats.files import read_bytes
+from everlight_data.formats.tables import read_json
 from everlight_data.texts import one_line
 
 MIN_PAIRS = 6

@@ -6,8 +6,9 @@ The release is text with a camera's name, then rows of red, green, blue at 400 t
 
 import numpy as np
 
+from everlight_data.formats.originals import Original
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Files, Original, Source, npz, read_text_of
+from everlight_data.sets.preparing import Files, Source, npz, read_text_of
 
 CAMERAS = "camspec_database.txt"
 CAMERAS_ORIGINAL = Original(

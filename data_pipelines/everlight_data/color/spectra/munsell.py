@@ -17,7 +17,7 @@ def munsell_files(source: Source) -> Files:
     """Return the recipe of the chips' reflectances, `[1269, 421]`."""
 
     def make() -> bytes:
-        if any(name.endswith(".mat") for name, _ in source.files()):
+        if any(file.name.endswith(".mat") for file in source.files()):
             path = find(source, f"{MUNSELL}.mat")
             (columns,) = decode_mat(source.read(path, MAX_BYTES), path, ["munsell"])
             spectra = columns.T

@@ -19,7 +19,8 @@ from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import dtype_and_shape, map_npy, take
-from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, parse_json, read_json
+from everlight_data.formats.files import MAX_RELEASE_BYTES, opened
+from everlight_data.formats.tables import parse_json, read_json
 from everlight_data.images.core50.release import (
     ARCHIVE,
     ARCHIVE_SIZE,
