@@ -12,7 +12,7 @@ import numpy as np
 import scipy.io
 
 from everlight.models import VisionTransformer
-from everlight_data.color.charts.chart_pairs import read_chart_corners
+from everlight_data.color.charts.measured_chart import read_chart_corners
 from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
 from everlight_data.color.nus8 import load_official
 from everlight_data.color.pairs.view_pairs import read_homography

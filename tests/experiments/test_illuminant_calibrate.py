@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight_data.color.charts import chart_pairs
+from everlight.illuminant.pair_model import VIEWS
+from everlight_data.color.charts import pair_files
 from everlight_data.color.charts.chart import CENTERS, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_measurements import (
     draw_scene_folds,
@@ -22,13 +23,10 @@ from everlight_data.color.charts.chart_measurements import (
     read_charts,
     sensor_differences,
 )
-from everlight_data.color.charts.chart_pairs import (
-    VIEWS,
-    align_cameras,
-    find_pairs,
-    in_blocks,
-)
+from everlight_data.color.charts.chart_pairs import align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.charts.measured_pair import in_blocks
+from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.pairs.pair_augmentations import relit_inputs
 from everlight_data.color.pairs.view_pairs import align_thumbnails
 from everlight_data.color.raw_files.raw import read_raw
@@ -265,7 +263,7 @@ def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):
         read.append(path.name)
         return read_bytes(path, *rest)
 
-    monkeypatch.setattr(chart_pairs, "read_bytes", counted)
+    monkeypatch.setattr(pair_files, "read_bytes", counted)
     files = find_pairs(folder)
     assert len(read) == 2 * PAIRS
     assert files[0].checksums == {view: zlib.crc32(b"no raw file") for view in VIEWS}
