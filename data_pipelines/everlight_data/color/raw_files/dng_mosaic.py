@@ -5,6 +5,7 @@ Values to Linear Reference Values"). LibRaw rounds black levels, averages their 
 column, and reads unknown patterns and orientations as others.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,21 @@ _CONVERT = (
     "give a DNG of a plain 2x2 Bayer mosaic, as by the camera's full-resolution or binned mode"
 )
 _LEVELS = "give the sensor's own as black_level and white_level"
+
+
+class LevelArguments(NamedTuple):
+    """A user's levels in sensor units that replace a file's; None keeps the file's.
+
+    Attributes:
+      black_level: one value, or four for R, G, B and the second G.
+      white_level: value.
+    """
+
+    black_level: float | Sequence[float] | None = None
+    white_level: int | None = None
+
+
+FILE_LEVELS = LevelArguments()
 
 
 class BlackLevels(NamedTuple):
@@ -96,15 +112,14 @@ def bayer_pattern(colors: Int[np.ndarray, "rows columns"]) -> Int[np.ndarray, "2
 
 
 def read_mosaic_tags(
-    raw: RawDirectories, shape: tuple[int, int], reads_black: bool = True, reads_white: bool = True
+    raw: RawDirectories, shape: tuple[int, int], levels: LevelArguments = FILE_LEVELS
 ) -> MosaicTags:
     """Return what the tags state about the mosaic.
 
     Args:
       raw: directories of the file.
       shape: height and width of the decoded sensor.
-      reads_black: the file's black level counts; False where the user gives another.
-      reads_white: the same for the white level.
+      levels: levels that the user gives; the file's own are then not read.
 
     Raises:
       DataError: a tag is damaged, or states what is not supported.
@@ -122,8 +137,9 @@ def read_mosaic_tags(
             "give a DNG whose full image is its only mosaic",
         )
     area = _area(raw, shape)
-    black = _black(raw, area) if reads_black else None
-    return MosaicTags(flip, pattern, black, _white(raw) if reads_white else None, area)
+    black = _black(raw, area) if levels.black_level is None else None
+    white = _white(raw) if levels.white_level is None else None
+    return MosaicTags(flip, pattern, black, white, area)
 
 
 def _flip(raw: RawDirectories) -> int:
