@@ -59,7 +59,7 @@ def load_vrd() -> BoxedFacts:
     add 1,029, 20 and 0 more.
 
     Image paths are those of the release's photographs, `sg_train_images/` and `sg_test_images/`.
-    With the photographs, `facts.read_images` with `squares` cuts out the samples.
+    With the photographs, `split_files.read_images` with `squares` cuts out the samples.
 
     Raises:
       MissingDataError: `vrd_spo_facts/vrd_annotations.zip` below EVERLIGHT_DATA is missing.

@@ -202,7 +202,9 @@ def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, Cons
     for file in files:
         for name, thumbnails in thumbnail_set(file, camera).items():
             if name in sets:
-                raise DataError(f"{file} has images of {name}, as another file has; give one")
+                raise DataError(
+                    f"{file} has images of {name}, as another file has; give one of them"
+                )
             sets[name] = thumbnails
     return sets
 

@@ -145,7 +145,7 @@ class RenderedPair(NamedTuple):
         inputs = np.asarray(self.inputs[input_name][rows])
         chosen = finite_rows(inputs)
         if not len(chosen):
-            raise DataError(f"no scene determines the input {input_name!r}")
+            raise DataError(f"no scene determines the input {input_name!r}; render more scenes")
         return Samples({input_name: inputs[chosen]}, np.asarray(self.targets(rows, view))[chosen])
 
     def determined(self, rows: slice) -> Bool[np.ndarray, "k"]:
