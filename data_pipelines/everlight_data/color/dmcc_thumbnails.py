@@ -197,10 +197,7 @@ def _read_array(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.n
     return array.reshape(shape)
 
 
-_RELEASE = {
-    "owner": OWNER,
-    "source": "the repository, or its folder dataset",
-}
+_RELEASE = {"owner": OWNER, "source": "the repository, or its folder dataset"}
 DATA_SETS = {
     "nus-thumbnails": DataSet(
         "NUS-8: 1,853 linear 64x64 thumbnails by eight cameras, with illuminants",

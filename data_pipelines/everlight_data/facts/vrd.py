@@ -169,5 +169,5 @@ DATA_SETS = {
         source="json_dataset.zip",
         bytes=700_000,
         prepare=file_by_file(vrd_annotations),
-    ),
+    )
 }

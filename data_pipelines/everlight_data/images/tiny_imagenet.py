@@ -194,8 +194,7 @@ def _test_images(source: Source, base: str, wnids: Sequence[str]) -> bytes:
     """Return the packed validation images below the folder `base`, sorted by their numbers."""
     file = "val_annotations.txt"
     listed = sorted(
-        _unique(file, _pairs(read_text_of(source, file))).items(),
-        key=lambda pair: _number(pair[0]),
+        _unique(file, _pairs(read_text_of(source, file))).items(), key=lambda pair: _number(pair[0])
     )
     # A box follows the WordNet id.
     labels = [wnids.index(rest.split("\t")[0]) for _, rest in listed]
@@ -267,5 +266,5 @@ DATA_SETS = {
         prepare=file_by_file(tiny_imagenet_files),
         original=ORIGINAL,
         load=_requested,
-    ),
+    )
 }

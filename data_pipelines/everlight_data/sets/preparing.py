@@ -144,6 +144,11 @@ def numbers_of(text: str) -> np.ndarray:
     return np.array(" ".join(lines).split(), float)
 
 
+def one_file(name: str, make: Callable[[Source], bytes]) -> Recipe:
+    """Return the recipe of one file with the content that `make` returns."""
+    return lambda source: {name: lambda: make(source)}
+
+
 def copies(limit: int, known: Mapping[str, Original], optional: Iterable[str] = ()) -> Recipe:
     """Return the recipe of files that loaders read as published.
 

@@ -85,11 +85,7 @@ def _measure_all(
     measure: Callable[[int], Record],
     store: Store,
 ) -> list[Record]:
-    """Measure every pair that the store does not have, and save it there.
-
-    Raises:
-      DataError: the errors of all pairs in one.
-    """
+    """Measure every pair that the store does not have, and save it there."""
     measured, failures = [], []
     for index, pair in enumerate(progress(kind, unit="pair", values=files)):
         name, known = f"{kind}-{pair.name}", {**pair.checksums} | fingerprints[index]

@@ -12,11 +12,7 @@ from jaxtyping import Bool, Float, Int
 from everlight.color.alignment import fit_homography
 from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.chart import CENTERS, map_points
-from everlight_data.color.charts.measured_chart import (
-    chart_grays,
-    chart_illuminant,
-    measure_chart,
-)
+from everlight_data.color.charts.measured_chart import chart_grays, chart_illuminant, measure_chart
 from everlight_data.color.charts.pair_files import PairFiles
 from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.raw_files.raw import read_raw

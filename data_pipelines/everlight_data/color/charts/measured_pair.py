@@ -1,6 +1,5 @@
 """Measurements of a raw pair beside its charts: transform, moments and small images."""
 
-import itertools
 from functools import partial
 from typing import NamedTuple
 
@@ -57,14 +56,10 @@ def measure_pair(
             f"{pair.main}: beside the chart are fewer than three independent colours, too few for "
             "a transform; take the pair out, or photograph a more colourful scene."
         )
-    views = (
-        (
-            np.asarray(_nine_moments(colors[view], weights)),
-            *small_without_chart(photos[view], on_photo, SIDE),
-        )
-        for view, on_photo in zip(VIEWS, chart.charts, strict=True)
-    )
-    return MeasuredPair(np.asarray(fit.transform), *itertools.chain(*views))
+    moments = (np.asarray(_nine_moments(colors[view], weights)) for view in VIEWS)
+    charts = zip(VIEWS, moments, chart.charts, strict=True)
+    main, second = ((nine, *small_without_chart(photos[v], on, SIDE)) for v, nine, on in charts)
+    return MeasuredPair(np.asarray(fit.transform), *main, *second)
 
 
 _nine_moments = jax.jit(partial(color_moments, degree=2))

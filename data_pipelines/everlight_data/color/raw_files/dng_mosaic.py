@@ -143,11 +143,7 @@ def read_mosaic_tags(
 
 
 def _flip(raw: RawDirectories) -> int:
-    """Return LibRaw's flip of the orientation.
-
-    Raises:
-      DataError: the orientation is none of TIFF's eight.
-    """
+    """Return LibRaw's flip of the orientation."""
     tag = raw.color_tag("Orientation")
     if tag is None:
         return 0
@@ -160,11 +156,7 @@ def _flip(raw: RawDirectories) -> int:
 
 
 def _pattern(raw: RawDirectories) -> Int[np.ndarray, "2 2"] | None:
-    """Return the channels of the mosaic's 2×2 block; None for a file that is not a DNG.
-
-    Raises:
-      DataError: the mosaic is not Bayer.
-    """
+    """Return the channels of the mosaic's 2×2 block; None for a file that is not a DNG."""
     tag = raw.mosaic_tag("CFAPattern")
     if tag is None and raw.is_dng:
         raise raw.refusal("CFAPattern", "is missing", _CONVERT)
@@ -202,11 +194,7 @@ def plane_colors(raw: RawDirectories) -> Int[np.ndarray, "3"]:
 
 
 def _refuse_other_values(raw: RawDirectories) -> None:
-    """Refuse layouts and numbers that are read as others.
-
-    Raises:
-      DataError: the message names the tag.
-    """
+    """Refuse layouts and numbers that are read as others."""
     plane_colors(raw)
     name = "LinearizationTable"
     if raw.is_dng and raw.mosaic_tag(name) is None and name in raw.first:
@@ -228,11 +216,7 @@ def _refuse_other_values(raw: RawDirectories) -> None:
 
 
 def _area(raw: RawDirectories, shape: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the active area; by default it is the whole image.
-
-    Raises:
-      DataError: the area leaves the image.
-    """
+    """Return the active area; by default it is the whole image."""
     tag = raw.mosaic_tag("ActiveArea")
     if tag is None:
         return (0, 0, *shape)
@@ -245,11 +229,7 @@ def _area(raw: RawDirectories, shape: tuple[int, int]) -> tuple[int, int, int, i
 
 
 def _black(raw: RawDirectories, area: tuple[int, int, int, int]) -> BlackLevels | None:
-    """Return the black levels; without any tag a DNG's are 0, and other files' not stated.
-
-    Raises:
-      DataError: a tag has another number of levels than positions, rows or columns.
-    """
+    """Return the black levels; without any tag a DNG's are 0, and other files' not stated."""
     top, left, bottom, right = area
     tag, dims, *deltas = (raw.level_tag(name, BLACK_TAGS) for name in BLACK_TAGS)
     shape, levels = (1, 1), np.zeros(1)
@@ -275,11 +255,7 @@ def _black(raw: RawDirectories, area: tuple[int, int, int, int]) -> BlackLevels 
 
 
 def _white(raw: RawDirectories) -> int | None:
-    """Return the white level; without the tag a DNG's is the greatest value of its bits.
-
-    Raises:
-      DataError: the tag has different values, or values are mapped to unknown ones.
-    """
+    """Return the white level; without the tag a DNG's is the greatest value of its bits."""
     tag = raw.level_tag("WhiteLevel", ["WhiteLevel"])
     if tag is not None:
         values = raw.numbers(tag)

@@ -235,10 +235,7 @@ def _active(
 
 
 def _levels(
-    raw: "rawpy.RawPy",
-    stated: MosaicTags,
-    pattern: Int[np.ndarray, "2 2"],
-    levels: LevelArguments,
+    raw: "rawpy.RawPy", stated: MosaicTags, pattern: Int[np.ndarray, "2 2"], levels: LevelArguments
 ) -> tuple[BlackLevels, int]:
     """Return the levels that are given, or else those of the tags, or else LibRaw's."""
     replaced = levels.black_level is not None

@@ -8,7 +8,7 @@ import numpy as np
 
 from everlight_data.formats.originals import Original
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Files, Source, npz, read_text_of
+from everlight_data.sets.preparing import Source, npz, one_file, read_text_of
 
 CAMERAS = "camspec_database.txt"
 CAMERAS_ORIGINAL = Original(
@@ -17,25 +17,21 @@ CAMERAS_ORIGINAL = Original(
 CAMERA_WAVELENGTHS = np.arange(400, 721, 10)
 
 
-def camera_files(source: Source) -> Files:
-    """Return the recipe of the cameras' sensitivities, `[c, 3, 33]`, in their published scale."""
-
-    def make() -> bytes:
-        text = read_text_of(source, CAMERAS)
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
-        # A line of dashes ends the description of the source.
-        rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)
-        rows = lines[rule + 1 :]
-        names, numbers = rows[::4], [row.split() for n, row in enumerate(rows) if n % 4]
-        if not names or len(rows) % 4:
-            raise ValueError(f"{len(rows)} lines, not four per camera")
-        return npz(
-            names=np.array(names),
-            wavelengths_nm=CAMERA_WAVELENGTHS,
-            sensitivities=np.array(numbers, float).reshape(-1, 3, len(CAMERA_WAVELENGTHS)),
-        )
-
-    return {"camspec.npz": make}
+def camera_sensitivities(source: Source) -> bytes:
+    """Return the cameras' sensitivities, `[c, 3, 33]`, in their published scale."""
+    text = read_text_of(source, CAMERAS)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # A line of dashes ends the description of the source.
+    rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)
+    rows = lines[rule + 1 :]
+    names, numbers = rows[::4], [row.split() for n, row in enumerate(rows) if n % 4]
+    if not names or len(rows) % 4:
+        raise ValueError(f"{len(rows)} lines, not four per camera")
+    return npz(
+        names=np.array(names),
+        wavelengths_nm=CAMERA_WAVELENGTHS,
+        sensitivities=np.array(numbers, float).reshape(-1, 3, len(CAMERA_WAVELENGTHS)),
+    )
 
 
 DATA_SETS = {
@@ -46,7 +42,7 @@ DATA_SETS = {
         "(gujinwei.org/research/camspec)",
         source=CAMERAS,
         bytes=20_000,
-        prepare=file_by_file(camera_files),
+        prepare=file_by_file(one_file("camspec.npz", camera_sensitivities)),
         original=CAMERAS_ORIGINAL,
-    ),
+    )
 }

@@ -8,22 +8,18 @@ import io
 import numpy as np
 
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Files, Source, numbers_of, read_text_of
+from everlight_data.sets.preparing import Source, numbers_of, one_file, read_text_of
 
 ILLUMINANTS = "measured_with_sources.illum"
 ILLUMINANTS_SHAPE = (102, 101)
 
 
-def illuminant_files(source: Source) -> Files:
-    """Return the recipe of the illuminants' spectra, `[102, 101]`."""
-
-    def make() -> bytes:
-        spectra = numbers_of(read_text_of(source, ILLUMINANTS)).reshape(ILLUMINANTS_SHAPE)
-        stream = io.BytesIO()
-        np.save(stream, spectra)
-        return stream.getvalue()
-
-    return {f"{ILLUMINANTS}.npy": make}
+def illuminant_spectra(source: Source) -> bytes:
+    """Return the illuminants' spectra, `[102, 101]`."""
+    spectra = numbers_of(read_text_of(source, ILLUMINANTS)).reshape(ILLUMINANTS_SHAPE)
+    stream = io.BytesIO()
+    np.save(stream, spectra)
+    return stream.getvalue()
 
 
 DATA_SETS = {
@@ -33,6 +29,6 @@ DATA_SETS = {
         owner="Barnard et al. 2002, SFU colour constancy data (cs.sfu.ca/~colour/data)",
         source=f"{ILLUMINANTS}, or .illum.gz",
         bytes=83_000,
-        prepare=file_by_file(illuminant_files),
-    ),
+        prepare=file_by_file(one_file(f"{ILLUMINANTS}.npy", illuminant_spectra)),
+    )
 }

@@ -7,28 +7,24 @@ import numpy as np
 
 from everlight_data.formats.matlab import MAX_BYTES, decode_mat
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Files, Source, find, npz, numbers_of, read_text_of
+from everlight_data.sets.preparing import Source, find, npz, numbers_of, one_file, read_text_of
 
 MUNSELL = "munsell380_800_1"
 MUNSELL_WAVELENGTHS = np.arange(380, 801)
 
 
-def munsell_files(source: Source) -> Files:
-    """Return the recipe of the chips' reflectances, `[1269, 421]`."""
-
-    def make() -> bytes:
-        if any(file.name.endswith(".mat") for file in source.files()):
-            path = find(source, f"{MUNSELL}.mat")
-            (columns,) = decode_mat(source.read(path, MAX_BYTES), path, ["munsell"])
-            spectra = columns.T
-        else:
-            spectra = numbers_of(read_text_of(source, f"{MUNSELL}.asc"))
-        return npz(
-            wavelengths_nm=MUNSELL_WAVELENGTHS,
-            reflectance=spectra.reshape(-1, len(MUNSELL_WAVELENGTHS)).astype(np.float32),
-        )
-
-    return {"munsell380_800_1nm.npz": make}
+def munsell_reflectances(source: Source) -> bytes:
+    """Return the chips' reflectances, `[1269, 421]`."""
+    if any(file.name.endswith(".mat") for file in source.files()):
+        path = find(source, f"{MUNSELL}.mat")
+        (columns,) = decode_mat(source.read(path, MAX_BYTES), path, ["munsell"])
+        spectra = columns.T
+    else:
+        spectra = numbers_of(read_text_of(source, f"{MUNSELL}.asc"))
+    return npz(
+        wavelengths_nm=MUNSELL_WAVELENGTHS,
+        reflectance=spectra.reshape(-1, len(MUNSELL_WAVELENGTHS)).astype(np.float32),
+    )
 
 
 DATA_SETS = {
@@ -38,6 +34,6 @@ DATA_SETS = {
         owner="University of Eastern Finland, spectral color research group",
         source=f"{MUNSELL}.asc, .asc.gz or .mat (MATLAB 5)",
         bytes=1_270_000,
-        prepare=file_by_file(munsell_files),
-    ),
+        prepare=file_by_file(one_file("munsell380_800_1nm.npz", munsell_reflectances)),
+    )
 }

@@ -90,10 +90,7 @@ def read_split(folder: Path) -> tuple[FactSet, Int[np.ndarray, "f"]]:
 
 
 def read_images(
-    folder: Path,
-    links: Sequence[str],
-    side: int,
-    squares: Float[np.ndarray, "n 4"] | None = None,
+    folder: Path, links: Sequence[str], side: int, squares: Float[np.ndarray, "n 4"] | None = None
 ) -> UInt8[np.ndarray, "n side side 3"]:
     """Read images from a folder as RGB; for many images, call it with batches of links.
 

@@ -121,10 +121,7 @@ def prepare_core50(
         names, table = list_frames(files, source)
         check_counts(table.counts(), source, partial)
         make_folder(destination)
-        with (
-            locked_folder(destination, _BUSY),
-            ThreadPoolExecutor(os.cpu_count()) as threads,
-        ):
+        with locked_folder(destination, _BUSY), ThreadPoolExecutor(os.cpu_count()) as threads:
 
             def block(start: int, stop: int) -> list[np.ndarray]:
                 return list(threads.map(bind(decode_frame, read, source), names[start:stop]))
@@ -256,12 +253,7 @@ def _write_frames(path: Path, count: int, side: int, block: Block) -> None:
 
 
 def _write_blocks(
-    part: Path,
-    count: int,
-    side: int,
-    valid: Sequence[bool],
-    sums: list[int | None],
-    block: Block,
+    part: Path, count: int, side: int, valid: Sequence[bool], sums: list[int | None], block: Block
 ) -> None:
     """Write the invalid blocks, each with its checksum."""
     header = _header(count, side)
