@@ -20,11 +20,11 @@ from everlight_data.color.photographs.linear_pictures import read_picture
 from everlight_data.color.raw_files.capture_data import read_capture
 from everlight_data.color.raw_files.dng import write_linear_tiff
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.color.spectra import embedded_library
+from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import MissingPackageError
 from everlight_data.iirc.metadata import official_metadata
 from everlight_data.images.digits import load_digits
-from everlight_data.images.user_files.tfds_sets import read_prepared
+from everlight_data.images.published_forms.tfds_sets import read_prepared
 from everlight_data.optional_packages import PACKAGES, import_package, missing_package
 from everlight_experiments.cli import main
 from tests.dng_writer import write_dng

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight_data.color.charts import chart_measurements, chart_pairs
+from everlight.illuminant.pair_model import VIEWS
+from everlight_data.color.charts import chart_measurements, chart_pairs, pair_files
 from everlight_data.color.charts.chart import CENTERS, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.pairs.pair_augmentations import relit_inputs
 from everlight_data.color.pairs.view_pairs import align_thumbnails
 from everlight_data.color.raw_files.raw import read_raw
@@ -46,7 +48,7 @@ def measured(written, tmp_path_factory):
     source, _ = written
     settings = CalibrateRun(folder=source, runs=tmp_path_factory.mktemp("runs"))
     run = RunFolder("illuminant", "calibrate", settings)
-    files = chart_pairs.find_pairs(source)
+    files = pair_files.find_pairs(source)
     charts = chart_measurements.read_charts(source, files, run)
     homography, residuals = chart_pairs.align_cameras(None, charts)
     pairs = chart_measurements.measure_pairs(files, charts, homography, 6, run, "")
@@ -96,11 +98,8 @@ def test_what_is_learned_from_is_what_estimate_will_see(written, measured):
     names = [source / view / f"{true.names[1]}.dng" for view in ("main", "second")]
     photos = [read_raw(name) for name in names]
     thumbnails = align_thumbnails(*photos, measured[1], 6)
-    free = chart_mask(thumbnails.mask.shape, chart_pairs.in_blocks(6) @ true.charts[1])
-    seen = {
-        view: np.float64(getattr(thumbnails, view)[thumbnails.mask & free])
-        for view in chart_pairs.VIEWS
-    }
+    free = chart_mask(thumbnails.mask.shape, in_blocks(6) @ true.charts[1])
+    seen = {view: np.float64(getattr(thumbnails, view)[thumbnails.mask & free]) for view in VIEWS}
     fitted = np.linalg.lstsq(seen["main"], seen["second"])[0]
     fitted /= fitted.sum(axis=1).mean()
     np.testing.assert_allclose(pairs.quasi.transforms[1], fitted, atol=0.02)
@@ -254,10 +253,10 @@ def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):
         read.append(path.name)
         return read_bytes(path, *rest)
 
-    monkeypatch.setattr(chart_pairs, "read_bytes", counted)
-    files = chart_pairs.find_pairs(folder)
+    monkeypatch.setattr(pair_files, "read_bytes", counted)
+    files = find_pairs(folder)
     assert len(read) == 2 * PAIRS
-    assert files[0].checksums == {view: zlib.crc32(b"no raw file") for view in chart_pairs.VIEWS}
+    assert files[0].checksums == {view: zlib.crc32(b"no raw file") for view in VIEWS}
     run = RunFolder("illuminant", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
     with pytest.raises(DataError):
         chart_measurements.read_charts(folder, files, run)
@@ -307,7 +306,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
 
     def read():
         return chart_measurements.read_charts(
-            folder, chart_pairs.find_pairs(folder), store_without(2)
+            folder, pair_files.find_pairs(folder), store_without(2)
         )
 
     with pytest.raises(DataError, match=r"1 of 6 pairs: .*scene-02\.dng: no chart found. Write"):
@@ -332,4 +331,4 @@ def test_files_of_the_other_camera_among_them_are_named(copied):
     main.write_bytes(second.read_bytes())
     second.write_bytes(kept)
     with pytest.raises(DataError, match=rf"different cameras, as in {true.names[3]} and"):
-        chart_measurements.read_charts(folder, chart_pairs.find_pairs(folder), store_without(3))
+        chart_measurements.read_charts(folder, pair_files.find_pairs(folder), store_without(3))

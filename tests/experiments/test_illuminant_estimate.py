@@ -24,7 +24,7 @@ from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
-from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, embedded_library
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import estimate as estimate_module
 from everlight_experiments.illuminant.estimate import EstimateSettings, estimate

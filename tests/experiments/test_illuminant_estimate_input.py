@@ -19,6 +19,7 @@ from everlight_data.color.pairs.view_pairs import (
     described_view,
 )
 from everlight_data.color.raw_files.corrections import draw_correction
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_experiments.illuminant import estimate as estimate_module
@@ -137,7 +138,10 @@ def test_levels_given_replace_those_of_the_files(tmp_path, small_pair, use_net):
         "second_white_level": 15000,
     }
     (result,) = estimate(settings_for(paths, tmp_path, **levels))
-    views = read_raw(paths[0], 0, 16000), read_raw(paths[1], 60, 15000)
+    views = (
+        read_raw(paths[0], LevelArguments(0, 16000)),
+        read_raw(paths[1], LevelArguments(60, 15000)),
+    )
     expected = estimate_pair(ClosedFormNet(), *align_thumbnails(*views, np.eye(3), 6))
     np.testing.assert_array_equal(result.transform, expected.transform)
     assert np.abs(result.transform - 0.6 * pair_transform(LIGHT)).max() > 0.01

@@ -28,10 +28,11 @@ from everlight_data.images.inputs.as_inputs import (
     store_images,
 )
 from everlight_data.images.inputs.jpeg_store import JpegStore
-from everlight_data.images.user_files.feature_files import Features, features_of_images
+from everlight_data.images.user_files.feature_files import features_of_images
 from everlight_data.names import check_name
 from everlight_data.pretrained.trunk_features import LITE0, stored_features
 from everlight_data.progress import progress
+from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import Channels, ImageSet
 from everlight_data.user_code.objects import load_network
 from everlight_experiments.run_folder.interruption import stop_if_requested

@@ -47,7 +47,7 @@ from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_fact
 from everlight_data.facts.splits.fact_splits import SPLITS, Split, SplitFacts
 from everlight_data.images.inputs.as_inputs import DeviceChannels, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
-from everlight_data.images.user_files.feature_files import Features
+from everlight_data.sets.features import Features
 from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,

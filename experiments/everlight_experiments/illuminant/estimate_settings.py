@@ -8,6 +8,7 @@ from typing import get_args
 import tyro
 
 from everlight_data.color.raw_files.corrections import Format
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.texts import one_line
@@ -55,6 +56,16 @@ class EstimateSettings:
     """Black level that replaces the second file's, in sensor units."""
     second_white_level: int | None = None
     """White level that replaces the second file's, in sensor units."""
+
+    @property
+    def main_levels(self) -> LevelArguments:
+        """Return the levels of the main file or photo."""
+        return LevelArguments(self.main_black_level, self.main_white_level)
+
+    @property
+    def second_levels(self) -> LevelArguments:
+        """Return the levels of the second file."""
+        return LevelArguments(self.second_black_level, self.second_white_level)
 
     def refuse_levels(self) -> None:
         """Refuse levels that no sensor has.

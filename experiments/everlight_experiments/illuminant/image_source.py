@@ -11,7 +11,7 @@ from everlight_data.color.dmcc_thumbnails import CAMERAS, thumbnail_files
 from everlight_data.color.photographs.camera_images import CameraImages, check_edges, read_images
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
-from everlight_data.color.spectra import embedded_library, measured_library
+from everlight_data.color.spectra.library import embedded_library, measured_library
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS

@@ -18,12 +18,12 @@ from tqdm import tqdm
 
 from everlight.checks import Between
 from everlight_data.color.charts.chart import reference_colors
-from everlight_data.color.charts.chart_pairs import read_chart_corners
 from everlight_data.color.charts.chart_thumbnails import (
     measure_thumbnail,
     write_contact_sheet,
     write_thumbnails,
 )
+from everlight_data.color.charts.measured_chart import read_chart_corners
 from everlight_data.color.raw_files.photos import is_picture, list_photos
 from everlight_data.errors import DataError
 from everlight_data.progress import progress

@@ -25,7 +25,7 @@ from everlight_data.color.pairs.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
 from everlight_data.color.photographs.published_folds import FOLDS
-from everlight_data.color.spectra import EMBEDDED_CAMERAS
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairPreset, Plan

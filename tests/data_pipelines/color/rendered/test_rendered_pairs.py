@@ -11,7 +11,7 @@ from everlight_data.color.rendered.rendered_pairs import (
     render_conditions,
     render_variants,
 )
-from everlight_data.color.spectra import embedded_library
+from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import DataError
 
 # Everywhere as many, so that each program is compiled once.
