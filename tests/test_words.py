@@ -38,7 +38,7 @@ BANNED = {
 OTHER_SPELLING = re.compile(r"(?!colour$).*(?:colour|grey|centre|neighbour|learnt)", re.IGNORECASE)
 """Spellings of prose, which names do not have; `colour` is a package."""
 FRAGMENT = re.compile(r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As)\b")
-LEAST_WORDS = 4
+MIN_WORDS = 4
 COUNTED = (
     r"(?:\d[\d,.]*|class|devices?|epochs?|exemplars?|features?|fold|images?|labels?|line|number|"
     r"operations?|page|places?|runs?|samples?|seconds?|steps?|table|terms?|units?)"
@@ -163,8 +163,8 @@ def test_help_texts_have_four_words_and_no_private_ones(arguments):
     }
     if arguments == ("paper core50",):  # Options of a configuration and of its parts are read.
         assert {"--orders", "--pretraining.epochs", "--nic.learning-rate"} <= set(texts)
-    short = [name for name, text in texts.items() if len(text.split()) < LEAST_WORDS]
-    _refuse(f"{name}: {texts[name]!r}; write {LEAST_WORDS} words or more" for name in short)
+    short = [name for name, text in texts.items() if len(text.split()) < MIN_WORDS]
+    _refuse(f"{name}: {texts[name]!r}; write {MIN_WORDS} words or more" for name in short)
     texts["summary"] = inspect.getdoc(options) or ""
     _refuse(f"{name}: {problem}" for name in texts for _, problem in _problems(texts[name]))
 

@@ -6,7 +6,7 @@ import pytest
 from everlight_experiments.illuminant import report
 from everlight_experiments.illuminant.comparison import Comparison
 from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.illuminant.tables import MOST_CURVES, shown_curves
+from everlight_experiments.illuminant.tables import MAX_CURVES, shown_curves
 
 
 def lights_at(degrees):
@@ -60,5 +60,5 @@ def test_what_is_always_drawn_goes_before_other_curves():
     lights = {f"m{number}": lights_at([10.0 + number]) for number in range(12)}
     compared = Comparison(lights, np.broadcast_to([1.0, 0, 0], (1, 1, 3)))
     (curves,) = shown_curves(sorted(lights), [compared], ("m11", "none")).values()
-    assert len(curves) == MOST_CURVES
+    assert len(curves) == MAX_CURVES
     assert {"m11", "m0"} <= {*curves}

@@ -72,7 +72,7 @@ SCORES, SCORE_NAMES = "scores", (SCORE, "JS", "exact match", "recall")
 NEWEST = "pw-JS on the newest task"
 CONFUSION = "confusion of labels"
 CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
-MOST_CONFIGURATIONS = 10
+MAX_CONFIGURATIONS = 10
 """Task configurations of `everlight run iirc`."""
 CAPABILITIES: frozenset[Demand] = frozenset(
     ("class scores", "several labels", "own classes", "chosen classes", "last weights")
@@ -97,7 +97,7 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
       DataError: more seeds than configurations, or data or options that cannot be used.
     """
     config, seed = request.config, request.seed
-    data = load_data(config, MOST_CONFIGURATIONS, seed)
+    data = load_data(config, MAX_CONFIGURATIONS, seed)
     request.refuse_more_seeds_than(len(data.metadata.configurations), "configurations")
 
     def benchmark_of(data: IIRCData) -> Benchmark:

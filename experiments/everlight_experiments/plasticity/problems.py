@@ -80,7 +80,10 @@ def load_problem(name: str, config: Config, seed: int) -> Problem:
     shape = images.images.shape[1:]
     net = network(config.net, NetworkRequest(classes, shape[0]), shape)
     if name == "class-pairs" and not net.named:
-        raise DataError(f"--net {config.net} has no layer named head, which class-pairs sets to 0")
+        raise DataError(
+            f"--net {config.net} has no layer named head, which class-pairs sets to 0; "
+            "name the last layer head"
+        )
     stored = store_images(images, unit=True)
     if name == "permuted":
         stored = replace(stored, copies=config.tasks)

@@ -303,8 +303,8 @@ def measure_pair(
     fit = fit_color_transform(colors["main"], colors["second"], weights, "scale")
     if not fit.valid or np.linalg.cond(thumbnails.main[mask]) > MAX_CONDITION:
         raise DataError(
-            f"{pair.main}: beside the chart are fewer than three independent colours, too few for "
-            "a transform; take the pair out, or photograph a more colourful scene."
+            f"{pair.main}: the scene has fewer than three independent colours outside the chart, "
+            "too few for a transform; leave the pair out, or photograph a more colourful scene."
         )
     measured = {"transform": np.asarray(fit.transform)}
     for view, on_photo in zip(VIEWS, chart.charts, strict=True):

@@ -104,7 +104,9 @@ def hal(
     """
     part = buffer_size // tasks
     if part == 0:
-        raise ArgumentError(f"buffer_size {buffer_size} is below the number of tasks {tasks}")
+        raise ArgumentError(
+            f"buffer_size {buffer_size} is below the number of tasks {tasks}; give {tasks} or more"
+        )
 
     def init(key: PRNGKeyArray, learner: Learner) -> AnchorMemory:
         classes = learner.seen.shape[0]

@@ -88,8 +88,8 @@ def inflora(
     def init(key: PRNGKeyArray, learner: Learner) -> Interference:
         if "merged" not in learner.params:
             raise ArgumentError(
-                f"the parameters are {', '.join(learner.params)}; InfLoRA needs merged additions, "
-                "as of with_merged_lora"
+                f"the parameters are {', '.join(learner.params)}; InfLoRA needs merged additions; "
+                "make the setup by models.with_merged_lora"
             )
         head_layer(learner.params)
         sizes = {path: len(leaf) for path, leaf in flatten_dict(learner.params["merged"]).items()}

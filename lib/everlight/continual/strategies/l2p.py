@@ -64,7 +64,8 @@ def refuse_without_prompts(params: PyTree, name: str) -> None:
     """
     if "prompts" not in params:
         raise ArgumentError(
-            f"the parameters are {', '.join(params)}; {name} needs prompts, as of with_prompts"
+            f"the parameters are {', '.join(params)}; {name} needs prompts; make the setup by "
+            "models.with_prompts"
         )
 
 
