@@ -18,7 +18,7 @@ from everlight_experiments.continual.parts import optimizer
 PAGE = Path(__file__).parents[1] / "pages" / "official_code.md"
 COLUMN = "default in the command differs in"
 SEPARATOR = re.compile(r"(?<!\\)\|")
-UNKNOWN, NONE = "–", "nothing known"
+UNKNOWN, NONE = "–", "same"
 
 
 def render(page: str) -> str:
@@ -63,7 +63,7 @@ def differences(method: Method) -> str:
             isinstance(default, tuple) and authors_value in default
         ):
             word = f"`{name}`" if name in inspect.signature(method.factory).parameters else name
-            parts.append(f"{word} {_text(default)}, there {_text(authors_value)}")
+            parts.append(f"{word} {_text(default)} (authors: {_text(authors_value)})")
     return "; ".join(parts) or NONE
 
 
