@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.commands.benchmark_registry import default_config
 from everlight_experiments.continual.config import config_of
@@ -72,7 +72,7 @@ def command_values(method: Method) -> dict[str, Any]:
     config = config_of(default_config("images"), method)
     protocol = config.protocol
     implicit = optimizer(config.optimizer, config.learning_rate).implicit_rate
-    needs = Needs(
+    needs = StrategyArguments(
         tasks=config.tasks[0],
         classes=2 * config.tasks[0],
         exemplars_per_class=config.exemplars_per_class,
@@ -87,7 +87,7 @@ def command_values(method: Method) -> dict[str, Any]:
     values |= {name: method.hyperparameters for name, value in row_values.items() if value is mark}
     if "replay_batch_size" in takes:
         values.setdefault("replay_batch_size", protocol.batch_size)
-    pretrained = "pretrained transformer" in method.demands
+    pretrained = "pretrained transformer" in method.requirements
     return values | {
         "batch size": protocol.batch_size,
         "epochs per task": protocol.epochs,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.report import (
@@ -77,7 +77,9 @@ def test_cells_of_a_matrix_that_have_no_value_are_white(naive):
 
 
 def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
-    made = METHODS["DER++"].arguments(Needs(tasks=2, classes=10, exemplars_per_class=20))
+    made = METHODS["DER++"].arguments(
+        StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
+    )
     assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "all"}
     der = naive._replace(settings=made, replayed=32, learning_rate="0.03, then 0.01")
     told, not_told = (
@@ -106,7 +108,7 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
 
 
 def test_arguments_have_the_meaning_that_their_function_states(naive):
-    needs = Needs(tasks=2, classes=10, exemplars_per_class=20)
+    needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
     by_name = {row.name: naive._replace(settings=row.arguments(needs)) for row in rows[:3]}
     found = argument_meanings({"class-incremental": by_name}, rows)

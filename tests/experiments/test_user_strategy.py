@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Setup
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
@@ -24,7 +24,7 @@ SMALLEST = [
 ]
 SETUP = Setup(None, None, None, None, None)
 """Nothing of it is used by a function that is refused or raises."""
-NEEDS = Needs(tasks=2, classes=10, exemplars_per_class=20)
+NEEDS = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
 OWN = """
 from everlight.continual import naive
 

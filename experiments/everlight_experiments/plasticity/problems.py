@@ -21,7 +21,12 @@ from everlight.continual import (
     regression_objective,
     softmax_objective,
 )
-from everlight.continual.methods.method import NETWORK_DEMANDS, WHY_NOT, Method, Needs
+from everlight.continual.methods.method import (
+    INCOMPATIBILITIES,
+    NETWORK_REQUIREMENTS,
+    Method,
+    StrategyArguments,
+)
 from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, with_kaiming
 from everlight.scenarios import (
@@ -137,9 +142,9 @@ def refuse_unfit(problem: Problem, methods: Sequence[Method]) -> None:
     """
     has = network_capabilities(problem.net)
     for method in methods:
-        for demand in method.demands:
-            if demand in NETWORK_DEMANDS - has:
-                raise DataError(f"{method.name} {WHY_NOT[demand]}")
+        for requirement in method.requirements:
+            if requirement in NETWORK_REQUIREMENTS - has:
+                raise DataError(f"{method.name} {INCOMPATIBILITIES[requirement]}")
 
 
 def learn_problem(
@@ -153,7 +158,7 @@ def learn_problem(
     """Return the result of one run, as a pure function of images, key and hyper-parameter."""
     of_problem, of_run = jax.random.split(key)
     setup, generator = problem.begin(images, of_problem)
-    needs = Needs(
+    needs = StrategyArguments(
         config.tasks,
         problem.classes,
         exemplars_per_class=1,

@@ -306,6 +306,6 @@ METHODS = (
         Source("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
         "hindsight anchor learning (HAL)",
         derived=lambda needs: {"buffer_size": max(needs.total_buffer_size, needs.tasks)},
-        demands=COUNTING,
+        requirements=COUNTING,
     ),
 )

@@ -364,7 +364,7 @@ METHODS = (
         onpro,
         Source("Wei et al.", 2023, "ICCV", ("samples",)),
         "online prototype learning (OnPro)",
-        demands=COUNTING,
+        requirements=COUNTING,
         authors={
             "temperature": 0.07,
             "prototype_temperature": 0.5,

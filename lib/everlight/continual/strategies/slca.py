@@ -330,7 +330,7 @@ METHODS = (
         tunes="slow",
         hyperparameters=(1e-3, 1e-2, 1e-1, 1),
         published=1e-2,
-        demands=(*OTHER_WEIGHTS, "own classes", "named head"),
+        requirements=(*OTHER_WEIGHTS, "own classes", "named head"),
         authors={
             "slow": 0.01,
             "epochs": 5,
