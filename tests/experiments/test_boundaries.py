@@ -2,7 +2,7 @@
 
 import pytest
 
-from everlight.continual.methods.method import WHY_NOT, why_not
+from everlight.continual.methods.method import INCOMPATIBILITIES, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
@@ -22,8 +22,8 @@ def loaded(*words):
 def test_without_boundaries_methods_that_act_at_them_are_left_out():
     benchmarks, rows, _ = loaded("--no-boundaries")
     (benchmark,) = benchmarks.values()
-    by_name = {row.name: why_not(row, benchmark.setting.capabilities) for row in rows}
-    assert {by_name[name] for name in ACTING} == {WHY_NOT["task boundaries"]}
+    by_name = {row.name: incompatibility(row, benchmark.setting.capabilities) for row in rows}
+    assert {by_name[name] for name in ACTING} == {INCOMPATIBILITIES["task boundaries"]}
     assert {by_name[name] for name in NOT_ACTING} == {None}
     runner = Programs(benchmark)
     assert not any(runner.protocol(METHODS[name]).boundaries for name in NOT_ACTING)
@@ -34,7 +34,7 @@ def test_by_default_online_boundaries_are_for_methods_that_act_at_them():
     runner = Programs(benchmark)
     assert runner.protocol(METHODS["EWC"]).boundaries
     assert not runner.protocol(METHODS["ER"]).boundaries
-    assert row_on(benchmark, METHODS["EWC"]).demands == METHODS["EWC"].demands
+    assert row_on(benchmark, METHODS["EWC"]).requirements == METHODS["EWC"].requirements
 
 
 @pytest.mark.parametrize("setting", ["online", "class-incremental", "task-incremental"])

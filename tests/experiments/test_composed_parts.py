@@ -10,7 +10,7 @@ import pytest
 from everlight.continual import Batch
 from everlight.continual.ema import Averaged
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.methods.method import Needs, why_not
+from everlight.continual.methods.method import StrategyArguments, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
@@ -40,7 +40,7 @@ def digits(tmp_path_factory):
 
 def test_a_buffer_size_is_every_memory_s(tmp_path):
     """In all, for exemplars and reservoirs; without it each class has its own number."""
-    needs = Needs(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
+    needs = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
     for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER-balanced", "A-GEM"):
         assert METHODS[name].row_arguments(needs)["buffer_size"] == 60
         assert "buffer_size" not in METHODS[name].row_arguments(needs._replace(buffer_size=None))
@@ -127,7 +127,8 @@ def test_with_a_decay_methods_predict_by_an_average_or_are_left_out(tmp_path):
     left = {
         name
         for name, row in METHODS.items()
-        if why_not(row, plain) is None and why_not(row, asked.setting.capabilities) is not None
+        if incompatibility(row, plain) is None
+        and incompatibility(row, asked.setting.capabilities) is not None
     }
     assert {"ER-MKD", "IMM mean", "TIES", "CLS-ER", "ER-tricks", "GDumb", "BiC", "RanPAC"} <= left
     assert not {"naive", "EWC", "ER", "DER++", "LUCIR", "iCaRL"} & left

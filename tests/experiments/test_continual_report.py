@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from everlight.continual import choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual import report_tables
 from everlight_experiments.continual.benchmark import Metric
@@ -47,7 +47,9 @@ def test_cells_of_a_matrix_that_have_no_value_are_white():
 
 
 def test_settings_of_methods_are_said_once_for_all_scenarios():
-    made = METHODS["DER++"].arguments(Needs(tasks=2, classes=10, exemplars_per_class=20))
+    made = METHODS["DER++"].arguments(
+        StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
+    )
     assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "all"}
     der = naive._replace(settings=made, replayed=32, learning_rate="0.03, then 0.01")
     told, not_told = (
@@ -80,7 +82,7 @@ def test_settings_of_methods_are_said_once_for_all_scenarios():
 
 
 def test_arguments_have_the_meaning_that_their_function_states():
-    needs = Needs(tasks=2, classes=10, exemplars_per_class=20)
+    needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
     by_name = {row.name: naive._replace(settings=row.arguments(needs)) for row in rows[:3]}
     found = report_tables.argument_meanings({"class-incremental": by_name}, rows)

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import why_not
+from everlight.continual.methods.method import incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.pretrained import trunk_features
@@ -108,7 +108,7 @@ def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeyp
     assert benchmark.data.checksums[-1] not in plain.data.checksums
     assert len(benchmark.data.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):
-        if why_not(method, benchmark.setting.capabilities) is None:
+        if incompatibility(method, benchmark.setting.capabilities) is None:
             sequence = benchmark.data.sequence(method, SequenceId("evaluation", 0, 0))
             data = benchmark.run_data(method, sequence)
             setup, _ = benchmark.training.setup(method, data)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import WHY_NOT
+from everlight.continual.methods.method import INCOMPATIBILITIES
 from everlight.metrics import forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
@@ -69,7 +69,7 @@ def test_a_grid_has_every_method_everywhere_or_says_why(finished):
     # Its default, which nobody gave.
     assert config["methods"] == {"digits-class-incremental-nearest mean": {"directions": False}}
     page = report.read_text()
-    assert WHY_NOT["task-incremental"] in page
+    assert INCOMPATIBILITIES["task-incremental"] in page
     assert f"{finals[NEAREST]:.3f} (1)" in page
 
 

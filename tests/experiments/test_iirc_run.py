@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.methods.method import why_not
+from everlight.continual.methods.method import incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.models import ResNet50
 from everlight.scenarios.iirc import TaskConfiguration
@@ -163,7 +163,7 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
 
 def test_methods_that_make_no_sense_are_refused(benchmark):
     offers = benchmark.setting.capabilities
-    refused = {name for name, row in METHODS.items() if why_not(row, offers)}
+    refused = {name for name, row in METHODS.items() if incompatibility(row, offers)}
     # These methods need one label per sample, named hidden layers or the task at test.
     assert {"LwF", "iCaRL", "CWR+", "streaming LDA", "ER-tricks", "HAT", "PackNet"} <= refused
     assert not {"naive", "joint", "EWC", "ER", "A-GEM", "LUCIR", "BiC", "iCaRL-CNN"} & refused

@@ -16,6 +16,7 @@ from everlight.illuminant.pair_model import VIEWS
 from everlight_data.color.charts import chart_measurements, chart_pairs, pair_files
 from everlight_data.color.charts.chart import CENTERS, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.charts.measured_pair import in_blocks
 from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.pairs.pair_augmentations import relit_inputs
 from everlight_data.color.pairs.view_pairs import align_thumbnails

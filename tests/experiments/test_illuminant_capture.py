@@ -37,7 +37,7 @@ def write_day(path, camera, count, rng):
 
 
 def test_captures_stay_with_their_images(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(image_source, "MIN_IMAGES", 6)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("P1", "P2"))
     times = [
         write_day(file, file.stem, count, rng)[0]

@@ -50,7 +50,7 @@ def write_cameras(folder, rng, count, names=("A1", "B2")):
 @pytest.fixture
 def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
-    monkeypatch.setattr(illuminant.image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(illuminant.image_source, "MIN_IMAGES", 6)
     one = ILLUMINANT_METHODS["Corrected moments, 9 of colours"]
 
     def rows(side):
@@ -242,7 +242,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
 
 def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(real_data("camera_matrices").parent))
-    monkeypatch.setattr(illuminant.image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(illuminant.image_source, "MIN_IMAGES", 6)
     known = ("NikonD5200", "SonyA57")
     of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]

@@ -58,5 +58,5 @@ def test_what_is_always_drawn_goes_before_other_curves():
     lights = {f"m{number}": lights_at([10.0 + number]) for number in range(12)}
     compared = comparison.Comparison(lights, np.broadcast_to([1.0, 0, 0], (1, 1, 3)))
     (curves,) = tables.shown_curves(sorted(lights), [compared], ("m11", "none")).values()
-    assert len(curves) == tables.MOST_CURVES
+    assert len(curves) == tables.MAX_CURVES
     assert {"m11", "m0"} <= {*curves}

@@ -45,7 +45,7 @@ def median_angle(images, lights, power=1):
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(image_source, "MIN_IMAGES", 6)
 
 
 @pytest.mark.parametrize("command", [DatasetRun, TrainRun])

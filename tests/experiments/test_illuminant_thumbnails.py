@@ -44,7 +44,7 @@ def made(written, tmp_path_factory):
     (folder / "notes.txt").write_text("no photo")
     told = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(told):
-        patch.setattr(thumbnails, "LEAST_PHOTOS", COUNT - 1)
+        patch.setattr(thumbnails, "MIN_PHOTOS", COUNT - 1)
         settings = ThumbnailsRun(folder, folder.parent / "out" / "mine.npz")
         return make_thumbnails(settings), told.getvalue()
 

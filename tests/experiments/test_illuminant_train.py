@@ -56,7 +56,7 @@ def gray(tmp_path_factory):
     )
     told = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told):
-        patch.setattr(image_source, "LEAST_IMAGES", 6)
+        patch.setattr(image_source, "MIN_IMAGES", 6)
         report = run_train(settings)
     (folder / "told.txt").write_text(f"{told.getvalue()}\n{report}")
     return folder / "model", images, lights
@@ -275,7 +275,7 @@ def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitt
 
 
 def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(image_source, "MIN_IMAGES", 6)
     rng = np.random.default_rng(4)
     files = write_cameras(tmp_path, rng, 12)
     settings = TrainRun(

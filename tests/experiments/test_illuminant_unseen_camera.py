@@ -63,7 +63,7 @@ def trained(tmp_path_factory):
     listed(folder / "data" / "camera_matrices" / "cameras.xml", A1=MATRIX, B2=OTHER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVERLIGHT_DATA", str(folder / "data"))
-        patch.setattr(image_source, "LEAST_IMAGES", 6)
+        patch.setattr(image_source, "MIN_IMAGES", 6)
         set_settings(patch, [CALIBRATED], settings=TINY, steps=4)
         settings = TrainRun(
             thumbnails=files, runs=folder, side=SIDE, method="ccmnet", out=folder / "model"

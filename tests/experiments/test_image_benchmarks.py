@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import Demand
+from everlight.continual.methods.method import Requirement
 from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
@@ -102,7 +102,7 @@ def test_what_other_processes_train_comes_last():
             taken.discard("EWC")
             return SimpleNamespace(final=np.zeros(seeds), score="accuracy")
 
-    setting = SimpleNamespace(capabilities=frozenset(get_args(Demand)))
+    setting = SimpleNamespace(capabilities=frozenset(get_args(Requirement)))
     benchmark = SimpleNamespace(setting=setting, row=lambda method: method)
     rows = [METHODS[name] for name in ("naive", "EWC", "ER", "joint")]
     column = "task-incremental"

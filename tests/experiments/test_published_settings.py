@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
@@ -66,7 +66,7 @@ def test_a_configuration_has_each_method_s_values_and_names_the_others():
     assert scr.learning_rate == FASHION.learning_rate
     assert "of naive, GEM, ER: published by Buzzega" in config.chosen
     assert "None are published there for SCR: the benchmark's are kept." in config.chosen
-    needs = Needs(5, 10, 50, buffer_size=500, arguments=gem.arguments)
+    needs = StrategyArguments(5, 10, 50, buffer_size=500, arguments=gem.arguments)
     assert METHODS["GEM"].arguments(needs)["margin"] == 1.0
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Setup
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight_data.errors import DataError
 from everlight_experiments.commands.user_strategy import load_strategy
 from tests.experiments import running
@@ -12,7 +12,7 @@ from tests.experiments import running
 SMALLEST = "--epochs 1 --batch-size 64 --validation-seeds 1 --tasks 2 --seeds 1"
 SETUP = Setup(None, None, None, None, None)
 """Nothing of it is used by a function that is refused or raises."""
-NEEDS = Needs(tasks=2, classes=10, exemplars_per_class=20)
+NEEDS = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
 OWN = """
 from everlight.continual import naive
 

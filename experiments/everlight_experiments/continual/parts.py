@@ -17,7 +17,7 @@ import numpy as np
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
 from everlight.continual.engine.setups.network_setup import Net
-from everlight.continual.methods.method import Demand, Method
+from everlight.continual.methods.method import Method, Requirement
 from everlight.errors import ArgumentError
 from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError
@@ -74,7 +74,7 @@ def module_of(net: Network, method: Method, pretrained: bool = False) -> Net:
     return net.make(method.head)
 
 
-def network_capabilities(net: Network) -> frozenset[Demand]:
+def network_capabilities(net: Network) -> frozenset[Requirement]:
     """Return the requirements of methods that a network meets."""
     has = {
         "named head": net.named,

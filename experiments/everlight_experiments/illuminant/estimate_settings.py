@@ -14,7 +14,7 @@ from everlight_data.errors import DataError
 from everlight_data.texts import one_line
 from everlight_experiments.report.cells import counted
 
-GREATEST_LEVEL = 2**32 - 1
+MAX_LEVEL = 2**32 - 1
 """Greatest sensor value of a raw file, of 32 bits."""
 
 
@@ -75,9 +75,9 @@ class EstimateSettings:
         """
         for name in ("main_black", "main_white", "second_black", "second_white"):
             level = getattr(self, f"{name}_level")
-            if level is not None and not 0 <= level <= GREATEST_LEVEL:
+            if level is not None and not 0 <= level <= MAX_LEVEL:
                 option = name.replace("_", "-")
-                raise DataError(f"--{option}-level {level}; give 0 to {GREATEST_LEVEL:,}")
+                raise DataError(f"--{option}-level {level}; give 0 to {MAX_LEVEL:,}")
 
     def pairs(self) -> list[tuple[Path, Path]]:
         """Return main and second files.

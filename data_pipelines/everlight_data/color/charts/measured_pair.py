@@ -53,7 +53,7 @@ def measure_pair(
     fit = fit_color_transform(colors["main"], colors["second"], weights, "scale")
     if not fit.valid or np.linalg.cond(thumbnails.main[mask]) > MAX_CONDITION:
         raise DataError(
-            f"{pair.main}: beside the chart are fewer than three independent colours, too few for "
+            f"{pair.main}: outside the chart are fewer than three independent colours, too few for "
             "a transform; take the pair out, or photograph a more colourful scene."
         )
     moments = (np.asarray(_nine_moments(colors[view], weights)) for view in VIEWS)

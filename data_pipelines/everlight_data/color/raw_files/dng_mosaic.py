@@ -250,7 +250,7 @@ def _black(raw: RawDirectories, area: tuple[int, int, int, int]) -> BlackLevels 
     if tag is None and not raw.is_dng:
         return None
     if tag is None and raw.mosaic_tag("MaskedAreas") is not None:
-        raise raw.refusal("BlackLevel", "is missing beside MaskedAreas", _LEVELS)
+        raise raw.refusal("BlackLevel", "is missing, although MaskedAreas is present", _LEVELS)
     return BlackLevels(levels.reshape(shape), *additions)
 
 
@@ -266,5 +266,5 @@ def _white(raw: RawDirectories) -> int | None:
     if not raw.is_dng:
         return None
     if raw.mosaic_tag("LinearizationTable") is not None:
-        raise raw.refusal("WhiteLevel", "is missing beside a LinearizationTable", _LEVELS)
+        raise raw.refusal("WhiteLevel", "is missing for the LinearizationTable", _LEVELS)
     return int(2 ** raw.numbers(raw.mosaic_tag("BitsPerSample"))[0]) - 1
