@@ -22,6 +22,7 @@ def test_the_list_names_tests_and_leaves_every_file_a_quick_one():
         for path in ROOT.glob("tests/**/test_*.py")
     }
     names = {f"{file}::{name}" for file in files for name in names_in(ROOT / file)}
+    assert MEDIUM
     assert names >= MEDIUM, "run tests/choose_medium.py again"
     assert files == {name.partition("::")[0] for name in names - MEDIUM}
 
