@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 NEWEST := build/newest
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo check test test-slow test-all test-newest test-gpu lint docs bench lock clean
+.PHONY: demo check test test-medium test-slow test-all test-newest test-gpu lint docs bench lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -30,7 +30,7 @@ demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, 
 # disk.
 CACHE := JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0
 COMPILER := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true
-PYTEST := -m pytest -n 2 --dist loadgroup -m "not slow"
+PYTEST := -m pytest -n 2 --dist loadgroup -m "not slow and not medium"
 TEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/test-programs $(CACHE) \
 	XLA_FLAGS="$(COMPILER) --xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/python $(PYTEST)
 
@@ -39,9 +39,12 @@ TEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/test-programs $(CACHE) \
 HOOK := --jaxtyping-packages=everlight,beartype.beartype
 HOOKED := tests/contracts/test_traced.py tests/contracts/test_arguments.py -k "traced or accepted"
 
-test: $(VENV)/ready      ## everything but the slow tests
+test: $(VENV)/ready      ## every quick test: five to seven minutes
 	$(TEST) tests
-	$(TEST) $(HOOK) $(HOOKED)
+
+test-medium: $(VENV)/ready ## the tests of more than a second, and those under jaxtyping's import hook
+	$(TEST) -m "medium and not slow" tests
+	$(TEST) -m "not slow" $(HOOK) $(HOOKED)
 
 # Quick tests of every folder: about a minute.
 QUICK := tests/color/test_transforms.py tests/color/test_radiometry.py \
@@ -62,7 +65,7 @@ test-slow: $(VENV)/ready ## the slow tests alone; PART=3/16 is the third of sixt
 	$(TEST) -m slow --part $(PART) tests/contracts
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --part $(PART) $(HOOK) --ignore=tests/contracts tests
 
-test-all: test test-slow ## everything
+test-all: test test-medium test-slow ## everything
 
 # Newer versions of jaxlib than the pinned one end the process at the flag of fusion emitters.
 test-newest:             ## all but the slow tests, with the newest versions that pip finds, in build/newest; PYTHON=python3.13 chooses another Python
@@ -70,7 +73,7 @@ test-newest:             ## all but the slow tests, with the newest versions tha
 	$(NEWEST)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[experiments,test]"
 	$(NEWEST)/bin/python -m pip list --disable-pip-version-check
 	JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/newest-programs $(CACHE) XLA_FLAGS="$(COMPILER) $$XLA_FLAGS" \
-		$(NEWEST)/bin/python $(PYTEST) tests
+		$(NEWEST)/bin/python $(PYTEST) -m "not slow" tests
 
 # On one accelerator, where a program takes one to five seconds to compile; how long all take was not
 # measured. In the environment that is active, since the accelerator's packages are not among the

@@ -19,6 +19,9 @@ gc.set_threshold(100_000, 20, 100)
 hypothesis.settings.register_profile("compiled", deadline=None)
 hypothesis.settings.load_profile("compiled")
 
+MEDIUM = {*(Path(__file__).parent / "medium_tests.txt").read_text(encoding="utf-8").split()}
+"""Tests of more than a second, as `choose_medium.py` lists them."""
+
 
 # Tests compare numbers with float64 at tolerances of 1e-4 and less. A GPU uses TF32 by default for
 # products and convolutions, which errs by 1e-3, and a TPU bfloat16. On a CPU this changes no bit.
@@ -34,7 +37,7 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """A file's tests go to one worker, which compiles what they share once, but for groups.
 
-    A group is in one part.
+    A group is in one part. Tests of a list are marked as medium.
     """
     part, parts = map(int, config.getoption("--part").split("/"))
     others = set()
@@ -45,6 +48,8 @@ def pytest_collection_modifyitems(config, items):
             others.add(item)
         if mark is None:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
+        if item.nodeid.split("[")[0] in MEDIUM:
+            item.add_marker(pytest.mark.medium)
     if others:
         config.hook.pytest_deselected(items=list(others))
         items[:] = [item for item in items if item not in others]
@@ -68,7 +73,7 @@ def real_data():
 
     def find(relative: str) -> Path:
         try:
-            return locate(relative, source="docs/pages/guide/data.md", size="see there")
+            return locate(relative, "docs/pages/guide/data.md has its source.")
         except MissingDataError as error:
             pytest.skip(str(error))
 

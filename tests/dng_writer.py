@@ -18,18 +18,10 @@ def write_dng(
     model: str = "Everlight Test",
     extra_tags: Sequence[tuple] = (),
 ) -> Path:
-    """Writes linear camera RGB as an RGGB DNG and returns the path.
+    """Write linear camera RGB, 0 at black and 1 at white, as an RGGB DNG; returns the path.
 
-    Args:
-      path: the file to write.
-      linear_rgb: camera RGB, `[h, w, 3]`, 0 at black and 1 at white; clipped to 16 bits.
-        LibRaw opens none with a side below 22 pixels.
-      black: the black level, or those of the four places (red, green, green, blue).
-      white: the white level.
-      color_matrix: XYZ under D65 to camera, `[3, 3]`, as the tag ColorMatrix1.
-      as_shot_neutral: camera RGB of a neutral surface.
-      model: the tag UniqueCameraModel.
-      extra_tags: further tags `(code, type, count, value)`, which win over those written here.
+    LibRaw opens none with a side below 22 pixels. `black` is one level or those of the four places
+    (red, green, green, blue). Tags `(code, type, count, value)` win over those written here.
     """
     height, width = linear_rgb.shape[:2]
     places = np.broadcast_to(np.asarray(black, float), 4)

@@ -27,30 +27,29 @@ def render(rng, count):
 
 
 def write_camera(folder, camera, images, charts, illuminants):
-    """The release's files; where the chart lies is a colour that no surface has."""
+    """Write linear values; where the chart lies is a colour that no surface has."""
+    raw = np.round(images * (WHITE - BLACK) + BLACK).astype(np.uint16)
+    raw[:, 7:15, 10:22] = 2000, 12000, 3000
+    colors = np.minimum(charts * (WHITE - BLACK) + BLACK, WHITE)
+    places = np.array([[8, 15, 11, 22]] * len(raw))
+    write_raw_camera(folder, camera, raw, colors, illuminants, CC_coords=places)
+
+
+def write_raw_camera(folder, camera, images, charts, illuminants, **variables):
+    """Write raw values as the release's files; None leaves a variable of the .mat file out."""
     names = [f"{camera}_{index + 1:04}" for index in range(len(images))]
     for part in ("PNG", "CHECKER"):
-        (folder / camera / part).mkdir(parents=True)
+        (folder / camera / part).mkdir(parents=True, exist_ok=True)
     for name, image, chart in zip(names, images, charts, strict=True):
-        raw = np.round(image * (WHITE - BLACK) + BLACK).astype(np.uint16)
-        raw[7:15, 10:22] = 2000, 12000, 3000
-        path = folder / camera / "PNG" / f"{name}.PNG"
-        path.write_bytes(imagecodecs.png_encode(raw.reshape(26, 40, 3)))
-        np.savetxt(
-            folder / camera / "CHECKER" / f"{name}_color.txt",
-            np.minimum(chart * (WHITE - BLACK) + BLACK, WHITE),
-            "%.9g",
-            ",",
-        )
+        (folder / camera / "PNG" / f"{name}.PNG").write_bytes(imagecodecs.png_encode(image))
+        np.savetxt(folder / camera / "CHECKER" / f"{name}_color.txt", chart, "%.9g", ",")
     cells = np.empty((len(names), 1), dtype=object)
     cells[:, 0] = names
-    scipy.io.savemat(
-        folder / camera / f"{camera}_gt.mat",
-        {
-            "all_image_names": cells,
-            "groundtruth_illuminants": illuminants,
-            "CC_coords": np.array([[8, 15, 11, 22]] * len(names)),
-            "darkness_level": BLACK,
-            "saturation_level": WHITE,
-        },
-    )
+    variables = {
+        "all_image_names": cells,
+        "groundtruth_illuminants": illuminants,
+        "darkness_level": np.uint16(BLACK),
+        "saturation_level": np.uint16(WHITE),
+    } | variables
+    stored = {name: value for name, value in variables.items() if value is not None}
+    scipy.io.savemat(folder / camera / f"{camera}_gt.mat", stored)

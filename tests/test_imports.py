@@ -16,15 +16,15 @@ import pytest
 from packaging.requirements import Requirement
 
 from everlight_data.color.charts.chart import reference_colors
-from everlight_data.color.linear_pictures import decode_picture
+from everlight_data.color.photographs.linear_pictures import read_picture
 from everlight_data.color.raw_files.capture_data import read_capture
 from everlight_data.color.raw_files.dng import write_linear_tiff
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.color.rendered.spectra import embedded_library
+from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import MissingPackageError
 from everlight_data.iirc.metadata import official_metadata
 from everlight_data.images.digits import load_digits
-from everlight_data.images.tfds_sets import read_prepared
+from everlight_data.images.published_forms.tfds_sets import read_prepared
 from everlight_data.optional_packages import PACKAGES, import_package, missing_package
 from everlight_experiments.cli import main
 from tests.dng_writer import write_dng
@@ -202,7 +202,7 @@ def read_png(folder):
     path = folder / "a.png"
     header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x02\x10\x02\0\0\0"
     path.write_bytes(header)
-    return decode_picture(path, "Again.")
+    return read_picture(path, "Again.")
 
 
 def read_dng(folder):
@@ -249,6 +249,7 @@ def test_a_missing_package_is_named_with_its_extra(module, number, tmp_path, mon
 
 def test_a_command_without_its_package_ends_with_one_line(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "tyro", None)
+    monkeypatch.delitem(sys.modules, "everlight_experiments.command_help", raising=False)
     with pytest.raises(SystemExit) as end:
         main(["methods"])
     assert end.value.code == ('error: tyro is not installed: pip install "everlight[experiments]"')

@@ -22,9 +22,8 @@ TREES = {
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
 PAGES = [
-    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "BUILD_NOTES")),
-    *sorted((ROOT / "docs" / "pages").glob("*.md")),
-    *sorted((ROOT / "docs" / "pages" / "guide").glob("*.md")),
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs" / "pages").rglob("*.md")),
 ]
 OPTIONS = [
     *((name,) for name in COMMANDS if name not in ("run", "tune")),
@@ -33,11 +32,13 @@ OPTIONS = [
 ]
 """Every command, and `run` with the configuration of every benchmark."""
 BANNED = {
-    *("alone", "asked", "each", "every", "found", "given", "gone", "how", "kept", "ours", "own"),
-    *("said", "theirs", "told"),
+    *("alone", "asked", "each", "every", "found", "given", "gone", "here", "how", "kept", "made"),
+    *("meant", "ours", "own", "said", "theirs", "there", "told", "wanted", "whole"),
 }
+OTHER_SPELLING = re.compile(r"(?!colour$).*(?:colour|grey|centre|neighbour|learnt)", re.IGNORECASE)
+"""Spellings of prose, which names do not have; `colour` is a package."""
 FRAGMENT = re.compile(r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As)\b")
-LEAST_WORDS = 4
+MIN_WORDS = 4
 COUNTED = (
     r"(?:\d[\d,.]*|class|devices?|epochs?|exemplars?|features?|fold|images?|labels?|line|number|"
     r"operations?|page|places?|runs?|samples?|seconds?|steps?|table|terms?|units?)"
@@ -81,18 +82,35 @@ PATTERNS = [
     (re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE), instead)
     for pattern, instead in WORDS.items()
 ]
+SPELLING = {
+    r"\w*(?:[ai]l|ar|er|im|ad|or|nt|min|ron)is(?:e[drs]?|ers?|ing|ations?)\b": "-ize, -ization",
+    r"[Ll]earnt\b": "learned",
+    r"[Hh]yperparameters?\b(?![:=(\]])": "hyper-parameter",
+    r"(?:[Cc]olor|[Nn]eighbor)(?:s|ed|ing|ful)?\b(?![:=(\]])": "colour, neighbour",
+    r"(?<!right )[Cc]enter(?:s|ed)?\b(?![:=(\]]| left)": "centre",
+    r"gray\b(?![:=(])": "grey (Gray World, Gray-Edge and Shades-of-Gray are names)",
+}
+"""What to write in the place of other spellings in prose; identifiers have color, center, gray."""
+SPELLINGS = [(re.compile(rf"(?<![\w./-]){word}"), instead) for word, instead in SPELLING.items()]
+FOREIGN_NAMES = re.compile(
+    r"[Gg]eneralised|GENERALISED|SPO generalisation|and layer normalisation|sum-normalised|"
+    r'spectral color research group|"[^"]{20,300}"'
+)
+"""Names in files of runs, of a group, and titles, which are spelled as they are."""
 NO_LEADING_ZERO = re.compile(r"(?<![^\s(|±=,+<>~−–/-])\.\d+")
+FORMER_NAMES = re.compile(r"^\|.*|`[^`]*`", re.MULTILINE)
+"""Rows of tables and code, in which the changelog has former names."""
 CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`|<style>.*?</style>", re.DOTALL)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_names_are_nouns_of_the_field(folder):
     _refuse(
-        f"{path}:{line}: {name}; use a noun that says what it is, such as path"
+        f"{path}:{line}: {name}; use a noun such as path, in American spelling"
         for path, tree in TREES.items()
         if path.startswith(f"{folder}/")
         for line, name in _names(tree)
-        if name.strip("_").lower() in BANNED
+        if name.strip("_").lower() in BANNED or OTHER_SPELLING.match(name)
     )
 
 
@@ -104,6 +122,32 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
         if isinstance(node, ast.Expr) and (text := _text(node.value))
         if FRAGMENT.match(text.strip())
     )
+
+
+def test_docstrings_describe_every_argument_by_its_name():
+    documented = re.compile(r"^  (\S.*?):", re.MULTILINE)
+    _refuse(
+        f"{path}:{node.lineno}: {node.name} describes {', '.join(named)}; its arguments are "
+        f"{', '.join(arguments)}"
+        for path, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef)
+        if "\nArgs:\n" in (text := ast.get_docstring(node) or "")
+        if (named := ", ".join(documented.findall(_section(text, "Args"))).split(", "))
+        if set(named) != set(arguments := _arguments(node))
+    )
+
+
+def _section(docstring, name):
+    """The indented lines below a heading."""
+    return re.match(r"(?:  .*\n|\n(?=  )|  .*$)*", docstring.split(f"\n{name}:\n")[1])[0]
+
+
+def _arguments(function):
+    rest = (function.args.vararg, function.args.kwarg)
+    positional = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    names = [argument.arg for argument in (*positional, *filter(None, rest))]
+    return [name for name in names if name not in ("self", "cls")]
 
 
 @pytest.mark.parametrize("arguments", OPTIONS, ids=" ".join)
@@ -119,16 +163,63 @@ def test_help_texts_have_four_words_and_no_private_ones(arguments):
     }
     if arguments == ("paper core50",):  # Options of a configuration and of its parts are read.
         assert {"--orders", "--pretraining.epochs", "--nic.learning-rate"} <= set(texts)
-    short = [name for name, text in texts.items() if len(text.split()) < LEAST_WORDS]
-    _refuse(f"{name}: {texts[name]!r}; write {LEAST_WORDS} words or more" for name in short)
+    short = [name for name, text in texts.items() if len(text.split()) < MIN_WORDS]
+    _refuse(f"{name}: {texts[name]!r}; write {MIN_WORDS} words or more" for name in short)
     texts["summary"] = inspect.getdoc(options) or ""
     _refuse(f"{name}: {problem}" for name in texts for _, problem in _problems(texts[name]))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_pages_have_no_private_words(page):
     text = page.read_text(encoding="utf-8")
+    if page.name == "CHANGELOG.md":
+        text = FORMER_NAMES.sub(lambda names: re.sub(r"[^\n]", " ", names[0]), text)
     _refuse(f"{page.name}:{line}: {problem}" for line, problem in _problems(text))
+
+
+def test_new_names_in_the_changelog_exist():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    rows = [
+        row
+        for table in re.findall(r"\| old \| new \|\n\|---\|---\|\n((?:\|.*\n)*)", text)
+        for row in table.splitlines()
+    ]
+    assert len(rows) > 100
+    defined = _endings_of_dotted_names()
+    _refuse(
+        f"CHANGELOG.md: {row}: {item} is no module, name or argument"
+        for row in rows
+        for item in row.split("|")[2].strip().split(", ")
+        if re.sub(r"\((\w+)=\)$", r".\1", item) not in defined
+    )
+
+
+def _endings_of_dotted_names():
+    """Return `b.c` and `c` of every `a.b.c`, a module, name, attribute or argument."""
+    names = []
+    for path, tree in TREES.items():
+        parts = re.sub(r"(/__init__)?\.py$", "", path).split("/")
+        module = ".".join(parts)
+        names += [module, ".".join(parts[:-1]), *_dotted_names(module, tree.body)]
+    dots = [(name, at.end()) for name in names for at in re.finditer(r"^|\.", name)]
+    return {name[start:] for name, start in dots}
+
+
+def _dotted_names(prefix, nodes):
+    """Yield the names that statements define, import and take as arguments."""
+    for node in nodes:
+        match node:
+            case ast.FunctionDef(name=name):
+                yield f"{prefix}.{name}"
+                owner = prefix if name in ("__init__", "__call__") else f"{prefix}.{name}"
+                yield from (f"{owner}.{argument}" for argument in _arguments(node))
+            case ast.ClassDef(name=name):
+                yield f"{prefix}.{name}"
+                yield from _dotted_names(f"{prefix}.{name}", node.body)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                yield from (f"{prefix}.{alias.asname or alias.name}" for alias in aliases)
+            case ast.Assign() | ast.AnnAssign():
+                yield from (f"{prefix}.{name}" for _, name in _names(node))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -153,6 +244,9 @@ def _problems(text):
         for match in pattern.finditer(text):
             words = " ".join(match[0].split())
             yield text.count("\n", 0, match.start()) + 1, f"{words!r}: write {instead}"
+    for pattern, instead in SPELLINGS:
+        for match in pattern.finditer(FOREIGN_NAMES.sub(lambda name: "_" * len(name[0]), prose)):
+            yield text.count("\n", 0, match.start()) + 1, f"{match[0]!r}: write {instead}"
     for match in NO_LEADING_ZERO.finditer(prose):
         yield text.count("\n", 0, match.start()) + 1, f"{match[0]!r}: write '0{match[0]}'"
 

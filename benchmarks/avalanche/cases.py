@@ -17,7 +17,7 @@ from benchmarks.avalanche.equations import (
     their_replay,
     their_si,
 )
-from benchmarks.avalanche.material import BATCH, CLASSES, HELD, PER_CLASS, TASKS, FixedSamples
+from benchmarks.avalanche.inputs import BATCH, CLASSES, HELD, PER_CLASS, TASKS, FixedSamples
 from everlight.base import Batch, Learner, Outputs, Samples, Task
 from everlight.continual import (
     Setup,
@@ -100,8 +100,8 @@ class Case(NamedTuple):
 def drawn(fixed: FixedSamples, batch: Batch, task: Task) -> Batch:
     """Return the samples that a step replays; none in the first task."""
     index = fixed.replay[task.id, batch.index[0]]
-    there = jnp.broadcast_to(task.id > 0, index.shape)
-    return Batch(index, fixed.labels[index, None], there.astype(jnp.float32), there)
+    mask = jnp.broadcast_to(task.id > 0, index.shape)
+    return Batch(index, fixed.labels[index, None], mask.astype(jnp.float32), mask)
 
 
 def feed_replay(strategy: Strategy, fixed: FixedSamples) -> Strategy:

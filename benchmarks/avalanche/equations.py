@@ -40,7 +40,6 @@ from everlight.continual import (
 )
 from everlight.continual.strategies.der_plus_plus import TwoDraws
 from everlight.continual.strategies.gem import project_to_cone
-from everlight.continual.strategies.naive import task_gradient, weighted_mean
 from everlight.continual.strategies.parts.exemplars import add_random_exemplars
 from everlight.continual.strategies.parts.memory import (
     batch_at,
@@ -48,11 +47,12 @@ from everlight.continual.strategies.parts.memory import (
     empty_buffer,
     fill_up,
 )
+from everlight.continual.strategies.parts.passes import task_gradient, weighted_mean
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,
     no_anchors,
-    penalised,
+    penalized,
     penalty_gradient,
     single_anchor,
 )
@@ -194,7 +194,7 @@ def their_si(setup: Setup, strength: float, damping: float) -> Strategy:
     free = si(setup, 0.0, damping)._replace(
         init=init, begin_task=begin_task, after_step=after_step, end_task=end_task
     )
-    return penalised(setup, free, strength, lambda memory: memory.sums, None)
+    return penalized(setup, free, strength, lambda memory: memory.sums, None)
 
 
 def their_gem(setup: Setup, tasks: int, per_task: int, margin: float) -> Strategy:

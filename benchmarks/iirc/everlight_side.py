@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from benchmarks.iirc.cases import CASES, Case
-from benchmarks.iirc.material import DATA, Plan
+from benchmarks.iirc.inputs import DATA, Plan
 from everlight.continual import (
     Protocol,
     Run,
@@ -21,7 +21,7 @@ from everlight.continual import (
     TaskSequence,
     drive_runs,
 )
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.metrics.multilabel import TaskMeans
 from everlight_data.iirc.sets import IIRCData
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId
@@ -65,17 +65,18 @@ def make_run(
     config = config_of(plan)
     benchmark = iirc_benchmark(config, load_inputs(config, data, folder), 0)
     if not plan.augment:
-        benchmark = benchmark._replace(begin=_without_augmentation(benchmark))
+        training = benchmark.training._replace(setup=_without_augmentation(benchmark))
+        benchmark = benchmark._replace(training=training)
     method = FORMS[case.name]
-    sequence = benchmark.sequence(method, SequenceId("evaluation", 0, 0))
+    sequence = benchmark.data.sequence(method, SequenceId("evaluation", 0, 0))
     (hyperparameter,) = method.hyperparameters or (0.0,)
 
     def build(run_data: RunData) -> tuple[Setup, Strategy]:
-        setup, needs = benchmark.begin(method, run_data)
+        setup, needs = benchmark.training.setup(method, run_data)
         return setup, method.make(setup, needs._replace(hyperparameter=hyperparameter))
 
-    run_data = RunData(benchmark.shared(method), benchmark.per_run_data(sequence, hyperparameter))
-    protocol = benchmark.protocol(method)
+    run_data = benchmark.run_data(method, sequence, hyperparameter)
+    protocol = benchmark.training.protocol(method)
     return Run(build, protocol, run_data, sequence, jax.random.key(seed)), sequence
 
 
@@ -87,8 +88,8 @@ def parameter_shapes(data: IIRCData, plan: Plan, folder: Path) -> list[tuple[int
 
 
 def _without_augmentation(benchmark: Benchmark) -> Callable:
-    def begin(method: Method, run_data: RunData) -> tuple[Setup, Needs]:
-        setup, needs = benchmark.begin(method, run_data)
+    def begin(method: Method, run_data: RunData) -> tuple[Setup, StrategyArguments]:
+        setup, needs = benchmark.training.setup(method, run_data)
         return setup._replace(gather=lambda index, key: setup.gather(index, None)), needs
 
     return begin

@@ -174,10 +174,10 @@ def _noise_training(strategy: str, sizes: Sizes) -> Training:
 
 
 def _iirc_training(tasks: int, small: bool) -> Training:
-    hierarchy, (whole, *_), valid_fraction = official_metadata("iirc_cifar100")
-    names = tuple(name for name in chain(*whole.tasks) if name not in hierarchy)
-    left_out = (*chain(*whole.tasks[tasks:]), *whole.left_out)
-    first = TaskConfiguration(whole.tasks[:tasks], left_out)
+    hierarchy, (configuration, *_), valid_fraction = official_metadata("iirc_cifar100")
+    names = tuple(name for name in chain(*configuration.tasks) if name not in hierarchy)
+    left_out = (*chain(*configuration.tasks[tasks:]), *configuration.left_out)
+    first = TaskConfiguration(configuration.tasks[:tasks], left_out)
     train_per_class, test_per_class = (30, 1) if small else (250, 50)
     train, test = (np.repeat(np.arange(100), n) for n in (train_per_class, test_per_class))
     sequence = iirc(train, test, names, hierarchy, first, valid_fraction=valid_fraction).sequence

@@ -56,11 +56,11 @@ def torch_training(training: Training) -> Callable[[], list[float]]:
     def accuracy(net: nn.Module, samples: Labelled, seen: Tensor) -> float:
         net.eval()
         with torch.no_grad():
-            right = [
+            hits = [
                 is_right(net(inputs(index)), hot, seen)
                 for index, hot in zip(*(part.split(256) for part in samples), strict=True)
             ]
-        return float(torch.cat(right).float().mean()) if right else 0.0
+        return float(torch.cat(hits).float().mean()) if hits else 0.0
 
     def run() -> list[float]:
         net = torch_net(training.net, images.shape[-1])

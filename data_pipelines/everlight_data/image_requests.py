@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from everlight_data.errors import DataError
-from everlight_data.images.image_lists import FORMS
-from everlight_data.images.user_images import TFDS, load_user_images
+from everlight_data.images.user_files.image_lists import FORMS
+from everlight_data.images.user_files.user_images import TFDS, load_user_images
 from everlight_data.names import did_you_mean
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
@@ -64,9 +64,9 @@ def _check_source(data: str) -> None:
     path = Path(data)
     if data.startswith(TFDS) or os.path.lexists(path) or path.suffix or len(path.parts) > 1:
         return
-    meant = did_you_mean(data, list(IMAGE_SETS)) or "."
+    hint = did_you_mean(data, list(IMAGE_SETS)) or "."
     raise DataError(
-        f"no data {data!a}{meant} There are {', '.join(map(repr, IMAGE_SETS))}; "
+        f"no data {data!a}{hint} There are {', '.join(map(repr, IMAGE_SETS))}; "
         f"for your own images give --data {FORMS}"
     )
 
@@ -92,8 +92,8 @@ def _chosen(images: ImageSet, request: ImageRequest) -> ImageSet:
 
 def _note_of_named(images: ImageSet) -> str:
     _, height, width, channels = images.images.shape
-    grey = ", grey" if channels == 1 else ""
-    return f"{images.name}: {len(images.class_names)} classes at {height}×{width} pixels{grey}"
+    gray = ", grey" if channels == 1 else ""
+    return f"{images.name}: {len(images.class_names)} classes at {height}×{width} pixels{gray}"
 
 
 def _note_of_choice(request: ImageRequest) -> str:

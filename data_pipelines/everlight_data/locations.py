@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import one_line, refusing
+from everlight_data.formats.files import refusing
+from everlight_data.texts import one_line
 
 
 def data_root() -> Path | None:
@@ -26,13 +27,12 @@ def data_root() -> Path | None:
     return root
 
 
-def locate(relative: str, source: str, size: str) -> Path:
+def locate(relative: str, remedy: str) -> Path:
     """Return the path of a data file or folder below the data root.
 
     Args:
       relative: path below EVERLIGHT_DATA, such as ``s20_two_camera/Metadata_Image_Pairs.zip``.
-      source: place to download it from, for the error message.
-      size: approximate size, for the error message.
+      remedy: sentence of the error message that says where to get it.
 
     Raises:
       MissingDataError: EVERLIGHT_DATA is not set, or the path does not exist.
@@ -40,16 +40,16 @@ def locate(relative: str, source: str, size: str) -> Path:
     root = data_root()
     if root is None:
         raise MissingDataError(
-            f"{relative} is needed, but EVERLIGHT_DATA is not set. Download it ({size}) from "
-            f"{source}, put it at <folder>/{relative} and set EVERLIGHT_DATA=<folder>."
+            f"{relative} is needed, but EVERLIGHT_DATA is not set. {remedy} Put it at "
+            f"<folder>/{relative} and set EVERLIGHT_DATA=<folder>."
         )
     path = root / relative
-    with refusing(path, f"Download it ({size}) from {source}."):
-        there = path.exists()
-    if not there:
+    with refusing(path, remedy):
+        exists = path.exists()
+    if not exists:
         absent = path if root.exists() else f"EVERLIGHT_DATA={root}, and so {relative} in it,"
         raise MissingDataError(
-            f"{absent} does not exist. Download it ({size}) from {source} and put it there, "
-            "or point EVERLIGHT_DATA at the folder that holds it."
+            f"{absent} does not exist. {remedy} Put it there, or point EVERLIGHT_DATA at the "
+            "folder that holds it."
         )
     return path

@@ -1,10 +1,10 @@
-"""Names that a user gives, checked against those that there are."""
+"""Checks of the names that a user gives."""
 
 import difflib
 from collections.abc import Sequence
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 
 MAX_NAMED = 5
 """Default limit on the items that a message names."""
@@ -23,11 +23,11 @@ def check_name(what: str, name: str, known: Sequence[str]) -> None:
         near or all are few.
     """
     if name not in known:
-        meant = did_you_mean(name, known)
+        hint = did_you_mean(name, known)
         # A long list would hide the nearest names.
         choices = f"are {', '.join(map(repr, known))}" if known else "is none"
-        listed = "" if meant and len(known) > 20 else f" There {choices}."
-        raise DataError(f"no {what} {name!a}{meant or '.'}{listed}")
+        listed = "" if hint and len(known) > 20 else f" There {choices}."
+        raise DataError(f"no {what} {name!a}{hint or '.'}{listed}")
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

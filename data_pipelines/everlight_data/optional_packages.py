@@ -7,6 +7,7 @@ from everlight_data.errors import MissingPackageError
 
 PACKAGES: dict[str, tuple[str, str]] = {
     "colour": ("colour-science", "experiments"),
+    "docstring_parser": ("docstring-parser", "experiments"),
     "filelock": ("filelock", "experiments"),
     "iirc": ("iirc", "experiments"),
     "imagecodecs": ("imagecodecs", "experiments"),

@@ -1,4 +1,4 @@
-"""Progress of anything that takes more than a few seconds."""
+"""Progress bars for work that takes more than a few seconds."""
 
 import sys
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Registry of data sets: the rows that files of the data package declare as `DATA_SETS`.
 
-A new data set is one file of a folder such as `images`. `everlight data` and `everlight run --data`
-read the rows.
+A new data set is one file of a folder such as `images`, or a folder there. `everlight data` and
+`everlight run --data` read the rows.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from everlight_data.sets.data_set import DataSet
 
 # fmt: off
 ORDER = (
-    "cameras", "illuminants", "munsell", "psychtoolbox", "s20", "nus-thumbnails",
+    "cameras", "illuminants", "munsell", "psychtoolbox", "camera-matrices", "s20", "nus-thumbnails",
     "cube-plus-thumbnails", "nus8", "digits", "fashion-mnist", "mnist", "procedural",
     "tiny-imagenet", "cifar100", "imagenet", "core50", "vrd", "vrd-vectors", "glove", "raw",
 )

@@ -4,7 +4,6 @@ python -m docs.tools.make_costs
 """
 
 import datetime
-import tempfile
 from pathlib import Path
 
 import jax
@@ -12,8 +11,8 @@ import jax
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.continual.train_methods import jobs_of, runners_of
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.train_methods import jobs_of
 
 # A method is costed in the first setting that it applies to.
 SETTINGS = ("class-incremental", "task-incremental")
@@ -48,18 +47,15 @@ a hundred in memories that classes share.
 
 def render() -> str:
     """Return the text of the page."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = options_of("run", ["digits", "--setting", *SETTINGS, "--runs", folder])
-        loaded = load_benchmarks(options)
-        benchmarks = {setting: loaded[setting] for setting in SETTINGS}
-        runs = RunFolder("docs", "costs", options)
-        runners = runners_of(runs, benchmarks, options.seed)
-        costs = {}
-        for setting, method, _ in jobs_of(benchmarks, list(METHODS.values()), 1):
-            if method.name not in costs:
-                costs[method.name] = runners[setting].cost(method)
-                jax.clear_caches()
-                print(method.name, costs[method.name], flush=True)
+    loaded = load_benchmarks(options_of("run", ["digits", "--setting", *SETTINGS]))
+    programs = {setting: Programs(loaded[setting]) for setting in SETTINGS}
+    benchmarks = {setting: loaded[setting] for setting in SETTINGS}
+    costs = {}
+    for job in jobs_of(benchmarks, list(METHODS.values()), 1):
+        if job.method.name not in costs:
+            costs[job.method.name] = programs[job.column].cost(job.method)
+            jax.clear_caches()
+            print(job.method.name, costs[job.method.name], flush=True)
     naive = costs["naive"]
     head = HEAD.format(
         date=datetime.date.today().isoformat(),

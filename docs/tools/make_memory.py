@@ -18,15 +18,15 @@ import imagecodecs
 import numpy as np
 import scipy.io
 
-from everlight_data.color.linear_pictures import read_picture
+from everlight_data.color.photographs.linear_pictures import read_picture
+from everlight_data.color.photographs.thumbnails import read_thumbnails
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.color.thumbnails import read_thumbnails
 from everlight_data.formats.arrays import read_npz
-from everlight_data.formats.files import read_csv, read_json
 from everlight_data.formats.matlab import read_mat
+from everlight_data.formats.tables import read_csv, read_json
 from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_restricted
-from everlight_data.images.feature_files import features_alone
+from everlight_data.images.user_files.feature_files import features_alone
 from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines.formats.test_torch_state import state, tensor, write
 from tests.dng_writer import write_dng
@@ -35,7 +35,7 @@ PAGE = Path(__file__).parents[1] / "pages" / "memory.md"
 HEAD = """# Memory of the readers
 
 Measured by `python -m docs.tools.make_memory` on {date}, {cores} CPU cores. Each file is read in a
-process of its own. Peak is the resident memory above that after a small file of the same kind,
+separate process. Peak is the resident memory above that after a small file of the same kind,
 native libraries included. Read is the size of the arrays and texts that a reader returns.
 
 Sizes are checked before memory is allocated; the limits stand in each reader's module

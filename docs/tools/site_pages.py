@@ -242,10 +242,10 @@ def _tutorials() -> Iterator[tuple[str, str | bytes]]:
                 # Progress and warnings of libraries about the machine are left out.
                 cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         keys = {"unique_key": source.stem, "output_files_dir": f"{source.stem}_files"}
-        text, made = exporter.from_notebook_node(notebook, keys)
+        text, resources = exporter.from_notebook_node(notebook, keys)
         file = source.relative_to(ROOT)
         yield f"tutorials/{source.stem}.md", f"{text}\n\nThis page is the output of `{file}`.\n"
-        for name, content in made["outputs"].items():
+        for name, content in resources["outputs"].items():
             yield f"tutorials/{name}", content
 
 

@@ -1,14 +1,21 @@
-"""Runs of the papers: `everlight --help`; `load_net` reads networks that a run kept."""
+"""Runs of the papers: `everlight --help`; `load_net` reads networks that a run kept.
+
+`compose` makes a benchmark from a `Config` and images (docs/pages/guide/benchmarks.md).
+"""
 
 from typing import Any
 
-__all__ = ["load_net"]
+__all__ = ["Benchmark", "Config", "Metric", "compose", "load_net"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import `load_net`, and JAX with it, only where it is used."""
+    """Import the public names, and JAX with them, only where one is used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from everlight_experiments.commands.load_net import load_net
+    from everlight_experiments.continual.benchmark import Benchmark, Metric
+    from everlight_experiments.continual.config import Config
+    from everlight_experiments.continual.image_benchmarks import compose
 
-    return load_net
+    public = Benchmark, Config, Metric, compose, load_net
+    return dict(zip(__all__, public, strict=True))[name]

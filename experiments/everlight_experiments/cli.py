@@ -1,10 +1,9 @@
 """The command line: `everlight COMMAND [options]`. A command imports JAX only when it runs."""
 
-import contextlib
 import importlib
 import io
+import itertools
 import os
-import signal
 import sys
 import typing
 from collections.abc import Callable, Sequence
@@ -13,32 +12,14 @@ from typing import Any, NamedTuple
 
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
 from everlight_data.names import nearest_names
-from everlight_data.optional_packages import missing_package
-from everlight_experiments.run_folder.interruption import (
-    begin_stopping,
-    end_by_signal,
-    signal_received,
-    stopping_on_signals,
-)
-from everlight_experiments.terminal import printable, printable_output
-from everlight_experiments.usage import UsageError, in_options, shortened, usage_error
+from everlight_experiments.command_end import end_by_error
+from everlight_experiments.errors import UsageError
+from everlight_experiments.run_folder.interruption import stopping_on_signals
+from everlight_experiments.terminal import printable_output
 
-PACKAGE = "everlight_experiments."
-CLOSED_PIPE = 141
-"""Exit status after the reader of the output has closed it: 128 plus the number of SIGPIPE."""
-FAILING_SWITCHES = {
-    "jax_numpy_dtype_promotion": ("strict",),
-    "jax_numpy_rank_promotion": ("raise",),
-    "jax_debug_infs": (True,),
-    "jax_debug_key_reuse": (True,),
-    "jax_transfer_guard": ("disallow", "disallow_explicit"),
-}
-"""Values of JAX's switches under which most runs end with an error (see
-`docs/pages/guide/devices.md`)."""
-LONGEST_MESSAGE = 1_500
-"""Limit on the characters of an error's message; a longer one is shown without its middle."""
+HELP = ("-h", "--help")
+ALL_HELP = "--help-all"
 
 
 class Command(NamedTuple):
@@ -88,7 +69,7 @@ COMMANDS: dict[str, Command] = {
         "cl_metrics.paper:PAPER",
     ),
     "paper rethinking-er": Command(
-        "Experience replay with tricks on split Fashion-MNIST, beside the published table.",
+        "Experience replay with tricks on split Fashion-MNIST, and the published table.",
         "rethinking_er.paper:PAPER",
     ),
     "paper iirc": Command(
@@ -117,7 +98,7 @@ COMMANDS: dict[str, Command] = {
         "illuminant.dataset:run_dataset",
     ),
     "illuminant thumbnails": Command(
-        "Make thumbnails with known illuminants from raw photos of a color chart.",
+        "Make thumbnails with known illuminants from raw photos of a colour chart.",
         "illuminant.thumbnails:make_thumbnails",
     ),
     "illuminant train": Command(
@@ -125,7 +106,7 @@ COMMANDS: dict[str, Command] = {
         "illuminant.train:run_train",
     ),
     "illuminant calibrate": Command(
-        "Choose and train a model for a phone from raw pairs with a color chart.",
+        "Choose and train a model for a phone from raw pairs with a colour chart.",
         "illuminant.calibrate:run_calibrate",
     ),
     "illuminant estimate": Command(
@@ -158,6 +139,9 @@ COMMANDS: dict[str, Command] = {
     ),
 }
 
+GROUPS = {"", *(name.partition(" ")[0] for name in COMMANDS if " " in name)}
+"""First words of commands of two words, and that of all commands."""
+
 
 def command() -> None:
     """Run the command line of this process; the entry point of the console script."""
@@ -170,7 +154,7 @@ def main(
     """Parse the command and run it; an error in its input ends it with one line.
 
     A signal to stop ends the process as that signal does, after a checkpoint. `prepare` is called
-    before a command's modules are imported, but not for help.
+    before a command's modules are imported, but not for the overview.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     for name in ("stdout", "stderr"):
@@ -186,17 +170,22 @@ def main(
             _run(arguments, prepare)
             sys.stdout.flush()
         except BaseException as error:
-            _end(error)
+            end_by_error(error)
             raise
 
 
-def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
-    name, rest = _split(arguments)
-    if not name:
+def _run(arguments: list[str], prepare: Callable[[], None]) -> None:
+    if not arguments:
+        print(_overview(), file=sys.stderr)
+        sys.exit(2)
+    name = command_name(arguments)
+    if name in GROUPS:
+        print(_overview(name))
         return
     prepare()
-    options = options_of(name, rest)
+    options = options_of(name, arguments[len(name.split()) :])
     from everlight_experiments.run_folder.processes import join_processes
+    from everlight_experiments.usage import in_options, options_by_name
 
     join_processes(getattr(options, "distributed", None))
     target = _imported(COMMANDS[name].target)
@@ -205,9 +194,28 @@ def _run(arguments: Sequence[str], prepare: Callable[[], None]) -> None:
         try:
             getattr(target, "run", target)(options)
         except ArgumentError as error:
-            from everlight_experiments.run_folder.config_options import options_by_name
-
             raise DataError(in_options(str(error), options_by_name(options))) from error
+
+
+def command_name(arguments: Sequence[str]) -> str:
+    """Return the command that the first words name, or the group whose overview they ask for.
+
+    tyro has subcommands too, but imports the options of every command for any of them.
+
+    Raises:
+      UsageError: there is no such command; the message has the nearest ones.
+    """
+    words = list(itertools.takewhile(lambda word: word not in HELP, arguments[:2]))
+    name = " ".join(words)
+    if name in GROUPS:
+        return name
+    for command in (name, words[0]):
+        if command in COMMANDS:
+            return command
+    name = name if words[0] in GROUPS else words[0]
+    near = nearest_names(name, list(COMMANDS))
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise UsageError(f"There is no command {name!a}.{hint} everlight --help lists all.")
 
 
 def options_of(name: str, arguments: Sequence[str]) -> Any:
@@ -216,36 +224,28 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     Raises:
       UsageError: an option that does not exist, or one that cannot be parsed.
       DataError: a configuration that does not exist.
-      SystemExit: --help.
+      SystemExit: help was printed.
     """
-    import tyro
-
-    from everlight_experiments.run_folder.config_options import option_value, options_by_name
+    from everlight_experiments.command_help import short_help
+    from everlight_experiments.run_folder.config_options import option_value
+    from everlight_experiments.usage import in_options, options_by_name, parsed
 
     arguments, program = list(arguments), f"everlight {name}"
     kind = options_type(name, arguments)
-    box = io.StringIO()
+    if {*HELP} & {*arguments}:
+        print(short_help(kind, program))
+        sys.exit()
+    arguments = [HELP[0] if word == ALL_HELP else word for word in arguments]
     try:
-        with contextlib.redirect_stderr(box):
-            options, unknown = tyro.cli(
-                kind, args=arguments, prog=program, config=(), return_unknown_args=True
-            )
-    except SystemExit as end:
-        if not end.code:
-            raise
-        raise usage_error(box.getvalue(), program) from None
+        # An empty path would be the directory that the user is in.
+        option_value(arguments, "--runs")
+        return parsed(kind, arguments, program)
+    except UsageError as error:
+        raise UsageError(f"{error} {program} --help lists all options.") from error
     # A part of the configuration refuses a value.
     except ArgumentError as error:
-        reason = in_options(str(error), options_by_name(kind()))
+        reason = in_options(str(error), options_by_name(kind))
         raise UsageError(f"{reason}. {program} --help lists all options.") from error
-    if unknown:
-        option = unknown[0].partition("=")[0].replace("_", "-")
-        near = nearest_names(option, [f"--{name}" for name in options_by_name(options)])
-        meant = f"; did you mean {' or '.join(near)}?" if near else "."
-        raise UsageError(f"no option {shortened(ascii(option))}{meant} {program} --help lists all.")
-    if option_value(arguments, "--runs") == "":
-        raise UsageError("--runs has no name of a folder; give . for the one that you are in.")
-    return options
 
 
 def options_type(name: str, arguments: list[str]) -> type:
@@ -263,27 +263,9 @@ def options_type(name: str, arguments: list[str]) -> type:
     return first
 
 
-def _split(arguments: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the command and its arguments; print the overview for --help."""
-    if not arguments:
-        print(_overview(), file=sys.stderr)
-        sys.exit(2)
-    group = arguments[0] if any(name.startswith(f"{arguments[0]} ") for name in COMMANDS) else ""
-    words = 2 if group else 1
-    if arguments[words - 1 :][:1] in ([], ["--help"], ["-h"]):
-        print(_overview(group))
-        return "", []
-    name = " ".join(arguments[:words])
-    if name not in COMMANDS:
-        near = nearest_names(name, list(COMMANDS))
-        meant = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise UsageError(f"There is no command {name!a}.{meant} everlight --help lists all.")
-    return name, list(arguments[words:])
-
-
 def _imported(place: str) -> Any:
     module, _, name = place.partition(":")
-    return getattr(importlib.import_module(PACKAGE + module), name)
+    return getattr(importlib.import_module(f"everlight_experiments.{module}"), name)
 
 
 def _overview(group: str = "") -> str:
@@ -297,104 +279,3 @@ def _overview(group: str = "") -> str:
         + "\n\nA run leaves a folder with report.html under runs/. Add --help for its options.\n"
         "EVERLIGHT_DATA names the folder of real data sets; see docs/pages/guide/data.md."
     )
-
-
-def _end(error: BaseException) -> None:
-    """End the process with one line if the error is in the input, the system or a signal's."""
-    number = signal_received()
-    begin_stopping()
-    folders = sys.modules.get(f"{PACKAGE}run_folder.folder")
-    if folders is not None:
-        folders.remove_empty_folders()
-    if number is not None:
-        print(
-            f"stopped by {signal.Signals(number).name}; finished work is kept, and the same "
-            "command continues at the newest checkpoint",
-            file=sys.stderr,
-        )
-        end_by_signal(number)
-    error = missing_package(error) or error
-    if isinstance(error, UsageError):
-        print(f"error: {_message(error)}", file=sys.stderr)
-        sys.exit(2)
-    # The library's checks, wherever a command calls it; other errors are faults of a program.
-    if isinstance(error, DataError | ArgumentError):
-        sys.exit(f"error: {_message(error)}")
-    if isinstance(error, MemoryError) or _is_memory_of_device(error):
-        sys.exit(
-            "error: there is not enough memory for these settings; give smaller ones. Finished "
-            "work is kept."
-        )
-    if _is_of_joined_processes(error):
-        print(
-            f"error: {one_line(error)}. One of the joined processes may have ended; start the "
-            "same command in all of them again, which continues at the newest checkpoint.",
-            file=sys.stderr,
-            flush=True,
-        )
-        # What is left would wait for the others.
-        os._exit(1)
-    if isinstance(error, BrokenPipeError):
-        # The reader of the output has closed it, as `head` does.
-        _give_up_output()
-        sys.exit(CLOSED_PIPE)
-    if isinstance(error, OSError):
-        _give_up_output()
-        what = one_line(error.strerror or error)
-        where = _message(error.filename or "the output")
-        sys.exit(
-            f"error: {where}: {what}. Finished work is kept; the same command continues once "
-            "this is fixed."
-        )
-    switch = _failing_switch()
-    if switch is not None and isinstance(error, Exception):
-        sys.exit(
-            f"error: training does not work under {switch}; unset it ({type(error).__name__}: "
-            f"{_message(error)[:200]})"
-        )
-
-
-def _message(error: object) -> str:
-    """Return a message in one line of bounded length, with unprintable characters escaped.
-
-    Messages repeat words of the command line and names of files, of any length and content.
-    """
-    text = printable(" ".join(str(error).split()))
-    if len(text) <= LONGEST_MESSAGE:
-        return text
-    # The reason stands at the beginning, the way out at the end.
-    return f"{text[: 2 * LONGEST_MESSAGE // 3]} ... {text[-LONGEST_MESSAGE // 3 :]}"
-
-
-def _is_memory_of_device(error: BaseException) -> bool:
-    """Return whether JAX could not allocate an array."""
-    jax = sys.modules.get("jax")
-    if jax is None or not isinstance(error, jax.errors.JaxRuntimeError):
-        return False
-    return str(error).startswith("RESOURCE_EXHAUSTED")
-
-
-def _failing_switch() -> str | None:
-    """Return the first of JAX's switches that is set and ends most runs; None without one."""
-    jax = sys.modules.get("jax")
-    for name, values in FAILING_SWITCHES.items() if jax is not None else ():
-        value = getattr(jax.config, name, None)
-        # Some are members of an enumeration.
-        if getattr(value, "value", value) in values:
-            return f"{name.upper()}={getattr(value, 'value', value)}"
-    return None
-
-
-def _is_of_joined_processes(error: BaseException) -> bool:
-    jax = sys.modules.get("jax")
-    if jax is None or not isinstance(error, Exception):
-        return False
-    return isinstance(error, jax.errors.JaxRuntimeError) and jax.process_count() > 1
-
-
-def _give_up_output() -> None:
-    """Send output nowhere if it cannot be written, so that Python does not try again at its end."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

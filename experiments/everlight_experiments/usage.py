@@ -1,38 +1,153 @@
-"""Usage errors in one line: the parser's box of several lines becomes a sentence."""
+"""Words of the command line as a dataclass of options, and why they are refused in one line.
 
-import ast
+The parser is tyro. It describes what it refuses by events, which are structured but private to it:
+`pyproject.toml` bounds its version.
+"""
+
+import dataclasses
 import re
-from collections.abc import Iterable
+import typing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from everlight_data.errors import DataError
+import tyro
+from tyro import _errors as refusals
+
+from everlight.errors import ArgumentError
 from everlight_data.names import nearest_names
+from everlight_experiments.errors import UsageError
 
+T = TypeVar("T")
+_SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
+"""Mark of fields that are no options."""
 LONGEST = 60
 """Characters of a word of the command line that a message repeats."""
-
-
-_ARGUMENT = re.compile(r"(?:\b[A-Z]\w+: )?\b([a-z][a-z_]*)=('?)([^\s;,']+)\2")
+_ARGUMENT = re.compile(r"(?:\b[A-Z]\w+: )?\b([a-z][a-z_]*)(?:\[\d+\])?=('?)([^\s;,']+)\2")
 """An argument with its value in a message of the library, perhaps after its class."""
 
 
-class UsageError(DataError):
-    """Words of the command line that cannot be parsed; the command ends with status 2."""
+class Option(NamedTuple):
+    """An option of a dataclass or of one of its parts."""
+
+    name: str
+    """Name on the command line, without dashes."""
+    value: Any
+    owner: type
+    """Dataclass that has it as a field."""
 
 
-def usage_error(box: str, program: str) -> UsageError:
-    """Return the parser's message as one sentence, with the nearest name where a name is wrong.
+def parsed(
+    kind: type[T],
+    words: Sequence[str],
+    program: str = "",
+    default: Any = tyro.MISSING_NONPROP,
+    flags: bool = True,
+) -> T:
+    """Return words of a command line as a dataclass of options.
 
     Args:
-      box: text of the parser. Where the output is in UTF-8 it has a frame with the title in its
-        first line; elsewhere the title stands above a line.
-      program: command, for its help.
+      kind: dataclass, whose fields are the options.
+      words: options with their values, in any order.
+      program: name of the command, for its help; without it --help is no option.
+      default: instance with the values of options that the words leave out; its fields have their
+        defaults without one.
+      flags: a truth value is set by --NAME and --no-NAME, and else by --NAME True or False.
+
+    Raises:
+      UsageError: an option does not exist, or has no value or none that can be parsed.
+      ArgumentError: the dataclass, or a part of it, refuses a value.
+      SystemExit: help was printed.
     """
-    parts = [part.strip() for part in re.split(r"^[─-]{3,}$", _without_frame(box), flags=re.M)]
-    is_framed = box.lstrip().startswith("╭")
-    body, *others = parts if is_framed or len(parts) == 1 else parts[1:]
-    # A long word of dashes may look like a line between two parts.
-    body, details = " ".join(body.split()), "\n".join(others).splitlines()
-    return UsageError(f"{_sentence(body, details)} {program} --help lists all options.")
+    markers = [tyro.conf.PositionalMetavarFromFieldName]
+    if not flags:
+        markers.append(tyro.conf.FlagConversionOff)
+
+    def refuse(event: refusals.ParseErrorEvent) -> None:
+        if isinstance(event, refusals.InstantiationFailure) and event.argument is None:
+            raise ArgumentError(event.message)
+        reason = _reason(event, kind)
+        # Events without a reason here are printed by the parser.
+        if reason:
+            raise UsageError(reason)
+
+    with refusals.on_parse_error(refuse):
+        return tyro.cli(
+            kind, args=words, prog=program, default=default, add_help=bool(program), config=markers
+        )
+
+
+def _reason(event: refusals.ParseErrorEvent, kind: type) -> str:
+    if isinstance(event, refusals.UnrecognizedArgs):
+        word = event.tokens[0].partition("=")[0].replace("_", "-")
+        options = [f"--{name}" for name in options_by_name(kind)]
+        return f"no option {shortened(ascii(word))}{_hint(word, options)}"
+    if isinstance(event, refusals.MissingArgs):
+        missing = event.missing_arguments[0].arg
+        return f"{missing.lowered.metavar} is missing: {_help_of(missing)}"
+    argument = getattr(event, "argument", None)
+    option = "" if argument is None else argument.display_name()
+    if isinstance(event, refusals.BadValue):
+        return f"{option} has no value; give one."
+    if isinstance(event, refusals.InvalidChoice):
+        hint, listed = _hint(event.value, event.choices), ", ".join(sorted(event.choices))
+        return f"no {option} {shortened(repr(event.value))}{hint} There are {listed}."
+    if not isinstance(event, refusals.InstantiationFailure):
+        return ""
+    form = argument.get_invocation_text()[1].as_str_no_ansi()
+    no_reason = event.message.startswith("no type matching")
+    return f"{option}: {'' if no_reason else f'{_short_words(event.message)}; '}give {form}."
+
+
+def _help_of(argument: Any) -> str:
+    text = argument.field.helptext
+    return " ".join(str(text() if callable(text) else text).split())
+
+
+def _hint(word: str, known: Iterable[str]) -> str:
+    near = nearest_names(word, list(known))
+    return f"; did you mean {' or '.join(near)}?" if near else "."
+
+
+def options_by_name(config: Any) -> dict[str, Any]:
+    """Return the values of a configuration's options by the name on the command line."""
+    return {option.name: option.value for option in options_in(config)}
+
+
+def options_in(config: Any, before: str = "") -> Iterator[Option]:
+    """Yield the options of a dataclass and its parts.
+
+    Args:
+      config: dataclass instance, or a dataclass for the defaults of its fields.
+      before: text before the names of its options, such as `mid-scale.`.
+    """
+    kind = config if isinstance(config, type) else type(config)
+    hints = typing.get_type_hints(kind, include_extras=True)
+    for field in dataclasses.fields(config):
+        marks = getattr(hints[field.name], "__metadata__", ())
+        if _SUPPRESSED in marks:
+            continue
+        value = _default(field) if isinstance(config, type) else getattr(config, field.name)
+        name = before + field.name.replace("_", "-")
+        # A part's options may stand without its name.
+        is_unnamed = any(getattr(mark, "name", None) == "" for mark in marks)
+        within = before if is_unnamed else f"{name}."
+        if dataclasses.is_dataclass(value):
+            yield from options_in(value, within)
+        elif isinstance(value, Mapping) and value:
+            for key, part in value.items():
+                key = f"{within}{key}".replace("_", "-")
+                if dataclasses.is_dataclass(part):
+                    yield from options_in(part, f"{key}.")
+                else:
+                    yield Option(key, part, kind)
+        else:
+            yield Option(name, value, kind)
+
+
+def _default(field: dataclasses.Field) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return field.default
 
 
 def in_options(message: str, options: Iterable[str]) -> str:
@@ -62,39 +177,6 @@ def in_options(message: str, options: Iterable[str]) -> str:
 def shortened(word: str) -> str:
     """Return a word of the command line for a message, cut where it is long."""
     return word if len(word) <= LONGEST else f"{word[:LONGEST]}..."
-
-
-def _without_frame(box: str) -> str:
-    lines = (line.strip("│┃ \t") for line in box.splitlines())
-    return "\n".join(line for line in lines if not line.startswith(("╭", "╰")))
-
-
-def _sentence(body: str, details: list[str]) -> str:
-    choice = re.match(r"invalid choice (.+) for argument '(\S+)'\. Expected one of (\(.*\))", body)
-    if choice:
-        word, option, listed = choice.groups()
-        names = [str(name) for name in ast.literal_eval(listed)]
-        near = nearest_names(word.strip("'\""), names)
-        meant = f"; did you mean {' or '.join(near)}?" if near else "."
-        return f"no {option} {shortened(word)}{meant} There are {', '.join(names)}."
-    value = re.match(r"Error parsing (\S+): (.+)", body)
-    if value:
-        option, reason = value.groups()
-        if not option.startswith("-"):
-            # The options' dataclass, of which the reason names the field.
-            return f"{_short_words(reason)}."
-        forms = (line.strip() for line in details if line.strip().startswith(f"{option} "))
-        form = next(forms, option)
-        why = "" if reason.startswith("no type matching") else f" {_short_words(reason)};"
-        return f"{option}:{why} give {form}."
-    missing = re.match(r"Missing value for argument '(\S+)'", body)
-    if missing:
-        return f"{missing[1]} has no value; give one."
-    required = re.match(r"Missing from [^:]+: (.+)", body)
-    if required:
-        named = re.sub(r"\b([A-Z]{3,}) (?=[A-Z])", r"\1: ", required[1])
-        return f"Missing: {named.replace(' (required)', '')}"
-    return _short_words(body)
 
 
 def _short_words(text: str) -> str:

@@ -1,7 +1,7 @@
 """Types of continual learning: learner, task, strategy, objective and setup.
 
 A strategy is a tuple of pure functions over pytrees. A factory builds it from a `Setup` and its
-hyperparameters. The engine (`engine/`) owns the training step, the batches, validation, the
+hyper-parameters. The engine (`engine/`) owns the training step, the batches, validation, the
 learning-rate schedule and the best epoch. A strategy owns its `memory` alone.
 """
 
@@ -227,8 +227,7 @@ class Setup(NamedTuple):
     task_rate: Callable[[Int[Array, ""]], Float[Array, ""]] | None = None
     layer_inputs: (
         Callable[
-            [PyTree, PyTree, Float[Array, "b *shape"]],
-            dict[tuple[str, ...], Float[Array, "b p i"]],
+            [PyTree, PyTree, Float[Array, "b *shape"]], dict[tuple[str, ...], Float[Array, "b p i"]]
         ]
         | None
     ) = None
@@ -297,9 +296,9 @@ class Strategy(NamedTuple):
     """Variant of `predict` that receives the inputs' task; task-masked scoring alone uses it."""
     uses_past: bool = False
     """True if the strategy needs the samples of all earlier tasks (`Task.past`)."""
-    on_memory: "tuple[Strategy, int] | None" = None
-    """Strategy and batch size with which `before_evaluation` trains on memory. Steps on the stream
-    then train nothing and are not counted in `learner.step`."""
+    on_memory: "MemoryTraining | None" = None
+    """Training by `before_evaluation` on memory. Steps on the stream then train nothing and are not
+    counted in `learner.step`."""
     single_pass: bool = False
     """True if the strategy collects statistics of samples and trains nothing. A task's samples then
     pass once, whatever the protocol's `epochs`, and later epochs have no step. With `epoch_steps`
@@ -316,3 +315,10 @@ class Strategy(NamedTuple):
     def needs_boundaries(self) -> bool:
         """True if the strategy acts at the start or end of a task."""
         return self.begin_task is not None or self.end_task is not None or self.uses_past
+
+
+class MemoryTraining(NamedTuple):
+    """Strategy and batch size with which another strategy trains on its memory."""
+
+    strategy: Strategy
+    batch_size: int

@@ -22,8 +22,8 @@ def where_under_vmap(needed: Bool[Array, ""], make: Callable[[], Tree], otherwis
       make: costly function; its result has the structure and the types of `otherwise`.
       otherwise: result if `make` is not called.
     """
-    made, closed_over = _opened(make)
-    return _choice(made)(needed, closed_over, otherwise)
+    branch, closed_over = _opened(make)
+    return _choice(branch)(needed, closed_over, otherwise)
 
 
 def cond_under_vmap(
@@ -39,12 +39,12 @@ def cond_under_vmap(
       first: costly function.
       second: costly function; its result has the structure and the types of that of `first`.
     """
-    made_first, of_first = _opened(first)
-    made_second, of_second = _opened(second)
+    branch_1, of_first = _opened(first)
+    branch_2, of_second = _opened(second)
 
     @custom_vmap
     def choose(condition: Bool[Array, ""], of_first: list, of_second: list) -> Tree:
-        return jax.lax.cond(condition, lambda: made_first(of_first), lambda: made_second(of_second))
+        return jax.lax.cond(condition, lambda: branch_1(of_first), lambda: branch_2(of_second))
 
     @choose.def_vmap
     def choose_in_runs(
@@ -53,10 +53,10 @@ def cond_under_vmap(
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
 
         def of_run(condition: Bool[Array, ""], of_first: list, of_second: list) -> Tree:
-            shapes = jax.eval_shape(lambda: made_second(of_second))
+            shapes = jax.eval_shape(lambda: branch_2(of_second))
             empty = jax.tree.map(lambda leaf: jnp.empty(leaf.shape, leaf.dtype), shapes)
-            other = where_under_vmap(~condition, lambda: made_second(of_second), empty)
-            return where_under_vmap(condition, lambda: made_first(of_first), other)
+            other = where_under_vmap(~condition, lambda: branch_2(of_second), empty)
+            return where_under_vmap(condition, lambda: branch_1(of_first), other)
 
         in_runs = jax.vmap(of_run, in_axes=axes, axis_size=runs)
         chosen = in_runs(condition, of_first, of_second)
@@ -69,17 +69,17 @@ def _opened(make: Callable[[], Tree]) -> tuple[Callable[[list[Array]], Tree], li
     """Return a function of the arrays that `make` closes over, for a rule of `vmap`, and these."""
     traced, shape = jax.make_jaxpr(make, return_shape=True)()
 
-    def made(closed_over: list[Array]) -> Tree:
+    def branch(closed_over: list[Array]) -> Tree:
         leaves = jax.core.eval_jaxpr(traced.jaxpr, closed_over)
         return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
-    return made, traced.consts
+    return branch, traced.consts
 
 
-def _choice(made: Callable[[PyTree], Tree]) -> Callable[[Bool[Array, ""], PyTree, Tree], Tree]:
+def _choice(branch: Callable[[PyTree], Tree]) -> Callable[[Bool[Array, ""], PyTree, Tree], Tree]:
     @custom_vmap
     def choose(needed: Bool[Array, ""], values: PyTree, otherwise: Tree) -> Tree:
-        return jax.lax.cond(needed, lambda: made(values), lambda: otherwise)
+        return jax.lax.cond(needed, lambda: branch(values), lambda: otherwise)
 
     @choose.def_vmap
     def choose_in_runs(
@@ -88,14 +88,14 @@ def _choice(made: Callable[[PyTree], Tree]) -> Callable[[Bool[Array, ""], PyTree
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
         in_runs = jax.vmap(lambda tree: tree, in_axes=axes[2:], axis_size=runs)(otherwise)
 
-        def made_in_runs(parts: tuple[Array, PyTree, Tree]) -> Tree:
+        def branch_in_runs(parts: tuple[Array, PyTree, Tree]) -> Tree:
             def of_run(needed: Bool[Array, ""], values: PyTree, otherwise: Tree) -> Tree:
-                return jax.tree.map(lambda a, b: jnp.where(needed, a, b), made(values), otherwise)
+                return jax.tree.map(lambda a, b: jnp.where(needed, a, b), branch(values), otherwise)
 
             return jax.vmap(of_run, in_axes=(*axes[:2], 0), axis_size=runs)(*parts)
 
         # The same choice again, so that a `vmap` around this one has its rule too.
-        chosen = _choice(made_in_runs)(jnp.any(needed), (needed, values, in_runs), in_runs)
+        chosen = _choice(branch_in_runs)(jnp.any(needed), (needed, values, in_runs), in_runs)
         return chosen, jax.tree.map(lambda _: True, chosen)
 
     return choose

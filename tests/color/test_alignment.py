@@ -8,12 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.ndimage import map_coordinates
 
-from everlight.color.alignment import (
-    apply_homography,
-    area_downsample,
-    fit_homography,
-    warp_image,
-)
+from everlight.color.alignment import apply_homography, area_downsample, fit_homography, warp_image
 
 # A phone's second camera: scale 0.9, a shift of 20 pixels, a small rotation and perspective.
 PHONE = np.array([[0.9, -0.02, 20.0], [0.015, 0.91, -14.0], [2e-5, -1e-5, 1.0]])
@@ -26,15 +21,14 @@ def mapped(homography, points):
 
 
 def dlt_float64(source, target, weights):
-    """The normalised DLT by an eigenvector of A'WA, in float64 with explicit loops."""
+    """The normalized DLT by an eigenvector of A'WA, in float64 with explicit loops."""
 
     def conditioner(points):
         mean = np.average(points, axis=0, weights=weights)
         spread = np.sqrt(np.average(np.sum((points - mean) ** 2, axis=1), weights=weights))
         scale = np.sqrt(2) / spread
-        return np.diag([scale, scale, 1]) @ np.array(
-            [[1, 0, -mean[0]], [0, 1, -mean[1]], [0, 0, 1]]
-        )
+        moved = np.array([[1, 0, -mean[0]], [0, 1, -mean[1]], [0, 0, 1]])
+        return np.diag([scale, scale, 1]) @ moved
 
     to_source, to_target = conditioner(source), conditioner(target)
     normal = np.zeros((9, 9))
@@ -49,10 +43,8 @@ def dlt_float64(source, target, weights):
 
 
 def fit(source, target, weights=None):
-    weights = None if weights is None else jnp.asarray(weights, jnp.float32)
-    return fit_homography(
-        jnp.asarray(source, jnp.float32), jnp.asarray(target, jnp.float32), weights
-    )
+    weights = None if weights is None else jnp.float32(weights)
+    return fit_homography(jnp.float32(source), jnp.float32(target), weights)
 
 
 def test_four_points_determine_the_homography():
@@ -77,9 +69,8 @@ def test_noisy_points_agree_with_a_float64_fit(rng, weighted):
     result = fit(source, target, weights if weighted else None)
     expected = dlt_float64(source, target, weights)
     assert result.valid
-    np.testing.assert_allclose(
-        mapped(result.homography, CORNERS), mapped(expected, CORNERS), atol=5e-3
-    )
+    found = mapped(result.homography, CORNERS)
+    np.testing.assert_allclose(found, mapped(expected, CORNERS), atol=5e-3)
 
 
 def test_a_weight_of_zero_leaves_a_pair_out(rng):
@@ -87,13 +78,11 @@ def test_a_weight_of_zero_leaves_a_pair_out(rng):
     target = mapped(PHONE, source)
     target[5] += 200
     weights = np.ones(12)
-    assert (
-        np.abs(mapped(fit(source, target).homography, CORNERS) - mapped(PHONE, CORNERS)).max() > 5
-    )
+    expected = mapped(PHONE, CORNERS)
+    assert np.abs(mapped(fit(source, target).homography, CORNERS) - expected).max() > 5
     weights[5] = 0
-    np.testing.assert_allclose(
-        mapped(fit(source, target, weights).homography, CORNERS), mapped(PHONE, CORNERS), atol=5e-3
-    )
+    found = mapped(fit(source, target, weights).homography, CORNERS)
+    np.testing.assert_allclose(found, expected, atol=5e-3)
 
 
 @settings(max_examples=25)
@@ -128,21 +117,18 @@ def test_degenerate_points_are_flagged_and_give_the_identity(source):
     np.testing.assert_array_equal(result.homography, np.eye(3))
 
 
-def test_points_that_collapse_to_a_line_in_one_view_only_are_flagged():
-    target = np.array([[0, 0], [300, 200], [600, 400], [0, 600.0]])
-    assert not fit(CORNERS, target).valid
-    assert not fit(target, CORNERS).valid
+LINE = np.array([[0, 0], [300, 200], [600, 400], [0, 600.0]])
+SEEN = mapped(PHONE, CORNERS)
+NOT_FINITE = np.where(np.eye(4, 2, -2) > 0, np.nan, SEEN)
 
 
-def test_mixed_up_pairs_are_flagged():
-    twisted = mapped(PHONE, CORNERS)[[0, 1, 3, 2]]
-    assert not fit(CORNERS, twisted).valid
-
-
-def test_input_that_is_not_finite_is_flagged():
-    target = mapped(PHONE, CORNERS)
-    target[2, 0] = np.nan
-    result = fit(CORNERS, target)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [(CORNERS, LINE), (LINE, CORNERS), (CORNERS, SEEN[[0, 1, 3, 2]]), (CORNERS, NOT_FINITE)],
+    ids=["a line in the target", "a line in the source", "mixed up", "not finite"],
+)
+def test_points_without_a_homography_are_flagged(source, target):
+    result = fit(source, target)
     assert not result.valid
     np.testing.assert_array_equal(result.homography, np.eye(3))
 
@@ -157,16 +143,11 @@ def test_fit_maps_over_a_batch_inside_jit(rng):
     homographies = [PHONE, np.eye(3), np.diag([2.0, 2, 1])]
     target = np.stack([mapped(h, points) for h, points in zip(homographies, source, strict=True)])
     source[1] = 5
-    batch = jax.jit(jax.vmap(fit_homography))(
-        jnp.asarray(source, jnp.float32), jnp.asarray(target, jnp.float32)
-    )
+    batch = jax.jit(jax.vmap(fit_homography))(jnp.float32(source), jnp.float32(target))
     assert batch.valid.tolist() == [True, False, True]
     for index in (0, 2):
-        np.testing.assert_allclose(
-            mapped(batch.homography[index], CORNERS),
-            mapped(homographies[index], CORNERS),
-            atol=0.01,
-        )
+        found = mapped(batch.homography[index], CORNERS)
+        np.testing.assert_allclose(found, mapped(homographies[index], CORNERS), atol=0.01)
 
 
 def test_warp_agrees_with_scipy(rng):
@@ -182,20 +163,6 @@ def test_warp_agrees_with_scipy(rng):
         expected = map_coordinates(image[..., channel].astype(float), [row, column], order=1)
         expected = np.where(inside, expected.reshape(60, 80), 0)
         np.testing.assert_allclose(warped.image[..., channel], expected, atol=2e-5)
-
-
-def test_warp_by_the_identity_is_the_image(rng):
-    image = jnp.asarray(rng.uniform(size=(5, 7, 2)), jnp.float32)
-    warped = warp_image(image, jnp.eye(3), (5, 7))
-    np.testing.assert_array_equal(warped.image, image)
-    assert warped.mask.all()
-
-
-def test_warp_takes_output_pixels_to_the_images_pixels():
-    image = jnp.zeros((6, 9, 1)).at[2, 5].set(1)
-    shift = jnp.array([[1.0, 0, 3], [0, 1, 1], [0, 0, 1]])
-    warped = warp_image(image, shift, (4, 5))
-    assert np.argwhere(np.asarray(warped.image[..., 0])).tolist() == [[1, 2]]
 
 
 def test_nothing_beyond_the_horizon_is_inside():
@@ -216,14 +183,6 @@ def test_the_homographys_scale_and_sign_do_not_matter(rng):
     actual = warp_image(image, -2 * homography, (20, 20))
     np.testing.assert_array_equal(actual.mask, expected.mask)
     np.testing.assert_allclose(actual.image, expected.image, atol=1e-5)
-
-
-def test_warp_maps_over_a_batch_inside_jit(rng):
-    images = jnp.asarray(rng.uniform(size=(2, 8, 9, 3)), jnp.float32)
-    shifts = jnp.stack([jnp.eye(3), jnp.eye(3).at[0, 2].set(1)])
-    batch = jax.jit(jax.vmap(lambda image, h: warp_image(image, h, (8, 9))))(images, shifts)
-    np.testing.assert_allclose(batch.image[1, :, :8], images[1, :, 1:], atol=1e-6)
-    assert not batch.mask[1, :, 8].any()
 
 
 def test_downsampling_averages_blocks_and_crops_the_rest(rng):
@@ -280,9 +239,8 @@ def test_the_gradient_of_a_fit_is_that_of_finite_differences():
 def test_the_gradient_at_a_square_is_that_of_float64_differences():
     """A square makes singular values of the linear system equal."""
     square = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    found = jax.grad(
-        lambda points: jnp.sum(fit_homography(points, jnp.asarray(square, jnp.float32))[0])
-    )(jnp.asarray(square, jnp.float32))
+    gradient = jax.grad(lambda points: jnp.sum(fit_homography(points, jnp.float32(square))[0]))
+    found = gradient(jnp.float32(square))
     expected = np.zeros_like(square)
     for place in np.ndindex(square.shape):
         step = np.zeros_like(square)

@@ -61,10 +61,10 @@ def test_a_fingerprint_counts_each_illuminant_beside_its_bins():
     colors = np.asarray(locus_illuminants(TWO), float)
     found = camera_fingerprint(TWO)
     expected = np.zeros((64, 64, 2))
-    centres = np.linspace(-0.5, 1.5, 64)
+    centers = np.linspace(-0.5, 1.5, 64)
     for row, (red, green, blue) in enumerate(colors):
-        across = np.abs(np.log(green / red) - centres) <= 2 / 63
-        down = np.abs(np.log(green / blue) - centres[::-1]) <= 2 / 63
+        across = np.abs(np.log(green / red) - centers) <= 2 / 63
+        down = np.abs(np.log(green / blue) - centers[::-1]) <= 2 / 63
         norm = np.linalg.norm([red, green, blue])
         expected[..., row // 63] += norm * np.outer(down, across)
     np.testing.assert_allclose(found, np.sqrt(expected / expected.sum((0, 1))), atol=1e-4)

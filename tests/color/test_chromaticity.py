@@ -1,4 +1,3 @@
-import jax
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import given
@@ -26,8 +25,3 @@ def test_without_green_there_is_no_chromaticity():
     black, magenta = jnp.zeros(3), jnp.array([1.0, 0, 2])
     assert np.isnan(to_chromaticity(black)).all()
     assert np.isinf(to_chromaticity(magenta)).all()
-
-
-def test_vmapped_is_batched(rng):
-    lights = jnp.asarray(rng.uniform(0.1, 1, (6, 3)), jnp.float32)
-    np.testing.assert_array_equal(jax.vmap(to_chromaticity)(lights), to_chromaticity(lights))

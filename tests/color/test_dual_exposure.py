@@ -44,7 +44,7 @@ def test_the_feature_is_numpys_least_squares_of_chromaticities(rng):
 
 
 @pytest.mark.parametrize("kept", [1, 2])
-def test_too_few_colours_determine_nothing(rng, kept):
+def test_too_few_colors_determine_nothing(rng, kept):
     image = jnp.asarray(rng.uniform(0.1, 1, (kept, 3)), jnp.float32)
     frame = jnp.tile(image, (12 // kept, 1)).reshape(3, 4, 3)
     assert not dual_exposure_feature(DualExposure(frame, frame)).valid

@@ -14,23 +14,23 @@ def test_mean_covariance_and_distance_against_float64(rng, width):
     features = rng.normal(size=(200, width)) @ rng.normal(size=(width, width)) + 3
     features[5] = 1e3
     valid = np.arange(200) != 5
-    learnt = fit_feature_distribution(jnp.asarray(features, jnp.float32), jnp.asarray(valid))
+    learned = fit_feature_distribution(jnp.asarray(features, jnp.float32), jnp.asarray(valid))
     kept = features[valid]
-    np.testing.assert_allclose(learnt.mean, kept.mean(0), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(learned.mean, kept.mean(0), rtol=1e-4, atol=1e-4)
     away = rng.normal(size=width)
-    # NumPy's own covariance; the learnt precision is compared through the distance it gives.
+    # NumPy's own covariance; the learned precision is compared through the distance it gives.
     covariance = np.cov(kept.T, bias=True)
     expected = np.sqrt(away @ np.linalg.solve(covariance, away))
-    actual = feature_distance(learnt, jnp.asarray(kept.mean(0) + away, jnp.float32))
+    actual = feature_distance(learned, jnp.asarray(kept.mean(0) + away, jnp.float32))
     np.testing.assert_allclose(actual, expected, rtol=2e-2)
 
 
 def test_a_direction_in_which_nothing_differs_has_a_finite_distance(rng):
     """Moments are divided by their mean, so one direction of nine is empty."""
     features = jnp.asarray(rng.uniform(size=(50, 3)), jnp.float32).at[:, 2].set(0.5)
-    learnt = fit_feature_distribution(features, jnp.ones(50, bool))
+    learned = fit_feature_distribution(features, jnp.ones(50, bool))
     largest = np.linalg.eigvalsh(np.cov(np.float64(features).T, bias=True)).max()
-    off = feature_distance(learnt, learnt.mean + jnp.array([0, 0, 0.01]))
+    off = feature_distance(learned, learned.mean + jnp.array([0, 0, 0.01]))
     np.testing.assert_allclose(off, 0.01 / np.sqrt(1e-6 * largest), rtol=1e-2)
 
 

@@ -35,21 +35,11 @@ def test_against_float64(rng, degree, count):
     np.testing.assert_allclose(actual, expected, rtol=2e-6)
 
 
-def test_the_first_three_are_gray_world(rng):
-    colors = jnp.asarray(rng.uniform(0, 1, (40, 3)), jnp.float32)
-    mean = np.float64(colors).mean(0)
-    first = moments(colors, None, 2)[2::-1]
-    np.testing.assert_allclose(first / first[1], mean / mean[1], rtol=1e-6)
-
-
 @given(exposure=st.floats(1e-6, 1e6), seed=st.integers(0, 2**16))
 def test_exposure_does_not_matter(exposure, seed):
     colors = np.random.default_rng(seed).uniform(0.01, 1, (30, 3)).astype(np.float32)
-    np.testing.assert_allclose(
-        moments(jnp.asarray(colors * np.float32(exposure)), None, 3),
-        moments(jnp.asarray(colors), None, 3),
-        rtol=1e-5,
-    )
+    found = moments(jnp.asarray(colors * np.float32(exposure)), None, 3)
+    np.testing.assert_allclose(found, moments(jnp.asarray(colors), None, 3), rtol=1e-5)
 
 
 def test_channels_that_never_meet_have_a_moment_of_0_and_a_finite_gradient():
@@ -66,17 +56,10 @@ def test_an_image_without_light_has_none():
     assert np.isnan(moments(jnp.ones((5, 3)), jnp.zeros(5), 2)).all()
 
 
-def test_refuses_another_degree():
-    with pytest.raises(ValueError, match="degree=4; choose 1, 2 or 3"):
-        color_moments(jnp.ones((5, 3)), degree=4)
-
-
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_moments_of_a_relit_image_need_no_pixels(rng, diagonal):
     colors = rng.uniform(0.05, 1, (60, 3))
     relight = np.diag(rng.uniform(0.3, 2, 3)) if diagonal else rng.uniform(0, 1, (3, 3))
     expected = float64_moments(colors @ relight, np.ones(60), 2)
-    actual = reilluminate_moments(
-        moments(jnp.asarray(colors, jnp.float32), None, 2), jnp.asarray(relight, jnp.float32)
-    )
+    actual = reilluminate_moments(moments(jnp.float32(colors), None, 2), jnp.float32(relight))
     np.testing.assert_allclose(actual, expected, rtol=1e-5)

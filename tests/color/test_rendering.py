@@ -44,12 +44,7 @@ def test_the_transfer_curves_slope_is_finite_at_black():
     np.testing.assert_allclose(slope, 12.92, rtol=1e-6)
 
 
-def test_camera_to_srgb_undoes_a_camera_that_is_srgb():
-    xyz_to_srgb = colour.RGB_COLOURSPACES["sRGB"].matrix_XYZ_to_RGB
-    np.testing.assert_allclose(camera_to_srgb(as_jax(xyz_to_srgb)), np.eye(3), atol=2e-3)
-
-
-def test_camera_to_srgb_shows_a_cameras_colours_as_they_are(rng):
+def test_camera_to_srgb_shows_a_cameras_colors_as_they_are(rng):
     """A camera sees known sRGB colours; balanced by its white, the matrix brings them back."""
     linear = rng.uniform(0.05, 1, (20, 3))
     srgb_to_xyz = colour.RGB_COLOURSPACES["sRGB"].matrix_RGB_to_XYZ
@@ -94,13 +89,3 @@ def test_a_saturated_highlight_stays_white(matrix, light):
     """Under lights that are redder or bluer than green too."""
     matrix = None if matrix is None else as_jax(matrix)
     np.testing.assert_allclose(render(jnp.ones((1, 3)), as_jax(light), matrix), 1, atol=1e-5)
-
-
-def test_a_batch_of_images_renders_inside_jit(rng):
-    images = as_jax(rng.uniform(size=(2, 4, 5, 3)))
-    lights = as_jax(rng.uniform(0.5, 1, (2, 3)))
-    batch = jax.jit(jax.vmap(render, (0, 0, None)))(images, lights, as_jax(CANON))
-    single = render(images[1], lights[1], as_jax(CANON))
-    np.testing.assert_allclose(batch[1], single, atol=1e-6)
-    assert batch.min() >= 0
-    assert batch.max() <= 1

@@ -35,22 +35,21 @@ def row_sum_one(transform):
 @pytest.fixture
 def prior(rng):
     main, second, _ = scenes(rng, 400)
-    return learn_transform_prior(*(jnp.asarray(v, jnp.float32) for v in (main, second)), 0.05)
+    return learn_transform_prior(*map(jnp.float32, (main, second)), 0.05)
 
 
 def test_the_prior_is_the_moments_of_the_training_transforms(rng):
     main, second, transforms = scenes(rng, 300)
     main[5] = main[5, :1]  # one colour: it determines no transform
     second[5] = second[5, :1]
-    learnt = learn_transform_prior(*(jnp.asarray(v, jnp.float32) for v in (main, second)), 0.05)
+    learned = learn_transform_prior(*map(jnp.float32, (main, second)), 0.05)
     kept = np.arange(300) != 5
     ratio = main.mean((1, 2)) / second.mean((1, 2))
     entries = (transforms * ratio[:, None, None]).reshape(-1, 9)[kept]
-    np.testing.assert_allclose(learnt.mean, entries.mean(0), rtol=1e-4)
-    root = np.float64(learnt.root)
-    np.testing.assert_allclose(
-        np.linalg.inv(root.T @ root), np.cov(entries.T, bias=True), atol=2e-5
-    )
+    np.testing.assert_allclose(learned.mean, entries.mean(0), rtol=1e-4)
+    root = np.float64(learned.root)
+    covariance = np.linalg.inv(root.T @ root)
+    np.testing.assert_allclose(covariance, np.cov(entries.T, bias=True), atol=2e-5)
 
 
 def test_against_float64_normal_equations(rng, prior):
@@ -63,14 +62,12 @@ def test_against_float64_normal_equations(rng, prior):
     scatter = np.kron((a * share[:, None]).T @ a, np.eye(3)) / 0.05**2
     right = ((a * share[:, None]).T @ b).ravel() / 0.05**2 + precision @ np.float64(prior.mean)
     expected = row_sum_one(np.linalg.solve(scatter + precision, right).reshape(3, 3))
-    actual = fit(
-        *(jnp.asarray(v, jnp.float32) for v in (main, second)), prior, jnp.asarray(weights)
-    )
+    actual = fit(*map(jnp.float32, (main, second)), prior, jnp.asarray(weights))
     assert actual.valid
     np.testing.assert_allclose(actual.transform, expected, atol=2e-4)
 
 
-def test_many_clean_colours_outvote_a_weak_prior(rng, prior):
+def test_many_clean_colors_outvote_a_weak_prior(rng, prior):
     main, second, _ = (jnp.asarray(v[0], jnp.float32) for v in scenes(rng, 1))
     trusted = prior._replace(misfit=jnp.float32(1e-4))
     np.testing.assert_allclose(
@@ -80,25 +77,22 @@ def test_many_clean_colours_outvote_a_weak_prior(rng, prior):
     )
 
 
-def test_few_or_noisy_colours_come_out_nearer_to_the_truth_than_by_least_squares(rng, prior):
+def test_few_or_noisy_colors_come_out_nearer_to_the_truth_than_by_least_squares(rng, prior):
     main, second, truth = scenes(rng, 200)
     truth = row_sum_one(truth)
-    noisy = [jnp.asarray(v + rng.normal(0, 0.05, v.shape), jnp.float32) for v in (main, second)]
-    ours = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))(*noisy)
-    plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))(*noisy)
-    assert ours.valid.all()
-    distance = [np.abs(f.transform - truth).mean() for f in (ours, plain)]
+    ours = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))
+    plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))
+    noisy = [jnp.float32(v + rng.normal(0, 0.05, v.shape)) for v in (main, second)]
+    assert ours(*noisy).valid.all()
+    distance = [np.abs(each(*noisy).transform - truth).mean() for each in (ours, plain)]
     assert distance[0] < 0.6 * distance[1]
 
-    one_colour = [jnp.asarray(np.repeat(v[:, :1], 24, axis=1), jnp.float32) for v in (main, second)]
-    ours = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))(*one_colour)
-    plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))(
-        *one_colour
-    )
-    assert ours.valid.all()
-    assert not plain.valid.any()
+    one_color = [jnp.float32(np.repeat(v[:, :1], 24, axis=1)) for v in (main, second)]
+    found = ours(*one_color)
+    assert found.valid.all()
+    assert not plain(*one_color).valid.any()
     mean = row_sum_one(np.float64(prior.mean).reshape(3, 3))
-    assert np.abs(ours.transform - truth).mean() < 0.9 * np.abs(mean - truth).mean()
+    assert np.abs(found.transform - truth).mean() < 0.9 * np.abs(mean - truth).mean()
 
 
 @settings(max_examples=20)
@@ -106,13 +100,9 @@ def test_few_or_noisy_colours_come_out_nearer_to_the_truth_than_by_least_squares
 def test_neither_exposure_matters(exposures, seed):
     rng = np.random.default_rng(seed)
     main, second, transforms = scenes(rng, 1)
-    around = TransformPrior(
-        jnp.asarray(transforms.ravel(), jnp.float32), jnp.eye(9) * 3, jnp.float32(0.05)
-    )
-    as_is = fit(jnp.asarray(main[0], jnp.float32), jnp.asarray(second[0], jnp.float32), around)
-    scaled = [
-        jnp.asarray(v[0] * e, jnp.float32) for v, e in zip((main, second), exposures, strict=True)
-    ]
+    around = TransformPrior(jnp.float32(transforms.ravel()), jnp.eye(9) * 3, jnp.float32(0.05))
+    as_is = fit(jnp.float32(main[0]), jnp.float32(second[0]), around)
+    scaled = [jnp.float32(v[0] * e) for v, e in zip((main, second), exposures, strict=True)]
     np.testing.assert_allclose(fit(*scaled, around).transform, as_is.transform, atol=2e-5)
 
 
@@ -163,7 +153,7 @@ def test_the_distance_is_the_root_of_the_least_sum(rng, prior):
     rows = np.concatenate([np.kron(a, np.eye(3)) / (0.05 * np.sqrt(24)), root])
     right = np.concatenate([b.ravel() / (0.05 * np.sqrt(24)), root @ mean])
     least = np.linalg.lstsq(rows, right)[1][0]
-    actual = fit(*(jnp.asarray(v, jnp.float32) for v in (main, second)), prior)
+    actual = fit(*map(jnp.float32, (main, second)), prior)
     np.testing.assert_allclose(actual.distance, np.sqrt(least), rtol=1e-4)
 
 

@@ -48,7 +48,7 @@ def labelled_batch(index, weight=None, from_memory=None, labels=None):
     return Batch(
         jnp.asarray(index),
         jnp.asarray(pairs_of(index, labels)),
-        jnp.asarray(weight, jnp.float32),
+        jnp.float32(weight),
         jnp.asarray(from_memory, bool),
     )
 

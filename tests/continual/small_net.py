@@ -33,7 +33,7 @@ LABELS = np.arange(STORED) % CLASSES
 
 
 def as_float32(tree):
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tree)
+    return jax.tree.map(lambda leaf: jnp.float32(leaf), tree)
 
 
 def small_setup(class_group=None):
@@ -77,7 +77,7 @@ def batch_of(index, weight=None):
     return Batch(
         jnp.asarray(index),
         jnp.asarray(LABELS[index][:, None]),
-        jnp.asarray(weight, jnp.float32),
+        jnp.float32(weight),
         jnp.zeros(len(index), bool),
     )
 
@@ -88,11 +88,16 @@ def filled(setup, batch):
 
 
 def task_of(number, classes, train):
+    """A task of training samples or of the indices of stored ones."""
+    train = train if isinstance(train, Samples) else samples_of(train)
     return Task(train, train, classes_mask(classes), jnp.array(number))
 
 
 def run_tasks(setup, strategy, tasks, seed=0):
-    """Drives the engine's step over `(Task, [Batch])`; memory and learner after each task."""
+    """Drives the engine's step over `(Task, batches)`; memory and learner after each task.
+
+    A batch is given as such or by the indices of stored samples.
+    """
     memory, learner = untrained(setup, strategy, seed)
     start = jax.jit(functools.partial(begin, setup, strategy))
     step = jax.jit(functools.partial(train_step, setup, strategy))
@@ -100,7 +105,8 @@ def run_tasks(setup, strategy, tasks, seed=0):
     after = []
     for task, batches in tasks:
         memory, learner = start(memory, learner, task)
-        for number, batch in enumerate(batches):
+        for number, own in enumerate(batches):
+            batch = own if isinstance(own, Batch) else batch_of(own)
             memory, learner, _ = step(memory, learner, batch, task, jax.random.key(number))
         if end is not None:
             memory, learner = end(memory, learner, task, jax.random.key(3))
@@ -152,6 +158,15 @@ def backward(params, index, logit_gradient, train=False):
         "head": gain * bent[:, :, None] * logit_gradient[:, None, :],
         "head_bias": logit_gradient,
     }
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def joined(params):
+    """All leaves in one vector, by their names."""
+    return np.concatenate([np.ravel(params[name]) for name in sorted(params)])
 
 
 def softmax(logits, active):

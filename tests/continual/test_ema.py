@@ -6,31 +6,19 @@ import numpy as np
 import pytest
 
 from everlight.continual.ema import Averaged, with_ema
-from everlight.continual.strategies.der import der
-from everlight.continual.strategies.gdumb import gdumb
-from everlight.continual.strategies.icarl import icarl
-from everlight.continual.strategies.naive import naive
-from tests.continual.small_net import (
-    DATA,
-    assert_trees_close,
-    batch_of,
-    forward,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-)
+from everlight.continual.strategies import der, gdumb, icarl, naive
+from tests.continual import small_net as net
+from tests.continual.small_net import DATA
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 BATCHES = [[0, 1, 6], [7, 12], [2, 3], [8, 9, 14]]
-INPUTS = jnp.asarray(DATA, jnp.float32)
+INPUTS = jnp.float32(DATA)
 
 
 def tasks():
     """A batch per task, so that the parameters after every step are there."""
     return [
-        (task_of(number, pair, samples_of(batch)), [batch_of(batch)])
+        (net.task_of(number, pair, batch), [net.batch_of(batch)])
         for number, (pair, batch) in enumerate(
             zip([[0, 1], [0, 1], [2, 3], [2, 3]], BATCHES, strict=True)
         )
@@ -39,9 +27,9 @@ def tasks():
 
 @pytest.mark.parametrize("make", [naive, lambda setup: der(setup, 20, 0.5)])
 def test_training_stays_and_the_average_is_the_recursion_in_float64(make):
-    plain = run_tasks(SETUP, make(SETUP), tasks())
+    plain = net.run_tasks(SETUP, make(SETUP), tasks())
     strategy = with_ema(make(SETUP), 0.7)
-    found = run_tasks(SETUP, strategy, tasks())
+    found = net.run_tasks(SETUP, strategy, tasks())
     average = None
     for step, ((memory, learner), (inner, own)) in enumerate(zip(found, plain, strict=True), 1):
         jax.tree.map(np.testing.assert_array_equal, learner, own)
@@ -50,11 +38,13 @@ def test_training_stays_and_the_average_is_the_recursion_in_float64(make):
         decay = min(1 - 1 / step, 0.7)
         average = params if average is None else average
         average = {name: decay * average[name] + (1 - decay) * params[name] for name in params}
-        assert_trees_close(memory.params, average, rtol=1e-5, atol=1e-6)
+        net.assert_trees_close(memory.params, average, rtol=1e-5, atol=1e-6)
         # The number of passes is an integer, of which there is no mean.
         assert memory.batch_stats == learner.batch_stats
     scores = jax.jit(strategy.predict)(memory, learner, INPUTS)
-    np.testing.assert_allclose(scores, forward(average, range(len(DATA)))[2], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        scores, net.forward(average, range(len(DATA)))[2], rtol=1e-4, atol=1e-5
+    )
     assert strategy.parameter_copies == 1
     assert strategy.draw is None or strategy.stored_samples is not None
 
@@ -67,7 +57,7 @@ def test_values_that_a_strategy_sets_are_those_of_the_average():
         return memory, learner._replace(params={**learner.params, "head": head})
 
     strategy = with_ema(naive(SETUP)._replace(begin_task=begin_task), 0.5)
-    learner = small_learner(SETUP, [0])
+    learner = net.small_learner(SETUP, [0])
     average = jax.tree.map(lambda leaf: leaf + 1, learner.params)
     before = Averaged((), average, learner.batch_stats)
     memory, _ = strategy.begin_task(before, learner, None, None)
@@ -78,8 +68,8 @@ def test_values_that_a_strategy_sets_are_those_of_the_average():
 def test_means_of_exemplars_are_those_of_the_average():
     """iCaRL's classes are the nearest means of features, which the average computes too."""
     make = icarl(SETUP, loss="softmax", classifier="nearest mean", exemplars_per_class=2)
-    task, batches = task_of(0, [0, 1], samples_of([0, 1, 6, 7])), [batch_of([0, 1, 6, 7])]
-    ((memory, learner),) = run_tasks(SETUP, with_ema(make, 0.5), [(task, batches * 3)])
+    task, batches = net.task_of(0, [0, 1], [0, 1, 6, 7]), [net.batch_of([0, 1, 6, 7])]
+    ((memory, learner),) = net.run_tasks(SETUP, with_ema(make, 0.5), [(task, batches * 3)])
     average = learner._replace(params=memory.params)
     assert any(np.any(memory.params[name] != learner.params[name]) for name in memory.params)
 

@@ -8,7 +8,7 @@ import pytest
 
 from docs.tools import make_methods
 from docs.tools.measured import ROOT
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.method_list import method_rows
 from everlight.continual.methods.registry import METHODS, ORDER
 from everlight_experiments import cli
@@ -19,10 +19,13 @@ ROWS = {row.name: row for row in method_rows()}
 def test_the_page_and_the_command_have_the_same_rows(capsys):
     assert make_methods.PAGE.read_text(encoding="utf-8") == make_methods.render()
     cli.main(["methods"])
-    lines = capsys.readouterr().out.splitlines()
+    listed, grids = capsys.readouterr().out.split("\n\n")
+    lines = listed.splitlines()
     assert len(lines) == 1 + len(METHODS)
+    assert "SI=0.01,0.1,1,10,100" in grids
     cells = [tuple(re.split(" {2,}", line)) for line in lines[1:]]
-    assert cells == [tuple(filter(None, row)) for row in ROWS.values()]
+    described = [(*row, METHODS[name].summary) for name, row in ROWS.items()]
+    assert cells == [tuple(filter(None, row)) for row in described]
     table = make_methods.PAGE.read_text(encoding="utf-8").splitlines()
     assert f"| {' | '.join(ROWS['EWC'])} |" in table
 
@@ -44,7 +47,9 @@ def test_papers_are_those_of_docstrings_and_summaries():
 def test_stored_samples_are_those_of_the_arguments():
     """Their arguments change with the number of stored samples that a benchmark sets."""
     for name, method in METHODS.items():
-        one, two = (method.row_arguments(Needs(1, 1, exemplars_per_class=n)) for n in (1, 2))
+        one, two = (
+            method.row_arguments(StrategyArguments(1, 1, exemplars_per_class=n)) for n in (1, 2)
+        )
         assert (one != two) == method.stores_samples, name
         assert ("samples" in ROWS[name].keeps.split(", ")) == method.stores_samples, name
 

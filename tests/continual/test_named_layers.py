@@ -93,13 +93,10 @@ def test_layers_of_built_in_networks_are_those_that_their_rows_name(net, layers)
     assert check_outputs(net, (8, 8, 1), 3) == NamedLayers(True, layers)
 
 
-def test_layers_of_an_nnx_chain_are_in_the_order_of_their_activations():
-    assert check_outputs(NnxChain, (4,), 3) == NamedLayers(True, ("zeta", "alpha"))
-
-
-def test_layers_of_an_equinox_chain_are_in_the_order_of_its_attributes():
+@pytest.mark.parametrize("net", [NnxChain, equinox_chain])
+def test_layers_of_other_chains_are_in_the_order_of_their_activations_or_attributes(net):
     pytest.importorskip("equinox", reason="Equinox is not installed (the extra equinox)")
-    assert check_outputs(equinox_chain, (4,), 3) == NamedLayers(True, ("zeta", "alpha"))
+    assert check_outputs(net, (4,), 3) == NamedLayers(True, ("zeta", "alpha"))
 
 
 def test_a_network_without_a_layer_named_head_has_none():

@@ -1,17 +1,20 @@
-"""The registry finds the rows of every file of strategies."""
+"""The registry finds the rows of every file of strategies; variants of those that store samples."""
 
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import pytest
 
 from everlight.continual import strategies
 from everlight.continual.methods import registry
-from everlight.continual.methods.method import Method, Needs, Source
+from everlight.continual.methods.method import Method, Source, StrategyArguments
 from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import VARIANTS, with_variants
 from everlight.declared_rows import declared_rows
+from tests.continual.small_net import CLASSES, small_learner, small_setup
 
-NEEDS = Needs(tasks=5, classes=10, exemplars_per_class=20)
+NEEDS = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20)
 FILE = """
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
@@ -78,3 +81,41 @@ def test_a_row_tunes_an_argument_if_it_has_values():
         assert row.row_arguments(NEEDS._replace(hyperparameter=0.125)).get(row.tunes) in (
             (0.125,) if row.tunes else (None,)
         )
+
+
+SETUP = small_setup()
+STORING = [name for name, row in METHODS.items() if row.stores_samples and not row.nearest_mean]
+
+
+def test_every_method_that_stores_samples_has_a_row_per_variant():
+    assert STORING[:3] == ["ER-balanced", "ER", "DER"]
+    assert {"GEM", "HAL", "GDumb", "MIR"} < set(STORING)
+    assert not {"naive", "joint", "EWC", "ER-infinite", "nearest mean", "iCaRL"} & set(STORING)
+    rows = with_variants([METHODS["EWC"], METHODS["A-GEM"]], list(VARIANTS))
+    assert [row.name for row in rows] == ["EWC", "A-GEM", "A-GEM, nearest-mean", "A-GEM, review"]
+    assert rows[2].requirements == ("class scores", "one label")
+    assert rows[3].requirements == METHODS["A-GEM"].requirements
+    assert rows[3].summary.startswith(METHODS["A-GEM"].summary)
+    # Compiled programs are found again by equal rows.
+    assert rows == with_variants([METHODS["EWC"], METHODS["A-GEM"]], list(VARIANTS))
+    needs = StrategyArguments(2, CLASSES, exemplars_per_class=4)
+    assert rows[2].arguments(needs) == METHODS["A-GEM"].arguments(needs)
+
+
+@pytest.mark.parametrize("name", [name for name in STORING if METHODS[name].head == "linear"])
+def test_a_variant_of_a_method_finds_its_stored_samples(name):
+    """Traced alone; the tricks' numbers are tested in `test_replay_tricks`."""
+    needs = StrategyArguments(2, CLASSES, exemplars_per_class=4, hyperparameter=1.0)
+    (_, *rows) = with_variants([METHODS[name]], list(VARIANTS))
+    if "several labels" in METHODS[name].requirements:
+        pytest.skip("for several labels")
+    for row in rows:
+        strategy = row.make(SETUP, needs)
+
+        def evaluated(strategy=strategy):
+            learner = small_learner(SETUP, [0, 1])
+            memory = strategy.init(jax.random.key(0), learner)
+            return memory, strategy.before_evaluation(memory, learner, jax.random.key(1))[0]
+
+        before, after = jax.eval_shape(evaluated)
+        assert jax.tree.structure(before) == jax.tree.structure(after)

@@ -47,6 +47,15 @@ from tests.contracts.example_values import (
 from tests.contracts.small_arrays import booleans, floats, host, integers
 from tests.models.port_arrays import drawn_arrays
 
+PLAIN, NAIVE = build(STORED)
+ON_PLAIN, ON_BOTH = {"setup": PLAIN}, {"setup": PLAIN, "strategy": NAIVE}
+HISTOGRAMS, OBSERVED = {"histograms": floats(16, 16, 2)}, {"observations": observed(5, 16, 16)}
+FEW = {**OBSERVED, "steps": 1}
+ADAPTED = {
+    "layers": {"hidden1": {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}},
+    "kernels": ("hidden1",),
+}
+TASKS, FOLDS = [[0, 1], [2, 3]], [np.arange(6), np.arange(6, 12)]
 ROWS: dict[str, Any] = {
     "color.area_downsample": {"factor": 2},
     "color.chromagenic_estimate": {
@@ -56,18 +65,15 @@ ROWS: dict[str, Any] = {
     "color.correct_bias_locally": {"model": color.TrainingEstimates(floats(5, 3), floats(5, 3))},
     "color.calibrated_estimate": lambda: {
         "model": calibrated(),
-        "histograms": floats(16, 16, 2),
         "fingerprint": floats(16, 16, 2),
+        **HISTOGRAMS,
     },
-    "color.capture_aware_estimate": lambda: {
-        "model": capture_aware(),
-        "histograms": floats(16, 16, 2),
-    },
+    "color.capture_aware_estimate": lambda: {"model": capture_aware(), **HISTOGRAMS},
     "color.capture_features": {"flash": jnp.array(True)},
     "color.cross_camera_estimate": lambda: {
         "model": cross_camera(),
-        "histograms": floats(16, 16, 2),
         "others": floats(4, 16, 16, 2),
+        **HISTOGRAMS,
     },
     "color.dual_mapping_estimate": lambda: {
         "model": color.DualMappingModel(parameters(DualMappingNet(), floats(8)))
@@ -75,22 +81,17 @@ ROWS: dict[str, Any] = {
     "color.fit_capture_aware": {"histograms": floats(5, 16, 16, 2), "steps": 1},
     "color.fit_confidence_pooling": {"steps": 1},
     "color.fit_calibrated_camera": lambda: {
-        "observations": observed(5, 16, 16),
+        **FEW,
         "calibrations": color.CameraCalibration(
             jnp.tile(jnp.eye(3), (5, 2, 1, 1)), jnp.tile(jnp.array([2856.0, 6504.0]), (5, 1))
         ),
         "settings": CALIBRATED,
-        "steps": 1,
     },
-    "color.fit_cross_camera": lambda: {
-        "observations": observed(5, 16, 16),
-        "settings": GENERATOR,
-        "steps": 1,
-    },
-    "color.fit_dual_mapping": {"observations": observed(5, 16, 16), "steps": 1},
-    "color.fit_gamut": {"observations": observed(5, 16, 16)},
+    "color.fit_cross_camera": {**FEW, "settings": GENERATOR},
+    "color.fit_dual_mapping": FEW,
+    "color.fit_gamut": OBSERVED,
     "color.fit_linear_regression": {"features": floats(9, 3), "chromaticities": floats(9, 2)},
-    "color.fit_sensor_independent": {"observations": observed(5, 16, 16), "steps": 1},
+    "color.fit_sensor_independent": FEW,
     "color.fourier_estimate": {
         "model": color.FourierModel(floats(2, 64, 64), floats(64, 64), floats(2))
     },
@@ -102,25 +103,20 @@ ROWS: dict[str, Any] = {
     "color.warp_image": {"shape": (4, 5)},
     "continual.diverged": lambda: {"state": runs_state()},
     "continual.continual_backprop": {"layers": ("a",)},
-    "continual.evaluate": lambda: {
-        "setup": build(STORED)[0],
-        "strategy": build(STORED)[1],
-        "learner": small_net.init_learner(build(STORED)[0], 4, KEY),
-    },
+    "continual.evaluate": lambda: {**ON_BOTH, "learner": small_net.init_learner(PLAIN, 4, KEY)},
     "continual.expert_gate": {"features": lambda inputs: inputs, "class_group": integers(6)},
     "continual.equinox_setup": lambda: {"make": equinox_net(), **OF_A_NETWORK},
     "continual.flax_setup": {"net": models.MLP(classes=4, hidden=(3,)), **OF_A_NETWORK},
     "continual.network_setup": {"net": models.MLP(classes=4, hidden=(3,)), **OF_A_NETWORK},
     "continual.nnx_setup": {"make": lambda rngs: nnx.Linear(3, 4, rngs=rngs), **OF_A_NETWORK},
-    "continual.inflora": lambda: {"setup": build(STORED)[0]},
-    "continual.gpm": lambda: {"setup": build(STORED)[0]},
+    "continual.inflora": ON_PLAIN,
+    "continual.gpm": ON_PLAIN,
     "continual.hat": {"layers": ("a",)},
     "continual.learn_generated": lambda: {
-        "setup": build(STORED)[0],
-        "strategy": build(STORED)[1],
         "generator": continual.TaskGenerator(
             lambda key: (), lambda state, key: state, lambda state, count, key: SAMPLES
         ),
+        **ON_BOTH,
         "tasks": 1,
         "steps": 1,
     },
@@ -137,7 +133,7 @@ ROWS: dict[str, Any] = {
         "batch": small_net.batch_of([0, 1]),
         "task": small_net.task_of(0, [0, 1], SAMPLES),
     },
-    "continual.trgp": lambda: {"setup": build(STORED)[0], "tasks": 2},
+    "continual.trgp": {**ON_PLAIN, "tasks": 2},
     "continual.units_used": {
         "attention": Attention(
             {"a": floats(2, 3)}, {"a": floats(3)}, jnp.int32(0), booleans(4), jnp.int32(0)
@@ -149,7 +145,7 @@ ROWS: dict[str, Any] = {
     "metrics.class_types": {"superclass": jnp.array([-1, 0, 0])},
     "metrics.part_counts": {"counts": host([1, 2])},
     "metrics.roc_area": {"curve": metrics.RejectionCurve(*[floats(5)] * 4)},
-    "metrics.spo_generalisation": {"counts": host([1, 2])},
+    "metrics.spo_generalization": {"counts": host([1, 2])},
     "metrics.summarize_runs": lambda: {
         "accuracies": floats(2, 3, 3),
         "costs": jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), RECORDS[metrics.Costs]()),
@@ -170,22 +166,14 @@ ROWS: dict[str, Any] = {
     "continual.with_ema": {"decay": 0.9},
     "models.interpolate_positions": {"embeddings": np.ones((5, 2), np.float32), "side": 3},
     "models.vit_layers": lambda: {"net": VIT, "arrays": released_vit(), "side": 2},
-    "models.with_lora": lambda: {
-        "setup": build(STORED)[0],
-        "layers": {"hidden1": {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}},
-        "kernels": ("hidden1",),
-    },
+    "models.with_lora": {**ON_PLAIN, **ADAPTED},
     "models.with_prompts": lambda: {
         "net": VIT,
         "layers": models.vit_layers(VIT, released_vit(), 2),
         "prompting": models.prompt_pool(4),
     },
     "models.prompt_components": {"width": 4, "components": 2},
-    "models.with_merged_lora": lambda: {
-        "setup": build(STORED)[0],
-        "layers": {"hidden1": {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}},
-        "kernels": ("hidden1",),
-    },
+    "models.with_merged_lora": {**ON_PLAIN, **ADAPTED},
     "models.with_layers": {"layers": {"hidden": jnp.zeros(3)}},
     "models.with_weights": {
         "params": {"a": {"kernel": floats(3, 2), "bias": floats(2)}},
@@ -219,13 +207,13 @@ ROWS: dict[str, Any] = {
     "illuminant.best_of_rates": lambda: {"by_rate": {0.1: trained_networks()}, "group": 1},
     "illuminant.best_of_restarts": lambda: {"trained": trained_networks(), "restarts": 1},
     "illuminant.cross_calibrate_distances": lambda: {
-        "features": jnp.asarray(np.random.default_rng(0).normal(size=(12, 9)), jnp.float32),
-        "folds": [np.arange(6), np.arange(6, 12)],
+        "features": jnp.float32(np.random.default_rng(0).normal(size=(12, 9))),
+        "folds": FOLDS,
     },
     "illuminant.cross_coverage": lambda: {
         "estimates": [host(floats(2, 12, 2), np.float32)] * 2,
         "truth": host(floats(12, 2), np.float32),
-        "folds": [np.arange(6), np.arange(6, 12)],
+        "folds": FOLDS,
     },
     "illuminant.index_of_lowest": lambda: {"losses": host(floats(3, 4), np.float32)},
     "illuminant.interval_coverage": lambda: {
@@ -235,16 +223,13 @@ ROWS: dict[str, Any] = {
         "uninformative": floats(),
     },
     "illuminant.make_batch_trainer": lambda: {
+        "settings": illuminant.TrainingSettings(),
         "key": KEY,
         "depths": (2,),
-        "settings": illuminant.TrainingSettings(),
         "problems": 2,
         "validations": 1,
     },
-    "models.named_network": lambda: {
-        "text": "mlp:8",
-        "request": models.NetworkRequest(4, 8),
-    },
+    "models.named_network": lambda: {"text": "mlp:8", "request": models.NetworkRequest(4, 8)},
     "illuminant.predict_batch": lambda: {
         "depth": 2,
         "models": trained_networks().models[2],
@@ -259,20 +244,20 @@ ROWS: dict[str, Any] = {
         "pictures": np.zeros((1, 2, 2, 3), np.uint8),
         "truths": ["cat"],
         "answers": {"EWC": ["dog"]},
-        "right": {"EWC": np.zeros(1, bool)},
+        "is_correct": {"EWC": np.zeros(1, bool)},
     },
     "plots.plot_chromaticity": {"illuminants": {"sun": floats(2, 3)}, "sensor": None},
     "plots.plot_criteria": {"criteria": {"EWC": SHARES}},
     "plots.plot_error_curves": {"errors": {"GW": floats(2, 3)}},
     "plots.plot_forgetting": {"accuracies": {"EWC": floats(2, 3, 3)}},
     "plots.plot_rejection": {"curves": {"EWC": floats(5)}},
-    "scenarios.class_incremental_by_seed": lambda: {
+    "scenarios.class_incremental_by_seed": {
         **LABELS,
         "tasks": 2,
         "classes": 4,
         "valid_fraction": 0.25,
     },
-    "scenarios.class_incremental": {**LABELS, "tasks": [[0, 1], [2, 3]]},
+    "scenarios.class_incremental": {**LABELS, "tasks": TASKS},
     "scenarios.class_pair_tasks": LABELS,
     "scenarios.permuted_tasks": {"labels": np.arange(16) % 4, "classes": 4, "count": 20},
     "scenarios.label_permuted_tasks": {"labels": np.arange(16) % 4, "classes": 4},
@@ -310,10 +295,10 @@ ROWS: dict[str, Any] = {
         "configuration": scenarios.TaskConfiguration((("ab", "c"), ("a", "b", "d"))),
     },
     "scenarios.join_tasks": {"tasks": [host(PIECES)]},
-    "scenarios.online_stream": {**LABELS, "tasks": [[0, 1], [2, 3]]},
+    "scenarios.online_stream": {**LABELS, "tasks": TASKS},
     "scenarios.random_split": {
-        "train_counts": host([1] * 2),
-        "test_counts": host([1] * 2),
+        "train_counts": host([1, 1]),
+        "test_counts": host([1, 1]),
         "tasks": 1,
     },
     "scenarios.same_shapes": lambda: {"sequences": [sequence()]},

@@ -17,7 +17,7 @@ import pytest
 from everlight.base import Outputs, Setup, Strategy
 from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
@@ -34,7 +34,9 @@ from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
-NEEDS = Needs(TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64)
+NEEDS = StrategyArguments(
+    TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64
+)
 # The layer that low-rank additions adapt.
 GIVEN = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
 # A transformer of one token, for prompts.
@@ -114,7 +116,10 @@ def _case(name: str, **fields: Any) -> Case:
     row = METHODS[name]
     network = NETWORKS.get(name, "plain" if row.adapt is None else "transformer")
     case = Case(
-        row, ARGUMENTS.get(name, {}), network=network, many_labels="several labels" in row.demands
+        row,
+        ARGUMENTS.get(name, {}),
+        network=network,
+        many_labels="several labels" in row.requirements,
     )
     fields["arguments"] = {**case.arguments, **fields.get("arguments", {})}
     return case._replace(**fields)
@@ -155,14 +160,14 @@ def _rows() -> dict[str, Case]:
     """Return a case for every row but those that differ from another one in their data alone."""
     parts = {}
     for name, row in METHODS.items():
-        parts.setdefault(row._replace(label_setting="incomplete").made, name)
+        parts.setdefault(row._replace(label_setting="incomplete").strategy_key, name)
     return {name: _case(name) for name in parts.values()}
 
 
 STRATEGIES: dict[str, Case] = _rows() | FORMS
 # They begin from new parameters at every task or evaluation.
 FROM_SCRATCH = {"cumulative", "GDumb"}
-# Their steps take no gradient, so that every loss is 0 and what is learnt is the memory.
+# Their steps take no gradient, so that every loss is 0 and what is learned is the memory.
 COUNTING = {
     name
     for name, case in STRATEGIES.items()
@@ -193,10 +198,7 @@ def some_now(names, now=OF_EACH_KIND):
         [
             pytest.param(
                 name,
-                marks=[
-                    pytest.mark.xdist_group(name),
-                    *([] if name in now else [pytest.mark.slow]),
-                ],
+                marks=[pytest.mark.xdist_group(name), *([] if name in now else [pytest.mark.slow])],
             )
             for name in names
         ],
@@ -289,7 +291,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
         if case.network == "transformer":
             adapt = case.row.adapt or METHODS["L2P"].adapt
             setup = adapt(of_images(setup, data), VIT, FROZEN, NEEDS)
-            # As in the authors' code: the layer normalisation of small prompts has large slopes.
+            # As in the authors' code: the layer normalization of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable or setup.trainable)
         return setup, case.make(setup)

@@ -43,77 +43,92 @@ def relearn(**shares):
     return metrics.cl_score({**SHARES, **shares}, metrics.WEIGHTINGS["W1"])
 
 
+PERCENT = jnp.full((3, 3), 55.0)
+
+
+def angle(estimate):
+    return metrics.angular_error(estimate, jnp.ones(np.shape(estimate)))
+
+
+def gray_edge(exponent, iterations):
+    return color.weighted_gray_edge(IMAGE, None, 5, 1.0, exponent, iterations)
+
+
+def errors_of(errors):
+    return metrics.summarize_errors(jnp.array(errors))
+
+
+def by_count(edges):
+    return metrics.accuracy_by_count(jnp.ones(2, bool), jnp.array([1, 2]), jnp.array(edges))
+
+
+def gap(tasks):
+    return metrics.stability_gap(jnp.ones((3, 2)), jnp.array(tasks))
+
+
+def stored_samples(samples):
+    return metrics.counted_sample_memory(jnp.array(samples))
+
+
+def correct(*arrays):
+    return color.fit_bias_correction(*arrays)
+
+
+def similarities(form):
+    return models.local_similarities(jnp.ones((1, 2)), jnp.ones((2, 1, 2)), form)
+
+
+def photosites(light):
+    return color.camera_responses(light, jnp.ones((2, 4)), jnp.ones((3, 4)))
+
+
+def fit(source=(24, 3), target=(24, 3), **more):
+    return color.fit_color_transform(jnp.ones(source), jnp.ones(target), **more)
+
+
+def store(deviation):
+    return continual.StoredImages.of(jnp.ones((2, 3)), jnp.float32(0), jnp.float32(deviation))
+
+
+def shoot(**settings):
+    return color.take_photograph(jax.random.key(0), jnp.ones((24, 3)), color.Sensor(**settings))
+
+
+def responses(surfaces):
+    table = color.ResponseTable(jnp.ones((2, 4, 3)), jnp.ones((2, 3)))
+    return color.scene_colors(table, jnp.int32(0), jnp.array(surfaces))
+
+
+def chromagenic(labels):
+    pairs = jnp.ones((2, 5, 3)), jnp.ones((2, 5, 3))
+    return color.fit_chromagenic(*pairs, jnp.array(labels), jnp.ones((2, 3)))
+
+
+MASKED = np.ma.masked_array(np.ones(3), [0, 1, 0])
+NEGATIVE = {**metrics.WEIGHTINGS["W1"], "A": -1.0, "MS": 2 - 4 / 7}
+WORD_OF_NAN = FACTS.vectors.at[1, 0].set(jnp.nan)
 # What the audit found to pass silently; each message names the argument.
 SILENT = {
-    "colours lying down": (
-        lambda: color.fit_color_transform(jnp.ones((3, 24)), jnp.ones((3, 24))),
-        "source is float32[3, 24]",
-    ),
-    "an image for colours": (
-        lambda: color.fit_color_transform(IMAGE, IMAGE),
-        "source is float32[24, 24, 3]",
-    ),
-    "four channels": (
-        lambda: color.fit_color_transform(jnp.ones((24, 4)), jnp.ones((24, 4))),
-        "source is float32[24, 4]",
-    ),
+    "colours lying down": (lambda: fit((3, 24), (3, 24)), "source is float32[3, 24]"),
+    "an image for colours": (lambda: fit((24, 24, 3)), "source is float32[24, 24, 3]"),
+    "four channels": (lambda: fit((24, 4), (24, 4)), "source is float32[24, 4]"),
     "one more target": (
-        lambda: color.fit_color_transform(jnp.ones((24, 3)), jnp.ones((25, 3))),
+        lambda: fit(target=(25, 3)),
         "target is float32[25, 3]; give floats [n, 3], with source float32[24, 3]",
     ),
-    "one target": (
-        lambda: color.fit_color_transform(jnp.ones((24, 3)), jnp.ones((1, 3))),
-        "target is float32[1, 3]",
-    ),
-    "weights of another shape": (
-        lambda: color.fit_color_transform(
-            jnp.ones((24, 3)), jnp.ones((24, 3)), weights=jnp.ones((24, 3))
-        ),
-        "weights is float32[24, 3]",
-    ),
-    "a batch of angles": (
-        lambda: metrics.angular_error(jnp.ones((5, 3)), jnp.ones((5, 3))),
-        "estimate is float32[5, 3]",
-    ),
-    "an angle of integers": (
-        lambda: metrics.angular_error(np.ones(3, np.uint8), jnp.ones(3)),
-        "estimate is uint8[3]; give floats [3]",
-    ),
-    "two components": (
-        lambda: metrics.angular_error(jnp.ones(2), jnp.ones(2)),
-        "estimate is float32[2]",
-    ),
+    "one target": (lambda: fit(target=(1, 3)), "target is float32[1, 3]"),
+    "weights of a shape": (lambda: fit(weights=jnp.ones((24, 3))), "weights is float32[24, 3]"),
+    "a batch of angles": (lambda: angle(jnp.ones((5, 3))), "estimate is float32[5, 3]"),
+    "integers": (lambda: angle(np.ones(3, np.uint8)), "estimate is uint8[3]; give floats [3]"),
+    "two components": (lambda: angle(jnp.ones(2)), "estimate is float32[2]"),
+    "a masked array": (lambda: angle(MASKED), "is a masked float64[3]; give floats [3] without"),
     "a grey image": (lambda: color.ESTIMATORS["GW"](IMAGE[..., 0], None), "image is float32"),
-    "channels first": (
-        lambda: color.ESTIMATORS["WP"](IMAGE.transpose(2, 0, 1), None),
-        "image is float32[3, 24, 24]",
-    ),
-    "no edges": (
-        lambda: color.weighted_gray_edge(IMAGE, None, 5, 1.0, -1, 10),
-        "exponent=-1; give 0 or more",
-    ),
-    "no iterations": (
-        lambda: color.weighted_gray_edge(IMAGE, None, 5, 1.0, 10, -3),
-        "iterations=-3; give 1 or more",
-    ),
-    "a share below 0": (
-        lambda: color.bright_dark_pca(IMAGE, None, -1.0),
-        "fraction=-1.0; give 0 to 1",
-    ),
-    "a label without light": (
-        lambda: color.fit_chromagenic(
-            jnp.ones((2, 5, 3)), jnp.ones((2, 5, 3)), jnp.array([0, 2]), jnp.ones((2, 3))
-        ),
-        "labels holds 2; give 0 to 1",
-    ),
-    "a surface past the table": (
-        lambda: color.scene_colors(
-            color.ResponseTable(jnp.ones((2, 4, 3)), jnp.ones((2, 3))),
-            jnp.int32(0),
-            jnp.array([0, 4]),
-        ),
-        "reflectances holds 4; give 0 to 3",
-    ),
+    "channels first": (lambda: color.ESTIMATORS["WP"](IMAGE.T, None), "float32[3, 24, 24]"),
+    "no edges": (lambda: gray_edge(-1, 10), "exponent=-1; give 0 or more"),
+    "no iterations": (lambda: gray_edge(10, -3), "iterations=-3; give 1 or more"),
+    "a share below 0": (lambda: color.bright_dark_pca(IMAGE, None, -1.0), "fraction=-1.0; give 0"),
+    "a label without light": (lambda: chromagenic([0, 2]), "labels holds 2; give 0 to 1"),
+    "a surface past the table": (lambda: responses([0, 4]), "reflectances holds 4; give 0 to 3"),
     "a fact that there is not": (lambda: rank(labels=(0, 99)), "labels holds 99; give 0 to 1"),
     "a fact before the first": (lambda: rank(labels=(0, -1)), "labels holds -1; give 0 to 1"),
     "fewer facts with a task": (lambda: rank(fact_task=(0,)), "fact_task is int32[1]"),
@@ -122,132 +137,57 @@ SILENT = {
         "facts.pieces holds 3; give -1 to 2",
     ),
     "a word of NaN": (
-        lambda: rank(facts=FACTS._replace(vectors=FACTS.vectors.at[1, 0].set(jnp.nan))),
+        lambda: rank(facts=FACTS._replace(vectors=WORD_OF_NAN)),
         "facts.vectors holds 1 values that are not finite, the first at [1, 0]",
     ),
-    "a setting with an underscore": (
-        lambda: iirc(setting="incremental_joint"),
-        "setting='incremental_joint'; choose 'incomplete', 'complete'",
-    ),
+    "an underscore": (lambda: iirc(setting="incremental_joint"), "choose 'incomplete', 'complete'"),
     "no setting": (lambda: iirc(setting=None), "setting=None; choose"),
-    "a share of validation below 0": (
-        lambda: iirc(valid_fraction=-0.1),
-        "valid_fraction=-0.1; give 0 to 0.5",
-    ),
-    "test samples before the first": (
-        lambda: sequence(test_offset=-5),
-        "test_offset=-5; give 0 or more",
-    ),
-    "half a test sample": (
-        lambda: sequence(test_offset=1.5),
-        "test_offset=1.5; give an integer or None",
-    ),
+    "a negative share": (lambda: iirc(valid_fraction=-0.1), "valid_fraction=-0.1; give 0 to 0.5"),
+    "before the first": (lambda: sequence(test_offset=-5), "test_offset=-5; give 0 or more"),
+    "half a test sample": (lambda: sequence(test_offset=1.5), "give an integer or None"),
     "percents": (lambda: relearn(A=55.0), "criteria['A']=55.0; give 0 to 1"),
-    "accuracies in percent": (
-        lambda: metrics.measure_criteria(jnp.full((3, 3), 55.0), COSTS),
-        "accuracies holds 55.0; give 0 to 1",
-    ),
-    "negative weights of sum 1": (
-        lambda: metrics.cl_score(SHARES, {**metrics.WEIGHTINGS["W1"], "A": -1.0, "MS": 2 - 4 / 7}),
-        "weights['A']=-1.0; give 0 or more",
-    ),
-    "costs of another sequence": (
+    "negative weights of sum 1": (lambda: metrics.cl_score(SHARES, NEGATIVE), "weights['A']=-1.0"),
+    "in percent": (lambda: metrics.measure_criteria(PERCENT, COSTS), "accuracies holds 55.0; give"),
+    "more tasks": (
         lambda: metrics.measure_criteria(jnp.ones((4, 4)), COSTS),
         "model_memory is float32[3]",
     ),
-    "percents of a matrix": (
-        lambda: metrics.remembering(jnp.full((3, 3), 55.0)),
-        "accuracies holds 55.0; give 0 to 1",
-    ),
+    "percents of a matrix": (lambda: metrics.remembering(PERCENT), "accuracies holds 55.0; give"),
     "no matrix": (lambda: metrics.forgetting(jnp.ones((0, 0))), "accuracies is float32[0, 0]"),
-    "a deviation of 0": (
-        lambda: continual.StoredImages.of(jnp.ones((2, 3)), jnp.float32(0), jnp.float32(0)),
-        "deviation=0.0; give more than 0",
-    ),
-    "a deviation of NaN": (
-        lambda: continual.StoredImages.of(jnp.ones((2, 3)), jnp.float32(0), jnp.float32(np.nan)),
-        "deviation=nan",
-    ),
-    "a deviation of -1": (
-        lambda: continual.StoredImages.of(jnp.ones((2, 3)), jnp.float32(0), jnp.float32(-1)),
-        "deviation=-1.0",
-    ),
-    "a label beyond the classes": (
-        lambda: continual.multi_hot(jnp.array([[0, 99]]), 3),
-        "labels holds 99; give -1 to 2",
-    ),
-    "a class in two tasks": (
-        lambda: scenarios.equal_tasks([0, 0, 1, 1], 2),
-        "order has class 0 twice",
-    ),
-    "a negative error": (
-        lambda: metrics.summarize_errors(jnp.array([1.0, -2.0])),
-        "errors holds -2.0; give 0 or more",
-    ),
-    "no errors": (lambda: metrics.summarize_errors(jnp.zeros(0)), "errors is float32[0]"),
-    "negative noise": (
-        lambda: color.take_photograph(jax.random.key(0), jnp.ones((24, 3)), color.Sensor(-1.0)),
-        "sensor.read_noise=-1.0; give 0 or more",
-    ),
-    "a sensor without a bit": (
-        lambda: color.take_photograph(jax.random.key(0), jnp.ones((24, 3)), color.Sensor(bits=0)),
-        "sensor.bits=0; give 1 to 24",
-    ),
-    "negative light": (
-        lambda: color.camera_responses(-jnp.ones(4), jnp.ones((2, 4)), jnp.ones((3, 4))),
-        "illuminant holds -1.0; give 0 or more",
-    ),
+    "no parameters": (lambda: metrics.counted_model_memory(0, 2, 10), "parameters=0; give 1 or"),
+    "negative copies": (lambda: metrics.counted_model_memory(9, -1, 10), "regularizer_copies=-1"),
+    "no tasks": (lambda: metrics.counted_model_memory(100, 2, 0), "tasks=0; give 1 or more"),
+    "a deviation of 0": (lambda: store(0), "deviation=0.0; give more than 0"),
+    "a deviation of NaN": (lambda: store(np.nan), "deviation=nan"),
+    "a deviation of -1": (lambda: store(-1), "deviation=-1.0"),
+    "no class": (lambda: continual.multi_hot(jnp.array([[0, 99]]), 3), "labels holds 99; give -1"),
+    "a class twice": (lambda: scenarios.equal_tasks([0, 0, 1, 1], 2), "order has class 0 twice"),
+    "a negative error": (lambda: errors_of([1.0, -2.0]), "errors holds -2.0; give 0 or more"),
+    "no errors": (lambda: errors_of([]), "errors is float32[0]"),
+    "negative noise": (lambda: shoot(read_noise=-1.0), "sensor.read_noise=-1.0; give 0 or more"),
+    **{
+        f"{n} bits": (lambda n=n: shoot(bits=n), f"sensor.bits={n}; give 1 to") for n in (0, 25, 64)
+    },
+    "negative light": (lambda: photosites(-jnp.ones(4)), "illuminant holds -1.0; give 0 or more"),
     "a balance by negative light": (
         lambda: color.white_balance(IMAGE, jnp.array([1.0, -1.0, 1.0])),
         "illuminant holds -1.0; give more than 0",
     ),
-    "a body below 0 kelvin": (
-        lambda: color.blackbody_power(jnp.float32(-5), jnp.ones(4)),
-        "temperature=-5.0; give 500 or more",
+    "below 0 kelvin": (lambda: color.blackbody_power(jnp.float32(-5), jnp.ones(4)), "give 500 or"),
+    "a fourth degree": (
+        lambda: color.color_moments(jnp.ones((5, 3)), degree=4),
+        "choose 1, 2 or 3",
     ),
-    "a mask of 2": (
-        lambda: color.ESTIMATORS["GW"](IMAGE, jnp.full((24, 24), 2.0)),
-        "mask holds 2.0; give 0 to 1",
-    ),
-    "a masked array": (
-        lambda: metrics.angular_error(np.ma.masked_array(np.ones(3), [0, 1, 0]), jnp.ones(3)),
-        "estimate is a masked float64[3]; give floats [3] without a mask",
-    ),
-    "a circle of superclasses": (
-        lambda: metrics.class_types(jnp.array([-1, 2, 1])),
-        "superclass: class 2 is above itself",
-    ),
-    "edges in disorder": (
-        lambda: metrics.accuracy_by_count(
-            jnp.ones(2, bool), jnp.array([1, 2]), jnp.array([0, 5, 3])
-        ),
-        "edges holds 5 before 3",
-    ),
-    "evaluations in disorder": (
-        lambda: metrics.stability_gap(jnp.ones((3, 2)), jnp.array([0, 1, 0])),
-        "task holds 1 before 0",
-    ),
-    "a negative count": (
-        lambda: metrics.few_shot(jnp.array([-1])),
-        "counts holds -1; give 0 or more",
-    ),
-    "negative samples": (
-        lambda: metrics.counted_sample_memory(jnp.array([1.0, -2.0])),
-        "samples_per_task holds -2.0",
-    ),
-    "no rows": (
-        lambda: color.fit_bias_correction(jnp.ones((0, 9)), jnp.ones((0, 3))),
-        "features is float32[0, 9]",
-    ),
-    "an image without rows": (
-        lambda: color.warp_image(IMAGE, jnp.eye(3), (0, 4)),
-        "shape[0]=0; give 1 or more",
-    ),
-    "an image of -1 rows": (
-        lambda: color.warp_image(IMAGE, jnp.eye(3), (-1, 4)),
-        "shape[0]=-1; give 1 or more",
-    ),
-    "a matrix that is not square": (
+    "a mask of 2": (lambda: color.ESTIMATORS["GW"](IMAGE, 2 * IMAGE[..., 0] + 1), "give 0 to 1"),
+    "a circle": (lambda: metrics.class_types(jnp.array([-1, 2, 1])), "class 2 is above itself"),
+    "edges in disorder": (lambda: by_count([0, 5, 3]), "edges holds 5 before 3"),
+    "evaluations in disorder": (lambda: gap([0, 1, 0]), "task holds 1 before 0"),
+    "a negative count": (lambda: metrics.few_shot(jnp.array([-1])), "counts holds -1; give 0 or"),
+    "negative samples": (lambda: stored_samples([1.0, -2.0]), "samples_per_task holds -2.0"),
+    "no rows": (lambda: correct(jnp.ones((0, 9)), jnp.ones((0, 3))), "features is float32[0, 9]"),
+    "no output": (lambda: color.warp_image(IMAGE, jnp.eye(3), (0, 4)), "shape[0]=0; give 1 or"),
+    "-1 rows": (lambda: color.warp_image(IMAGE, jnp.eye(3), (-1, 4)), "shape[0]=-1; give 1 or"),
+    "an oblong": (
         lambda: plots.plot_accuracy_matrix(np.ones((2, 3))),
         "accuracies is float64[2, 3]",
     ),
@@ -259,11 +199,10 @@ SILENT = {
         lambda: continual.ewc(continual.Setup(*[None] * 5), regularization=jnp.nan),
         "regularization=nan; give 0 or more",
     ),
+    "a round head": (lambda: models.make_head("round", 10), "'linear', 'cosine' or 'local simila"),
+    "a round form": (lambda: similarities("round"), "form='round'; choose"),
     "a rate of -1": (lambda: illuminant.TrainingSettings(learning_rate=-1.0), "learning_rate=-1.0"),
-    "a rate of NaN": (
-        lambda: illuminant.TrainingSettings(learning_rate=jnp.nan),
-        "learning_rate=nan",
-    ),
+    "a rate of NaN": (lambda: illuminant.TrainingSettings(learning_rate=jnp.nan), "rate=nan"),
 }
 
 
@@ -300,10 +239,10 @@ PROTOCOL = continual.Protocol(epochs=1, batch_size=4)
 
 
 def compiled(data, tasks):
-    run = jax.jit(
-        lambda key: continual.run_sequence(continual.Run(build, PROTOCOL, data, tasks, key))
-    )
-    run.lower(jax.random.key(0))
+    def run(key):
+        return continual.run_sequence(continual.Run(build, PROTOCOL, data, tasks, key))
+
+    jax.jit(run).lower(jax.random.key(0))
 
 
 def driven(data, tasks):

@@ -126,6 +126,8 @@ def wrong_arrays(value, arrays, bounds, elsewhere):
             yield "too little", np.full_like(value, -math.inf)
         elif math.isfinite(bound.least) and value.ndim:
             yield "too little", np.full_like(value, bound.least - 1)
+        if bound.most not in (math.inf, FINITE.most) and value.ndim:
+            yield "too much", np.full_like(value, 2 * bound.most)
 
 
 def other_dtype(value):

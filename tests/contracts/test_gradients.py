@@ -112,13 +112,6 @@ def test_gradients_are_those_of_finite_differences(name):
         np.testing.assert_allclose(error(0.0)[1], slope, rtol=1e-4)
 
 
-@pytest.mark.parametrize("light", [[1.0, 1.0, 1.0], [0.3, 1.0, 0.25]])
-def test_the_reproduction_error_of_a_light_with_itself(light):
-    value, gradient = jax.value_and_grad(reproduction_error)(jnp.array(light), jnp.array(light))
-    assert value == 0
-    np.testing.assert_array_equal(gradient, 0)
-
-
 def test_a_local_correction_has_a_gradient():
     def total(estimate):
         return jnp.sum(correct_bias_locally(TrainingEstimates(surfaces(), surfaces(1)), estimate))
@@ -128,13 +121,21 @@ def test_a_local_correction_has_a_gradient():
     assert np.abs(gradient).max() > 0
 
 
-@pytest.mark.parametrize("light", [[1.0, 1.0, 1.0], [0.3, 1.0, 0.25], [1.0, 0.0, 0.0]])
-def test_the_angle_of_a_light_with_itself(light):
+WHITE, COLOURED, RED = [1.0, 1.0, 1.0], [0.3, 1.0, 0.25], [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("metric", "light"),
+    [
+        *((angular_error, light) for light in (WHITE, COLOURED, RED)),
+        *((reproduction_error, light) for light in (WHITE, COLOURED)),
+    ],
+)
+def test_the_error_of_a_light_with_itself(metric, light):
     """At the kink the gradient is 0, the middle of all slopes."""
     for scale in (1.0, 2.0):
-        value, gradient = jax.value_and_grad(angular_error)(
-            jnp.array(light), scale * jnp.array(light)
-        )
+        given = jnp.array(light), scale * jnp.array(light)
+        value, gradient = jax.value_and_grad(metric)(*given)
         assert value == 0
         np.testing.assert_array_equal(gradient, 0)
 

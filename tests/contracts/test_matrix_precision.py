@@ -105,10 +105,7 @@ EVERY_FORM = {
 
 def test_the_decorator_reaches_products_of_every_form_and_their_gradients():
     given = jnp.ones((3, 3)), jnp.ones((1, 2, 4, 4)), jnp.ones((2, 2, 3, 3))
-    for function, places in (
-        (many_products, EVERY_FORM),
-        (full_precision(many_products), set()),
-    ):
+    for function, places in ((many_products, EVERY_FORM), (full_precision(many_products), set())):
         gradient = jax.make_jaxpr(jax.grad(jax.jit(function), (0, 1, 2)))(*given)
         assert rounded_products(gradient.jaxpr) == places
 

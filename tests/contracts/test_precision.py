@@ -9,14 +9,7 @@ import pytest
 
 import everlight.illuminant as illuminant
 import everlight.models as models
-from everlight.continual import (
-    Protocol,
-    StoredImages,
-    flax_setup,
-    naive,
-    run_sequence,
-    softmax_objective,
-)
+from everlight import continual
 from everlight.continual.engine.run import Run
 from everlight.scenarios import class_incremental
 from everlight_data.images.digits import load_digits
@@ -127,21 +120,23 @@ def digits_accuracy(net):
     digits = load_digits()
     values = jnp.asarray(digits.images)
     train = values[: len(digits.train_labels)]
-    stored = StoredImages.of(values, jnp.mean(train)[None], jnp.std(train)[None])
+    stored = continual.StoredImages.of(values, jnp.mean(train)[None], jnp.std(train)[None])
     sequence = class_incremental(digits.train_labels, digits.test_labels, [range(10)], 10)
 
     def build(stored):
-        setup = flax_setup(net, stored, softmax_objective(), optax.sgd(0.02, momentum=0.9))
-        return setup, naive(setup)
+        setup = continual.flax_setup(
+            net, stored, continual.softmax_objective(), optax.sgd(0.02, momentum=0.9)
+        )
+        return setup, continual.naive(setup)
 
-    protocol = Protocol(epochs=5, batch_size=32, select="last")
-    run = jax.vmap(lambda key: run_sequence(Run(build, protocol, stored, sequence, key)))
+    protocol = continual.Protocol(epochs=5, batch_size=32, select="last")
+    run = jax.vmap(lambda key: continual.run_sequence(Run(build, protocol, stored, sequence, key)))
     result = jax.jit(run)(jax.random.split(jax.random.key(0), 3))
     return result.evaluation.task_masked.mean()
 
 
 @pytest.mark.slow
-def test_digits_are_learnt_as_well():
+def test_digits_are_learned_as_well():
     """Three seeds; a seed's own accuracy varies by more than the precision makes."""
     whole, half = (
         digits_accuracy(models.MLP(10, (100,), dtype=t)) for t in ("float32", "bfloat16")

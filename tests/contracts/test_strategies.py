@@ -13,7 +13,13 @@ import optax
 import pytest
 
 from everlight.continual.engine.cost.targets import chips_of_a_v5e
-from everlight.continual.engine.driver import Runs, _program, initial_runs_state
+from everlight.continual.engine.driver import (
+    Programs,
+    RunInputs,
+    Runs,
+    _program,
+    initial_runs_state,
+)
 from everlight.continual.engine.epochs import count_steps, end_epoch, epoch_step, open_epoch
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run, with_learned
@@ -97,10 +103,10 @@ def test_ten_tasks_are_one_program_and_another_seed_is_no_new_one(name):
     assert program(name)._cache_size() == 1
     assert first.evaluation.task_masked.shape == (TASKS, TASKS)
 
-    def learnt(result):
+    def learned(result):
         return jax.tree.leaves(result.memory)[0] if name in WITHOUT_GRADIENT else result.losses
 
-    assert np.any(learnt(first) != learnt(other))
+    assert np.any(learned(first) != learned(other))
 
 
 @each_strategy
@@ -131,10 +137,12 @@ def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
     state = of_all._replace(
         result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
     )
-    given = placed(DATA, REPLICATED), placed((runs.sequence, runs.key, runs.run_data), RUNS_SPEC)
+    inputs = RunInputs(runs.sequence, runs.key, runs.run_data)
+    given = placed(DATA, REPLICATED), placed(inputs, RUNS_SPEC)
+    programs = Programs(runs.build, PROTOCOL, runs.join, mesh)
     epochs = placed(jnp.int32(1), REPLICATED)
     for part, *rest in ((learn_epochs, state, epochs), (end_task, state)):
-        program = _program(runs.build, PROTOCOL, runs.join, mesh, part)
+        program = _program(programs, part)
         text = program.lower(*given, *rest).compile().as_text()
         assert not re.search(r"all-(reduce|gather|to-all)|collective-permute|reduce-scatter", text)
 
@@ -312,7 +320,7 @@ def test_a_loss_that_is_not_finite_shows_in_its_task():
 
         def loss(outputs, labels, seen):
             usual = setup.objective.loss(outputs, labels, seen)
-            # Class 5 is learnt in some later task; its first batch makes the loss infinite.
+            # Class 5 is learned in some later task; its first batch makes the loss infinite.
             return jnp.where(labels[:, 0] == 5, jnp.inf, usual)
 
         bad = setup._replace(objective=setup.objective._replace(loss=loss))

@@ -49,16 +49,9 @@ STAYS_NAN = {
     *("color.fit_linear_regression", "color.linear_estimate"),
     *("metrics.distances_to_facts", "metrics.student_interval"),
     *("metrics.maximum_softmax_probability", "illuminant.chromaticity_loss", "models.cosines"),
-    *(
-        "models.crop_and_flip",
-        "illuminant.ensemble_chromaticity",
-        "illuminant.ensemble_disagreement",
-    ),
-    *(
-        "illuminant.predict_batch",
-        "illuminant.predict_chromaticity",
-        "illuminant.predict_illuminant",
-    ),
+    *("illuminant.ensemble_chromaticity", "illuminant.ensemble_disagreement"),
+    *("illuminant.predict_batch", "illuminant.predict_chromaticity"),
+    *("illuminant.predict_illuminant", "models.crop_and_flip"),
     *("models.local_similarities", "models.unit"),
 }
 """Functions of every number of their input: a NaN in it is one in the result."""

@@ -88,15 +88,21 @@ class Taken(NamedTuple):
     problem: str | None
 
 
-def measured(read: Read) -> Taken:
+def measured(read: Read, names: set[str]) -> Taken:
     """Read a file, with the peak of what Python and NumPy allocate and the processor's time."""
     tracemalloc.start()
     started = time.process_time()
     try:
-        found = problem(read)
+        found = problem(read, names)
         return Taken(tracemalloc.get_traced_memory()[1], time.process_time() - started, found)
     finally:
         tracemalloc.stop()
+
+
+def names_of(path: Path) -> set[str]:
+    """The names of a file, its folder and its members, of which a refusal has one."""
+    members = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+    return {path.name, path.parent.name, *members}
 
 
 def excess(honest: Taken, mutated: Taken) -> str | None:
@@ -110,8 +116,8 @@ def excess(honest: Taken, mutated: Taken) -> str | None:
     return None
 
 
-def problem(read: Read) -> str | None:
-    """What is wrong with how a reader took a file."""
+def problem(read: Read, names: set[str]) -> str | None:
+    """What is wrong with how a reader took a file, whose refusal has one of the names."""
     signal.alarm(SECONDS)
     try:
         read()
@@ -119,6 +125,8 @@ def problem(read: Read) -> str | None:
         message = str(error)
         if "\n" in message or len(message) > SHOWN:
             return f"a message of {len(message)} characters or several lines: {message[:300]!r}"
+        if not any(name in message for name in names):
+            return f"a message that names none of the files: {message!r}"
     # All that a reader lets through, running out of memory and AssertionErrors included.
     except BaseException:
         return traceback.format_exc()
@@ -145,9 +153,10 @@ def fuzz(name: str, seed: int, count: int) -> None:
                 # Caches and modules are there from now on.
                 read()
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-            honest = measured(read)
+            names = {name for path in files for name in names_of(path)}
+            honest = measured(read, names)
             mutate(files[rng.integers(len(files))], rng)
-            taken = measured(read)
+            taken = measured(read, names)
             found = honest.problem or taken.problem or excess(honest, taken)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
         if found is None and grown > MEMORY:

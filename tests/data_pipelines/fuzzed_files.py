@@ -12,29 +12,25 @@ import numpy as np
 import scipy.io
 
 from everlight.models import VisionTransformer
-from everlight_data.color.charts.chart_pairs import read_chart_corners
-from everlight_data.color.illuminant_folds import read_folds
-from everlight_data.color.nus import load_official, load_same_scene_pairs
+from everlight_data.color.charts.measured_chart import read_chart_corners
+from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
+from everlight_data.color.nus8 import load_official
 from everlight_data.color.pairs.view_pairs import read_homography
+from everlight_data.color.photographs.published_folds import read_folds
+from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.color.rendered.spectra import measured_library
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
-from everlight_data.color.thumbnails import thumbnail_set
-from everlight_data.facts.splits import (
-    Fact,
-    FactSamples,
-    FactSet,
-    read_split,
-)
+from everlight_data.color.spectra.library import measured_library
+from everlight_data.facts.parts.split_files import Fact, FactSamples, FactSet, read_split
+from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.facts.vrd import PREDICATES, load_vrd
-from everlight_data.facts.word_vectors import load_word_vectors
 from everlight_data.formats.arrays import read_npz
-from everlight_data.formats.files import read_csv, read_json
 from everlight_data.formats.matlab import read_mat
+from everlight_data.formats.tables import read_csv, read_json
 from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
-from everlight_data.images.caffe_weights import load_caffe_weights
-from everlight_data.images.vit_weights import load_vit_checkpoint
+from everlight_data.pretrained.caffe_weights import load_caffe_weights
+from everlight_data.pretrained.vit_weights import load_vit_checkpoint
 from everlight_data.registry import STORED_SETS
 from everlight_data.sets.preparing import MANIFEST, read_manifest
 from everlight_data.writing import read_sealed, save_sealed
@@ -121,8 +117,9 @@ def nus_release(folder, rng):
 
     def read():
         camera = load_official(folder, MAIN)
-        camera.read_image(0)
-        camera.read_chart(0)
+        for index in range(2):
+            camera.photographs.read_image(index)
+            camera.read_chart(index)
 
     return [path for path in sorted((folder / MAIN).rglob("*")) if path.is_file()], read
 

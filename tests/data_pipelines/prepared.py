@@ -27,7 +27,7 @@ def assert_same_arrays(path, expected, names=None):
 
 
 def zipped(path, files):
-    with zipfile.ZipFile(path, "w") as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in files.items():
             archive.writestr(name, content)
     return path

@@ -15,11 +15,11 @@ import pytest
 import scipy.io
 
 from everlight_data.errors import DataError
+from everlight_data.formats.originals import Original
 from everlight_data.images import cifar100, tiny_imagenet
-from everlight_data.images.core50 import load_core50
+from everlight_data.images.core50.prepared import load_core50
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.registry import ORDER, STORED_SETS
-from everlight_data.sets.preparing import Original
 from everlight_experiments import cli
 from tests.data_pipelines.prepared import arrays, assert_same_arrays, prepare, zipped
 
@@ -110,14 +110,13 @@ def test_cifar100_is_unpacked_as_it_is(root, tmp_path, monkeypatch):
             entry = tarfile.TarInfo(f"cifar-100-python/{name}")
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
+    message = "expected 169,001,437: it is truncated or not the expected file"
     for place in (source, source.parent):
-        with pytest.raises(
-            DataError, match="expected 169,001,437: it is truncated or another file"
-        ):
+        with pytest.raises(DataError, match=message):
             prepare(root, "cifar100", place)
     packed = source.read_bytes()
     known = Original(len(packed), hashlib.md5(packed).hexdigest())
-    monkeypatch.setattr(cifar100, "ORIGINAL", known)
+    monkeypatch.setitem(cifar100.ORIGINALS, cifar100.ARCHIVE, known)
     folder = prepare(root, "cifar100", source)
     assert {name: (folder / name).read_bytes() for name in contents} == contents
 
@@ -134,14 +133,11 @@ def tiny_zip(tmp_path, monkeypatch):
         "words.txt": "n01\tgoldfish, Carassius auratus\nn02\tbus\nn03\tcar",
         "val/val_annotations.txt": "val_10.JPEG\tn01\t0\t1\t2\t3\nval_9.JPEG\tn02\t0\t1\t2\t3\n",
     }
-    for place, name in enumerate(
-        [f"train/{wnid}/images/{wnid}_{k}.JPEG" for wnid in WNIDS for k in (10, 2, 0)]
-        + ["val/images/val_9.JPEG", "val/images/val_10.JPEG"]
-    ):
-        files[name] = jpeg(place)
-    return zipped(
-        tmp_path / "tiny.zip", {f"tiny-imagenet-200/{name}": files[name] for name in files}
-    )
+    names = [f"train/{wnid}/images/{wnid}_{k}.JPEG" for wnid in WNIDS for k in (10, 2, 0)]
+    names += ["val/images/val_9.JPEG", "val/images/val_10.JPEG"]
+    files |= {name: jpeg(place) for place, name in enumerate(names)}
+    members = {f"tiny-imagenet-200/{name}": content for name, content in files.items()}
+    return zipped(tmp_path / "tiny.zip", members)
 
 
 def pattern(place):
@@ -195,19 +191,7 @@ def test_a_training_class_with_too_few_images_is_told(root, tiny_zip, monkeypatc
         prepare(root, "tiny-imagenet", tiny_zip)
 
 
-def test_the_release_is_prepared_where_the_runs_look(real_data, tmp_path, monkeypatch, capsys):
-    release = real_data("core50_sample/core50_128x128_sample.zip")
-    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
-    words = ["data", "prepare", "core50", str(release), "--partial"]
-    cli.main(words)
-    assert "90 of 164,866 frames, 44 objects in 9 sessions" in capsys.readouterr().out
-    assert load_core50(partial=True).images.shape == (90, 128, 128, 3)
-    monkeypatch.delenv("EVERLIGHT_DATA")
-    with pytest.raises(SystemExit, match=r"EVERLIGHT_DATA is not set.* in <folder>/core50"):
-        cli.main(words)
-
-
-def test_core50_is_prepared_by_the_same_command(root, tmp_path, capsys):
+def test_core50_is_prepared_where_the_runs_look(root, tmp_path, capsys, monkeypatch):
     for frame in range(3):
         path = tmp_path / "release" / "s3" / "o7" / f"C_03_07_{frame:03}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -219,6 +203,9 @@ def test_core50_is_prepared_by_the_same_command(root, tmp_path, capsys):
     assert "3 of 164,866 frames, 1 objects in 1 sessions" in capsys.readouterr().out
     images = load_core50(partial=True).images
     np.testing.assert_array_equal(images[:, 5, 5, 1], [0, 1, 2])
+    monkeypatch.delenv("EVERLIGHT_DATA")
+    with pytest.raises(SystemExit, match=r"EVERLIGHT_DATA is not set.* in <folder>/core50"):
+        cli.main(["data", "prepare", "core50", source, "--partial"])
 
 
 # ---- The command

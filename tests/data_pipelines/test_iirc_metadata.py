@@ -7,12 +7,7 @@ import pytest
 
 from everlight.scenarios.iirc import SUBCLASS_SHARE, SUPERCLASS_CAP, SUPERCLASS_SHARE, iirc
 from everlight_data.errors import DataError
-from everlight_data.iirc.metadata import (
-    draw_configuration,
-    official_metadata,
-    procedural_metadata,
-    tiny_imagenet_metadata,
-)
+from everlight_data.iirc import metadata
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.procedural.render import World
 from everlight_data.procedural.world import class_names
@@ -48,7 +43,7 @@ def check_order(configuration, data_classes, hierarchy, first):
 )
 def test_official_metadata_are_the_paper_s(name, count, tasks, first, others, left_out, fraction):
     pytest.importorskip("iirc")
-    hierarchy, configurations, found = official_metadata(name)
+    hierarchy, configurations, found = metadata.official_metadata(name)
     assert len(configurations) == count
     for configuration in configurations:
         assert sizes(configuration) == [first] + [others] * (tasks - 1)
@@ -73,7 +68,7 @@ def test_the_library_shares_samples_as_the_package_does():
 
 def test_the_lite_configuration_makes_a_sequence_of_all_imagenet():
     pytest.importorskip("iirc")
-    hierarchy, configurations, fraction = official_metadata("iirc_imagenet_lite")
+    hierarchy, configurations, fraction = metadata.official_metadata("iirc_imagenet_lite")
     lite = configurations[0]
     classes = [n for n in (*chain(*lite.tasks), *lite.left_out) if n not in hierarchy]
     # Its greatest superclass has 118 subclasses, of whose 46 training samples 8 / 118 * 40% is one.
@@ -88,7 +83,7 @@ def test_the_lite_configuration_makes_a_sequence_of_all_imagenet():
 def test_tiny_imagenet_has_its_own_orders(real_data):
     pytest.importorskip("iirc")
     real_data("tiny_imagenet_32x32")
-    hierarchy, configurations, fraction = tiny_imagenet_metadata()
+    hierarchy, configurations, fraction = metadata.tiny_imagenet_metadata()
     names = load_tiny_imagenet_32(classes=[0, 199]).class_names
     data_classes = [n for task in configurations[0].tasks for n in task if n not in hierarchy]
     assert set(names) < set(data_classes)
@@ -110,12 +105,12 @@ def test_tiny_imagenet_names_are_checked(tmp_path, monkeypatch):
     (folder / "classes.json").write_text('{"wnids": ["n01443537"], "names": []}')
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     with pytest.raises(DataError, match="lists wnids and names of equal length"):
-        tiny_imagenet_metadata()
+        metadata.tiny_imagenet_metadata()
 
 
 def test_the_procedural_world_is_a_benchmark():
     world = World(superclasses=4, subclasses=3)
-    hierarchy, configurations, _ = procedural_metadata(world, count=3)
+    hierarchy, configurations, _ = metadata.procedural_metadata(world, count=3)
     names = class_names(world)
     assert [len(members) for members in hierarchy.values()] == [3] * 4
     for shape, members in hierarchy.items():
@@ -129,19 +124,19 @@ def test_the_procedural_world_is_a_benchmark():
 
 
 def test_orders_are_drawn_in_the_paper_s_style():
-    orders = [draw_configuration(DATA, TREES, 2, seed) for seed in range(20)]
+    orders = [metadata.draw_configuration(DATA, TREES, 2, seed) for seed in range(20)]
     for order in orders:
         check_order(order, DATA, TREES, 2)
         assert sizes(order) == [2, 5, 5, 5, 5, 5, 3]
     assert len(set(orders)) == 20
-    assert orders[3] == draw_configuration(DATA, TREES, 2, 3)
+    assert orders[3] == metadata.draw_configuration(DATA, TREES, 2, 3)
     assert {order.tasks[0][0] for order in orders} == set(TREES)
 
 
 def test_impossible_orders_are_refused():
     with pytest.raises(DataError, match="first=4; give 1 to 3"):
-        draw_configuration(DATA, TREES, 4, 0)
+        metadata.draw_configuration(DATA, TREES, 4, 0)
     # After the first superclass a task would hold its two subclasses and the other superclass.
     small = {"tree": ("oak", "elm"), "bird": ("wren", "duck")}
     with pytest.raises(DataError, match="increase first"):
-        draw_configuration(tuple(chain(*small.values())), small, 1, 0)
+        metadata.draw_configuration(tuple(chain(*small.values())), small, 1, 0)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everlight.errors import ArgumentError
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.image_requests import load_images
 from everlight_data.images import cifar100
@@ -128,14 +127,6 @@ def test_a_path_may_have_a_test_set(own, tmp_path):
     np.testing.assert_array_equal(images.images[:40] ^ 1, images.images[40:])
 
 
-def test_training_images_in_another_order_are_no_test_set(own, tmp_path):
-    with np.load(own) as arrays:
-        np.savez(tmp_path / "a.npz", **{name: each[::-1] for name, each in arrays.items()})
-    request = ImageRequest(str(own), 8, test_data=tmp_path / "a.npz")
-    with pytest.raises(ArgumentError, match=r"a\.npz holds the same samples as mine\.npz; give"):
-        load_images(request)
-
-
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
@@ -152,12 +143,9 @@ def test_training_images_in_another_order_are_no_test_set(own, tmp_path):
         ({"data": "digits", "classes": 1}, "digits has 10 classes, not 1; give 2 to 10"),
         (
             {"data": "procedural", "classes": 101, "per_class": PerClass(1, 1)},
-            "has 100 classes, not 101",
+            "100 classes, not 101",
         ),
-        (
-            {"data": "digits", "per_class": PerClass(5, 0)},
-            "per_class=(5, 0); give 1 or more of each",
-        ),
+        ({"data": "digits", "per_class": PerClass(5, 0)}, "per_class=(5, 0); give 1 or more of"),
         ({"data": "digits", "test_data": Path("x")}, "digits has its own test images; give --test"),
         ({"data": "tfds:x", "test_data": Path("x")}, "tfds:x has its own test images"),
         ({"data": "x", "test_every": 1}, "--test-every 1; give 2 or more"),

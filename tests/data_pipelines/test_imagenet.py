@@ -1,6 +1,7 @@
 """ImageNet's listing: its order split by split against the authors' loader, and what it refuses."""
 
 import os
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 
 from everlight.scenarios.iirc import iirc
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.iirc.imagenet import leave_out, list_imagenet
 from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.iirc.sets import IIRCRequest, load_iirc
+from everlight_data.images.imagenet import leave_out, list_imagenet
 from everlight_data.sets.image_set import PerClass
 from tests.scenarios.test_iirc import Theirs, compare
 
 SIZES = ("full", "lite")
+full_listing = partial(imagenet_listing, "iirc_imagenet_full")
 
 
 @pytest.fixture
@@ -37,11 +39,8 @@ def make(root, sizes):
 def whole(tmp_path_factory):
     """All 1,000 classes, of very unequal size."""
     rng = np.random.default_rng(7)
-    sizes = zip(
-        rng.choice([3, 4, 6, 40], 1000, p=[0.4, 0.3, 0.2, 0.1]),
-        rng.integers(1, 3, 1000),
-        strict=True,
-    )
+    training = rng.choice([3, 4, 6, 40], 1000, p=[0.4, 0.3, 0.2, 0.1])
+    sizes = zip(training, rng.integers(1, 3, 1000), strict=True)
     root = tmp_path_factory.mktemp("whole")
     wnids = sorted(imagenet_listing("incremental_imagenet_full"))
     make(root, dict(zip(wnids, sizes, strict=True)))
@@ -75,13 +74,8 @@ def test_splits_are_the_package_s_sample_by_sample(package, whole, monkeypatch, 
         for name, content in splits.items()
     }
     kind = "IIRC" if hierarchy else "CIL"
-    theirs = Theirs(
-        splits,
-        shares,
-        tasks,
-        kind,
-        lambda _, path: place[os.path.relpath(path, whole / "imagenet")],
-    )
+    relative = partial(os.path.relpath, start=whole / "imagenet")
+    theirs = Theirs(splits, shares, tasks, kind, lambda _, path: place[relative(path)])
     given = (files.train_labels, files.test_labels, files.class_names, hierarchy)
     ours = iirc(*given, configurations[number], "incomplete", fraction)
     assert ours.class_names == tuple(numbers)
@@ -103,15 +97,14 @@ def few(tmp_path, monkeypatch):
 
 
 def test_some_classes_need_no_other_folder_and_the_listing_says_so(few):
-    files = list_imagenet(FOUR[:2])
+    files = list_imagenet(full_listing(), FOUR[:2])
     assert files.images.dtype.kind == "S"
     assert set(files.class_names) == set(FOUR[:2])
     split = np.array([name.split(b"/")[:2] for name in files.images])
     np.testing.assert_array_equal(split[:, 0], [b"train"] * 6 + [b"val"] * 4)
     labels = np.concatenate([files.train_labels, files.test_labels])
-    np.testing.assert_array_equal(
-        [files.class_names[label].encode() for label in labels], split[:, 1]
-    )
+    wnids = [files.class_names[label].encode() for label in labels]
+    np.testing.assert_array_equal(wnids, split[:, 1])
     assert all((few / os.fsdecode(name)).exists() for name in files.images)
     (remark,) = files.remarks
     assert "2 classes are listed without the other 996" in remark
@@ -119,45 +112,44 @@ def test_some_classes_need_no_other_folder_and_the_listing_says_so(few):
 
 def test_missing_folders_are_named_and_counted(few):
     with pytest.raises(MissingDataError, match=r"train lacks n02085620: 3 of 4 folders"):
-        list_imagenet(FOUR)
-    with pytest.raises(
-        MissingDataError, match=r"train lacks (n\d+, ){4}n\d+ and 990 more: 3 of 998"
-    ):
-        list_imagenet()
+        list_imagenet(full_listing(), FOUR)
+    message = r"train lacks (n\d+, ){4}n\d+ and 990 more: 3 of 998"
+    with pytest.raises(MissingDataError, match=message):
+        list_imagenet(full_listing())
 
 
 def test_a_class_that_the_benchmark_does_not_list_is_refused(few):
     """The two that have no place in the hierarchy are classes of the other benchmarks alone."""
     wanted = {FOUR[0], "n02012849", "n03710637"}
-    with pytest.raises(DataError, match=r"lite lists no class n02012849, n03710637; .* its 998"):
-        list_imagenet(wanted, "iirc_imagenet_lite")
+    with pytest.raises(DataError, match=r"lists no class n02012849, n03710637; .* its 998"):
+        list_imagenet(imagenet_listing("iirc_imagenet_lite"), wanted)
     with pytest.raises(MissingDataError, match=r"train lacks n0\d+, n0\d+: 1 of 3 folders"):
-        list_imagenet(wanted, "incremental_imagenet_lite")
+        list_imagenet(imagenet_listing("incremental_imagenet_lite"), wanted)
 
 
 def test_a_missing_or_unsorted_val_is_named(few):
     (few / "val").rename(few / "elsewhere")
-    with pytest.raises(MissingDataError, match=r"val does not exist; .* sorted into folders"):
-        list_imagenet(FOUR[:3])
+    with pytest.raises(MissingDataError, match=r"val does not exist\. .* sorted into class"):
+        list_imagenet(full_listing(), FOUR[:3])
     (few / "val").mkdir()
     (few / "val" / "ILSVRC2012_val_00000001.JPEG").touch()
     with pytest.raises(MissingDataError, match=r"val lacks .*: 0 of 3 folders.* sorted into"):
-        list_imagenet(FOUR[:3])
+        list_imagenet(full_listing(), FOUR[:3])
 
 
 def test_an_empty_folder_and_a_strange_file_are_named(few):
     strange = few / "val" / FOUR[1] / "list.txt"
     strange.touch()
     with pytest.raises(DataError, match=r"n01443537/list.txt is not a .JPEG file"):
-        list_imagenet(FOUR[:3])
+        list_imagenet(full_listing(), FOUR[:3])
     for path in strange.parent.iterdir():
         path.unlink()
     with pytest.raises(DataError, match="val/n01443537 is empty"):
-        list_imagenet(FOUR[:3])
+        list_imagenet(full_listing(), FOUR[:3])
 
 
 def test_files_left_out_are_counted_and_named(few):
-    files = list_imagenet(FOUR[:2])
+    files = list_imagenet(full_listing(), FOUR[:2])
     left = leave_out(files, [1, 8])
     kept = np.delete(np.arange(10), [1, 8])
     np.testing.assert_array_equal(left.images, files.images[kept])

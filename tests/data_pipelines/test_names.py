@@ -45,7 +45,7 @@ def test_an_object_of_a_file_comes_with_its_module_and_the_file_s_checksum(tmp_p
         ("a = 1", "mine.py:1", DataError, r"^--net 'mine\.py:1'; give FILE"),
         ("a = 1", "other.py:a", MissingDataError, r"other\.py does not exist. For --net give FILE"),
         ("small = 1", "mine.py:smal", DataError, r"has no 'smal'\. Did you mean 'small'"),
-        ("1 / 0", "mine.py:a", DataError, r"cannot be run \(ZeroDivisionError: division by zero\)"),
+        ("1 / 0", "mine.py:a", DataError, r"cannot be run \(Zero.*\); correct the file"),
     ],
 )
 def test_what_is_no_object_of_a_file_is_named(tmp_path, monkeypatch, content, asked, kind, message):
@@ -73,8 +73,10 @@ def without_train(classes):
     return nn.Dense(classes)
 
 class Nnx(nnx.Module):
+    inputs = 3
+
     def __init__(self, classes, rngs):
-        self.head = nnx.Linear(3, classes, rngs=rngs)
+        self.head = nnx.Linear(self.inputs, classes, rngs=rngs)
 
     def __call__(self, images):
         return self.head(images)
@@ -83,12 +85,8 @@ def equinox(classes, key):
     import equinox as eqx
     return eqx.nn.Linear(3, classes, key=key)
 
-class Narrow(nnx.Module):
-    def __init__(self, classes, rngs):
-        self.head = nnx.Linear(2, classes, rngs=rngs)
-
-    def __call__(self, images):
-        return self.head(images)
+class Narrow(Nnx):
+    inputs = 2
 
 class Leaving(nn.Module):
     @nn.compact
@@ -135,10 +133,7 @@ def test_an_equinox_network_of_a_file_is_a_function_of_the_key(nets):
     ("name", "message"),
     [
         ("nothing", r"nothing cannot be built \(TypeError: it returned int\); give FILE.py:NAME"),
-        (
-            "no_nnx",
-            r"no_nnx: net .*\(ArgumentError: the function of rngs returned Dense; give one",
-        ),
+        ("no_nnx", r"no_nnx: net .*\(ArgumentError: the function of rngs returned Dense; give"),
         ("failing", r"\(ZeroDivisionError: division by zero\)"),
         (
             "wide",

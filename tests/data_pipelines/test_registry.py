@@ -21,13 +21,21 @@ def test_a_file_with_rows_is_a_data_set_and_others_are_not_imported(tmp_path, mo
     (tmp_path / "images/digits.py").write_text("DATA_SETS = {}")
     (tmp_path / "images/helper.py").write_text("'DATA_SETS = {} stands in other files.'")
     (tmp_path / "registry.py").write_text("DATA_SETS = {}")
-    (tmp_path / "color/rendered").mkdir(parents=True)
-    (tmp_path / "color/rendered/spectra.py").write_text("DATA_SETS = {}")
+    (tmp_path / "images/core50").mkdir()
+    (tmp_path / "images/core50/prepared.py").write_text("DATA_SETS = {}")
     monkeypatch.setattr(registry, "_PACKAGE", tmp_path)
     assert [module.__name__ for module in data_set_modules()] == [
-        "everlight_data.color.rendered.spectra",
+        "everlight_data.images.core50.prepared",
         "everlight_data.images.digits",
     ]
+
+
+@pytest.mark.parametrize("kind", ["color", "facts", "images"])
+def test_files_beside_data_sets_are_data_sets(kind):
+    """Helpers are in folders, so that the listing of a kind shows its sets."""
+    folder = registry._PACKAGE / kind
+    files = {f"everlight_data.{kind}.{file.stem}" for file in folder.glob("[!_]*.py")}
+    assert files <= {module.__name__ for module in data_set_modules()}
 
 
 def test_a_name_that_two_files_declare_is_refused():

@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 from everlight_data import tfds_builders
 from everlight_data.color.s20 import load_s20
-from everlight_data.images.core50 import prepare_core50
+from everlight_data.images.core50.prepared import prepare_core50
 from everlight_data.procedural.render import World
 from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import PerClass
@@ -30,13 +30,8 @@ def test_core50_has_its_paper_s_test_sessions(tmp_path, monkeypatch):
     train, test = builder.as_data_source(["train", "test"])
     assert sorted(sample["session"] for sample in train) == [0, 10]
     (sample,) = test
-    assert {**sample, "image": 0} == {
-        "image": 0,
-        "label": 6,
-        "category": 1,
-        "session": 2,
-        "frame": 5,
-    }
+    expected = {"label": 6, "category": 1, "session": 2, "frame": 5}
+    assert {**sample, "image": 0} == {"image": 0, **expected}
     np.testing.assert_array_equal(sample["image"], np.full((128, 128, 3), 3))
     assert builder.info.features["label"].int2str(6) == "mobile_phone2"
 

@@ -12,26 +12,20 @@ import imagecodecs
 import numpy as np
 import pytest
 
+from everlight_data import writing
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import prepare_core50
+from everlight_data.images.core50.prepared import prepare_core50
+from everlight_data.locks import lock_folder
 from everlight_data.runs.claims import Claims
-from everlight_data.writing import (
-    check_room,
-    lock_folder,
-    read_sealed,
-    remove_unfinished,
-    save_sealed,
-    written_whole,
-)
 
 ARRAYS = {"accuracy": np.arange(12.0).reshape(3, 4), "name": np.array("naïve")}
 
 
 def test_what_is_sealed_is_read_back_here_and_by_numpy(tmp_path):
     path = tmp_path / "unit.npz"
-    save_sealed(path, **ARRAYS)
+    writing.save_sealed(path, **ARRAYS)
     with np.load(path, allow_pickle=False) as plain:
-        for found in (dict(plain), read_sealed(path, "Again.")):
+        for found in (dict(plain), writing.read_sealed(path, "Again.")):
             assert found.keys() == ARRAYS.keys()
             for name, array in ARRAYS.items():
                 assert found[name].dtype == array.dtype
@@ -41,17 +35,17 @@ def test_what_is_sealed_is_read_back_here_and_by_numpy(tmp_path):
 
 def test_every_flipped_byte_and_every_truncation_is_found(tmp_path):
     path = tmp_path / "unit.npz"
-    save_sealed(path, **ARRAYS)
+    writing.save_sealed(path, **ARRAYS)
     content = path.read_bytes()
     for place in range(len(content)):
         damaged = bytearray(content)
         damaged[place] ^= 1 + place % 255
         path.write_bytes(damaged)
         with pytest.raises(DataError, match=r"unit\.npz has changed since it was written.*Again\."):
-            read_sealed(path, "Again.")
+            writing.read_sealed(path, "Again.")
         path.write_bytes(content[:place])
         with pytest.raises(DataError, match=r"unit\.npz"):
-            read_sealed(path, "Again.")
+            writing.read_sealed(path, "Again.")
 
 
 def test_what_fails_while_it_is_written_leaves_the_file_before_it(tmp_path):
@@ -59,13 +53,12 @@ def test_what_fails_while_it_is_written_leaves_the_file_before_it(tmp_path):
     path.write_text("before")
 
     def fail(error):
-        with written_whole(path) as unfinished:
+        with writing.written_whole(path) as unfinished:
             unfinished.write_text("half")
             raise error
 
-    with pytest.raises(
-        DataError, match=r"report\.html cannot be written \(No space left.*same command again"
-    ):
+    message = r"report\.html cannot be written \(No space left.*same command again"
+    with pytest.raises(DataError, match=message):
         fail(OSError(28, "No space left on device"))
     with pytest.raises(KeyboardInterrupt):
         fail(KeyboardInterrupt)
@@ -76,14 +69,14 @@ def test_what_fails_while_it_is_written_leaves_the_file_before_it(tmp_path):
 def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     (tmp_path / "report.html.unfinished").write_text("half")
     (tmp_path / "report.html").write_text("whole")
-    remove_unfinished(tmp_path)
+    writing.remove_unfinished(tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from everlight_data.writing import lock_folder
+from everlight_data.locks import lock_folder
 lock = lock_folder(Path(sys.argv[1]), "Wait.")
 print("held", flush=True)
 time.sleep(60)
@@ -115,9 +108,9 @@ def test_a_second_process_is_refused_until_the_first_is_gone_even_killed(tmp_pat
 def test_too_little_room_is_told_with_both_numbers(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 5_000_000})
     monkeypatch.setattr("everlight_data.writing.shutil.disk_usage", lambda path: usage)
-    check_room(tmp_path, 4_000_000, "a checkpoint")
+    writing.check_room(tmp_path, 4_000_000, "a checkpoint")
     with pytest.raises(DataError, match=r"a checkpoint: 5\.0 MB are needed .* 5\.0 MB are free"):
-        check_room(tmp_path, 4_000_001, "a checkpoint")
+        writing.check_room(tmp_path, 4_000_001, "a checkpoint")
 
 
 def test_a_second_preparation_of_core50_is_refused_while_one_goes_on(tmp_path):
@@ -138,7 +131,7 @@ def test_a_folder_in_the_place_of_a_file_is_told_and_stays(tmp_path):
     (tmp_path / "corrected.png").mkdir()
     with (
         pytest.raises(DataError, match=r"corrected\.png cannot be written"),
-        written_whole(tmp_path / "corrected.png") as unfinished,
+        writing.written_whole(tmp_path / "corrected.png") as unfinished,
     ):
         unfinished.write_bytes(b"picture")
     assert [each.name for each in tmp_path.iterdir()] == ["corrected.png"]

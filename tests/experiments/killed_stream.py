@@ -5,8 +5,11 @@ images, so that most are decoded when they are asked for and some ahead, as thre
 the folder each process leaves the number of images that it read.
 """
 
+import os
+import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,9 +28,10 @@ from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.models.layers.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
-from everlight_data.iirc.imagenet import list_imagenet
-from everlight_data.images.as_inputs import channels, stream
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.iirc.metadata import imagenet_listing
+from everlight_data.images.imagenet import list_imagenet
+from everlight_data.images.inputs.as_inputs import channels, stream
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import Unit, group_name, train_units
 from everlight_experiments.run_folder.folder import RunFolder
@@ -72,6 +76,21 @@ def keep(result):
     return {str(number): jnp.asarray(leaf) for number, leaf in enumerate(leaves)}
 
 
+def kill_at(folder: Path, moment: int) -> None:
+    """Odd moments are while a checkpoint is being written, even ones anywhere."""
+    rng = np.random.default_rng(moment)
+    while not folder.exists():
+        time.sleep(0.001)
+    for _ in range(rng.integers(1, 6)):
+        if moment % 2:
+            while not list(folder.glob("*.orbax-checkpoint-tmp*")):
+                pass
+            time.sleep(rng.uniform(0, 0.01))
+        else:
+            time.sleep(rng.uniform(0.02, 0.3))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @dataclass(frozen=True)
 class Settings:
     """None but how many processes there are."""
@@ -81,7 +100,7 @@ class Settings:
 
 def run(settings: Settings) -> None:
     folder, _, *moment = sys.argv[1:]
-    files = list_imagenet(WNIDS)
+    files = list_imagenet(imagenet_listing("iirc_imagenet_full"), WNIDS)
     store = JpegStore(files.folder, files.images, 32, 12_000_000, workers=3)
     read, counts = store.read, []
 
@@ -92,9 +111,6 @@ def run(settings: Settings) -> None:
     store.read = counting
     shared = RunFolder("paper", "run", RunSettings(runs=Path(folder)), shared=True)
     if moment:
-        # It computes where it is imported, before which processes must have been joined.
-        from tests.experiments.killed_sequence import kill_at
-
         killed = shared.checkpoints / group_name(units(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)

@@ -16,13 +16,15 @@ import numpy as np
 from everlight.continual import StoredImages, flax_setup
 from everlight.continual.engine.driver import Runs, drive_runs
 from everlight.continual.strategies.naive import naive
+from everlight.models import MLP
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.errors import DataError
-from everlight_data.iirc.imagenet import list_imagenet
-from everlight_data.images.as_inputs import channels, naming_files, stream_centers
-from everlight_data.images.jpeg_store import JpegStore
-from tests.continual.engine.test_flax_setup import PROTOCOL, STRATEGIES, FourClasses, optax
+from everlight_data.iirc.metadata import imagenet_listing
+from everlight_data.images.imagenet import list_imagenet
+from everlight_data.images.inputs.as_inputs import channels, naming_files, stream_centers
+from everlight_data.images.inputs.jpeg_store import JpegStore
+from tests.continual.engine.test_flax_setup import PROTOCOL, STRATEGIES, optax
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620")
 ORDERS = (((0, 1), (2, 3)), ((2, 3), (0, 1)))
@@ -35,7 +37,7 @@ def make_build(name, store=None):
 
     def build(data):
         images = data if store is None else stream_centers(store, data)
-        setup = flax_setup(FourClasses(), images, objective, optax.sgd(0.05))
+        setup = flax_setup(MLP(4, (5,)), images, objective, optax.sgd(0.05))
         return setup, strategy(setup)
 
     return build
@@ -80,7 +82,7 @@ def noted(store):
 
 
 def main() -> None:
-    files = list_imagenet(WNIDS)
+    files = list_imagenet(imagenet_listing("iirc_imagenet_full"), WNIDS)
     runs, store = some_runs(files), JpegStore(files.folder, files.images, SIDE, 10**6)
     stored = StoredImages.of(jnp.asarray(store.read(np.arange(len(files.images)))), *channels())
     streamed = channels(), store, store.announce

@@ -17,9 +17,10 @@ import numpy as np
 
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.sources import StreamedImages
-from everlight_data.iirc.imagenet import list_imagenet
-from everlight_data.images.as_inputs import channels
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.iirc.metadata import imagenet_listing
+from everlight_data.images.imagenet import list_imagenet
+from everlight_data.images.inputs.as_inputs import channels
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import train_units
 from everlight_experiments.run_folder.folder import RunFolder
@@ -38,7 +39,7 @@ def resident(field: str) -> int:
 
 def main() -> None:
     scratch, limit = Path(sys.argv[1]), int(sys.argv[2])
-    files = list_imagenet(WNIDS)
+    files = list_imagenet(imagenet_listing("iirc_imagenet_full"), WNIDS)
     sizes = [(files.folder / name.decode()).stat().st_size for name in files.images]
     open_store = partial(JpegStore, side=32, memory_limit=limit, workers=2)
     smallest = files.images[np.argmin(sizes)]

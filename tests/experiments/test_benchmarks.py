@@ -1,21 +1,19 @@
 """The papers' benchmarks: sequences, scores and refusals, by hand."""
 
-from pathlib import Path
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import WHY_NOT, why_not, with_published
+from everlight.continual.methods.method import INCOMPATIBILITIES, incompatibility, with_published
 from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
+from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks
 from everlight_experiments.commands.load_and_train import load_requested
-from everlight_experiments.continual.benchmark import SequenceId, Trained
+from everlight_experiments.continual.benchmark import Request, SequenceId, Trained
 from everlight_experiments.continual.metrics import mean_so_far
 from everlight_experiments.continual.parts import network
 from everlight_experiments.core50 import benchmark as core50_benchmark
@@ -50,14 +48,14 @@ def core50(frames):
         patch.setattr(start, "load_procedural_core50", lambda count, world: frames)
         # Places in the sequences are then places in the frames.
         patch.setattr(start, "thin_test", lambda frames, count: frames)
-        parts = CORE50["demo"], "object", ("NI", "NC", "NIC"), 0, Path("runs")
-        return core50_benchmark.batch_benchmarks(*parts)
+        request = Request("core50", CORE50["demo"])
+        return core50_benchmark.batch_benchmarks(request, "object", ("NI", "NC", "NIC"))
 
 
 @pytest.mark.parametrize(("scenario", "batches"), [("NI", 6), ("NC", 9), ("NIC", 59)])
 def test_orders_that_choose_hyperparameters_see_no_test_frame(core50, frames, scenario, batches):
-    """Two training sessions test them, thinned as the test set is, and are not learnt."""
-    sequence = core50[scenario].sequence(NAIVE, SequenceId("validation", 0, 0))
+    """Two training sessions test them, thinned as the test set is, and are not learned."""
+    sequence = core50[scenario].data.sequence(NAIVE, SequenceId("validation", 0, 0))
     assert sequence.tasks.id.shape[0] == batches
     train = np.asarray(sequence.tasks.train.index)[np.asarray(sequence.tasks.train.mask)]
     tested = np.asarray(sequence.test.index)
@@ -72,17 +70,17 @@ def test_orders_that_choose_hyperparameters_see_no_test_frame(core50, frames, sc
     assert sequence.test_member.shape == (batches, len(tested))
     # Its order is the last published one, and evaluation begins with the first.
     if scenario == "NC":
-        last = core50[scenario].sequence(NAIVE, SequenceId("evaluation", 0, 9))
+        last = core50[scenario].data.sequence(NAIVE, SequenceId("evaluation", 0, 9))
         np.testing.assert_array_equal(sequence.class_task, last.class_task)
 
 
 def core50_metrics(benchmark, accuracy):
     """Return the score over time and by task of a run with these accuracies of classes."""
     seq_id = SequenceId("evaluation", 0, 0)
-    sequence = benchmark.sequence(NAIVE, seq_id)
+    sequence = benchmark.data.sequence(NAIVE, seq_id)
     arrays = {"class_accuracy": accuracy, "accuracy": accuracy[:, 0]}
     run = Trained(arrays, sequence, seq_id, len(accuracy))
-    return [metric.compute(run) for metric in benchmark.metrics[:2]]
+    return [metric.compute(run) for metric in benchmark.setting.metrics[:2]]
 
 
 def test_core50_s_matrix_is_by_the_batch_that_brings_a_class(core50, rng):
@@ -105,15 +103,15 @@ def test_scores_over_time_are_means_of_the_tasks_so_far():
 
 def test_methods_that_make_no_sense_say_why(core50):
     def refused(offers):
-        return {name for name, row in METHODS.items() if why_not(row, offers) is not None}
+        return {name for name, row in METHODS.items() if incompatibility(row, offers) is not None}
 
     several = {"incremental joint", "iCaRL-CNN", "iCaRL-norm"}
     several |= {name for name in METHODS if name.startswith("BiC-")}
-    assert several | {"LUCIR", "HAT", "PackNet", "ER-ACE"} <= refused(core50["NC"].capabilities)
-    assert not {"ER", "iCaRL", "BiC", "CWR"} & refused(core50["NC"].capabilities)
-    again = {"iCaRL", "BiC"}
-    assert refused(core50["NC"].capabilities) | again <= refused(core50["NI"].capabilities)
-    assert why_not(METHODS["iCaRL"], core50["NI"].capabilities) == WHY_NOT["own classes"]
+    of_ni, of_nc = (core50[name].setting.capabilities for name in ("NI", "NC"))
+    assert several | {"LUCIR", "HAT", "PackNet", "ER-ACE"} <= refused(of_nc)
+    assert not {"ER", "iCaRL", "BiC", "CWR"} & refused(of_nc)
+    assert refused(of_nc) | {"iCaRL", "BiC"} <= refused(of_ni)
+    assert incompatibility(METHODS["iCaRL"], of_ni) == INCOMPATIBILITIES["own classes"]
 
 
 def test_a_published_hyperparameter_is_a_row_of_its_own():
@@ -190,8 +188,8 @@ NETS = {
 def test_every_network_computes_in_the_configured_dtype(name, preset):
     configs, made = NETS[name]
     for dtype in ("float32", "bfloat16"):
-        net = made(changed(configs[preset], {"dtype": dtype}))
+        net = made(changed(configs[preset], {"dtype": dtype}, "--set"))
         assert not isinstance(net, MLP)
         assert jnp.dtype(net.dtype) == dtype
-    with pytest.raises(DataError, match=r"dtype float16; .*'float32'"):
-        changed(configs[preset], {"dtype": "float16"})
+    with pytest.raises(DataError, match=r"dtype=float16: no --.*dtype 'float16'.* float32"):
+        changed(configs[preset], {"dtype": "float16"}, "--set")

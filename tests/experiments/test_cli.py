@@ -1,7 +1,6 @@
 """The command line: what it cannot do it says in one line, without a traceback."""
 
 import dataclasses
-import io
 import os
 import re
 import shlex
@@ -9,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
+import jax
 import pytest
 import tyro
 from jax.errors import JaxRuntimeError
@@ -19,6 +19,8 @@ from everlight.illuminant.image_model import UnsuitableImageError
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.load_and_train import given_hyperparameters
+from everlight_experiments.commands.methods import VALUES
+from everlight_experiments.usage import options_by_name
 
 TRAINING = {
     "run": "run digits",
@@ -52,108 +54,44 @@ def somewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("run", TRAINING.values(), ids=list(TRAINING))
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("--seed", "-1"), "--seed -1; give 0 or more"),
-        (("--seed", str(2**32)), "--seed 4294967296; give 2,147,483,647 or less"),
-        (("--seed", str(2**63)), "give 2,147,483,647 or less"),
-        (("--seed", "1" + "0" * 400), "or less|Exceeds|invalid"),
-        (("--tag", "a/b"), "--tag 'a/b' becomes part"),
-        (("--tag", "a\nb"), "--tag 'a\\\\nb' becomes part"),
-        (("--tag", "\udcff"), "--tag '\\\\udcff' becomes part"),
-    ],
-)
-def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run, options, message):
-    said = " ".join(refusal(capsys, *run.split(), *options).split())
-    assert re.search(message, said), said
+def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
+    said = refusal(capsys, *run.split(), "--seed", "-1")
+    assert said.startswith("error: --seed -1; give 0 to 2,147,483,647")
     assert not list(somewhere.iterdir())
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("paper cl-metrics --seeds 0", "--seeds 0; give 1 or more"),
-        ("paper cl-metrics --seeds -1", "--seeds -1; give 1 or more"),
-        ("paper facts --seeds 0", "--seeds 0; give 1 or more"),
-        (
-            "paper facts --mid-scale.batch-size 1000000000000",
-            "--mid-scale.batch-size 1000000000000; give 2,147",
-        ),
-        ("run digits --config", "--config has no value; give one, or leave it out."),
-        ("run --config=", "--config has no value; give one, or leave it out."),
-        ("paper facts --memory-limit -5", "--memory-limit -5; give 1 or more"),
-        ("paper two-camera --seeds 0", "--seeds 0; give 1 or more"),
-        ("paper two-camera --camera-pairs 379", "--camera-pairs 379; give 378 or less"),
+        (f"paper facts --mid-scale.batch-size {10**12}", f"--mid-scale.batch-size {10**12}; give"),
+        ("run digits --config", "--config has no value; give one."),
+        ("run digits --runs=", "--runs has no value; give one."),
         ("paper two-camera --preset rendered-tiny", "did you mean rendered-demo"),
-        ("paper two-camera --scenes 5", "--scenes 5; give 16 or more"),
-        ("paper two-camera --scenes 7", "--scenes 7; give 16 or more"),
-        ("paper two-camera --scenes 99999999999999", "or less"),
-        ("paper two-camera --camera-pairs 0", "--camera-pairs 0; give 1 or more"),
-        ("paper iirc --configurations 0", "--configurations 0; give 1 or more"),
-        ("paper iirc --methods", "--methods without a name"),
-        ("paper core50 --scenarios", "--scenarios without a name; there are NI, NC, NIC"),
-        ("paper core50-static --levels", "--levels without a name; there are object, category"),
-        ("paper core50 --methods", "--methods without a name"),
-        ("paper core50 --gain nan", "--gain nan; give 0 or more"),
-        ("paper core50 --gain inf", "--gain inf; give 1,000 or less"),
-        ("paper core50 --gain -1", "--gain -1.0; give 0 or more"),
-        ("paper core50 --orders 0", "--orders 0; give 1 or more"),
-        ("paper core50 --orders 11", "--orders 11; give 10 or less"),
-        ("paper core50 --test-frames 0", "--test-frames 0; give 1 or more"),
-        ("data prepare core50 nowhere.zip", "EVERLIGHT_DATA is not set"),
         ("data prepare core5 x.zip", "no data set 'core5'; did you mean 'core50'?"),
         ("data prepare imagenet x", "imagenet needs no preparation: put tasks 1 and 2"),
         ("paper two-camera --preset s20-small", "EVERLIGHT_DATA is not set"),
-        ("paper two-camera --preset nus-small", "EVERLIGHT_DATA is not set"),
         ("illuminant calibrate nowhere", "nowhere/main is not a folder"),
         ("illuminant thumbnails nowhere --out a.npz", "nowhere is not a folder; give the one that"),
-        ("paper core50 --preset paper", "EVERLIGHT_DATA is not set"),
         ("grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("illuminant estimate a.dng b.dng --model c", "needs no training: GW, SoG, GE-1"),
-        (
-            f"illuminant estimate a.png --model c --main-white-level 1{'0' * 400}",
-            "--main-white-level",
-        ),
-        ("illuminant estimate a.png --model c --main-black-level -1", "level -1; give 0 to 4,"),
+        (f"illuminant estimate a.png --model c --main-white-level 1{'0' * 400}", "--main-white-le"),
         ("run", "name a benchmark first; there are digits"),
         ("run tiny", "no benchmark 'tiny'; did you mean 'tiny-imagenet'?"),
-        ("run Digit", "no benchmark 'Digit'; did you mean 'digits'? There are"),
-        ("run digits --methods DERR", "no method 'DERR'; did you mean 'DER' or 'ER' or 'DER++'?"),
-        ("run digits --strategy x.py:y", "x.py does not exist. For --strategy give"),
         ("run images --data ./nowhere", "no data './nowhere'. There are 'digits'"),
-        ("run images", "give --data"),
-        ("run images --data minst", "did you mean 'mnist'?"),
-        ("run images --data tfds:mnist", "EVERLIGHT_DATA is not set"),
-        ("run tiny-imagenet", "EVERLIGHT_DATA is not set"),
-        ("run digits --epoch 5", "no option '--epoch'; did you mean --epochs"),
-        ("run digits --learning_rates=.1", "did you mean --learning-rate"),
-        ("paper facts --prest small", "no option '--prest'; did you mean --preset"),
-        ("grid --benchmark digits", "no option '--benchmark'; did you mean --benchmarks?"),
-        ("run digits --setting class", "no --setting 'class'; did you mean class-incremental?"),
-        ("run digits --epochs", "--epochs has no value; give one."),
-        ("run digits --epochs one", "'one'; give --epochs INT."),
-        ("run digits --per-class 3", "--per-class: give --per-class {None}|{INT INT}."),
-        ("run digits --batch-size 1000000000000", "give 2,147,483,647 or less"),
-        (f"run digits --buffer-size {'-' * 300}", "give --buffer-size {None}|INT."),
-        (f"run digits --epochs{'-' * 3000}", "no option '--epochs---"),
+        ("run digits --epochs one", "'one'; give --epochs INT. everlight run --help lists all"),
         ("run digits --methods naive,ER", "separate names by spaces, as in naive ER"),
-        ("run digits --methods ER --hyperparameters EWC=1", "no method with hyperparameters"),
         ("run digits --methods EWC --validation-fraction 0", "--validation-fraction 0 leaves"),
-        ("grid --benchmarks digits digits", "--benchmarks has digits and digits; give each once"),
         ("grid --benchmarks facts facts:demo", "--benchmarks has facts and facts:demo; give each"),
-        ("data prepare", "Missing: STR: Name of the data set;"),
+        ("data prepare", "NAME is missing: Name of the data set;"),
         ("rnu", "There is no command 'rnu'. Did you mean 'run'"),
-        ("report --runs nowhere", "--runs nowhere: no such folder"),
-        ("export nowhere", "nowhere/results.npz"),
+        ("paper core5", "There is no command 'paper core5'. Did you mean 'paper core50'"),
         ("export nowhere --to tensorboard", "nowhere/metrics.jsonl"),
-        ("no such", "There is no command 'no'"),
         ("", "usage: everlight"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_leaves_no_run(capsys, somewhere, command, message):
+def test_what_cannot_be_done_is_one_line_and_leaves_no_run(capsys, somewhere, command, message):
     said = refusal(capsys, *command.split())
-    assert message in " ".join(said.split())
+    assert message in said
     *_, error = said.splitlines()
     assert not command or len(error) < 700
     assert not command or "usage:" not in said
@@ -164,9 +102,8 @@ def test_what_cannot_be_done_is_said_and_leaves_no_run(capsys, somewhere, comman
     ("command", "status", "lines"),
     [
         ("run digits --epochs one", 2, 1),
-        ("run digits --setting class", 2, 1),
         ("run digits --epoch 5", 2, 1),
-        ("illuminant estimate a b", 2, 1),
+        ("run digits --seeds 0", 2, 1),
         ("rnu", 2, 1),
         ("report --runs nowhere", "error: --runs nowhere: no such folder", 0),
     ],
@@ -177,38 +114,6 @@ def test_what_cannot_be_parsed_ends_with_status_2_and_one_line(capsys, command, 
         cli.main(command.split())
     assert str(caught.value.code).startswith(str(status))
     assert len(capsys.readouterr().err.splitlines()) == lines
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize(
-    ("command", "message"),
-    [
-        (
-            "run digits --epochs 0x1",
-            "error: --epochs: invalid literal for int() with base 10: '0x1'",
-        ),
-        ("run digits --order x", "error: no --order 'x'. There are seeded, natural."),
-        (
-            "run digits --seeds 0",
-            "error: --seeds 0; give 1 or more. everlight run --help lists all",
-        ),
-        (
-            "run images --test-every 1",
-            "error: --test-every 1; give 2 or more. everlight run --help",
-        ),
-        ("run digits --tag", "error: --tag has no value; give one. everlight run --help lists all"),
-        ("data prepare", "error: Missing: STR: Name of the data set;"),
-    ],
-)
-def test_the_reason_of_a_usage_error_is_said_on_any_terminal(
-    monkeypatch, capsys, encoding, command, message
-):
-    """The parser frames its messages where the output is in UTF-8."""
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding=encoding))
-    with pytest.raises(SystemExit) as caught:
-        cli.main(command.split())
-    assert caught.value.code == 2
-    assert capsys.readouterr().err.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -227,35 +132,12 @@ def test_a_message_is_short_whatever_it_repeats(capsys, words):
     assert said.isprintable()
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
-        (PermissionError(13, "Permission denied", "x\x1b" * 50_000), r"error: x\\x1bx.*denied"),
-        (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "error: there is not enough memory"),
-    ],
-)
-def test_errors_of_the_system_are_one_short_line(capsys, monkeypatch, error, message):
-    def fail(*_):
-        raise error
-
-    monkeypatch.setattr(cli, "_run", fail)
-    said = refusal(capsys, "data", "list")
-    assert re.match(message, said)
-    assert len(said) < 1_800
-    assert said.isprintable()
-
-
 def test_values_too_deep_for_the_parser_are_refused(capsys):
     deep = "-" * 3_000 + "1"
     said = refusal(capsys, "run", "digits", f"--optimizer=adam:b1={deep}")
     assert "is neither a number nor NAME=NUMBER" in said
     said = refusal(capsys, "tune", "digits", "--vary", f"epochs={deep}", "--methods", "naive")
     assert "epochs" in said
-
-
-def test_an_empty_name_of_the_folder_of_runs_is_refused(capsys):
-    assert "give one without NUL" in refusal(capsys, "run", "digits", "--runs", "a\0b")
-    assert "--runs has no name of a folder" in refusal(capsys, "run", "digits", "--runs", "")
 
 
 def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
@@ -269,42 +151,46 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
     assert not any("continual" in line for line in lines)
 
 
-@pytest.mark.parametrize("command", ["run", "run digits", "grid", "tune"])
-def test_help_lists_every_method_and_the_candidates_as_options_take_them(capsys, command):
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_is_about_a_screen_and_all_help_describes_every_option(name, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["digits"] if name in ("run", "tune") else []
+    kind = cli.options_type(name, [*words, "--help"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*name.split(), *words, "--help"])
+    text = capsys.readouterr().out
+    assert ended.value.code is None
+    assert len(text.splitlines()) <= 60
+    assert max(map(len, text.splitlines())) <= 100
+    for option in options_by_name(kind):
+        parts = option.rpartition(".")
+        flags = {f"--{option}", f"--[no-]{option}", f"--{''.join(parts[:2])}no-{parts[2]}"}
+        assert (flags | {option.upper()}) & set(text.split()), option
     with pytest.raises(SystemExit):
-        cli.main([*command.split(), "--help"])
-    head = capsys.readouterr().out.partition("Methods, by name:")[2].partition(" -h, ")[0]
-    listed, _, values = head.partition("Values tried")
-    lines = [line for line in listed.splitlines() if line.strip()]
-    assert [shlex.split(line[:23])[0] for line in lines] == list(METHODS)
-    assert all(len(line[23:].split()) > 1 and len(line) <= 100 for line in lines)
+        cli.main([*name.split(), *words, "--help-all"])
+    assert len(capsys.readouterr().out.split()) > len(text.split()) - 30
+
+
+def test_every_method_and_the_candidates_are_listed_as_options_take_them(capsys):
+    cli.main(["methods"])
+    listed, _, values = capsys.readouterr().out.partition(f"\n{VALUES}\n")
+    rows = [re.split(r"\s{2,}", line) for line in listed.splitlines()]
+    assert [row[0] for row in rows[1:]] == list(METHODS)
+    assert all(row[-1] == METHODS[row[0]].summary for row in rows[1:])
     words = shlex.split(values)
     candidates = given_hyperparameters([word for word in words if "=" in word], METHODS.values())
-    tuned = {name: each.hyperparameters for name, each in METHODS.items() if each.hyperparameters}
+    tuned = {name: row.hyperparameters for name, row in METHODS.items() if row.hyperparameters}
     assert candidates == tuned
     assert "ridge" in words[words.index("RanPAC=100,1000,10000,100000,1e+06") :]
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "data prepare core50 x.zip",
-        "data list",
-        "paper two-camera --preset s20-small",
-        "paper two-camera --preset rendered-small",
-    ],
-)
+@pytest.mark.parametrize("command", ["data list", "paper two-camera --preset rendered-small"])
 @pytest.mark.parametrize("name", ["file", "x" * 5000, "~nobody-here/data"])
 def test_a_data_folder_that_is_none_is_named(capsys, somewhere, monkeypatch, command, name):
     (somewhere / "file").write_text("")
     monkeypatch.setenv("EVERLIGHT_DATA", name)
     said = refusal(capsys, *command.split())
     assert f"error: EVERLIGHT_DATA={name[:20]}" in said
-
-
-def test_help_ends_well(capsys):
-    cli.main(["--help"])
-    assert "paper cl-metrics" in capsys.readouterr().out
 
 
 @dataclass(frozen=True)
@@ -325,6 +211,8 @@ def fail(settings: Nothing):
         (MemoryError(), "not enough memory"),
         (OSError(28, "No space left on device", "runs/x"), "error: runs/x: No space left on dev"),
         (OSError(5, "Input/output error"), "error: the output: Input/output error"),
+        (OSError(13, "Permission denied", "x\x1b" * 50_000), r"error: x\x1bx"),
+        (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "error: there is not enough memory"),
     ],
 )
 def test_what_the_system_refuses_is_one_line(capsys, monkeypatch, error, message):
@@ -333,6 +221,8 @@ def test_what_the_system_refuses_is_one_line(capsys, monkeypatch, error, message
     monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run"))
     said = refusal(capsys, "test")
     assert message in said
+    assert len(said) < 1_800
+    assert said.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -348,22 +238,30 @@ def test_faults_of_the_program_keep_their_traceback(monkeypatch, error):
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("switch", "value", "shown"),
     [
-        (
-            "run iirc --per-class 4 2 --methods naive --seeds 1",
-            "error: --select best, and task 0 has no validation samples; give the sequence some",
-        ),
-        ("run icifar --no-boundaries", "error: --select best needs boundaries; choose --select"),
+        ("jax_numpy_dtype_promotion", "strict", "JAX_NUMPY_DTYPE_PROMOTION=strict"),
+        ("jax_numpy_rank_promotion", "raise", "JAX_NUMPY_RANK_PROMOTION=raise"),
+        ("jax_debug_infs", True, "JAX_DEBUG_INFS=True"),
+        ("jax_transfer_guard", "disallow", "JAX_TRANSFER_GUARD=disallow"),
     ],
 )
-def test_what_the_library_refuses_is_one_line_and_leaves_no_run(
-    capsys, somewhere, command, message
+def test_an_error_under_a_switch_that_runs_do_not_support_names_it(
+    switch, value, shown, monkeypatch
 ):
-    """Checks of the library, in the parser's values and within training."""
-    assert message in refusal(capsys, *command.split())
-    assert not list(somewhere.rglob("results.npz"))
-    assert not list(somewhere.rglob("config.json"))
+    def failing(options):
+        raise TypeError("promotion")
+
+    monkeypatch.setattr("everlight_experiments.commands.run.run_benchmark", failing)
+    with pytest.raises(TypeError, match="promotion"):
+        cli.main(["run", "digits"])
+    before = getattr(jax.config, switch)
+    jax.config.update(switch, value)
+    try:
+        with pytest.raises(SystemExit, match=rf"^error: .* under {shown}; unset it \(Type"):
+            cli.main(["run", "digits"])
+    finally:
+        jax.config.update(switch, getattr(before, "value", before))
 
 
 @pytest.mark.filterwarnings("ignore:get_parser")

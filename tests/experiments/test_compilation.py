@@ -62,7 +62,7 @@ def test_the_user_s_own_choice_of_folder_stands(tmp_path):
         ({"JAX_PLATFORMS": "cpu"}, ("cuda",), "--xla_backend_optimization_level=2"),
     ],
 )
-def test_less_is_optimised_where_the_cpu_computes(monkeypatch, given, plugins, expected):
+def test_less_is_optimized_where_the_cpu_computes(monkeypatch, given, plugins, expected):
     monkeypatch.setattr(os, "environ", dict(given))
     monkeypatch.setattr(compilation, "entry_points", lambda group: plugins)
     monkeypatch.setattr(compilation, "find_spec", lambda name: None)
@@ -71,8 +71,7 @@ def test_less_is_optimised_where_the_cpu_computes(monkeypatch, given, plugins, e
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
-    [({}, "12"), ({"PJRT_NPROC": "5"}, "5"), ({"NPROC": "5"}, None)],
+    ("given", "expected"), [({}, "12"), ({"PJRT_NPROC": "5"}, "5"), ({"NPROC": "5"}, None)]
 )
 def test_xla_has_more_threads_than_devices_unless_they_are_set(monkeypatch, given, expected):
     """With one thread per device, batched Cholesky factors of all devices wait for each other."""

@@ -1,26 +1,22 @@
 """Budgets of operations per task: steps in proportion to a method's operations, and refusals."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_experiments.continual.config import DIGITS
-from everlight_experiments.continual.image_benchmarks import image_benchmarks
-from everlight_experiments.continual.method_runner import Runner
+from everlight_experiments.continual import config, image_benchmarks, method_programs
 
-CONFIG = replace(DIGITS, compute_budget=100, tasks=(5,), net="mlp:64")
+CONFIG = replace(config.DIGITS, compute_budget=100, tasks=(5,), net="mlp:64")
 
 
-def runner_of(**changes):
-    given = replace(CONFIG, **changes), ("class-incremental",), 0, Path("runs")
-    return Runner(None, image_benchmarks("digits", *given)["class-incremental"], 0)
+def programs_of(**changes):
+    return method_programs.Programs(image_benchmarks.compose(replace(CONFIG, **changes)))
 
 
 def protocol_of(name, **changes):
-    return runner_of(**changes).protocol(METHODS[name])
+    return programs_of(**changes).protocol(METHODS[name])
 
 
 def test_a_budget_of_naive_steps_is_that_many_for_naive():
@@ -41,14 +37,14 @@ def test_joint_training_has_the_budget_of_all_tasks():
 
 
 def test_counting_steps_leaves_the_build_by_which_programs_are_found_again():
-    runner = runner_of()
-    build = runner.build(METHODS["ER"])
-    runner.protocol(METHODS["ER"])
-    assert runner.build(METHODS["ER"]) is build
+    programs = programs_of()
+    build = programs.build(METHODS["ER"])
+    programs.protocol(METHODS["ER"])
+    assert programs.build(METHODS["ER"]) is build
 
 
 def test_what_has_no_steps_to_count_is_refused():
     with pytest.raises(DataError, match="compute-budget counts training steps, and GDumb"):
         protocol_of("GDumb")
     with pytest.raises(DataError, match="compute-budget: the online setting is one pass"):
-        image_benchmarks("digits", CONFIG, ("online",), 0, Path("runs"))
+        image_benchmarks.compose(CONFIG, setting="online")

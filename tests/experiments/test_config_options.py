@@ -12,15 +12,9 @@ import tyro
 from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_data.runs.descriptions import from_json
-from everlight_experiments.run_folder.config_options import (
-    changed,
-    changed_options,
-    full_name,
-    option_value,
-    options_by_name,
-    with_config,
-)
+from everlight_experiments.run_folder import config_options
 from everlight_experiments.run_folder.settings import Share
+from everlight_experiments.usage import UsageError, options_by_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +47,13 @@ class Command:
 
 
 def test_options_of_a_configuration_stand_beside_those_of_the_command():
-    kind = with_config(Command, Config(most=9))
+    kind = config_options.with_config(Command, Config(most=9))
     found = tyro.cli(kind, args=["--seeds", "2", "--protocol.epochs", "5", "--rate", "1"])
     assert isinstance(found, Command)
     expected = Config(Protocol(epochs=5), Part(rate=1.0), most=9)
     assert (found.seeds, found.config) == (2, expected)
     assert kind.__doc__ == Command.__doc__
+    assert tyro.cli(config_options.with_config(Command, Config(), seeds=5), args=[]).seeds == 5
 
 
 def test_names_of_options_are_those_of_the_command_line():
@@ -67,10 +62,10 @@ def test_names_of_options_are_those_of_the_command_line():
     assert {"parts.mid-scale.steps", "parts.mid-scale.rate"} <= set(names)
     assert not {"chosen", "protocol", "unnamed", "parts"} & set(names)
     # The part after the last dot is enough where it has one meaning.
-    assert full_name(names, "epochs") == "protocol.epochs"
-    assert full_name(names, "batch_size") == "protocol.batch-size"
-    assert full_name(names, "rate") == "rate"
-    assert full_name(names, "nothing") == "nothing"
+    assert config_options.full_name(names, "epochs") == "protocol.epochs"
+    assert config_options.full_name(names, "batch_size") == "protocol.batch-size"
+    assert config_options.full_name(names, "rate") == "rate"
+    assert config_options.full_name(names, "nothing") == "nothing"
 
 
 def test_values_are_changed_wherever_they_stand():
@@ -94,48 +89,39 @@ def test_values_are_changed_wherever_they_stand():
         shares=(0.1, 1.0),
         augment=False,
     )
-    found = changed(Config(), changes)
+    found = config_options.changed(Config(), changes, "--set")
     assert found == expected
     assert isinstance(found.unnamed.rate, float)
-    assert changed(Config(), {"epochs": 5}) == Config(Protocol(epochs=5))
-    assert changed(Config(), {}) == Config()
+    assert config_options.changed(Config(), {"epochs": 5}, "--set") == Config(Protocol(epochs=5))
+    assert config_options.changed(Config(), {}, "--set") == Config()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"epoch": "5"}, r"^no setting of -- 'epoch'; did you mean"),
-        ({"protocol.epoch": "5"}, r"did you mean .*'protocol\.epochs'"),
-        ({"chosen": "well"}, r"no setting of -- 'chosen'"),
-        ({"protocol": "5"}, r"no setting of -- 'protocol'"),
+        ({"epoch": "5"}, r"^no setting of --set 'epoch'; did you mean"),
+        ({"chosen": "well"}, r"no setting of --set 'chosen'"),
         ({"parts.large-scale.steps": "2"}, r"did you mean 'parts\.mid-scale\.steps'"),
-        ({"protocol.epochs": "many"}, r"--protocol\.epochs many; give something like 3"),
-        ({"protocol.epochs": "2.5"}, r"--protocol\.epochs 2\.5; give something like 3"),
-        ({"protocol.epochs": "0"}, r"--protocol\.epochs 0; give something like 3"),
-        ({"rate": "high"}, r"--rate high; give something like 0\.2"),
-        ({"rate": "1e999"}, r"--rate inf; give a finite number"),
-        ({"pair": (3,)}, r"--pair 3; give something like \(1, 2\)"),
-        ({"kind": "hard"}, r"--kind hard; give something like 'hat'"),
-        ({"shares": ("0.5", "2")}, r"--shares 2\.0; give 1 or less"),
+        ({"epochs": "many"}, r"^--set protocol\.epochs=many: .*; give --protocol\.epochs INT\."),
+        ({"epochs": "0"}, r"^--set protocol\.epochs=0: give 1 or more$"),
+        ({"rate": "1e999"}, r"^--set rate=1e999: --rate inf; give a finite number$"),
+        ({"pair": (3,)}, r"^--set pair=3: --pair has no value; give one\."),
+        ({"kind": "cap"}, r"^--set kind=cap: no --kind 'cap'; did you mean coat"),
+        ({"shares": ("0.5", "2")}, r"^--set shares=0.5 2: --shares 2\.0; give 0 to 1$"),
+        ({"augment": "yes"}, r"^--set augment=yes: no --augment 'yes'.* True"),
+        ({"data": (1, 2)}, r"^--set data=1 2: no option '2'\."),
     ],
 )
 def test_what_cannot_be_changed_is_named(changes, message):
     with pytest.raises(DataError, match=message):
-        changed(Config(), changes)
-
-
-def test_an_option_is_named_as_the_caller_writes_it():
-    with pytest.raises(DataError, match=r"^--set digits\.data 1 2; give something like"):
-        changed(Config(), {"data": (1, 2)}, "--set digits.")
-    with pytest.raises(DataError, match=r"^no setting of --set 'dat'; did you mean 'data'"):
-        changed(Config(), {"dat": 1}, "--set digits.")
+        config_options.changed(Config(), changes, "--set")
 
 
 def test_changed_options_make_one_configuration_of_another():
     other = Config(
         Protocol(epochs=3, batch_size=7), Part(rate=0.5), channels=(1, 2, 3), augment=False
     )
-    words = changed_options(Config(), other)
+    words = config_options.changed_options(Config(), other)
     assert words == {
         "protocol.batch-size": ["--protocol.batch-size", "7"],
         "rate": ["--rate", "0.5"],
@@ -147,7 +133,7 @@ def test_changed_options_make_one_configuration_of_another():
 
 
 def test_json_gives_back_the_same_configuration():
-    kind = with_config(Command, Config())
+    kind = config_options.with_config(Command, Config())
     options = kind(config=Config(most=3, folder=Path("a/b"), channels=(1,), shares=(1.0,)))
     stored = json.loads(json.dumps(dataclasses.asdict(options), default=str))
     assert from_json(kind, stored) == options
@@ -156,6 +142,14 @@ def test_json_gives_back_the_same_configuration():
 
 
 def test_an_option_s_value_is_found_among_arguments():
-    assert option_value(["x", "--preset", "small"], "--preset") == "small"
-    assert option_value(["--preset=paper"], "--preset") == "paper"
-    assert option_value(["x", "--preset"], "--preset") is None
+    assert (
+        config_options.option_value(["x", "--preset", "small", "--a_b", "2"], "--preset") == "small"
+    )
+    assert config_options.option_value(["--preset=paper"], "--preset") == "paper"
+    assert config_options.option_value(["x", "--presets", "small"], "--preset") is None
+    for words in (["x", "--preset", "--seed", "3"], ["--preset="], ["--preset", ""]):
+        with pytest.raises(UsageError, match=r"^--preset has no value; give one\."):
+            config_options.option_value(words, "--preset")
+    arguments = ["x", "--config", "a.json", "--tag", "b"]
+    assert config_options.take_option(arguments, "--config") == "a.json"
+    assert arguments == ["x", "--tag", "b"]

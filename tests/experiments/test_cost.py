@@ -9,22 +9,16 @@ import pytest
 from everlight.continual.engine.cost.estimate import Estimate, count_sequence_steps, estimate_run
 from everlight.continual.engine.cost.targets import chips_of_a_v5e
 from everlight.continual.engine.sequence import initial_state
-from everlight.continual.methods.method import Needs
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.commands import cost
+from everlight_experiments.continual.config import DIGITS
+from everlight_experiments.continual.image_benchmarks import compose
 from everlight_experiments.run_folder.compilation import describe_tpu
-from tests.contracts.strategies import CLASSES, DATA, PROTOCOL, SEQUENCE, TASKS, build_with
-
-
-def begin(method, data):
-    """Return the setup of the strategies' contract, whose data are features alone."""
-    setup, _ = build_with("naive")(data.shared)
-    return setup, Needs(TASKS, CLASSES, exemplars_per_class=3, importance_samples=64)
 
 
 def work():
-    return cost.Work("digits", METHODS["EWC"], begin, PROTOCOL, DATA, SEQUENCE)
+    return cost.Work("digits", compose(DIGITS), METHODS["EWC"])
 
 
 @pytest.mark.parametrize(
@@ -36,7 +30,7 @@ def work():
 )
 def test_the_papers_steps_by_hand(made, steps):
     found = made()
-    assert count_sequence_steps(found.protocol, found.sequence, found.replayed) == steps
+    assert count_sequence_steps(found.run.protocol, found.run.sequence, found.replayed) == steps
 
 
 @pytest.mark.parametrize("make", cost.WORKS)
@@ -51,7 +45,7 @@ def test_a_row_is_printed_for_every_run(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 4
     *rest, hours, at_once = lines[2].split()
-    assert rest[:3] == ["digits:", "EWC", "416"]
+    assert rest[:3] == ["digits:", "EWC", "17,610"]
     assert hours == "–"
     assert int(at_once.replace(",", "")) > 1000
 
@@ -85,5 +79,5 @@ def test_without_the_device_s_compiler_the_extra_is_named(device, package, messa
 
 def test_kernels_of_a_gpu_are_printed():
     found = Estimate(416, 0, 1, 1, 1.0, 0.5, kernels=505)
-    assert cost._cells(work(), found, 100)["kernels"] == "505"
-    assert "kernels" not in cost._cells(work(), found._replace(kernels=None), 100)
+    assert cost._cells("a", 9, found, 100)["kernels"] == "505"
+    assert "kernels" not in cost._cells("a", 9, found._replace(kernels=None), 100)

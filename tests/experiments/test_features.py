@@ -4,17 +4,17 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import why_not
+from everlight.continual.methods.method import incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_data.images import trunk_features
-from everlight_data.images.trunk_features import LITE0
+from everlight_data.pretrained import trunk_features
+from everlight_data.pretrained.trunk_features import LITE0
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import RunData, SequenceId
+from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.run_folder.folder import RunFolder
 
 NAMES = ("a <b>", "c", "d & e", "é")
@@ -27,7 +27,7 @@ def loaded(options):
 
 
 def stored(found):
-    return found.shared(METHODS["naive"])
+    return found.data.shared(METHODS["naive"])
 
 
 def some_set(rng):
@@ -79,7 +79,7 @@ def test_features_are_computed_once(tmp_path, trunk):
     damaged = bytearray(kept.read_bytes())
     damaged[100] ^= 1
     kept.write_bytes(damaged)
-    assert loaded(settings).checksums == first.checksums
+    assert loaded(settings).data.checksums == first.data.checksums
     assert len(trunk) == 2
 
 
@@ -91,7 +91,7 @@ ON_THEM = {
 
 
 @pytest.mark.parametrize("name", ON_THEM)
-def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypatch):
+def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeypatch):
     """Every row of the table of methods that learns them has inputs of features alone."""
     monkeypatch.setattr(
         trunk_features,
@@ -102,36 +102,20 @@ def test_the_papers_benchmarks_are_learnt_from_features(name, tmp_path, monkeypa
     words = [*words.split(), "--seeds", "1", "--validation-seeds", "1"]
     options = asked(tmp_path, *words, benchmark=name)
     benchmark = load_benchmarks(options)[setting]
-    if benchmark.prepare is not None:
-        benchmark = benchmark.opened(RunFolder("run", name, options, True, ()))
-    assert "1,280 features of EfficientNet-Lite0" in benchmark.training
+    benchmark = benchmark.opened(RunFolder("run", name, options, True, ()))
+    assert "1,280 features of EfficientNet-Lite0" in benchmark.training.words
     plain = load_benchmarks(asked(tmp_path, *words, benchmark=name, features=None))[setting]
-    assert benchmark.checksums[-1] not in plain.checksums
-    assert len(benchmark.checksums) == 4
+    assert benchmark.data.checksums[-1] not in plain.data.checksums
+    assert len(benchmark.data.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):
-        if why_not(method, benchmark.capabilities) is None:
-            sequence = benchmark.sequence(method, SequenceId("evaluation", 0, 0))
-            data = RunData(benchmark.shared(method), benchmark.per_run_data(sequence))
-            setup, _ = benchmark.begin(method, data)
+        if incompatibility(method, benchmark.setting.capabilities) is None:
+            sequence = benchmark.data.sequence(method, SequenceId("evaluation", 0, 0))
+            data = benchmark.run_data(method, sequence)
+            setup, _ = benchmark.training.setup(method, data)
             inputs = setup.gather(sequence.tasks.train.index[0, :3], None)
             assert inputs.shape == (3, 4)
             outputs, _ = setup.apply(*setup.init(jax.random.key(0)), inputs, False, None)
             assert outputs.logits.shape[0] == 3
-
-
-@pytest.mark.slow
-def test_features_are_learnt_and_the_report_says_what_they_are(tmp_path, trunk):
-    words = *SMALL, "--methods", "nearest mean", "--seeds", "1", "--epochs", "1"
-    report = run_benchmark(asked(tmp_path, *words))
-    with np.load(report.parent / "results.npz") as results:
-        found = results["class-incremental/nearest mean/accuracy by task"]
-    np.testing.assert_array_equal(found[0, 1], [1, 1])
-    text = report.read_text(encoding="utf-8")
-    for said in (
-        "a linear head on 1,280 features of EfficientNet-Lite0 at 128×128 pixels",
-        "was trained on the 1,000 classes of ImageNet, Tiny-ImageNet&#39;s among them",
-    ):
-        assert said in text
 
 
 def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
@@ -140,23 +124,23 @@ def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
     theirs = loaded(asked(tmp_path, *SMALL, features=kept))
     np.testing.assert_array_equal(stored(ours).images, stored(theirs).images)
     # Columns of a file may be of any scale, those of one network are of one.
-    assert ours.checksums == theirs.checksums[:4]
-    assert (len(ours.checksums), len(theirs.checksums)) == (4, 5)
+    assert ours.data.checksums == theirs.data.checksums[:4]
+    assert (len(ours.data.checksums), len(theirs.data.checksums)) == (4, 5)
     train = np.asarray(stored(ours).images[:40], np.float64)
     np.testing.assert_allclose(stored(ours).mean, train.mean(), rtol=1e-5)
     np.testing.assert_allclose(stored(ours).deviation, train.std(), rtol=1e-5)
     np.testing.assert_allclose(stored(theirs).mean, train.mean(0), rtol=1e-5, atol=1e-7)
     deviation = np.where(train.std(0) > 0, train.std(0), 1)
     np.testing.assert_allclose(stored(theirs).deviation, deviation, rtol=1e-4)
-    assert "hidden layers" not in ours.capabilities
+    assert "hidden layers" not in ours.setting.capabilities
 
 
 def test_a_head_on_features_has_a_learning_rate_of_its_own(tmp_path, trunk):
     """Tuned for it, as the report says, and an option."""
     ours = loaded(asked(tmp_path, *SMALL))
     assert ours.fingerprint(METHODS["naive"])["learning_rate"] == 0.001
-    assert "SGD with learning rate 0.001" in ours.training
-    assert "on a validation seed of Tiny-ImageNet" in ours.chosen
+    assert "SGD with learning rate 0.001" in ours.training.words
+    assert "on a validation seed of Tiny-ImageNet" in ours.selection.chosen
     other = loaded(asked(tmp_path, *SMALL, "--features-learning-rate", "0.5"))
     assert other.fingerprint(METHODS["naive"])["learning_rate"] == 0.5
     plain = loaded(asked(tmp_path, *SMALL, features=None))
@@ -174,13 +158,15 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
     values = rng.normal(size=(40, 3))
     path = save(tmp_path / "mine.npz", values, labels)
     found = loaded(asked(tmp_path, "--tasks", "2", benchmark="images", features=path))
-    assert found.images.class_names == tuple(sorted(NAMES))
+    assert found.data.images.class_names == tuple(sorted(NAMES))
     of_a = np.flatnonzero(np.arange(40) % 4 == 0)
     np.testing.assert_allclose(stored(found).images[32], values[of_a[4]], rtol=1e-6)
-    assert found.note == "mine.npz: 40 rows of 4 classes, of which 8 test (of a class one in 5)"
-    assert found.training.startswith("a linear head on 3 features of mine.npz")
-    assert "32 training images (8 per class)" in found.counts
-    assert found.sections(tmp_path) == []
+    assert (
+        found.data.note == "mine.npz: 40 rows of 4 classes, of which 8 test (of a class one in 5)"
+    )
+    assert found.training.words.startswith("a linear head on 3 features of mine.npz")
+    assert "32 training images (8 per class)" in found.data.counts
+    assert found.data.sections(tmp_path) == []
 
 
 def test_options_of_images_are_refused_with_only_a_file(tmp_path, rng):
@@ -238,8 +224,8 @@ def test_labels_that_are_missing_or_one_number_are_refused(tmp_path, labels, mes
         (np.eye(48, 2) * 3e38, np.arange(48) % 4, r"row 0 are not all numbers of at most 1e\+30"),
         (np.eye(48, 2) * 1e-39, np.arange(48) % 4, r"deviation of \de-40; scale them"),
         (np.eye(48, 2) * 1e-310, np.arange(48) % 4, r"deviation of 1e-310; scale them"),
-        (np.zeros(48), np.arange(48) % 4, r"features are float64 of \(48,\)"),
-        (np.zeros((48, 2)), np.zeros(48), r"labels are float64 of \(48,\)"),
+        (np.zeros(48), np.arange(48) % 4, r"features have dtype float64 and shape \(48,\)"),
+        (np.zeros((48, 2)), np.zeros(48), r"labels have dtype float64 and shape \(48,\)"),
     ],
 )
 def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, message):

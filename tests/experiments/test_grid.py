@@ -1,20 +1,23 @@
 """The grid at its smallest: its table, its plans, what it refuses, and the nets that it keeps."""
 
+import contextlib
 import json
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import WHY_NOT
+from everlight.continual.methods.method import INCOMPATIBILITIES
 from everlight.metrics import forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_data.runs.descriptions import json_checksum
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.columns import score_cell
-from everlight_experiments.commands.grid import ranks_of, run_grid, runs_of
+from everlight_experiments.commands.columns import ranks_of
+from everlight_experiments.commands.grid import run_grid, runs_of
+from everlight_experiments.report.cells import final_cell
+from tests.experiments.running import arrays_of
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("grid")
@@ -31,18 +34,18 @@ def grid(runs, *words):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     report = grid(tmp_path_factory.mktemp("runs"), *ASKED, *SET, "--keep-nets")
-    with np.load(report.parent / "results.npz") as results:
-        return report, dict(results)
+    return report, arrays_of(report)
 
 
 def test_a_cell_tells_how_many_runs_diverged():
-    assert score_cell(np.array([0.4, 0.6]), " (1.5)") == "0.500 ± 0.141 (1.5)"
-    assert score_cell(np.array([0.4, np.nan, np.nan]), " (7)") == "diverged in 2 of 3 (7)"
+    assert final_cell(np.array([0.4, 0.6])) == "0.500 ± 0.141"
+    assert final_cell(np.array([0.4, np.nan, np.nan])) == "diverged in 2 of 3"
 
 
 def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
-    found = ranks_of({"a": 0.5, "b": np.nan, "c": 0.9, "d": 0.5})
-    assert found == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
+    scores = {"a": [0.4, 0.6], "b": [0.9, np.nan], "c": [0.9, 0.9], "d": [0.5, 0.5]}
+    ranks = ranks_of({name: np.array(values) for name, values in scores.items()})
+    assert ranks == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
 
 
 def test_changes_are_of_one_benchmark_or_of_all_that_have_the_option():
@@ -66,7 +69,7 @@ def test_a_grid_has_every_method_everywhere_or_says_why(finished):
     # Its default, which nobody gave.
     assert config["methods"] == {"digits-class-incremental-nearest mean": {"directions": False}}
     page = report.read_text()
-    assert WHY_NOT["task-incremental"] in page
+    assert INCOMPATIBILITIES["task-incremental"] in page
     assert f"{finals[NEAREST]:.3f} (1)" in page
 
 
@@ -88,10 +91,10 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
     [
         (("--benchmarks", "digit"), "did you mean 'digits'"),
         (("--benchmarks", "digits:big"), "no preset 'big'"),
-        (("--benchmarks", "images"), "the benchmark images is for everlight run"),
+        (("--benchmarks", "images"), "the benchmark 'images' needs everlight run"),
         ((*ASKED, "--set", "facts.tasks=2"), "facts"),
         ((*ASKED, "--set", "digits.task=2"), "did you mean 'tasks'"),
-        ((*ASKED, "--set", "epochs=2", "epochs=3"), "'epochs' comes twice"),
+        ((*ASKED, "--set", "epochs=2", "epochs=3"), "'epochs' is given twice"),
         ((*ASKED, "--set", "net='mlp:5"), "No closing quotation; close the quotation"),
         ((*ASKED, "--set", "net=mlp:5\\"), "No escaped character; close the quotation"),
         ((*ASKED, "--set", "epochs"), "--set 'epochs'; give NAME=VALUE"),
@@ -102,6 +105,19 @@ def test_what_no_grid_has_is_refused(tmp_path, words, message):
     with pytest.raises(DataError, match=message):
         grid(tmp_path, *words)
     assert not list(tmp_path.iterdir())
+
+
+@contextlib.contextmanager
+def started_with(folder, **settings):
+    """The folder as after a start with other settings."""
+    path = folder / "config.json"
+    before = path.read_text()
+    config = json.loads(before)
+    config["settings"] |= settings
+    config["crc32"] = json_checksum(config["settings"])
+    path.write_text(json.dumps(config))
+    yield
+    path.write_text(before)
 
 
 def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
@@ -118,24 +134,12 @@ def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
     with pytest.raises(DataError, match=r"no benchmark 'digit'; did you mean 'digits'"):
         load_net(report.parent, "nearest mean", seed=0, task=1, benchmark="digit")
     # Of several one has to be named.
-    path = report.parent / "config.json"
-    before = path.read_text()
-    config = json.loads(before)
-    config["settings"]["benchmarks"] = ["digits", "facts"]
-    config["crc32"] = json_checksum(config["settings"])
-    path.write_text(json.dumps(config))
-    with pytest.raises(DataError, match="has several benchmarks; give one: digits, facts"):
+    several = started_with(report.parent, benchmarks=["digits", "facts"])
+    with several, pytest.raises(DataError, match="has several benchmarks; give one: digits, facts"):
         load_net(report.parent, "nearest mean", seed=0, task=1)
-    path.write_text(before)
 
 
 def test_a_net_of_an_earlier_start_of_other_methods_is_read(finished):
     report, _ = finished
-    path = report.parent / "config.json"
-    before = path.read_text()
-    config = json.loads(before)
-    config["settings"]["methods"] = ["joint"]
-    config["crc32"] = json_checksum(config["settings"])
-    path.write_text(json.dumps(config))
-    assert load_net(report.parent, "nearest mean", seed=0, task=0).class_names[9] == "9"
-    path.write_text(before)
+    with started_with(report.parent, methods=["joint"]):
+        assert load_net(report.parent, "nearest mean", seed=0, task=0).class_names[9] == "9"

@@ -3,14 +3,11 @@
 import numpy as np
 
 from everlight.color import ILLUMINANT_METHODS
-from everlight_data.color.illuminant_folds import IlluminantImages
-from everlight_data.color.raw_files.camera_matrices import (
-    matrix_for,
-    read_camera_matrices,
-    single_matrix,
-)
-from everlight_data.color.side_information import side_information
+from everlight_data.color.camera_matrices import matrix_for, read_camera_matrices
+from everlight_data.color.photographs.camera_images import IlluminantImages
+from everlight_data.color.raw_files.calibrations import single_matrix
 from everlight_experiments.illuminant import methods
+from everlight_experiments.illuminant.side_information import side_information
 
 CALIBRATED = ILLUMINANT_METHODS["CCMNet, small form"]
 

@@ -24,7 +24,7 @@ def compared(errors, **fields):
 def cells(table, method):
     (row,) = [row for row in table.rows if row[0] == method]
     named = zip(table.columns, row, strict=True)
-    return {column.name: cell for column, cell in named if column.group.startswith("ours")}
+    return {column.name: cell for column, cell in named if column.group.startswith("everlight")}
 
 
 def test_the_deviation_is_the_samples():

@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from everlight_data.color.illuminant_folds import read_images, thumbnail_cameras
-from everlight_data.color.nus import CAMERAS
+from everlight_data.color.dmcc_thumbnails import CAMERAS
+from everlight_data.color.photographs.camera_images import read_images
+from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import image_source
 from everlight_experiments.illuminant.dataset import DatasetRun
@@ -20,8 +21,8 @@ COUNT = 12
 def dull_thumbnails(rng):
     """Tiles that are nearly grey, under illuminants far from white; also their illuminants."""
     lights = np.array([0.5, 1, 0.6]) * rng.uniform(0.8, 1, (COUNT, 3))
-    greys, tints = rng.uniform(0.1, 0.9, (COUNT, 4, 4, 1)), rng.uniform(0.7, 1, (COUNT, 4, 4, 3))
-    tiles = (greys * tints).repeat(4, axis=1).repeat(4, axis=2)
+    grays, tints = rng.uniform(0.1, 0.9, (COUNT, 4, 4, 1)), rng.uniform(0.7, 1, (COUNT, 4, 4, 3))
+    tiles = (grays * tints).repeat(4, axis=1).repeat(4, axis=2)
     return tiles * lights[:, None, None], lights
 
 
@@ -44,7 +45,7 @@ def median_angle(images, lights, power=1):
 
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(image_source, "MIN_IMAGES", 6)
 
 
 @pytest.mark.parametrize("command", [DatasetRun, TrainRun])
@@ -111,10 +112,9 @@ def test_bgr_order_is_warned_of(tmp_path, rng, few, capsys, command, power, exch
         ((2, 0, 1), "with channels in the order 2, 3, 1"),
     ],
 )
-@pytest.mark.parametrize("camera", ["nus8_64x64/SonyA57", "cube_plus_64x64/Canon550D"])
-def test_other_orders_of_channels_are_warned_of(real_data, tmp_path, capsys, camera, order, words):
+def test_other_orders_of_channels_are_warned_of(real_data, tmp_path, capsys, order, words):
     """On images of cameras, of which nine and all are taken; they were trained without a word."""
-    ((_, each),) = thumbnail_cameras([real_data(f"{camera}.npz")]).items()
+    ((_, each),) = thumbnail_cameras([real_data("nus8_64x64/SonyA57.npz")]).items()
     data = read_images(each, 64)
     for count in (9, len(data.images)):
         few = data._replace(**{name: getattr(data, name)[:count] for name in data._fields[:3]})

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everlight_data.color.charts.chart import CENTRES, CORNERS, map_points, reference_colors
+from everlight_data.color.charts.chart import CENTERS, CORNERS, map_points, reference_colors
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.chart_thumbnails import measure_thumbnail
+from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.color.thumbnails import thumbnail_set
 from everlight_data.errors import DataError
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_experiments.illuminant import thumbnails
 from everlight_experiments.illuminant.image_source import Release
 from everlight_experiments.illuminant.thumbnails import ThumbnailsRun, make_thumbnails
+from tests.experiments.test_illuminant_table_2 import degrees
 
 COUNT, HIDDEN = 4, 2
 
@@ -43,15 +44,9 @@ def made(written, tmp_path_factory):
     (folder / "notes.txt").write_text("no photo")
     told = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(told):
-        patch.setattr(thumbnails, "LEAST_PHOTOS", COUNT - 1)
+        patch.setattr(thumbnails, "MIN_PHOTOS", COUNT - 1)
         settings = ThumbnailsRun(folder, folder.parent / "out" / "mine.npz")
         return make_thumbnails(settings), told.getvalue()
-
-
-def degrees(estimate, truth):
-    cosine = np.sum(estimate * truth, axis=-1)
-    lengths = np.linalg.norm(estimate, axis=-1) * np.linalg.norm(truth, axis=-1)
-    return np.degrees(np.arccos(np.minimum(cosine / lengths, 1)))
 
 
 def shaded(path):
@@ -78,7 +73,7 @@ def test_thumbnails_have_the_illuminants_of_the_scenes_and_no_chart(written, mad
         image, usable = found.read_image(place)
         # Blocks of eight pixels of 360 x 480.
         assert image.shape == (45, 60, 3)
-        column, line = (map_points(true.charts[row], CENTRES) / 8).astype(int).T
+        column, line = (map_points(true.charts[row], CENTERS) / 8).astype(int).T
         assert not image[line, column].any()
         assert 0.4 < usable.mean() < 0.95
         whole = read_raw(source / f"{true.names[row]}.dng").image
@@ -116,7 +111,7 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_real_photo_has_the_colour_of_its_grey_patches(real_data, given):
+def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, given):
     """The five patches from white on, at places that a person points at."""
     path = real_data("raw_samples/colorchart.dng")
     corners = np.array([[716, 626], [1251, 615], [1257, 922], [704, 930]], np.float32)

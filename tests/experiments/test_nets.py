@@ -9,6 +9,7 @@ from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES
+from tests.experiments.running import arrays_of
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("kept nets")
@@ -25,8 +26,7 @@ def finished(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     both = ("--setting", "task-incremental", "class-incremental")
     report = run(runs, "--methods", "nearest mean", "--seeds", "2", *both)
-    with np.load(report.parent / "results.npz") as results:
-        return report.parent, dict(results)
+    return report.parent, arrays_of(report)
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +84,12 @@ def test_images_of_another_kind_are_refused(finished, tests):
     net = load_net(finished[0], "naive", 3, 1, "task-incremental")
     images = tests[0]
     for wrong, message in (
-        (images[..., 0], r"images are uint8 of \(\d+, 8, 8\); this network takes uint8 of \(n, 8"),
-        (images / 16, r"images are float64 of"),
-        (images[:0], r"images are uint8 of \(0, 8, 8, 1\)"),
+        (
+            images[..., 0],
+            r"images have dtype uint8 and shape \(\d+, 8, 8\); this network takes uint8 and \(n, 8",
+        ),
+        (images / 16, r"images have dtype float64"),
+        (images[:0], r"images have dtype uint8 and shape \(0, 8, 8, 1\)"),
     ):
         with pytest.raises(ValueError, match=message):
             net.predict(wrong)

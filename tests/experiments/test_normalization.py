@@ -6,26 +6,19 @@ import pytest
 
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_net import load_net
-from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import RunData, SequenceId
+from everlight_experiments.continual.benchmark import SequenceId
+from tests.experiments.running import loaded, run
 
 SMALL = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "5")
 FIRST = (*SMALL, "--normalization", "first-task")
 NAIVE = METHODS["naive"]
 
 
-def loaded(*words):
-    (benchmark,) = load_benchmarks(options_of("run", list(words))).values()
-    return benchmark
-
-
 def gathered(benchmark, sequence):
     """Inputs of all test samples, as the network reads them in a run on a sequence."""
-    data = RunData(benchmark.shared(NAIVE), benchmark.per_run_data(sequence))
-    setup, _ = benchmark.begin(NAIVE, data)
+    data = benchmark.run_data(NAIVE, sequence)
+    setup, _ = benchmark.training.setup(NAIVE, data)
     return np.asarray(setup.gather(sequence.test.index, None))
 
 
@@ -40,17 +33,19 @@ def by_hand(values, sequence, axes):
 
 def test_inputs_have_the_statistics_of_each_seed_s_first_task():
     benchmark, common = loaded(*FIRST), loaded(*SMALL)
-    sequences = [benchmark.sequence(NAIVE, SequenceId("evaluation", 0, seed)) for seed in (0, 1)]
+    ids = [SequenceId("evaluation", 0, seed) for seed in (0, 1)]
+    sequences = [benchmark.data.sequence(NAIVE, seq_id) for seq_id in ids]
     found = [gathered(benchmark, sequence) for sequence in sequences]
     for inputs, sequence in zip(found, sequences, strict=True):
-        expected = by_hand(benchmark.images.images, sequence, axes=(0, 1, 2))
+        expected = by_hand(benchmark.data.images.images, sequence, axes=(0, 1, 2))
         np.testing.assert_allclose(inputs, expected, atol=1e-5)
     assert np.abs(found[0] - found[1]).max() > 0.01
     # By default they have those of all tasks, which are the same for all seeds.
     every = [gathered(common, sequence) for sequence in sequences]
     np.testing.assert_array_equal(*every)
-    trained = np.float64(benchmark.images.images[: len(benchmark.images.train_labels)])
-    images = np.float64(benchmark.images.images[np.asarray(sequences[0].test.index)])
+    digits = benchmark.data.images
+    trained = np.float64(digits.images[: len(digits.train_labels)])
+    images = np.float64(digits.images[np.asarray(sequences[0].test.index)])
     np.testing.assert_allclose(every[0], (images - trained.mean()) / trained.std(), atol=1e-5)
 
 
@@ -68,11 +63,11 @@ def test_so_have_features(features):
     with np.load(features) as arrays:
         own = arrays["features"]
     for seed in (0, 1):
-        sequence = benchmark.sequence(NAIVE, SequenceId("evaluation", 0, seed))
+        sequence = benchmark.data.sequence(NAIVE, SequenceId("evaluation", 0, seed))
         # Test rows come last; every fifth row of a class is a test row.
         is_test = np.arange(120) % 5 == 4
         rows = np.concatenate([own[~is_test], own[is_test]])
-        stored = benchmark.shared(NAIVE)
+        stored = benchmark.data.shared(NAIVE)
         known = (rows - np.array(stored.offset)).astype(np.float32)
         order = [int(np.flatnonzero((known == row).all(axis=1))[0]) for row in stored.images]
         expected = by_hand(rows[order], sequence, axes=0)
@@ -86,28 +81,24 @@ def test_first_features_that_are_one_number_are_refused(tmp_path):
     words = ["images", "--features", str(tmp_path / "f.npz"), "--tasks", "2", "--order", "natural"]
     benchmark = loaded(*words, "--normalization", "first-task")
     with pytest.raises(DataError, match=r"task 1, are the same number"):
-        benchmark.per_run_data(benchmark.sequence(NAIVE, SequenceId("evaluation", 0, 0)))
+        benchmark.per_run_data(benchmark.data.sequence(NAIVE, SequenceId("evaluation", 0, 0)))
 
 
 def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_path):
-    words = [*FIRST, "--methods", "naive", "ER"]
-    both = run_benchmark(
-        options_of("run", [*words, "--seeds", "2", "--keep-nets", "--runs", str(tmp_path)])
-    ).parent
-    only = ["--seed", "1", "--seeds", "1", "--runs", str(tmp_path / "alone")]
-    alone = run_benchmark(options_of("run", [*words, *only])).parent
-    benchmark = loaded(*words)
-    for method in ("naive", "ER"):
-        unit = f"units/class-incremental-{method}-1.npz"
-        with np.load(both / unit) as together, np.load(alone / unit) as single:
-            np.testing.assert_array_equal(together["losses"], single["losses"])
-            final = together["matrix"][-1]
-        sequence = benchmark.sequence(METHODS[method], SequenceId("evaluation", 0, 1))
-        test = np.asarray(sequence.test.index)
-        scores = load_net(both, method, 1, 4).predict(benchmark.images.images[test])
-        right = scores.argmax(axis=1) == np.asarray(sequence.test.labels[:, 0])
-        members = np.asarray(sequence.test_member)
-        np.testing.assert_allclose([right[member].mean() for member in members], final, atol=1e-6)
+    words = [*FIRST, "--methods", "naive", "--seeds"]
+    both = run(tmp_path, *words, "2", "--keep-nets").parent
+    alone = run(tmp_path / "alone", *words, "1", "--seed", "1").parent
+    unit = "units/class-incremental-naive-1.npz"
+    with np.load(both / unit) as together, np.load(alone / unit) as single:
+        np.testing.assert_array_equal(together["losses"], single["losses"])
+        final = together["matrix"][-1]
+    benchmark = loaded(*FIRST)
+    sequence = benchmark.data.sequence(NAIVE, SequenceId("evaluation", 0, 1))
+    test = np.asarray(sequence.test.index)
+    scores = load_net(both, "naive", 1, 4).predict(benchmark.data.images.images[test])
+    right = scores.argmax(axis=1) == np.asarray(sequence.test.labels[:, 0])
+    members = np.asarray(sequence.test_member)
+    np.testing.assert_allclose([right[member].mean() for member in members], final, atol=1e-6)
     page = (both / "report.html").read_text()
     assert "inputs normalized by the training images of each seed" in page
     assert "which is optimistic" not in page.split("Training")[1].split("Duration")[0]
@@ -117,11 +108,11 @@ def test_runs_of_the_other_normalization_are_not_read_back(tmp_path):
     """Values identify a run; those from before the option are those of all tasks."""
     first, common = loaded(*FIRST).fingerprint(NAIVE), loaded(*SMALL).fingerprint(NAIVE)
     assert (first["normalization"], common["normalization"]) == ("first-task", None)
-    words = ["--methods", "naive", "--seeds", "1", "--runs", str(tmp_path)]
-    page = run_benchmark(options_of("run", [*SMALL, *words])).read_text()
+    words = ["--methods", "naive", "--seeds", "1"]
+    page = run(tmp_path, *SMALL, *words).read_text()
     assert "inputs normalized by the training images of all tasks, which is optimistic" in page
-    with pytest.raises(DataError, match=r"normalization: None there, 'first-task' now"):
-        run_benchmark(options_of("run", [*FIRST, *words]))
+    with pytest.raises(DataError, match=r"normalization: stored None, now 'first-task'"):
+        run(tmp_path, *FIRST, *words)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +135,7 @@ def test_both_seeds_of_a_program_are_data_and_not_constants():
     """Another seed's statistics are leaves of the same shapes, which compile nothing anew."""
     benchmark = loaded(*FIRST)
     own = [
-        benchmark.per_run_data(benchmark.sequence(NAIVE, SequenceId(use, 0, seed)))
+        benchmark.per_run_data(benchmark.data.sequence(NAIVE, SequenceId(use, 0, seed)))
         for use, seed in (("evaluation", 0), ("evaluation", 1), ("validation", 0))
     ]
     shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), each) for each in own]

@@ -123,9 +123,9 @@ def test_a_panel_has_the_eight_highest_curves_and_the_baseline(tmp_path, monkeyp
 
 
 def test_samples_of_one_channel_are_drawn_as_those_of_three(tmp_path, rng):
-    grey = rng.integers(0, 256, (12, 4, 4, 1), np.uint8)
+    gray = rng.integers(0, 256, (12, 4, 4, 1), np.uint8)
     pictures = []
-    for name, pixels in (("grey", grey), ("rgb", np.repeat(grey, 3, -1))):
+    for name, pixels in (("grey", gray), ("rgb", np.repeat(gray, 3, -1))):
         images = ImageSet(name, pixels, np.arange(12) % 3, np.arange(0), tuple("abc"))
         with Image.open(plot_samples(tmp_path / f"{name}.png", images)) as picture:
             pictures.append(np.asarray(picture))

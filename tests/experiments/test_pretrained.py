@@ -9,16 +9,16 @@ import pytest
 
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import trainable_part
-from everlight.continual.methods.method import WHY_NOT, why_not
+from everlight.continual.methods.method import INCOMPATIBILITIES, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.models import VisionTransformer, vit_layers
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmark import RunData, SequenceId
+from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.continual.config import DIGITS
-from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.continual.image_benchmarks import compose
 from tests.models.released_vit import released_arrays
 
 # What its module prepares is prepared once.
@@ -43,13 +43,13 @@ def trained(tmp_path_factory):
 
 def begun(tmp_path, path, net=NET, **changes):
     config = replace(DIGITS, net=net, first_class=5, tasks=(2,), pretrained=path, **changes)
-    return image_benchmarks("x", config, ("class-incremental",), 0, tmp_path)["class-incremental"]
+    return compose(config, runs=tmp_path)
 
 
 def setup_of(benchmark, name):
     method = METHODS[name]
-    own = benchmark.per_run_data(benchmark.sequence(method, SequenceId("evaluation", 0, 0)))
-    return benchmark.begin(method, RunData(benchmark.shared(method), own))[0]
+    sequence = benchmark.data.sequence(method, SequenceId("evaluation", 0, 0))
+    return benchmark.training.setup(method, benchmark.run_data(method, sequence))[0]
 
 
 def below_the_head(params):
@@ -70,8 +70,8 @@ def test_networks_begin_with_the_last_ones_of_the_run(trained, tmp_path):
     assert plain["head"]["kernel"].shape == (8, 5)
     assert not np.array_equal(drawn["position"], plain["position"])
     # Of other weights, runs are others.
-    assert len({*benchmark.checksums} - {*begun(tmp_path, None).checksums}) > 10
-    assert f"begun with the layers of {trained}" in benchmark.training
+    assert len({*benchmark.data.checksums} - {*begun(tmp_path, None).data.checksums}) > 10
+    assert f"begun with the layers of {trained}" in benchmark.training.words
 
 
 def test_methods_freeze_the_layers_train_them_or_train_additions(trained, tmp_path):
@@ -107,8 +107,8 @@ def test_additions_need_a_pretrained_transformer(tmp_path):
     plain, cnn = begun(tmp_path, None), begun(tmp_path, None, "cnn")
     for name in ADDING:
         for each in (plain, cnn):
-            found = why_not(METHODS[name], each.capabilities)
-            assert found == WHY_NOT["pretrained transformer"]
+            found = incompatibility(METHODS[name], each.setting.capabilities)
+            assert found == INCOMPATIBILITIES["pretrained transformer"]
 
 
 def test_a_released_checkpoint_has_its_own_normalization(tmp_path, rng):
@@ -119,7 +119,7 @@ def test_a_released_checkpoint_has_its_own_normalization(tmp_path, rng):
     params = below_the_head(setup.init(jax.random.key(0))[0])
     assert_equal(params, vit_layers(net, arrays, 8))
     found = np.asarray(setup.gather(jnp.arange(3), None))
-    expected = begun(tmp_path, None).images.images[:3] / 127.5 - 1
+    expected = begun(tmp_path, None).data.images.images[:3] / 127.5 - 1
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 

@@ -126,7 +126,7 @@ def test_groups_span_their_columns_and_the_best_row_is_strong(written):
     assert rows == ["groups", None, "strong", None]
 
 
-def test_groups_are_runs_of_neighbours():
+def test_groups_are_runs_of_neighbors():
     names = ["a", "a", "b", "a"]
     table = Table("", [Column(str(i), group) for i, group in enumerate(names)], [])
     assert table.groups == [("a", 2), ("b", 1), ("a", 1)]

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
 
-from everlight.checks import Between
+from everlight.checks import Between, PositiveInt
 from everlight_data.errors import DataError
-from everlight_experiments.run_folder.settings import Count, RunSettings
+from everlight_experiments.run_folder.settings import Count, RunSettings, Share
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,9 @@ class Bounded(RunSettings):
     gain: Annotated[float, Between(0, 10)] | None = None
     seeds: Count | None = None
     parts: tuple[Literal["NI", "NC"], ...] = ("NI",)
+    shares: tuple[Share, ...] = ()
+    batch: PositiveInt = 1
+    rate: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,8 @@ class Divided(RunSettings):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"scales": {"mid_scale": Size(0)}}, "--mid-scale.per-fact 0; give 1 or more"),
-        ({"sizes": (Size(), Size(2**40))}, "--per-fact 1099511627776; give 1,000,000 or less"),
+        ({"scales": {"mid_scale": Size(0)}}, "--mid-scale.per-fact 0; give 1 to 1,000,000"),
+        ({"sizes": (Size(), Size(2**40))}, "--per-fact 1099511627776; give 1 to 1,000,000"),
     ],
 )
 def test_bounds_hold_within_mappings_and_tuples(change, message):
@@ -46,13 +50,20 @@ def test_bounds_hold_within_mappings_and_tuples(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": -1}, "--seed -1; give 0 or more"),
-        ({"seed": 2**31}, r"--seed 2147483648; give 2,147,483,647 or less"),
-        ({"seeds": 0}, "--seeds 0; give 1 or more"),
-        ({"gain": float("nan")}, "--gain nan; give 0 or more"),
-        ({"gain": float("inf")}, "--gain inf; give 10 or less"),
-        ({"gain": -1.0}, r"--gain -1\.0; give 0 or more"),
-        ({"parts": ()}, "--parts without a name; there are NI, NC"),
+        ({"seed": -1}, "--seed -1; give 0 to 2,147,483,647"),
+        ({"seed": 10**400}, "; give 0 to 2,147,483,647"),
+        ({"seeds": 0}, "--seeds 0; give 1 to 1,000,000"),
+        ({"gain": float("nan")}, "--gain nan; give 0 to 10"),
+        ({"gain": -1.0}, r"--gain -1\.0; give 0 to 10"),
+        ({"shares": (0.5, 2.0)}, r"--shares 2\.0; give 0 to 1"),
+        ({"batch": 10**12}, "--batch 1000000000000; give 2,147,483,647 or less"),
+        ({"rate": float("inf")}, "--rate inf; give a finite number"),
+        ({"parts": ()}, r"--parts \(\) has no name; there are NI, NC"),
+        ({"parts": ("NO",)}, "give a tuple of 'NI' or 'NC'"),
+        ({"tag": "a/b"}, "--tag 'a/b' becomes part"),
+        ({"tag": "a\nb"}, r"--tag 'a\\nb' becomes part"),
+        ({"tag": "\udcff"}, r"--tag '\\udcff' becomes part"),
+        ({"runs": Path("a\0b")}, r"--runs 'a\\x00b' is not the name of a folder; leave out NUL"),
     ],
 )
 def test_settings_out_of_their_bounds_are_refused(change, message):

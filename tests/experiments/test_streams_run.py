@@ -1,7 +1,6 @@
 """Domain-incremental streams as options: what tasks have, what is refused, and one run."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -13,40 +12,27 @@ from everlight.continual.methods.registry import METHODS
 from everlight.metrics import backward_transfer, forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
-from everlight_experiments.cli import options_of
-from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmark import PerRunData, RunData, SequenceId
 from everlight_experiments.continual.config import DIGITS
-from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.continual.image_benchmarks import compose
+from tests.experiments.running import arrays_of, run
 
 COUNT = 1797
 
 
 def benchmark_of(stream, **changes):
     config = replace(DIGITS, stream=stream, tasks=(4,), **changes)
-    found = image_benchmarks("digits", config, ("class-incremental",), 0, Path("runs"))
-    assert list(found) == ["domain-incremental"]
-    return found["domain-incremental"]
+    benchmark = compose(config)
+    assert benchmark.setting.name == "domain-incremental"
+    return benchmark
 
 
 def inputs_of(benchmark, index):
     """Network inputs of images, in evaluation."""
     naive = METHODS["naive"]
-    data = RunData(benchmark.shared(naive), PerRunData(jnp.zeros(10, int), jnp.float32(0)))
-    setup, _ = benchmark.begin(naive, data)
+    data = RunData(benchmark.data.shared(naive), PerRunData(jnp.zeros(10, int), jnp.float32(0)))
+    setup, _ = benchmark.training.setup(naive, data)
     return np.asarray(jax.jit(lambda i: setup.gather(i, None))(jnp.asarray(index)))
-
-
-def test_permuted_tasks_have_the_same_pixels_in_other_orders():
-    benchmark = benchmark_of("permuted")
-    first, second = (inputs_of(benchmark, [5 + task * COUNT]).ravel() for task in (0, 1))
-    assert np.any(first != second)
-    np.testing.assert_array_equal(np.sort(first), np.sort(second))
-    other = [inputs_of(benchmark, [9 + task * COUNT]).ravel() for task in (0, 1)]
-    # One permutation per task: positions that agree for one image do so for the other.
-    for position in range(64):
-        same = np.flatnonzero(first == second[position])
-        assert other[1][position] in other[0][same]
 
 
 def test_rotated_tasks_have_the_angles_of_scipy():
@@ -56,21 +42,10 @@ def test_rotated_tasks_have_the_angles_of_scipy():
     np.testing.assert_allclose(turned, expected, atol=1e-5)
 
 
-def test_permuted_labels_are_those_of_the_task_alone():
-    benchmark = benchmark_of("permuted-labels")
-    tasks = benchmark.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0)).tasks.train
-    labels = np.asarray(tasks.labels[..., 0])
-    assert np.all(inputs_of(benchmark, [5]) == inputs_of(benchmark, [5 + COUNT]))
-    for task in (1, 2, 3):
-        pairs = {*zip(labels[0], labels[task], strict=True)}
-        assert len(pairs) == 10
-        assert np.any(labels[0] != labels[task])
-
-
 def test_validation_images_are_no_training_images_and_no_test_images():
     benchmark, images = benchmark_of("rotated"), load_digits()
     learned, tested = (
-        benchmark.sequence(METHODS["naive"], SequenceId(use, 0, 0))
+        benchmark.data.sequence(METHODS["naive"], SequenceId(use, 0, 0))
         for use in ("evaluation", "validation")
     )
     train = {*np.asarray(learned.tasks.train.index).ravel().tolist()}
@@ -83,9 +58,8 @@ def test_validation_images_are_no_training_images_and_no_test_images():
 def test_shots_and_noise_are_in_the_training_samples_alone():
     images = load_digits()
     config = replace(DIGITS, shots=5, label_noise=0.25)
-    noisy = image_benchmarks("digits", config, ("class-incremental",), 0, Path("runs"))
-    benchmark = noisy["class-incremental"]
-    sequence = benchmark.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0))
+    benchmark = compose(config)
+    sequence = benchmark.data.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0))
     train, test = sequence.tasks.train, sequence.test
     sizes = np.asarray(train.mask).sum(axis=1)
     assert sizes[1:].tolist() == [10] * 4
@@ -95,7 +69,7 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
     assert 0.15 < wrong < 0.35
     tested = np.asarray(test.index)[test.mask] - len(images.train_labels)
     np.testing.assert_array_equal(images.test_labels[tested], test.labels[test.mask][:, 0])
-    assert "5 images per class after the first" in benchmark.counts
+    assert "5 images per class after the first" in benchmark.data.counts
 
 
 @pytest.mark.parametrize(
@@ -109,16 +83,14 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
     ],
 )
 def test_what_does_not_fit_is_refused(words, message, tmp_path):
-    words = ["digits", "--stream", "rotated", *words.split(), "--runs", str(tmp_path)]
     with pytest.raises(DataError, match=message):
-        run_benchmark(options_of("run", words))
+        run(tmp_path, "digits", "--stream", "rotated", *words.split())
 
 
 def test_a_run_has_a_matrix_over_all_tasks(tmp_path):
     words = "digits --stream rotated --tasks 3 --epochs 1 --seeds 1 --methods naive --net linear"
-    report = run_benchmark(options_of("run", [*words.split(), "--runs", str(tmp_path)]))
-    with np.load(report.parent / "results.npz") as results:
-        matrix = results["domain-incremental/naive/accuracy by task"][0]
+    report = run(tmp_path, *words.split())
+    matrix = arrays_of(report)["domain-incremental/naive/accuracy by task"][0]
     # An angle that was not seen is predicted worse than the newest one.
     assert matrix[0, 0] > matrix[0, 2] + 0.2
     assert "3 tasks of all classes (rotated)" in report.read_text()
@@ -127,15 +99,15 @@ def test_a_run_has_a_matrix_over_all_tasks(tmp_path):
 def test_a_recurring_class_counts_once(tmp_path):
     """After the third of four tasks, of two groups of classes: the mean of two accuracies."""
     words = "digits --tasks 2 --cycles 2 --epochs 1 --seeds 1 --methods joint --net linear"
-    report = run_benchmark(options_of("run", [*words.split(), "--runs", str(tmp_path)]))
-    with np.load(report.parent / "results.npz") as results:
-        for name in ("naive", "joint"):
-            of = f"class-incremental/{name}/accuracy"
-            matrix, curve = results[f"{of} by task"][0], results[of][0]
-            assert np.isnan(matrix[:, 2:]).all()
-            np.testing.assert_allclose(curve[1:], matrix[1:, :2].mean(axis=1))
-            assert np.isfinite(curve[-1])
-        naive = results["class-incremental/naive/accuracy by task"][0]
+    report = run(tmp_path, *words.split())
+    results = arrays_of(report)
+    for name in ("naive", "joint"):
+        of = f"class-incremental/{name}/accuracy"
+        matrix, curve = results[f"{of} by task"][0], results[of][0]
+        assert np.isnan(matrix[:, 2:]).all()
+        np.testing.assert_allclose(curve[1:], matrix[1:, :2].mean(axis=1))
+        assert np.isfinite(curve[-1])
+    naive = results["class-incremental/naive/accuracy by task"][0]
     # Learned again, the first group is known and the second forgotten.
     assert naive[2, 0] > naive[1, 0] + 0.2
     page = report.read_text()
@@ -148,17 +120,16 @@ def test_a_recurring_class_counts_once(tmp_path):
 def test_steps_are_not_evaluated_where_classes_recur():
     config = replace(DIGITS, cycles=2, protocol=replace(DIGITS.protocol, evaluate_steps=5))
     with pytest.raises(DataError, match="--cycles 2 with --evaluate-steps, whose scores"):
-        image_benchmarks("digits", config, ("class-incremental",), 0, Path("runs"))
+        compose(config)
 
 
 def test_classes_recur_with_other_images_when_tasks_are_gone_through_again():
     config = replace(DIGITS, tasks=(5,), cycles=2)
-    benchmark = image_benchmarks("digits", config, ("class-incremental",), 0, Path("runs"))
-    found = benchmark["class-incremental"]
-    assert "own classes" not in found.capabilities
-    assert "10 tasks of 2 classes, each class in 2 of them with other training" in found.counts
-    train = found.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0)).tasks.train
+    found = compose(config)
+    assert "own classes" not in found.setting.capabilities
+    assert "10 tasks of 2 classes, each class in 2 of them with other training" in found.data.counts
+    train = found.data.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0)).tasks.train
     index = np.asarray(train.index)[np.asarray(train.mask)]
     assert len({*index.tolist()}) == len(index)
     with pytest.raises(DataError, match=r"--cycles 999; a class has \d+ images"):
-        image_benchmarks("digits", replace(config, cycles=999), ("online",), 0, Path("runs"))
+        compose(replace(config, cycles=999), setting="online")

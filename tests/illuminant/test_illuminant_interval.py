@@ -72,9 +72,8 @@ def test_too_few_pairs_give_no_bound_and_one_that_failed_counts_against(rng):
     assert np.isfinite(calibrate_interval(estimates, truth).factor)
     assert np.isinf(calibrate_interval(estimates[:, :8], truth[:8]).factor)
     assert np.isinf(calibrate_interval(estimates.at[0, 3].set(jnp.nan), truth).factor)
-    unknown = chromaticity_interval(
-        IntervalScale(jnp.ones(2), jnp.float32(jnp.inf)), estimates[:, 0]
-    )
+    unbounded = IntervalScale(jnp.ones(2), jnp.float32(jnp.inf))
+    unknown = chromaticity_interval(unbounded, estimates[:, 0])
     np.testing.assert_array_equal(unknown.low, [0, 0])
     assert np.isinf(unknown.high).all()
     assert np.isinf(unknown.degrees)
@@ -84,10 +83,10 @@ def test_no_light_of_the_interval_is_farther_than_its_degrees(rng):
     scale = IntervalScale(jnp.array([0.05, 0.2]), jnp.float32(1.5))
     estimates = jnp.array([[0.5, 0.7], [0.6, 0.8]])
     told = chromaticity_interval(scale, estimates)
-    centre = np.array([np.sqrt(0.3), 1, np.sqrt(0.56)])
+    center = np.array([np.sqrt(0.3), 1, np.sqrt(0.56)])
     lights = np.ones((20_000, 3))
     lights[:, ::2] = rng.uniform(told.low, told.high, (20_000, 2))
-    cosine = lights @ centre / np.linalg.norm(lights, axis=1) / np.linalg.norm(centre)
+    cosine = lights @ center / np.linalg.norm(lights, axis=1) / np.linalg.norm(center)
     farthest = np.degrees(np.arccos(cosine)).max()
     assert farthest <= told.degrees
     np.testing.assert_allclose(told.degrees, farthest, rtol=0.02)

@@ -11,7 +11,7 @@ SIZES = {2: 200, 5: 470, 16: 1460}  # paper, section 3.3
 
 
 @functools.cache
-def initialised(depth, width=9):
+def initialized(depth, width=9):
     """A net with random biases, as it is after training."""
     init = jax.jit(IlluminantNet(depth, width).init)
     leaves, structure = jax.tree.flatten(init(jax.random.key(depth), jnp.zeros(9)))
@@ -41,7 +41,7 @@ def test_parameter_counts_are_the_papers(depth, count):
     ("depth", "shape"), [(2, (9,)), (2, (1, 9)), (2, (40, 9)), (5, (9,)), (16, (3, 5, 9))]
 )
 def test_forward_pass_is_that_of_float64(depth, shape, rng):
-    params = initialised(depth)
+    params = initialized(depth)
     features = jnp.asarray(rng.normal(size=shape), jnp.float32)
     output = jax.jit(IlluminantNet(depth).apply)(params, features)
     assert output.shape == (*shape[:-1], 2)
@@ -50,23 +50,10 @@ def test_forward_pass_is_that_of_float64(depth, shape, rng):
 
 
 def test_width_is_free(rng):
-    params = initialised(3, 32)
+    params = initialized(3, 32)
     features = jnp.asarray(rng.normal(size=(4, 9)), jnp.float32)
     output = IlluminantNet(3, 32).apply(params, features)
     np.testing.assert_allclose(output, forward(params, features, 3), rtol=2e-5)
-
-
-def test_vmapped_over_nets_is_one_by_one(rng):
-    net = IlluminantNet(2)
-    params = jax.jit(jax.vmap(net.init, (0, None)))(
-        jax.random.split(jax.random.key(1), 3), jnp.zeros(9)
-    )
-    features = jnp.asarray(rng.normal(size=(3, 20, 9)), jnp.float32)
-    together = jax.vmap(net.apply)(params, features)
-    apply = jax.jit(net.apply)
-    for index in range(3):
-        one = jax.tree.map(lambda leaf, i=index: leaf[i], params)
-        np.testing.assert_allclose(together[index], apply(one, features[index]), rtol=2e-6)
 
 
 def test_initial_kernels_have_he_variance_and_no_bias():

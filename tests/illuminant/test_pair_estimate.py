@@ -58,15 +58,15 @@ def test_a_second_camera_too_far_from_training_is_left_out(colors):
     assert "second illuminant: out-of-distribution score 9.00" in found.warnings[0]
 
 
-def test_a_model_on_moments_needs_no_colourful_scene():
+def test_a_model_on_moments_needs_no_colorful_scene():
     class Moments(ClosedFormNet):
         needs_transform = False
 
         def estimate(self, inputs):
             return told_lights([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
 
-    grey = np.full((5, 7, 3), [0.2, 0.4, 0.3], np.float32)
-    found = estimated(Moments(), grey, grey)
+    gray = np.full((5, 7, 3), [0.2, 0.4, 0.3], np.float32)
+    found = estimated(Moments(), gray, gray)
     assert found.transform is None
     # All moments of one colour are that colour; their mean is one.
     mean = np.mean([0.3, 0.4, 0.2, 0.3, 0.12**0.5, 0.4, 0.06**0.5, 0.08**0.5, 0.2])
@@ -86,7 +86,7 @@ def test_a_model_on_moments_needs_no_colourful_scene():
     ],
     ids=["one colour", "one hue", "a grey wall"],
 )
-def test_too_few_colours_are_refused(colors, rng, scene):
+def test_too_few_colors_are_refused(colors, rng, scene):
     with pytest.raises(UnsuitablePairError, match=r"three independent colours.*colourful"):
         estimated(ClosedFormNet(), scene(colors, rng), colors)
 

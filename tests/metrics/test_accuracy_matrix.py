@@ -25,14 +25,7 @@ NAMES = (
     "final_average_accuracy",
 )
 METRICS = {name: jax.jit(getattr(accuracy_matrix, name)) for name in NAMES}
-COMPARING = {
-    "backward_transfer",
-    "remembering",
-    "positive_backward_transfer",
-    "forward_transfer",
-    "gem_backward_transfer",
-    "forgetting",
-}
+COMPARING = {name for name in NAMES if "accuracy" not in name}
 fractions = st.floats(0, 1, width=32)
 matrices = st.sampled_from([2, 3, 6]).flatmap(
     lambda n: hnp.arrays(np.float32, (n, n), elements=fractions)
@@ -70,7 +63,9 @@ BASELINE = matrix([0.7, 0.2, 0.4])
     ],
 )
 def test_metrics_by_hand(name, forgets, improves):
-    assert METRICS[name](FORGETS) == pytest.approx(forgets, abs=2e-7)
+    found = METRICS[name](FORGETS)
+    assert found.dtype == jnp.float32
+    assert found == pytest.approx(forgets, abs=2e-7)
     assert METRICS[name](IMPROVES) == pytest.approx(improves, abs=2e-7)
 
 
@@ -123,17 +118,6 @@ def test_float64_agrees_and_bounds_hold(accuracies):
     assert values["gem_backward_transfer"] >= -values["forgetting"] - 1e-6
 
 
-@settings(max_examples=60)
-@given(accuracies=matrices)
-def test_backward_transfer_splits_into_remembering_and_improvement(accuracies):
-    bwt, rem, plus = (
-        float(METRICS[name](accuracies))
-        for name in ("backward_transfer", "remembering", "positive_backward_transfer")
-    )
-    assert rem + plus == pytest.approx(1 + bwt, abs=2e-7)
-    assert rem == 1 or plus == 0
-
-
 @pytest.mark.parametrize("tasks", [1, 2, 10])
 def test_a_learner_that_keeps_everything(tasks):
     accuracies = jnp.tri(tasks)
@@ -145,17 +129,6 @@ def test_a_learner_that_keeps_everything(tasks):
         assert METRICS["remembering"](accuracies) == 1
         for name in COMPARING - {"remembering"}:
             assert METRICS[name](accuracies) == 0
-
-
-@pytest.mark.parametrize("tasks", [2, 5])
-def test_a_learner_that_keeps_only_the_last_task(tasks):
-    accuracies = jnp.eye(tasks)
-    assert METRICS["accuracy"](accuracies) == pytest.approx(2 / (tasks + 1))
-    assert METRICS["backward_transfer"](accuracies) == -1
-    assert METRICS["remembering"](accuracies) == 0
-    assert METRICS["gem_backward_transfer"](accuracies) == -1
-    assert METRICS["final_average_accuracy"](accuracies) == pytest.approx(1 / tasks)
-    assert gem_forward_transfer(accuracies, jnp.full(tasks, 0.25)) == -0.25
 
 
 def test_what_compares_tasks_is_undefined_for_one():
@@ -189,27 +162,6 @@ def test_nan_shows_exactly_where_an_entry_is_read(name, rng):
     assert METRICS[name](unmeasured) == METRICS[name](matrix(accuracies))
     for place in np.argwhere(READ[name]):
         assert np.isnan(METRICS[name](matrix(accuracies).at[tuple(place)].set(jnp.nan))), place
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_vmapped_over_runs_is_one_by_one(name, rng):
-    runs = matrix(rng.uniform(size=(5, 4, 4)))
-    metric = getattr(accuracy_matrix, name)
-    np.testing.assert_allclose(jax.vmap(metric)(runs), [metric(run) for run in runs], atol=2e-7)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_second_call_is_not_traced(name):
-    traces = []
-
-    @jax.jit
-    def traced(accuracies):
-        traces.append(accuracies.shape)
-        return getattr(accuracy_matrix, name)(accuracies)
-
-    assert traced(FORGETS).dtype == jnp.float32
-    traced(IMPROVES)
-    assert traces == [(3, 3)]
 
 
 def test_over_time_each_row_is_averaged_over_the_tasks_that_it_has_learned():

@@ -71,7 +71,7 @@ def fits_some_deviations(strategy, weightings):
 
 @pytest.mark.parametrize("second", [WEIGHTINGS["W2"], PRINTED_W2])
 @pytest.mark.parametrize("strategy", PAPER_STABILITIES)
-def test_no_deviations_have_the_stabilities_of_the_regularisers(strategy, second):
+def test_no_deviations_have_the_stabilities_of_the_regularizers(strategy, second):
     weightings = [WEIGHTINGS["W1"], second, WEIGHTINGS["W3"]]
     assert fits_some_deviations(strategy, weightings) == (strategy in ("Naive", "Cumulative"))
 

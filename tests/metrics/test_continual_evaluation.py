@@ -85,11 +85,3 @@ def test_windowed_forgetting_is_the_largest_drop_within_the_window(window):
                 drops[task] = max(drops[task], values[first, task] - values[last, task])
     found = windowed_forgetting(jnp.asarray(values, jnp.float32), jnp.asarray(TASK), window)
     np.testing.assert_allclose(found, drops.mean(), rtol=1e-6)
-
-
-def test_metrics_of_many_seeds_are_those_of_each():
-    values = jnp.asarray(np.stack([curves(seed) for seed in range(4)]), jnp.float32)
-    for metric in (anytime_average_accuracy, stability_gap, worst_case_accuracy):
-        together = jax.vmap(metric, in_axes=(0, None))(values, jnp.asarray(TASK))
-        alone = [metric(each, jnp.asarray(TASK)) for each in values]
-        np.testing.assert_allclose(together, np.stack(alone), rtol=1e-6)

@@ -7,17 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlight.metrics.open_set import (
-    maximum_softmax_probability,
-    open_set_scores,
-    open_set_scores_over_time,
-    partial_test_accuracy,
-    rejection_curve,
-    roc_area,
-)
+from everlight.metrics import open_set
 
 SIZE, PADDED = 40, 45
-curve_of = jax.jit(rejection_curve)
+curve_of = jax.jit(open_set.rejection_curve)
 
 
 def made(seed, levels):
@@ -44,7 +37,7 @@ def test_the_curve_is_scikit_learns(seed, levels):
     theirs = np.unique(np.stack([thresholds, true, unknown], axis=1), axis=0)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
     area = metrics.roc_auc_score(known[mask], confidence[mask])
-    np.testing.assert_allclose(roc_area(curve), area, atol=1e-5)
+    np.testing.assert_allclose(open_set.roc_area(curve), area, atol=1e-5)
 
 
 @settings(max_examples=15)
@@ -57,17 +50,14 @@ def test_every_point_counts_what_its_threshold_accepts(seed, levels):
         accepted = mask & (confidence >= float(curve.threshold[point]))
         right = (accepted & known & correct) | (~accepted & ~known)
         np.testing.assert_allclose(curve.accuracy[point], right[mask].mean(), rtol=1e-6)
-        np.testing.assert_allclose(
-            curve.known_accepted[point], accepted[mask & known].mean(), rtol=1e-6
-        )
-        np.testing.assert_allclose(
-            curve.unknown_accepted[point], accepted[mask & ~known].mean(), rtol=1e-6
-        )
+        shares = accepted[mask & known].mean(), accepted[mask & ~known].mean()
+        both = curve.known_accepted[point], curve.unknown_accepted[point]
+        np.testing.assert_allclose(both, shares, rtol=1e-6)
 
 
 def test_without_unknown_samples_their_part_is_nan():
     everything = jnp.ones(3, bool)
-    curve = rejection_curve(jnp.array([0.2, 0.9, 0.5]), everything, everything, everything)
+    curve = open_set.rejection_curve(jnp.array([0.2, 0.9, 0.5]), everything, everything, everything)
     assert np.isnan(curve.unknown_accepted).all()
     np.testing.assert_allclose(curve.accuracy, [0, 1 / 3, 2 / 3, 1], rtol=1e-6)
 
@@ -76,23 +66,25 @@ def test_the_partial_test_set_is_that_of_known_classes():
     correct, known, mask = (
         jnp.array(bits, bool) for bits in ([1, 0, 1, 1, 0], [1, 1, 1, 0, 1], [1, 1, 1, 1, 0])
     )
-    np.testing.assert_allclose(partial_test_accuracy(correct, known, mask), 2 / 3, rtol=1e-6)
-    assert np.isnan(partial_test_accuracy(correct, ~mask, mask))
+    np.testing.assert_allclose(
+        open_set.partial_test_accuracy(correct, known, mask), 2 / 3, rtol=1e-6
+    )
+    assert np.isnan(open_set.partial_test_accuracy(correct, ~mask, mask))
 
 
 def test_confidence_is_the_greatest_probability(rng):
     scores = rng.normal(size=(6, 4)) * 30
     powers = np.exp(scores - scores.max(axis=1, keepdims=True))
     expected = (powers / powers.sum(axis=1, keepdims=True)).max(axis=1)
-    result = maximum_softmax_probability(jnp.asarray(scores, jnp.float32))
+    result = open_set.maximum_softmax_probability(jnp.asarray(scores, jnp.float32))
     np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 def test_scores_over_time_are_those_of_every_task():
     rows = [np.stack(each) for each in zip(*(made(seed, 4)[:3] for seed in range(3)), strict=True)]
     mask, points = jnp.arange(PADDED) < SIZE, jnp.linspace(0, 1, 5)
-    found = open_set_scores_over_time(*map(jnp.asarray, rows), mask, points)
+    found = open_set.open_set_scores_over_time(*map(jnp.asarray, rows), mask, points)
     for task in range(3):
-        alone = open_set_scores(*(jnp.asarray(row[task]) for row in rows), mask, points)
+        alone = open_set.open_set_scores(*(jnp.asarray(row[task]) for row in rows), mask, points)
         for ours, part in zip(found, alone, strict=True):
             np.testing.assert_allclose(ours[task], part, rtol=1e-6)

@@ -4,17 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.metrics import ranking_groups
 from everlight.metrics.ranking import Facts
-from everlight.metrics.ranking_groups import (
-    PARTS,
-    SPO_CASES,
-    accuracy_by_count,
-    embedding_similarity,
-    few_shot,
-    part_counts,
-    spo_generalisation,
-    spo_overlap,
-)
 
 PERSON, DOG, RIDING, EATING, HORSE, WAVE = range(6)
 PIECES = np.array(
@@ -43,44 +34,41 @@ COUNTS = np.array([40, 20, 5, 3, 6, 9, 2])
     ],
 )
 def test_examples_of_every_part(part, expected):
-    np.testing.assert_array_equal(part_counts(PIECES, COUNTS, part), expected)
+    np.testing.assert_array_equal(ranking_groups.part_counts(PIECES, COUNTS, part), expected)
 
 
 def rare_facts(least):
-    cases = spo_generalisation(PIECES, COUNTS, least)
-    names = ["+".join(case) for case in SPO_CASES]
+    cases = ranking_groups.spo_generalization(PIECES, COUNTS, least)
+    names = ["+".join(case) for case in ranking_groups.SPO_CASES]
     return {n: np.flatnonzero(case).tolist() for n, case in zip(names, cases, strict=True)}
 
 
 def test_spo_cases_are_rare_triples_whose_parts_are_frequent():
     """Only facts 2 and 3 are triples of at most five examples."""
-    assert rare_facts(8) == {
-        "SP+O": [2],
-        "P+SO": [2],
-        "PO+S": [2],
-        "SP+PO+SO": [2],
-        "SP+PO": [2],
-        "SP+SO": [2],
-        "PO+SO": [2],
-    }
+    names = ("SP+O", "P+SO", "PO+S", "SP+PO+SO", "SP+PO", "SP+SO", "PO+SO")
+    assert rare_facts(8) == {name: [2] for name in names}
     assert rare_facts(3)["PO+SO"] == [2, 3]
     # ⟨riding, horse⟩ has 11 examples, ⟨person, *, horse⟩ 8.
     least = rare_facts(11)
     assert [name for name, found in least.items() if found] == ["SP+O", "PO+S", "SP+PO"]
-    assert len(SPO_CASES) == 7
-    assert {part for case in SPO_CASES for part in case} <= PARTS.keys()
+    assert len(ranking_groups.SPO_CASES) == 7
+    assert {
+        part for case in ranking_groups.SPO_CASES for part in case
+    } <= ranking_groups.PARTS.keys()
 
 
 def test_head_to_tail_by_hand():
     hits = jnp.array([[1, 0, 1, 1, 1], [0, 0, 0, 0, 1]], bool)
     counts = jnp.array([1, 5, 6, 50, 100])
-    found = accuracy_by_count(hits, counts, jnp.array([1, 6, 7, 50, 100]))
+    found = ranking_groups.accuracy_by_count(hits, counts, jnp.array([1, 6, 7, 50, 100]))
     np.testing.assert_allclose(found.accuracy, [[0.5, 1, np.nan, 1], [0, 0, np.nan, 0]])
     np.testing.assert_array_equal(found.samples, [2, 1, 0, 1])
 
 
 def test_few_shot_is_up_to_five():
-    np.testing.assert_array_equal(few_shot(jnp.array([0, 5, 6])), [True, True, False])
+    np.testing.assert_array_equal(
+        ranking_groups.few_shot(jnp.array([0, 5, 6])), [True, True, False]
+    )
 
 
 def test_tasks_are_as_similar_as_their_mean_embeddings(rng):
@@ -90,14 +78,14 @@ def test_tasks_are_as_similar_as_their_mean_embeddings(rng):
     means = np.stack([embedded[task == t].mean(axis=0) for t in range(3)])
     expected = [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in means] for a in means]
     facts = Facts(jnp.asarray(PIECES), jnp.asarray(vectors, jnp.float32))
-    found = embedding_similarity(facts, jnp.asarray(task), 4)
+    found = ranking_groups.embedding_similarity(facts, jnp.asarray(task), 4)
     np.testing.assert_allclose(found[:3, :3], expected, atol=1e-6)
     assert np.all(np.isnan(found[3]))
 
 
 def test_spo_overlap_by_hand():
     """Tasks {0, 1, 2}, {3, 4}, {6}: the last has neither predicates nor objects."""
-    found = spo_overlap(PIECES[[0, 1, 2, 3, 4, 6]], np.array([0, 0, 0, 1, 1, 2]), 3)
+    found = ranking_groups.spo_overlap(PIECES[[0, 1, 2, 3, 4, 6]], np.array([0, 0, 0, 1, 1, 2]), 3)
     # S {person} and {person, dog}: 1/2; P {riding} and {eating, riding}: 1/2; O {horse} twice: 1.
     assert found[0, 1] == pytest.approx(0.25 ** (1 / 3))
     # S {dog} of {person, dog}: 1/2, but none of its two predicates.

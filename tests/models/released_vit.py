@@ -52,8 +52,8 @@ def features_in_numpy(arrays, image, class_token=True, prompts=(), prefixes=()):
     arrays = {name: np.float64(array) for name, array in arrays.items()}
 
     def norm(token, name):
-        centred = token - token.mean()
-        scaled = centred / np.sqrt((centred**2).mean() + 1e-6)
+        centered = token - token.mean()
+        scaled = centered / np.sqrt((centered**2).mean() + 1e-6)
         return scaled * arrays[f"{name}/scale"] + arrays[f"{name}/bias"]
 
     def gelu(x):

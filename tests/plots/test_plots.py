@@ -96,9 +96,8 @@ def test_forgetting_after_two_and_after_three_tasks():
     axes = plots.plot_forgetting({"EWC": MATRICES})
     # Run 1: .8 - .6, then (.8 - .5 + .9 - .7) / 2. Run 2: .6 - .6, then (.6 - .7 + .7 - .3) / 2.
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[2, 0.1], [3, 0.2]], atol=1e-6)
-    np.testing.assert_allclose(
-        sorted({*band(axes)[:, 1].round(5)}), [0, 0.15, 0.2, 0.25], atol=1e-5
-    )
+    ends = sorted({*band(axes)[:, 1].round(5)})
+    np.testing.assert_allclose(ends, [0, 0.15, 0.2, 0.25], atol=1e-5)
     with pytest.raises(ValueError, match="'EWC' has one task; forgetting needs at least two"):
         plots.plot_forgetting({"EWC": MATRICES[:, :1, :1]})
 
@@ -117,15 +116,12 @@ def test_criteria_refuse_other_axes_and_name_what_is_missing():
     with pytest.raises(ValueError, match="polar"):
         plots.plot_criteria({"EWC": PERFECT}, plt.subplots()[1])
     with pytest.raises(ValueError, match=r"EWC lacks BWT\+, REM"):
-        plots.plot_criteria(
-            {"EWC": {name: 0.5 for name in CRITERIA if name not in ("BWT+", "REM")}}
-        )
+        plots.plot_criteria({"EWC": dict.fromkeys(set(CRITERIA) - {"BWT+", "REM"}, 0.5)})
 
 
 def test_error_curves_rise_to_all_images_at_the_sorted_errors():
-    axes = plots.plot_error_curves(
-        {"Net": np.array([[3.0, 1.0], [2.0, 6.0]]), "GW": np.ones((1, 4))}
-    )
+    errors = {"Net": np.array([[3.0, 1.0], [2.0, 6.0]]), "GW": np.ones((1, 4))}
+    axes = plots.plot_error_curves(errors)
     net, gray = axes.lines
     np.testing.assert_allclose(net.get_xydata(), [[1.5, 50], [4.5, 100]])
     np.testing.assert_allclose(gray.get_xydata(), [[1, 25], [1, 50], [1, 75], [1, 100]])
@@ -147,12 +143,11 @@ def test_the_locus_of_the_standard_observer_is_that_of_other_code():
     marked = axes.lines[1].get_xydata()
     expected = colour.temperature.CCT_to_xy_Kang2002(np.array(plots.illuminants.KELVIN))
     np.testing.assert_allclose(marked, expected, atol=1e-3)
-    assert [text.get_text() for text in axes.texts] == [
-        f"{k:,} K" for k in plots.illuminants.KELVIN
-    ]
+    labels = [f"{kelvin:,} K" for kelvin in plots.illuminants.KELVIN]
+    assert [text.get_text() for text in axes.texts] == labels
 
 
-def test_curves_beyond_the_colours_have_other_lines_and_too_many_are_refused():
+def test_curves_beyond_the_colors_have_other_lines_and_too_many_are_refused():
     looks = {plots.line_style(place) for place in range(32)}
     assert len(looks) == 32
     assert plots.line_style(8) == (plots.COLORS[0], "--")
@@ -160,7 +155,7 @@ def test_curves_beyond_the_colours_have_other_lines_and_too_many_are_refused():
         plots.line_style(32)
 
 
-def test_answers_are_beside_their_picture_in_the_colour_of_right_and_wrong():
+def test_answers_are_beside_their_picture_in_the_color_of_right_and_wrong():
     pictures = np.zeros((2, 3, 3, 3), np.uint8)
     answers = {"EWC": ["a dog", "a cat"], "SI": ["a fox", "a bird"]}
     right = {"EWC": np.array([True, False]), "SI": np.array([False, True])}

@@ -2,6 +2,7 @@
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -11,6 +12,7 @@ from everlight.scenarios import (
     class_incremental,
     class_incremental_by_seed,
     divide_classes,
+    same_shapes,
     seeded_class_incremental,
     validation_fractions,
     without_validation,
@@ -19,11 +21,6 @@ from everlight.scenarios import (
 # Training samples of each class.
 SIZES = (20, 4, 12, 2, 8)
 TRAIN, TEST = np.repeat(np.arange(5), SIZES), np.arange(10) % 5
-
-
-def test_classes_are_divided_in_order_and_the_first_tasks_are_larger():
-    assert divide_classes([3, 1, 4, 0, 2], 2) == [[3, 1, 4], [0, 2]]
-    assert divide_classes(range(4), 4) == [[0], [1], [2], [3]]
 
 
 def test_the_order_of_classes_is_the_seeds():
@@ -84,15 +81,17 @@ def test_images_are_normalized_by_channel_and_features_by_column(rng, shape, dty
 
 
 @pytest.mark.parametrize(
-    ("tasks", "expected"),
+    ("order", "tasks", "expected"),
     [
-        (2, [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]),
-        (3, [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]),
-        ((5, 2, 3), [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]),
+        ([3, 1, 4, 0, 2], 2, [[3, 1, 4], [0, 2]]),
+        (range(4), 4, [[0], [1], [2], [3]]),
+        (range(10), 3, [[0, 1, 2, 3], [4, 5, 6], [7, 8, 9]]),
+        (range(10), (5, 2, 3), [[0, 1, 2, 3, 4], [5, 6], [7, 8, 9]]),
     ],
 )
-def test_tasks_are_of_equal_or_of_given_sizes(tasks, expected):
-    assert divide_classes(range(10), tasks) == expected
+def test_tasks_keep_the_order_and_are_of_equal_or_of_given_sizes(order, tasks, expected):
+    """Where they cannot be equal, the first ones are larger."""
+    assert divide_classes(order, tasks) == expected
 
 
 def test_sizes_of_tasks_sum_to_the_number_of_classes():
@@ -117,3 +116,27 @@ def test_tasks_that_are_gone_through_again_have_the_same_classes_and_other_sampl
         assert not held[task] & held[task + 2]
         whole = np.asarray(once.tasks.train.index[task])[np.asarray(once.tasks.train.mask[task])]
         assert held[task] | held[task + 2] == set(whole.tolist())
+
+
+def test_the_shorter_is_padded_and_nothing_else_changes():
+    labels = np.repeat(np.arange(3), [10, 20, 30])
+    first = class_incremental(labels, np.arange(3), [[0, 1], [2]], 3)
+    second = class_incremental(labels, np.arange(3), [[1, 2], [0]], 3)
+    found = same_shapes([first, second])
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+    assert stacked.tasks.train.mask.shape == (2, 2, 45)
+    for before, after in zip((first, second), found, strict=True):
+        for part in ("train", "valid"):
+            old, new = getattr(before.tasks, part), getattr(after.tasks, part)
+            slots = old.mask.shape[1]
+            np.testing.assert_array_equal(new.index[:, :slots], old.index)
+            np.testing.assert_array_equal(new.mask.sum(axis=1), old.mask.sum(axis=1))
+        np.testing.assert_array_equal(after.test.index, before.test.index)
+
+
+def test_other_numbers_of_tasks_are_refused():
+    labels = np.repeat(np.arange(3), [10, 20, 30])
+    first = class_incremental(labels, np.arange(3), [[0, 1], [2]], 3)
+    second = class_incremental(labels, np.arange(3), [[0], [1], [2]], 3)
+    with pytest.raises(ValueError, match=r"sequences of \[2, 3\] tasks"):
+        same_shapes([first, second])

@@ -58,35 +58,6 @@ def test_one_test_set_serves_all():
     assert found.class_task.tolist() == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"test": [*TEST, TEST[0]]}, "test has 3 experiences and test_labels 2; give 1 or 2"),
-        (
-            {"train": [TRAIN[0], TRAIN[1][:2]]},
-            r"train\[1\] has 2 indices and train_labels\[1\] has 4",
-        ),
-        ({"train": [TRAIN[0], -TRAIN[1]]}, r"train\[1\] holds -7; give 0 or more"),
-        ({"classes": 2}, r"train_labels\[0\] holds 2; give 0 to 1"),
-        ({"test_labels": [np.array([0, 1]), TEST_LABELS[1]]}, "two labels to sample 12"),
-        (
-            {"test": [TEST[0], TEST[1][:0]], "test_labels": [TEST_LABELS[0], TEST[1][:0]]},
-            r"test\[1\] has no sample",
-        ),
-    ],
-)
-def test_what_does_not_fit_is_named(changes, message):
-    given = {
-        "train": TRAIN,
-        "train_labels": TRAIN_LABELS,
-        "test": TEST,
-        "test_labels": TEST_LABELS,
-        "classes": 4,
-    }
-    with pytest.raises(ValueError, match=message):
-        from_experiences(**given | changes)
-
-
 def parts(dtype=int):
     return {
         "train": [each.astype(dtype) for each in TRAIN],
@@ -107,6 +78,18 @@ def test_indices_and_labels_may_be_integers_of_any_size(dtype):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"test": [*TEST, TEST[0]]}, "test has 3 experiences and test_labels 2; give 1 or 2"),
+        (
+            {"train": [TRAIN[0], TRAIN[1][:2]]},
+            r"train\[1\] has 2 indices and train_labels\[1\] has 4",
+        ),
+        ({"train": [TRAIN[0], -TRAIN[1]]}, r"train\[1\] holds -7; give 0 or more"),
+        ({"classes": 2}, r"train_labels\[0\] holds 2; give 0 to 1"),
+        ({"test_labels": [np.array([0, 1]), TEST_LABELS[1]]}, "two labels to sample 12"),
+        (
+            {"test": [TEST[0], TEST[1][:0]], "test_labels": [TEST_LABELS[0], TEST[1][:0]]},
+            r"test\[1\] has no sample",
+        ),
         # Counted in the test set itself: samples 0 and 1, which train too.
         (
             {"test": [np.array([0, 2]), np.array([2, 1])]},
@@ -135,7 +118,7 @@ def test_indices_and_labels_may_be_integers_of_any_size(dtype):
         ({"test": [np.ones(2, bool), TEST[1]]}, r"test\[0\] is bool\[2\]; give integers"),
     ],
 )
-def test_overlap_and_other_kinds_of_places_are_refused(changes, message):
+def test_what_does_not_fit_is_refused(changes, message):
     with pytest.raises(ValueError, match=message) as caught:
         from_experiences(**parts() | changes)
     assert "\n" not in str(caught.value)

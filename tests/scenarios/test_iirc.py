@@ -64,27 +64,6 @@ def test_a_small_hierarchy_by_hand():
     np.testing.assert_array_equal(whole.sequence.tasks.id, [0, 1, 2])
 
 
-def test_complete_information_tells_all_seen_labels():
-    train = iirc(TRAIN, TEST, CLASSES, TREES, TASKS, "complete").sequence.tasks.train
-    tree, lamp, elm = range(3)
-    assert set(map(frozenset, samples(train, 0).values())) == {frozenset({tree})}
-    assert set(map(frozenset, samples(train, 1).values())) == {
-        frozenset({lamp}),
-        frozenset({tree, elm}),
-    }
-
-
-def test_joint_holds_every_training_sample_once_with_all_labels():
-    joint = iirc(TRAIN, TEST, CLASSES, TREES, TASKS, "joint").sequence
-    last = iirc(TRAIN, TEST, CLASSES, TREES, TASKS, "incremental joint").sequence.tasks.train
-    assert joint.tasks.id.shape == (1,)
-    found = samples(joint.tasks.train, 0)
-    assert set(found) == set(range(16, 80))
-    assert found == samples(last, 2)
-    assert [len(samples(last, task)) for task in range(3)] == [12, 38, 64]
-    assert np.all(joint.test_member)
-
-
 def test_a_left_out_subclass_is_seen_as_its_superclass():
     tasks = TaskConfiguration((("tree",), ("oak", "whale")), left_out=("elm", "lamp"))
     whole = iirc(TRAIN, TEST, CLASSES, TREES, tasks)
@@ -142,11 +121,7 @@ def test_bad_input_is_named(change, message):
 # --- The authors' package -----------------------------------------------------------------------
 
 
-SHARES = {
-    "superclass_data_pct": 0.4,
-    "subclass_data_pct": 0.8,
-    "superclass_sampling_size_cap": 8,
-}
+SHARES = {"superclass_data_pct": 0.4, "subclass_data_pct": 0.8, "superclass_sampling_size_cap": 8}
 
 
 @pytest.fixture

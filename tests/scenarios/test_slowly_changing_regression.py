@@ -5,18 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.scenarios import (
-    bits_of,
-    change_slow_bits,
-    draw_numbers,
-    draw_samples,
-    draw_target_network,
-    target_values,
-)
+from everlight import scenarios
 
 
 def test_targets_are_those_of_the_threshold_network():
-    network = draw_target_network(jax.random.key(0), 12, 30, 0.6)
+    network = scenarios.draw_target_network(jax.random.key(0), 12, 30, 0.6)
     weights, bias, outputs = (np.asarray(leaf, np.float64) for leaf in network[:3])
     assert {*weights.ravel()} == {*bias} == {*outputs} == {-1.0, 1.0}
     inputs = np.random.default_rng(1).integers(0, 2, (50, 12)).astype(np.float64)
@@ -30,20 +23,20 @@ def test_targets_are_those_of_the_threshold_network():
                 responding += 1
         expected.append(total)
     assert 0.1 < responding / 1500 < 0.9
-    np.testing.assert_array_equal(target_values(network, jnp.float32(inputs)), expected)
+    np.testing.assert_array_equal(scenarios.target_values(network, jnp.float32(inputs)), expected)
 
 
 def test_a_number_s_digits_are_the_slow_bits_and_then_random_ones():
     slow = jnp.array([True, False, True])
-    numbers = draw_numbers(slow, 4000, 8, jax.random.key(2))
-    bits = np.asarray(bits_of(numbers, 8))
+    numbers = scenarios.draw_numbers(slow, 4000, 8, jax.random.key(2))
+    bits = np.asarray(scenarios.bits_of(numbers, 8))
     assert (bits[:, :3] == [1, 0, 1]).all()
     np.testing.assert_array_equal(bits @ 2 ** np.arange(8), numbers)
     # Independent fair coins: means and correlations within five standard errors.
     fast = bits[:, 3:] - 0.5
     np.testing.assert_allclose(fast.T @ fast / 4000, np.eye(5) / 4, atol=5 / 4 / np.sqrt(4000))
     np.testing.assert_allclose(fast.mean(axis=0), 0, atol=5 / 2 / np.sqrt(4000))
-    samples = draw_samples(slow, 4000, 8, jax.random.key(2))
+    samples = scenarios.draw_samples(slow, 4000, 8, jax.random.key(2))
     np.testing.assert_array_equal(samples.index, numbers)
     np.testing.assert_array_equal(samples.labels[:, 0], numbers)
     assert samples.mask.all()
@@ -51,14 +44,14 @@ def test_a_number_s_digits_are_the_slow_bits_and_then_random_ones():
 
 def test_one_slow_bit_changes_between_tasks_each_as_often_or_all_are_drawn():
     slow, keys = jnp.array([True, False, True, True]), jax.random.split(jax.random.key(3), 4000)
-    changed = np.asarray(jax.vmap(lambda key: change_slow_bits(slow, key))(keys)) != slow
+    changed = np.asarray(jax.vmap(lambda key: scenarios.change_slow_bits(slow, key))(keys)) != slow
     assert (changed.sum(axis=1) == 1).all()
     np.testing.assert_allclose(changed.mean(axis=0), 0.25, atol=5 * np.sqrt(3 / 16 / 4000))
-    anew = np.asarray(jax.vmap(lambda key: change_slow_bits(slow, key, "all"))(keys))
+    anew = np.asarray(jax.vmap(lambda key: scenarios.change_slow_bits(slow, key, "all"))(keys))
     np.testing.assert_allclose(anew.mean(axis=0), 0.5, atol=5 / 2 / np.sqrt(4000))
 
 
 def test_too_few_or_too_many_bits_are_refused():
     for inputs in (2, 32):
         with pytest.raises(ValueError, match=f"inputs is {inputs}; give 3 "):
-            draw_numbers(jnp.zeros(3, bool), 1, inputs, jax.random.key(0))
+            scenarios.draw_numbers(jnp.zeros(3, bool), 1, inputs, jax.random.key(0))

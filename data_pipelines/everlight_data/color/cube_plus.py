@@ -3,9 +3,15 @@
 from functools import partial
 from pathlib import Path
 
-from everlight_data.color.linear_pictures import linear, read_picture
-from everlight_data.color.releases import by_stem, files_below, only_file, read_illuminants
+from everlight_data.color.photographs.linear_pictures import linear, read_picture
+from everlight_data.color.photographs.release_files import (
+    by_stem,
+    files_below,
+    only_file,
+    read_illuminants,
+)
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.names import name_first
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet
 
@@ -15,7 +21,7 @@ _CUBE_BLACK = 2048
 _CUBE_TARGET = 1049, 2049
 
 
-def cube_plus(folder: Path) -> dict[str, ConstancySet]:
+def load_cube_plus(folder: Path) -> dict[str, ConstancySet]:
     """Return the unpacked Cube+ set: `cube+_gt.txt` and `<number>.PNG` at any depth of the folder.
 
     According to its authors, the black level is 2048, and pixels from two below the image's maximum
@@ -32,7 +38,7 @@ def cube_plus(folder: Path) -> dict[str, ConstancySet]:
     missing = [name for name in names if name not in paths]
     if missing:
         raise MissingDataError(
-            f"{folder} lacks {missing[0]}.PNG and {len(missing) - 1} others of the {len(names)} "
+            f"{folder} lacks {name_first([f'{name}.PNG' for name in missing])} of the {len(names)} "
             f"images listed in {truth.name}. Download them from {CUBE_PLUS}."
         )
     read = partial(_read_cube_plus, [paths[name] for name in names])
@@ -53,6 +59,6 @@ DATA_SETS = {
     "cube-plus": DataSet(
         "Cube+: photographs by a Canon 550D, with illuminants",
         owner=CUBE_PLUS,
-        read_photographs=cube_plus,
+        read_photographs=load_cube_plus,
     )
 }

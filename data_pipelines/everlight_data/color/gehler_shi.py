@@ -7,8 +7,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_data.color.linear_pictures import checked_illuminants, linear, read_picture
-from everlight_data.color.releases import by_stem, files_below, only_file
+from everlight_data.color.photographs.linear_pictures import (
+    checked_illuminants,
+    linear,
+    read_picture,
+)
+from everlight_data.color.photographs.release_files import by_stem, files_below, only_file
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.matlab import read_mat
@@ -21,7 +25,7 @@ _GEHLER_CAMERAS = {"Canon1D": ("8D5U", 0), "Canon5D": ("IMG_", 129)}
 _GEHLER_WHITE = 4095
 
 
-def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
+def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     """Return the unpacked Gehler-Shi set, by camera.
 
     The folder holds, at any depth, `png/`, `coordinates/<name>_macbeth.txt` and
@@ -56,8 +60,12 @@ def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
         if photos:
             read = partial(_read_gehler_shi, photos, charts, black)
             sets[camera] = ConstancySet(tuple(p.stem for p in photos), illuminants[rows], read)
-    if sum(len(images.names) for images in sets.values()) < len(paths):
-        raise DataError(f"{folder}: an image's name begins with neither 8D5U (1D) nor IMG_ (5D).")
+    taken = {name for images in sets.values() for name in images.names}
+    if other := [path for path in paths if path.stem not in taken]:
+        raise DataError(
+            f"{other[0]}: its name begins with neither 8D5U (1D) nor IMG_ (5D). Remove it, or "
+            f"download the images again from {GEHLER_SHI}."
+        )
     return sets
 
 
@@ -79,11 +87,15 @@ def _read_gehler_shi(
         if numbers.shape != (5, 2) or not np.isfinite(numbers).all() or (numbers[0] <= 0).any():
             raise ValueError("it does not hold the corners of a chart")
     corners = numbers[1:] * raw.shape[1::-1] / numbers[0]
-    usable = (raw < SATURATION * _GEHLER_WHITE).all(axis=-1) & ~_inside(corners, raw.shape[:2])
+    usable = (raw < SATURATION * _GEHLER_WHITE).all(axis=-1) & ~_within_corners(
+        corners, raw.shape[:2]
+    )
     return linear(raw, black, _GEHLER_WHITE), usable
 
 
-def _inside(corners: Float[np.ndarray, "4 2"], shape: tuple[int, int]) -> Bool[np.ndarray, "h w"]:
+def _within_corners(
+    corners: Float[np.ndarray, "4 2"], shape: tuple[int, int]
+) -> Bool[np.ndarray, "h w"]:
     """Return the pixels inside the hull of four corners (x, y), given in any order."""
     middle = corners.mean(axis=0)
     around = corners[np.argsort(np.arctan2(*(corners - middle).T[::-1]))]
@@ -98,6 +110,6 @@ DATA_SETS = {
     "gehler-shi": DataSet(
         "Gehler-Shi: 568 photographs by two Canon cameras, with illuminants",
         owner=GEHLER_SHI,
-        read_photographs=gehler_shi,
+        read_photographs=load_gehler_shi,
     )
 }

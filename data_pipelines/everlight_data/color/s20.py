@@ -13,14 +13,15 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import opened_archive, read_bytes
+from everlight_data.formats.archives import opened_archive
+from everlight_data.formats.files import read_bytes
 from everlight_data.formats.matlab import read_mat
+from everlight_data.formats.originals import Original
 from everlight_data.formats.unpickle import load_npy_restricted
-from everlight_data.locations import locate
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Original, copies
+from everlight_data.sets.preparing import copies
 
-SOURCE = "the repository SamsungLabs/two-camera-white-balance on GitHub (CC BY-NC-SA 4.0)"
+OWNER = "SamsungLabs/two-camera-white-balance on GitHub, CC BY-NC-SA 4.0"
 ARCHIVE = "Metadata_Image_Pairs.zip"
 FOLDS = "s20_idx_3_parts_no_rep.mat"
 AUGMENTED_ARCHIVE = "Metadata_Image_Pairs_Augment_99.zip"
@@ -29,7 +30,7 @@ MAX_PAIR_BYTES = 20_000
 """Limit on the size of a pair's file, which has 1.3 kB."""
 MAX_PAIRS = 20_000
 """Limit on the pairs of a folder or an archive; the augmented set has 16,038."""
-_AGAIN = f"Download it again from {SOURCE}."
+_REMEDY = f"Download it again from {OWNER}."
 
 
 class S20(NamedTuple):
@@ -78,7 +79,7 @@ def load_s20(path: Path | None = None) -> S20:
       MissingDataError: the folder or a file does not exist.
       DataError: a file is damaged, a pair lacks a value, or the folds do not partition the set.
     """
-    folder = locate("s20_two_camera", SOURCE, "0.2 MB") if path is None else path
+    folder = DATA_SETS["s20"].locate() if path is None else path
     names, pairs = [], []
     for file, content in _pair_files(folder):
         names.append(Path(file).stem)
@@ -114,16 +115,16 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
       MissingDataError: re-illuminations exist without their folds.
       DataError: a file is damaged, the number of copies varies, or the folds do not match.
     """
-    folder = locate("s20_two_camera", SOURCE, "0.2 MB") if path is None else path
+    folder = DATA_SETS["s20"].locate() if path is None else path
     if not ((folder / AUGMENTED_ARCHIVE).exists() or (folder / AUGMENTED_ARCHIVE[:-4]).is_dir()):
         return None
-    wanted = [value for value in _VALUES if value[0] in ("illuminant_main", "transform_image")]
-    read = [_read_pair(c, file, wanted) for file, c in _pair_files(folder, AUGMENTED_ARCHIVE)]
+    fields = [value for value in _VALUES if value[0] in ("illuminant_main", "transform_image")]
+    read = [_read_pair(c, file, fields) for file, c in _pair_files(folder, AUGMENTED_ARCHIVE)]
     copies, rest = divmod(len(read), pairs)
     if rest:
         raise DataError(
             f"{folder / AUGMENTED_ARCHIVE} holds {len(read)} files, not a multiple of {pairs} "
-            f"pairs; download it again from {SOURCE}."
+            f"pairs. {_REMEDY}"
         )
     folds = _read_folds(folder / AUGMENTED_FOLDS, len(read), "idx_parts")
     return AugmentedS20(
@@ -138,8 +139,8 @@ def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]
     """Yield name and bytes of every RAW_xxxx.npy, sorted by name; one at a time is in memory."""
     archive, unpacked = folder / name, folder / Path(name).stem
     if archive.exists():
-        with opened_archive(archive, _AGAIN) as members:
-            files = sorted(name for name, _ in members.files() if name.endswith(".npy"))
+        with opened_archive(archive, _REMEDY) as members:
+            files = sorted(file.name for file in members.files() if file.name.endswith(".npy"))
             _check_count(archive, len(files))
             for file in files:
                 yield f"{archive}/{file}", members.read(file, MAX_PAIR_BYTES)
@@ -147,39 +148,37 @@ def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]
         files = sorted(unpacked.glob("*.npy"))
         _check_count(unpacked, len(files))
         for path in files:
-            yield str(path), read_bytes(path, MAX_PAIR_BYTES, _AGAIN)
+            yield str(path), read_bytes(path, MAX_PAIR_BYTES, _REMEDY)
     if not files:
         raise MissingDataError(
             f"Neither {archive} nor {unpacked}/RAW_xxxx.npy holds a pair. Download them from "
-            f"{SOURCE}."
+            f"{OWNER}."
         )
 
 
 def _check_count(source: Path, count: int) -> None:
     if count > MAX_PAIRS:
         raise DataError(
-            f"{source} holds {count:,} pairs, more than the limit of {MAX_PAIRS:,}. {_AGAIN}"
+            f"{source} holds {count:,} pairs, more than the limit of {MAX_PAIRS:,}. {_REMEDY}"
         )
 
 
 def _read_pair(
-    content: bytes, file: str, wanted: Sequence[tuple[str, str, tuple[int, ...]]] = _VALUES
+    content: bytes, file: str, fields: Sequence[tuple[str, str, tuple[int, ...]]] = _VALUES
 ) -> dict[str, np.ndarray]:
     array = load_npy_restricted(content, file)
     pair = array.item() if array.dtype == object and array.size == 1 else None
     if not isinstance(pair, dict):
-        raise DataError(f"{file} does not hold one dictionary; download it again from {SOURCE}.")
+        raise DataError(f"{file} does not hold one dictionary. {_REMEDY}")
     values = {}
-    for field, key, shape in wanted:
+    for field, key, shape in fields:
         if key not in pair:
-            raise DataError(f"{file} has no {key!r}; download it again from {SOURCE}.")
+            raise DataError(f"{file} has no {key!r}. {_REMEDY}")
         value = np.asarray(pair[key])
         if value.size == np.prod(shape):
             value = value.reshape(shape)  # the authors' own loader squeezes illuminants
         if value.shape != shape or value.dtype.kind != "f" or not np.isfinite(value).all():
-            raise DataError(
-                f"{file}: {key!r} is not {shape} finite numbers; download it again from {SOURCE}."
-            )
+            raise DataError(f"{file}: {key!r} is not {shape} finite numbers. {_REMEDY}")
         values[field] = value.astype(np.float32)
     return values
 
@@ -188,7 +187,7 @@ def _read_folds(
     path: Path, count: int, variable: str = "idx_parts_no_rep"
 ) -> tuple[np.ndarray, ...]:
     if not path.exists():
-        raise MissingDataError(f"{path} does not exist. Download it from {SOURCE}.")
+        raise MissingDataError(f"{path} does not exist. Download it from {OWNER}.")
     (folds,) = read_mat(path, [variable])
     members, occurrences = np.unique(folds, return_counts=True)
     problems = {
@@ -200,7 +199,7 @@ def _read_folds(
     if faults:
         raise DataError(
             f"The folds of {path} do not partition the {count} pairs; {'; '.join(faults)}. "
-            f"Use folds and pairs of the same release: {SOURCE}."
+            f"Use folds and pairs of the same release: {OWNER}."
         )
     return tuple(folds.astype(np.int32))
 
@@ -215,7 +214,7 @@ DATA_SETS = {
     "s20": DataSet(
         "S20: illuminants, transforms and folds of 162 image pairs of a phone's two cameras",
         files=(f"s20_two_camera/{ARCHIVE}", f"s20_two_camera/{FOLDS}"),
-        owner="SamsungLabs/two-camera-white-balance on GitHub, CC BY-NC-SA 4.0",
+        owner=OWNER,
         source=f"the repository's folder data, optionally with {AUGMENTED_ARCHIVE}, linked there",
         bytes=200_000,
         prepare=file_by_file(copies(_MAX_BYTES, _ORIGINALS, (AUGMENTED_ARCHIVE, AUGMENTED_FOLDS))),

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, opened_archive, read_bytes
+from everlight_data.formats.archives import opened_archive
+from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, read_bytes
 
 MAX_BYTES = 4_000_000_000
 """Default limit on the size of an array file."""
@@ -100,7 +101,7 @@ def shaped(
         raise ValueError("it is an array of Python objects")
     needed = math.prod(shape) * dtype.itemsize
     if len(content) != needed:
-        raise ValueError(f"{len(content):,} bytes for {dtype} of {shape}, which needs {needed:,}")
+        raise ValueError(f"{len(content):,} bytes; {dtype} of shape {shape} needs {needed:,}")
     if not dtype.itemsize and math.prod(shape) > 1:
         # NumPy makes it one character wide, for which the file holds no bytes.
         raise ValueError(f"text without a width of {shape}")
@@ -111,6 +112,11 @@ def shaped(
         if np.any((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))):
             raise ValueError("its text has an invalid character code")
     return np.frombuffer(content, dtype).reshape(shape, order="F" if columns_first else "C")
+
+
+def dtype_and_shape(array: np.ndarray) -> str:
+    """Return dtype and shape of an array in words, for messages."""
+    return f"dtype {array.dtype} and shape {array.shape}"
 
 
 def read_npy(path: Path, remedy: str) -> np.ndarray:
@@ -134,7 +140,7 @@ def decode_npy(content: bytes, name: str, remedy: str) -> np.ndarray:
     except ValueError as error:
         raise DataError(
             f"{name} is not an intact .npy of numbers or text: {error}. {remedy}"
-        ) from (error)
+        ) from error
 
 
 def read_npz(path: Path, remedy: str, limit: int = MAX_BYTES) -> dict[str, np.ndarray]:
@@ -169,7 +175,7 @@ def take(arrays: dict[str, np.ndarray], path: Path, names: tuple[str, ...], reme
     """
     missing = [name for name in names if name not in arrays]
     if missing:
-        raise DataError(f"{path} is damaged or another file: it lacks {missing}. {remedy}")
+        raise DataError(f"{path} is damaged or not the expected file: it lacks {missing}. {remedy}")
     return [arrays[name] for name in names]
 
 

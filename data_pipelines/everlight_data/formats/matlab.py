@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
+from everlight_data.formats.archives import inflate
 from everlight_data.formats.arrays import MAX_DIMENSIONS
-from everlight_data.formats.files import inflate, read_bytes, refusing
+from everlight_data.formats.files import read_bytes, refusing
 
 MAX_BYTES = 256_000_000
 """Limit on the size of a file, and of its decompressed content."""
@@ -103,7 +104,7 @@ class _Reader:
         self.order = order
         self.bytes, self.cells = MAX_BYTES, MAX_CELLS
 
-    def variables(self, content: bytes, wanted: frozenset[str]) -> dict[str, np.ndarray]:
+    def variables(self, content: bytes, names: frozenset[str]) -> dict[str, np.ndarray]:
         arrays = {}
         for element in self.elements(memoryview(content), packs=True):
             if element.kind == _PACKED:
@@ -115,7 +116,7 @@ class _Reader:
             variable = self.variable(element)
             if variable.name in arrays:
                 raise ValueError(f"it holds the variable {variable.name} twice")
-            if variable.name in wanted:
+            if variable.name in names:
                 arrays[variable.name] = self.array(variable, 0)
         return arrays
 

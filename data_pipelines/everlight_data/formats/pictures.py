@@ -24,7 +24,7 @@ FORMATS = ("JPEG", "PNG", "GIF")
 BACKGROUND = 255
 """Level of red, green and blue behind transparent pixels: white."""
 DEPTH_REMEDY = "save with 8 bits, scaled by the greatest value that the camera gives."
-_PNG_DEPTH, _PNG_COLOR, _PNG_GREY = 24, 25, 0
+_PNG_DEPTH, _PNG_COLOR, _PNG_GRAY = 24, 25, 0
 """Positions of the bits per sample and of the kind of colour in a PNG, and the kind grey."""
 
 
@@ -62,7 +62,7 @@ def open_image(path: Path, remedy: str) -> Image.Image:
             f"{path} has {depth} bits per channel: {DEPTH_REMEDY} {remedy}".rstrip()
         )
     image = Image.open(io.BytesIO(content), formats=FORMATS)
-    if depth < 8 and content[_PNG_COLOR] == _PNG_GREY and "transparency" in image.info:
+    if depth < 8 and content[_PNG_COLOR] == _PNG_GRAY and "transparency" in image.info:
         # Pillow widens the pixels to 8 bits, and not the transparent level that is compared.
         levels = (1 << depth) - 1
         image.info["transparency"] = (image.info["transparency"] & levels) * 255 // levels

@@ -15,16 +15,17 @@ import numpy as np
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import array_of, parse_header
-from everlight_data.formats.files import one_line, read_bytes
+from everlight_data.formats.files import read_bytes
 from everlight_data.formats.pickle_machine import MAX_OBJECTS, Encoding, Foreign, run_pickle
 from everlight_data.formats.pickle_values import SCALARS, Refused
+from everlight_data.texts import one_line
 
 MAX_DEPTH = 50
 """Limit on the nesting of containers."""
 MAX_BYTES = 1_000_000_000
 """Limit on the size of a pickle."""
 
-_AGAIN = "Download it again."
+_REMEDY = "Download it again."
 
 
 class _Extent(NamedTuple):
@@ -90,7 +91,7 @@ def load_restricted(
       MissingDataError: the file does not exist.
       DataError: the pickle names anything else, exceeds a limit, is truncated, or is not a pickle.
     """
-    content = read_bytes(source, MAX_BYTES, _AGAIN) if isinstance(source, Path) else source
+    content = read_bytes(source, MAX_BYTES, _REMEDY) if isinstance(source, Path) else source
     try:
         value = run_pickle(content, name, encoding, foreign)
         _measure(value, 0, {})
@@ -100,7 +101,7 @@ def load_restricted(
     except Exception as error:
         raise DataError(
             f"{name} cannot be unpickled; it is truncated, damaged or not a pickle of plain data "
-            f"({type(error).__name__.strip('_')}: {one_line(error)}). {_AGAIN}"
+            f"({type(error).__name__.strip('_')}: {one_line(error)}). {_REMEDY}"
         ) from error
     return value
 
@@ -122,11 +123,11 @@ def load_npy_restricted(content: bytes, name: str) -> np.ndarray:
             return array_of(content, header)
     except ValueError as error:
         raise DataError(
-            f"{name} is not an intact .npy file ({one_line(error)}). {_AGAIN}"
+            f"{name} is not an intact .npy file ({one_line(error)}). {_REMEDY}"
         ) from error
     array = load_restricted(content[header.length :], name)
     if not isinstance(array, np.ndarray) or array.shape != header.shape:
         raise DataError(
-            f"{name} does not hold an array of shape {header.shape} as its header says. {_AGAIN}"
+            f"{name} does not hold an array of shape {header.shape} as its header says. {_REMEDY}"
         )
     return array

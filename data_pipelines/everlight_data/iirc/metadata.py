@@ -12,9 +12,8 @@ import numpy as np
 
 from everlight.scenarios.iirc import Hierarchy, TaskConfiguration
 from everlight_data.errors import DataError
-from everlight_data.formats.files import parse_json, read_json, refusing
-from everlight_data.images.tiny_imagenet import CLASSES_FILE, FOLDER, SOURCE
-from everlight_data.locations import locate
+from everlight_data.formats.tables import parse_json
+from everlight_data.images.tiny_imagenet import tiny_imagenet_wnids
 from everlight_data.optional_packages import import_package
 from everlight_data.procedural.render import World
 from everlight_data.procedural.shapes import SHAPES
@@ -59,11 +58,11 @@ def official_metadata(name: OfficialName) -> Metadata:
     data = "cifar100" if "cifar100" in name else "imagenet"
     incremental = name.startswith("incremental")
     hierarchy = {} if incremental else _hierarchy(data)
-    classes = [*hierarchy, *_read(f"{data}_classes.json")["classes"]]
-    tables = _read(f"{name}_task_configurations.json")
+    classes = [*hierarchy, *_package_table(f"{data}_classes.json")["classes"]]
+    tables = _package_table(f"{name}_task_configurations.json")
     orders = [_in_order(_in_order(tables, "configuration")[i], "task") for i in range(len(tables))]
     # The package has no entry of its own for full and lite.
-    settings = _read("dataset_configurations.json")[f"{name.split('_')[0]}_{data}"]
+    settings = _package_table("dataset_configurations.json")[f"{name.split('_')[0]}_{data}"]
     return Metadata(
         hierarchy,
         tuple(_configuration(order, classes) for order in orders),
@@ -81,8 +80,8 @@ def imagenet_listing(name: OfficialName) -> tuple[str, ...]:
       MissingPackageError: the package `iirc` is not installed.
     """
     if name.startswith("incremental"):
-        return tuple(_read("imagenet_classes.json")["classes"])
-    table = _read("iirc_imagenet_hierarchy_wnids.json")
+        return tuple(_package_table("imagenet_classes.json")["classes"])
+    table = _package_table("iirc_imagenet_hierarchy_wnids.json")
     return (*table["other_sub_classes"], *chain.from_iterable(table["super_classes"].values()))
 
 
@@ -98,7 +97,7 @@ def tiny_imagenet_metadata(count: int = 10) -> Metadata:
       MissingDataError: Tiny-ImageNet's names are missing.
       DataError: the names are damaged.
     """
-    names = _tiny_imagenet_names()
+    names = tiny_imagenet_wnids()
     present = {
         superclass: tuple(names[wnid] for wnid in wnids if wnid in names)
         for superclass, wnids in _hierarchy("imagenet").items()
@@ -160,7 +159,7 @@ def draw_configuration(
     for _ in range(MAX_ATTEMPTS):
         superclasses = generator.permutation(list(hierarchy)).tolist()
         rest = generator.permutation([*superclasses[first:], *data_classes]).tolist()
-        tasks = _fill([superclasses[:first]], rest, hierarchy)
+        tasks = _fill_tasks([superclasses[:first]], rest, hierarchy)
         if all(len(task) == TASK_CLASSES for task in tasks[1:-1]):
             return TaskConfiguration(tuple(map(tuple, tasks)))
     raise DataError(
@@ -169,7 +168,7 @@ def draw_configuration(
     )
 
 
-def _fill(tasks: list[list[str]], rest: list[str], hierarchy: Hierarchy) -> list[list[str]]:
+def _fill_tasks(tasks: list[list[str]], rest: list[str], hierarchy: Hierarchy) -> list[list[str]]:
     """Fill tasks with the next classes whose superclass, if any, is already introduced."""
     parent = {member: name for name, members in hierarchy.items() for member in members}
     while rest:
@@ -179,18 +178,9 @@ def _fill(tasks: list[list[str]], rest: list[str], hierarchy: Hierarchy) -> list
     return tasks
 
 
-def _tiny_imagenet_names() -> dict[str, str]:
-    """Return a mapping from WordNet id to name, in the labels' order."""
-    path = locate(f"{FOLDER}/{CLASSES_FILE}", SOURCE, "56 MB in all")
-    remedy = f"It should have lists wnids and names of equal length. Download it again: {SOURCE}."
-    table = read_json(path, remedy)
-    with refusing(path, remedy):
-        return dict(zip(table["wnids"], table["names"], strict=True))
-
-
 def _hierarchy(data: str) -> dict[str, tuple[str, ...]]:
     suffix = "_wnids" if data == "imagenet" else ""
-    groups = _read(f"iirc_{data}_hierarchy{suffix}.json")["super_classes"]
+    groups = _package_table(f"iirc_{data}_hierarchy{suffix}.json")["super_classes"]
     return {name: tuple(members) for name, members in groups.items()}
 
 
@@ -204,7 +194,7 @@ def _configuration(tasks: list[list[str]], classes: list[str]) -> TaskConfigurat
     return TaskConfiguration(tuple(map(tuple, tasks)), left_out)
 
 
-def _read(file: str) -> Any:
+def _package_table(file: str) -> Any:
     # The authors' package has the hierarchies and the task configurations.
     path = resources.files(import_package("iirc")) / "metadata" / file
     return parse_json(path.read_text("utf-8"))

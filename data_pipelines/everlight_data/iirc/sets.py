@@ -12,17 +12,18 @@ from jaxtyping import Int
 from everlight.continual import TaskSequence
 from everlight.scenarios.iirc import LabelSetting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import same_shapes
-from everlight_data.iirc.imagenet import ImageFiles, list_imagenet
 from everlight_data.iirc.metadata import (
     Metadata,
     OfficialName,
     drawn_metadata,
+    imagenet_listing,
     official_metadata,
     procedural_metadata,
     superclasses_first,
     tiny_imagenet_metadata,
 )
 from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
+from everlight_data.images.imagenet import ImageFiles, list_imagenet
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight_data.procedural.world import World, load_procedural
 from everlight_data.sets.image_set import (
@@ -153,8 +154,8 @@ def _tiny_imagenet(superclasses: int | None, count: int) -> tuple[ImageSet, Meta
     grouped = set(chain.from_iterable(metadata.hierarchy.values()))
     names = tiny_imagenet_names()
     single = [name for name in names if name not in grouped][:superclasses]
-    wanted = [*chain.from_iterable(hierarchy.values()), *single]
-    images = load_tiny_imagenet_32([names.index(name) for name in wanted])
+    class_names = [*chain.from_iterable(hierarchy.values()), *single]
+    images = load_tiny_imagenet_32([names.index(name) for name in class_names])
     first = superclasses_first(superclasses)
     return images, drawn_metadata(images.class_names, hierarchy, first, count)
 
@@ -167,8 +168,8 @@ def _imagenet(name: OfficialName, count: int) -> tuple[ImageFiles, Metadata]:
     hierarchy = {
         name: members for name, members in official.hierarchy.items() if name in introduced
     }
-    wanted = {member for name in introduced for member in hierarchy.get(name, (name,))}
-    files = list_imagenet(wanted, name)
+    class_names = {member for name in introduced for member in hierarchy.get(name, (name,))}
+    files = list_imagenet(imagenet_listing(name), class_names)
     names = (*hierarchy, *files.class_names)
     configurations = []
     for tasks in orders:

@@ -17,10 +17,10 @@ def load_digits() -> ImageSet:
       MissingPackageError: scikit-learn is not installed.
     """
     values, labels = import_package("sklearn.datasets").load_digits(return_X_y=True)
-    grey = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
+    gray = np.rint(values * (255 / 16)).astype(np.uint8).reshape(-1, 8, 8, 1)
     return split_off(
         "handwritten digits (scikit-learn)",
-        grey,
+        gray,
         labels,
         every_nth(labels, TEST_EVERY),
         tuple("0123456789"),

@@ -18,15 +18,15 @@ from PIL import Image
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
-from everlight_data.formats.files import read_json, refusing
+from everlight_data.formats.files import refusing
 from everlight_data.formats.image_headers import jpeg_size
-from everlight_data.locations import locate
+from everlight_data.formats.originals import Original
+from everlight_data.formats.tables import read_json
 from everlight_data.optional_packages import import_package
 from everlight_data.sets.data_set import DataSet, ImageRequest, file_by_file
 from everlight_data.sets.image_set import ImageSet
-from everlight_data.sets.preparing import Files, Original, Source, find, matching, npz, read_text_of
+from everlight_data.sets.preparing import Files, Source, find, matching, npz, read_text_of
 
-SOURCE = "Tiny-ImageNet of Stanford's CS231n, by `everlight data prepare tiny-imagenet ZIP`"
 FOLDER = "tiny_imagenet_32x32"
 TRAIN_FILES = ("train_0.npz", "train_1.npz")
 TEST_FILE = "val.npz"
@@ -44,7 +44,7 @@ The first file has the first 110 images and the second the next 140. This gives 
 number of images.
 """
 QUALITY = 75
-_AGAIN = f"Download it again: {SOURCE}."
+_REMEDY = "Prepare it again: `everlight data prepare tiny-imagenet ZIP`."
 
 
 def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
@@ -53,7 +53,7 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
     The test images are the release's validation images, since the test labels are not published.
 
     Args:
-      classes: labels of the wanted classes; only their images are decoded, and label k of the
+      classes: labels of the selected classes; only their images are decoded, and label k of the
         result is `classes[k]`. None is all 200.
 
     Raises:
@@ -67,7 +67,10 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
         raise DataError(f"classes={chosen} are not distinct labels from 0 to {len(names) - 1}.")
     renumbered = np.full(len(names), -1, np.int32)
     renumbered[chosen] = np.arange(len(chosen))
-    parts = [_read_part(_locate(file), renumbered) for file in (*TRAIN_FILES, TEST_FILE)]
+    parts = [
+        _read_part(DATA_SETS["tiny-imagenet"].locate(file), renumbered)
+        for file in (*TRAIN_FILES, TEST_FILE)
+    ]
     images, labels = zip(*parts, strict=True)
     return ImageSet(
         "Tiny-ImageNet 32x32",
@@ -80,32 +83,41 @@ def load_tiny_imagenet_32(classes: Sequence[int] | None = None) -> ImageSet:
 
 def tiny_imagenet_names() -> list[str]:
     """Return the names of all classes in the order of their labels, without reading images."""
-    path = _locate(CLASSES_FILE)
-    remedy = f"It should be a JSON file with a list of names. {_AGAIN}"
+    return list(tiny_imagenet_wnids().values())
+
+
+def tiny_imagenet_wnids() -> dict[str, str]:
+    """Return a mapping from WordNet id to name, in the labels' order, without reading images.
+
+    Raises:
+      MissingDataError: the list of classes is missing.
+      DataError: it does not have as many distinct ids as names, all of them text.
+    """
+    path = DATA_SETS["tiny-imagenet"].locate(CLASSES_FILE)
+    remedy = f"It should have lists wnids and names of equal length. {_REMEDY}"
     table = read_json(path, remedy)
     with refusing(path, remedy):
-        names = table["names"]
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise TypeError("names is not a list of text")
-    return names
-
-
-def _locate(file: str) -> Path:
-    return locate(f"{FOLDER}/{file}", SOURCE, "56 MB in all")
+        wnids, names = table["wnids"], table["names"]
+        for texts in (wnids, names):
+            if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+                raise TypeError("wnids or names is not a list of text")
+        if len(set(wnids)) < len(wnids):
+            raise ValueError("a WordNet id stands twice in wnids")
+        return dict(zip(wnids, names, strict=True))
 
 
 def _read_part(path: Path, renumbered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return images and new labels of the samples whose new label is 0 or more."""
     keys = ("jpeg_bytes", "offsets", "label")
-    content, offsets, labels = take(read_npz(path, _AGAIN), path, keys, _AGAIN)
+    content, offsets, labels = take(read_npz(path, _REMEDY), path, keys, _REMEDY)
     if problem := _contradiction(content, offsets, labels, len(renumbered)):
-        raise DataError(f"{path}: {problem}. Download it again: {SOURCE}.")
-    wanted = np.flatnonzero(renumbered[labels] >= 0)
-    images = np.empty((len(wanted), 32, 32, 3), np.uint8)
+        raise DataError(f"{path}: {problem}. {_REMEDY}")
+    selected = np.flatnonzero(renumbered[labels] >= 0)
+    images = np.empty((len(selected), 32, 32, 3), np.uint8)
     # One thread: an image takes 16 microseconds, and handing it to another thread takes longer.
-    for image, sample in zip(images, wanted, strict=True):
+    for image, sample in zip(images, selected, strict=True):
         image[...] = _decode(content[offsets[sample] : offsets[sample + 1]], f"{path}[{sample}]")
-    return images, renumbered[labels[wanted]]
+    return images, renumbered[labels[selected]]
 
 
 def _contradiction(
@@ -126,14 +138,14 @@ def _contradiction(
 def _decode(jpeg: np.ndarray, name: str) -> np.ndarray:
     # The decoder fills truncated images with grey, so the end is checked here.
     if jpeg[-2:].tobytes() != b"\xff\xd9":
-        raise DataError(f"{name} does not end like a JPEG. Download the file again: {SOURCE}.")
-    with refusing(name, f"Download the file again: {SOURCE}."):
+        raise DataError(f"{name} does not end like a JPEG. {_REMEDY}")
+    with refusing(name, _REMEDY):
         height, width = jpeg_size(jpeg.tobytes())
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")
         pixels = import_package("imagecodecs").jpeg8_decode(jpeg)
     if pixels.shape != (32, 32, 3):
-        raise DataError(f"{name} is an image of {pixels.shape}, not (32, 32, 3). {_AGAIN}")
+        raise DataError(f"{name} is an image of {pixels.shape}, not (32, 32, 3). {_REMEDY}")
     return pixels
 
 
@@ -172,25 +184,24 @@ def tiny_imagenet_files(source: Source) -> Files:
             labels += [label] * (end - first)
         return _packed(source, paths, labels)
 
-    def test() -> bytes:
-        pairs = _pairs(read_text_of(source, "val_annotations.txt"))
-        listed = sorted(
-            _unique("val_annotations.txt", pairs).items(), key=lambda pair: _number(pair[0])
-        )
-        paths = [f"{base}val/images/{file}" for file, _ in listed]
-        # A box follows the WordNet id.
-        labels = [wnids.index(rest.split("\t")[0]) for _, rest in listed]
-        counts = np.bincount(labels, minlength=len(wnids))
-        if counts.min() != counts.max():
-            raise ValueError(
-                f"val_annotations.txt lists from {counts.min()} to {counts.max()} images per class"
-            )
-        return _packed(source, paths, labels)
-
     trains = {
         file: lambda cut=cut: train(*CUTS[cut : cut + 2]) for cut, file in enumerate(TRAIN_FILES)
     }
-    return {CLASSES_FILE: names, **trains, TEST_FILE: test}
+    return {CLASSES_FILE: names, **trains, TEST_FILE: lambda: _test_images(source, base, wnids)}
+
+
+def _test_images(source: Source, base: str, wnids: Sequence[str]) -> bytes:
+    """Return the packed validation images below the folder `base`, sorted by their numbers."""
+    file = "val_annotations.txt"
+    listed = sorted(
+        _unique(file, _pairs(read_text_of(source, file))).items(), key=lambda pair: _number(pair[0])
+    )
+    # A box follows the WordNet id.
+    labels = [wnids.index(rest.split("\t")[0]) for _, rest in listed]
+    counts = np.bincount(labels, minlength=len(wnids))
+    if counts.min() != counts.max():
+        raise ValueError(f"{file} lists from {counts.min()} to {counts.max()} images per class")
+    return _packed(source, [f"{base}val/images/{image}" for image, _ in listed], labels)
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -251,9 +262,9 @@ DATA_SETS = {
         files=tuple(f"{FOLDER}/{name}" for name in (*TRAIN_FILES, TEST_FILE, CLASSES_FILE)),
         owner="Stanford CS231n (cs231n.stanford.edu), research use",
         source=ZIP,
-        bytes=60_000_000,
+        bytes=56_400_000,
         prepare=file_by_file(tiny_imagenet_files),
         original=ORIGINAL,
         load=_requested,
-    ),
+    )
 }

@@ -8,7 +8,7 @@ smooth path. These frames alone support no claim: their difficulty was chosen.
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import Core50
+from everlight_data.images.core50.prepared import Core50
 from everlight_data.procedural.render import World
 from everlight_data.procedural.shapes import SHAPES
 from everlight_data.procedural.world import class_names, render_frames

@@ -1,4 +1,4 @@
-"""Checkpoints: pytrees of arrays with a JSON description, written whole or not at all (orbax).
+"""Checkpoints: pytrees of arrays with a JSON description, written atomically (orbax).
 
 Beside the arrays lies a record: the checkpoint's number, what it was saved with, and every array's
 shape, type and checksum. Anything that differs from the record is rejected. If arrays lie on the
@@ -28,23 +28,23 @@ from everlight.trees import (
     words_of_keys,
 )
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import one_line
+from everlight_data.names import name_first
 from everlight_data.runs.descriptions import as_json, json_checksum, name_differences
 from everlight_data.runs.orbax_messages import silence_orbax
 from everlight_data.runs.processes import from_all, is_first, meet
+from everlight_data.texts import one_line
 from everlight_data.writing import check_room
 
 SECONDS_AT_STAKE = 10.0
-"""Work that a kill may cost, beside what was under way: writing a checkpoint takes a fifth of a
-second, more than many an epoch."""
+"""Seconds of work that a kill may lose besides the current step; writing takes 0.2 seconds."""
 LATE_WRITES = 50
-"""Times that a half-written checkpoint is removed; what returns later goes at the next start."""
+"""Attempts to remove a half-written checkpoint; the next start removes what remains."""
 DAMAGED = ".damaged"
 """Added to the name of a checkpoint that is rejected as damaged."""
 
 
 class DamagedCheckpointError(DataError):
-    """A checkpoint that is not what was written."""
+    """Error about a checkpoint whose content differs from what was saved."""
 
 
 class Checkpoint(NamedTuple):
@@ -117,7 +117,7 @@ class Checkpoints:
             ) from error
         if not written:
             raise DataError(
-                f"{self.folder} holds checkpoint {self.newest()}; {step} would not follow it. "
+                f"{self.folder} holds checkpoint {self.newest()}; checkpoint {step} is not newer. "
                 "Save under a later number, or delete that folder."
             )
         self._since = time.monotonic()
@@ -128,12 +128,12 @@ class Checkpoints:
         Raises:
           DataError: as for `save`, except that later numbers are not errors.
         """
-        there = [number for number in self.numbers() if number >= step]
-        if step in there:
+        numbers = [number for number in self.numbers() if number >= step]
+        if step in numbers:
             with contextlib.suppress(DataError):
                 if _checksums(self.restore(step, state).state) == _checksums(state):
                     return
-        for number in there:
+        for number in numbers:
             self._manager.delete(number)
         self.save(step, state, fingerprint)
 
@@ -153,7 +153,7 @@ class Checkpoints:
         return list(self.folder.glob("*.orbax-checkpoint-tmp*"))
 
     def newest(self) -> int | None:
-        """Return the number of the newest whole checkpoint, or None."""
+        """Return the number of the newest complete checkpoint, or None."""
         return self._manager.latest_step()
 
     def resume(self, fingerprint: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
@@ -199,7 +199,7 @@ class Checkpoints:
         self._manager.reload()
 
     def numbers(self) -> list[int]:
-        """Return the numbers of the whole checkpoints, ascending."""
+        """Return the numbers of the complete checkpoints, ascending."""
         return sorted(self._manager.all_steps())
 
     def fingerprint(self, step: int) -> dict:
@@ -239,7 +239,7 @@ class Checkpoints:
           DamagedCheckpointError: the checkpoint is not what was written, to the bit.
           DataError: the checkpoint holds another structure; the first differences are named.
         """
-        abstract = jax.tree.map(_on_a_device_of_here, like)
+        abstract = jax.tree.map(_on_local_device, like)
         path, record = self.folder / str(step), self._record(step)
         _refuse_other_structure(path, record["arrays"], abstract)
         return Checkpoint(self._state(step, record, abstract), record["facts"])
@@ -268,14 +268,13 @@ class Checkpoints:
         wrong = [name for name, value in expected.items() if checksums.get(name) != value]
         if wrong:
             raise DamagedCheckpointError(
-                f"{path} is damaged: {wrong[0]} and {len(wrong) - 1} other arrays are not what was "
-                "written"
+                f"{path} is damaged: the checksums of {name_first(wrong)} differ"
             )
         return state
 
 
-def _on_a_device_of_here(leaf: Any) -> Any:
-    """Return the shape and dtype of a leaf, for arrays that are read."""
+def _on_local_device(leaf: Any) -> Any:
+    """Return the shape and dtype of a leaf, on a device of this process for arrays."""
     if is_random_key(leaf):
         # Orbax would give the shape of its words.
         struct = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=leaf.sharding)
@@ -283,43 +282,44 @@ def _on_a_device_of_here(leaf: Any) -> Any:
         struct = ocp.utils.to_shape_dtype_struct(leaf)
     if not isinstance(struct, jax.ShapeDtypeStruct) or struct.sharding is not None:
         return struct
-    here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=here)
+    sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(struct.shape, struct.dtype, sharding=sharding)
 
 
 def open_existing(folder: Path) -> Checkpoints:
     """Return the checkpoints of a folder that must hold one, for reading only.
 
     Raises:
-      MissingDataError: the folder is missing or holds no whole checkpoint.
+      MissingDataError: the folder is missing or holds no complete checkpoint.
     """
     if not Path(folder).is_dir():
         raise MissingDataError(f"{folder} is not a checkpoint folder; train a net first")
     checkpoints = Checkpoints(folder, read_only=True)
     if checkpoints.newest() is None:
-        raise MissingDataError(f"{folder} holds no whole checkpoint; train a net first")
+        raise MissingDataError(f"{folder} holds no complete checkpoint; train a net first")
     return checkpoints
 
 
 def _check_record(record: dict[str, Any]) -> None:
-    """Check the form of a record that was read."""
+    """Check the types of the values of a record that was read."""
     if not (isinstance(record["facts"], dict) and isinstance(record["step"], int)):
-        raise ValueError("its record has another form")
+        raise ValueError("its record does not match the expected format")
     if any(not isinstance(shape, str) for shape, _ in record["arrays"].values()):
-        raise ValueError("its arrays have other descriptions")
+        raise ValueError("its arrays do not match the expected format")
 
 
-def _refuse_other_structure(path: Path, stored: dict[str, list], wanted: Any) -> None:
-    there = {name: shape for name, (shape, _) in stored.items()}
-    here = {name: describe_array(leaf) for name, leaf in named_leaves(wanted).items()}
+def _refuse_other_structure(path: Path, stored: dict[str, list], state: Any) -> None:
+    shapes = {name: shape for name, (shape, _) in stored.items()}
+    expected = {name: describe_array(leaf) for name, leaf in named_leaves(state).items()}
     differences = [
-        f"{name}: {there.get(name, 'absent')} there, {here.get(name, 'absent')} wanted"
-        for name in sorted(set(there) | set(here))
-        if there.get(name) != here.get(name)
+        f"{name}: stored {shapes.get(name, 'absent')}, expected {expected.get(name, 'absent')}"
+        for name in sorted(set(shapes) | set(expected))
+        if shapes.get(name) != expected.get(name)
     ]
     if differences:
         raise DataError(
-            f"{path} was written with another configuration: {'; '.join(differences[:5])}"
+            f"{path} was written with another configuration: {'; '.join(differences[:5])}. Give "
+            "the settings that it was written with, or another folder."
         )
 
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, Union
 
 import numpy as np
 
-from everlight_data.formats.files import parse_json, refusing
+from everlight_data.formats.files import refusing
+from everlight_data.formats.tables import parse_json
 from everlight_data.names import check_name
 from everlight_data.writing import make_folder, read_sealed, save_sealed
 
@@ -77,20 +78,21 @@ def name_differences(stored: dict, chosen: dict) -> str:
 def _differences(stored: dict, chosen: dict, before: str = "") -> Iterator[str]:
     """Yield a text for every value that differs."""
     for name in sorted(set(stored) | set(chosen)):
-        there, now = stored.get(name), chosen.get(name)
-        if isinstance(there, dict) and isinstance(now, dict):
-            yield from _differences(there, now, f"{before}{name}.")
-        elif there != now:
-            yield f"{before}{name}: {there!r} there, {now!r} now"
+        old, now = stored.get(name), chosen.get(name)
+        if isinstance(old, dict) and isinstance(now, dict):
+            yield from _differences(old, now, f"{before}{name}.")
+        elif old != now:
+            yield f"{before}{name}: stored {old!r}, now {now!r}"
 
 
 def save_described(path: Path, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
-    """Write arrays with their name and description, whole or not at all.
+    """Write arrays with their name and description, completely or not at all.
 
     Args:
       path: file to write; its folder is created.
       name: name of the arrays, by which a copied file is recognized.
       fingerprint: values of JSON that the arrays were computed from.
+      arrays: arrays by name.
 
     Raises:
       DataError: the file cannot be written.

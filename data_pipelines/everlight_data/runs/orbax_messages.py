@@ -1,4 +1,4 @@
-"""Silence for what orbax and asyncio print when a checkpoint cannot be read or written.
+"""Filter of messages that orbax and asyncio print when a checkpoint cannot be used.
 
 `Checkpoints` raises one error then. The other reads and writes that were under way end later, when
 their event loop is closed, and each would print a traceback of its own.

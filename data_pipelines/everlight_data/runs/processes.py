@@ -1,4 +1,4 @@
-"""Values that several processes exchange (`jax.distributed`); one process alone has its own.
+"""Values that several processes exchange (`jax.distributed`), or a single one keeps.
 
 All processes call these functions in the same order.
 """

@@ -1,6 +1,7 @@
 """The record of a data set: its files, their preparation, and its labelled images.
 
-A data set is one file of a folder such as `images` or `color`, with its row at the bottom,
+A data set is one file of a folder such as `images` or `color`, or a folder there, and helpers of
+several are in folders of other names. A file has its row at the bottom,
 `DATA_SETS = {"NAME": DataSet(...)}`. `everlight_data.registry` collects the rows.
 """
 
@@ -9,9 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from everlight_data.errors import DataError
+from everlight_data.formats.originals import Original
+from everlight_data.locations import locate
 from everlight_data.sets.constancy_set import ConstancySet
 from everlight_data.sets.image_set import ImageSet, PerClass
-from everlight_data.sets.preparing import Original, Recipe, prepare_files, read_manifest
+from everlight_data.sets.preparing import Recipe, prepare_files, read_manifest
+from everlight_data.writing import amount
 
 
 class ImageRequest(NamedTuple):
@@ -45,7 +49,7 @@ is allowed.
 
 
 class DataSet(NamedTuple):
-    """A data set: what `everlight data` lists and prepares, and `everlight run --data` loads."""
+    """A data set that `everlight data` lists and prepares, and `everlight run --data` loads."""
 
     description: str
     files: tuple[str, ...] = ()
@@ -74,6 +78,29 @@ class DataSet(NamedTuple):
     def folder(self) -> str:
         """Return the path of the files' folder below EVERLIGHT_DATA."""
         return self.files[0].rpartition("/")[0]
+
+    @property
+    def size(self) -> str:
+        """Return the size of the set in words."""
+        return "size unknown" if self.bytes is None else amount(self.bytes)
+
+    @property
+    def remedy(self) -> str:
+        """Return the sentence on where to get the set, with which messages end."""
+        if self.prepare is None:
+            return f"Download {self.source} ({self.size}): {self.owner}."
+        return (
+            f"Prepare it with `everlight data prepare` from {self.source}: {self.owner}; it takes "
+            f"{self.size}."
+        )
+
+    def locate(self, file: str = "") -> Path:
+        """Return the path of one of the set's files, by default of their folder.
+
+        Raises:
+          MissingDataError: EVERLIGHT_DATA is not set, or the path does not exist.
+        """
+        return locate(f"{self.folder}/{file}".removesuffix("/"), self.remedy)
 
     def state(self, root: Path | None) -> str:
         """Return the state of the data set: present, missing, incomplete or altered.
@@ -112,7 +139,7 @@ def file_by_file(recipe: Recipe) -> Prepare:
                 "--partial works for core50 only; every other data set must be complete"
             )
         remedy = f"Download {data.source} again: {data.owner}."
-        made = prepare_files(source, folder, recipe, remedy, data.bytes or 0, data.original)
-        return f"created {', '.join(made)}" if made else "already prepared, nothing to do"
+        created = prepare_files(source, folder, recipe, remedy, data.bytes or 0, data.original)
+        return f"created {', '.join(created)}" if created else "already prepared, nothing to do"
 
     return prepare

@@ -14,7 +14,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from everlight.continual import StepInfo, naive, train
-from everlight.continual.strategies.naive import batch_loss
+from everlight.continual.strategies.parts.passes import batch_loss
 from everlight.models import MLP
 
 

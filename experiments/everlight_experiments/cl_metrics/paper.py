@@ -1,4 +1,4 @@
-"""The paper's report: the printed criteria beside ours.
+"""The paper's report: the printed criteria and everlight's.
 
 Task-incremental is the paper's protocol, as its FWT of 0.1 shows: a head of ten outputs with the
 task identity is right by chance on later tasks.
@@ -6,6 +6,7 @@ task identity is right by chance on later tasks.
 
 from everlight_experiments.cl_metrics.config import PAPER_METHODS, PAPER_PRESETS, PaperConfig
 from everlight_experiments.cl_metrics.published_tables import PRINTED
+from everlight_experiments.continual.benchmark import Request
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published
@@ -23,8 +24,8 @@ SETTINGS = ("task-incremental", "class-incremental")
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
     """Return both settings with the paper's methods."""
     check_methods(config.methods, PAPER_METHODS)
-    arguments = config.benchmark, SETTINGS, options.seed, options.runs
-    benchmarks = image_benchmarks("icifar", *arguments)
+    request = Request("icifar", config.benchmark, SETTINGS, options.seed, runs=options.runs)
+    benchmarks = image_benchmarks(request)
     rows = [PAPER_METHODS[name] for name in config.methods]
     return Experiment(benchmarks, jobs_of(benchmarks, rows, config.seeds))
 

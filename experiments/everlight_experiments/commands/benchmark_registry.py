@@ -8,6 +8,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
+from everlight_experiments.commands.user_benchmark import is_user_file, load_user_benchmark
 from everlight_experiments.continual.benchmark import Benchmarks, Request
 from everlight_experiments.continual.config import CONFIGS
 from everlight_experiments.continual.image_benchmarks import image_benchmarks
@@ -31,15 +32,9 @@ class Entry(NamedTuple):
     """True if the benchmark has settings of its own."""
 
 
-def image_entry(request: Request) -> Benchmarks:
-    """Return a benchmark of images with classes."""
-    name, config, settings, seed, _, _, runs = request
-    return image_benchmarks(name, config, settings, seed, runs)
-
-
 BENCHMARKS: dict[str, Entry] = {
-    **{name: Entry(configs, image_entry) for name, configs in CONFIGS.items()},
-    "icifar": Entry(ICIFAR, image_entry),
+    **{name: Entry(configs, image_benchmarks) for name, configs in CONFIGS.items()},
+    "icifar": Entry(ICIFAR, image_benchmarks),
     "facts": Entry(FACTS, facts_benchmarks, True),
     "iirc": Entry(IIRC, iirc_benchmarks, True),
     "core50-ni": Entry(CORE50, partial(core50_benchmarks, "NI"), True),
@@ -52,8 +47,10 @@ def split_preset(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
     """Return the benchmark and preset of NAME or NAME:PRESET.
 
     Raises:
-      DataError: there is no such benchmark or preset.
+      DataError: there is no such benchmark or preset, or it is of a user's file.
     """
+    if is_user_file(text):
+        raise DataError(f"{text} is for everlight run; other commands take {', '.join(BENCHMARKS)}")
     name, colon, suffix = text.partition(":")
     if not name:
         raise DataError(f"name a benchmark; there are {', '.join(BENCHMARKS)}")
@@ -61,6 +58,11 @@ def split_preset(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
     preset = suffix if colon else preset
     check_name("preset", preset, list(BENCHMARKS[name].configs))
     return name, preset
+
+
+def benchmark_name(text: str) -> str:
+    """Return the name of a benchmark, without its preset or its file."""
+    return text.rpartition(":")[2] if is_user_file(text) else split_preset(text)[0]
 
 
 def default_config(text: str, preset: Preset = "demo") -> Any:
@@ -76,25 +78,35 @@ def load_benchmarks(options: RunOptions | TuneOptions, config: Any = None) -> Be
       DataError: data that cannot be read, parts that do not fit together, or a setting that the
         benchmark does not have.
     """
-    name, preset = split_preset(options.benchmark, options.preset)
-    entry = BENCHMARKS[name]
-    if entry.own_settings and options.setting is not None:
+    is_file = is_user_file(options.benchmark)
+    name = benchmark_name(options.benchmark)
+    if options.setting is not None and (is_file or BENCHMARKS[name].own_settings):
         raise DataError(f"--setting is not for {name}, which has its own")
-    selected = ("class-incremental",) if options.setting is None else options.setting
-    config = options.config if config is None else config
-    benchmarks = entry.make(
-        Request(
-            name,
-            config,
-            tuple(setting for setting in SETTINGS if setting in selected),
-            options.seed,
-            getattr(options, "seeds", RunOptions.seeds),
-            options.validation_seeds,
-            options.runs,
-        )
-    )
-    changes = list(changed_options(entry.configs[preset], config))
+    if is_file:
+        benchmark, changes = load_user_benchmark(options.benchmark), []
+        benchmarks = {benchmark.setting.name: benchmark}
+    else:
+        config = options.config if config is None else config
+        benchmarks = BENCHMARKS[name].make(_request(options, name, config))
+        changes = list(changed_options(default_config(options.benchmark, options.preset), config))
     return {
-        setting: benchmark.with_given(changes)._replace(validation_tasks=options.validation_tasks)
+        setting: benchmark._replace(
+            selection=benchmark.selection.with_given(changes)._replace(
+                tasks=options.validation_tasks
+            )
+        )
         for setting, benchmark in benchmarks.items()
     }
+
+
+def _request(options: RunOptions | TuneOptions, name: str, config: Any) -> Request:
+    selected = ("class-incremental",) if options.setting is None else options.setting
+    return Request(
+        name,
+        config,
+        tuple(setting for setting in SETTINGS if setting in selected),
+        options.seed,
+        getattr(options, "seeds", RunOptions.seeds),
+        options.validation_seeds,
+        options.runs,
+    )

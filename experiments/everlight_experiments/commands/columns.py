@@ -1,4 +1,4 @@
-"""Scores in rows and columns, with spread: the table and the picture of grid, tune and compare."""
+"""Scores in rows and columns: ranks, table and picture of grid, tune and compare."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -6,21 +6,27 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from scipy.stats import rankdata
 
 from everlight.plots import COLORS
+from everlight_experiments.continual.report import sentence
 from everlight_experiments.continual.report_tables import Measure
-from everlight_experiments.report.cells import deviation, spread
+from everlight_experiments.report.cells import deviation
 from everlight_experiments.report.plots import MARKERS, new_canvas, save
+from everlight_experiments.report.writer import Figure
 
 Scores = Mapping[str, Mapping[str, Float[np.ndarray, "seeds"]]]
 """Scores by column and row; NaN where a run diverged."""
 DIVERGED = {"diverged": "Diverged runs have no score."}
 
 
-def score_cell(values: Float[np.ndarray, "seeds"], after: str = "") -> str:
-    """Return mean and deviation, or how many runs diverged where any did."""
-    diverged = np.count_nonzero(np.isnan(values))
-    return (f"diverged in {diverged} of {len(values)}" if diverged else spread(values)) + after
+def ranks_of(scores: Mapping[str, Float[np.ndarray, "seeds"]]) -> dict[str, float]:
+    """Return ranks of mean scores from 1, the greatest first.
+
+    Equals share their mean rank, and what diverged comes last.
+    """
+    means = np.array([values.mean() for values in scores.values()])
+    return dict(zip(scores, rankdata(-np.nan_to_num(means, nan=-np.inf)), strict=True))
 
 
 def column(
@@ -30,8 +36,18 @@ def column(
     return Measure(name, lambda row: cell(values[row]) if row in values else "–", group)
 
 
-def plot_columns(path: Path, rows: Sequence[str], scores: Scores, label: str) -> Path:
-    """Draw the mean score of every row in every column, with bars of one standard deviation."""
+def score_figure(
+    path: Path, rows: Sequence[str], scores: Scores, label: str, over: str = "seeds"
+) -> Figure:
+    """Return a picture of the mean score of every row in every column.
+
+    Args:
+      path: of the picture.
+      rows: names from top to bottom.
+      scores: scores by column and row; a row may be absent from a column.
+      label: what a score is.
+      over: what the bars of one standard deviation are over.
+    """
     canvas, (axis,) = new_canvas(1, 8.0, 1.6 + 0.42 * len(rows))
     for number, (name, by_row) in enumerate(scores.items()):
         shift = 0.5 * ((number + 0.5) / len(scores) - 0.5)
@@ -50,4 +66,5 @@ def plot_columns(path: Path, rows: Sequence[str], scores: Scores, label: str) ->
     axis.set_ylim(len(rows) - 0.5, -0.5)
     axis.set_xlabel(label)
     canvas.legend(loc="outside upper right", ncols=min(len(scores), 3))
-    return save(canvas, path)
+    caption = f"{sentence(label)}, mean over {over}; bars are one standard deviation."
+    return Figure(caption, save(canvas, path))

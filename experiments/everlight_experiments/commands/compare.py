@@ -18,7 +18,6 @@ from jaxtyping import Float
 
 from everlight.metrics import student_interval
 from everlight_data.errors import DataError
-from everlight_data.images.class_names import printable
 from everlight_data.runs.finished_runs import (
     FinishedRun,
     check_comparable,
@@ -26,10 +25,11 @@ from everlight_data.runs.finished_runs import (
     name_other_options,
     read_finished_run,
 )
-from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
+from everlight_data.texts import printable
+from everlight_experiments.commands.columns import DIVERGED, column, score_figure
 from everlight_experiments.continual.report import sentence
 from everlight_experiments.continual.report_tables import table_of
-from everlight_experiments.report.cells import LEVEL, interval_cell
+from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell
 from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import FolderSettings
@@ -79,12 +79,10 @@ def run_compare(options: CompareOptions) -> Path:
         ("Selection rule", "each run's own, stated in its report"),
     ]
     settings = list(dict.fromkeys(setting for run in runs for setting in run.finals))
-    table, figure = _compared(folder.path, settings[0], runs)
+    items = {setting: _compared(folder.path, setting, runs) for setting in settings}
+    table, figure = items.pop(settings[0])
     screen = Summary(_headline(settings[0], runs), figure, table)
-    sections = [
-        Section(sentence(setting), items=_compared(folder.path, setting, runs))
-        for setting in settings[1:]
-    ]
+    sections = [Section(sentence(setting), items=shown) for setting, shown in items.items()]
     return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections, screen)
 
 
@@ -122,13 +120,13 @@ def _name(folders: Sequence[Path]) -> str:
     return name if len(content) <= LONGEST else f"{len(folders)}-runs-{crc32(content):08x}"
 
 
-def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> tuple[Table, Figure]:
-    """Return the final scores of all runs with paired differences, and their picture."""
+def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> list[Table | Figure]:
+    """Return a table of the final scores of all runs with paired differences, and a picture."""
     first, *others = runs
     final = f"final {first.score}"
     scores = {run.name: run.finals.get(setting, {}) for run in runs}
     names = list(dict.fromkeys(name for by_name in scores.values() for name in by_name))
-    columns = [column(name, by_method, score_cell, final) for name, by_method in scores.items()]
+    columns = [column(name, by_method, final_cell, final) for name, by_method in scores.items()]
     for other in others:
         gaps, group = differences(first, other, setting), f"{other.name} − {first.name}"
         columns.append(column("difference", gaps, _signed, group))
@@ -137,10 +135,11 @@ def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> tuple[
         f"{sentence(final)} of each run ({setting}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
     )
-    table = table_of(caption, {name: name for name in names}, columns, DIVERGED)
     path = folder / f"compared_{setting.replace(' ', '_')}.png"
-    below = f"{sentence(final)} ({setting}), mean over seeds; bars are one standard deviation."
-    return table, Figure(below, plot_columns(path, names, scores, final))
+    return [
+        table_of(caption, {name: name for name in names}, columns, DIVERGED),
+        score_figure(path, names, scores, f"{final} ({setting})"),
+    ]
 
 
 def _signed(gaps: Float[np.ndarray, "seeds"]) -> str:

@@ -15,29 +15,40 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import UInt8
 
-from everlight.continual import Protocol, Run, Setup, StoredImages, TaskSequence
+from everlight.continual import Run, StoredImages
 from everlight.continual.engine.cost.estimate import Estimate, count_sequence_steps, estimate_run
 from everlight.continual.engine.cost.targets import chip_of_an_h100, chips_of_a_v5e, memory_of
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight.metrics.ranking import Facts
 from everlight.models import NetworkRequest
-from everlight.scenarios import class_incremental, core50, divide_classes, fact_sequence, iirc
-from everlight.scenarios.facts import Examples
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.facts.parts.word_vectors import WordVectors
+from everlight_data.facts.splits.fact_images import PicturedFacts
+from everlight_data.facts.splits.fact_splits import SPLITS, Part, SplitFacts
 from everlight_data.iirc.metadata import official_metadata
+from everlight_data.iirc.sets import IIRCData
+from everlight_data.images.core50.frames import LabelledFrames
+from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
+from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
-from everlight_experiments.continual.benchmark import PerRunData, RunData
-from everlight_experiments.continual.image_benchmarks import setup_factory as images_setup_factory
-from everlight_experiments.continual.method_runner import build_with
-from everlight_experiments.continual.parts import network
-from everlight_experiments.core50 import benchmark as core50_benchmark
+from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.image_benchmarks import in_settings
+from everlight_experiments.continual.image_data import ImageInputs
+from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.parts import Inputs, network
+from everlight_experiments.core50.benchmark import core50_benchmark, schedule_of
 from everlight_experiments.core50.config import PRESETS as CORE50
-from everlight_experiments.facts import benchmark as facts_benchmark
+from everlight_experiments.core50.start import InitialWeights
+from everlight_experiments.facts.benchmark import fact_benchmarks
 from everlight_experiments.facts.config import PRESETS as FACTS
-from everlight_experiments.iirc import benchmark as iirc_benchmark
+from everlight_experiments.iirc.benchmark import (
+    IIRCInputs,
+    iirc_benchmark,
+    network_of,
+    sequences_of,
+)
 from everlight_experiments.iirc.config import PRESETS as IIRC
 from everlight_experiments.run_folder.compilation import describe_tpu
 
@@ -45,7 +56,6 @@ FRAMES = 300
 """Frames per object and session of CORe50, about."""
 Device = Literal["here", "tpu-v5e", "h100"]
 TIMED_STEPS = 3
-_NUMBER = jax.ShapeDtypeStruct((), jnp.float32)
 
 
 @dataclass(frozen=True)
@@ -60,30 +70,25 @@ class CostOptions:
 
 
 class Work(NamedTuple):
-    """A method on a paper's benchmark; its data are shapes alone."""
+    """A method on a paper's benchmark, whose images are shapes alone."""
 
-    benchmark: str
+    name: str
+    benchmark: Benchmark
     method: Method
-    begin: Callable[[Method, RunData], tuple[Setup, Needs]]
-    protocol: Protocol
-    shared: PyTree
-    sequence: TaskSequence
     replayed: int = 0
     """Exemplars of every earlier class that an epoch also passes over."""
 
     @property
     def run(self) -> Run:
         """Return the engine's argument."""
-        data = RunData(self.shared, PerRunData(self.sequence.class_task, _NUMBER))
-        build = build_with(self, self.method)
-        return Run(build, self.protocol, data, self.sequence, jax.random.key(0))
+        return Programs(self.benchmark).run(self.method)
 
 
 def run_cost(options: CostOptions) -> None:
     """Compile every experiment's step and print the costs of its sequence.
 
     Raises:
-      DataError: steps are to be timed on a device that is not there.
+      DataError: steps are to be timed on a device that is missing.
       MissingDataError: the device's compiler is not installed.
     """
     if options.timed and options.device != "here":
@@ -94,8 +99,10 @@ def run_cost(options: CostOptions) -> None:
     print(f"One run at the paper's preset, compiled for {device.device_kind}; {ran}.")
     for number, make in enumerate(WORKS):
         work = make()
-        estimate = estimate_run(work.run, device, TIMED_STEPS if options.timed else 0)
-        cells = _cells(work, estimate, memory)
+        run = work.run
+        estimate = estimate_run(run, device, TIMED_STEPS if options.timed else 0)
+        steps = count_sequence_steps(run.protocol, run.sequence, work.replayed)
+        cells = _cells(f"{work.name}: {work.method.name}", steps, estimate, memory)
         if number == 0:
             print(_row(cells))
         print(_row(cells.values()), flush=True)
@@ -130,71 +137,62 @@ def _device(name: Device) -> jax.Device:
 def icifar() -> Work:
     """Return EWC on iCIFAR-100."""
     config = ICIFAR["paper"]
-    (train, test), classes, side = config.per_class, config.classes, config.side
-    wanted = NetworkRequest(classes, side, config.dtype, config.dropout)
-    net = network(config.net, wanted, (side, side, 3))
-    sequence = class_incremental(
-        np.repeat(np.arange(classes), train),
-        np.repeat(np.arange(classes), test),
-        divide_classes(range(classes), config.tasks[0]),
-        classes,
-    )
-    images = _images(classes * (train + test), side)
-    begin = images_setup_factory(config, net, True)
-    return Work("icifar", METHODS["EWC"], begin, config.protocol, images, sequence)
+    side, names = config.side, tuple(map(str, range(config.classes)))
+    images = image_set(names, config.per_class, side)
+    network_request = NetworkRequest(len(names), side, config.dtype, config.dropout)
+    net = network(config.net, network_request, (side, side, 3))
+    inputs = ImageInputs(config, images, "", stored_shapes(images.images), net, checksums=())
+    (benchmark,) = in_settings("icifar", inputs, ("task-incremental",)).values()
+    return Work("icifar", benchmark, METHODS["EWC"])
 
 
 def iirc_cifar() -> Work:
     """Return ER on the first configuration of IIRC-CIFAR."""
-    config, method = IIRC["paper"], METHODS["ER-balanced"]
-    metadata = official_metadata("iirc_cifar100")
-    order = metadata.configurations[0]
-    names = sorted({name for task in order.tasks for name in task} - set(metadata.hierarchy))
-    train, test = (np.repeat(np.arange(len(names)), count) for count in config.per_class)
-    hierarchy = metadata.hierarchy, order, "incomplete", metadata.valid_fraction
-    sequence = iirc(train, test, tuple(names), *hierarchy).sequence
-    classes = sequence.class_task.shape[0]
-    begin = iirc_benchmark.setup_factory(
-        config, iirc_benchmark.network_of(config, classes), classes, len(order.tasks)
-    )
-    images = _images(len(train) + len(test), config.side)
-    protocol, exemplars = iirc_benchmark.protocol_of(config, method), config.exemplars_per_class
-    return Work("iirc", method, begin, protocol, images, sequence, exemplars)
+    config, metadata = IIRC["paper"], official_metadata("iirc_cifar100")
+    tasks = metadata.configurations[0].tasks
+    names = sorted({name for task in tasks for name in task} - set(metadata.hierarchy))
+    images = image_set(tuple(names), config.per_class, config.side)
+    data = IIRCData(images, metadata._replace(configurations=metadata.configurations[:1]))
+    inputs = Inputs(stored_shapes(images.images))
+    net, sequences = network_of(config, data.classes), sequences_of(data, validation=False)
+    loaded = IIRCInputs(data, inputs, net, (), sequences)
+    benchmark = iirc_benchmark(config, loaded, 0)
+    return Work("iirc", benchmark, METHODS["ER-balanced"], config.exemplars_per_class)
+
+
+class BlankFrames(LabelledFrames):
+    """Frames without content, of which no checksum is computed."""
+
+    checksums = ()
 
 
 def core50_nc(net: str) -> Work:
     """Return naive on new classes of CORe50 with one of the paper's networks."""
-    config, method = replace(CORE50["paper"], net=net), METHODS["naive"]
-    objects, sessions = (grid.ravel() for grid in np.mgrid[:50, :11])
+    config = replace(CORE50["paper"], net=net)
     # As many frames of every recording as the release has on average.
-    objects, sessions = np.repeat(objects, FRAMES), np.repeat(sessions, FRAMES)
-    sequence, length = core50(objects, sessions, "NC"), config.nc
-    schedule = core50_benchmark.TrainingSchedule("NC", "NC", lambda method: length)
-    begin = core50_benchmark.setup_factory(config, schedule, 50)
-    protocol = length.protocol(config.batch_size)
-    shared = core50_benchmark.Shared(_images(len(objects), config.side), {}, _NUMBER, _NUMBER)
-    return Work(f"core50-nc, {net}", method, begin, protocol, shared, sequence)
+    objects, sessions = (np.repeat(grid.ravel(), FRAMES) for grid in np.mgrid[:50, :11])
+    images = blank_images(len(objects), config.side)
+    frames = Core50("", images, sessions, objects, objects, OBJECTS, CATEGORIES)
+    start = InitialWeights({}, stored_shapes(images), "", features=lambda: None)
+    schedule = schedule_of(config, "NC")
+    benchmark = core50_benchmark(config, schedule, BlankFrames(frames, "object"), 0, start)
+    return Work(f"core50-nc, {net}", benchmark, METHODS["naive"])
 
 
 def mid_scale_facts() -> Work:
     """Return IMM on the paper's smaller set of facts."""
-    config, method = FACTS["paper"], METHODS["IMM mode"]
-    scale, words, dimension = config.scale, 170, 300
-    example_facts = [np.repeat(np.arange(scale.facts), count) for count in scale.per_fact]
-    examples = [Examples(np.arange(len(fact)), fact) for fact in example_facts]
-    none = Examples(np.zeros(0, int), np.zeros(0, int))
-    task = np.arange(scale.facts) * scale.tasks // scale.facts
-    sequence = fact_sequence(task, examples[0], none, examples[1])
-    shared = facts_benchmark.Shared(
-        _images(sum(map(len, example_facts)), config.network.side),
-        Facts(
-            jax.ShapeDtypeStruct((scale.facts, 3), jnp.int32),
-            jax.ShapeDtypeStruct((words, dimension), jnp.float32),
-        ),
-        jax.ShapeDtypeStruct((48,), jnp.int32),
-    )
-    begin = facts_benchmark.setup_factory(config, dimension, scale.facts)
-    return Work("facts, mid-scale", method, begin, scale.protocol, shared, sequence)
+    config, words, dimension = FACTS["paper"], 170, 300
+    count, tasks = config.scale.facts, config.scale.tasks
+    images = image_set(tuple(map(str, range(count))), config.scale.per_fact, config.network.side)
+    labels = images.train_labels, images.test_labels
+    parts = [Part(fact, (), np.arange(len(fact)), None) for fact in labels]
+    vectors = WordVectors(np.zeros((words, dimension), np.float32), (), "")
+    order = dict.fromkeys(SPLITS, np.arange(count) * tasks // count)
+    pieces = np.zeros((count, 3), int)
+    divided = SplitFacts(((),) * count, pieces, vectors, *parts, order, None)
+    inputs = Inputs(stored_shapes(images.images))
+    benchmarks = fact_benchmarks(config, PicturedFacts(divided, images), inputs)
+    return Work("facts, mid-scale", benchmarks["random"], METHODS["IMM mode"])
 
 
 WORKS: tuple[Callable[[], Work], ...] = (
@@ -206,20 +204,30 @@ WORKS: tuple[Callable[[], Work], ...] = (
 )
 
 
-def _images(count: int, side: int) -> StoredImages:
+def image_set(names: tuple[str, ...], per_class: tuple[int, int], side: int) -> ImageSet:
+    """Return images without content, so many training and test images of every class."""
+    train, test = (np.repeat(np.arange(len(names)), count) for count in per_class)
+    return ImageSet("", blank_images(len(train) + len(test), side), train, test, names)
+
+
+def blank_images(count: int, side: int) -> UInt8[np.ndarray, "n side side 3"]:
+    """Return black images that take no memory."""
+    return np.broadcast_to(np.uint8(0), (count, side, side, 3))
+
+
+def stored_shapes(images: UInt8[np.ndarray, "n side side 3"]) -> StoredImages:
+    """Return the shapes of images on the device."""
     channel = jax.ShapeDtypeStruct((3,), jnp.float32)
-    images = jax.ShapeDtypeStruct((count, side, side, 3), jnp.uint8)
-    return jax.eval_shape(StoredImages.of, images, channel, channel)
-
-
-def _cells(work: Work, estimate: Estimate, memory: int) -> dict[str, str]:
-    """Return the cells of a row by column."""
-    steps, seconds = (
-        count_sequence_steps(work.protocol, work.sequence, work.replayed),
-        estimate.step_seconds,
+    return jax.eval_shape(
+        StoredImages.of, jax.ShapeDtypeStruct(images.shape, jnp.uint8), channel, channel
     )
+
+
+def _cells(name: str, steps: int, estimate: Estimate, memory: int) -> dict[str, str]:
+    """Return the cells of a row by column."""
+    seconds = estimate.step_seconds
     return {
-        "run": f"{work.benchmark}: {work.method.name}",
+        "run": name,
         "parameters": f"{estimate.parameters:,}",
         "data": f"{estimate.data_bytes / 1e6:,.0f} MB",
         "state": f"{estimate.state_bytes / 1e6:,.0f} MB",

@@ -15,7 +15,6 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.locations import data_root
 from everlight_data.names import check_name
 from everlight_data.registry import STORED_SETS
-from everlight_data.writing import amount
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,12 @@ def list_data(settings: ListSettings) -> None:
     print("EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root}")
     states = {name: data.state(root) for name, data in STORED_SETS.items()}
     for name, data in STORED_SETS.items():
-        size = "size unknown" if data.bytes is None else amount(data.bytes)
         preparation = (
             f"everlight data prepare {name} SOURCE" if data.prepare else "no preparation needed"
         )
         print(f"\n{name}: {states[name]}")
         print(f"  content: {data.description}")
-        print(f"  location: {data.folder}/, {size}")
+        print(f"  location: {data.folder}/, {data.size}")
         print(f"  source: {data.source}, from {data.owner}")
         print(f"  preparation: {preparation}")
     missing = [name for name, state in states.items() if state != "present"]

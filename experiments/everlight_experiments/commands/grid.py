@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import rankdata
 
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
@@ -24,7 +23,7 @@ from everlight_experiments.commands.benchmark_registry import (
     default_config,
     split_preset,
 )
-from everlight_experiments.commands.columns import column, plot_columns, score_cell
+from everlight_experiments.commands.columns import column, ranks_of, score_figure
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
     Loaded,
@@ -44,19 +43,15 @@ from everlight_experiments.continual.report_tables import (
     selection_rule,
     table_of,
 )
-from everlight_experiments.report.cells import dash, interval_cell
-from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
-from everlight_experiments.run_folder.config_options import (
-    changed,
-    full_name,
-    options_by_name,
-    with_config,
-)
+from everlight_experiments.report.cells import dash, final_cell, interval_cell
+from everlight_experiments.report.writer import Section, Summary, Table, write_report
+from everlight_experiments.run_folder.config_options import changed, full_name, with_config
 from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.usage import options_by_name
 
 RUN_SELECTORS = ("benchmarks", "methods", "setting", "seeds", "set")
 """Options that select runs; --set is in the fingerprint of every run."""
-SET = "--set "
+SET = "--set"
 
 
 def run_grid(options: GridOptions) -> Path:
@@ -76,23 +71,30 @@ def run_grid(options: GridOptions) -> Path:
     folder = RunFolder("grid", "", options, True, RUN_SELECTORS)
     firsts = {name: next(iter(suite.benchmarks.values())) for name, suite in loaded.items()}
     for name, benchmark in firsts.items():
-        print(f"{name}: {benchmark.note}{benchmark.counts}", flush=True)
+        print(f"{name}: {benchmark.data.words}", flush=True)
     benchmarks, outcomes = train_loaded(folder, options, loaded)
     folder.save_results(**arrays_of(outcomes))
     rows = _rows_of(loaded)
-    offers = {place: benchmark.capabilities for place, benchmark in benchmarks.items()}
     left_out = [
-        left_out_table(suite.rows, {f"{name}, {place}": offers[f"{name}, {place}"]})
+        left_out_table(suite.rows, {f"{name}, {setting}": benchmark.setting.capabilities})
         for name, suite in loaded.items()
-        for place in suite.benchmarks
+        for setting, benchmark in suite.benchmarks.items()
     ]
-    left_out = dataclasses.replace(
-        left_out[0], rows=[row for table in left_out for row in table.rows]
-    )
+    not_run = [row for table in left_out for row in table.rows]
     title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
     rule = selection_rule(outcomes, options.validation_seeds)
     summary = _summary(options, firsts, rule, folder.duration())
-    first, sections = _sections(folder.path, benchmarks, outcomes, rows, left_out)
+    ranks = _ranks(outcomes, rows)
+    first = _results_summary(folder.path, benchmarks, outcomes, ranks, _headline(ranks, rows))
+    details = (
+        ("Forgetting and time", _forgetting_table(outcomes, list(ranks))),
+        ("Methods not applicable", dataclasses.replace(left_out[0], rows=not_run)),
+        (
+            "Selection of hyper-parameters",
+            hyperparameters_table("criterion", choices_of(outcomes)),
+        ),
+    )
+    sections = [Section(title, items=[table]) for title, table in details if table.rows]
     return write_report(folder.path, title, summary, sections, first)
 
 
@@ -118,20 +120,20 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
         raise DataError(f"--benchmarks has {' and '.join(twice[:2])}; give each once")
     presets = dict(zip(options.benchmarks, pairs, strict=True))
     if "images" in [benchmark for benchmark, _ in presets.values()]:
-        raise DataError("the benchmark images is for everlight run")
+        raise DataError("the benchmark 'images' needs everlight run")
     configs = {name: default_config(*presets[name]) for name in presets}
     keys = [assignment.partition("=")[0] for assignment in options.set]
     for key in keys:
         if keys.count(key) > 1:
-            raise DataError(f"{SET}{key!a} comes twice; give each setting once")
+            raise DataError(f"{SET} {key!a} is given twice; give each setting once")
     for assignment in options.set:
         key, equals, text = assignment.partition("=")
         if not (key and equals and text):
-            raise DataError(f"{SET}{assignment!a}; give NAME=VALUE, as in learning-rate=0.01")
+            raise DataError(f"{SET} {assignment!a}; give NAME=VALUE, as in learning-rate=0.01")
         try:
             words = tuple(shlex.split(text))
         except ValueError as error:
-            raise DataError(f"{SET}{assignment!a}: {error}; close the quotation") from error
+            raise DataError(f"{SET} {assignment!a}: {error}; close the quotation") from error
         for name, setting in _changed_by(key, configs).items():
             configs[name] = changed(configs[name], {setting: words}, SET)
     shared = {opt.name: getattr(options, opt.name) for opt in dataclasses.fields(TrainOptions)}
@@ -154,7 +156,7 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     full_names = {name: full_name(list(by_option), key) for name, by_option in options.items()}
     having = {name: setting for name, setting in full_names.items() if setting in options[name]}
     if not having:
-        check_name(f"setting of {SET.strip()}", key, sorted(set().union(*options.values())))
+        check_name(f"setting of {SET}", key, sorted(set().union(*options.values())))
     return having
 
 
@@ -172,43 +174,38 @@ def _summary(
     ]
 
 
-def ranks_of(finals: Mapping[str, float]) -> dict[str, float]:
-    """Return ranks from 1, the greatest first; equals share their mean, NaN comes last."""
-    values = np.array(list(finals.values()))
-    return dict(zip(finals, rankdata(-np.nan_to_num(values, nan=-np.inf)), strict=True))
+def _ranks(outcomes: Outcomes, rows: Sequence[Method]) -> dict[str, list[float]]:
+    """Return a method's ranks in the columns where it ran, the lowest mean rank first."""
+    by_column = [
+        ranks_of({name: outcome.final for name, outcome in by_name.items()})
+        for by_name in outcomes.values()
+    ]
+    by_method = {row.name: [r[row.name] for r in by_column if row.name in r] for row in rows}
+    ran = {name: ranks for name, ranks in by_method.items() if ranks}
+    return dict(sorted(ran.items(), key=lambda item: np.mean(item[1])))
 
 
-def _sections(
+def _results_summary(
     path: Path,
     benchmarks: Benchmarks,
     outcomes: Outcomes,
-    rows: Sequence[Method],
-    left_out: Table,
-) -> tuple[Summary, list[Section]]:
-    """Return the report's result before all details, and its sections."""
+    ranks: Mapping[str, Sequence[float]],
+    sentences: tuple[str, ...],
+) -> Summary:
+    """Return the scores with ranks in every column, and mean ranks."""
     scores = {
         place: {name: outcome.final for name, outcome in by_name.items()}
         for place, by_name in outcomes.items()
     }
-    ranks = {
-        place: ranks_of({name: values.mean() for name, values in by_name.items()})
-        for place, by_name in scores.items()
-    }
-    placings = {
-        row.name: places
-        for row in rows
-        if (places := [ranked[row.name] for ranked in ranks.values() if row.name in ranked])
-    }
-    order = sorted(placings, key=lambda name: np.mean(placings[name]))
-    columns = [
-        column(
-            f"{place}: {benchmarks[place].score}",
-            {name: score_cell(runs, f" ({ranks[place][name]:g})") for name, runs in finals.items()},
-        )
-        for place, finals in scores.items()
-    ]
-    columns.append(column("mean", placings, lambda places: f"{np.mean(places):.2f}", "rank"))
-    columns.append(column("benchmarks", placings, lambda places: str(len(places)), "rank"))
+    columns = []
+    for place, finals in scores.items():
+        within = ranks_of(finals)
+        cells = {
+            name: f"{final_cell(values)} ({within[name]:g})" for name, values in finals.items()
+        }
+        columns.append(column(f"{place}: {benchmarks[place].score}", cells))
+    columns.append(column("mean", ranks, lambda places: f"{np.mean(places):.2f}", "rank"))
+    columns.append(column("benchmarks", ranks, lambda places: str(len(places)), "rank"))
     caption = (
         "Final score, mean ± standard deviation over seeds, in each benchmark's own measure. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
@@ -218,17 +215,9 @@ def _sections(
         "–": "–: not applicable, see below. Compare mean ranks over equally many benchmarks.",
         "diverged": "Diverged methods have the last rank.",
     }
-    table = table_of(caption, {name: name for name in order}, columns, marks)
-    caption = "Final scores, mean over seeds; bars are one standard deviation."
-    figure = Figure(caption, plot_columns(path / "grid.png", order, scores, "final score"))
-    tuned = hyperparameters_table("criterion", choices_of(outcomes))
-    more = (
-        ("Forgetting and time", _forgetting_table(outcomes, order)),
-        ("Methods not applicable", left_out),
-        ("Selection of hyper-parameters", tuned),
-    )
-    first = Summary(_headline(placings, rows), figure, table)
-    return first, [Section(title, items=[details]) for title, details in more if details.rows]
+    table = table_of(caption, {name: name for name in ranks}, columns, marks)
+    figure = score_figure(path / "grid.png", list(ranks), scores, "final score")
+    return Summary(sentences, figure, table)
 
 
 def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:

@@ -9,17 +9,17 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight.continual.methods.method import (
-    WHY_NOT,
+    INCOMPATIBILITIES,
     Method,
+    incompatibility,
     why_left_out,
-    why_not,
     with_published,
 )
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.commands.benchmark_registry import load_benchmarks, split_preset
+from everlight_experiments.commands.benchmark_registry import benchmark_name, load_benchmarks
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.user_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
@@ -27,7 +27,8 @@ from everlight_experiments.continual.method_arguments import (
     refuse_unfit_argument,
     with_method_arguments,
 )
-from everlight_experiments.continual.method_runner import NETS, Runner, row_on
+from everlight_experiments.continual.method_programs import Programs, row_on
+from everlight_experiments.continual.method_runner import NETS
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.published import WORD, with_published_settings
 from everlight_experiments.continual.train_methods import (
@@ -43,11 +44,11 @@ from everlight_experiments.run_folder.settings import check_methods
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 
 _REMEDIES = {
-    WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz",
-    WHY_NOT["task boundaries"]: "--boundaries",
-    WHY_NOT["hidden layers"]: "--net mlp:256,256",
-    WHY_NOT["layer inputs"]: "--net mlp:256,256",
-    WHY_NOT["pretrained layers"]: "--pretrained or --features",
+    INCOMPATIBILITIES["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz",
+    INCOMPATIBILITIES["task boundaries"]: "--boundaries",
+    INCOMPATIBILITIES["hidden layers"]: "--net mlp:256,256",
+    INCOMPATIBILITIES["layer inputs"]: "--net mlp:256,256",
+    INCOMPATIBILITIES["pretrained layers"]: "--pretrained or --features",
 }
 """Options that meet a requirement, by the reason with which a method is refused."""
 
@@ -71,7 +72,7 @@ class Loaded(NamedTuple):
     benchmarks: Benchmarks
     rows: list[Method]
     lines: list[str]
-    """Lines for the user on methods that are left out or of little use (`of_use`)."""
+    """Lines for the user on methods that are left out or of little use (`applicable_methods`)."""
 
 
 def load_requested(options: RunOptions) -> Loaded:
@@ -88,25 +89,22 @@ def load_requested(options: RunOptions) -> Loaded:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     strategies = [load_strategy(spec) for spec in options.strategy]
     if len({row.name for row in strategies}) < len(strategies):
-        raise DataError("two --strategy of one name; rename one")
+        raise DataError("two strategies have the same name; rename one")
     rows = [row for name, row in METHODS.items() if name in names or name == "naive"] + strategies
-    config, grid_texts = options.config, list(options.hyperparameters)
+    config, grid_texts = getattr(options, "config", None), list(options.hyperparameters)
     if WORD in grid_texts:
         grid_texts.remove(WORD)
         config = with_published_settings(config, rows)
     config = with_method_arguments(config, options.method_arguments, rows)
     benchmarks = load_benchmarks(options, config)
-    rows, lines = of_use(options, benchmarks, rows)
+    rows, lines = applicable_methods(options, benchmarks, rows)
     first = next(iter(benchmarks.values()))
     grids = given_hyperparameters(grid_texts, [first.row(row) for row in rows])
-    benchmarks = {
-        name: benchmark._replace(hyperparameters={**benchmark.hyperparameters, **grids})
-        for name, benchmark in benchmarks.items()
-    }
+    benchmarks = {name: with_grids(benchmark, grids) for name, benchmark in benchmarks.items()}
     first = next(iter(benchmarks.values()))
     rows = with_variants([row_on(first, row) for row in rows], options.variants or ())
     ready = {name: benchmark for name, benchmark in benchmarks.items() if benchmark.prepare is None}
-    trace_user_strategies(ready, rows, options.seed)
+    trace_user_strategies(ready, rows)
     return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
 
 
@@ -117,27 +115,27 @@ def selected_methods(names: Sequence[str]) -> list[str]:
       DataError: no method has the name, or no name is given.
     """
     for name in names or ():
-        here = OTHER_NAMES.get(name.casefold())
-        if here is not None and name not in METHODS:
-            raise DataError(f"no method {name!a}; it is {here!r} here")
+        current_name = OTHER_NAMES.get(name.casefold())
+        if current_name is not None and name not in METHODS:
+            raise DataError(f"no method {name!a}; it is {current_name!r} here")
     check_methods(names, [*METHODS, ALL])
     return [name for name in METHODS if name in names or ALL in names]
 
 
-def of_use(
+def applicable_methods(
     options: MethodOptions, benchmarks: Benchmarks, rows: Sequence[Method]
 ) -> tuple[list[Method], list[str]]:
     """Return the methods without those that `--methods all` leaves out, and lines for the user.
 
     The lines name what is left out, and methods of little use that are named, each with the reason.
     """
-    benchmark, _ = split_preset(options.benchmark)
+    name = benchmark_name(options.benchmark)
     left_out: dict[str, list[str]] = {}
     warned: dict[str, list[str]] = {}
     selected = []
     for method in rows:
-        offers = [in_setting.capabilities for in_setting in benchmarks.values()]
-        reasons = [why_left_out(method, benchmark, offer) for offer in offers]
+        offers = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
+        reasons = [why_left_out(method, name, offer) for offer in offers]
         reason, named = reasons[0], method.name in options.methods
         if named or not all(reasons):
             selected.append(method)
@@ -158,14 +156,14 @@ def _listed(names: Sequence[str], reason: str) -> str:
     return f"{', '.join(names)}, which {reason}{f'; give {remedy}' if remedy else ''}"
 
 
-def trace_user_strategies(benchmarks: Benchmarks, rows: Sequence[Method], seed: int) -> None:
+def trace_user_strategies(benchmarks: Benchmarks, rows: Sequence[Method]) -> None:
     """Trace runs of the user's own strategies.
 
     Raises:
       DataError: a strategy fails; the message has the line of its file.
     """
-    for column, method, _ in jobs_of(benchmarks, [row for row in rows if row.version], 1):
-        Runner(None, benchmarks[column], seed).trace(method)
+    for job in jobs_of(benchmarks, [row for row in rows if row.version], 1):
+        Programs(benchmarks[job.column]).trace(job.method)
 
 
 def train_loaded(
@@ -177,22 +175,29 @@ def train_loaded(
     """
     benchmarks: dict[str, Benchmark] = {}
     jobs: list[Job] = []
-    for name, (by_setting, rows, _) in loaded.items():
-        columns = {
-            f"{name}, {setting}" if name else setting: benchmark._replace(part=name).opened(folder)
-            for setting, benchmark in by_setting.items()
-        }
-        # The others were traced before the folder was made.
-        pairs = zip(columns, by_setting.values(), strict=True)
-        prepared = {key: columns[key] for key, benchmark in pairs if benchmark.prepare is not None}
-        trace_user_strategies(prepared, rows, options.seed)
+    for name, suite in loaded.items():
+        columns = {}
+        for setting, benchmark in suite.benchmarks.items():
+            column = f"{name}, {setting}" if name else setting
+            columns[column] = benchmark._replace(part=name).opened(folder)
+            if benchmark.prepare is not None:
+                # The others were traced before the folder was made.
+                trace_user_strategies({column: columns[column]}, suite.rows)
         benchmarks |= columns
-        jobs += jobs_of(columns, rows, options.seeds)
-    settings = options.seed, options.validation_seeds, options.keep_nets
-    runners = runners_of(folder, benchmarks, *settings)
+        jobs += jobs_of(columns, suite.rows, options.seeds)
+    runners = runners_of(
+        folder, benchmarks, options.seed, options.validation_seeds, options.keep_nets
+    )
     if options.keep_nets:
         print_size_of_nets(runners, jobs, str(folder.path))
     return benchmarks, train_jobs(runners, jobs)
+
+
+def with_grids(benchmark: Benchmark, grids: Mapping[str, tuple[float, ...]]) -> Benchmark:
+    """Return a benchmark with other hyper-parameters of some methods."""
+    selection = benchmark.selection
+    grids = {**selection.grids, **grids}
+    return benchmark._replace(selection=selection._replace(grids=grids))
 
 
 def given_hyperparameters(
@@ -211,7 +216,7 @@ def given_hyperparameters(
             raise DataError(
                 f"--hyperparameters {text!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6"
             )
-        check_name("method with hyperparameters among those that are run:", name, list(known))
+        check_name("method with hyper-parameters among those that are run:", name, list(known))
         try:
             hyperparameters = {float(value) for value in values.split(",")}
         except ValueError as error:
@@ -241,10 +246,12 @@ def refuse_inapplicable(
       DataError: the message names the methods and the reason.
     """
     for method in rows:
-        reasons = [why_not(method, in_setting.capabilities) for in_setting in benchmarks.values()]
+        capabilities = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
+        reasons = [incompatibility(method, offered) for offered in capabilities]
         if (method.name in names or method.version) and all(reasons):
-            benchmark = next(iter(benchmarks.values()))
-            fits_multi_head = why_not(method, benchmark.capabilities | {"task-incremental"}) is None
+            fits_multi_head = (
+                incompatibility(method, capabilities[0] | {"task-incremental"}) is None
+            )
             remedy = "--setting task-incremental" if fits_multi_head else _REMEDIES.get(reasons[0])
             advice = f"; give {remedy}" if remedy else ""
             raise DataError(f"{method.name} {reasons[0]}{advice}")

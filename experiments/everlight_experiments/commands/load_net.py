@@ -16,13 +16,15 @@ from everlight_data.names import check_name
 from everlight_data.runs.checkpoints import open_existing
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.descriptions import name_differences
+from everlight_experiments.commands.benchmark_registry import benchmark_name
 from everlight_experiments.commands.grid import RUN_SELECTORS as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import RUN_SELECTORS, GridOptions, RunOptions
-from everlight_experiments.continual.benchmark import RunData, SequenceId
-from everlight_experiments.continual.method_runner import NETS, Runner, nets_folder
+from everlight_experiments.continual.benchmark import SequenceId
+from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_runner import NETS, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
 
 _REMEDY = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."
@@ -79,28 +81,28 @@ def load_net(
         loaded = loaded.opened(opened())
     row = next((row for row in rows if row.name == method), None)
     if row is None or row.label not in labels:
-        raise DataError(f"{run}: its {method} is of another version of your file")
+        raise DataError(f"{run}: its {method} was trained with another version of your file")
     seeds = _names(nets / setting / row.label)
     check_name("seed", str(seed), seeds)
     checkpoints = open_existing(nets_folder(run, part, setting, row, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
-    runner = Runner(None, loaded, options.seed)
+    programs = Programs(loaded)
     seq_id = SequenceId("evaluation", options.seed, seed - options.seed)
-    sequence, stored = loaded.sequence(row, seq_id), checkpoints.fingerprint(task)
+    sequence, stored = loaded.data.sequence(row, seq_id), checkpoints.fingerprint(task)
     hyperparameter = stored["hyperparameter"]
     ids = {"setting": setting, "method": row.name, "order": seq_id.order}
     fingerprint = ids | {"hyperparameter": hyperparameter} | loaded.fingerprint(row)
     if changed := name_differences(stored, fingerprint):
-        raise DataError(f"{checkpoints.folder} is of other data or settings ({changed})")
-    net = checkpoints.restore(task, runner.net(row)).state
+        raise DataError(f"{checkpoints.folder} belongs to other data or settings ({changed})")
+    net = checkpoints.restore(task, programs.net(row)).state
     return SavedNet(
-        () if loaded.images is None else tuple(loaded.images.class_names),
+        () if loaded.data.images is None else tuple(loaded.data.images.class_names),
         classes_of_tasks(sequence),
         *net,
-        runner.build(row),
-        RunData(loaded.shared(row), loaded.per_run_data(sequence, hyperparameter)),
-        loaded.protocol(row).evaluation_batch,
-        "class scores" in loaded.capabilities,
+        programs.build(row),
+        loaded.run_data(row, sequence, hyperparameter),
+        loaded.training.protocol(row).evaluation_batch,
+        "class scores" in loaded.setting.capabilities,
     )
 
 
@@ -121,8 +123,11 @@ def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable
     check_name("benchmark", benchmark, list(by_name))
 
     def opened() -> RunFolder:
-        words = ("grid", "") if is_grid else ("run", options.benchmark)
-        folder = RunFolder(*words, options, True, OF_GRIDS if is_grid else RUN_SELECTORS)
+        if is_grid:
+            folder = RunFolder("grid", "", options, True, OF_GRIDS)
+        else:
+            name = benchmark_name(options.benchmark)
+            folder = RunFolder("run", name, options, True, RUN_SELECTORS)
         if folder.path.resolve() != run.resolve():
             folder.remove_empty()
             raise DataError(f"{run} was {folder.path.name}; give it its name again")

@@ -1,26 +1,38 @@
 """`everlight methods`: every method in one line."""
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everlight.continual.methods.method_list import MethodRow, method_rows
+from everlight.continual.methods.registry import METHODS
 
-HEADER = MethodRow("method", "year", "paper", "keeps", "applies to")
+HEADER = (*MethodRow("method", "year", "paper", "keeps", "applies to"), "description")
+VALUES = "Values tried for each hyper-parameter, as --hyperparameters takes them:"
 
 
 @dataclass(frozen=True)
 class MethodsSettings:
-    """List all methods with year, paper, what they keep of earlier tasks, and where they apply.
+    """List all methods, and the values that are tried for their hyper-parameters.
 
     The samples, networks (old net) and statistics kept are those between tasks. Methods that apply
     to own classes need new classes in every task. "In --methods all only with" names the benchmarks
     or layers with which `all` includes a method; elsewhere `--methods` runs it by its name.
-    `everlight run --help` has their hyper-parameters.
     """
 
 
 def list_methods(settings: MethodsSettings) -> None:
-    """Print a line per method."""
-    rows = [HEADER, *method_rows()]
+    """Print a line per method, then one per method with a hyper-parameter."""
+    _print_table([HEADER, *((*row, METHODS[row.name].summary) for row in method_rows())])
+    print(f"\n{VALUES}")
+    tuned = [method for method in METHODS.values() if method.hyperparameters]
+    values = [",".join(f"{value:g}" for value in method.hyperparameters) for method in tuned]
+    texts = [shlex.quote(f"{m.name}={text}") for m, text in zip(tuned, values, strict=True)]
+    names = [method.tunes for method in tuned]
+    _print_table(list(zip(texts, names, strict=True)))
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))

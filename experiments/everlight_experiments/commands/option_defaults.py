@@ -1,19 +1,15 @@
 """Options of each command, with the values of the named benchmark or `--config` as defaults."""
 
 import inspect
-import shlex
-from dataclasses import field as defaulted
-from dataclasses import fields, make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from everlight.checks import check_fields
-from everlight.continual.methods.method import Method
-from everlight.continual.methods.registry import METHODS
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_json, refusing
+from everlight_data.formats.files import refusing
+from everlight_data.formats.tables import read_json
 from everlight_data.runs.descriptions import from_json
 from everlight_data.user_code.objects import load_object
 from everlight_experiments.commands.benchmark_registry import (
@@ -22,21 +18,18 @@ from everlight_experiments.commands.benchmark_registry import (
     split_preset,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
-from everlight_experiments.run_folder.config_options import (
-    option_value,
-    options_by_name,
-    take_option,
-    with_config,
-)
+from everlight_experiments.commands.user_benchmark import is_user_file
+from everlight_experiments.run_folder.config_options import option_value, take_option, with_config
 from everlight_experiments.terminal import printable
+from everlight_experiments.usage import options_by_name
 
 CONFIG = "--config"
 _FORM = "give the config.json of a run, BENCHMARK:PRESET, or FILE.py:NAME, a configuration"
 
 
 def grid_options(arguments: list[str]) -> type:
-    """Return the options of `everlight grid`."""
-    return _with_defaults(GridOptions, GridOptions())
+    """Return the options of `everlight grid`, whose help lists the benchmarks."""
+    return _listing_benchmarks(GridOptions)
 
 
 def options_of_benchmark(kind: type, arguments: list[str]) -> type:
@@ -48,7 +41,11 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
       DataError: a benchmark, preset or file that cannot be used.
     """
     source, config = take_option(arguments, CONFIG), None
-    if source is not None and source.rpartition(":")[0].endswith(".py"):
+    if kind is RunOptions and arguments and is_user_file(arguments[0]):
+        if source is not None:
+            raise DataError(f"{CONFIG} is for benchmarks with a name; {arguments[0]} has its own")
+        return _listing_benchmarks(with_config(kind, benchmark=arguments[0]))
+    if source is not None and is_user_file(source):
         config = load_object(source, CONFIG, _FORM).value
         if not arguments or arguments[0].startswith("-"):
             arguments.insert(0, _benchmark_of(source, config))
@@ -58,12 +55,12 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
         options = read_options(kind, Path(source))
         for path in _python_files(options, arguments):
             print(f"runs {printable(path)}, which {printable(source)} names", flush=True)
-        return _with_defaults(kind, options)
+        return _listing_benchmarks(with_config(kind, **vars(options)))
     if not arguments or arguments[0].startswith("-"):
-        if not {"-h", "--help"} & set(arguments):
+        if not {"-h", "--help", "--help-all"} & set(arguments):
             raise DataError(f"name a benchmark first; there are {', '.join(BENCHMARKS)}")
         # Help without a benchmark shows the options of images with classes.
-        return _with_defaults(kind, with_config(kind, default_config("digits"))())
+        return _listing_benchmarks(with_config(kind, default_config("digits")))
     name, preset = split_preset(arguments[0], option_value(arguments, "--preset") or "demo")
     default = default_config(name, preset)
     if config is not None and type(config) is not type(default):
@@ -74,8 +71,8 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
             check_fields(config)
         except ArgumentError as error:
             raise DataError(f"{CONFIG} {source}: {error}") from error
-    options_cls = with_config(kind, default if config is None else config)
-    return _with_defaults(kind, options_cls(benchmark=name, preset=preset))
+    config = default if config is None else config
+    return _listing_benchmarks(with_config(kind, config, benchmark=name, preset=preset))
 
 
 run_options = partial(options_of_benchmark, RunOptions)
@@ -100,19 +97,12 @@ def _type_name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _with_defaults(kind: type, options: Any) -> type:
-    """Return a command's options with the values of an instance as defaults.
-
-    The help is that of the command's class, with all benchmarks and methods.
-    """
-    changed = [
-        (field.name, field.type, defaulted(default=getattr(options, field.name)))
-        for field in fields(options)
-    ]
-    options_cls = make_dataclass(kind.__name__, changed, bases=(type(options),), frozen=True)
-    benchmarks = f"Benchmarks: {', '.join(BENCHMARKS)}."
-    options_cls.__doc__ = "\n\n".join((inspect.cleandoc(kind.__doc__), benchmarks, _methods_help()))
-    return options_cls
+def _listing_benchmarks(options: type) -> type:
+    """Return options whose help lists the benchmarks after its summary."""
+    summary, _, details = inspect.cleandoc(options.__doc__).partition("\n\n")
+    listing = type(options.__name__, (options,), {})
+    listing.__doc__ = f"{summary}\n\nBenchmarks: {', '.join(BENCHMARKS)}.\n\n{details}"
+    return listing
 
 
 def read_options(kind: type, path: Path) -> Any:
@@ -133,24 +123,10 @@ def read_options(kind: type, path: Path) -> Any:
 
 def _python_files(options: Any, arguments: list[str]) -> list[str]:
     """Return the Python files that options name, except those that arguments replace."""
-    paths = []
+    paths, named = [], ("strategy", "net", "benchmark")
     for option, value in options_by_name(options).items():
-        if option in ("strategy", "net") and option_value(arguments, f"--{option}") is None:
+        if option in named and option_value(arguments, f"--{option}") is None:
             for text in value if isinstance(value, tuple) else (value,):
                 path, _, _ = str(text).rpartition(":")
                 paths += [path] * (option == "strategy" or path.endswith(".py"))
     return list(dict.fromkeys(paths))
-
-
-def _methods_help() -> str:
-    """Return all methods with a line each, and their candidates in the form that options take."""
-    rows = [f"  {shlex.quote(name):<21}{row.summary}" for name, row in METHODS.items()]
-    tuned = {_candidates(row): row for row in METHODS.values() if row.hyperparameters}
-    width = max(map(len, tuned))
-    values = [f"  {text:<{width}}  {row.tunes}" for text, row in tuned.items()]
-    title = "Values tried for each hyper-parameter, as --hyperparameters takes them:"
-    return "\n".join(["Methods, by name:", *rows, "", title, *values])
-
-
-def _candidates(method: Method) -> str:
-    return shlex.quote(f"{method.name}={','.join(f'{x:g}' for x in method.hyperparameters)}")

@@ -25,27 +25,27 @@ class MethodOptions(RunSettings):
     """Options of every command that trains methods on benchmarks."""
 
     preset: Preset = "demo"
-    """Size of the experiment: demo takes minutes, small is for two cores, paper has the settings of
-    the benchmark's paper where there is one. digits, fashion-mnist, mnist and images have one
-    size."""
+    """Size of the experiment: demo, small or paper. The first takes minutes, small is for two
+    cores, and paper has the settings of the benchmark's paper where there is one. The benchmarks
+    digits, fashion-mnist, mnist and images have one size."""
     methods: tuple[str, ...] = ("joint", "EWC", "ER", "DER++", "nearest mean")
-    """Names of methods from the list above, in quotes where they contain spaces; all is every
-    method that the benchmark supports, except those of little use there, which a line names. The
-    baseline naive always runs."""
+    """Names of methods, which `everlight methods` lists, or all. Quote names that contain spaces.
+    The word all stands for every method that the benchmark supports, but those of little use there,
+    which a line names. The baseline naive always runs."""
     setting: tuple[Option, ...] | None = None
-    """Settings to run: task-incremental (task identity given at test), class-incremental (not
-    given; None is this one) or online (class-incremental, one pass; methods that act at task
-    boundaries are given them by default, --no-boundaries leaves these methods out). iirc, CORe50
-    and facts have settings of their own instead: core50-ni is domain-incremental (all classes in
-    every task), core50-nc class-incremental, core50-nic both."""
+    """Settings to run: task-incremental, class-incremental (None is this one) or online. Task
+    identity is given at test in the first alone. Online is class-incremental with one pass; methods
+    that act at task boundaries are given them by default, and --no-boundaries leaves these methods
+    out. The benchmarks iirc, CORe50 and facts have settings of their own instead: core50-ni is
+    domain-incremental (all classes in every task), core50-nc class-incremental, core50-nic both."""
     validation_seeds: Count = 2
-    """Number of further seeds that only select hyper-parameters, on held-out training images;
+    """Number of seeds that only select hyper-parameters. They do so on held-out training images;
     reported results never use them. They are counted up from --seed + 1000; iirc and CORe50 take
     their last task orders instead."""
     validation_tasks: Count | None = None
-    """Number of tasks on which hyper-parameters are selected: the first ones of each validation
-    seed, the only ones trained there, as in Chaudhry et al. 2019 (ICLR), who take 3. None is all
-    tasks, which is optimistic, since no learner has the later tasks beforehand."""
+    """Number of tasks that select hyper-parameters; None is all. The first tasks are then the only
+    ones trained on a validation seed, as in Chaudhry et al. 2019 (ICLR), who take 3. All tasks are
+    optimistic, since no learner has the later tasks beforehand."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,18 +53,18 @@ class TrainOptions(MethodOptions):
     """Options of the commands that evaluate methods on benchmarks."""
 
     hyperparameters: tuple[str, ...] = ()
-    """Values to try instead of those in the list above, one entry per method, as in
-    EWC=1e2,1e4,1e6 SI=0.1. A single value is used without tuning. The word published stands for the
-    settings that authors selected on this data set for this buffer, where they are known (mnist and
-    its permuted and rotated streams, fashion-mnist, tiny-imagenet): learning rates, replay batches
-    and coefficients. icifar, CORe50 and facts try other values for some methods by default."""
+    """Values to try for each method, as in EWC=1e2,1e4,1e6 SI=0.1. They replace those that
+    `everlight methods` lists. A single value is used without tuning. The word published stands for
+    the settings that authors selected on this data set for this buffer, where they are known (mnist
+    and its permuted and rotated streams, fashion-mnist, tiny-imagenet): learning rates, replay
+    batches and coefficients. icifar, CORe50 and facts try other values for some methods by
+    default."""
     seeds: Seeds = 3
-    """Number of evaluation seeds, counted up from --seed: 0 to N-1 by default. Each has its own
-    order of classes (with --order natural, and for facts, only its own initial network). More can
-    be added later."""
+    """Number of evaluation seeds, counted up from --seed. Each has its own order of classes (with
+    --order natural, and for facts, only its own initial network). More can be added later."""
     keep_nets: bool = False
-    """Save every trained network after every task, in the folder models/ of the run; the Python
-    function `load_net` loads them."""
+    """Save all trained networks after every task, in models/. That is a folder of the run, and the
+    Python function `load_net` loads them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,21 +88,21 @@ class RunOptions(TrainOptions):
     """
 
     benchmark: Name = ""
-    """Name of the benchmark from the list above, with an optional preset as in tiny-imagenet:small;
-    images is for your own --data."""
+    """Name of a benchmark, as in digits or tiny-imagenet:small, or your own, as FILE.py:NAME. The
+    part after the colon is a preset; images is for your own --data. FILE.py:NAME is a `Benchmark`
+    of a Python file (docs/pages/guide/benchmarks.md)."""
     strategy: tuple[str, ...] = ()
-    """Your own strategies, each as my_file.py:my_strategy, a function from a `Setup` to a
+    """Your own strategies, each as my_file.py:my_strategy. That is a function from a `Setup` to a
     `Strategy` (docs/pages/guide/strategy.md)."""
     method_arguments: tuple[str, ...] = ()
-    """Arguments of methods, one entry per method, as in DER++:alpha=0.2,beta=0.5 or
-    ER-ACE:loss_over=all; the report lists each method's arguments with their values and
-    meanings."""
+    """Arguments of methods, as in DER++:alpha=0.2,beta=0.5 ER-ACE:loss_over=all. The report lists
+    each method's arguments with their values and meanings."""
     published: bool = True
-    """Add a row with the hyper-parameter that each method's paper recommends."""
+    """Add a row with the hyper-parameter of each method's paper."""
     variants: tuple[VariantName, ...] | None = None
-    """Rows to add for each method that stores samples: nearest-mean predicts by the nearest mean of
-    the stored samples' features, review trains on the memory before every evaluation (Mai et al.
-    2022). None adds no row."""
+    """Rows to add for methods with memory: nearest-mean, review. The first predicts by the nearest
+    mean of the stored samples' features, review trains on the memory before every evaluation (Mai
+    et al. 2022). None adds no row."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,15 +110,15 @@ class GridOptions(TrainOptions):
     """Rank methods over several benchmarks in one table."""
 
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
-    """Names of benchmarks from the list above, except images, each with an optional preset of its
-    own, as in icifar:small."""
+    """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
     set: tuple[str, ...] = ()
     """Options of the benchmarks' configurations: NAME=VALUE changes every benchmark that has it,
     as in epochs=2; BENCHMARK.NAME=VALUE changes one, as in icifar:small.learning-rate=0.01. Quote
     several values, as in 'per-class=100 50'."""
     methods: tuple[str, ...] = ("joint", "EWC", "SI", "ER", "DER++", "nearest mean")
-    """Names of methods from the list above, in quotes where they contain spaces; all is every
-    method that one of the benchmarks supports. The baseline naive always runs."""
+    """Names of methods, which `everlight methods` lists, or all. Quote names that contain spaces.
+    The word all stands for every method that one of the benchmarks supports. The baseline naive
+    always runs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,11 +126,11 @@ class TuneOptions(MethodOptions):
     """Grid-search values of the configuration on validation seeds."""
 
     benchmark: Name = ""
-    """Name of the benchmark from the list above, with an optional preset as in
-    tiny-imagenet:small."""
+    """Name of the benchmark, with an optional preset as in tiny-imagenet:small."""
     vary: tuple[str, ...] = ()
     """Values of options to combine, joined by commas, as in learning-rate=0.01,0.03 epochs=5,10.
     Put texts that contain commas in quotes: net="'mlp:100,100','cnn'"."""
     methods: tuple[str, ...] = ("joint", "ER")
-    """Names of the methods over which scores are averaged, from the list above, in quotes where
-    they contain spaces; all is every method that the benchmark supports."""
+    """Names of the methods over which scores are averaged, or all. Quote names that contain spaces;
+    `everlight methods` lists them. The word all stands for every method that the benchmark
+    supports."""

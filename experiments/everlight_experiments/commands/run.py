@@ -8,7 +8,7 @@ Seeds, methods and settings can be added to a finished run: what was trained is 
 
 from pathlib import Path
 
-from everlight_experiments.commands.benchmark_registry import split_preset
+from everlight_experiments.commands.benchmark_registry import benchmark_name
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
     load_requested,
@@ -33,7 +33,7 @@ def run_benchmark(options: RunOptions) -> Path:
     loaded = load_requested(options)
     refuse_inapplicable(loaded.benchmarks, options.methods, loaded.rows)
     print(*loaded.lines, sep="\n", end="\n" * bool(loaded.lines), flush=True)
-    folder = RunFolder("run", split_preset(options.benchmark)[0], options, True, RUN_SELECTORS)
+    folder = RunFolder("run", benchmark_name(options.benchmark), options, True, RUN_SELECTORS)
     benchmarks, outcomes = train_loaded(folder, options, {"": loaded})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)
     benchmark = next(iter(benchmarks.values()))

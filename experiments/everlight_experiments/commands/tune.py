@@ -29,31 +29,27 @@ from everlight_experiments.commands.benchmark_registry import (
     load_benchmarks,
     split_preset,
 )
-from everlight_experiments.commands.columns import DIVERGED, column, plot_columns, score_cell
+from everlight_experiments.commands.columns import DIVERGED, column, score_figure
 from everlight_experiments.commands.load_and_train import (
-    of_use,
+    applicable_methods,
     refuse_inapplicable,
     selected_methods,
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.method_runner import row_on
-from everlight_experiments.continual.report_tables import (
-    hyperparameters_table,
-    rule_of,
-    table_of,
-)
+from everlight_experiments.continual.method_programs import row_on
+from everlight_experiments.continual.report_tables import hyperparameters_table, rule_of, table_of
 from everlight_experiments.continual.train_methods import jobs_of, runners_of
-from everlight_experiments.report.cells import interval_cell, spread
-from everlight_experiments.report.writer import Figure, Section, Summary, write_report
+from everlight_experiments.report.cells import final_cell, interval_cell, spread
+from everlight_experiments.report.writer import Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 
 RUN_SELECTORS = ("vary", "methods", "setting", "validation_seeds")
 """Options that select runs, and change none of them."""
-VARY = "--vary "
+VARY = "--vary"
 MAX_COMBINATIONS = 10_000
 """Limit on the combinations of values, all of which are checked before the first is trained."""
 BEST = (
@@ -70,7 +66,7 @@ class Tried(NamedTuple):
     config: Any
     training: str
     """Network, optimizer and length in words."""
-    scores: Mapping[str, Float[np.ndarray, "draws"]]
+    scores: Mapping[str, Float[np.ndarray, "seeds"]]
     """Scores by column, of the best hyper-parameter; NaN where a run diverged."""
     choices: Mapping[str, Choice]
     """Selections by "method, setting"."""
@@ -81,7 +77,7 @@ class Tried(NamedTuple):
         return label_of(self.changes)
 
     @property
-    def by_draw(self) -> Float[np.ndarray, "draws"]:
+    def scores_by_seed(self) -> Float[np.ndarray, "seeds"]:
         """Return the means over columns; a diverged run counts as 0."""
         return np.mean([np.nan_to_num(scores) for scores in self.scores.values()], axis=0)
 
@@ -101,7 +97,7 @@ def run_tune(options: TuneOptions) -> Path:
         first = load_benchmarks(options, candidates[0][1])
         rows = [row_on(next(iter(first.values())), row) for row in rows]
         refuse_inapplicable(first, options.methods, rows)
-        rows, lines = of_use(options, first, rows)
+        rows, lines = applicable_methods(options, first, rows)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
         _refuse_unlike(options, first, rows, candidates)
         folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, RUN_SELECTORS)
@@ -111,7 +107,7 @@ def run_tune(options: TuneOptions) -> Path:
         for changes, config in candidates:
             benchmarks = load_benchmarks(options, config)
             tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
-            print(f"{label_of(changes)}: {tried[-1].by_draw.mean():.3f}", flush=True)
+            print(f"{label_of(changes)}: {tried[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
     scores = {
         f"{trial.label}/{name}": values for trial in tried for name, values in trial.scores.items()
@@ -119,10 +115,10 @@ def run_tune(options: TuneOptions) -> Path:
     folder.save_results(**scores)
     best, near = ranked(tried)
     benchmark = next(iter(first.values()))
-    criterion = benchmark.criterion_words
+    criterion = benchmark.criterion
     rule = rule_of(benchmark, options.validation_seeds)
     summary = [
-        ("Data", benchmark.note + benchmark.counts),
+        ("Data", benchmark.data.words),
         ("Selection rule", f"{rule} {BEST}"),
         ("Training with the best", tried[best].training),
         ("Command for the best", run_command(options, tried[best].config)),
@@ -146,10 +142,10 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
     try:
         grids = read_grid(options.vary)
     except ArgumentError as error:
-        raise DataError(f"{VARY}{error}") from error
+        raise DataError(f"{VARY} {error}") from error
     count = math.prod(map(len, grids.values()))
     if count > MAX_COMBINATIONS:
-        raise DataError(f"{VARY}{count:,} combinations; {MAX_COMBINATIONS:,} are the most")
+        raise DataError(f"{VARY} {count:,} combinations; give at most {MAX_COMBINATIONS:,}")
     candidates = list(combinations(grids))
     # All before the first is trained: a value that cannot be is known then.
     return [(changes, changed(options.config, changes, VARY)) for changes in candidates]
@@ -163,9 +159,11 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
     """
     if all(np.isnan(values).all() for trial in tried for values in trial.scores.values()):
         raise DataError("every run diverged and none is best; give smaller learning rates")
-    by_draw = np.stack([trial.by_draw for trial in tried])
-    best = int(np.argmax(by_draw.mean(axis=1)))
-    return best, [place for place in np.flatnonzero(tied_with(best, by_draw)) if place != best]
+    scores_by_seed = np.stack([trial.scores_by_seed for trial in tried])
+    best = int(np.argmax(scores_by_seed.mean(axis=1)))
+    return best, [
+        place for place in np.flatnonzero(tied_with(best, scores_by_seed)) if place != best
+    ]
 
 
 def run_command(options: TuneOptions, config: Any) -> str:
@@ -197,7 +195,7 @@ def _refuse_unlike(
         _refuse_others(first, benchmarks, label)
         identity = repr([bench.fingerprint(row) for bench in benchmarks.values() for row in rows])
         if (same := seen.setdefault(identity, label)) != label:
-            raise DataError(f"{VARY}{label} trains what {same} does: it changes nothing here")
+            raise DataError(f"{VARY} {label} trains what {same} does: it changes nothing here")
 
 
 def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
@@ -207,14 +205,13 @@ def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
       DataError: the message names the value.
     """
     (one, *_), (two, *_) = first.values(), other.values()
-    if (one.note, one.counts) != (two.note, two.counts):
+    if one.data.words != two.data.words:
         raise DataError(
-            f"{VARY}{label} changes the data or their use ({two.note}{two.counts}), so that "
+            f"{VARY} {label} changes the data or their use ({two.data.words}), so that "
             "scores cannot be compared; give it as an option"
         )
-    capabilities = [{name: x.capabilities for name, x in side.items()} for side in (first, other)]
-    if capabilities[0] != capabilities[1]:
-        raise DataError(f"{VARY}{label} changes which methods apply; run them separately")
+    if any(first[name].setting.capabilities != x.setting.capabilities for name, x in other.items()):
+        raise DataError(f"{VARY} {label} changes which methods apply; run them separately")
 
 
 def _try_all(
@@ -240,7 +237,7 @@ def _try_all(
         row = grid.index(choice.hyperparameter) if several else 0
         scores[f"{setting}/{method.name}"] = values[row]
         choices[f"{method.name}, {setting}"] = choice
-    training = next(iter(opened.values())).training
+    training = next(iter(opened.values())).training.words
     return Tried(changes, config, training, scores, choices)
 
 
@@ -253,11 +250,13 @@ def _results_summary(
         name.partition("/"): {trial.label: trial.scores[name] for trial in tried}
         for name in tried[0].scores
     }
-    means = {trial.label: f"{trial.by_draw.mean():.3f}" for trial in tried}
-    below = {trial.label: spread(tried[best].by_draw - trial.by_draw) for trial in tried}
+    means = {trial.label: f"{trial.scores_by_seed.mean():.3f}" for trial in tried}
+    below = {
+        trial.label: spread(tried[best].scores_by_seed - trial.scores_by_seed) for trial in tried
+    }
     below[labels[best]] = "best"
     columns = [
-        *(column(name[2], by_label, score_cell, name[0]) for name, by_label in scores.items()),
+        *(column(name[2], by_label, final_cell, name[0]) for name, by_label in scores.items()),
         column("mean", means),
         column("below the best", below, group="paired by validation seed"),
     ]
@@ -265,11 +264,10 @@ def _results_summary(
     table = table_of(caption, {label: label for label in labels}, columns, DIVERGED, "settings")
     table = replace(table, strong_rows=frozenset((best,)))
     shown = {f"{name[2]}, {name[0]}": by_label for name, by_label in scores.items()}
-    path = plot_columns(folder / "tried.png", labels, shown, f"{criterion}, on validation samples")
-    caption = f"{measure}; bars are one standard deviation over validation seeds."
+    figure = score_figure(folder / "tried.png", labels, shown, measure, "validation seeds")
     sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
-        f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].by_draw)}.",
+        f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].scores_by_seed)}.",
     ]
     if best:
         sentences.append(f"Baseline, the first: {labels[0]}, {means[labels[0]]}.")
@@ -279,7 +277,7 @@ def _results_summary(
         remarks.append(f"Settings statistically tied with the best: {tied}.")
     if edges := edges_of([trial.changes for trial in tried], best):
         remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
-    return Summary(tuple(sentences), Figure(caption, path), table, tuple(remarks))
+    return Summary(tuple(sentences), figure, table, tuple(remarks))
 
 
 def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:

@@ -15,7 +15,7 @@ from everlight.continual import Setup, Strategy
 from everlight.continual.methods.method import BENCHMARK_ARGUMENTS, Method, Source
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 from everlight_data.user_code.objects import load_object, place_in
 
 _FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"
@@ -51,7 +51,7 @@ def load_strategy(reference: str) -> Method:
     tunes = "hyperparameter" if values and "hyperparameter" in parameters else ""
     _refuse_unfilled(reference, parameters, tunes)
     stored = not parameters.keys().isdisjoint(("exemplars_per_class", "buffer_size"))
-    named = _naming_lines(reference, module)
+    named = naming_lines(f"--strategy {reference}", _FORM, module)
 
     @functools.wraps(factory)
     def make(setup: Setup, **arguments: Any) -> Strategy:
@@ -84,26 +84,33 @@ def _refuse_unfilled(
         if not optional and name not in BENCHMARK_ARGUMENTS | {tunes}:
             values = f", or the file a tuple {HYPERPARAMETERS}" * (name == "hyperparameter")
             raise DataError(
-                f"{reference} wants {name!r}, which nothing fills; give it a default{values}"
+                f"{reference} has the parameter {name!r}, which no value fills; give "
+                f"it a default{values}"
             )
 
 
 @contextlib.contextmanager
-def _naming_lines(reference: str, module: ModuleType) -> Iterator[None]:
-    """Convert errors that a user's file causes into one line with the place in the file."""
+def naming_lines(reference: str, form: str, module: ModuleType) -> Iterator[None]:
+    """Convert errors that a user's file causes into one line with the place in the file.
+
+    Args:
+      reference: option and object, for messages.
+      form: sentence that states the expected object, for messages.
+      module: the user's file.
+    """
     try:
         yield
     except DataError:
         raise
     except SystemExit as error:
-        raise DataError(f"{reference} ends the process ({error.code}); {_FORM}") from error
+        raise DataError(f"{reference} ends the process ({error.code}); {form}") from error
     # Anything may fail in a user's code.
     except Exception as error:
         place = place_in(module, error)
         if place is None:
             raise
         message = f"{type(error).__name__}: {one_line(error)}"
-        raise DataError(f"--strategy {reference}: {message} ({place})") from error
+        raise DataError(f"{reference}: {message} ({place})") from error
 
 
 def _parameters(reference: str, factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -119,7 +126,7 @@ def _parameters(reference: str, factory: Callable[..., Any]) -> dict[str, inspec
 
 def _values(reference: str, module: ModuleType) -> tuple[float, ...]:
     """Return a file's values of the hyper-parameter."""
-    with _naming_lines(reference, module):
+    with naming_lines(f"--strategy {reference}", _FORM, module):
         hyperparameters = getattr(module, HYPERPARAMETERS, ())
         shown = one_line(repr(hyperparameters))[:60]
     listed = hyperparameters if isinstance(hyperparameters, tuple | list) else None

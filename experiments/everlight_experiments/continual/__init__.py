@@ -7,20 +7,20 @@ The steps of `everlight run digits --methods EWC`:
 2. `commands.run.run_benchmark` opens the run folder (`run_folder.folder`) and calls
    `commands.load_and_train`.
 3. `commands.benchmark_registry.load_benchmarks` finds the row of digits, and `image_benchmarks`
-   composes it: `everlight_data.image_requests` reads the images, `parts` makes network and
-   optimizer, `everlight.scenarios` divides the classes. The result is a `benchmark.Benchmark` per
-   setting.
+   composes it: `image_data` reads the images and has `everlight.scenarios` divide the classes,
+   `parts` makes network and optimizer. The result is a `benchmark.Benchmark` per setting, with the
+   parts `Data`, `Setting`, `Training` and `Selection`.
 4. `train_methods.train_jobs` goes through methods and settings; `method_runner.Runner` selects a
-   method's hyper-parameter on validation seeds and trains the evaluation seeds. It builds the
-   strategy by the method's row in `everlight.continual.methods.registry`.
+   method's hyper-parameter on validation seeds and trains the evaluation seeds. Its
+   `method_programs.Programs` build the strategy by the method's row in
+   `everlight.continual.methods.registry`.
 5. `train_runs.train_units` takes runs that no other process trains, as many at once as there are
    devices, and keeps checkpoints. `everlight.continual.engine.driver.drive_runs` compiles and
    calls the program: `engine.tasks` a task, `engine.epochs` an epoch, `engine.updates` a step,
    which calls the strategy's `draw`, `grads` and `after_step`; `engine.evaluation` scores all
    test sets.
 6. `outcome.measured` computes the benchmark's named metrics from the arrays that the runs return,
-and
-   `train_methods.save_outcomes` writes them to results.npz.
+   and `train_methods.save_outcomes` writes them to results.npz.
 7. `report.report_sections` makes tables and figures, `everlight_experiments.report.writer` the
    page.
 """

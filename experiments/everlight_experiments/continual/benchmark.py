@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
-from everlight.continual.methods.method import Demand, Method, Needs
+from everlight.continual.methods.method import Method, Requirement, StrategyArguments
 from everlight_data.errors import DataError
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.report.writer import Section
 from everlight_experiments.run_folder.folder import RunFolder
@@ -112,105 +112,101 @@ class Metric(NamedTuple):
         )
 
 
-class Benchmark(NamedTuple):
-    """Data, network and training in one setting; the same methods run on every benchmark."""
+class Data(NamedTuple):
+    """Data that a benchmark learns from, with their description and fingerprint."""
 
-    name: str
-    setting: str
-    """Setting: class-incremental, task-incremental, online, or the benchmark's own."""
     note: str
     """Description of the data, stated in every report."""
-    draws: str
-    """The part of a run that differs between seeds."""
-    training: str
-    """Network, optimizer and length, for the report."""
-    chosen: str
-    """Statement for the report how network, optimizer and length were chosen."""
     checksums: tuple[int, ...]
     """Checksums of images, training labels and test labels, and of features that replace images."""
-    capabilities: frozenset[Demand]
-    """Requirements of methods that are met here."""
-    metrics: tuple[Metric, ...]
-    """Metrics: the first is the score over time on all classes so far, the second that by task."""
-    fingerprint: Callable[[Method], dict]
-    """Values that identify a method's runs beside method, order and hyper-parameter."""
+    fingerprint: Mapping[str, Any]
+    """Values of the data that identify a run."""
     shared: Callable[[Method], Any]
     """Data of all runs of a method, on the device."""
-    begin: Callable[[Method, RunData], tuple[Setup, Needs]]
-    """Parts of a strategy, without its hyper-parameter."""
-    protocol: Callable[[Method], Protocol]
     sequence: Callable[[Method, SequenceId], TaskSequence]
     """Function that returns a sequence; all sequences of a method have one shape."""
-    keep: Callable[[Method, SequenceResult], dict[str, Any]]
-    """Arrays that a run saves beside losses, steps and stored samples; metrics read them."""
-    learning_rate: Callable[[Method], str] = lambda method: "–"
-    """Learning rate of a method in words; – where `training` names one for all."""
-    compute_budget: int | None = None
-    """Operations per task, in training steps of naive finetuning; None leaves the protocol's
-    epochs."""
-    criterion: Metric | None = None
-    """Number that selects hyper-parameters; None is the score after the last task."""
-    hyperparameters: Mapping[str, tuple[float, ...]] = {}
-    """Grids of methods that differ from the table's."""
-    normalization: Callable[[TaskSequence], Normalization] = lambda sequence: ()
-    """Function from a sequence to the normalization that its runs have of their own."""
-    validation_tasks: int | None = None
-    """Number of tasks that validation seeds train and select by, the first ones; None is all."""
-    store: JpegStore | None = None
-    """Reader of images that are decoded when steps need them."""
     counts: str = ""
     """Sizes of the data, after the note."""
     images: ImageSet | None = None
     """Images with one class each, if the benchmark has them."""
-    tested: str = "all tasks so far"
-    """Test data of the score over time."""
-    part: str = ""
-    """Prefix of its file names in the folder of a run with several benchmarks."""
-    program: str = ""
-    """Benchmarks of one part with equal names here share their compiled programs."""
-    one_by_one: bool = False
-    """True if runs are trained one after another on one device, with seconds of their own."""
-    prepare: Callable[[RunFolder], "Benchmark"] | None = None
-    """Optional pretraining: trains the starting network and returns the benchmark with it."""
+    store: JpegStore | None = None
+    """Reader of images that are decoded when steps need them."""
+    normalization: Callable[[TaskSequence], Normalization] = lambda sequence: ()
+    """Function from a sequence to the normalization that its runs have of their own."""
     sections: Callable[[Path], Sequence[Section]] = lambda folder: ()
     """Report sections on the data; pictures go into the folder."""
 
     @property
-    def score(self) -> str:
-        """Name of the score."""
-        return self.metrics[0].name
+    def words(self) -> str:
+        """The data and their sizes, for reports."""
+        return self.note + self.counts
+
+
+class Setting(NamedTuple):
+    """Name of a setting, differences between its runs, and their metrics."""
+
+    name: str
+    """Setting: class-incremental, task-incremental, online, or the benchmark's own."""
+    draws: str
+    """The part of a run that differs between seeds."""
+    capabilities: frozenset[Requirement]
+    """Requirements of methods that are met here."""
+    metrics: tuple[Metric, ...]
+    """Metrics: the first is the score over time on all classes so far, the second that by task."""
+    tested: str = "all tasks so far"
+    """Test data of the score over time."""
+
+
+class Training(NamedTuple):
+    """Network and training of every method."""
+
+    words: str
+    """Network, optimizer and length, for the report."""
+    fingerprint: Callable[[Method], Mapping[str, Any]]
+    """Values that identify a method's runs beside data, method, order and hyper-parameter."""
+    setup: Callable[[Method, RunData], tuple[Setup, StrategyArguments]]
+    """Parts of a strategy, without its hyper-parameter."""
+    protocol: Callable[[Method], Protocol]
+    keep: Callable[[Method, SequenceResult], dict[str, Any]]
+    """Arrays that a run saves beside losses, steps and stored samples; metrics read them."""
+    learning_rate: Callable[[Method], str] = lambda method: "–"
+    """Learning rate of a method in words; – where `words` names one for all."""
+    compute_budget: int | None = None
+    """Operations per task, in training steps of naive finetuning; None leaves the protocol's
+    epochs."""
+    one_by_one: bool = False
+    """True if runs are trained one after another on one device, with seconds of their own."""
+    program: str = ""
+    """Benchmarks of one part with equal names here share their compiled programs."""
+
+
+class Selection(NamedTuple):
+    """Rules by which hyper-parameters are selected, and other values were."""
+
+    chosen: str
+    """Statement for the report how network, optimizer and length were chosen."""
+    criterion: Metric | None = None
+    """Number that selects hyper-parameters; None is the score after the last task."""
+    grids: Mapping[str, tuple[float, ...]] = {}
+    """Hyper-parameters of methods that differ from the table's."""
+    tasks: int | None = None
+    """Number of tasks that validation seeds train and select by, the first ones; None is all."""
 
     @property
-    def criterion_words(self) -> str:
-        """The criterion that selects hyper-parameters, in words."""
-        tasks = self.validation_tasks
-        if self.criterion is None:
-            return f"final {self.score}" if tasks is None else f"{self.score} after task {tasks}"
-        return self.criterion.name + ("" if tasks is None else f" until task {tasks}")
-
-    @property
-    def selection_scope(self) -> str:
+    def scope(self) -> str:
         """The tasks that the selection of hyper-parameters sees, in a sentence."""
-        if self.validation_tasks is None:
+        if self.tasks is None:
             return (
                 "The choice sees all tasks of the validation seeds, so it is optimistic: no "
                 "learner has later tasks beforehand (--validation-tasks limits it)."
             )
         return (
             f"The choice sees only the first tasks of the validation seeds (number of tasks: "
-            f"{self.validation_tasks}); the evaluation includes their classes."
+            f"{self.tasks}); the evaluation includes their classes."
         )
 
-    def opened(self, folder: RunFolder) -> "Benchmark":
-        """Return the benchmark after all preparation that precedes the first task."""
-        if self.prepare is None:
-            return self
-        # What was changed since it was made stays.
-        names = ("chosen", "hyperparameters", "part", "validation_tasks")
-        return self.prepare(folder)._replace(**{name: getattr(self, name) for name in names})
-
-    def with_given(self, options: Sequence[str]) -> "Benchmark":
-        """Return the benchmark with the options in `chosen` that the user gave.
+    def with_given(self, options: Sequence[str]) -> "Selection":
+        """Return the selection with the options in `chosen` that the user gave.
 
         A sentence of `chosen` may begin with names of options and a colon, as in `Epochs and batch
         size: not tuned.` Options that the user gave are removed; a sentence whose options are all
@@ -224,24 +220,72 @@ class Benchmark(NamedTuple):
         rest = f" The rest: {' '.join(remaining)}" if remaining else ""
         return self._replace(chosen=f"Given by the user: {', '.join(options)}.{rest}")
 
+
+class Benchmark(NamedTuple):
+    """Data and training in one setting; the same methods run on every benchmark.
+
+    Commands change `selection` and `part`; what is prepared in a run's folder changes `data` and
+    `training`.
+    """
+
+    name: str
+    data: Data
+    setting: Setting
+    training: Training
+    selection: Selection
+    part: str = ""
+    """Prefix of its file names in the folder of a run with several benchmarks."""
+    prepare: Callable[[RunFolder], "Benchmark"] | None = None
+    """Preparation before the first task, such as pretraining in the run's folder; returns a
+    benchmark with the data and the training that it leads to."""
+
+    @property
+    def score(self) -> str:
+        """Name of the score."""
+        return self.setting.metrics[0].name
+
+    @property
+    def criterion(self) -> str:
+        """The criterion that selects hyper-parameters, in words."""
+        criterion, tasks = self.selection.criterion, self.selection.tasks
+        if criterion is None:
+            return f"final {self.score}" if tasks is None else f"{self.score} after task {tasks}"
+        return criterion.name + ("" if tasks is None else f" until task {tasks}")
+
+    def opened(self, folder: RunFolder) -> "Benchmark":
+        """Return the benchmark with the data and the training that are prepared in the folder."""
+        if self.prepare is None:
+            return self
+        prepared = self.prepare(folder)
+        return self._replace(data=prepared.data, training=prepared.training, prepare=None)
+
+    def fingerprint(self, method: Method) -> dict[str, Any]:
+        """Return the values that identify runs beside method, order and hyper-parameter."""
+        return {**self.data.fingerprint, **self.training.fingerprint(method)}
+
     def row(self, method: Method) -> Method:
         """Return a method with its grid on this benchmark."""
-        return method._replace(
-            hyperparameters=self.hyperparameters.get(method.name, method.hyperparameters)
-        )
+        grid = self.selection.grids.get(method.name, method.hyperparameters)
+        return method._replace(hyperparameters=grid)
 
     def select_by(self, run: Trained) -> float:
         """Return the value by which hyper-parameters are selected."""
-        tasks = self.validation_tasks or run.tasks
-        if self.criterion is not None:
-            return float(self.criterion.compute(replace(run, tasks=tasks)))
-        return float(self.metrics[0].compute(run)[tasks - 1])
+        tasks, criterion = self.selection.tasks or run.tasks, self.selection.criterion
+        if criterion is not None:
+            return float(criterion.compute(replace(run, tasks=tasks)))
+        return float(self.setting.metrics[0].compute(run)[tasks - 1])
 
     def per_run_data(self, sequence: TaskSequence, hyperparameter: float = 1.0) -> PerRunData:
         """Return the data of one run, with classes grouped by task if that is given at test."""
         tasks = sequence.class_task
-        group = tasks if "task-incremental" in self.capabilities else jnp.zeros_like(tasks)
-        return PerRunData(group, jnp.float32(hyperparameter), self.normalization(sequence))
+        group = tasks if "task-incremental" in self.setting.capabilities else jnp.zeros_like(tasks)
+        return PerRunData(group, jnp.float32(hyperparameter), self.data.normalization(sequence))
+
+    def run_data(
+        self, method: Method, sequence: TaskSequence, hyperparameter: float = 1.0
+    ) -> RunData:
+        """Return the data of a method's run on a sequence."""
+        return RunData(self.data.shared(method), self.per_run_data(sequence, hyperparameter))
 
 
 def _without_names(sentence: str, names: Collection[str]) -> str:
@@ -264,23 +308,24 @@ class Request(NamedTuple):
 
     name: str
     config: Any
-    settings: tuple[str, ...]
+    settings: tuple[str, ...] = ("class-incremental",)
     """Settings to run; benchmarks with their own ignore them."""
-    seed: int
-    seeds: int
-    validation_seeds: int
-    runs: Path
+    seed: int = 0
+    """Seed of the run and of a procedural world."""
+    seeds: int = 1
+    validation_seeds: int = 1
+    runs: Path = Path("runs")
     """Folder of run folders; computed features are kept there."""
 
-    def refuse_more_seeds_than(self, there: int, what: str) -> None:
-        """Refuse more seeds than a benchmark has beside those for validation, its last ones.
+    def refuse_more_seeds_than(self, available: int, what: str) -> None:
+        """Refuse more seeds than a benchmark has without those for validation, its last ones.
 
         Raises:
           DataError: there are too many; the message has the largest number.
         """
-        left = there - self.validation_seeds
+        left = available - self.validation_seeds
         if self.seeds > left:
             raise DataError(
-                f"--seeds {self.seeds}; {self.name} has {there} {what}, of which "
+                f"--seeds {self.seeds}; {self.name} has {available} {what}, of which "
                 f"--validation-seeds {self.validation_seeds} take some: give {left} or less"
             )

@@ -5,9 +5,69 @@ from jaxtyping import Int
 
 from everlight_data.errors import DataError
 from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.metrics import read_predictions
+from everlight_experiments.continual.pretrained import is_released
+
+DOMAIN = "domain-incremental"
 
 
-def check_parts(config: Config, settings: tuple[str, ...], images: Int[np.ndarray, "c"]) -> None:
+def check_options(config: Config, settings: tuple[str, ...]) -> None:
+    """Refuse options that exclude each other, whatever the data.
+
+    Raises:
+      DataError: two options do not fit together; the message names them and the remedy.
+    """
+    features = config.features is not None
+    if features and config.pretrained is not None:
+        raise DataError("--pretrained and --features both replace the network; give one of them")
+    if features and config.augmentation != "none":
+        raise DataError("--augmentation changes images; leave out --features")
+    if config.compute_budget is not None and "online" in settings:
+        raise DataError("--compute-budget: the online setting is one pass; leave one of them out")
+    if config.cycles > 1 and config.protocol.evaluate_steps:
+        raise DataError(
+            f"--cycles {config.cycles} with --evaluate-steps, whose scores compare a task with its "
+            "first accuracy; leave one of them out"
+        )
+    if not config.tasks:
+        raise DataError("--tasks without a number; give how many tasks there are")
+    _check_normalization(config)
+    if config.stream != "classes":
+        _check_stream(config, settings)
+
+
+def _check_normalization(config: Config) -> None:
+    """Refuse first-task statistics where the images of a task do not set the normalization."""
+    if config.normalization is None:
+        return
+    features, path = config.features is not None, config.pretrained
+    reasons = {
+        f"--stream {config.stream} has the same images in every task": config.stream != "classes",
+        f"--pixels {config.pixels} takes no statistics": config.pixels == "unit" and not features,
+        "--pretrained has the statistics of its release": path is not None and is_released(path),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise DataError(f"--normalization {config.normalization}: {reason}; leave it out")
+
+
+def _check_stream(config: Config, settings: tuple[str, ...]) -> None:
+    """Refuse options that do not apply to a domain-incremental stream."""
+    reasons = {
+        f"is {DOMAIN}; leave out --setting": settings != ("class-incremental",),
+        "has all classes in every task; give --tasks one number": len(config.tasks) != 1,
+        "changes images; leave out --features": config.features is not None
+        and config.stream != "permuted-labels",
+        "brings no new classes; leave out --shots": config.shots is not None,
+        "has all classes in every task; leave out --cycles": config.cycles > 1,
+        "has no --metrics of classes; leave them out": read_predictions(config.metrics),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise DataError(f"--stream {config.stream} {reason}")
+
+
+def check_sizes(config: Config, settings: tuple[str, ...], images: Int[np.ndarray, "c"]) -> None:
     """Refuse sizes of tasks, validation and memory that a data set does not have.
 
     Args:
@@ -31,11 +91,6 @@ def check_parts(config: Config, settings: tuple[str, ...], images: Int[np.ndarra
         raise DataError(
             f"--cycles {config.cycles}; a class has {left} images to train on, give {left} or less"
         )
-    if config.cycles > 1 and config.protocol.evaluate_steps:
-        raise DataError(
-            f"--cycles {config.cycles} with --evaluate-steps, whose scores compare a task with its "
-            "first accuracy; leave one of them out"
-        )
     # The online setting has one pass and validates nothing.
     if config.protocol.validates and not fraction and {*settings} != {"online"}:
         best = config.protocol.select == "best"
@@ -44,8 +99,6 @@ def check_parts(config: Config, settings: tuple[str, ...], images: Int[np.ndarra
             f"{option} needs validation images, and --validation-fraction 0 leaves none; give a "
             f"fraction, or {option.split()[0]} {instead}"
         )
-    if not tasks:
-        raise DataError("--tasks without a number; give how many tasks there are")
     if len(tasks) == 1 and tasks[0] > classes and config.stream == "classes":
         raise DataError(f"--tasks {tasks[0]} of {classes} classes; give {classes} or fewer")
     if len(tasks) > 1 and sum(tasks) != classes:

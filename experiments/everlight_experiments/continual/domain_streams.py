@@ -13,42 +13,19 @@ from everlight.scenarios import (
     transformed,
 )
 from everlight.scenarios.streams import Stream
-from everlight_data.errors import DataError
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Use
 from everlight_experiments.continual.config import Config
-from everlight_experiments.continual.metrics import read_predictions
 
-DOMAIN = "domain-incremental"
 STREAM_SEED = 2_000
 """Seed of permutations and wrong labels, which are the same for every seed of a run."""
-
-
-def refuse_unfit(config: Config, settings: tuple[str, ...]) -> None:
-    """Refuse options that do not apply to a domain-incremental stream.
-
-    Raises:
-      DataError: the message names the option and the remedy.
-    """
-    reasons = {
-        f"is {DOMAIN}; leave out --setting": settings != ("class-incremental",),
-        "has all classes in every task; give --tasks one number": len(config.tasks) != 1,
-        "changes images; leave out --features": config.features is not None
-        and config.stream != "permuted-labels",
-        "brings no new classes; leave out --shots": config.shots is not None,
-        "has all classes in every task; leave out --cycles": config.cycles > 1,
-        "has no --metrics of classes; leave them out": read_predictions(config.metrics),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise DataError(f"--stream {config.stream} {reason}")
 
 
 def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
     """Return the function from seed and use to a sequence, which is the same for all seeds."""
 
     @functools.cache
-    def of_use(use: Use) -> TaskSequence:
+    def sequence_of(use: Use) -> TaskSequence:
         sequence = domain_incremental(
             images.train_labels,
             images.test_labels,
@@ -59,7 +36,7 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
         )
         return tested_on_validation(sequence) if use == "validation" else sequence
 
-    return lambda seed, use: of_use(use)
+    return lambda seed, use: sequence_of(use)
 
 
 def with_stream(setup: Setup, images: ImageSet, config: Config) -> Setup:

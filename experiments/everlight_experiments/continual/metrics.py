@@ -234,6 +234,6 @@ def curves_within(
         begun = np.tri(tasks, dtype=bool).repeat(places // tasks, axis=0)
         means = accuracies.mean(axis=2, where=begun)
         for title, curve in zip(curves, (accuracies[..., 0], means), strict=True):
-            there = np.isfinite(curve).all(axis=0)
-            curves[title][name] = curve[:, there] if there[0] else curve[:, -1:]
+            finite = np.isfinite(curve).all(axis=0)
+            curves[title][name] = curve[:, finite] if finite[0] else curve[:, -1:]
     return curves

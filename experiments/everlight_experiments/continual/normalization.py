@@ -7,32 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual import StoredImages, TaskSequence
-from everlight_data.errors import DataError
-from everlight_data.images.as_inputs import feature_statistics, image_statistics
-from everlight_data.images.feature_files import Features
+from everlight_data.images.inputs.as_inputs import feature_statistics, image_statistics
+from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Normalization
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.pretrained import is_released
-
-
-def refuse_unused(config: Config) -> None:
-    """Refuse first-task statistics where the images of a task do not set the normalization.
-
-    Raises:
-      DataError: the message names the option that sets it.
-    """
-    if config.normalization is None:
-        return
-    features = config.features is not None
-    reasons = {
-        f"--stream {config.stream} has the same images in every task": config.stream != "classes",
-        f"--pixels {config.pixels} takes no statistics": config.pixels == "unit" and not features,
-        "--pretrained has the statistics of its release": _is_released(config),
-    }
-    for reason, holds in reasons.items():
-        if holds:
-            raise DataError(f"--normalization {config.normalization}: {reason}; leave it out")
 
 
 def first_task_statistics(
@@ -68,7 +48,7 @@ def normalization_words(config: Config) -> str:
     """Return a phrase that names the images whose statistics normalize the inputs."""
     if config.normalization is not None:
         return "inputs normalized by the training images of each seed's first task"
-    if _is_released(config):
+    if config.pretrained is not None and is_released(config.pretrained):
         return "pixels normalized by the statistics of the released network"
     if config.pixels == "unit" and config.features is None:
         return "pixels divided by 255"
@@ -78,7 +58,3 @@ def normalization_words(config: Config) -> str:
         "inputs normalized by the training images of all tasks, which is optimistic "
         "(--normalization first-task takes the first task's)"
     )
-
-
-def _is_released(config: Config) -> bool:
-    return config.pretrained is not None and is_released(config.pretrained)

@@ -1,7 +1,7 @@
 """Networks, optimizers and features that options name, including those of a user's files.
 
 `--features efficientnet-lite0` computes features of a frozen trunk, once for all methods and seeds,
-and keeps them beside the run folders, in `features/`. `--features FILE` takes an `.npz` of
+and keeps them next to the run folders, in `features/`. `--features FILE` takes an `.npz` of
 `features`, numbers `[n, f]`, and `labels`, whole numbers or text `[n]`. It has a row per image of
 the benchmark, the training images first (CORe50: the frames in the order of the release). Files in
 the folder `features/` have this form. For the benchmark `images` without `--data`, the file is the
@@ -13,21 +13,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 import flax.linen as nn
+import numpy as np
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
 from everlight.continual.engine.setups.network_setup import Net
-from everlight.continual.methods.method import Demand, Method
+from everlight.continual.methods.method import Method, Requirement
 from everlight.errors import ArgumentError
 from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError
-from everlight_data.images.as_inputs import Channels, channels, store_features, store_images
-from everlight_data.images.feature_files import Features, features_of_images
-from everlight_data.images.jpeg_store import JpegStore
-from everlight_data.images.trunk_features import LITE0, stored_features
+from everlight_data.images.inputs.as_inputs import (
+    DeviceChannels,
+    channels,
+    store_features,
+    store_images,
+)
+from everlight_data.images.inputs.jpeg_store import JpegStore
+from everlight_data.images.user_files.feature_files import features_of_images
 from everlight_data.names import check_name
+from everlight_data.pretrained.trunk_features import LITE0, stored_features
 from everlight_data.progress import progress
-from everlight_data.sets.image_set import Channels as ChannelValues
-from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.features import Features
+from everlight_data.sets.image_set import Channels, ImageSet
 from everlight_data.user_code.objects import load_network
 from everlight_experiments.run_folder.interruption import stop_if_requested
 
@@ -37,12 +43,12 @@ TRUNK_SIDE = 224
 """Side of a user's images for the trunk, at which it was trained."""
 
 
-def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Network:
+def network(text: str, request: NetworkRequest, shape: tuple[int, ...]) -> Network:
     """Return the network that `--net` names, as `named_network` does, or one of a user's file.
 
     Args:
       text: value of `--net`.
-      wanted: sizes and dtype of the network.
+      request: sizes and dtype of the network.
       shape: shape of one input.
 
     Raises:
@@ -51,12 +57,12 @@ def network(text: str, wanted: NetworkRequest, shape: tuple[int, ...]) -> Networ
     """
     name, *_ = text.split(":")
     if name.endswith(".py"):
-        if wanted.dropout or wanted.remat:
+        if request.dropout or request.remat:
             raise DataError(f"--dropout and --remat are for networks with a name, not {text}")
-        return load_network(text, "--net", wanted.classes, shape)
+        return load_network(text, "--net", request.classes, shape)
     check_name("network --net", name, list(networks()))
     try:
-        return named_network(text, wanted)
+        return named_network(text, request)
     except ArgumentError as error:
         raise DataError(f"--net {text}: {error}") from error
 
@@ -68,7 +74,7 @@ def module_of(net: Network, method: Method, pretrained: bool = False) -> Net:
     return net.make(method.head)
 
 
-def network_capabilities(net: Network) -> frozenset[Demand]:
+def network_capabilities(net: Network) -> frozenset[Requirement]:
     """Return the requirements of methods that a network meets."""
     has = {
         "named head": net.named,
@@ -76,7 +82,7 @@ def network_capabilities(net: Network) -> frozenset[Demand]:
         "hidden layers": net.layers,
         "layer inputs": isinstance(net.shape, nn.Module),
     }
-    return frozenset(name for name, there in has.items() if there)
+    return frozenset(name for name, is_met in has.items() if is_met)
 
 
 def feature_head(note: str, classes: int) -> Network:
@@ -101,7 +107,7 @@ def load_features(reference: str, images: ImageSet, runs: Path) -> Features:
     """Return the features of a benchmark's images: computed and kept in `runs`, or read.
 
     Raises:
-      MissingDataError: the trunk's package, or the file, is not there.
+      MissingDataError: the trunk's package, or the file, is missing.
       DataError: the file cannot be used, or is not of these images.
     """
     if reference != LITE0:
@@ -121,18 +127,23 @@ def _steps(starts: range) -> Iterator[int]:
 class Inputs(NamedTuple):
     """Images in memory, images streamed from files, or features, as networks read them."""
 
-    stored: StoredImages | Channels
+    stored: StoredImages | DeviceChannels
     """Images or features on the device; of streamed images the channels alone."""
     store: JpegStore | None = None
     """Reader of streamed images."""
     features: Features | None = None
+
+    @property
+    def feature_arrays(self) -> list[np.ndarray]:
+        """Arrays whose checksums identify features; none of images."""
+        return [] if self.features is None else [self.features.values, *self.features.marks()]
 
 
 def inputs_of(
     reference: str | None,
     images: ImageSet | JpegStore,
     runs: Path,
-    normalization: ChannelValues | None = None,
+    normalization: Channels | None = None,
 ) -> Inputs:
     """Return a benchmark's images, or the features that `--features` names in their place.
 

@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.continual import Setup, StoredImages
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.models import Network, VisionTransformer, with_layers
 from everlight.trees import named_leaves
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.vit_weights import pretrained_vit
+from everlight_data.pretrained.vit_weights import pretrained_vit
 from everlight_data.runs.checkpoints import open_existing
 from everlight_experiments.continual.method_runner import NETS
 
@@ -80,9 +80,9 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[s
     def stored_array(name: str, leaf: jax.ShapeDtypeStruct) -> jax.Array:
         array = arrays.get(f"learner/params/{name}")
         if array is None or array.shape != leaf.shape:
-            there = "absent" if array is None else f"of shape {array.shape}"
+            state = "absent" if array is None else f"of shape {array.shape}"
             raise DataError(
-                f"--pretrained {path}: {name} is {there}, not {leaf.shape}; give the network of "
+                f"--pretrained {path}: {name} is {state}, not {leaf.shape}; give the network of "
                 "that run as --net"
             )
         return jnp.asarray(array)
@@ -92,7 +92,11 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[s
 
 
 def begin_with(
-    setup: Setup, module: object, layers: dict[str, PyTree], method: Method, needs: Needs
+    setup: Setup,
+    module: object,
+    layers: dict[str, PyTree],
+    method: Method,
+    needs: StrategyArguments,
 ) -> Setup:
     """Return the setup that a method has on a pretrained network.
 

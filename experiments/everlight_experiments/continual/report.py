@@ -39,7 +39,7 @@ from everlight_experiments.report.cells import counted, dash, interval_cell, spr
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.report.writer import Figure, Section, Summary, Table
 
-MOST_COLUMNS = 50
+MAX_COLUMNS = 50
 """Names of an axis that a table shows as columns."""
 MEANINGS = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
@@ -55,7 +55,7 @@ def report_summary(
     benchmark: Benchmark, seed: int, seeds: int, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
     """Return the rows of every summary; an integer `rule` is the number of validation seeds."""
-    what = benchmark.draws
+    what = benchmark.setting.draws
     if isinstance(rule, int):
         rule = rule_of(benchmark, rule)
     numbers, deviations = f"{seed}", ""
@@ -64,11 +64,11 @@ def report_summary(
         deviations = "; ± is the standard deviation over seeds"
     effect = f"each with its own {what}" if seeds > 1 else f"which sets the {what}"
     return [
-        ("Data", benchmark.note + benchmark.counts),
+        ("Data", benchmark.data.words),
         ("Seeds", f"{counted(seeds, 'evaluation seed')} ({numbers}), {effect}{deviations}"),
         ("Selection rule", rule),
-        ("Selection of network and training", benchmark.chosen),
-        ("Training", benchmark.training),
+        ("Selection of network and training", benchmark.selection.chosen),
+        ("Training", benchmark.training.words),
         ("Duration", duration),
     ]
 
@@ -91,7 +91,9 @@ class ReportInput(NamedTuple):
     @property
     def naive(self) -> str:
         """Name of plain finetuning in this report; empty without it."""
-        return next((row.name for row in self.rows if row.made == METHODS["naive"].made), "")
+        return next(
+            (row.name for row in self.rows if row.strategy_key == METHODS["naive"].strategy_key), ""
+        )
 
     @property
     def score(self) -> str:
@@ -113,10 +115,9 @@ class ReportInput(NamedTuple):
 
 def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Section]]:
     """Return the opening and the sections of the report; pictures go into the folder."""
-    benchmarks, outcomes, rows, _ = report
-    benchmark = report.benchmark
-    offers = {column: bench.capabilities for column, bench in benchmarks.items()}
-    selection = hyperparameters_table(benchmark.criterion_words, choices_of(outcomes))
+    outcomes, rows, benchmark = report.outcomes, report.rows, report.benchmark
+    offers = {column: bench.setting.capabilities for column, bench in report.benchmarks.items()}
+    selection = hyperparameters_table(benchmark.criterion, choices_of(outcomes))
     details = {
         "Learning rates and arguments of the methods": (
             argument_meanings(outcomes, rows),
@@ -129,14 +130,15 @@ def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Se
     sections = [
         *(_column(folder, column, report) for column in outcomes),
         *(Section(name, texts, [table]) for name, (texts, table) in details.items() if table.rows),
-        *benchmark.sections(folder),
+        *benchmark.data.sections(folder),
     ]
     return _results_summary(folder, report), sections
 
 
 def _results_summary(folder: Path, report: ReportInput) -> Summary:
-    benchmark, (_, outcomes, rows, published) = report.benchmark, report
-    at_once = {row.name for row in rows if row.made == METHODS["joint"].made}
+    benchmark, outcomes, rows = report.benchmark, report.outcomes, report.rows
+    published = report.published
+    at_once = {row.name for row in rows if row.strategy_key == METHODS["joint"].strategy_key}
     curves = {
         column: {
             name: outcome.over_time[:, -1:] if name in at_once else outcome.over_time
@@ -144,7 +146,7 @@ def _results_summary(folder: Path, report: ReportInput) -> Summary:
         }
         for column, by_name in outcomes.items()
     }
-    what = f"{benchmark.score} on {benchmark.tested}"
+    what = f"{benchmark.score} on {benchmark.setting.tested}"
     picture = plot_curves(
         folder / "accuracy_over_time.png",
         curves,
@@ -185,9 +187,9 @@ def _headline(report: ReportInput) -> tuple[str, ...]:
 def _runner_up(column: str, report: ReportInput) -> str:
     """Return the second sequential method and its distance from the best; empty without one."""
     by_name, ranked = report.outcomes[column], report.ranked(column)
-    made = {row.name: row.made for row in report.rows}
+    strategies = {row.name: row.strategy_key for row in report.rows}
     # A method's other hyper-parameter does not make another method.
-    second = next((name for name in ranked[1:] if made[name] != made[ranked[0]]), None)
+    second = next((name for name in ranked[1:] if strategies[name] != strategies[ranked[0]]), None)
     if second is None:
         return ""
     behind = final_difference(by_name[ranked[0]], by_name[second])
@@ -213,8 +215,8 @@ def _finals(report: ReportInput) -> Table:
         )
     ]
     caption = (
-        f"{sentence(report.benchmark.note)}. Mean ± standard deviation over seeds, after the last "
-        "task, on all tasks."
+        f"{sentence(report.benchmark.data.note)}. Mean ± standard deviation over seeds, after the "
+        "last task, on all tasks."
     )
     alias = "" if naive == "naive" else " Other reports call it naive."
     methods = {
@@ -257,7 +259,7 @@ def metric_items(
     """Return a table or a picture of every metric with a meaning, except the score."""
     return [
         _item(folder, column, metric, {k: runs.metrics[metric.name] for k, runs in by_name.items()})
-        for metric in benchmark.metrics[2:]
+        for metric in benchmark.setting.metrics[2:]
         if metric.meaning and by_name
     ]
 
@@ -290,13 +292,13 @@ def _item(
             caption, values, [Measure(metric.name, lambda values: dash(spread(values)))]
         )
     (names,) = axes
-    if len(names) > MOST_COLUMNS:
-        caption += f" The first {MOST_COLUMNS} of {len(names):,}; results.npz has all."
+    if len(names) > MAX_COLUMNS:
+        caption += f" The first {MAX_COLUMNS} of {len(names):,}; results.npz has all."
 
     def cell(place: int) -> Callable[[np.ndarray], str]:
         return lambda values: dash(spread(values[:, place]))
 
-    shown = enumerate(names[:MOST_COLUMNS])
+    shown = enumerate(names[:MAX_COLUMNS])
     measures = [Measure(name, cell(place), metric.name) for place, name in shown]
     return table_of(caption, values, measures)
 

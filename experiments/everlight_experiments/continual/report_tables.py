@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual import Choice
-from everlight.continual.methods.method import Demand, Method, why_not
+from everlight.continual.methods.method import Method, Requirement, incompatibility
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.outcome import Outcome, Outcomes
@@ -43,7 +43,7 @@ PUBLISHED_ROW = {
     ", published": "Rows “, published” have the hyper-parameter value that the method's own paper "
     "recommends, instead of the selected one."
 }
-"""The mark of a row beside that of the selected hyper-parameter."""
+"""The mark of a row in addition to that of the selected hyper-parameter."""
 BY_SEED = "paired by seed"
 UNDEFINED = {"–": "–: not defined for this method or setting."}
 FORGETTING = (
@@ -78,8 +78,8 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             f"average incremental {measure}",
             lambda outcome: _known(outcome, outcome.mean_over_time),
             meaning=f"Average incremental {measure}: the mean over time of the {measure} on "
-            f"{benchmark.tested}, measured after every task. Every time has the same weight. "
-            "Joint training has none: it learns all tasks at once.",
+            f"{benchmark.setting.tested}, measured after every task. Every time has the same "
+            "weight. Joint training has none: it learns all tasks at once.",
         ),
         Measure(
             "backward transfer",
@@ -198,10 +198,10 @@ RULE = (
 def rule_of(benchmark: Benchmark, validation_seeds: int) -> str:
     """Return the rule of selection on a benchmark."""
     return RULE.format(
-        criterion=benchmark.criterion_words,
+        criterion=benchmark.criterion,
         draws=validation_seeds,
-        what=benchmark.draws,
-        scope=benchmark.selection_scope,
+        what=benchmark.setting.draws,
+        scope=benchmark.selection.scope,
     )
 
 
@@ -286,7 +286,7 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
     A method's row with another hyper-parameter is not listed again.
     """
     by_meaning: dict[tuple[str, str], list[str]] = {}
-    first = {row.made: row for row in reversed(rows)}
+    first = {row.strategy_key: row for row in reversed(rows)}
     for row in reversed(first.values()):
         trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
         shown = {name for outcome in trained for name in outcome.settings}
@@ -299,12 +299,14 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
     ]
 
 
-def left_out_table(rows: Sequence[Method], offers: Mapping[str, frozenset[Demand]]) -> Table:
+def left_out_table(
+    rows: Sequence[Method], capabilities: Mapping[str, frozenset[Requirement]]
+) -> Table:
     """Return the methods that were not run in some setting, with the requirement that it lacks."""
     reasons = {
         f"{method.name}, {column}": reason
-        for column, offered in offers.items()
+        for column, offered in capabilities.items()
         for method in rows
-        if (reason := why_not(method, offered)) is not None
+        if (reason := incompatibility(method, offered)) is not None
     }
     return table_of("Methods that were not run.", reasons, [Measure("reason", str)])

@@ -6,11 +6,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from everlight.continual.methods.method import Method, why_not
+from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmarks, SequenceId
+from everlight_experiments.continual.method_programs import Builds, Programs
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES, NETS, Runner
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.run_folder.folder import RunFolder
@@ -33,8 +34,11 @@ def runners_of(
     keep_nets: bool = False,
 ) -> dict[str, Runner]:
     """Return a runner for every benchmark; they share compiled programs."""
-    shared = seed, validation_seeds, keep_nets, {}
-    return {column: Runner(folder, benchmark, *shared) for column, benchmark in benchmarks.items()}
+    builds: Builds = {}
+    return {
+        column: Runner(folder, Programs(benchmark, builds), seed, validation_seeds, keep_nets)
+        for column, benchmark in benchmarks.items()
+    }
 
 
 def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:
@@ -46,7 +50,7 @@ def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[
         Job(column, benchmark.row(method), seeds)
         for method in rows
         for column, benchmark in benchmarks.items()
-        if why_not(method, benchmark.capabilities) is None
+        if incompatibility(method, benchmark.setting.capabilities) is None
     ]
 
 
@@ -56,34 +60,31 @@ def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
     Returns:
       outcomes by column and method, in the order of the runners and jobs.
     """
-    for column, method, _ in jobs:
-        runners[column].check(method)
+    for job in jobs:
+        runners[job.column].check(job.method)
     by_job: dict[tuple[str, str], Outcome] = {}
     left = list(jobs)
     while left:
         free = (job for job in left if not runners[job.column].is_elsewhere(job.method, job.seeds))
         job = next(free, left[0])
         left.remove(job)
-        column, method, seeds = job
-        outcome = by_job[column, method.name] = runners[column].outcome(method, seeds)
-        score = outcome.final.mean()
-        print(f"{column}, {method.name}: final {outcome.score} {score:.3f}", flush=True)
-    return {
-        column: {
-            method.name: by_job[column, method.name] for where, method, _ in jobs if where == column
-        }
-        for column in runners
-    }
+        outcome = runners[job.column].outcome(job.method, job.seeds)
+        by_job[job.column, job.method.name] = outcome
+        score = f"{outcome.score} {outcome.final.mean():.3f}"
+        print(f"{job.column}, {job.method.name}: final {score}", flush=True)
+    outcomes: dict[str, dict[str, Outcome]] = {column: {} for column in runners}
+    for job in jobs:
+        outcomes[job.column][job.method.name] = by_job[job.column, job.method.name]
+    return outcomes
 
 
 def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path: str) -> None:
     """Print, before anything is trained, how much space the kept networks take."""
-    needed = sum(
-        seeds
-        * runners[column].run(method).tasks
-        * (CHECKPOINT_OVERHEAD_BYTES + tree_bytes(runners[column].net(method)))
-        for column, method, seeds in jobs
-    )
+    needed = 0
+    for job in jobs:
+        programs = runners[job.column].programs
+        size = CHECKPOINT_OVERHEAD_BYTES + tree_bytes(programs.net(job.method))
+        needed += job.seeds * programs.run(job.method).tasks * size
     print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)
 
 
@@ -100,16 +101,16 @@ def save_outcomes(
     def checksum(number: int) -> int:
         """Return the checksum of the order of samples, which equal seeds need not share."""
         seq_id = SequenceId("evaluation", seed, number)
-        sequences = [bench.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
+        sequences = [bench.data.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
         leaves = checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))
         return checksums_of(np.array(leaves))[0]
 
     first = next(iter(benchmarks.values()))
     folder.save_results(
         draws=np.array([checksum(number) for number in range(seeds)]),
-        data=np.array(first.checksums),
+        data=np.array(first.data.checksums),
         measure=np.array(first.score),
-        tested=np.array(first.tested),
+        tested=np.array(first.setting.tested),
         **arrays_of(outcomes),
         **others,
     )

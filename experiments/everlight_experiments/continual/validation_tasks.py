@@ -19,15 +19,16 @@ def refuse_unscored(benchmark: Benchmark, method: Method, evaluate_every: int, t
       DataError: there are not so many tasks; they end without an evaluation; or the benchmark or
         the method has a score after the last task alone.
     """
-    count = benchmark.validation_tasks
+    count = benchmark.selection.tasks
     if count is None:
         return
     option = f"--validation-tasks {count}"
     if count > tasks:
         raise DataError(f"{option}; {benchmark.name} has {tasks} tasks, give {tasks} or less")
-    if benchmark.criterion not in (None, OVER_ALL_TIMES):
+    criterion = benchmark.selection.criterion
+    if criterion not in (None, OVER_ALL_TIMES):
         raise DataError(
-            f"{option}: {benchmark.name} selects by the {benchmark.criterion.name} after the last "
+            f"{option}: {benchmark.name} selects by the {criterion.name} after the last "
             "task; leave it out"
         )
     if count < tasks and count % evaluate_every:

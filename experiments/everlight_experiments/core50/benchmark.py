@@ -21,21 +21,26 @@ from everlight.continual import (
     fixed_test_objective,
     flax_setup,
 )
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.metrics.open_set import OpenSet, open_set_scores_over_time
 from everlight.models import with_layers
 from everlight.models.caffe_nets import scale_layers
 from everlight.scenarios.core50 import RUNS, Level
 from everlight.trees import checksums_of
-from everlight_data.images.as_inputs import store_features
-from everlight_data.images.core50_frames import LabelledFrames
+from everlight_data.images.core50.frames import LabelledFrames
+from everlight_data.images.inputs.as_inputs import store_features
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
     Benchmark,
+    Benchmarks,
+    Data,
     Metric,
     Request,
     RunData,
+    Selection,
+    Setting,
     Trained,
+    Training,
     Use,
     once_per_run,
 )
@@ -57,7 +62,7 @@ IDENTIFYING = (
     *("frames", "test_frames", "side", "net", "pretraining", "channels", "hidden", "dense_rate"),
     *("batch_size", "dtype", "gain", "replay_batch_size"),
 )
-"""Fields of a configuration that identify a run beside its seed, data and training length."""
+"""Fields of a configuration that identify a run, without its seed, data and training length."""
 ACCURACY = "accuracy"
 SEEN, ROC, AREA = "accuracy on seen classes", "ROC curve", "area under the ROC curve"
 TRUNK_OPERATIONS = "trunk operations per frame"
@@ -138,36 +143,40 @@ METRICS = (
 )
 
 
-def core50_benchmarks(scenario: Scenario, request: Request) -> dict[str, Benchmark]:
+def core50_benchmarks(scenario: Scenario, request: Request) -> Benchmarks:
     """Return the benchmark of a scenario, for any methods.
 
     Raises:
-      DataError: more seeds than published orders beside those of the validation seeds.
+      DataError: more seeds than published orders without those of the validation seeds.
     """
     request.refuse_more_seeds_than(RUNS, "published orders")
-    return batch_benchmarks(request.config, "object", (scenario,), request.seed, request.runs)
+    return batch_benchmarks(request, "object", (scenario,))
 
 
-def batch_benchmarks(
-    config: Config, level: Level, scenarios: Sequence[Scenario], seed: int, runs: Path
-) -> dict[str, Benchmark]:
+def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenario]) -> Benchmarks:
     """Return the benchmarks of scenarios, which share frames, weights and features.
 
     Raises:
       DataError: data or weights that cannot be used.
     """
+    config, seed = request.config, request.seed
     check_net(config)
     material = load_material(config, level, seed)
-    start = functools.cache(partial(_start, config, material, seed, runs))
-    by_name = {}
-    for scenario in scenarios:
-        # The gain makes up for a first batch of more classes, which NI has not.
-        gain = 1.0 if scenario == "NI" else config.gain
-        length = partial(length_of, config, scenario)
-        schedule = TrainingSchedule(scenario, scenario, length, gain, whole_rate=config.dense_rate)
-        make = partial(core50_benchmark, config, schedule, material, seed)
-        by_name[scenario] = make()._replace(prepare=lambda folder, make=make: make(start(folder)))
-    return by_name
+    start = functools.cache(partial(_start, config, material, seed, request.runs))
+
+    def in_scenario(scenario: Scenario) -> Benchmark:
+        make = partial(core50_benchmark, config, schedule_of(config, scenario), material, seed)
+        return make()._replace(prepare=lambda folder: make(start(folder)))
+
+    return {scenario: in_scenario(scenario) for scenario in scenarios}
+
+
+def schedule_of(config: Config, scenario: Scenario) -> TrainingSchedule:
+    """Return a scenario's batches, and how methods learn from them."""
+    # The gain makes up for a first batch of more classes, which NI has not.
+    gain = 1.0 if scenario == "NI" else config.gain
+    length = partial(length_of, config, scenario)
+    return TrainingSchedule(scenario, scenario, length, gain, whole_rate=config.dense_rate)
 
 
 def _start(
@@ -210,72 +219,65 @@ def core50_benchmark(
     def reads_trunk(method: Method) -> bool:
         return method.trains == "head" and not on_features
 
-    def fingerprint(method: Method) -> dict:
-        fields = dataclasses.asdict(config)
-        return {
-            "seed": seed,
-            "level": material.level,
-            # `tune` compares configurations before anything is pretrained.
-            "beginning": start.fingerprint if start and schedule.pretrained else None,
-            "data": list(checksums),
-            "length": dataclasses.asdict(schedule.length(method)),
-            **{name: fields[name] for name in IDENTIFYING if fields.get(name) is not None},
-        }
-
     def shared(method: Method) -> Shared:
-        length = schedule.length(method)
-        rates = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
+        length, frames = schedule.length(method), start.stored
+        layers = start.layers if schedule.pretrained else {}
         if reads_trunk(method):
             values = start.features().values
-            return Shared(StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}, *rates)
-        layers = start.layers if schedule.pretrained else {}
-        return Shared(start.stored, layers, *rates)
+            frames, layers = StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}
+        rate, factor = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
+        return Shared(frames, layers, rate, factor)
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
         operations = start.features().operations if reads_trunk(method) else 0.0
         return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
 
+    fields = dataclasses.asdict(config)
+    fingerprint = {name: fields[name] for name in IDENTIFYING if fields.get(name) is not None}
+    # `tune` compares configurations before anything is pretrained.
+    weights = start.fingerprint if start and schedule.pretrained else None
+    capabilities = {"class scores", "one label", "last weights", "pretrained layers"}
+    if schedule.scenario == "NC":
+        capabilities.add("own classes")
     return Benchmark(
-        name="core50",
-        setting=schedule.setting,
-        note=material.note,
-        draws="published order of batches",
-        training=_training(config, start),
-        chosen=config.chosen,
-        checksums=checksums,
-        capabilities=frozenset(
-            (
-                "class scores",
-                "one label",
-                "last weights",
-                "pretrained layers",
-                *(("own classes",) if schedule.scenario == "NC" else ()),
-            )
+        "core50",
+        Data(
+            material.note,
+            checksums,
+            {"seed": seed, "level": material.level, "data": list(checksums), "beginning": weights},
+            shared,
+            sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
         ),
-        metrics=METRICS,
-        fingerprint=fingerprint,
-        shared=shared,
-        begin=setup_factory(config, schedule, len(material.names), on_features),
-        protocol=lambda method: schedule.length(method).protocol(config.batch_size),
-        sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
-        keep=keep,
-        learning_rate=lambda method: schedule.length(method).rates_in_words,
-        tested="the full test set",
-        hyperparameters=GRIDS,
-        program=schedule.setting,
-        one_by_one=True,
+        Setting(
+            schedule.setting,
+            "published order of batches",
+            frozenset(capabilities),
+            METRICS,
+            tested="the full test set",
+        ),
+        Training(
+            _training_words(config, start),
+            lambda method: {"length": dataclasses.asdict(schedule.length(method)), **fingerprint},
+            setup=setup_factory(config, schedule, len(material.names), on_features),
+            protocol=lambda method: schedule.length(method).protocol(config.batch_size),
+            keep=keep,
+            learning_rate=lambda method: schedule.length(method).rates_in_words,
+            one_by_one=True,
+            program=schedule.setting,
+        ),
+        Selection(config.chosen, grids=GRIDS),
     )
 
 
 def setup_factory(
     config: Base, schedule: TrainingSchedule, classes: int, on_features: bool = False
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the parts of strategies: softmax over all classes, SGD with momentum and decay.
 
     With `on_features` every method learns a head on features in the frames' place.
     """
 
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
         shared: Shared = data.shared
         frozen = on_features or method.trains == "head"
         optimizer = optax.chain(
@@ -288,7 +290,7 @@ def setup_factory(
         setup = with_layers(drawn, shared.layers)._replace(
             task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
         )
-        needs = Needs(
+        needs = StrategyArguments(
             BATCHES[schedule.scenario],
             classes,
             EXEMPLARS,
@@ -299,10 +301,10 @@ def setup_factory(
         arguments = {"first_task_gain": schedule.gain} if has_gain else {}
         return setup, needs._replace(arguments=arguments)
 
-    return begin
+    return make
 
 
-def _training(config: Base, start: InitialWeights | None) -> str:
+def _training_words(config: Base, start: InitialWeights | None) -> str:
     net, weights = net_note(config), ""
     if start is not None and start.features is None:
         net, weights = "a linear head", start.source

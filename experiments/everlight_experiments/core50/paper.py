@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight_experiments.continual.benchmark import Request
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published
@@ -46,8 +47,8 @@ def published(results: Results) -> Published:
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
     """Return the scenarios, each with the paper's methods or those that are named."""
     check_methods(config.methods, FIXED)
-    arguments = config.benchmark, config.level, config.scenarios, options.seed, options.runs
-    benchmarks = batch_benchmarks(*arguments)
+    request = Request("core50", config.benchmark, seed=options.seed, runs=options.runs)
+    benchmarks = batch_benchmarks(request, config.level, config.scenarios)
     fewer = dict(zip(SCENARIOS, config.cumulative_orders, strict=True))
     jobs = [
         Job(
@@ -137,7 +138,7 @@ FINDINGS = (
 
 
 def sections(results: Results) -> list[Section]:
-    """Return what the paper's report shows beside the general one."""
+    """Return what the paper's report shows in addition to the general one."""
     paper_scores, outcomes = published(results), results.outcomes
     costs = (
         "The paper compares accuracy relative to cumulative training, extra storage and "
@@ -162,8 +163,8 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: P
         runs = min(len(final), len(best.final))
         return percent(final[:runs] / best.final[:runs])
 
-    def published_percent(name: str, whole: float = 1.0) -> str:
-        return f"{100 * printed[name] / whole:.1f}" if name in printed else "–"
+    def published_percent(name: str, maximum: float = 1.0) -> str:
+        return f"{100 * printed[name] / maximum:.1f}" if name in printed else "–"
 
     measures = (
         Measure("runs", lambda name: str(len(by_name[name].final))),
@@ -184,7 +185,7 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: P
 
 
 def extra_storage(outcome: Outcome) -> int:
-    """Return the bytes beside the network: the method's memory and the most samples it stores."""
+    """Return the bytes of the method's memory and of the most samples it stores."""
     cost, stored = outcome.cost, int(outcome.stored_samples.max())
     return cost.memory_bytes + stored * cost.sample_bytes
 

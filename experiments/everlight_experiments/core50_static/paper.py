@@ -13,9 +13,9 @@ from everlight.continual import SequenceResult
 from everlight.continual.engine.evaluation import score_test_set
 from everlight.continual.methods.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
-from everlight_data.images.core50_frames import LabelledFrames
+from everlight_data.images.core50.frames import LabelledFrames
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.method_runner import Runner
+from everlight_experiments.continual.method_programs import Programs
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.core50 import start
@@ -31,7 +31,7 @@ from everlight_experiments.run_folder.folder import RunFolder
 WINDOWS = (1, 2, 4, 8, 16, 32)
 """Numbers of fused frames, as far as the recordings reach."""
 FUSED = 8
-"""Fused frames in the table, beside single frames; fewer where the recordings are shorter."""
+"""Fused frames in the table, after single frames; fewer where the recordings are shorter."""
 LEARNED = (1, 2, 4, 6, 8, 10)
 """Numbers of sessions, the first ones, that the SVM learns; it is tested on the others."""
 SCRATCH, SVM, TUNING = "from scratch", "frozen + SVM", "fine-tuning"
@@ -91,28 +91,27 @@ def _benchmark(
     schedule = TrainingSchedule(name, "static", lambda method: length, 1.0, not scratch, rate)
     benchmark = core50_benchmark(config, schedule, material, seed, init)
     # The test samples are the same in all orders.
-    left = Runner(None, benchmark, seed).run(FIXED["naive"])
+    left = Programs(benchmark).run(FIXED["naive"])
     windows = windows_of(material)
     tested = material.labels[material.tested], material.test_recordings, windows
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
         confidence = jax.nn.softmax(score_test_set(left, result.memory, result.learner))
-        return {**benchmark.keep(method, result), "confidences": confidence}
+        return {**benchmark.training.keep(method, result), "confidences": confidence}
 
     def fused(run: Trained) -> Float[np.ndarray, "windows"]:
         return fused_accuracies(run.arrays["confidences"], *tested)
 
     metric = Metric(FUSION, fused, (tuple(map(str, windows)),))
+    metrics = (*benchmark.setting.metrics[:2], metric)
     return benchmark._replace(
         part=material.level,
-        draws="initial network",
-        training=_training(config, init.source),
-        keep=keep,
-        metrics=(*benchmark.metrics[:2], metric),
+        setting=benchmark.setting._replace(draws="initial network", metrics=metrics),
+        training=benchmark.training._replace(words=_training_words(config, init.source), keep=keep),
     )
 
 
-def _training(config: StaticConfig, source: str) -> str:
+def _training_words(config: StaticConfig, source: str) -> str:
     fine, scratch = config.fine_tuning, config.scratch
     return (
         f"{start.net_note(config)}; fine-tuning {fine.first} steps of {config.batch_size} at "
@@ -202,7 +201,7 @@ def sections(results: Results) -> list[Section]:
 
 
 def _table(config: StaticConfig, accuracies: Accuracies) -> Table:
-    """Return the accuracies on single and on fused frames, beside the paper's."""
+    """Return the accuracies on single and on fused frames, with the paper's."""
     paper = STATIC[published_net(config.net)]
     fused = min(WINDOWS.index(FUSED), reach(accuracies) - 1)
     groups = {0: "single frames, %", fused: f"{WINDOWS[fused]} frames fused, %"}

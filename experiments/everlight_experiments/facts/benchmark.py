@@ -9,7 +9,6 @@ import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import jax
@@ -21,7 +20,7 @@ from jaxtyping import Array, Int
 from everlight.continual import SequenceResult, Setup, StoredImages, embedding_objective, flax_setup
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import initial_evaluation
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives.embedding import RanksAndNearest, with_nearest_facts
 from everlight.continual.strategies.expert_gate import expert_gate
@@ -44,26 +43,30 @@ from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import same_shapes
 from everlight.trees import checksums_of
-from everlight_data.facts.divided import SPLITS, DividedFacts, Split
-from everlight_data.facts.pictured import PicturedFacts, pictured_facts
-from everlight_data.images.as_inputs import Channels, naming_files, stream_centers
-from everlight_data.images.feature_files import Features
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_facts
+from everlight_data.facts.splits.fact_splits import SPLITS, Split, SplitFacts
+from everlight_data.images.inputs.as_inputs import DeviceChannels, naming_files, stream_centers
+from everlight_data.images.inputs.jpeg_store import JpegStore
+from everlight_data.sets.features import Features
 from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
     Benchmarks,
+    Data,
     Metric,
     Request,
     RunData,
+    Selection,
     SequenceId,
+    Setting,
     Trained,
+    Training,
     Use,
     once_per_run,
 )
-from everlight_experiments.continual.method_runner import build_with
+from everlight_experiments.continual.method_programs import build_with
 from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import inputs_of
+from everlight_experiments.continual.parts import Inputs, inputs_of
 from everlight_experiments.facts.config import GRIDS, Config, Network
 
 GATE_SIDE = 8
@@ -81,11 +84,11 @@ TAIL = (
     "the last task; in brackets the number of test examples."
 )
 LEAST = (15, 50)
-"""Training examples that a part must have in the cases of SPO generalisation."""
+"""Training examples that a part must have in the cases of SPO generalization."""
 BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
 
 
-def group_tests(divided: DividedFacts) -> FactGroups:
+def group_tests(divided: SplitFacts) -> FactGroups:
     """Return the groups of the test examples."""
     return group_facts(divided.pieces, divided.train_counts, divided.test.fact, LEAST)
 
@@ -143,7 +146,7 @@ def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> list[M
 class Shared(NamedTuple):
     """Data of all runs."""
 
-    images: StoredImages | Channels
+    images: StoredImages | DeviceChannels
     """Channels alone where images are streamed."""
     facts: Facts
     shown: Int[Array, "s"]
@@ -158,72 +161,80 @@ def facts_benchmarks(request: Request) -> Benchmarks:
     """
     config = request.config
     pictured = pictured_facts(config.data, config.network.side, request.seed)
-    return fact_benchmarks(config, pictured(config.scale.size), request.runs)
+    learned = pictured(config.scale.size)
+    return fact_benchmarks(
+        config, learned, inputs_of(config.features, learned.images, request.runs)
+    )
 
 
-def fact_benchmarks(config: Config, learned: PicturedFacts, runs: Path) -> Benchmarks:
+def fact_benchmarks(config: Config, learned: PicturedFacts, inputs: Inputs) -> Benchmarks:
     """Return the benchmark of each split; a seed is an initial network."""
-    divided = learned.divided
-    images, store, features = inputs_of(config.features, learned.images, runs)
-    shared = Shared(images, divided.label_space, jnp.asarray(learned.shown))
-    begin = setup_factory(config, *divided.words.vectors.shape[1:], len(divided.facts), store)
-    net, words = config.network, divided.words.source
-    identity = {"words": words, "scale": dataclasses.asdict(config.scale)}
-    identity |= {"network": dataclasses.asdict(net)}
+    divided, net = learned.divided, config.network
+    shared = Shared(inputs.stored, divided.label_space, jnp.asarray(learned.shown))
     links = np.array("\n".join((*divided.train.links, *divided.test.links)))
-    content = [links, divided.train.fact, divided.test.fact]
-    if store is not None:
-        identity["images"] = zlib.crc32(str(links).encode())
-    if features is not None:
-        content += [features.values, *features.marks()]
-        identity["features"] = checksums_of(features.values, *features.marks())
+    content = [links, divided.train.fact, divided.test.fact, *inputs.feature_arrays]
+    fingerprint = {"words": divided.words.source}
+    if inputs.store is not None:
+        fingerprint["images"] = zlib.crc32(str(links).encode())
+    if inputs.features is not None:
+        fingerprint["features"] = checksums_of(*inputs.feature_arrays)
+    scale = {name: dataclasses.asdict(getattr(config, name)) for name in ("scale", "network")}
     uses = [(split, use) for split in SPLITS for use in get_args(Use)]
-    made = [divided.sequence(split, use == "validation") for split, use in uses]
-    sequences = dict(zip(uses, same_shapes(made), strict=True))
+    unpadded = [divided.sequence(split, use == "validation") for split, use in uses]
+    sequences = dict(zip(uses, same_shapes(unpadded), strict=True))
     groups, shown = group_tests(divided), len(learned.shown)
+    training = Training(
+        training_words(net, inputs.features),
+        lambda method: scale,
+        setup=setup_factory(
+            config, divided.words.vectors.shape[1], len(divided.facts), inputs.store
+        ),
+        protocol=lambda method: config.scale.protocol,
+        keep=keep,
+    )
+    held_out = Metric(f"{GENERALISED} on held-out training scenes", held_out_score)
 
-    def bound(split: Split) -> Benchmark:
+    def in_split(split: Split) -> Benchmark:
         return Benchmark(
-            name="facts",
-            setting=split,
-            note=f"{learned.sizes}, {net.side}×{net.side} pixels",
-            draws="initial network",
-            training=training_words(net, features),
-            chosen=config.chosen,
-            checksums=checksums_of(*content),
-            capabilities=frozenset(("one label", "own classes", "last weights")),
-            metrics=fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
-            fingerprint=lambda method: identity,
-            shared=lambda method: shared,
-            begin=begin,
-            protocol=lambda method: config.scale.protocol,
-            sequence=lambda method, seq_id: sequences[split, seq_id.use],
-            keep=keep,
-            criterion=Metric(f"{GENERALISED} on held-out training scenes", held_out_score),
-            hyperparameters=GRIDS,
-            store=store,
+            "facts",
+            Data(
+                f"{learned.sizes}, {net.side}×{net.side} pixels",
+                checksums_of(*content),
+                fingerprint,
+                shared=lambda method: shared,
+                sequence=lambda method, seq_id: sequences[split, seq_id.use],
+                store=inputs.store,
+            ),
+            Setting(
+                split,
+                "initial network",
+                frozenset(("one label", "own classes", "last weights")),
+                fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
+            ),
+            training,
+            Selection(config.chosen, held_out, GRIDS),
         )
 
-    benchmarks = {split: bound(split) for split in SPLITS}
+    benchmarks = {split: in_split(split) for split in SPLITS}
     initial = initial_ranking(benchmarks)
     return benchmarks
 
 
 def setup_factory(
     config: Config, word_dimensions: int, facts: int, store: JpegStore | None = None
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the function that makes the parts of a strategy: one embedding for all tasks."""
     net, scale = config.network, config.scale
     module = JointEmbedding(word_dimensions, net.trunk, net.branch, net.hidden, net.dtype)
 
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
         shared: Shared = data.shared
         plain = embedding_objective(shared.facts)
         objective = with_nearest_facts(plain, shared.facts, shared.shown, TOP)
         images = shared.images if store is None else stream_centers(store, shared.images)
         setup = flax_setup(module, images, objective, optax.adam(net.learning_rate))
         gate = {"features": partial(block_means, side=GATE_SIDE), "hidden": GATE_HIDDEN}
-        return setup, Needs(
+        return setup, StrategyArguments(
             scale.tasks,
             facts,
             EXEMPLARS,
@@ -231,7 +242,7 @@ def setup_factory(
             arguments=gate if method.factory is expert_gate else {},
         )
 
-    return begin
+    return make
 
 
 def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
@@ -249,13 +260,13 @@ def held_out_score(run: Trained) -> float:
 def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, SequenceId], Ranks]:
     """Return the function of ranks before the first task, the same for all methods of a seed."""
     naive, first = METHODS["naive"], next(iter(benchmarks.values()))
-    build, protocol = build_with(first, naive), first.protocol(naive)
+    build, protocol = build_with(first, naive), first.training.protocol(naive)
     ranks = jax.jit(lambda *inputs: initial_evaluation(Run(build, protocol, *inputs)).ranks)
 
     @functools.cache
     def ranks_of(split: Split, seq_id: SequenceId) -> Ranks:
-        sequence, store = benchmarks[split].sequence(naive, seq_id), first.store
-        data = RunData(first.shared(naive), first.per_run_data(sequence, 0.0))
+        sequence, store = benchmarks[split].data.sequence(naive, seq_id), first.data.store
+        data = first.run_data(naive, sequence, 0.0)
         with nullcontext() if store is None else naming_files(store):
             return jax.block_until_ready(ranks(data, sequence, seq_id.key))
 

@@ -5,12 +5,13 @@ from jaxtyping import Float
 
 from everlight.continual.methods.method import Method
 from everlight.metrics.fact_scores import BACKWARD, GENERALISED
-from everlight_data.facts.divided import SPLITS
-from everlight_data.facts.pictured import pictured_facts
-from everlight_data.facts.published import published_scales
-from everlight_data.facts.word_vectors import vectors_note
+from everlight_data.facts.parts.word_vectors import vectors_note
+from everlight_data.facts.splits.fact_images import pictured_facts
+from everlight_data.facts.splits.fact_splits import SPLITS
+from everlight_data.facts.splits.published_splits import published_scales
 from everlight_experiments.continual.benchmark import Benchmark, SequenceId
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
+from everlight_experiments.continual.parts import inputs_of
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.facts import report
 from everlight_experiments.facts.benchmark import fact_benchmarks
@@ -85,7 +86,9 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         scale = config.scales[part]
         check_methods(scale.methods, PAPER_METHODS)
         learned[part], seeds = load(scale.scale.size), config.seeds or scale.seeds
-        by_split = fact_benchmarks(scale_config(config, part), learned[part], options.runs)
+        part_config = scale_config(config, part)
+        inputs = inputs_of(part_config.features, learned[part].images, options.runs)
+        by_split = fact_benchmarks(part_config, learned[part], inputs)
         columns = {f"{part}, {name}": bench._replace(part=part) for name, bench in by_split.items()}
         seq_ids = [SequenceId("evaluation", options.seed, number) for number in range(seeds)]
         baselines |= report.baselines_of(learned[part], columns, seq_ids)
@@ -97,7 +100,11 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         ]
     sizes = [f"{part}: {pictured.sizes}" for part, pictured in learned.items()]
     sizes += [f"{name}: left out, there is no such split" for name in tasks.keys() - learned]
-    benchmarks = {name: bench._replace(note="; ".join(sizes)) for name, bench in benchmarks.items()}
+    note = "; ".join(sizes)
+    benchmarks = {
+        name: bench._replace(data=bench.data._replace(note=note))
+        for name, bench in benchmarks.items()
+    }
     return Experiment(benchmarks, jobs, data=report.FactsData(learned, baselines))
 
 

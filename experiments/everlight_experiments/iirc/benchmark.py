@@ -23,26 +23,30 @@ from everlight.continual import (
     binary_objective,
     network_setup,
 )
-from everlight.continual.methods.method import Demand, Method, Needs
+from everlight.continual.methods.method import Method, Requirement, StrategyArguments
 from everlight.continual.objectives.many_labels import label_scores
 from everlight.metrics.multilabel import LabelScores
 from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
 from everlight.trees import checksums_of
-from everlight_data.iirc.imagenet import ImageFiles
 from everlight_data.iirc.sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
-from everlight_data.images.as_inputs import stream
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.images.imagenet import ImageFiles
+from everlight_data.images.inputs.as_inputs import stream
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
     Benchmarks,
+    Data,
     Metric,
     Request,
     RunData,
+    Selection,
     SequenceId,
+    Setting,
     Trained,
+    Training,
     once_per_run,
 )
 from everlight_experiments.continual.outcome import BY_TASK
@@ -68,9 +72,9 @@ SCORES, SCORE_NAMES = "scores", (SCORE, "JS", "exact match", "recall")
 NEWEST = "pw-JS on the newest task"
 CONFUSION = "confusion of labels"
 CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
-MOST_CONFIGURATIONS = 10
+MAX_CONFIGURATIONS = 10
 """Task configurations of `everlight run iirc`."""
-CAPABILITIES: frozenset[Demand] = frozenset(
+CAPABILITIES: frozenset[Requirement] = frozenset(
     ("class scores", "several labels", "own classes", "chosen classes", "last weights")
 )
 Sequences = Callable[[Method, SequenceId], TaskSequence]
@@ -93,16 +97,16 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
       DataError: more seeds than configurations, or data or options that cannot be used.
     """
     config, seed = request.config, request.seed
-    data = load_data(config, MOST_CONFIGURATIONS, seed)
+    data = load_data(config, MAX_CONFIGURATIONS, seed)
     request.refuse_more_seeds_than(len(data.metadata.configurations), "configurations")
 
-    def made(data: IIRCData) -> Benchmark:
+    def benchmark_of(data: IIRCData) -> Benchmark:
         return iirc_benchmark(config, load_inputs(config, data, request.runs, True), seed)
 
     def prepare(folder: RunFolder) -> Benchmark:
-        return made(decodable(config, data, folder))
+        return benchmark_of(decodable(config, data, folder))
 
-    bench = made(data)
+    bench = benchmark_of(data)
     return {SETTING: bench._replace(prepare=prepare) if config.undecodable == "skip" else bench}
 
 
@@ -142,27 +146,26 @@ def load_inputs(config: Config, data: IIRCData, runs: Path, validation: bool = F
     images = data.images
     source = reader(config, images) if isinstance(images, ImageFiles) else images
     inputs = inputs_of(config.features, source, runs, CHANNELS.get(config.data))
-    content = [images.images, images.train_labels, images.test_labels]
     if inputs.features is None:
         net = network_of(config, data.classes)
     else:
         net = feature_head(inputs.features.note, data.classes)
-        content += [inputs.features.values, *inputs.features.marks()]
+    content = [images.images, images.train_labels, images.test_labels, *inputs.feature_arrays]
     return IIRCInputs(data, inputs, net, checksums_of(*content), sequences_of(data, validation))
 
 
 def network_of(config: Config, classes: int) -> Network:
     """Return the network that a configuration names."""
-    wanted = NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
-    return network(config.net, wanted, (config.side, config.side, 3))
+    request = NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
+    return network(config.net, request, (config.side, config.side, 3))
 
 
 def sequences_of(data: IIRCData, validation: bool) -> Sequences:
     """Return the sequence of every method and `SequenceId`, all of one shape per method."""
-    made = functools.cache(data.sequences)
+    cached_sequences = functools.cache(data.sequences)
 
     def sequence(method: Method, seq_id: SequenceId) -> TaskSequence:
-        tests, held = made(method.label_setting, validation)
+        tests, held = cached_sequences(method.label_setting, validation)
         return held[-1 - seq_id.number] if seq_id.use == "validation" else tests[seq_id.number]
 
     return sequence
@@ -172,49 +175,51 @@ def iirc_benchmark(config: Config, loaded: IIRCInputs, seed: int) -> Benchmark:
     """Return the benchmark of a configuration, for any methods."""
     data, net, inputs = loaded.data, loaded.net, loaded.inputs
     tasks = len(data.metadata.configurations[0].tasks)
-    side = f"{config.side}×{config.side} pixels"
     apart = ("chosen", "memory_limit", "undecodable")
     fingerprint = {name: value for name, value in asdict(config).items() if name not in apart}
-    fingerprint |= {"checksums": list(loaded.checksums), "seed": seed, **net.fingerprint()}
     return Benchmark(
-        name="iirc",
-        setting=SETTING,
-        note=f"{data.images.name}, {side}: {data.sizes}; {tasks} tasks",
-        draws="task configuration",
-        training=training_words(config, net),
-        chosen=config.chosen,
-        checksums=loaded.checksums,
-        capabilities=capabilities_of(config, net),
-        metrics=metrics_of(data),
-        fingerprint=lambda method: fingerprint,
-        shared=lambda method: inputs.stored,
-        begin=setup_factory(config, net, data.classes, tasks, inputs.store),
-        protocol=lambda method: protocol_of(config, method),
-        sequence=loaded.sequence,
-        keep=keep,
-        learning_rate=lambda method: f"{rate_of(config, method):g}",
-        store=inputs.store,
+        "iirc",
+        Data(
+            f"{data.images.name}, {config.side}×{config.side} pixels: {data.sizes}; {tasks} tasks",
+            loaded.checksums,
+            {"checksums": list(loaded.checksums), "seed": seed},
+            shared=lambda method: inputs.stored,
+            sequence=loaded.sequence,
+            store=inputs.store,
+        ),
+        Setting(SETTING, "task configuration", capabilities_of(config, net), metrics_of(data)),
+        Training(
+            training_words(config, net),
+            lambda method: {**fingerprint, **net.fingerprint()},
+            setup=setup_factory(config, net, data.classes, tasks, inputs.store),
+            protocol=lambda method: protocol_of(config, method),
+            keep=keep,
+            learning_rate=lambda method: f"{rate_of(config, method):g}",
+        ),
+        Selection(config.chosen),
     )
 
 
-def capabilities_of(config: Config, net: Network) -> frozenset[Demand]:
+def capabilities_of(config: Config, net: Network) -> frozenset[Requirement]:
     """Return what methods may require of IIRC."""
-    pretrained: set[Demand] = set() if config.features is None else {"pretrained layers"}
+    pretrained: set[Requirement] = set() if config.features is None else {"pretrained layers"}
     return CAPABILITIES | network_capabilities(net) - {"hidden layers"} | pretrained
 
 
 def setup_factory(
     config: Config, net: Network, classes: int, tasks: int, store: JpegStore | None = None
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the function that makes the parts of a strategy."""
     # Images from a store crop and mirror themselves; features have nothing to crop.
     augment = crop_and_flip if store is None and config.features is None else None
 
-    def begin(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
         images = data.shared if store is None else stream(store, data.shared)
         updates = optimizer_of(config, method)
-        parts = images, binary_objective(), updates.transformation, augment
-        return network_setup(module_of(net, method), *parts), Needs(
+        setup = network_setup(
+            module_of(net, method), images, binary_objective(), updates.transformation, augment
+        )
+        return setup, StrategyArguments(
             1 if method.label_setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,
@@ -223,7 +228,7 @@ def setup_factory(
             replay_batch_size=config.replay_batch_size,
         )
 
-    return begin
+    return make
 
 
 def optimizer_of(config: Config, method: Method | None = None) -> Optimizer:

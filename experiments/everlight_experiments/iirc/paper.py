@@ -49,9 +49,9 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         check_name("method with exemplars --ablated", name, WITH_EXEMPLARS)
     base, runs = config.benchmark, config.configurations
     data = iirc.load_data(base, runs, options.seed)
-    there = len(data.metadata.configurations)
-    if runs > there:
-        raise DataError(f"--configurations {runs}; {base.data} has {there}")
+    available = len(data.metadata.configurations)
+    if runs > available:
+        raise DataError(f"--configurations {runs}; {base.data} has {available}")
     loaded = iirc.load_inputs(base, iirc.decodable(base, data, folder), options.runs)
     benchmarks = {iirc.SETTING: iirc.iirc_benchmark(base, loaded, options.seed)}
     rows = [FORMS[name] for name in config.methods]
@@ -61,8 +61,8 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         column = column_of(count)
         changed = replace(base, exemplars_per_class=count)
         benchmark = iirc.iirc_benchmark(changed, loaded, options.seed)
-        part, metrics = f"{count}-exemplars", benchmark.metrics[:2]
-        aside[column] = benchmark._replace(part=part, metrics=metrics)
+        setting = benchmark.setting._replace(metrics=benchmark.setting.metrics[:2])
+        aside[column] = benchmark._replace(part=f"{count}-exemplars", setting=setting)
     jobs = [*jobs_of(benchmarks, rows, runs), *jobs_of(aside, ablated, runs)]
     return Experiment(benchmarks | aside, jobs, frozenset(aside), loaded.data)
 
@@ -144,7 +144,7 @@ def sections(results: Results) -> list[Section]:
 def confusion(results: Results) -> Figure:
     """Return the labels that are predicted for samples of each label, and those that are true."""
     order, benchmark = results.experiment.data.order(0), results.experiment.benchmarks[iirc.SETTING]
-    sequence = benchmark.sequence(METHODS["naive"], SequenceId("evaluation", results.seed, 0))
+    sequence = benchmark.data.sequence(METHODS["naive"], SequenceId("evaluation", results.seed, 0))
     labels = multi_hot(sequence.test.labels, len(order))
     squares = {"truth": np.asarray(confusion_matrix(labels, labels, jnp.arange(len(order))))}
     for name, outcome in results.outcomes[iirc.SETTING].items():

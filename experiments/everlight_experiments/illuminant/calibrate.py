@@ -35,9 +35,9 @@ from everlight_data.color.charts.chart_measurements import (
     measure_pairs,
     read_charts,
 )
-from everlight_data.color.charts.chart_pairs import align_cameras, find_pairs
+from everlight_data.color.charts.chart_pairs import align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
-from everlight_data.color.illuminant_folds import IlluminantImages
+from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import (
@@ -46,6 +46,7 @@ from everlight_data.color.pairs.pair_augmentations import (
     resampled,
 )
 from everlight_data.color.pairs.view_pairs import read_homography, write_homography
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections
@@ -176,7 +177,7 @@ def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
     if settings.preset == "demo":
         if settings.folder is not None:
             raise DataError("--preset demo makes its own pairs; leave out the folder or --preset")
-        source = folder.path / "made-up-pairs"
+        source = folder.path / "synthetic-pairs"
         write_chart_pairs(source, DEMO_PAIRS, settings.seed)
         return source, f"NOT photographs: {DEMO_PAIRS} pairs rendered from colour-science's spectra"
     if settings.folder is None:

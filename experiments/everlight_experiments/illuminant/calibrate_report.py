@@ -139,7 +139,7 @@ def _pairs_table(results: Calibration) -> Table:
         for place, view in enumerate(results.comparisons):
             red, green, blue = getattr(results.quasi, f"illuminants_{view}")[row]
             cells += [f"{red / green:.3f}", f"{blue / green:.3f}"]
-            cells += [f"{results.charts[row].grey_spread(place):.2f}", f"{errors[place][row]:.2f}"]
+            cells += [f"{results.charts[row].gray_spread(place):.2f}", f"{errors[place][row]:.2f}"]
         usable = int(results.quasi.usable[row].sum())
         rows.append([*cells, str(usable), f"{results.residuals[row]:.1f}"])
     columns = [Column("Pair"), Column("Scene")]

@@ -117,6 +117,8 @@ def cross_validate(
       augmentations: makers of training samples by name.
       selection: rule of `RULES`.
       seeds: random seeds of trainings and validation pairs.
+      training: settings of every training.
+      checkpoints: folder of trained networks, from which an interrupted run continues.
       depths: hidden layers by input, by default `DEPTHS`; other inputs have `OTHER_DEPTHS`.
       rates: learning rates to select from; by default the rate of `training`.
       tested: pairs and folds that are tested, where they are not `data`.

@@ -18,16 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight_data.color.illuminant_folds import (
+from everlight_data.color.photographs.camera_images import (
     CameraImages,
     IlluminantImages,
-    draw_folds,
-    read_folds,
     split_across,
     split_within,
 )
-from everlight_data.color.pairs.quasi_real import FOLDS
-from everlight_data.color.raw_files.camera_matrices import calibrations_from
+from everlight_data.color.photographs.published_folds import FOLDS, draw_folds, read_folds
+from everlight_data.color.raw_files.calibrations import calibrations_from
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.illuminant import CITATION

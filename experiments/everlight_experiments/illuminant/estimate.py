@@ -29,7 +29,7 @@ from everlight.illuminant.pair_estimate import (
 from everlight.illuminant.pair_model import VIEWS, PairModel
 from everlight_data.color.models.image_model_files import load_any_model
 from everlight_data.color.pairs.view_pairs import align_thumbnails, choose_homography
-from everlight_data.color.raw_files.camera_matrices import other_camera
+from everlight_data.color.raw_files.calibrations import other_camera
 from everlight_data.color.raw_files.corrections import pair_row, write_correction, write_illuminants
 from everlight_data.color.raw_files.raw import black_text, read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
@@ -99,8 +99,8 @@ def _estimate_pairs(settings: EstimateSettings, model: PairModel) -> list[PairEs
 def _estimate_files(
     main_file: Path, second_file: Path, model: PairModel, settings: EstimateSettings
 ) -> PairEstimate:
-    main = read_raw(main_file, settings.main_black_level, settings.main_white_level)
-    second = read_raw(second_file, settings.second_black_level, settings.second_white_level)
+    main = read_raw(main_file, settings.main_levels)
+    second = read_raw(second_file, settings.second_levels)
     homography = choose_homography(settings.homography, main, second)
     thumbnails = align_thumbnails(main, second, homography, settings.downsample)
     try:

@@ -16,7 +16,7 @@ from everlight.illuminant.illuminant_interval import COVERAGE
 from everlight.illuminant.image_model import DescribedImage, ImageModel, UnsuitableImageError
 from everlight.illuminant.pair_estimate import describe_score, reasons_to_distrust
 from everlight.illuminant.pair_model import Estimate
-from everlight_data.color.raw_files.camera_matrices import other_camera, photo_calibration
+from everlight_data.color.raw_files.calibrations import other_camera, photo_calibration
 from everlight_data.color.raw_files.corrections import (
     photo_row,
     write_correction,
@@ -108,7 +108,7 @@ def describe_estimate(estimate: Estimate, validated: str = "pairs") -> str:
 
 
 def _read(path: Path, settings: EstimateSettings) -> RawImage:
-    return read_photo(path, settings.main_black_level, settings.main_white_level)
+    return read_photo(path, settings.main_levels)
 
 
 def _described(photo: RawImage, model: ImageModel) -> DescribedImage:

@@ -16,11 +16,11 @@ from everlight.color import (
     methods_for,
     pixel_moments,
 )
-from everlight_data.color.illuminant_folds import IlluminantImages
-from everlight_data.color.raw_files.camera_matrices import stack_calibrations
-from everlight_data.color.side_information import side_information
+from everlight_data.color.photographs.camera_images import IlluminantImages
+from everlight_data.color.raw_files.calibrations import stack_calibrations
 from everlight_data.names import check_name
 from everlight_data.progress import progress
+from everlight_experiments.illuminant.side_information import side_information
 
 Keep = Callable[..., dict[str, np.ndarray]]
 """Takes a name and a function `compute` of arrays by name; returns these, perhaps read."""
@@ -94,7 +94,7 @@ def cross_validate_methods(
       names: learned methods to run; None is all that can run and are not costly.
     """
     side, missing = side_of(data), left_out(data)
-    wanted = {
+    selected = {
         name: method
         for name, method in methods_for(side).items()
         if name not in missing and _is_wanted(method, names)
@@ -109,7 +109,7 @@ def cross_validate_methods(
         return {"estimates": estimate_folds(method, images, data.folds, side)}
 
     estimates = {}
-    bar = progress(data.camera, unit="method", values=wanted.items())
+    bar = progress(data.camera, unit="method", values=selected.items())
     for name, method in bar:
         bar.set_postfix_str(name)
         compute = partial(by_fold, method)

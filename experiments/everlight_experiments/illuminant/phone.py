@@ -20,10 +20,10 @@ from everlight_data.color.pairs.camera_pairs import (
     WHITE_BALANCE,
     CameraPairs,
     released_pairs,
-    rendered_pairs,
 )
 from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
-from everlight_data.color.pairs.quasi_real import FOLDS
+from everlight_data.color.photographs.published_folds import FOLDS
+from everlight_data.color.rendered.rendered_pairs import rehearsal_pairs
 from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison, record_errors
@@ -57,7 +57,7 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
     """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
 
     def pairs(view: View) -> CameraPairs:
-        return released_pairs(view) if plan.measured else rendered_pairs(seeds[0], view)
+        return released_pairs(view) if plan.measured else rehearsal_pairs(seeds[0], view)
 
     data, second, training = pairs("main"), pairs("second"), plan.training
     augmented = load_augmented_s20(len(data.main)) if plan.measured else None

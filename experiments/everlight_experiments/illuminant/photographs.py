@@ -12,9 +12,9 @@ from jaxtyping import Float
 from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.trees import checksums_of
-from everlight_data.color.illuminant_folds import IlluminantImages
 from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.comparison import Comparison
@@ -159,7 +159,7 @@ def absent(
 def pooled(comparisons: Mapping[str, Comparison], split: Split) -> Comparison:
     """Return all cameras' images in one fold, with the methods that every camera has.
 
-    Published numbers across cameras stand beside all cameras of a data set.
+    Published numbers across cameras stand next to all cameras of a data set.
     """
     cameras = list(comparisons.values())
 

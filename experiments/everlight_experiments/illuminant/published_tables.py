@@ -5,7 +5,7 @@ Illuminant Estimation". Table 4 has networks trained without augmentation ("none
 best and worst 25%.
 """
 
-from everlight_data.color.nus import CAMERAS
+from everlight_data.color.dmcc_thumbnails import CAMERAS
 
 STATISTICS = ("Mean", "Med", "B25%", "W25%", "Q1", "Q3", "Tri")
 """Columns: mean, median, best and worst 25%, first and third quartile, trimean.
@@ -99,7 +99,7 @@ FFCC_THUMBNAILS = {
 }
 """FFCC's own means in three folds of thumbnails of 32x48, with settings tuned on them.
 
-They stand beside the settings in its authors' repository.
+They stand next to the settings in its authors' repository.
 """
 
 

@@ -1,7 +1,7 @@
 """The two-camera paper's radiometric experiment (section 4.1, table 1, figure 5).
 
 Methods are compared twice: on exact responses of 24 surfaces at one exposure, as in the paper, and
-on noisy sensors with quantisation, unknown exposures and 1 to 24 colours.
+on noisy sensors with quantization, unknown exposures and 1 to 24 colours.
 """
 
 import itertools
@@ -31,7 +31,7 @@ from everlight_data.color.rendered.rendered_pairs import (
     render_conditions,
     render_variants,
 )
-from everlight_data.color.rendered.spectra import embedded_library, measured_library
+from everlight_data.color.spectra.library import embedded_library, measured_library
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant import CITATION

@@ -1,4 +1,4 @@
-"""Tables of angular errors beside published ones, and the summary of a report."""
+"""Tables of angular errors with published ones, and the summary of a report."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -39,20 +39,20 @@ LEADERS = 3
 BASELINES = ("GW", "The phone's white balance")
 """Baselines of the summary; the first available one is shown."""
 SPELLED = {"GW": "Gray World (GW)", "SoG": "Shades-of-Gray (SoG)"}
-MOST_CURVES = 8
+MAX_CURVES = 8
 """Maximum number of curves per panel."""
 
 spread = partial(cells.spread, digits=2)
 
 
 def error_table(compared: Comparison) -> Table:
-    """Return one row of statistics per method, and the published ones beside.
+    """Return one row of statistics per method, and the published ones.
 
     Methods that only the paper has follow as "not run".
     """
     errors, reproduction = compared.errors(), compared.errors(reproduction_errors)
     statistics = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
-    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in statistics)]
+    columns = [Column("Method"), *(Column(name, "everlight, degrees") for name in statistics)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
     columns += [Column(name, PAPER) for name in STATISTICS]
     rows = []
@@ -141,7 +141,7 @@ def shown_curves(
 ) -> dict[str, dict[str, Errors]]:
     """Return errors of the named methods and of each condition's best one, by condition.
 
-    At most `MOST_CURVES` methods are kept, all of which every condition has; those of `always` go
+    At most `MAX_CURVES` methods are kept, all of which every condition has; those of `always` go
     before the other named ones.
     """
     errors = {compared.title: compared.errors() for compared in comparisons}
@@ -153,7 +153,7 @@ def shown_curves(
     names = [*dict.fromkeys((*names, *always))]
     named = [name for name in names if name in common and name not in best]
     named.sort(key=lambda name: name not in always)
-    few = {*named[: MOST_CURVES - len(best)], *best}
+    few = {*named[: MAX_CURVES - len(best)], *best}
     shown = [name for name in dict.fromkeys((*names, *sorted(best))) if name in few]
     return {title: {name: by_name[name] for name in shown} for title, by_name in errors.items()}
 

@@ -24,16 +24,16 @@ from everlight.color import (
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.illuminant.image_model import ErrorCalibration, ImageModel, calibrate_errors
 from everlight.trees import checksums_of, rows_of
-from everlight_data.color.illuminant_folds import (
+from everlight_data.color.models.image_model_files import save_image_model
+from everlight_data.color.models.model_files import refuse_other_contents
+from everlight_data.color.photographs.camera_images import (
     CameraImages,
     IlluminantImages,
-    draw_folds,
     split_across,
     split_within,
 )
-from everlight_data.color.models.image_model_files import save_image_model
-from everlight_data.color.models.model_files import refuse_other_contents
-from everlight_data.color.raw_files.camera_matrices import calibrations_from
+from everlight_data.color.photographs.published_folds import draw_folds
+from everlight_data.color.raw_files.calibrations import calibrations_from
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_experiments.illuminant import CITATION
@@ -53,7 +53,7 @@ from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 
 BESIDE = ("GW", "SoG")
-"""Statistics in the report's table beside the method."""
+"""Statistics in the report's table in addition to the method."""
 
 
 @dataclass(frozen=True)
@@ -247,9 +247,9 @@ def _fit(
     return ImageModel(method.name, method, fitted, others, side, errors, cameras, note)
 
 
-def spread_rows(count: int, wanted: int) -> Int[np.ndarray, "k"]:
-    """Return at most `wanted` rows, evenly spaced from the first to the last."""
-    return np.unique(np.linspace(0, count - 1, min(count, wanted)).round().astype(int))
+def spread_rows(count: int, limit: int) -> Int[np.ndarray, "k"]:
+    """Return at most `limit` rows, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
 
 
 def _compared(

@@ -9,9 +9,9 @@ on two cores, `*-paper` has the paper's own optimizer and length and is meant fo
 
 `nus-small` has the D5200's thumbnails, whose charts are masked, so that quasi-real pairs cannot be
 made; it compares the single-image methods, as `illuminant dataset` does. `nus-paper` reads the
-official release. Its transforms are fitted without normalising pixels, for which re-illumination in
+official release. Its transforms are fitted without normalizing pixels, for which re-illumination in
 closed form is exact, and then scaled to a mean row sum of 1, which removes the exposures. S20's
-transforms are sum-normalised; there the closed form is approximate.
+transforms are sum-normalized; there the closed form is approximate.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Annotated
 
 from everlight.checks import Between
-from everlight_data.color.illuminant_folds import THUMBNAIL_SIDE, official_pairs
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import chart_augmentations
-from everlight_data.color.pairs.quasi_real import FOLDS
-from everlight_data.color.rendered.spectra import EMBEDDED_CAMERAS
+from everlight_data.color.pairs.quasi_real import official_pairs
+from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
+from everlight_data.color.photographs.published_folds import FOLDS
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairPreset, Plan
@@ -42,7 +43,7 @@ from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import Count, RunSettings, in_words
 
-LEAST_SCENES = 16
+MIN_SCENES = 16
 """Minimum number of scenes: ten train, and linear regression fits that many numbers."""
 TITLES = {
     "rendered": "Two-camera illuminant estimation: rendered scenes (table 1)",
@@ -65,7 +66,7 @@ class TwoCameraRun(RunSettings):
     validation pairs."""
     camera_pairs: Annotated[int, Between(1, 378)] = 5
     """Number of randomly drawn pairs of measured cameras, for rendered presets except the demo."""
-    scenes: Annotated[int, Between(LEAST_SCENES, 10_000_000)] | None = None
+    scenes: Annotated[int, Between(MIN_SCENES, 10_000_000)] | None = None
     """Number of scenes of 24 surfaces, split 60/20/20, for rendered presets; by default 12,000 for
     the demo and 18,000 for others."""
 

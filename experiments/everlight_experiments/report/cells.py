@@ -21,6 +21,12 @@ def spread(values: Float[np.ndarray, "runs"], sign: str = "", digits: int = 3) -
     return plus_minus(values.mean(), deviation(values), sign, digits)
 
 
+def final_cell(values: Float[np.ndarray, "runs"]) -> str:
+    """Return mean and deviation of final scores, or how many runs diverged where any did."""
+    diverged = np.count_nonzero(np.isnan(values))
+    return f"diverged in {diverged} of {len(values)}" if diverged else spread(values)
+
+
 def plus_minus(mean: float, deviation: float, sign: str = "", digits: int = 3) -> str:
     """Return a mean and its deviation, where that is known; a rounded zero has no minus."""
     after = "" if np.isnan(deviation) else f" ± {deviation:.{digits}f}"

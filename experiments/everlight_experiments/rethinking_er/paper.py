@@ -1,10 +1,10 @@
-"""The paper's report: final accuracy of every method and buffer beside the published one."""
+"""The paper's report: final accuracy of every method and buffer, with the published one."""
 
 import numpy as np
 
 from everlight_experiments.continual import reproduction
 from everlight_experiments.continual.config import config_of
-from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.continual.image_benchmarks import compose
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.report.writer import Column, Section, Table
@@ -27,7 +27,7 @@ CAUSES: dict[str, str] = {
     "online EWC": _OWN_SETTINGS,
     "SI": _OWN_SETTINGS,
     "iCaRL, buffer of 1,000": "the authors' code joins exemplars as black images (it casts [0, 1] "
-    "to whole numbers) and does not normalise features; with both, this strategy has 63.3 ± 0.9 "
+    "to whole numbers) and does not normalize features; with both, this strategy has 63.3 ± 0.9 "
     "in four seeds, like the code",
 }
 """Causes of differences that an experiment showed, by method and column."""
@@ -67,15 +67,14 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         names = [name for name in config.methods if (name in NO_MEMORY) == (size is None)]
         if names:
             column, base = column_of(size), config.benchmark_of(size or config.buffer_sizes[0])
-            arguments = base, ("class-incremental",), options.seed, options.runs
-            (benchmark,) = image_benchmarks("rethinking-er", *arguments).values()
+            benchmark = compose(base, name="rethinking-er", seed=options.seed, runs=options.runs)
             benchmarks[column] = benchmark._replace(part=column)
             jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
     return Experiment(benchmarks, jobs)
 
 
 def compared(results: Results) -> list[reproduction.Comparison]:
-    """Return the published numbers beside ours, where the data are the paper's."""
+    """Return the published numbers and everlight's, where the data are the paper's."""
     same = results.config.benchmark.data == "fashion-mnist"
     return reproduction.compare(REFERENCES if same else [], results.outcomes)
 

@@ -14,7 +14,9 @@ import jax
 import numpy as np
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import read_json, read_text, refusing
+from everlight_data.formats.files import read_text, refusing
+from everlight_data.formats.tables import read_json
+from everlight_data.locks import LOCK, lock_folder, try_lock
 from everlight_data.runs.claims import Claims
 from everlight_data.runs.configs import read_config, state_of, write_config
 from everlight_data.runs.descriptions import (
@@ -27,14 +29,11 @@ from everlight_data.runs.events import append_event, whole_events
 from everlight_data.runs.processes import is_first
 from everlight_data.writing import (
     FOLDER_GONE,
-    LOCK,
     UNFINISHED,
-    lock_folder,
     make_folder,
     remove,
     remove_unfinished,
     save_sealed,
-    try_lock,
     written_whole,
 )
 from everlight_experiments.run_folder.interruption import stop_if_requested
@@ -69,7 +68,7 @@ class RunFolder:
         """Open or create the folder.
 
         Args:
-          paper, run: parts of the folder's name, beside the preset, if there is one, and the tag.
+          paper, run: parts of the folder's name; a preset, if there is one, and the tag follow.
           settings: settings of the run.
           shared: whether all work is divided into units, so that other processes may take part.
           run_selectors: fields that select units, such as the number of seeds; they may differ from
@@ -87,7 +86,7 @@ class RunFolder:
         self.checkpoints = self.path / "checkpoints"
         self._shared, self._claims = shared, Claims()
         self._reuse_announced, self._opened = False, time.monotonic()
-        self._made, self._written = False, None
+        self._is_new, self._written = False, None
         broadcast_from_first(lambda: self._open(settings, run_selectors))
         if not is_first():
             # What this process writes nobody reads.
@@ -99,7 +98,7 @@ class RunFolder:
         make_folder(self.path)
         # Where it is shared, another process may just be opening it, or write its report.
         self._lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
-        self._made = not (self.path / "config.json").exists()
+        self._is_new = not (self.path / "config.json").exists()
         remove_unfinished(self.path)
         for path in (self.path / "units").glob(f"*{UNFINISHED}"):
             unit = path.with_name(path.name.removesuffix(UNFINISHED))
@@ -156,7 +155,7 @@ class RunFolder:
             lock.release(force=unused)
 
     def _is_as_opened(self) -> bool:
-        unchanged = self._made and state_of(self.path / "config.json") == self._written
+        unchanged = self._is_new and state_of(self.path / "config.json") == self._written
         return unchanged and not self._holds_work()
 
     def duration(self) -> str:
@@ -263,7 +262,7 @@ class RunFolder:
         changed = name_differences(stored, fingerprint)
         if changed:
             raise DataError(
-                f"{path} is of another configuration ({changed}). Delete {self.path}, or give "
+                f"{path} belongs to another configuration ({changed}). Delete {self.path}, or give "
                 "this run a --tag of its own."
             )
         if not self._reuse_announced:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from everlight.checks import Between
+from everlight.checks import Between, check_fields
+from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
+from everlight_experiments.usage import in_options
 
 Preset = Literal["demo", "small", "paper"]
 LARGEST = 2**31 - 1
@@ -27,7 +29,7 @@ Bytes = Annotated[int, Between(1, 2**50)]
 
 @dataclass(frozen=True, kw_only=True)
 class FolderSettings:
-    """Settings of every command that writes a folder with a report."""
+    """Options of every command that writes a folder with a report."""
 
     tag: str = ""
     """Suffix added to the name of the run's folder."""
@@ -36,51 +38,54 @@ class FolderSettings:
 
     def __post_init__(self):
         check_settings(self)
+        if "\0" in str(self.runs):
+            raise DataError(f"--runs {str(self.runs)!a} is not the name of a folder; leave out NUL")
+        if Path(self.tag).name != self.tag or not self.tag.isprintable():
+            raise DataError(
+                f"--tag {self.tag!a} becomes part of a folder's name; leave out / and what cannot "
+                "be printed"
+            )
 
 
 @dataclass(frozen=True)
 class RunSettings(FolderSettings):
-    """Settings that every run has; those of a command extend them and give `preset` its default."""
+    """Options of every run."""
 
     preset: Preset = "demo"
-    """Size of the experiment: demo takes minutes and needs no data, small is for two cores, paper
-    has the paper's own settings."""
+    """Size of the experiment: demo, small or paper. The first takes minutes and needs no data,
+    small is for two cores, and paper has the paper's own settings."""
     seed: Seed = 0
-    """Random seed of data, initialization and training; a run of several seeds counts up from
+    """Random seed of data, initialization and training. A run of several seeds counts up from
     it."""
     distributed: str | None = None
-    """Make this process one of several that train one run together. Give cluster under Slurm,
-    Open MPI, Kubernetes or Cloud TPU. Elsewhere give NUMBER/PROCESSES@HOST:PORT, as in
+    """Make this process one of several that share a run. Give cluster under Slurm, Open MPI,
+    Kubernetes or Cloud TPU. Elsewhere give NUMBER/PROCESSES@HOST:PORT, as in
     0/2@10.0.0.1:1234, with the address of process 0. None is a run of one process."""
 
 
-def check_settings(settings: Any, before: str = "--") -> None:
-    """Refuse values outside the bounds of a field's type, and names that no folder can have.
+def check_settings(settings: Any, before: str = "") -> None:
+    """Refuse values outside the bounds of a field's type, by the name of its option.
 
     Args:
       settings: dataclass instance; dataclasses in its fields, and in their mappings and tuples, are
         checked too.
-      before: text before a field's name on the command line.
+      before: text before a field's name on the command line, such as `mid-scale.`.
 
     Raises:
       DataError: the message names the option and its allowed values.
     """
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
     hints = typing.get_type_hints(type(settings), include_extras=True)
-    for field in fields(settings):
-        value = getattr(settings, field.name)
-        parts = _dataclasses_of(value)
-        for key, part in parts:
+    for value in values.values():
+        for key, part in _dataclasses_of(value):
             check_settings(part, f"{before}{key}.".replace("_", "-") if key else before)
-        if not parts:
-            _check_value(f"{before}{field.name.replace('_', '-')}", hints[field.name], value)
-    runs = str(getattr(settings, "runs", ""))
-    if "\0" in runs:
-        raise DataError(f"--runs {runs!a} is not the name of a folder; give one without NUL")
-    tag = getattr(settings, "tag", "")
-    if Path(tag).name != tag or not tag.isprintable():
-        raise DataError(
-            f"--tag {tag!a} becomes part of a folder's name; leave out / and what cannot be printed"
-        )
+    try:
+        check_fields(settings)
+        for name, value in values.items():
+            _check_value(name, value, hints[name])
+    except ArgumentError as error:
+        options = [f"{before}{name}".replace("_", "-") for name in values]
+        raise DataError(in_options(str(error), options)) from error
 
 
 def _dataclasses_of(value: Any) -> list[tuple[str, Any]]:
@@ -92,33 +97,22 @@ def _dataclasses_of(value: Any) -> list[tuple[str, Any]]:
     return [(key, part) for key, part in parts if is_dataclass(part)]
 
 
-def _check_value(option: str, hint: Any, value: Any) -> None:
-    """Refuse numbers outside their bounds or infinite, and texts that the type does not list."""
+def _check_value(name: str, value: Any, hint: Any) -> None:
+    """Refuse what a type does not exclude: numbers too large for the device, and no name at all.
+
+    Raises:
+      ArgumentError: the message names the field and its allowed values.
+    """
     parts = list(_parts(hint))
-    bounds = next((part for part in parts if isinstance(part, Between)), None)
     names = [part for part in parts if isinstance(part, str)]
-    for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, int | float):
-            _check_number(option, number, bounds)
-    if isinstance(value, str) and names:
-        check_name(f"value {option}", value, names)
     if value == () and names:
-        raise DataError(f"{option} without a name; there are {', '.join(names)}")
-    lengths = typing.get_args(hint) if typing.get_origin(hint) is tuple else ()
-    if lengths and ... not in lengths and isinstance(value, tuple) and len(lengths) != len(value):
-        raise DataError(f"{option} {value}; give {len(lengths)} values")
-
-
-def _check_number(option: str, value: float, bounds: Between | None) -> None:
-    # Written so that NaN is refused.
-    if bounds and not value >= bounds.least:
-        raise DataError(f"{option} {value}; give {bounds.least:g} or more")
-    if bounds and not value <= bounds.most:
-        raise DataError(f"{option} {value}; give {bounds.most:,} or less")
-    if isinstance(value, int) and (bounds is None or bounds.most == math.inf) and value > LARGEST:
-        raise DataError(f"{option} {value}; give {LARGEST:,} or less")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise DataError(f"{option} {value}; give a finite number")
+        raise ArgumentError(f"{name}=() has no name; there are {', '.join(names)}")
+    is_bounded = any(isinstance(part, Between) and part.most < math.inf for part in parts)
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, int) and number > LARGEST and not is_bounded:
+            raise ArgumentError(f"{name}={number}; give {LARGEST:,} or less")
+        if isinstance(number, float) and not math.isfinite(number):
+            raise ArgumentError(f"{name}={number}; give a finite number")
 
 
 def _parts(hint: Any) -> Iterator[Any]:

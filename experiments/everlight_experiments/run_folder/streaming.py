@@ -4,8 +4,8 @@ import zlib
 
 import numpy as np
 
-from everlight_data.iirc.imagenet import ImageFiles, leave_out
-from everlight_data.images.jpeg_store import JpegStore
+from everlight_data.images.imagenet import ImageFiles, leave_out
+from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.progress import progress
 from everlight_experiments.run_folder.folder import RunFolder
 

@@ -69,8 +69,8 @@ def _is_number(value: Any, kind: type) -> bool:
         return False
     if isinstance(value, kind):
         return True
-    wanted = np.integer if kind is numbers.Integral else np.floating
-    return is_array(value) and not value.shape and np.issubdtype(value.dtype, wanted)
+    dtype_class = np.integer if kind is numbers.Integral else np.floating
+    return is_array(value) and not value.shape and np.issubdtype(value.dtype, dtype_class)
 
 
 def is_record_type(hint: Any) -> bool:

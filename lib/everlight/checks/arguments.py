@@ -31,7 +31,7 @@ from everlight.checks.array_kinds import (
     of_stubs,
     widened,
 )
-from everlight.checks.messages import form, shown, wanted
+from everlight.checks.messages import form, requirement, shown
 from everlight.errors import ArgumentError
 
 Parameters = ParamSpec("Parameters")
@@ -56,7 +56,8 @@ class Between(NamedTuple):
             return f"more than 0{finite}"
         if finite or self.most == math.inf:
             return f"{self.least:g} or more{finite}"
-        return f"{self.least:g} to {self.most:g}"
+        bounds = self.least, self.most
+        return " to ".join(f"{x:,}" if isinstance(x, int) else f"{x:g}" for x in bounds)
 
 
 class Stacked:
@@ -162,9 +163,9 @@ def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -
     wrong = ~np.isfinite(np.asarray(values))
     if wrong.any():
         wrong = wrong if shape is None else wrong.reshape(-1, *shape)
-        place = ", ".join(map(str, np.argwhere(wrong)[0]))
+        position = ", ".join(map(str, np.argwhere(wrong)[0]))
         raise ArgumentError(
-            f"{name} holds {wrong.sum()} values that are not finite, the first at [{place}]; "
+            f"{name} holds {wrong.sum()} values that are not finite, the first at [{position}]; "
             "leave them out"
         )
 
@@ -217,7 +218,7 @@ class _MisfitError(ArgumentError):
         description = f"{name}={shown(value)}" if plain else f"{name} is {shown(value)}"
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
         mask = " without a mask" if is_masked(value) else ""
-        super().__init__(f"{description}; {verb} {form(value, hint)}{wanted(hint)}{mask}")
+        super().__init__(f"{description}; {verb} {form(value, hint)}{requirement(hint)}{mask}")
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give this
@@ -251,23 +252,23 @@ def _check(name: str, value: Any, hint: Any) -> None:
     elif not fits(value, hint):
         _refuse_item(name, value, hint)
         raise _MisfitError(name, value, hint)
-    elif origin is Sequence and Annotated is typing.get_origin(typing.get_args(hint)[0]):
-        items = {f"{name}[{place}]": element for place, element in enumerate(value)}
-        _check_items(items, typing.get_args(hint)[0])
     elif origin is tuple and ... not in typing.get_args(hint):
-        for place, (element, element_hint) in enumerate(
+        for position, (element, element_hint) in enumerate(
             zip(value, typing.get_args(hint), strict=True)
         ):
-            _check(f"{name}[{place}]", element, element_hint)
+            _check(f"{name}[{position}]", element, element_hint)
+    elif origin in (Sequence, tuple) and Annotated is typing.get_origin(typing.get_args(hint)[0]):
+        items = {f"{name}[{position}]": element for position, element in enumerate(value)}
+        _check_items(items, typing.get_args(hint)[0])
 
 
 def _refuse_item(name: str, value: Any, hint: Any) -> None:
     """Raise the error of the first item that does not fit, if a value is a sequence of arrays."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Sequence and isinstance(value, list | tuple) and is_array_type(arguments[0]):
-        wrong = (place for place, item in enumerate(value) if not fits(item, arguments[0]))
-        for place in wrong:
-            raise _MisfitError(f"{name}[{place}]", value[place], arguments[0])
+        wrong = (position for position, item in enumerate(value) if not fits(item, arguments[0]))
+        for position in wrong:
+            raise _MisfitError(f"{name}[{position}]", value[position], arguments[0])
 
 
 def _check_items(items: Mapping[str, Any], hint: Any) -> None:
@@ -333,7 +334,7 @@ def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, 
             return ""
     axes = axes_of(hints[name])
     others = [
-        f"{other} {shown(values[other])} as {wanted(hints[other])}"
+        f"{other} {shown(values[other])} as {requirement(hints[other])}"
         for other in values
         if other != name and axes & axes_of(hints[other]) and is_array(values[other])
     ]

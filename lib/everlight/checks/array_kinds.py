@@ -13,12 +13,12 @@ from jaxtyping import AbstractArray, Int
 
 
 def is_array(value: Any) -> bool:
-    """Return True for an array of any library, and for its shape and dtype alone."""
+    """Return True for an array of any library, and for a shape and dtype without values."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def is_masked(value: Any) -> bool:
-    """Return True for NumPy's masked arrays, whose mask JAX drops without a word."""
+    """Return True for NumPy's masked arrays, whose mask JAX drops silently."""
     return isinstance(value, np.ma.MaskedArray)
 
 
@@ -43,7 +43,7 @@ def axes_of(hint: Any) -> set[str]:
 
 
 def widened(value: Any, hint: Any) -> Any:
-    """Return unsigned and narrow integers as wider ones where an annotation wants integers.
+    """Return unsigned and narrow integers as wider ones where an annotation requires integers.
 
     Labels are often stored as uint8, in which sums and differences of indices would wrap. NumPy's
     become int64 and JAX's of 8 and 16 bits int32, which hold all of their values. Other values are
@@ -54,8 +54,8 @@ def widened(value: Any, hint: Any) -> Any:
         return widened(value, arguments[0])
     if origin in (typing.Union, types.UnionType):
         kinds = {member.dtype for member in arguments if is_array_type(member)}
-        wanted = next((member for member in arguments if is_array_type(member)), None)
-        return widened(value, wanted) if kinds == {Int} else value
+        array_hint = next((member for member in arguments if is_array_type(member)), None)
+        return widened(value, array_hint) if kinds == {Int} else value
     if origin is Sequence and isinstance(value, np.ndarray):
         return widened(value, arguments[0])
     if origin is Sequence and isinstance(value, list | tuple):

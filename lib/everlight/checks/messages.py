@@ -1,4 +1,4 @@
-"""Words of messages about arguments: what was given, and what an annotation wants."""
+"""Texts of messages about arguments: the given value, and what an annotation requires."""
 
 import numbers
 import types
@@ -40,13 +40,13 @@ def either(words: list[str]) -> str:
     return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
 
-def wanted(hint: Any) -> str:
+def requirement(hint: Any) -> str:
     """Return what an annotation allows."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return wanted(arguments[0])
+        return requirement(arguments[0])
     if origin in (typing.Union, types.UnionType):
-        return either(list(dict.fromkeys(map(wanted, arguments))))
+        return either(list(dict.fromkeys(map(requirement, arguments))))
     if origin is Literal:
         return either(list(map(repr, arguments)))
     if hint is type(None):
@@ -57,9 +57,9 @@ def wanted(hint: Any) -> str:
     if origin is Callable:
         return "a function"
     if origin is tuple and arguments[-1] is not ...:
-        return f"a tuple of {len(arguments)}: {', '.join(map(wanted, arguments))}"
+        return f"a tuple of {len(arguments)}: {', '.join(map(requirement, arguments))}"
     if origin in (Sequence, list, tuple):
-        return f"a {origin.__name__.lower()} of {wanted(arguments[0])}"
+        return f"a {origin.__name__.lower()} of {requirement(arguments[0])}"
     if origin is not None and len(arguments) == 2:
-        return f"a mapping from {wanted(arguments[0])} to {wanted(arguments[1])}"
+        return f"a mapping from {requirement(arguments[0])} to {requirement(arguments[1])}"
     return KINDS.get(hint, getattr(hint, "__name__", str(hint)))

@@ -68,9 +68,9 @@ def fit_homography(
     target_points: Float[Array, "n 2"],
     weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
 ) -> HomographyFit:
-    """Fit the homography from `source_points` to `target_points` by the normalised DLT.
+    """Fit the homography from `source_points` to `target_points` by the normalized DLT.
 
-    Least-squares solution of the direct linear transform in normalised coordinates (Hartley 1997,
+    Least-squares solution of the direct linear transform in normalized coordinates (Hartley 1997,
     "In defense of the eight-point algorithm"; Hartley and Zisserman 2004, algorithm 4.2).
 
     Args:
@@ -138,10 +138,10 @@ def _solve(
     # Four pairs give eight rows; a ninth lets the thin decomposition include the null vector.
     system = jnp.concatenate([rows_x, rows_y, jnp.zeros_like(rows_x[:1])])
     singular = jax.lax.stop_gradient(jnp.linalg.svd(system, compute_uv=False))
-    normalised = _null_vector(system).reshape(3, 3)
-    strengths = jnp.linalg.svd(normalised, compute_uv=False)
+    normalized = _null_vector(system).reshape(3, 3)
+    strengths = jnp.linalg.svd(normalized, compute_uv=False)
 
-    product = matrix_product(normalised, to_source)
+    product = matrix_product(normalized, to_source)
     homography = jnp.linalg.solve(to_target, product)
     homography = homography / homography[2, 2]
     in_front = _homogeneous(homography, source_points)[:, 2] > 0

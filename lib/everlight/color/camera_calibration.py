@@ -9,7 +9,7 @@ Color Constancy", arXiv 2504.07959) knows a camera; imaginary cameras are interp
 The network that reads the fingerprint is `learned.calibrated_camera`. Differences from CCMNet's
 code (DY112/CCMNet at 298275b, `src/ccmnet/ccmnet.py` and `src/diff_hist.py`):
 
-- Daylight stands beside the Planckian locus.
+- Daylight is used in addition to the Planckian locus.
 - Temperatures end at 7,500 K, there at 7,460 K: 63 in steps of 80 K from 2,500 K.
 - The code gives the second matrix, of daylight, all weight at 2,856 K, and the first one, of
   standard illuminant A, at 6,504 K. Here it is the other way round, as in the DNG specification and
@@ -98,9 +98,7 @@ def calibrated_matrix(
 
 @checked
 def calibrated_illuminant(
-    calibration: CameraCalibration,
-    temperature: Float[Array, ""],
-    chromaticity: Float[Array, "2"],
+    calibration: CameraCalibration, temperature: Float[Array, ""], chromaticity: Float[Array, "2"]
 ) -> Float[Array, "3"]:
     """Return the camera's colour of an illuminant of luminance 1.
 
@@ -132,8 +130,7 @@ def locus_illuminants(calibration: CameraCalibration) -> Float[Array, "126 3"]:
 
 @checked
 def camera_fingerprint(
-    calibration: CameraCalibration,
-    window: ChromaWindow = FINGERPRINT_WINDOW,
+    calibration: CameraCalibration, window: ChromaWindow = FINGERPRINT_WINDOW
 ) -> Float[Array, "b b 2"]:
     """Return the histograms of Planckian and of daylight illuminants in the camera's colours.
 
@@ -155,7 +152,7 @@ def imaginary_camera(
     second: CameraCalibration,
     share: UnitInterval | Annotated[Float[Array, ""], Between(0, 1)],
 ) -> CameraCalibration:
-    """Return a camera between two: `share` of the second's matrices, the rest of the first's.
+    """Return a camera between two, whose matrices have the weight `share` for the second.
 
     Args:
       first: matrices of one camera.

@@ -41,8 +41,8 @@ def _filter(image: Float[Array, "a b 3"], axis: int, order: int, sigma: float) -
     offsets = np.arange(1, radius + 1)
     gaussian = np.exp(-0.5 * (offsets / sigma) ** 2) if radius else np.zeros(0)
     total = 1 + 2 * gaussian.sum()
-    centre = at(0)
-    result = centre / total if order == 0 else jnp.zeros_like(centre)
+    center = at(0)
+    result = center / total if order == 0 else jnp.zeros_like(center)
     for offset, weight in zip(offsets.tolist(), (gaussian / total).tolist(), strict=True):
         after, before = at(offset), at(-offset)
         if order == 0:
@@ -51,7 +51,7 @@ def _filter(image: Float[Array, "a b 3"], axis: int, order: int, sigma: float) -
             result += weight * offset / sigma**2 * (after - before)
         else:
             curvature = weight * (offset**2 / sigma**4 - 1 / sigma**2)
-            result += curvature * ((after - centre) + (before - centre))
+            result += curvature * ((after - center) + (before - center))
     return result
 
 

@@ -127,8 +127,8 @@ def extreme_chromaticities(image: Image, mask: Mask) -> Float[Array, "8"]:
             colors[jnp.argmin(jnp.where(usable, total, jnp.inf))],
         ]
     )
-    whole = jnp.sum(four, axis=1, keepdims=True)
-    shares = four[:, :2] / jnp.where(whole > 0, whole, 1)
+    totals = jnp.sum(four, axis=1, keepdims=True)
+    shares = four[:, :2] / jnp.where(totals > 0, totals, 1)
     return jnp.where(jnp.any(usable), shares, jnp.nan).ravel()
 
 

@@ -62,15 +62,15 @@ def blackbody_power(
     temperature: Annotated[Float[Array, ""], Between(500, LARGEST)],
     wavelengths: Annotated[Float[Array, "w"], POSITIVE],
 ) -> Float[Array, "w"]:
-    """Return the spectral power of a black body by Planck's law, normalised to 1 at 560 nm.
+    """Return the spectral power of a black body by Planck's law, normalized to 1 at 560 nm.
 
     Args:
       temperature: kelvin, at least 500; below that, float32 underflows at short wavelengths.
       wavelengths: wavelengths in nm, `[w]`.
     """
-    here = jnp.expm1(SECOND_RADIATION_CONSTANT / (wavelengths * temperature))
+    exponentials = jnp.expm1(SECOND_RADIATION_CONSTANT / (wavelengths * temperature))
     at_560 = jnp.expm1(SECOND_RADIATION_CONSTANT / (560.0 * temperature))
-    return (560.0 / wavelengths) ** 5 * (at_560 / here)
+    return (560.0 / wavelengths) ** 5 * (at_560 / exponentials)
 
 
 class ResponseTable(NamedTuple):
@@ -120,7 +120,7 @@ def patch_thumbnail(colors: Float[Array, "24 3"], patch: PositiveInt = 8) -> Flo
 
 
 class Sensor(NamedTuple):
-    """Noise and quantisation of a camera sensor; the defaults are harsh.
+    """Noise and quantization of a camera sensor; the defaults are harsh.
 
     Attributes:
       read_noise: standard deviation of signal-independent noise, as a fraction of white.
@@ -152,13 +152,13 @@ def take_photograph(
     """Simulate a sensor's thumbnail of exact colours, with 0 at black and 1 at white.
 
     A random exposure puts the brightest response between white and `stops` below it. Photon noise
-    (Gaussian with the Poisson variance), read noise, quantisation and clipping at white follow.
+    (Gaussian with the Poisson variance), read noise, quantization and clipping at white follow.
     Values below black are kept, since sensors add an offset to 0.
 
     Args:
       key: key of exposure and noise.
       colors: exact responses of the patches, `[24, 3]`, any scale.
-      sensor: noise and quantisation of the sensor.
+      sensor: noise and quantization of the sensor.
       patch: side of a patch in pixels.
     """
     key_exposure, key_noise = jax.random.split(key)
@@ -182,7 +182,7 @@ def take_exposures(
     Args:
       key: key of exposure and noise.
       colors: exact responses of the patches, `[24, 3]`, any scale.
-      sensor: noise and quantisation of the sensor.
+      sensor: noise and quantization of the sensor.
       ratio: ratio of the exposure times.
       patch: side of a patch in pixels.
     """
@@ -227,9 +227,7 @@ def ambient_readings(
 
 
 @checked
-def patch_means(
-    thumbnail: Annotated[Float[Array, "h w 3"], NotEmpty],
-) -> Float[Array, "24 3"]:
+def patch_means(thumbnail: Annotated[Float[Array, "h w 3"], NotEmpty]) -> Float[Array, "24 3"]:
     """Return the mean colour of each patch of a thumbnail, row by row."""
     height, width = thumbnail.shape[0] // ROWS, thumbnail.shape[1] // COLUMNS
     blocks = thumbnail.reshape(ROWS, height, COLUMNS, width, 3)

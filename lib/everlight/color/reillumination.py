@@ -52,7 +52,7 @@ def von_kries(illuminants: Float[Array, "m 3"]) -> Float[Array, "m m 3 3"]:
     """Return the diagonal transforms `diag(L[j] / L[i])` between all illuminants of one camera.
 
     For data sets without charts. A common scale of an illuminant scales its row and column of
-    transforms: normalise both cameras' illuminants alike, such as to green = 1.
+    transforms: normalize both cameras' illuminants alike, such as to green = 1.
 
     Args:
       illuminants: L, `[m, 3]`; the result is not finite where illuminant i has a channel of 0.

@@ -40,7 +40,7 @@ class ProbableTransform(NamedTuple):
 
     Attributes:
       transform: the transform divided by its mean row sum, `[3, 3]`.
-      distance: square root of the minimised objective: deviation of colours and transform from the
+      distance: square root of the minimized objective: deviation of colours and transform from the
         prior's expectation.
       valid: true if the image is not black and every value is finite.
     """
@@ -80,7 +80,7 @@ def fit_probable_transform(
 ) -> ProbableTransform:
     """Return the maximum a posteriori transform, divided by its mean row sum (`scale_free`).
 
-    Both images are divided by their means, which removes their exposures. The minimised objective
+    Both images are divided by their means, which removes their exposures. The minimized objective
     is mean |source T - target|² / misfit² + |root (T - mean)|². It has the mean over pixels, not
     the sum, because residuals come mostly from model error, which more pixels do not average away.
     A photograph therefore has the same weight as 24 patches.
@@ -119,7 +119,7 @@ def fit_probable_transform(
 def _least_squares(rows: Float[Array, "m k"], right: Float[Array, "m"]) -> Float[Array, "k"]:
     """Solve a least-squares problem by modified Gram-Schmidt of `[rows | right]`.
 
-    Library factorisations are avoided here. XLA on CPU runs independent batches of them at once on
+    Library factorizations are avoided here. XLA on CPU runs independent batches of them at once on
     one thread pool. With two threads, two such batches (the blocks of a map and its remainder)
     deadlocked (jaxlib 0.10.2).
     """

@@ -55,7 +55,7 @@ def fit_color_transform(
     weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
     normalize: Normalization = None,
 ) -> TransformFit:
-    """Fit the 3x3 transform T that minimises the weighted squared error of `source @ T - target`.
+    """Fit the 3x3 transform T that minimizes the weighted squared error of `source @ T - target`.
 
     Modified Gram-Schmidt on `[source | target]` is as stable as Householder QR (Björck 1967).
     Normal equations would square the condition number. A batch of images is read three times, and
@@ -172,7 +172,7 @@ def reilluminate_transform(
 
     With `C1' = C1 A` and `C2' = C2 B`, the least-squares transform between the new images is
     exactly `A⁻¹ T B` (two-camera paper, section 3.4, without touching a pixel). It is exact for
-    fits without weights (or with the same weights) on pixels that are not sum-normalised. With
+    fits without weights (or with the same weights) on pixels that are not sum-normalized. With
     `normalize="sum"` it is approximate, because each pixel's divisor changes.
 
     Args:

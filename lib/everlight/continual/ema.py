@@ -1,4 +1,4 @@
-"""Exponential moving average (EMA) of the weights, by which any strategy may predict.
+"""Exponential moving average (EMA) of the weights, with which any strategy may predict.
 
     θ̄ ← d θ̄ + (1 − d) θ after each step,   d = min(1 − 1 / t, decay)
 
@@ -106,7 +106,7 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
 
 
 def moved_average(average: PyTree, now: PyTree, share: Float[Array, ""]) -> PyTree:
-    """Return the average after one step, in which the values of now have the given share.
+    """Return the average after one step, in which the current values have the given weight.
 
     Leaves of integers are those of now.
     """

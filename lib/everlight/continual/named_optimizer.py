@@ -54,27 +54,27 @@ def named_optimizer(
     if not _takes_rate(factory):
         known = [attribute for attribute in dir(optax) if _takes_rate(getattr(optax, attribute))]
         near = difflib.get_close_matches(name, known, cutoff=0.5)
-        meant = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise ArgumentError(f"optax has no optimizer of this name{meant}")
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        raise ArgumentError(f"optax has no optimizer of this name{hint}")
     if values:
         raise ArgumentError(f"{values[0]!r} has no name; arguments are NAME=NUMBER")
     for key, value in options.items():
         if not isinstance(value, int | float):
             raise ArgumentError(f"{key}={value!r}; give a number")
     try:
-        made = factory(learning_rate, **options)
+        update = factory(learning_rate, **options)
     # Factories check their numbers in various ways.
     except Exception as error:
         raise ArgumentError(" ".join(str(error).split())) from error
-    check_optimizer(made, _PARAMS)
+    check_optimizer(update, _PARAMS)
     plain = name == "sgd" and not options.get("nesterov")
     rate = learning_rate / (1 - (options.get("momentum") or 0)) if plain else None
     options_text = "".join(f" and {key} {value:g}" for key, value in options.items())
     called = "SGD" if name == "sgd" else name.capitalize()
     if weight_decay:
-        made = optax.chain(optax.add_decayed_weights(weight_decay), made)
+        update = optax.chain(optax.add_decayed_weights(weight_decay), update)
         options_text += f" and weight decay {weight_decay:g}"
-    return Optimizer(made, rate, f"{called} with learning rate {learning_rate:g}{options_text}")
+    return Optimizer(update, rate, f"{called} with learning rate {learning_rate:g}{options_text}")
 
 
 def _is_optimizer(factory: Any) -> bool:

@@ -131,9 +131,7 @@ def _keys(key: PRNGKeyArray, count: int) -> Array:
 @checked
 @partial(jax.jit, static_argnames="depth")
 def predict_batch(
-    depth: PositiveInt,
-    models: Annotated[IlluminantModel, Stacked],
-    features: Float[Array, "p n f"],
+    depth: PositiveInt, models: Annotated[IlluminantModel, Stacked], features: Float[Array, "p n f"]
 ) -> Float[Array, "p n 2"]:
     """Return each network's predictions [R/G, B/G] for its own samples.
 
@@ -186,10 +184,10 @@ def best_of_rates(by_rate: Mapping[float, TrainedNetworks], group: PositiveInt) 
     for depth in trained[0].models:
         least = np.stack([_lowest(np.asarray(nets.losses[depth].valid)) for nets in trained])
         best = np.argmin(least.reshape(len(trained), -1, group).mean(axis=2), axis=0)
-        rows = np.repeat(best, group), np.arange(least.shape[1])
-        models[depth] = rows_of(stacked([nets.models[depth] for nets in trained]), rows)
+        rate, problem = np.repeat(best, group), np.arange(least.shape[1])
+        models[depth] = rows_of(stacked([nets.models[depth] for nets in trained]), (rate, problem))
         losses[depth] = jax.tree.map(
-            lambda *curves, r=rows: np.stack(curves, axis=2)[:, r[1], r[0]],
+            lambda *curves, r=rate, p=problem: np.stack(curves, axis=2)[:, p, r],
             *(nets.losses[depth] for nets in trained),
         )
         chosen[depth] = rates[best]

@@ -130,18 +130,18 @@ def chromaticity_interval(
     Returns:
       The interval; its radius is infinite where an estimate is not positive and finite.
     """
-    centre = ensemble_chromaticity(estimates)
+    center = ensemble_chromaticity(estimates)
     width = scale.factor * (ensemble_disagreement(estimates) + scale.floor)
     # An infinite factor times a width of 0 is NaN; the interval is then infinite.
     width = jnp.where(jnp.isnan(width), jnp.inf, width)
-    low, high = centre * jnp.exp(-width), centre * jnp.exp(width)
+    low, high = center * jnp.exp(-width), center * jnp.exp(width)
     # Illuminants at equal angles form a cone, whose section with the plane of R/G and B/G is a
     # convex curve. The farthest point of a rectangle is therefore a corner.
     corners = jnp.stack(
         [jnp.stack([red, blue]) for red in (low[0], high[0]) for blue in (low[1], high[1])]
     )
     angles = jax.vmap(angular_error, (0, None))(
-        from_chromaticity(corners), from_chromaticity(centre)
+        from_chromaticity(corners), from_chromaticity(center)
     )
     return ChromaticityInterval(
         low, high, jnp.where(jnp.all(jnp.isfinite(high)), jnp.max(angles), jnp.inf)

@@ -51,7 +51,7 @@ class Problem(NamedTuple):
 
 
 class IlluminantModel(NamedTuple):
-    """A trained network: its parameters and the affine map that standardises its inputs."""
+    """A trained network: its parameters and the affine map that standardizes its inputs."""
 
     params: PyTree
     mean: Float[Array, "f"]

@@ -199,22 +199,20 @@ class ImageModel:
         seen = self.others if self.others is not None else _stacked(others)
         extra = (seen,) if self.method.reads_others else ()
         fitted = self._fitted_for(calibration)
-        parts = _estimated(self.method.predict, fitted, self.errors, described, extra)
-        illuminant, interval, score = jax.tree.map(np.asarray, parts)
-        finite = np.isfinite(interval.degrees)
-        wide = bool(finite and interval.degrees >= self.errors.uninformative)
-        estimate = Estimate(illuminant, interval, score, wide)
-        if self.errors is not None and not estimate.score.distance <= MAX_SCORE:
+        errors = self.errors
+        parts = _estimated(self.method.predict, fitted, errors, described, extra)
+        estimate = Estimate.of(parts, jnp.inf if errors is None else errors.uninformative)
+        if errors is not None and not estimate.score.distance <= MAX_SCORE:
             raise UnsuitableImageError(
                 f"{describe_score(estimate, 'images')}; the estimate is worthless. Give linear "
                 f"images like those of the training, by {' or '.join(self.cameras)}, or another "
                 "model"
             )
-        if not is_plausible(illuminant):
+        if not is_plausible(estimate.illuminant):
             trained = f" (this one is for {' and '.join(self.cameras)})" if self.cameras else ""
             raise UnsuitableImageError(
-                f"the model's estimate {illuminant} is not an illuminant; use one for this camera"
-                f"{trained}"
+                f"the model's estimate {estimate.illuminant} is not an illuminant; use one for "
+                f"this camera{trained}"
             )
         return estimate
 
@@ -257,7 +255,7 @@ def untrained_model(name: str) -> ImageModel:
 def _stacked(others: Sequence[DescribedImage]) -> PyTree:
     if not others:
         return None
-    return stacked([others[place % len(others)].features for place in range(ADDITIONAL_IMAGES)])
+    return stacked([others[index % len(others)].features for index in range(ADDITIONAL_IMAGES)])
 
 
 @partial(jax.jit, static_argnums=0)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from everlight.color.chromaticity import from_chromaticity
@@ -41,7 +42,7 @@ View = Literal["main", "second"]
 """Camera of a pair; the transform maps main colours to second colours."""
 VIEWS: tuple[View, ...] = ("main", "second")
 Fit = Normalization | Literal["probable"]
-"""Fit of transforms: least squares, normalised, or the most probable under a prior."""
+"""Fit of transforms: least squares, normalized, or the most probable under a prior."""
 
 InputNames = Literal["T", "moments", "T and moments"]
 """Inputs of an estimate; moments are those of the camera's own image."""
@@ -138,6 +139,13 @@ class Estimate(NamedTuple):
     score: OutOfDistributionScore
     uninformative: bool
 
+    @classmethod
+    def of(cls, parts: tuple, widest: ArrayLike) -> "Estimate":
+        """Return the estimate of these fields, uninformative where its radius reaches `widest`."""
+        illuminant, interval, score = jax.tree.map(np.asarray, parts)
+        finite = np.isfinite(interval.degrees)
+        return cls(illuminant, interval, score, bool(finite and interval.degrees >= widest))
+
 
 class Estimates(NamedTuple):
     """Estimates for both cameras; the second is None without a model for it."""
@@ -174,10 +182,7 @@ class PairModel:
         return any(view is not None and "T" in INPUTS[view.inputs] for view in views)
 
     def inputs(
-        self,
-        main: Float[Array, "n 3"],
-        second: Float[Array, "n 3"],
-        weights: Float[Array, "n"],
+        self, main: Float[Array, "n 3"], second: Float[Array, "n 3"], weights: Float[Array, "n"]
     ) -> PairInputs:
         """Return the inputs from both images' colours at the same places."""
         moments = {"main": nine_moments(main, weights), "second": nine_moments(second, weights)}
@@ -197,10 +202,7 @@ class PairModel:
         from_prior = self.fit == "probable" and model.inputs == "T"
         distance = inputs.distance if from_prior else None
         parts = _estimated(model, inputs.features(model.inputs, view), distance)
-        illuminant, interval, score = jax.tree.map(np.asarray, parts)
-        finite = np.isfinite(interval.degrees)
-        wide = bool(finite and interval.degrees >= model.uninformative)
-        return Estimate(illuminant, interval, score, wide)
+        return Estimate.of(parts, model.uninformative)
 
 
 nine_moments = jax.jit(partial(color_moments, degree=2))
@@ -223,9 +225,7 @@ def _estimated(
 
 
 def members_estimates(
-    depth: int | None,
-    members: IlluminantModel | LinearRegression,
-    features: Float[Array, "*n f"],
+    depth: int | None, members: IlluminantModel | LinearRegression, features: Float[Array, "*n f"]
 ) -> Float[Array, "m *n 2"]:
     """Return [R/G, B/G] of every network, or of every regression if there is no depth."""
     predict = (

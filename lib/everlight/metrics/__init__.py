@@ -97,7 +97,7 @@ from everlight.metrics.ranking_groups import (
     embedding_similarity,
     few_shot,
     part_counts,
-    spo_generalisation,
+    spo_generalization,
     spo_overlap,
 )
 from everlight.metrics.student import (
@@ -183,7 +183,7 @@ __all__ = [
     "sample_scores",
     "samples_storage_efficiency",
     "sequence_costs",
-    "spo_generalisation",
+    "spo_generalization",
     "spo_overlap",
     "stability_gap",
     "stable_rank",

@@ -91,7 +91,7 @@ def gem_forward_transfer(accuracies: Accuracies, baseline: Accuracy) -> Float[Ar
 
     Args:
       accuracies: accuracy matrix, `[tasks, tasks]`.
-      baseline: accuracy on each task at random initialisation, `[tasks]`; the first is not read.
+      baseline: accuracy on each task at random initialization, `[tasks]`; the first is not read.
 
     Returns:
       Mean over all tasks but the first, `[]`; NaN with one task.

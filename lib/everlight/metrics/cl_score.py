@@ -112,33 +112,33 @@ def sequence_costs(
 
 @checked
 def counted_model_memory(
-    parameters: PositiveInt, regulariser_copies: NonNegativeInt, tasks: PositiveInt
+    parameters: PositiveInt, regularizer_copies: NonNegativeInt, tasks: PositiveInt
 ) -> Float[Array, "tasks"]:
     """Count the model's memory after each task by the rule behind the paper's MS column.
 
-    From the second task on, it includes a regulariser's parameter-shaped state (EWC and SI: anchor
+    From the second task on, it includes a regularizer's parameter-shaped state (EWC and SI: anchor
     and importances, 2 copies). It never includes a distillation teacher (LwF: 0). It is not the
     number of occupied bytes.
 
     Args:
       parameters: number of the model's parameters.
-      regulariser_copies: number of parameter-sized arrays that the regulariser stores.
+      regularizer_copies: number of parameter-sized arrays that the regularizer stores.
       tasks: number of tasks.
 
     Returns:
       Memory in parameters, `[tasks]`.
 
     Raises:
-      ValueError: `parameters` or `tasks` is below 1, `regulariser_copies` is negative, or the
+      ValueError: `parameters` or `tasks` is below 1, `regularizer_copies` is negative, or the
         memory is more than a float32 holds.
     """
-    if parameters * (1 + regulariser_copies) > float(jnp.finfo(jnp.float32).max):
+    if parameters * (1 + regularizer_copies) > float(jnp.finfo(jnp.float32).max):
         raise ArgumentError(
-            "parameters and regulariser_copies make more than a float32 holds; give fewer"
+            "parameters and regularizer_copies make more than a float32 holds; give fewer"
         )
     later = jnp.arange(tasks) > 0
     # The number is a float, since a JAX integer has 32 bits.
-    return float(parameters) * jnp.where(later, 1.0 + regulariser_copies, 1.0)
+    return float(parameters) * jnp.where(later, 1.0 + regularizer_copies, 1.0)
 
 
 @checked

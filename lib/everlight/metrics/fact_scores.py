@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int
 from everlight.checks import Between, PositiveInt, check_range, checked
 from everlight.metrics.accuracy_matrix import gem_backward_transfer, gem_forward_transfer
 from everlight.metrics.ranking import Means, Ranks, TopK, mean_hits, top_k
-from everlight.metrics.ranking_groups import accuracy_by_count, few_shot, spo_generalisation
+from everlight.metrics.ranking_groups import accuracy_by_count, few_shot, spo_generalization
 
 STANDARD, GENERALISED, DROP = "standard Top-5", "generalised Top-5", "drop"
 FEW_SHOT, BACKWARD, FORWARD = "few-shot Top-5", "backward transfer (GEM)", "forward transfer (GEM)"
@@ -29,7 +29,7 @@ class FactGroups(NamedTuple):
     few: Bool[np.ndarray, "m"]
     """True for samples of few-shot facts (tables 11 and 12)."""
     spo: Bool[np.ndarray, "thresholds 7 m"]
-    """Masks of the cases of SPO generalisation (tables 14 to 17)."""
+    """Masks of the cases of SPO generalization (tables 14 to 17)."""
 
 
 @checked
@@ -45,11 +45,11 @@ def group_facts(
       pieces: pieces of all facts, `[f, 3]`, -1 where undefined.
       counts: training examples of each fact, `[f]`.
       labels: fact of each test sample, `[m]`.
-      min_counts: thresholds of `spo_generalisation`; 15 and 50 in the paper.
+      min_counts: thresholds of `spo_generalization`; 15 and 50 in the paper.
     """
     check_range("labels", labels, 0, len(counts) - 1)
     examples = counts[labels]
-    cases = [spo_generalisation(pieces, counts, least)[:, labels] for least in min_counts]
+    cases = [spo_generalization(pieces, counts, least)[:, labels] for least in min_counts]
     return FactGroups(examples, np.asarray(few_shot(jnp.asarray(examples))), np.stack(cases))
 
 
@@ -74,7 +74,7 @@ class FactScores(NamedTuple):
     generalised_by_count: Float[Array, "b"]
     """Generalised accuracy by training examples of the fact, from tail to head."""
     spo: Float[Array, "thresholds 7"]
-    """Accuracy on each case of SPO generalisation."""
+    """Accuracy on each case of SPO generalization."""
 
 
 @checked

@@ -76,12 +76,12 @@ def rejection_curve(
         return jnp.concatenate([jnp.zeros(1, jnp.int32), counts[last_equal - 1]])
 
     taken = accepted(unknown)
-    right = accepted(known & correct) + jnp.sum(unknown) - taken
+    correct_count = accepted(known & correct) + jnp.sum(unknown) - taken
     return RejectionCurve(
         jnp.concatenate([jnp.array([jnp.inf]), -falling]),
         accepted(known) / jnp.sum(known),
         taken / jnp.sum(unknown),
-        right / jnp.sum(mask),
+        correct_count / jnp.sum(mask),
     )
 
 

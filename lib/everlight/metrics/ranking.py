@@ -122,9 +122,9 @@ def rank_facts(
         true_distance = _true_label_distances(words, facts.pieces[label])
 
         def add(counted: Ranks, part: tuple) -> tuple[Ranks, None]:
-            some, task, there = part
+            some, task, mask = part
             # Not "less": where the embedding is NaN every label counts as closer.
-            closer = ~(_gather_distances(words, some) >= true_distance) & there[:, None]
+            closer = ~(_gather_distances(words, some) >= true_distance) & mask[:, None]
             same = closer & (task[:, None] == fact_task[label])
             return Ranks(
                 counted.standard + jnp.sum(same, axis=0, dtype=jnp.int32),
@@ -164,9 +164,7 @@ def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means
     by_task = hit_counts / size
     anywhere = jnp.any(member, axis=0)
     return Means(
-        by_task,
-        jnp.mean(by_task, axis=-1, where=size > 0),
-        jnp.mean(hits, axis=-1, where=anywhere),
+        by_task, jnp.mean(by_task, axis=-1, where=size > 0), jnp.mean(hits, axis=-1, where=anywhere)
     )
 
 

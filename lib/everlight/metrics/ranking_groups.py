@@ -1,4 +1,4 @@
-"""Groups of facts or samples for ranking metrics: head to tail, few-shot, SPO generalisation.
+"""Groups of facts or samples for ranking metrics: head to tail, few-shot, SPO generalization.
 
 Elhoseiny et al. 2018, section 5.3, supplement 7.3, and the similarity of tasks of section 5.1.
 """
@@ -103,7 +103,7 @@ def part_counts(
 
 
 @checked
-def spo_generalisation(
+def spo_generalization(
     pieces: Annotated[Int[np.ndarray, "f 3"], Between(-1)],
     counts: Annotated[Int[np.ndarray, "f"], Between(0)],
     min_count: NonNegativeInt,
@@ -159,10 +159,10 @@ def spo_overlap(
     """
     check_range("fact_task", fact_task, 0, tasks - 1)
     ratios = np.stack([_overlap(pieces[:, kind], fact_task, tasks) for kind in range(3)])
-    there = np.isfinite(ratios)
+    is_finite = np.isfinite(ratios)
     with np.errstate(divide="ignore"):
-        logs = np.where(there, np.log(np.where(there, ratios, 1)), 0)
-    return np.exp(np.sum(logs, axis=0) / np.maximum(np.sum(there, axis=0), 1))
+        logs = np.where(is_finite, np.log(np.where(is_finite, ratios, 1)), 0)
+    return np.exp(np.sum(logs, axis=0) / np.maximum(np.sum(is_finite, axis=0), 1))
 
 
 def _overlap(

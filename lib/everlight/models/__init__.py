@@ -23,12 +23,7 @@ from everlight.models.lora import with_lora, with_merged_lora
 from everlight.models.mlp import MLP
 from everlight.models.network import NamedNetwork, Network, NetworkRequest
 from everlight.models.plain_cnn import PlainCNN
-from everlight.models.prompts import (
-    Prompting,
-    prompt_components,
-    prompt_pool,
-    with_prompts,
-)
+from everlight.models.prompts import Prompting, prompt_components, prompt_pool, with_prompts
 from everlight.models.registry import named_network, networks
 from everlight.models.resnet import (
     BasicBlock,
@@ -37,6 +32,7 @@ from everlight.models.resnet import (
     ReducedResNet,
     ResNet50,
 )
+from everlight.models.resnet18 import ResNet18
 from everlight.models.small_cnn import SmallCNN
 from everlight.models.vit import Prompts, VisionTransformer, interpolate_positions, vit_layers
 
@@ -60,6 +56,7 @@ __all__ = [
     "Prompting",
     "Prompts",
     "ReducedResNet",
+    "ResNet18",
     "ResNet50",
     "SmallCNN",
     "VisionTransformer",

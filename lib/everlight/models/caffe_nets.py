@@ -2,9 +2,9 @@
 
 Lomonaco and Maltoni 2017, section 4; layers by the authors' published definitions. Inputs are NHWC
 in the channel order BGR, 0 to 255 minus `BGR_MEAN`. Weights pretrained on ILSVRC-2012 are supplied
-by the user, through `with_weights`. Other dense layers are initialised as in the authors'
+by the user, through `with_weights`. Other dense layers are initialized as in the authors'
 definitions: fc6 and fc7 normally with standard deviation 0.005 and bias 1, the heads by
-`CAFFE_HEAD` and `VGG_HEAD`. Convolutions are initialised normally with variance 2 / inputs and bias
+`CAFFE_HEAD` and `VGG_HEAD`. Convolutions are initialized normally with variance 2 / inputs and bias
 0.
 """
 
@@ -22,11 +22,8 @@ from jaxtyping import Array, Float, PyTree
 from everlight.base import Outputs
 from everlight.checks import checked
 from everlight.errors import ArgumentError
-from everlight.models.layers.caffe_layers import (
-    CaffeConvolution,
-    ceil_max_pool,
-    local_response_normalization,
-)
+from everlight.models.layers.caffe_layers import ceil_max_pool, local_response_normalization
+from everlight.models.layers.convolution import NO_PADDING, Convolution
 
 BGR_MEAN = (104.0, 117.0, 123.0)
 """Mean subtracted from the channels; there is no scale."""
@@ -37,7 +34,7 @@ CAFFE_AXES = {1: (0,), 2: (1, 0), 4: (3, 2, 0, 1)}
 
 
 class HeadInit(NamedTuple):
-    """Initialisation of a head."""
+    """Initialization of a head."""
 
     deviation: float
     """Standard deviation of the weights, normal around 0."""
@@ -69,14 +66,14 @@ class MidCaffeNet(nn.Module):
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Return logits and the head's input: the last hidden layer or pool5; dropout is random."""
-        convolution = partial(CaffeConvolution, dtype=self.dtype)
-        maps = nn.relu(convolution(96, 11, stride=4, name="conv1")(images))
+        convolution = partial(Convolution, dtype=self.dtype)
+        maps = nn.relu(convolution(96, 11, stride=4, padding=NO_PADDING, name="conv1")(images))
         maps = local_response_normalization(ceil_max_pool(maps, 3, 2))
-        maps = nn.relu(convolution(256, 5, padding=2, groups=2, name="conv2")(maps))
+        maps = nn.relu(convolution(256, 5, groups=2, name="conv2")(maps))
         maps = local_response_normalization(ceil_max_pool(maps, 3, 2))
-        maps = nn.relu(convolution(384, 3, padding=1, name="conv3")(maps))
-        maps = nn.relu(convolution(384, 3, padding=1, groups=2, name="conv4")(maps))
-        maps = nn.relu(convolution(256, 3, padding=1, groups=2, name="conv5")(maps))
+        maps = nn.relu(convolution(384, 3, name="conv3")(maps))
+        maps = nn.relu(convolution(384, 3, groups=2, name="conv4")(maps))
+        maps = nn.relu(convolution(256, 3, groups=2, name="conv5")(maps))
         return _fully_connected(ceil_max_pool(maps, 3, 2), self, train, CAFFE_HEAD)
 
 
@@ -101,13 +98,14 @@ class MidVGG(nn.Module):
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Return logits and the head's input: the last hidden layer or pool5; dropout is random."""
-        convolution = partial(CaffeConvolution, dtype=self.dtype)
-        maps = nn.relu(convolution(96, 7, stride=2, name="conv1")(images))
+        convolution = partial(Convolution, dtype=self.dtype)
+        maps = nn.relu(convolution(96, 7, stride=2, padding=NO_PADDING, name="conv1")(images))
         maps = ceil_max_pool(local_response_normalization(maps, alpha=5e-4, k=2.0), 3, 2)
-        maps = nn.relu(convolution(256, 5, stride=2, padding=1, name="conv2")(maps))
+        margin = ((1, 1), (1, 1))
+        maps = nn.relu(convolution(256, 5, stride=2, padding=margin, name="conv2")(maps))
         maps = ceil_max_pool(local_response_normalization(maps, alpha=5e-4, k=2.0), 3, 2)
         for name in ("conv3", "conv4", "conv5"):
-            maps = nn.relu(convolution(512, 3, padding=1, name=name)(maps))
+            maps = nn.relu(convolution(512, 3, name=name)(maps))
         return _fully_connected(ceil_max_pool(maps, 3, 2), self, train, VGG_HEAD)
 
 
@@ -119,7 +117,7 @@ class LinearClassifier(nn.Module):
 
     Attributes:
       classes: number of outputs.
-      head_init: initialisation; the default is Mid-CaffeNet's, also in CWR's paper (section 5.2).
+      head_init: initialization; the default is Mid-CaffeNet's, also in CWR's paper (section 5.2).
     """
 
     classes: int
@@ -170,9 +168,9 @@ def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Arra
     if name not in arrays:
         raise ArgumentError(f"{name} is missing; give both the weight and the bias of a layer")
     axes = CAFFE_AXES[old.ndim]
-    wanted = tuple(old.shape[axis] for axis in axes)
-    if arrays[name].shape != wanted:
-        raise ArgumentError(f"{name} has the shape {arrays[name].shape}; the network's is {wanted}")
+    shape = tuple(old.shape[axis] for axis in axes)
+    if arrays[name].shape != shape:
+        raise ArgumentError(f"{name} has the shape {arrays[name].shape}; the network's is {shape}")
     return jnp.asarray(arrays[name].transpose(np.argsort(axes)), old.dtype)
 
 
@@ -209,10 +207,7 @@ def scale_layers(dense_rate: float) -> optax.GradientTransformation:
         scaled = {}
         for name, layer in updates.items():
             factor = dense_rate if layer["kernel"].ndim == 2 else 1.0
-            scaled[name] = {
-                "kernel": factor * layer["kernel"],
-                "bias": 2 * factor * layer["bias"],
-            }
+            scaled[name] = {"kernel": factor * layer["kernel"], "bias": 2 * factor * layer["bias"]}
         return scaled
 
     return optax.stateless(scale)

@@ -2,10 +2,10 @@
 
 It is EfficientNet-B0 with ReLU6 instead of swish and without squeeze and excitation. It has
 4,652,008 parameters with 1,000 classes, of which 3,371,008 up to its 1,280 features. Inputs are
-NHWC in RGB, 0 to 255, standardised by `MEAN` and `DEVIATION`. The published size is 224x224 (top-1
+NHWC in RGB, 0 to 255, standardized by `MEAN` and `DEVIATION`. The published size is 224x224 (top-1
 of 75.1% on ImageNet's validation images); any other size works. Convolutions of stride 2 pad as
 TensorFlow does, with the odd row at the bottom and right, as for the published weights. Kernels are
-initialised with variance 2 / (size² · output channels), where a depthwise one has 1 output channel.
+initialized with variance 2 / (size² · output channels), where a depthwise one has 1 output channel.
 There is neither dropout nor stochastic depth.
 """
 
@@ -25,6 +25,7 @@ from everlight.checks import checked
 from everlight.errors import ArgumentError
 from everlight.models.heads import make_head
 from everlight.models.layers.convolution import Convolution, Padding, convolve
+from everlight.models.published_weights import variables_of_arrays
 from everlight.models.resnet import HE_NORMAL_OUT
 
 MEAN, DEVIATION = 127.0, 128.0
@@ -33,7 +34,7 @@ EPSILON, MOMENTUM = 1e-3, 0.99
 """Epsilon and momentum of batch norm."""
 
 
-class _Stage(NamedTuple):
+class Stage(NamedTuple):
     """Blocks of one width; the first one has the stride."""
 
     blocks: int
@@ -46,13 +47,13 @@ class _Stage(NamedTuple):
 
 STEM, TOP = 32, 1280
 STAGES = (
-    _Stage(1, 3, 1, 1, 16),
-    _Stage(2, 3, 2, 6, 24),
-    _Stage(2, 5, 2, 6, 40),
-    _Stage(3, 3, 2, 6, 80),
-    _Stage(3, 5, 1, 6, 112),
-    _Stage(4, 5, 2, 6, 192),
-    _Stage(1, 3, 1, 6, 320),
+    Stage(1, 3, 1, 1, 16),
+    Stage(2, 3, 2, 6, 24),
+    Stage(2, 5, 2, 6, 40),
+    Stage(3, 3, 2, 6, 80),
+    Stage(3, 5, 1, 6, 112),
+    Stage(4, 5, 2, 6, 192),
+    Stage(1, 3, 1, 6, 320),
 )
 
 
@@ -70,42 +71,49 @@ class EfficientNetLite0(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w 3"], train: bool) -> Outputs:
-        """Return logits and the 1,280 features; training normalises by batch statistics."""
+        """Return logits and the 1,280 features; training normalizes by batch statistics."""
         norm, pointwise = partial(_norm, train, self.dtype), partial(_pointwise, self.dtype)
-        padding = _same_padding(images, 3, 2)
-        stem = Convolution(STEM, 3, 2, False, HE_NORMAL_OUT, self.dtype, padding, name="stem")
+        stem = Convolution(
+            STEM,
+            size=3,
+            stride=2,
+            use_bias=False,
+            kernel_init=HE_NORMAL_OUT,
+            dtype=self.dtype,
+            padding=_same_padding(images, 3, 2),
+            name="stem",
+        )
         maps = nn.relu6(norm("stem_norm")(stem(images)))
         number = 0
         for stage in STAGES:
-            for place in range(stage.blocks):
-                stride = stage.stride if place == 0 else 1
-                shape = stage.side, stride, stage.expansion, stage.width
-                maps = _Block(*shape, self.dtype, name=f"block{number}")(maps, train)
+            for position in range(stage.blocks):
+                stride = stage.stride if position == 0 else 1
+                block = InvertedResidual(stage, stride, self.dtype, name=f"block{number}")
+                maps = block(maps, train)
                 number += 1
         maps = nn.relu6(norm("top_norm")(pointwise(TOP, "top")(maps)))
         features = jnp.mean(maps, axis=(1, 2), dtype=jnp.float32)
         return Outputs(make_head("linear", self.classes)(features), features)
 
 
-class _Block(nn.Module):
+class InvertedResidual(nn.Module):
     """Inverted residual block: 1x1 expansion, depthwise convolution, 1x1 projection, shortcut."""
 
-    side: int
+    stage: Stage
     stride: int
-    expansion: int
-    width: int
     dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
+        """Return the block's maps."""
         norm, pointwise = partial(_norm, train, self.dtype), partial(_pointwise, self.dtype)
         maps = inputs
-        if self.expansion > 1:
-            wide = pointwise(inputs.shape[-1] * self.expansion, "expand")
+        if self.stage.expansion > 1:
+            wide = pointwise(inputs.shape[-1] * self.stage.expansion, "expand")
             maps = nn.relu6(norm("expand_norm")(wide(maps)))
-        maps = _Depthwise(self.side, self.stride, self.dtype, name="depthwise")(maps)
+        maps = _Depthwise(self.stage.side, self.stride, self.dtype, name="depthwise")(maps)
         maps = nn.relu6(norm("depthwise_norm")(maps))
-        maps = norm("project_norm")(pointwise(self.width, "project")(maps))
+        maps = norm("project_norm")(pointwise(self.stage.width, "project")(maps))
         return maps + inputs if maps.shape == inputs.shape else maps
 
 
@@ -163,14 +171,8 @@ def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree
     """
     known = {name: array for name, array in arrays.items() if not name.endswith("_tracked")}
     shapes = _shapes(known["_fc.bias"].shape[0] if "_fc.bias" in known else 1000)
-    places = {_port_name(path): path for path, _ in jax.tree.leaves_with_path(shapes)}
-    wrong = sorted(set(places) ^ set(known))
-    if wrong:
-        what = "is missing" if wrong[0] in places else "is not an array of the network"
-        raise ArgumentError(f"{wrong[0]} {what}; give all of EfficientNet-Lite0's PyTorch port")
 
-    def brought(path: tuple, leaf: jax.ShapeDtypeStruct) -> Array:
-        name = _port_name(path)
+    def convert(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
         array = _in_our_axes(known[name], leaf.shape)
         if array.shape != leaf.shape:
             raise ArgumentError(
@@ -179,7 +181,8 @@ def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree
             )
         return jnp.asarray(array, leaf.dtype)
 
-    return jax.tree.map_with_path(brought, shapes)
+    port = "EfficientNet-Lite0's PyTorch port"
+    return variables_of_arrays(shapes, known, _port_name, convert, port)
 
 
 @cache

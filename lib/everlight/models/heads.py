@@ -15,14 +15,14 @@ HeadKind = Literal["linear", "cosine", "local similarity"]
 SimilarityForm = Literal["code", "paper"]
 """Nearness of features and a proxy: the negative squared distance of the authors' code, or the
 paper's cosine."""
-SMALLEST_SQUARE = 1e-24
-"""Smallest squared length used in normalisation, so that a zero vector has a finite gradient."""
+MIN_SQUARE = 1e-24
+"""Smallest squared length used in normalization, so that a zero vector has a finite gradient."""
 
 
 class CosineHead(nn.Module):
     """Scaled cosines between features and class weights (Hou et al. 2019, eq. 4).
 
-    The logits are scale * cosine, before any sigmoid or softmax. Weights are initialised uniformly
+    The logits are scale * cosine, before any sigmoid or softmax. Weights are initialized uniformly
     within 1/sqrt(features) of zero, and the learnable scale at 1.
 
     Attributes:
@@ -43,7 +43,7 @@ class LocalSimilarityHead(nn.Module):
     """Scaled similarities with several weight vectors, proxies, per class (Douillard et al. 2020).
 
     The logits are scale * `local_similarities` in the form of the authors' code. Weights are
-    initialised uniformly within 1/sqrt(features) of zero, and the learnable scale at 1.
+    initialized uniformly within 1/sqrt(features) of zero, and the learnable scale at 1.
 
     Attributes:
       classes: number of outputs.
@@ -94,7 +94,7 @@ def local_similarities(
 def make_head(kind: HeadKind, classes: PositiveInt) -> nn.Module:
     """Return the module "head", with parameters `kernel`, `[f, c]`, and `bias` or `scale`.
 
-    The linear head's kernel is initialised normally with variance 1/features, its bias at 0. The
+    The linear head's kernel is initialized normally with variance 1/features, its bias at 0. The
     local-similarity head has a kernel `[f, p, c]` of p = 10 proxies per class, and a scale.
 
     Args:
@@ -113,9 +113,9 @@ def make_head(kind: HeadKind, classes: PositiveInt) -> nn.Module:
 
 @checked
 def unit(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
-    """Normalise vectors along an axis to length 1; zero stays zero."""
+    """Normalize vectors along an axis to length 1; zero stays zero."""
     squares = jnp.sum(vectors**2, axis=axis, keepdims=True)
-    return vectors * jax.lax.rsqrt(jnp.maximum(squares, SMALLEST_SQUARE))
+    return vectors * jax.lax.rsqrt(jnp.maximum(squares, MIN_SQUARE))
 
 
 def head_layer(params: PyTree) -> PyTree:

@@ -14,7 +14,7 @@ from everlight.errors import ArgumentError
 
 @checked
 def with_xavier(setup: Setup) -> Setup:
-    """Return the setup whose kernels are drawn as Glorot and Bengio 2010 (AISTATS) normalise them.
+    """Return the setup whose kernels are drawn as Glorot and Bengio 2010 (AISTATS) normalize them.
 
     A kernel of n inputs and m outputs is uniform in ±√(6 / (n + m)); for a convolution both are
     multiplied by the number of its taps. Biases, scales and batch statistics stay the network's.
@@ -28,7 +28,7 @@ def with_xavier(setup: Setup) -> Setup:
 
 @checked
 def with_kaiming(setup: Setup) -> Setup:
-    """Return the setup whose kernels are drawn as He et al. 2015 (ICCV) normalise them.
+    """Return the setup whose kernels are drawn as He et al. 2015 (ICCV) normalize them.
 
     A kernel of n inputs is uniform in ±√(6 / n), which suits ReLUs; that of the layer named head is
     uniform in ±√(3 / n). For a convolution n is multiplied by the number of its taps. Biases,
@@ -61,7 +61,10 @@ def _with_kernels(setup: Setup, draw_of: Callable[[str], Initializer]) -> Setup:
         params, batch_stats = setup.init(key)
         leaves, tree = jax.tree_util.tree_flatten_with_path(params)
         if not any(path[-1].key == "kernel" for path, _ in leaves):
-            raise ArgumentError(f"the parameters are {', '.join(params)}; none of them is a kernel")
+            raise ArgumentError(
+                f"the parameters are {', '.join(params)}, none of them a kernel; give the setup of "
+                "a network with flax layers, or keep its own initialization"
+            )
         keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))
         drawn = [
             draw_of(path[0].key)(rng, leaf.shape, leaf.dtype) if path[-1].key == "kernel" else leaf

@@ -122,7 +122,7 @@ def with_merged_lora(
             batch_stats
         )
 
-    def whole(params: PyTree) -> PyTree:
+    def network_params(params: PyTree) -> PyTree:
         trained = {name: layer for name, layer in params.items() if name not in ("lora", "merged")}
         merged, now = flatten_dict(params["merged"]), lora_products(params["lora"])
         sums = {path: merged[path] + now[path] for path in merged}
@@ -131,7 +131,7 @@ def with_merged_lora(
     def layer_inputs(
         params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
     ) -> dict[tuple[str, ...], Float[Array, "b p i"]]:
-        by_path = setup.layer_inputs(whole(params), batch_stats, inputs)
+        by_path = setup.layer_inputs(network_params(params), batch_stats, inputs)
         return {path: by_path[path] for path in flatten_dict(params["merged"])}
 
     def trainable(params: PyTree) -> PyTree:
@@ -143,21 +143,21 @@ def with_merged_lora(
             }
         )
 
-    return _with_parameters(setup, whole)._replace(
+    return _with_parameters(setup, network_params)._replace(
         init=init,
         trainable=trainable,
         layer_inputs=None if setup.layer_inputs is None else layer_inputs,
     )
 
 
-def _with_parameters(setup: Setup, whole: Callable[[PyTree], PyTree]) -> Setup:
+def _with_parameters(setup: Setup, network_params: Callable[[PyTree], PyTree]) -> Setup:
     """Return the setup whose network has what a function makes of the trained parameters."""
 
     def apply(params: PyTree, *others: PyTree) -> tuple[Outputs, PyTree]:
-        return setup.apply(whole(params), *others)
+        return setup.apply(network_params(params), *others)
 
     def measure(params: PyTree, outputs: Outputs) -> PyTree:
-        return setup.measure(whole(params), outputs)
+        return setup.measure(network_params(params), outputs)
 
     return setup._replace(apply=apply, measure=None if setup.measure is None else measure)
 
@@ -175,7 +175,7 @@ def _changed(
     scale: float,
 ) -> dict[str, PyTree]:
     """Return layers whose kernels have multiples of these matrices added."""
-    whole = flatten_dict(dict(layers))
+    flat = flatten_dict(dict(layers))
     for path, change in changes.items():
-        whole[path] = whole[path] + (scale * change).reshape(whole[path].shape)
-    return unflatten_dict(whole)
+        flat[path] = flat[path] + (scale * change).reshape(flat[path].shape)
+    return unflatten_dict(flat)

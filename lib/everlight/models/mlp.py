@@ -24,7 +24,7 @@ class MLP(nn.Module):
       dtype: dtype of the computation below the head; parameters and outputs are float32.
       last_relu: true if a ReLU follows the last hidden layer; features before a head of cosines
         keep their sign.
-      layer_norm: true if layer normalisation (Ba et al. 2016, arXiv 1607.06450) with learned scale
+      layer_norm: true if layer normalization (Ba et al. 2016, arXiv 1607.06450) with learned scale
         and offset, named norm1 and so on, stands between a dense layer and its ReLU.
       crelu: true if ReLUs are concatenated ReLUs (Shang et al. 2016, ICML), of x and of -x, with
         which no unit dies.
@@ -65,7 +65,7 @@ def _mlp(
     units = ", ".join(map(str, numbers))
     note = f"MLP with hidden layers of {units} units" if numbers else "a linear head"
     note += " and layer normalisation" * layer_norm + " and concatenated ReLUs" * crelu
-    # Normalisation mixes the units of a layer, so none can be masked or replaced on its own.
+    # Normalization mixes the units of a layer, so none can be masked or replaced on its own.
     layers = () if layer_norm else tuple(f"hidden{n}" for n in range(1, len(numbers) + 1))
     form = {"dtype": request.dtype, "layer_norm": layer_norm, "crelu": crelu}
     return Network(MLP(request.classes, numbers, **form), note, layers)
@@ -75,7 +75,7 @@ _SIZES = {"example": (256, 256), "counts": (1, 2, 3, 4, 5, 6)}
 NETWORKS = (
     NamedNetwork("mlp", _mlp, "units of every hidden layer", **_SIZES),
     NamedNetwork(
-        "mlp-layer-norm", partial(_mlp, layer_norm=True), "mlp with layer normalisation", **_SIZES
+        "mlp-layer-norm", partial(_mlp, layer_norm=True), "mlp with layer normalization", **_SIZES
     ),
     NamedNetwork("mlp-crelu", partial(_mlp, crelu=True), "mlp with concatenated ReLUs", **_SIZES),
     NamedNetwork("linear", _mlp, "a linear head over the inputs"),

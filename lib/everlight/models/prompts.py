@@ -46,7 +46,7 @@ from everlight.models.heads import unit
 from everlight.models.vit import Prompts, VisionTransformer
 from everlight.precision import matrix_product
 
-LARGEST_START = 0.01
+MAX_START = 0.01
 """Bound of the uniform distribution from 0 of a pool's first prompts and keys."""
 
 
@@ -90,7 +90,7 @@ def with_prompts(
         trained = {name: layer for name, layer in params.items() if name not in layers}
         return {**trained, "prompts": prompting.init(key_prompts)}, batch_stats
 
-    def whole(params: PyTree) -> PyTree:
+    def network_params(params: PyTree) -> PyTree:
         return {**{name: layer for name, layer in params.items() if name != "prompts"}, **layers}
 
     def apply(
@@ -100,7 +100,7 @@ def with_prompts(
         train: bool,
         key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
-        variables = {"params": whole(params)}
+        variables = {"params": network_params(params)}
         query = jax.lax.stop_gradient(net.apply(variables, inputs, False).features)
         prompts, penalty = prompting.choose(params["prompts"], query)
         outputs = net.apply(variables, inputs, train, prompts)
@@ -112,7 +112,7 @@ def with_prompts(
         return task_loss(outputs, labels, seen) + outputs.penalty
 
     def measure(params: PyTree, outputs: Outputs) -> PyTree:
-        return setup.measure(whole(params), outputs)
+        return setup.measure(network_params(params), outputs)
 
     return setup._replace(
         init=init,
@@ -149,13 +149,13 @@ def prompt_pool(
     def init(key: PRNGKeyArray) -> PyTree:
         key_prompt, key_key = jax.random.split(key)
         return {
-            "prompt": jax.random.uniform(key_prompt, (size, length, width), maxval=LARGEST_START),
-            "key": jax.random.uniform(key_key, (size, width), maxval=LARGEST_START),
+            "prompt": jax.random.uniform(key_prompt, (size, length, width), maxval=MAX_START),
+            "key": jax.random.uniform(key_key, (size, width), maxval=MAX_START),
         }
 
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
-        cosines, place = jax.lax.top_k(unit(query, -1) @ unit(params["key"], -1).T, chosen)
-        tokens = params["prompt"][place].reshape(query.shape[0], chosen * length, width)
+        cosines, position = jax.lax.top_k(unit(query, -1) @ unit(params["key"], -1).T, chosen)
+        tokens = params["prompt"][position].reshape(query.shape[0], chosen * length, width)
         return Prompts(tokens), -pull * jnp.sum(cosines, axis=1)
 
     return Prompting(init, choose)
@@ -250,12 +250,12 @@ def new_components(
     number = jnp.arange(rows.shape[0])[:, None]
     drawn = jax.random.normal(key, rows.shape, rows.dtype)
 
-    def add(place: Int[Array, ""], rows: Float[Array, "m d"]) -> Float[Array, "m d"]:
+    def add(position: Int[Array, ""], rows: Float[Array, "m d"]) -> Float[Array, "m d"]:
         squares = jnp.sum(rows**2, axis=1)
-        along = matrix_product(rows, drawn[place])
+        along = matrix_product(rows, drawn[position])
         share = jnp.where(squares > 0, along / jnp.where(squares > 0, squares, 1), 0)
-        rest = drawn[place] - matrix_product(share, rows)
-        return rows.at[place].set(rest)
+        rest = drawn[position] - matrix_product(share, rows)
+        return rows.at[position].set(rest)
 
     rows = jax.lax.fori_loop(first, end, add, jnp.where(number < first, rows, 0))
     rows = jnp.where(number < first, rows, unit(rows, -1))

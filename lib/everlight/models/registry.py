@@ -13,7 +13,7 @@ from everlight.errors import ArgumentError
 from everlight.models.network import NamedNetwork, Network, NetworkRequest
 
 MOST = 100_000
-"""Largest number of units, channels or blocks; compilers do not take any."""
+"""Largest number of units, channels or blocks; compilers fail on larger ones."""
 
 
 @functools.cache
@@ -42,8 +42,8 @@ def named_network(text: str, request: NetworkRequest) -> Network:
     if name not in networks():
         raise ArgumentError(f"no network {name!r}; there are {', '.join(networks())}")
     row = networks()[name]
-    whole = all(type(number) is int and 0 < number <= MOST for number in numbers)
-    if options or not whole or len(numbers) not in row.counts:
+    is_valid = all(type(number) is int and 0 < number <= MOST for number in numbers)
+    if options or not is_valid or len(numbers) not in row.counts:
         allowed = " or ".join(map(str, row.counts))
         form = f"{allowed} whole numbers from 1 to {MOST:,}, as in {row.form}"
         raise ArgumentError(f"{name} takes {form if row.example else 'no numbers'}")

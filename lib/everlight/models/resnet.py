@@ -41,7 +41,7 @@ class ReducedResNet(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Return logits and the 64 features; training normalises by batch statistics."""
+        """Return logits and the 64 features; training normalizes by batch statistics."""
         hidden = NormalizedConvolution(16, dtype=self.dtype)(images, train)
         maps = {}
         for stage, width in enumerate((16, 32, 64), 1):
@@ -58,7 +58,7 @@ class ReducedResNet(nn.Module):
 class ResNet50(nn.Module):
     """Bottleneck blocks, 3, 4, 6 and 3 of them, with the stride in the 3x3 convolution.
 
-    The 2,048 features are non-negative with `last_relu`, and kernels are initialised by
+    The 2,048 features are non-negative with `last_relu`, and kernels are initialized by
     `HE_NORMAL_OUT`, as in torchvision. It has 25,557,032 parameters with 1,000 classes and a linear
     head. The outputs have the maps of the four stages.
 
@@ -81,7 +81,7 @@ class ResNet50(nn.Module):
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
-        """Return logits and features; training normalises by batch statistics."""
+        """Return logits and features; training normalizes by batch statistics."""
 
         def summed(layer: nn.Module, inputs: Array) -> Array:
             return layer(inputs, train)
@@ -112,16 +112,18 @@ class BasicBlock(nn.Module):
       width: output channels.
       stride: stride of the first convolution.
       dtype: dtype of the computation and the sum; parameters and statistics are float32.
+      kernel_init: initializer of the kernels.
     """
 
     width: int
     stride: int = 1
     dtype: DTypeLike = jnp.float32
+    kernel_init: Initializer = HE_NORMAL
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """Return the sum, `[b, ceil(h / stride), ceil(w / stride), width]`."""
-        normalized = partial(NormalizedConvolution, dtype=self.dtype)
+        normalized = partial(NormalizedConvolution, kernel_init=self.kernel_init, dtype=self.dtype)
         hidden = relu(normalized(self.width, 3, self.stride)(inputs, train))
         hidden = normalized(self.width)(hidden, train)
         if inputs.shape[-1] != self.width:
@@ -161,7 +163,7 @@ class NormalizedConvolution(nn.Module):
       features: output channels.
       size: side of the kernel, odd.
       stride: stride in both directions.
-      kernel_init: initialiser of the kernel.
+      kernel_init: initializer of the kernel.
       dtype: dtype of the computation and output; parameters and statistics are float32.
     """
 
@@ -173,7 +175,7 @@ class NormalizedConvolution(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
-        """Return the normalised images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
+        """Return the normalized images, `[b, ceil(h / stride), ceil(w / stride), features]`."""
         convolution = Convolution(
             self.features,
             self.size,

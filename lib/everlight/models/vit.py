@@ -3,7 +3,7 @@
 The defaults are ViT-B/16: 85,798,656 parameters below the head at 224 pixels. Images are NHWC; the
 published weights take RGB from -1 to 1, (value - 127.5) / 127.5. Layers are those of Google's
 release (github.com/google-research/vision_transformer, `vit_jax/models_vit.py`): layer
-normalisation before attention and MLP (pre-norm, epsilon 1e-6), GELU by its tanh approximation, and
+normalization before attention and MLP (pre-norm, epsilon 1e-6), GELU by its tanh approximation, and
 no dropout, as in its configuration of ViT-B/16. The head is drawn normally, not 0 as there. Linear
 maps of patches, queries, keys and values are dense layers, so that their kernels are matrices.
 Prompts are tokens, or keys and values of blocks, that are given with the images (`Prompts`).
@@ -24,14 +24,15 @@ from everlight.checks import FINITE, NotEmpty, PositiveInt, checked
 from everlight.errors import ArgumentError
 from everlight.models.heads import HeadKind, make_head
 from everlight.models.network import NamedNetwork, Network, NetworkRequest, Numbers
+from everlight.models.published_weights import variables_of_arrays
 
 EPSILON = 1e-6
-"""Epsilon of layer normalisation."""
+"""Epsilon of layer normalization."""
 _XAVIER, _SMALL = nn.initializers.xavier_uniform(), nn.initializers.normal(1e-6)
 
 
 class Prompts(NamedTuple):
-    """Prompts of a batch, which a transformer reads beside the images."""
+    """Prompts of a batch, which a transformer reads in addition to the images."""
 
     tokens: Float[Array, "b p w"] | None = None
     """Tokens before those of the images at the first block, without position embeddings."""
@@ -110,7 +111,7 @@ class VisionTransformer(nn.Module):
 
 
 class _Block(nn.Module):
-    """Self-attention and MLP, each after a layer normalisation and beside a shortcut."""
+    """Self-attention and MLP, each after a layer normalization and with a shortcut."""
 
     heads: int
     mlp_width: int
@@ -132,10 +133,10 @@ class _Block(nn.Module):
         normed = nn.LayerNorm(EPSILON, dtype=self.dtype, name="norm1")(tokens)
         parts = [dense(width, name)(normed) for name in ("query", "key", "value")]
         if prefix is not None:
-            query, *attended_to = parts
-            added = jnp.moveaxis(prefix.astype(self.dtype), 1, 0)
-            both = zip(added, attended_to, strict=True)
-            parts = [query, *(jnp.concatenate(pair, axis=1) for pair in both)]
+            query, key, value = parts
+            more_keys, more_values = jnp.moveaxis(prefix.astype(self.dtype), 1, 0)
+            key = jnp.concatenate([more_keys, key], axis=1)
+            parts = [query, key, jnp.concatenate([more_values, value], axis=1)]
         by_head = [part.reshape(*part.shape[:2], self.heads, -1) for part in parts]
         attended = jax.vmap(attention)(*by_head).reshape(tokens.shape)
         tokens = tokens + dense(width, "out")(attended)
@@ -184,17 +185,12 @@ def vit_layers(
         lambda: net.init(jax.random.key(0), jnp.zeros((1, side, side, _channels(arrays))), False)
     )["params"]
     del shapes["head"]
-    names = {_released_name(path): path for path, _ in jax.tree.leaves_with_path(shapes)}
-    stored = {name for name in arrays if name.split("/")[0] not in ("head", "pre_logits")}
-    wrong = sorted(set(names) ^ stored)
-    if wrong:
-        what = "is missing" if wrong[0] in names else "is not an array of the network"
-        raise ArgumentError(f"{wrong[0]} {what}; give all of a ViT's of this depth, and no other's")
+    left_out = ("head", "pre_logits")
+    stored = {name: arrays[name] for name in arrays if name.split("/")[0] not in left_out}
 
-    def brought(path: tuple, leaf: jax.ShapeDtypeStruct) -> Array:
-        name = _released_name(path)
-        array, shape = np.asarray(arrays[name], np.float32), _released_shape(net, name, leaf.shape)
-        is_position = path[0].key == "position" and array.ndim == 3
+    def convert(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
+        array, shape = np.asarray(stored[name], np.float32), _released_shape(net, name, leaf.shape)
+        is_position = name == _POSITION and array.ndim == 3
         if array.shape != shape and not (is_position and array.shape[::2] == shape[::2]):
             raise ArgumentError(
                 f"{name} has the shape {array.shape}, not {shape}; give a checkpoint of the "
@@ -204,7 +200,8 @@ def vit_layers(
             array = interpolate_positions(array[0], side // net.patch, net.class_token)
         return jnp.asarray(array.reshape(leaf.shape))
 
-    return jax.tree_util.tree_map_with_path(brought, shapes)
+    complete_set = "a ViT's of this depth, and no other's"
+    return variables_of_arrays(shapes, stored, _released_name, convert, complete_set)
 
 
 @checked
@@ -262,7 +259,7 @@ def _released_shape(net: VisionTransformer, name: str, shape: tuple[int, ...]) -
     layer, leaf = ("", *name.split("/"))[-2:]
     if name == "embedding/kernel":
         return (net.patch, net.patch, shape[0] // net.patch**2, net.width)
-    if name == "cls" or leaf == "pos_embedding":
+    if name in ("cls", _POSITION):
         return (1,) * (3 - len(shape)) + shape
     by_head = net.heads, net.width // net.heads
     if layer in ("query", "key", "value"):
@@ -270,6 +267,7 @@ def _released_shape(net: VisionTransformer, name: str, shape: tuple[int, ...]) -
     return (*by_head, shape[-1]) if (layer, leaf) == ("out", "kernel") else shape
 
 
+_POSITION = "Transformer/posembed_input/pos_embedding"
 _IN_BLOCK = {
     "norm1": "LayerNorm_0",
     "norm2": "LayerNorm_2",
@@ -283,7 +281,7 @@ def _released_name(path: tuple) -> str:
     """Return the name that a parameter has in a checkpoint of the release."""
     first, *others = (key.key for key in path)
     if first == "position":
-        return "Transformer/posembed_input/pos_embedding"
+        return _POSITION
     if first == "norm":
         return f"Transformer/encoder_norm/{others[0]}"
     if not first.startswith("block"):

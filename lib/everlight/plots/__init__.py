@@ -5,11 +5,7 @@ function takes arrays and an optional Axes, and returns the Axes. Without an Axe
 figure with a legend or a colour bar. On a given Axes, the caller adds these.
 """
 
-from everlight.plots.accuracy import (
-    plot_accuracy_matrix,
-    plot_accuracy_over_time,
-    plot_forgetting,
-)
+from everlight.plots.accuracy import plot_accuracy_matrix, plot_accuracy_over_time, plot_forgetting
 from everlight.plots.answers import plot_answers
 from everlight.plots.confusion import plot_confusion
 from everlight.plots.criteria import plot_criteria

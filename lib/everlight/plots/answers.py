@@ -1,4 +1,4 @@
-"""Pictures of test samples beside the answers of several methods."""
+"""Pictures of test samples with the answers of several methods."""
 
 from collections.abc import Mapping, Sequence
 
@@ -16,7 +16,7 @@ def plot_answers(
     pictures: UInt8[np.ndarray, "n h w 3"],
     truths: Sequence[str],
     answers: Mapping[str, Sequence[str]],
-    right: Mapping[str, Bool[np.ndarray, "n"]],
+    is_correct: Mapping[str, Bool[np.ndarray, "n"]],
     axes: Axes | None = None,
 ) -> Axes:
     """Draw a row per picture: the picture, the truth and every method's answer.
@@ -27,13 +27,13 @@ def plot_answers(
       pictures: pictures, `[n, h, w, 3]`.
       truths: truth of each picture.
       answers: answers of each method.
-      right: true where a method's answer is right.
+      is_correct: true where a method's answer is right.
       axes: axes to draw on; None is new ones.
 
     Raises:
       ValueError: there is another number of answers than of pictures.
     """
-    for name, labels in {"truths": truths, **answers, **right}.items():
+    for name, labels in {"truths": truths, **answers, **is_correct}.items():
         if len(labels) != len(pictures):
             raise ArgumentError(
                 f"pictures holds {len(pictures)}, and {name} {len(labels)}; give one per picture"
@@ -47,7 +47,7 @@ def plot_answers(
         text = {"y": row + 0.5, "va": "center", "fontsize": 8}
         axes.text(0.55, s=truth, weight="bold", **text)
         for column, (name, texts) in enumerate(answers.items()):
-            color = COLORS[2] if right[name][row] else COLORS[1]
+            color = COLORS[2] if is_correct[name][row] else COLORS[1]
             axes.text(1.6 + column, s=texts[row], color=color, **text)
     axes.set(xlim=(0, 1.6 + len(answers)), ylim=(len(pictures), -0.5), aspect="auto")
     axes.axis("off")

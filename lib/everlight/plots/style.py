@@ -37,5 +37,5 @@ def axes_or_new(axes: Axes | None, **subplot_options: str) -> Axes:
     """Return the given Axes, or new ones in a new figure."""
     if axes is not None:
         return axes
-    _, made = plt.subplots(layout="constrained", subplot_kw=subplot_options)
-    return made
+    _, new_axes = plt.subplots(layout="constrained", subplot_kw=subplot_options)
+    return new_axes

@@ -113,7 +113,7 @@ def equal_tasks(order: Sequence[int], count: PositiveInt) -> list[list[int]]:
 
 
 def check_distinct(name: str, order: Sequence[int]) -> None:
-    """Check that no class comes twice.
+    """Check that no class occurs twice.
 
     Raises:
       ValueError: one does; the message names it.

@@ -76,19 +76,10 @@ def core50(
         object has no frames in a used session. The message names it.
     """
     batches = training_batches(scenario, run, train_sessions)
-    _check_sessions("test_sessions", test_sessions)
-    both = set(train_sessions) & set(test_sessions)
-    if both:
-        raise ArgumentError(
-            f"session {min(both)} is in train_sessions and in test_sessions; keep it in one"
-        )
-    used = np.arange(len(objects)) if frames is None else frames
-    if not len(used):
-        raise ArgumentError("frames is empty; give positions of frames, or None")
-    check_range("frames", used, 0, len(objects) - 1)
-    _check_frames(objects[used], sessions[used], [*train_sessions, *test_sessions])
-    used = np.isin(np.arange(len(objects)), used)
-
+    _check_test_sessions(train_sessions, test_sessions)
+    positions = np.arange(len(objects)) if frames is None else frames
+    _check_frames(objects, sessions, positions, [*train_sessions, *test_sessions])
+    used = np.isin(np.arange(len(objects)), positions)
     labels = objects if level == "object" else objects // OBJECTS_PER_CATEGORY
     groups = [
         np.flatnonzero(used & np.isin(objects, batch.objects) & np.isin(sessions, batch.sessions))
@@ -145,7 +136,7 @@ def training_batches(
     # All runs shuffle the same list in turn, without resetting it.
     for _ in range(run + 1):
         generator.shuffle(order)
-    return batches[:fixed] + [batches[place] for place in order]
+    return batches[:fixed] + [batches[index] for index in order]
 
 
 def _new_instances(sessions: tuple[int, ...]) -> list[TrainingBatch]:
@@ -155,8 +146,8 @@ def _new_instances(sessions: tuple[int, ...]) -> list[TrainingBatch]:
 def _new_classes(sessions: tuple[int, ...]) -> list[TrainingBatch]:
     """Return batches of one new object from each of five categories, the first five or the last."""
     rest = [
-        tuple(first + place for first in half)
-        for place in range(1, OBJECTS_PER_CATEGORY)
+        tuple(first + index for first in half)
+        for index in range(1, OBJECTS_PER_CATEGORY)
         for half in (FIRST_OBJECTS[:5], FIRST_OBJECTS[5:])
     ]
     return [TrainingBatch(objects, sessions) for objects in (FIRST_OBJECTS, *rest)]
@@ -172,7 +163,7 @@ def _new_instances_and_classes(sessions: tuple[int, ...]) -> list[TrainingBatch]
     units += [TrainingBatch(half, (session,)) for session in sessions[1:] for half in halves]
     order = np.arange(len(units))
     generator.shuffle(order)
-    return [TrainingBatch(FIRST_OBJECTS, sessions[:1]), *(units[place] for place in order)]
+    return [TrainingBatch(FIRST_OBJECTS, sessions[:1]), *(units[index] for index in order)]
 
 
 def _check_sessions(name: str, sessions: Sequence[int]) -> None:
@@ -183,14 +174,30 @@ def _check_sessions(name: str, sessions: Sequence[int]) -> None:
         raise ArgumentError(f"{name}={tuple(sessions)}; give at least one, without duplicates")
 
 
+def _check_test_sessions(train_sessions: Sequence[int], test_sessions: Sequence[int]) -> None:
+    _check_sessions("test_sessions", test_sessions)
+    both = set(train_sessions) & set(test_sessions)
+    if both:
+        raise ArgumentError(
+            f"session {min(both)} is in train_sessions and in test_sessions; keep it in one"
+        )
+
+
 def _check_frames(
-    objects: Int[np.ndarray, "n"], sessions: Int[np.ndarray, "n"], used: Sequence[int]
+    objects: Int[np.ndarray, "n"],
+    sessions: Int[np.ndarray, "n"],
+    frames: Int[np.ndarray, "k"],
+    used: Sequence[int],
 ) -> None:
+    if not len(frames):
+        raise ArgumentError("frames is empty; give positions of frames, or None")
+    check_range("frames", frames, 0, len(objects) - 1)
+    objects, sessions = objects[frames], sessions[frames]
     for name, values, count in (("objects", objects, OBJECTS), ("sessions", sessions, SESSIONS)):
         check_range(name, values, 0, count - 1)
-    there = np.zeros((OBJECTS, SESSIONS), bool)
-    there[objects, sessions] = True
-    missing = [(place, session) for session in used for place in np.flatnonzero(~there[:, session])]
+    shown = np.zeros((OBJECTS, SESSIONS), bool)
+    shown[objects, sessions] = True
+    missing = [(index, session) for session in used for index in np.flatnonzero(~shown[:, session])]
     if missing:
         raise ArgumentError(
             f"object {missing[0][0]} has no frames in session {missing[0][1]}, and "

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import PositiveInt, checked
@@ -17,7 +17,7 @@ from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 Places = Sequence[Int[np.ndarray, "_"]]
 """One array of indices or labels per experience."""
-MOST_SAMPLES = 2**31
+MAX_SAMPLES = 2**31
 """Number of samples that indices of 32 bits count."""
 
 
@@ -65,34 +65,43 @@ def from_experiences(
     if valid is None or valid_labels is None:
         nothing = [np.zeros(0, int)] * len(train)
         valid, valid_labels = nothing, nothing
-    for name, places, labels, counts in (
-        ("train", train, train_labels, (len(train),)),
-        ("test", test, test_labels, (1, len(train))),
-        ("valid", valid, valid_labels, (len(train),)),
-    ):
-        _check_all(name, places, labels, classes, counts)
-    for name, places, other, trained in (
-        ("test", test, "train", train),
-        ("valid", valid, "train", train),
-        ("test", test, "valid", valid),
-    ):
-        _refuse_overlap(name, places, other, trained)
-    tasks = len(train)
-    known = [
-        np.isin(np.arange(classes), np.concatenate(train_labels[: t + 1])) for t in range(tasks)
-    ]
+    _check_sets(
+        classes, train=(train, train_labels), test=(test, test_labels), valid=(valid, valid_labels)
+    )
+    tasks, number = len(train), np.arange(classes)
+    known = [np.isin(number, np.concatenate(train_labels[: t + 1])) for t in range(tasks)]
     introduced = np.diff(np.stack([np.zeros(classes, bool), *known]).astype(int), axis=0) > 0
     first = np.where(known[-1], introduced.argmax(axis=0), tasks - 1)
-    _refuse_two_labels(test, test_labels)
     # With one test set for all experiences every trained class is scored there.
     trained = train_labels if len(test) == tasks else [np.concatenate(train_labels)]
     masks = np.stack(
         [
-            np.isin(np.arange(classes), np.concatenate([trained_classes, tested]))
+            np.isin(number, np.concatenate([trained_classes, tested]))
             for trained_classes, tested in zip(trained, test_labels, strict=True)
         ]
     )
-    # A sample in test sets of different classes occurs once for each choice of classes.
+    union, member = _union(test, test_labels, masks)
+    return TaskSequence(
+        Task(
+            _stacked(train, train_labels),
+            _stacked(valid, valid_labels),
+            jnp.asarray(introduced),
+            jnp.arange(tasks),
+        ),
+        union,
+        jnp.asarray(member),
+        jnp.asarray(np.minimum(first, len(test) - 1)),
+        jnp.asarray(masks),
+    )
+
+
+def _union(
+    test: Places, test_labels: Places, masks: Bool[np.ndarray, "tests c"]
+) -> tuple[Samples, Bool[np.ndarray, "tests m"]]:
+    """Return the test samples of all sets, and which sets each belongs to.
+
+    A sample in test sets of different classes occurs once for each choice of classes.
+    """
     kind = np.unique(masks, axis=0, return_inverse=True)[1].reshape(-1)
     slots = [np.stack([places, np.full(len(places), kind[t])]) for t, places in enumerate(test)]
     union, first_slot, slot = np.unique(
@@ -101,18 +110,17 @@ def from_experiences(
     labels = np.concatenate(test_labels)[first_slot]
     member = np.zeros((len(test), len(labels)), bool)
     member[np.repeat(np.arange(len(test)), [len(places) for places in test]), slot] = True
-    return TaskSequence(
-        Task(
-            _stacked(train, train_labels),
-            _stacked(valid, valid_labels),
-            jnp.asarray(introduced),
-            jnp.arange(tasks),
-        ),
-        unpadded_samples(union[0], labels),
-        jnp.asarray(member),
-        jnp.asarray(np.minimum(first, len(test) - 1)),
-        jnp.asarray(masks),
-    )
+    return unpadded_samples(union[0], labels), member
+
+
+def _check_sets(classes: int, **sets: tuple[Places, Places]) -> None:
+    """Check the sets train, test and valid, of indices and labels by name."""
+    for name, (places, labels) in sets.items():
+        one_or_each = (1, len(sets["train"][0])) if name == "test" else (len(sets["train"][0]),)
+        _check_all(name, places, labels, classes, one_or_each)
+    for name, other in (("test", "train"), ("valid", "train"), ("test", "valid")):
+        _refuse_overlap(name, sets[name][0], other, sets[other][0])
+    _refuse_two_labels(*sets["test"])
 
 
 def _refuse_overlap(name: str, places: Places, other: str, others: Places) -> None:
@@ -160,7 +168,7 @@ def _check_all(
         if not len(indices) and name != "valid":
             raise ArgumentError(f"{name}[{number}] has no sample; leave the experience out")
         for what, values, most in (
-            (name, indices, MOST_SAMPLES),
+            (name, indices, MAX_SAMPLES),
             (f"{name}_labels", index_labels, classes),
         ):
             wrong = values[(values < 0) | (values >= most)]

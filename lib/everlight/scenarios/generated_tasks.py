@@ -21,7 +21,7 @@ TestLabels = Annotated[Int[np.ndarray, "m"], Between(0), NotEmpty]
 
 @checked
 def permuted_tasks(labels: Labels, classes: PositiveInt, count: PositiveInt) -> TaskGenerator:
-    """Return tasks with all images, each task with an order of the pixels of its own.
+    """Return tasks with all images, each with its own order of the pixels.
 
     Sample i of task t has the index t · count + i, which `transformed` with `permuted_pixels` turns
     into the image (Goodfellow et al. 2014).
@@ -50,7 +50,7 @@ def permuted_tasks(labels: Labels, classes: PositiveInt, count: PositiveInt) -> 
 
 @checked
 def label_permuted_tasks(labels: Labels, classes: PositiveInt) -> TaskGenerator:
-    """Return tasks with all images, each task with other names of the classes.
+    """Return tasks with all images, each with its own permutation of the labels.
 
     Args:
       labels: class of each training image, `[n]`; the images are the first n of the data set.

@@ -42,10 +42,7 @@ class TargetNetwork(NamedTuple):
 
 @checked
 def draw_target_network(
-    key: PRNGKeyArray,
-    inputs: PositiveInt = 20,
-    units: PositiveInt = 100,
-    beta: PositiveFloat = 0.7,
+    key: PRNGKeyArray, inputs: PositiveInt = 20, units: PositiveInt = 100, beta: PositiveFloat = 0.7
 ) -> TargetNetwork:
     """Return a target network with random weights.
 

@@ -80,14 +80,14 @@ def domain_incremental(
     validates = first_of_each_class(train_labels, np.full(classes, valid_fraction))
     all_labels = np.concatenate([train_labels, test_labels])
     index, labels = {}, {}
-    for name, places, wanted in (
+    for name, places, limit in (
         ("train", np.flatnonzero(~validates), train_samples),
         ("test", np.arange(len(train_labels), count), test_samples),
         ("valid", np.flatnonzero(validates), None),
     ):
-        if wanted is not None and wanted > len(places):
-            raise ArgumentError(f"{name}_samples={wanted}; there are {len(places)} of them")
-        drawn = [places[_draw(len(places), wanted, rng)] for _ in range(tasks)]
+        if limit is not None and limit > len(places):
+            raise ArgumentError(f"{name}_samples={limit}; there are {len(places)} of them")
+        drawn = [places[_draw(len(places), limit, rng)] for _ in range(tasks)]
         index[name] = [task * count + rows for task, rows in enumerate(drawn)]
         labels[name] = [maps[task][all_labels[rows]] for task, rows in enumerate(drawn)]
     return from_experiences(
@@ -220,7 +220,7 @@ def recurring(
     seed: NonNegativeInt = 0,
     valid_fraction: UnitInterval | Float[np.ndarray, "c"] = 0.0,
 ) -> TaskSequence:
-    """Build a sequence in which classes may come again, each time with other samples.
+    """Build a sequence in which classes may recur, each time with other samples.
 
     A class's training samples are divided in random order, as equally as possible, among the tasks
     that have it. A task is tested, and validated, on all test or validation samples of its classes.
@@ -250,8 +250,8 @@ def recurring(
                 f"{np.sum(test_labels == label)} test samples; give one per task and one to test"
             )
         divided = np.array_split(rng.permutation(members), len(places))
-        for place, samples in zip(places, divided, strict=True):
-            parts[place].append(samples)
+        for position, samples in zip(places, divided, strict=True):
+            parts[position].append(samples)
     train = [np.concatenate(samples) for samples in parts]
     valid = [np.flatnonzero(np.isin(train_labels, list(task)) & validates) for task in tasks]
     return _tested_by_class(train, train_labels, test_labels, tasks, classes, valid)
@@ -284,10 +284,7 @@ def with_shots(
 
 @checked
 def noisy_labels(
-    labels: Int[np.ndarray, "n"],
-    classes: PositiveInt,
-    rate: UnitInterval,
-    seed: NonNegativeInt = 0,
+    labels: Int[np.ndarray, "n"], classes: PositiveInt, rate: UnitInterval, seed: NonNegativeInt = 0
 ) -> Int[np.ndarray, "n"]:
     """Return the labels with symmetric noise: a share of them is one of the other classes.
 
@@ -320,8 +317,8 @@ def _check_labels(
         check_range(name, labels, 0, classes - 1)
 
 
-def _draw(count: int, wanted: int | None, rng: np.random.Generator) -> Int[np.ndarray, "k"]:
-    return np.arange(count) if wanted is None else rng.permutation(count)[:wanted]
+def _draw(count: int, limit: int | None, rng: np.random.Generator) -> Int[np.ndarray, "k"]:
+    return np.arange(count) if limit is None else rng.permutation(count)[:limit]
 
 
 def _tested_by_class(

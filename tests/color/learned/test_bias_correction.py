@@ -14,6 +14,7 @@ from everlight.color.learned.bias_correction import (
 )
 from everlight.color.moments import edge_moments
 from everlight.metrics.angular import angular_error
+from tests.color.references import nus_thumbnails
 
 fit = jax.jit(fit_bias_correction, static_argnames="iterations")
 correct = jax.jit(jax.vmap(correct_bias, (None, 0)))
@@ -114,12 +115,7 @@ def test_a_floor_of_one_is_the_homography(rng):
 @pytest.mark.slow
 def test_nus_thumbnails_near_the_papers_table_2(real_data):
     """The paper, on 195 full images: moments 2.80, homography 2.70 and 2.97, APAP 2.64 to 2.77."""
-    with np.load(real_data("nus8_64x64/NikonD5200.npz")) as data:
-        own = np.char.startswith(data["names"], "NikonD5200_")
-        images = jnp.asarray(data["images_u16"][own] / 65535, jnp.float32)
-        lights = jnp.asarray(data["illuminant_rgb"][own], jnp.float32)
-    brightest = jnp.max(images, axis=-1)
-    masks = ((brightest > 0) & (brightest < 0.95)).astype(jnp.float32)
+    images, masks, lights = nus_thumbnails(real_data, 0.95)
     fold = np.arange(200) // 3 % 3
     looks = {"moments": edge_moments} | {n: ESTIMATORS[n] for n in ("GW", "SoG", "PCA")}
     means = {}

@@ -14,35 +14,19 @@ from everlight.color.learned.capture_aware import (
     fit_capture_aware,
 )
 from everlight.metrics.angular import angular_error
+from tests.color.references import convolution
 
 HOUR = 3600
 SUN = np.array([5.5, 6, 12, 18, 18.5, 24]) * HOUR
 
 
 def test_features_are_the_papers():
-    found = capture_features(
-        jnp.float32(9 * HOUR),
-        jnp.float32(SUN),
-        jnp.float32(100),
-        jnp.float32(0.01),
-        jnp.array(True),
-    )
+    given = (jnp.float32(each) for each in (9 * HOUR, SUN, 100, 0.01))
+    found = capture_features(*given, jnp.array(True))
     hours = [3.5, 3, 3, 9, 9.5, 15]
     expected = [1 - each / 24 for each in hours]
     expected += [0, 0, 1, 1, 1, 1, np.log(100), np.log(0.01), 1]
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-
-
-def convolution(maps, layer):
-    height, width, _ = maps.shape
-    padded = np.pad(maps, ((1, 1), (1, 1), (0, 0)))
-    found = np.zeros((height, width, layer["kernel"].shape[-1])) + layer["bias"]
-    for down in range(3):
-        for right in range(3):
-            found += (
-                padded[down : down + height, right : right + width] @ layer["kernel"][down, right]
-            )
-    return found
 
 
 def elu(maps):
@@ -82,7 +66,7 @@ def test_the_network_is_the_papers(rng):
 
 
 @pytest.mark.slow
-def test_the_time_tells_what_the_colours_leave_open():
+def test_the_time_tells_what_the_colors_leave_open():
     """Surfaces as coloured as the lights; evening light is red."""
     rng = np.random.default_rng(0)
     count, window = 300, ChromaWindow(16, -1.5, 2.5)

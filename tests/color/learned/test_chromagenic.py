@@ -8,6 +8,7 @@ from sklearn.linear_model import LinearRegression as SklearnRegression
 
 from everlight.color.learned import chromagenic
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
+from tests.color.references import least_squares
 
 LIGHTS = 5
 fit_chromagenic = jax.jit(chromagenic.fit_chromagenic)
@@ -33,119 +34,110 @@ def fitted(rng):
     return fit_chromagenic(*map(jnp.asarray, (main, second, labels, illuminants)))
 
 
-class TestChromagenic:
-    def test_transforms_are_numpys_least_squares(self, rng):
-        main, second, labels, _ = pairs(rng)
-        model = fit_chromagenic(*map(jnp.asarray, (main, second, labels, np.ones((LIGHTS, 3)))))
-        for light in range(LIGHTS):
-            chosen = labels == light
-            expected = np.linalg.lstsq(
-                main[chosen].reshape(-1, 3).astype(float), second[chosen].reshape(-1, 3), rcond=None
-            )[0]
-            np.testing.assert_allclose(model.transforms[light], expected, atol=1e-5)
-        assert model.valid.all()
-
-    def test_finds_each_pairs_light(self, rng):
-        model = fitted(rng)
-        main, second, labels, _ = pairs(np.random.default_rng(0))
-        estimates = jax.vmap(chromagenic_estimate, (None, 0, 0))(model, main, second)
-        np.testing.assert_array_equal(estimates, model.illuminants[labels])
-
-    @settings(max_examples=25)
-    @given(seed=st.integers(0, 2**16), exposure=st.floats(0.01, 100))
-    def test_is_the_brute_force_choice_at_any_exposure(self, seed, exposure):
-        rng = np.random.default_rng(seed)
-        model = fitted(rng)
-        main = rng.uniform(size=(12, 3)).astype(np.float32)
-        second = rng.uniform(size=(12, 3)).astype(np.float32)
-        errors = [
-            ((main.astype(float) @ np.asarray(t, float) - second) ** 2).sum()
-            for t in model.transforms
-        ]
-        gain = np.float32(exposure)
-        np.testing.assert_array_equal(
-            chromagenic_estimate(model, main * gain, second * gain),
-            model.illuminants[np.argmin(errors)],
-        )
-
-    @pytest.mark.parametrize("garbage", [np.nan, np.inf, 1e30])
-    def test_a_pixel_of_no_weight_has_no_influence(self, rng, garbage):
-        model = fitted(rng)
-        main, second, labels, _ = pairs(np.random.default_rng(0))
-        main[0, 7], second[0, 3] = garbage, garbage
-        weights = jnp.ones(30).at[jnp.array([3, 7])].set(0)
-        np.testing.assert_array_equal(
-            chromagenic_estimate(model, main[0], second[0], weights), model.illuminants[labels[0]]
-        )
-
-    def test_weights_are_of_squared_errors(self, rng):
-        """Pixels of one light outweigh those of another exactly where their weighted errors do."""
-        model = fitted(rng)
-        colors = jnp.asarray(rng.uniform(0.1, 1, size=(2, 10, 3)), jnp.float32)
-        second = jnp.concatenate([colors[0] @ model.transforms[0], colors[1] @ model.transforms[1]])
-        main = colors.reshape(-1, 3)
-        gap = [
-            float(((c @ (model.transforms[0] - model.transforms[1])) ** 2).sum()) for c in colors
-        ]
-        two = model._replace(valid=jnp.arange(LIGHTS) < 2)
-        for factor, light in [(0.9, 1), (1.1, 0)]:
-            weights = jnp.repeat(jnp.asarray([factor * gap[1] / gap[0], 1.0]), 10)
-            np.testing.assert_array_equal(
-                chromagenic_estimate(two, main, second, weights), model.illuminants[light]
-            )
-
-    def test_a_light_without_pairs_is_never_chosen(self, rng):
-        main, second, labels, _ = pairs(rng)
-        illuminants = jnp.asarray(rng.uniform(size=(LIGHTS + 1, 3)), jnp.float32)
-        model = fit_chromagenic(*map(jnp.asarray, (main, second, labels)), illuminants)
-        np.testing.assert_array_equal(model.valid, [True] * LIGHTS + [False])
-        # The transform kept in its place, the identity, would fit this pair without error.
-        estimate = chromagenic_estimate(model, main[0], main[0])
-        assert (estimate != illuminants[LIGHTS]).all()
-
-    @pytest.mark.parametrize("case", ["black", "masked", "NaN", "no candidate"])
-    def test_no_estimate_is_nan(self, rng, case):
-        model = fitted(rng)
-        main, second, _, _ = pairs(rng)
-        first, other, weights = main[0], second[0], jnp.ones(30)
-        if case == "black":
-            first, other = 0 * first, 0 * other
-        elif case == "masked":
-            weights = 0 * weights
-        elif case == "NaN":
-            other[4, 1] = np.nan
-        else:
-            model = model._replace(valid=jnp.zeros(LIGHTS, bool))
-        assert jnp.isnan(chromagenic_estimate(model, first, other, weights)).all()
+def test_transforms_are_numpys_least_squares(rng):
+    main, second, labels, _ = pairs(rng)
+    model = fit_chromagenic(*map(jnp.asarray, (main, second, labels, np.ones((LIGHTS, 3)))))
+    for light in range(LIGHTS):
+        chosen = labels == light
+        expected = least_squares(main[chosen].reshape(-1, 3), second[chosen].reshape(-1, 3))
+        np.testing.assert_allclose(model.transforms[light], expected, atol=1e-5)
+    assert model.valid.all()
 
 
-class TestLinearRegression:
-    def test_against_scikit_learn(self, rng):
-        transforms = rng.normal(size=(80, 3, 3)).astype(np.float32)
-        targets = rng.uniform(0.3, 2, size=(80, 2)).astype(np.float32)
-        transforms = transforms.reshape(-1, 9)
-        model = fit_linear_regression(jnp.asarray(transforms), jnp.asarray(targets))
-        reference = SklearnRegression().fit(transforms.astype(float), targets)
-        np.testing.assert_allclose(
-            linear_estimate(model, jnp.asarray(transforms)),
-            reference.predict(transforms),
-            atol=1e-5,
-        )
-        np.testing.assert_allclose(model.slopes, reference.coef_.T, atol=1e-5)
+def test_finds_each_pairs_light(rng):
+    model = fitted(rng)
+    main, second, labels, _ = pairs(np.random.default_rng(0))
+    estimates = jax.vmap(chromagenic_estimate, (None, 0, 0))(model, main, second)
+    np.testing.assert_array_equal(estimates, model.illuminants[labels])
 
-    def test_recovers_an_affine_map_of_nearly_dependent_entries(self, rng):
-        """Rows that add up to 1, as the released sum-normalised transforms' do."""
-        transforms = np.eye(3) + rng.normal(scale=0.05, size=(100, 3, 3))
-        transforms /= transforms.sum(axis=2, keepdims=True)
-        slopes, intercept = rng.normal(size=(9, 2)), np.array([0.5, 1.2])
-        transforms = transforms.reshape(-1, 9)
-        targets = transforms @ slopes + intercept
-        model = fit_linear_regression(
-            jnp.asarray(transforms[:50], jnp.float32), jnp.asarray(targets[:50], jnp.float32)
-        )
-        estimates = linear_estimate(model, jnp.asarray(transforms[50:], jnp.float32))
-        np.testing.assert_allclose(estimates, targets[50:], atol=1e-4)
 
-    def test_refuses_too_few_pairs(self):
-        with pytest.raises(ValueError, match=r"18 pairs; 18 slopes .* at least 19"):
-            fit_linear_regression(jnp.ones((18, 18)), jnp.ones((18, 2)))
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**16), exposure=st.floats(0.01, 100))
+def test_is_the_brute_force_choice_at_any_exposure(seed, exposure):
+    rng = np.random.default_rng(seed)
+    model = fitted(rng)
+    main = rng.uniform(size=(12, 3)).astype(np.float32)
+    second = rng.uniform(size=(12, 3)).astype(np.float32)
+    errors = [((np.float64(main) @ np.float64(t) - second) ** 2).sum() for t in model.transforms]
+    gain = np.float32(exposure)
+    found = chromagenic_estimate(model, main * gain, second * gain)
+    np.testing.assert_array_equal(found, model.illuminants[np.argmin(errors)])
+
+
+@pytest.mark.parametrize("garbage", [np.nan, np.inf, 1e30])
+def test_a_pixel_of_no_weight_has_no_influence(rng, garbage):
+    model = fitted(rng)
+    main, second, labels, _ = pairs(np.random.default_rng(0))
+    main[0, 7], second[0, 3] = garbage, garbage
+    weights = jnp.ones(30).at[jnp.array([3, 7])].set(0)
+    found = chromagenic_estimate(model, main[0], second[0], weights)
+    np.testing.assert_array_equal(found, model.illuminants[labels[0]])
+
+
+def test_weights_are_of_squared_errors(rng):
+    """Pixels of one light outweigh those of another exactly where their weighted errors do."""
+    model = fitted(rng)
+    colors = jnp.asarray(rng.uniform(0.1, 1, size=(2, 10, 3)), jnp.float32)
+    second = jnp.concatenate([colors[0] @ model.transforms[0], colors[1] @ model.transforms[1]])
+    main = colors.reshape(-1, 3)
+    apart = model.transforms[0] - model.transforms[1]
+    gap = [float(((color @ apart) ** 2).sum()) for color in colors]
+    two = model._replace(valid=jnp.arange(LIGHTS) < 2)
+    for factor, light in [(0.9, 1), (1.1, 0)]:
+        weights = jnp.repeat(jnp.asarray([factor * gap[1] / gap[0], 1.0]), 10)
+        found = chromagenic_estimate(two, main, second, weights)
+        np.testing.assert_array_equal(found, model.illuminants[light])
+
+
+def test_a_light_without_pairs_is_never_chosen(rng):
+    main, second, labels, _ = pairs(rng)
+    illuminants = jnp.asarray(rng.uniform(size=(LIGHTS + 1, 3)), jnp.float32)
+    model = fit_chromagenic(*map(jnp.asarray, (main, second, labels)), illuminants)
+    np.testing.assert_array_equal(model.valid, [True] * LIGHTS + [False])
+    # The transform kept in its place, the identity, would fit this pair without error.
+    estimate = chromagenic_estimate(model, main[0], main[0])
+    assert (estimate != illuminants[LIGHTS]).all()
+
+
+@pytest.mark.parametrize("case", ["black", "masked", "NaN", "no candidate"])
+def test_no_estimate_is_nan(rng, case):
+    model = fitted(rng)
+    main, second, _, _ = pairs(rng)
+    first, other, weights = main[0], second[0], jnp.ones(30)
+    if case == "black":
+        first, other = 0 * first, 0 * other
+    elif case == "masked":
+        weights = 0 * weights
+    elif case == "NaN":
+        other[4, 1] = np.nan
+    else:
+        model = model._replace(valid=jnp.zeros(LIGHTS, bool))
+    assert jnp.isnan(chromagenic_estimate(model, first, other, weights)).all()
+
+
+def test_against_scikit_learn(rng):
+    transforms = rng.normal(size=(80, 3, 3)).astype(np.float32)
+    targets = rng.uniform(0.3, 2, size=(80, 2)).astype(np.float32)
+    transforms = transforms.reshape(-1, 9)
+    model = fit_linear_regression(jnp.asarray(transforms), jnp.asarray(targets))
+    reference = SklearnRegression().fit(transforms.astype(float), targets)
+    estimates = linear_estimate(model, jnp.asarray(transforms))
+    np.testing.assert_allclose(estimates, reference.predict(transforms), atol=1e-5)
+    np.testing.assert_allclose(model.slopes, reference.coef_.T, atol=1e-5)
+
+
+def test_recovers_an_affine_map_of_nearly_dependent_entries(rng):
+    """Rows that add up to 1, as the released sum-normalized transforms' do."""
+    transforms = np.eye(3) + rng.normal(scale=0.05, size=(100, 3, 3))
+    transforms /= transforms.sum(axis=2, keepdims=True)
+    slopes, intercept = rng.normal(size=(9, 2)), np.array([0.5, 1.2])
+    transforms = transforms.reshape(-1, 9)
+    targets = transforms @ slopes + intercept
+    model = fit_linear_regression(*map(jnp.float32, (transforms[:50], targets[:50])))
+    estimates = linear_estimate(model, jnp.asarray(transforms[50:], jnp.float32))
+    np.testing.assert_allclose(estimates, targets[50:], atol=1e-4)
+
+
+def test_refuses_too_few_pairs():
+    with pytest.raises(ValueError, match=r"18 pairs; 18 slopes .* at least 19"):
+        fit_linear_regression(jnp.ones((18, 18)), jnp.ones((18, 2)))

@@ -46,23 +46,10 @@ def test_the_light_is_the_places_lights_by_their_confidence(rng):
     colors[1, 2] = 0
     model = model_of(first, second, mean, scale)
     expected = by_hand((maps - mean) / scale, colors, first, second)
-    np.testing.assert_allclose(
-        estimate(model, jnp.float32(maps), jnp.float32(colors)), expected, rtol=1e-4
-    )
-    maps[1, 2] = 1e3
-    np.testing.assert_allclose(
-        estimate(model, jnp.float32(maps), jnp.float32(colors)), expected, rtol=1e-4
-    )
-
-
-def test_nothing_seen_tells_nothing(rng):
-    model = model_of(
-        np.ones((5, HIDDEN_UNITS)), np.ones((HIDDEN_UNITS, 4)), np.zeros(5), np.ones(5)
-    )
-    maps, colors = jnp.ones((3, 4, 5)), jnp.ones((3, 4, 3))
-    assert np.isfinite(estimate(model, maps, colors)).all()
-    assert np.isnan(estimate(model, maps, 0 * colors)).all()
-    assert np.isnan(estimate(model, maps, colors.at[0, 0, 1].set(jnp.inf))).all()
+    for _ in range(2):
+        found = estimate(model, jnp.float32(maps), jnp.float32(colors))
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
+        maps[1, 2] = 1e3
 
 
 def test_it_learns_which_places_show_the_light(rng):
@@ -82,12 +69,3 @@ def test_it_learns_which_places_show_the_light(rng):
     gray = jax.vmap(angular_error)(colors[60:].mean((1, 2)), truth[60:])
     assert gray.mean() > 3
     assert errors.mean() < 0.5 * gray.mean()
-
-
-def test_a_view_of_nothing_spoils_no_training(rng):
-    maps = jnp.float32(rng.normal(size=(2, 2, 3, 3, 4)))
-    colors = jnp.float32(rng.uniform(0.1, 1, (2, 2, 3, 3, 3))).at[:, 1].set(0)
-    lights = jnp.float32(rng.uniform(0.4, 1, (2, 2, 3)))
-    model = fit_confidence_pooling(maps, colors, lights, key=jax.random.key(0), steps=3)
-    for leaf in jax.tree.leaves(model):
-        assert np.isfinite(leaf).all()

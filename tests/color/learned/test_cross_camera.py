@@ -58,22 +58,6 @@ def test_spoilt_images_beside_one_count_as_empty(rng):
     assert np.isnan(estimate(model, histograms[0] * 0, empty)).all()
 
 
-@jax.jit
-def fit(observations, lights, cameras):
-    key = jax.random.key(0)
-    return fit_cross_camera(observations, lights, cameras, key=key, settings=TINY, steps=2)
-
-
-def test_spoilt_images_spoil_no_training(rng):
-    seen, lights = images(rng, 5)
-    masks = jnp.ones(seen.shape[:3]).at[1].set(0)
-    model = fit(
-        ObservedImage(seen.at[3, 0, 0].set(jnp.nan), masks), lights, jnp.array([0, 0, 1, 1, 2])
-    )
-    for leaf in jax.tree.leaves(model.variables):
-        assert np.isfinite(leaf).all()
-
-
 @pytest.mark.slow
 def test_it_learns_to_ask_the_camera_by_its_other_images():
     """Cameras of different gains teach; of one that did not, its other images tell them."""

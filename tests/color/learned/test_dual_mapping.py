@@ -30,7 +30,7 @@ def by_hand(pixels):
     return (four / four.sum(axis=1, keepdims=True))[:, :2].ravel()
 
 
-def test_the_four_colours_leave_saturated_and_black_pixels_out(rng):
+def test_the_four_colors_leave_saturated_and_black_pixels_out(rng):
     image = rng.uniform(0.1, 0.9, (6, 7, 3))
     image[0, 0], image[1, 1], image[2, 2] = [0.99, 0.2, 0.2], [1.0, 0.3, 0.1], [0.01, 0.0, 0.01]
     image[3, 3] = [0.97, 0.9, 0.9]
@@ -60,12 +60,12 @@ def test_lights_are_drawn_evenly_from_disks_around_those_given():
     assert np.abs(away[nearest == 0, 0].mean(axis=0)).max() < 0.002
 
 
-def test_where_a_disk_leaves_the_lights_it_is_the_centre():
+def test_where_a_disk_leaves_the_lights_it_is_the_center():
     given = jnp.array([[0.6, 0.395, 0.005]])
     drawn = np.asarray(draw_illuminants(jax.random.key(0), given, 2_000))
     assert (drawn > 0).all()
-    at_centre = np.isclose(drawn, np.asarray(given), rtol=1e-5).all(axis=1)
-    assert 0.3 < at_centre.mean() < 0.7
+    at_center = np.isclose(drawn, np.asarray(given), rtol=1e-5).all(axis=1)
+    assert 0.3 < at_center.mean() < 0.7
 
 
 def test_the_net_has_the_papers_size():
@@ -76,17 +76,17 @@ def test_the_net_has_the_papers_size():
 def test_what_is_no_light_is_nan():
     params = DualMappingNet().init(jax.random.key(0), jnp.zeros(8))
     zero = jax.tree.map(jnp.zeros_like, params)
-    grey = ObservedImage(jnp.full((2, 2, 3), 0.3).at[0, 0].set(1), jnp.ones((2, 2)))
-    told = dual_mapping_estimate(DualMappingModel(zero), grey)
+    gray = ObservedImage(jnp.full((2, 2, 3), 0.3).at[0, 0].set(1), jnp.ones((2, 2)))
+    told = dual_mapping_estimate(DualMappingModel(zero), gray)
     assert np.isnan(told).all()
     zero["params"]["Dense_6"]["bias"] = jnp.array([0.2, 0.5])
-    told = dual_mapping_estimate(DualMappingModel(zero), grey)
+    told = dual_mapping_estimate(DualMappingModel(zero), gray)
     unit = np.array([0.2, 0.5, 0.3]) / np.sqrt(0.04 + 0.25 + 0.09)
     np.testing.assert_allclose(told, unit, rtol=1e-6)
 
 
 def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
-    """Four surfaces of any colour say little: what is learnt is where the camera's lights lie.
+    """Four surfaces of any colour say little: what is learned is where the camera's lights lie.
 
     That is right where the lights are mapped, and some degrees off where they are not.
     """
@@ -104,22 +104,12 @@ def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
         told = jax.vmap(dual_mapping_estimate, (None, 0))(model, tested)
         means[name] = np.nanmean(jax.vmap(angular_error)(told, theirs))
     gray = np.mean(jax.vmap(angular_error)(jnp.float32(images * ratio).mean((1, 2)), theirs))
-    print(gray, means)
     assert gray > 10
     assert means["mapped"] < 6
     assert means["own"] > means["mapped"] + 5
 
 
-def test_an_image_without_a_usable_pixel_spoils_no_training(rng):
-    images = jnp.float32(rng.uniform(0.1, 0.9, (3, 4, 4, 3))).at[1].set(0)
-    lights = jnp.float32(rng.uniform(0.4, 1, (3, 3)))
-    seen = ObservedImage(images, jnp.ones((3, 4, 4)))
-    model = fit_dual_mapping(seen, lights, lights, key=jax.random.key(0), steps=3)
-    for leaf in jax.tree.leaves(model):
-        assert np.isfinite(leaf).all()
-
-
-def test_the_tested_cameras_lights_are_learnt(monkeypatch, rng):
+def test_the_tested_cameras_lights_are_learned(monkeypatch, rng):
     """Von Kries factors of both cameras' white bring them there."""
     monkeypatch.setattr(
         dual_mapping, "fit_dual_mapping", lambda *arguments, **training: arguments[2]

@@ -1,4 +1,4 @@
-"""Several updates per batch, prequential accuracy, places of samples that are there twice."""
+"""Several updates per batch, prequential accuracy, runs without validation, fixed samples."""
 
 from dataclasses import replace
 
@@ -7,35 +7,15 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.base import Epoch, Samples
-from everlight.continual import Protocol, run_sequence
-from everlight.continual.engine.epochs import shuffle
-from everlight.continual.engine.evaluation import validate
-from everlight.continual.engine.protocol import online_protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.streaming_lda import streaming_lda
+from everlight.base import Epoch, Plateau
+from everlight.continual.engine import Protocol, online_protocol, validate
+from everlight.continual.engine.epochs import train_on
+from everlight.continual.strategies import experience_replay, naive, streaming_lda
 from everlight.scenarios.class_incremental import class_incremental
-from tests.continual.small_net import CLASSES, LABELS, samples_of, small_learner, small_setup
+from tests.continual import small_net as net
+from tests.continual.engine.short_runs import KEY, SEQUENCE, SIZES, TASKS, run_of, trained
+from tests.continual.small_net import CLASSES, LABELS
 from tests.driving import drive_run
-
-TASKS = [[4, 1], [0, 5], [2, 3]]
-SEQUENCE = class_incremental(LABELS, LABELS[:33], TASKS, CLASSES, 0.0, test_offset=0)
-KEY = jax.random.key(2)
-
-
-def build_with(strategy):
-    def build(data):
-        setup = small_setup()
-        return setup, strategy(setup)
-
-    return build
-
-
-def trained(strategy, protocol, sequence=SEQUENCE):
-    build = build_with(strategy)
-    return jax.jit(lambda key: run_sequence(Run(build, protocol, (), sequence, key)))(KEY)
 
 
 def test_a_batch_of_three_updates_is_three_steps_and_one_arrival():
@@ -55,15 +35,10 @@ def test_a_batch_of_three_updates_is_three_steps_and_one_arrival():
 
 def test_updates_on_one_batch_are_gradient_descent_on_it():
     """One batch per task, three updates: three epochs of a full batch, to rounding of its order."""
-    size = int(SEQUENCE.tasks.train.mask.sum(axis=1).max())
-    together = trained(
-        naive, Protocol(epochs=1, batch_size=size, select="last", updates_per_batch=3)
-    )
-    apart = trained(naive, Protocol(epochs=3, batch_size=size, select="last"))
-    for one, other in zip(
-        jax.tree.leaves(together.learner.params), jax.tree.leaves(apart.learner.params), strict=True
-    ):
-        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
+    batch = {"batch_size": int(SIZES.max()), "select": "last"}
+    together = trained(naive, Protocol(epochs=1, updates_per_batch=3, **batch))
+    apart = trained(naive, Protocol(epochs=3, **batch))
+    net.assert_trees_close(together.learner.params, apart.learner.params, rtol=2e-4, atol=1e-5)
     np.testing.assert_allclose(together.losses[:, 0], apart.losses.mean(axis=1), rtol=1e-4)
 
 
@@ -71,29 +46,21 @@ def test_updates_on_one_batch_are_gradient_descent_on_it():
 def test_prequential_accuracy_is_of_batches_before_they_are_learned(strategy):
     """By hand: the driver's states after every batch of a stream whose pieces are its batches."""
     protocol = Protocol(epochs=1, batch_size=11, select="last", prequential=True)
-    build = build_with(strategy)
-    states = list(drive_run(Run(build, protocol, (), SEQUENCE, KEY)))
+    states = list(drive_run(run_of(strategy, protocol)))
     compiled = trained(strategy, protocol)
     np.testing.assert_array_equal(states[-1].result.prequential, compiled.prequential)
     assert compiled.prequential.shape == (3, 1)
     assert np.all((compiled.prequential >= 0) & (compiled.prequential <= 1))
     without = trained(strategy, Protocol(epochs=1, batch_size=11, select="last"))
     assert without.prequential is None
-    for one, other in zip(
-        jax.tree.leaves(without.learner.params),
-        jax.tree.leaves(compiled.learner.params),
-        strict=True,
-    ):
-        np.testing.assert_array_equal(one, other)
+    params = without.learner.params, compiled.learner.params
+    jax.tree.map(np.testing.assert_array_equal, *params)
 
 
 def test_a_batch_of_all_is_scored_by_the_net_before_the_task():
     """One batch per task: the net's accuracy on the task's own training samples before it."""
-    size = int(SEQUENCE.tasks.train.mask.sum(axis=1).max())
-    protocol = Protocol(epochs=1, batch_size=size, select="last", prequential=True)
-    build = build_with(naive)
-    states = list(drive_run(Run(build, protocol, (), SEQUENCE, KEY)))
-    setup, _ = build(())
+    protocol = Protocol(epochs=1, batch_size=int(SIZES.max()), select="last", prequential=True)
+    states, setup = list(drive_run(run_of(naive, protocol))), net.small_setup()
     for task in (1, 2):
         learner = states[task - 1].result.learner
         mask = np.asarray(SEQUENCE.tasks.train.mask[task])
@@ -114,67 +81,26 @@ def test_a_stream_is_scored_among_the_classes_that_arrived_before():
         assert trained(naive, first, sequence).prequential[0, 0] == 0
 
 
-def test_duplicates_have_their_own_places_in_a_shuffle():
-    """Ten copies of a sample among fifty are not together in all orders."""
-    index = jnp.concatenate([jnp.zeros(10, int), jnp.arange(1, 41)])
-    samples = Samples(index, index[:, None] % 3, jnp.ones(50, bool))
-    keys = jax.random.split(jax.random.key(0), 400)
-    slots = jax.vmap(lambda key: shuffle(Epoch(samples, samples.mask), key).slots)(keys)
-    places = np.nonzero(np.asarray(slots) < 10)[1].reshape(400, 10)
-    assert np.all(np.sort(places, axis=1) == places)
-    spread = places[:, -1] - places[:, 0]
-    # The range of ten places drawn of fifty has the mean 9/11 * 51 - 0 = 41.7; together it is 9.
-    assert abs(spread.mean() - 9 / 11 * 51) < 1
-    # Every slot is in every place equally often: chi-square on 49 degrees of freedom.
-    counts = np.bincount(np.asarray(slots)[:, 0], minlength=50)
-    assert ((counts - 8) ** 2 / 8).sum() < 49 + 4 * np.sqrt(98)
-
-
-def test_padding_changes_no_order_wherever_it_stands():
-    index = jnp.arange(20)
-    plain = Samples(index, index[:, None] % 3, jnp.ones(20, bool))
-    mask = np.ones(33, bool)
-    mask[[0, 4, 5, 11, 12, 17, 20, 21, 22, 29, 30, 31, 32]] = False
-    padded = Samples(
-        jnp.zeros(33, int).at[np.flatnonzero(mask)].set(index),
-        jnp.zeros((33, 1), int).at[np.flatnonzero(mask)].set(plain.labels),
-        jnp.asarray(mask),
-    )
-    key = jax.random.key(3)
-    orders = []
-    for samples in (plain, padded):
-        epoch = shuffle(Epoch(samples, samples.mask), key)
-        assert int(epoch.count) == 20
-        orders.append(samples.index[epoch.slots[:20]].tolist())
-    assert orders[0] == orders[1]
-
-
 def test_without_any_validation_slot_nothing_is_gathered():
     """Streams hold no slot at all, which ended in a gather's error."""
-    sequence = SEQUENCE._replace(
-        tasks=SEQUENCE.tasks._replace(
-            valid=jax.tree.map(lambda leaf: leaf[:, :0], SEQUENCE.tasks.valid)
-        )
-    )
-    protocol = Protocol(epochs=1, batch_size=11, select="last")
-    result = jax.jit(lambda key: run_sequence(Run(build_with(naive), protocol, (), sequence, key)))(
-        KEY
-    )
+    none = jax.tree.map(lambda leaf: leaf[:, :0], SEQUENCE.tasks.valid)
+    sequence = SEQUENCE._replace(tasks=SEQUENCE.tasks._replace(valid=none))
+    result = trained(naive, Protocol(epochs=1, batch_size=11, select="last"), sequence)
     assert np.isnan(result.validation).all()
     assert np.isfinite(result.losses).all()
 
 
 def test_vmapped_runs_without_validation_make_nothing_ready():
     """A `cond` would be a `select` under vmap, and what is trained for it (GDumb) be paid for."""
-    setup, calls = small_setup(), []
+    setup, calls = net.small_setup(), []
 
     def counted(memory, learner, key):
         jax.debug.callback(lambda: calls.append(1))
         return memory, learner
 
     strategy = naive(setup)._replace(before_evaluation=counted)
-    learner = small_learner(setup, range(CLASSES))
-    held = samples_of([0, 1, 2])
+    learner = net.small_learner(setup, range(CLASSES))
+    held = net.samples_of([0, 1, 2])
 
     @jax.jit
     @jax.vmap
@@ -188,3 +114,36 @@ def test_vmapped_runs_without_validation_make_nothing_ready():
     assert np.isfinite(score(jnp.ones((2, 3), bool), keys)).all()
     jax.effects_barrier()
     assert calls
+
+
+SETUP = net.small_setup()
+SAMPLES = net.samples_of(np.arange(9), np.arange(9) < 7)
+EPOCH = Epoch(SAMPLES, jnp.zeros(9, bool))
+SCHEDULE = Plateau(jnp.float32(0.5), jnp.float32(0.25), jnp.int32(1))
+
+
+def trained_on_samples(factor=None, epochs=2):
+    learner = net.small_learner(SETUP, [0, 1])._replace(schedule=SCHEDULE)
+    task, key = net.task_of(0, [0, 1], SAMPLES), jax.random.key(0)
+    given = (SETUP, naive(SETUP), (), learner, task, EPOCH)
+    settings = {"epochs": epochs, "batch_size": 3, "key": key, "learning_rate_factor": factor}
+    return learner, train_on(*given, **settings)
+
+
+def moved(before, after):
+    return np.abs(after.params["head"] - before.params["head"]).max()
+
+
+def test_every_epoch_takes_all_samples_once():
+    """Seven samples in steps of three, twice."""
+    before, after = trained_on_samples()
+    assert after.step - before.step == 6
+    assert moved(before, after) > 0
+
+
+def test_the_factor_of_an_epoch_scales_its_rate_and_the_schedule_stays():
+    one = trained_on_samples(epochs=1)
+    same = trained_on_samples(lambda epoch: jnp.where(epoch == 0, jnp.float32(0.5), 0.0))
+    np.testing.assert_array_equal(same[1].params["head"], one[1].params["head"])
+    assert moved(*trained_on_samples(lambda epoch: jnp.float32(0))) == 0
+    assert same[1].schedule == SCHEDULE

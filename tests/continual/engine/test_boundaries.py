@@ -6,16 +6,20 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from everlight.continual.engine.driver import Runs, drive_runs
-from everlight.continual.engine.protocol import online_protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine import Run, Runs, drive_runs, online_protocol, run_sequence
 from everlight.continual.engine.tasks import begin_state
 from everlight.continual.strategies.naive import naive
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.shapes import same_shapes
+from everlight.scenarios import class_incremental, same_shapes
 from tests.continual.engine.test_driver import ORDERS, copied
-from tests.continual.engine.test_sequence import CLASSES, DATA, KEY, TEST, TRAIN, linear_setup
+from tests.continual.engine.test_sequence import (
+    CLASSES,
+    DATA,
+    KEY,
+    TEST,
+    TRAIN,
+    build_naive,
+    linear_setup,
+)
 from tests.driving import drive_run
 
 # Tasks of four and two classes in batches of three: the first batch lacks a class of its task.
@@ -24,7 +28,7 @@ PROTOCOL = online_protocol(BATCH)
 
 
 def observed(learned):
-    """A build whose steps append their samples, labels, seen classes and loss."""
+    """A build whose steps append their samples, labels, seen classes, told task and loss."""
 
     def build(data):
         setup = linear_setup(data)
@@ -34,7 +38,8 @@ def observed(learned):
             gradient, info = strategy.grads(memory, learner, batch, task, key)
             jax.debug.callback(
                 lambda *step: learned.append(tuple(map(np.array, step))),
-                *(batch.index, batch.labels[:, 0], batch.weight > 0, learner.seen, info.loss),
+                *(batch.index, batch.labels[:, 0], batch.weight > 0, learner.seen),
+                *(task.classes, task.id, info.loss),
                 ordered=True,
             )
             return gradient, info
@@ -63,7 +68,9 @@ def test_a_stream_without_boundaries_is_the_loop_in_float64():
     inputs, kernel, velocity = np.asarray(DATA, float), start, np.zeros_like(start)
     so_far: set[int] = set()
     losses = []
-    for index, labels, real, seen, loss in learned:
+    for index, labels, real, seen, told, number, loss in learned:
+        assert not told.any()
+        assert number == 0
         so_far |= set(labels[real].tolist())
         assert set(np.flatnonzero(seen)) == so_far
         by_hand, slope = cross_entropy(inputs[index[real]] @ kernel, labels[real], seen)
@@ -84,11 +91,6 @@ def test_a_stream_without_boundaries_is_the_loop_in_float64():
         [np.log(np.exp(row[classes]).sum()) - row[c] for row, c in zip(logits, labels, strict=True)]
     )
     np.testing.assert_allclose(learned[0][-1], by_hand, rtol=1e-5)
-
-
-def build_naive(data):
-    setup = linear_setup(data)
-    return setup, naive(setup)
 
 
 def some_runs():

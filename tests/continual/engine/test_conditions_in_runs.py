@@ -9,16 +9,11 @@ import optax
 import pytest
 
 from everlight.base import Outputs
+from everlight.continual.engine import Run, StoredImages, flax_setup
 from everlight.continual.engine.driver import _OVER_RUNS
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.setups.flax_setup import flax_setup
-from everlight.continual.engine.sources import StoredImages
 from everlight.continual.engine.tasks import begin_state, learn_epochs
 from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.aper import aper
-from everlight.continual.strategies.gem import gem
-from everlight.continual.strategies.onpro import onpro
-from everlight.continual.strategies.packnet import packnet
+from everlight.continual.strategies import aper, gem, onpro, packnet
 from everlight.models.layers.normalization import BatchNorm
 from tests.continual.strategies import separable_tasks as tasks
 

@@ -5,18 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.continual import (
+from everlight.continual.engine import (
     Protocol,
     Run,
     StoredImages,
     count_cost,
-    ewc,
-    experience_replay,
     flax_setup,
-    naive,
     replayed_per_step,
-    softmax_objective,
 )
+from everlight.continual.objectives import softmax_objective
+from everlight.continual.strategies import ewc, experience_replay, naive
 from everlight.models import MLP
 from everlight.scenarios import class_incremental
 

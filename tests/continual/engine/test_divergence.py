@@ -6,18 +6,9 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual import (
-    Protocol,
-    Run,
-    Runs,
-    StoredImages,
-    diverged,
-    drive_runs,
-    flax_setup,
-    naive,
-    run_sequence,
-    softmax_objective,
-)
+from everlight.continual import engine
+from everlight.continual.objectives import softmax_objective
+from everlight.continual.strategies import naive
 from everlight.models import MLP
 from everlight.scenarios import class_incremental
 
@@ -26,8 +17,8 @@ TASKS = ((0, 1), (2, 3), (4, 5))
 SEQUENCE = class_incremental(LABELS[:18], LABELS[18:], TASKS, 6, 0.34)
 KEY = jax.random.key(0)
 # A single step an epoch, so that no later loss tells of the parameters after it.
-PROTOCOL = Protocol(epochs=1, batch_size=32, select="last")
-DATA = StoredImages.of(
+PROTOCOL = engine.Protocol(epochs=1, batch_size=32, select="last")
+DATA = engine.StoredImages.of(
     jax.random.normal(jax.random.key(1), (24, 3)), jnp.float32(0), jnp.float32(1)
 )
 
@@ -62,7 +53,7 @@ def in_memory(setup, plain):
 def building(part):
     def build(data):
         net = MLP(classes=6, hidden=(4,))
-        setup = flax_setup(net, data, softmax_objective(), optax.sgd(0.1))
+        setup = engine.flax_setup(net, data, softmax_objective(), optax.sgd(0.1))
         return part(setup, naive(setup))
 
     return build
@@ -70,9 +61,11 @@ def building(part):
 
 def where_diverged(build):
     """After each task, whether the compiled sequence and the driven one have diverged."""
-    run = Run(build, PROTOCOL, DATA, SEQUENCE, KEY)
-    compiled = ~np.isfinite(run_sequence(run).losses[:, 0])
-    driven = [diverged(PROTOCOL, state).item() for state in drive_runs(Runs.of(run))]
+    run = engine.Run(build, PROTOCOL, DATA, SEQUENCE, KEY)
+    compiled = ~np.isfinite(engine.run_sequence(run).losses[:, 0])
+    driven = [
+        engine.diverged(PROTOCOL, state).item() for state in engine.drive_runs(engine.Runs.of(run))
+    ]
     return np.maximum.accumulate(compiled).tolist(), driven
 
 

@@ -11,15 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.driver import Runs, diverged, drive_runs
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
+from everlight.continual.engine import Protocol, Run, Runs, diverged, drive_runs, run_sequence
 from everlight.continual.engine.run_states import diverged_at, epochs_done, result_of_run
-from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.strategies.ewc import ewc
 from everlight.meshes import runs_mesh
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.shapes import same_shapes
+from everlight.scenarios import class_incremental, same_shapes
 from tests.continual.engine.test_sequence import CLASSES, DATA, TEST, TRAIN, linear_setup
 
 # What its module prepares is prepared once.
@@ -27,7 +23,9 @@ pytestmark = pytest.mark.xdist_group("many runs")
 
 ORDERS = ([[0, 1], [2, 3], [4, 5]], [[5, 2], [0, 4], [1, 3]], [[3, 0], [5, 1], [4, 2]])
 STRENGTHS = jnp.array([1.0, 3.0, 0.3])
-PROTOCOL = Protocol(epochs=4, first_epochs=5, batch_size=8)
+# No metric of 1 or less is an improvement, so that the rate drops after every further epoch.
+FALLING = {"plateau_factor": 0.5, "plateau_patience": 0, "plateau_threshold": 2.0}
+PROTOCOL = Protocol(epochs=4, first_epochs=5, batch_size=8, **FALLING)
 
 
 def build(data):
@@ -155,20 +153,6 @@ def test_the_compiler_shards_over_every_axis_of_the_mesh(two_devices, data, shap
     assert found == [12, ["Auto"] * len(shape), shape]
 
 
-def test_a_chunk_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="chunk=0; give 1 or more"):
-        next(drive_runs(some_runs(), chunk=0))
-
-
 def test_devices_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="data=2 of 1 devices; give a divisor"):
         runs_mesh(jax.devices()[:1], data=2)
-
-
-def test_a_single_run_is_given_as_runs_of_one():
-    one = some_runs()
-    alone = jax.tree.map(lambda leaf: leaf[0], (one.sequence, one.key))
-    run = Run(lambda data: build((data, STRENGTHS[0])), PROTOCOL, DATA, *alone)
-    *_, last = drive_runs(Runs.of(run))
-    assert last.result.losses.shape == (1, 3, 5)
-    np.testing.assert_allclose(last.result.losses[0], states(one)[-1].result.losses[0], atol=1e-5)

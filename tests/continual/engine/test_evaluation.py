@@ -6,28 +6,13 @@ import numpy as np
 import pytest
 
 from everlight.base import Predictions, Samples, Task, TaskSequence
-from everlight.continual.engine.evaluation import (
-    evaluate,
-    predict_samples,
-    sample_features,
-    validate,
-)
+from everlight.continual.engine import evaluate, predict_samples, sample_features, validate
 from everlight.continual.objectives.many_labels import label_scores
 from everlight.continual.objectives.softmax import accuracy_per_sample, accuracy_row
 from everlight.continual.strategies.naive import naive
+from tests.continual import small_net as net
 from tests.continual.many_labels import PAIRS, binary_setup
-from tests.continual.small_net import (
-    CLASSES,
-    HIDDEN,
-    LABELS,
-    START,
-    STORED,
-    classes_mask,
-    forward,
-    samples_of,
-    small_learner,
-    small_setup,
-)
+from tests.continual.small_net import CLASSES, HIDDEN, LABELS, START, STORED
 
 KEY = jax.random.key(0)
 SEEN = [0, 1, 3, 4]
@@ -48,13 +33,13 @@ def label_score(setup):
 
 @pytest.mark.parametrize("size", [4, 64])
 def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
-    plain = small_setup()
-    learner = small_learner(plain, SEEN)
-    ruined = samples_of(VALID_INDEX, VALID_MASK)._replace(
+    plain = net.small_setup()
+    learner = net.small_learner(plain, SEEN)
+    ruined = net.samples_of(VALID_INDEX, VALID_MASK)._replace(
         index=jnp.where(VALID_MASK, VALID_INDEX, STORED + 50)
     )
-    logits = forward(START, VALID)[2]
-    guess = np.argmax(np.where(classes_mask(SEEN), logits, -np.inf), axis=1)
+    logits = net.forward(START, VALID)[2]
+    guess = np.argmax(np.where(net.classes_mask(SEEN), logits, -np.inf), axis=1)
     hits = np.mean(guess == LABELS[VALID])
     assert 0 < hits < 1
     own = logits[np.arange(len(VALID)), LABELS[VALID]].mean()
@@ -64,27 +49,22 @@ def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
                 setup, naive(setup), (), learner, samples, size, KEY
             )
         )
-        for samples in (samples_of(VALID_INDEX, VALID_MASK), ruined):
+        for samples in (net.samples_of(VALID_INDEX, VALID_MASK), ruined):
             found = program(learner, samples)
             np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_validation_without_samples_is_none():
-    setup = label_score(small_setup())
-    nothing = samples_of(VALID_INDEX, np.zeros(len(VALID_INDEX)))
-    found = validate(setup, naive(setup), (), small_learner(setup, SEEN), nothing, 4, KEY)
-    assert np.isnan(found)
-
-
 @pytest.mark.parametrize("size", [5, 64])
 def test_scores_are_the_network_s_for_every_sample(size):
-    setup = small_setup()
-    learner = small_learner(setup, SEEN)
-    samples = samples_of(VALID_INDEX, VALID_MASK)
+    setup = net.small_setup()
+    learner = net.small_learner(setup, SEEN)
+    samples = net.samples_of(VALID_INDEX, VALID_MASK)
     program = jax.jit(lambda s: predict_samples(setup, naive(setup), (), learner, s, size))
     found = program(samples)
     assert found.shape == (len(VALID_INDEX), CLASSES)
-    np.testing.assert_allclose(found[VALID_MASK], forward(START, VALID)[2], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(
+        found[VALID_MASK], net.forward(START, VALID)[2], rtol=1e-4, atol=1e-6
+    )
 
 
 def counting_passes(setup):
@@ -101,17 +81,17 @@ def counting_passes(setup):
 @pytest.mark.parametrize("size", [5, 64, None])
 def test_features_are_the_network_s_in_evaluation_mode(size):
     """Whatever the padding holds and wherever it stands: no pass is spent on it."""
-    counted, passes = counting_passes(small_setup())
+    counted, passes = counting_passes(net.small_setup())
     index = np.append(VALID_INDEX, [STORED + 9] * 11)
     mask = np.append(VALID_MASK, [False] * 11)
-    ruined = samples_of(np.where(mask, index, 0), mask)
+    ruined = net.samples_of(np.where(mask, index, 0), mask)
     ruined = ruined._replace(index=jnp.where(mask, index, STORED + 9))
-    learner = small_learner(counted, SEEN)
+    learner = net.small_learner(counted, SEEN)
     size = {} if size is None else {"size": size}
     found = jax.jit(lambda s: sample_features(counted, learner, s, **size))(ruined)
     jax.effects_barrier()
     assert found.shape == (25, HIDDEN)
-    np.testing.assert_allclose(found[mask], forward(START, VALID)[1], rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(found[mask], net.forward(START, VALID)[1], rtol=1e-4, atol=1e-6)
     # Nine samples.
     assert len(passes) == {5: 2, 64: 1}.get(size.get("size"), 1)
 
@@ -187,7 +167,7 @@ def evaluations(setup, size):
         lambda learner: evaluate(counted, naive(counted), (), learner, sequence, size)
     )
     for number in range(3):
-        learner = small_learner(setup, range(2 * number + 2))
+        learner = net.small_learner(setup, range(2 * number + 2))
         rows.append(np.asarray(program(learner)))
         jax.effects_barrier()
         taken.append(len(passes) - sum(taken))

@@ -1,4 +1,4 @@
-"""Networks of NNX and Equinox beside the same ones of linen, which has tests of its own."""
+"""Networks of NNX and Equinox compared with the same ones of linen, which has tests of its own."""
 
 import re
 from dataclasses import replace
@@ -12,22 +12,11 @@ import optax
 import pytest
 from flax import nnx
 
-from everlight.continual import (
-    cwr,
-    ewc,
-    experience_replay,
-    gpm,
-    hat,
-    lucir,
-    naive,
-    network_setup,
-    packnet,
-    softmax_objective,
-    train,
-)
-from everlight.continual.engine import Protocol, Run, run_sequence
+from everlight.continual import strategies, train
+from everlight.continual.engine import Protocol, Run, network_setup, run_sequence
 from everlight.continual.engine.setups.equinox_setup import import_equinox
 from everlight.continual.engine.tasks import init_learner
+from everlight.continual.objectives import softmax_objective
 from everlight.metrics import diagnose_plasticity
 from everlight.models import with_xavier
 from everlight.scenarios import class_incremental
@@ -40,9 +29,9 @@ from tests.continual.engine import network_kinds as kinds
 
 KINDS = ("linen", "nnx", "equinox")
 STRATEGIES = {
-    "naive": naive,
-    "EWC": lambda setup: ewc(setup, 2.0, importance_samples=8),
-    "ER": lambda setup: experience_replay(setup, 8),
+    "naive": strategies.naive,
+    "EWC": lambda setup: strategies.ewc(setup, 2.0, importance_samples=8),
+    "ER": lambda setup: strategies.experience_replay(setup, 8),
 }
 LABELS = np.arange(kinds.NUMBER) % kinds.CLASSES
 SEQUENCE = class_incremental(LABELS[:48], LABELS[48:], [[0, 1], [2, 3]], 4, valid_fraction=0.0)
@@ -141,7 +130,7 @@ def test_batch_statistics_are_those_by_hand(kind):
 def test_batch_statistics_are_carried_from_step_to_step(kind):
     def build(stored):
         setup = network_setup(kinds.NORMS[kind], stored, softmax_objective(), optax.sgd(0.1))
-        return setup, naive(setup)
+        return setup, strategies.naive(setup)
 
     run = Run(build, PROTOCOL, kinds.STORED, SEQUENCE, jax.random.key(1))
     result = jax.jit(run_sequence)(run)
@@ -194,9 +183,9 @@ def test_frozen_parts_features_and_measures_are_those_of_the_setup(kind):
 @pytest.mark.parametrize(
     "strategy",
     [
-        lambda setup: packnet(setup, 0.5, 1, 8),
-        lambda setup: hat(setup, 2, ("hidden1",)),
-        lambda setup: cwr(setup),
+        lambda setup: strategies.packnet(setup, 0.5, 1, 8),
+        lambda setup: strategies.hat(setup, 2, ("hidden1",)),
+        lambda setup: strategies.cwr(setup),
     ],
     ids=["PackNet", "HAT", "CWR"],
 )
@@ -215,20 +204,24 @@ def test_strategies_that_read_layers_by_name_do_so(kind, strategy):
 @pytest.mark.parametrize("kind", ["nnx", "equinox"])
 def test_what_a_network_lacks_is_refused_in_one_line(kind):
     setup = kinds.setup_of(kind)
-    with pytest.raises(ValueError, match=r"^GPM needs the inputs of every layer; give [^\n]*$"):
-        gpm(setup)
+    with pytest.raises(ValueError, match=r"^GPM needs [^\n]*; make it by flax_setup$"):
+        strategies.gpm(setup)
 
     def headless():
         net = {"nnx": lambda rngs: nnx.Linear(3, 4, rngs=rngs)}.get(kind)
         return made_by(net or (lambda key: import_equinox().nn.Linear(3, 4, key=key)))
 
     learner = init_learner(headless(), 4, jax.random.key(0))
-    for strategy in (packnet, cwr, lambda setup: hat(setup, 2, ("a",))):
+    for strategy in (
+        strategies.packnet,
+        strategies.cwr,
+        lambda setup: strategies.hat(setup, 2, ("a",)),
+    ):
         with pytest.raises(ValueError, match=r"^the parameters are [^\n]*$"):
             strategy(headless()).init(jax.random.key(0), learner)
 
     def build(stored):
-        return headless(), lucir(headless(), 2)
+        return headless(), strategies.lucir(headless(), 2)
 
     run = Run(build, PROTOCOL, kinds.STORED, SEQUENCE, jax.random.key(0))
     with pytest.raises(ValueError, match="name the network's last layer head"):
@@ -247,7 +240,7 @@ def test_kernels_of_every_kind_can_be_drawn_as_xavier_s():
         def __call__(self, images):
             return images * self.scale.value
 
-    with pytest.raises(ValueError, match="the parameters are scale; none of them is a kernel"):
+    with pytest.raises(ValueError, match="the parameters are scale, none of them a kernel; give"):
         with_xavier(made_by(Scale)).init(jax.random.key(0))
 
 
@@ -337,7 +330,7 @@ def test_a_missing_equinox_is_named_with_its_extra(monkeypatch):
 @pytest.mark.parametrize("net", [kinds.NnxMLP, kinds.EquinoxMLP])
 def test_train_takes_networks_of_every_kind(net):
     images = np.asarray(kinds.DATA) + 3 * np.eye(4)[LABELS][:, :3]
-    found = train(net, images, LABELS, naive, 2, seeds=2, epochs=1, batch_size=8)
+    found = train(net, images, LABELS, strategies.naive, 2, seeds=2, epochs=1, batch_size=8)
     kernels = found.learner.params["head"]["kernel"]
     assert kernels.shape == (2, kinds.HIDDEN, kinds.CLASSES)
     assert np.all(np.asarray(kernels[0] != kernels[1]))
@@ -360,5 +353,5 @@ def test_train_takes_networks_of_every_kind(net):
 )
 def test_train_refuses_networks_that_do_not_fit(net, message):
     with pytest.raises(ValueError, match=message) as caught:
-        train(net, np.asarray(kinds.DATA), LABELS, naive, 2)
+        train(net, np.asarray(kinds.DATA), LABELS, strategies.naive, 2)
     assert "\n" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""Optimizers that steps can use, and those that need more than gradient and parameters."""
+"""Optimizers that steps can use, those that need more, and those of optax by name."""
 
 import flax.linen as nn
 import jax
@@ -8,7 +8,7 @@ import optax
 import pytest
 from optax import contrib
 
-from everlight.continual import naive, train
+from everlight.continual import naive, named_optimizer, train
 from everlight.continual.engine.optimizer_check import check_optimizer
 from everlight.errors import ArgumentError
 
@@ -89,3 +89,42 @@ def test_train_refuses_them_before_a_step():
     images, labels = np.zeros((24, 2), np.float32), np.arange(24) % 4
     with pytest.raises(ArgumentError, match=r"^optimizer cannot make an update .*value"):
         train(Net(), images, labels, naive, tasks=2, seeds=1, optimizer=optax.lbfgs())
+
+
+@pytest.mark.parametrize(
+    ("text", "made", "implicit"),
+    [
+        ("sgd", optax.sgd(0.1), 0.1),
+        ("sgd:momentum=0.9", optax.sgd(0.1, momentum=0.9), 1.0),
+        ("sgd:momentum=0.9,nesterov=True", optax.sgd(0.1, 0.9, True), None),
+        ("adam:b1=0.8,b2=0.99", optax.adam(0.1, b1=0.8, b2=0.99), None),
+    ],
+)
+def test_the_optimizer_is_optaxs(text, made, implicit):
+    params, gradients = {"w": np.float32(1.0)}, {"w": np.float32(0.5)}
+    found = named_optimizer(text, 0.1)
+    assert found.implicit_rate == (None if implicit is None else pytest.approx(implicit))
+    ours, theirs = (
+        each.update(gradients, each.init(params), params)[0]
+        for each in (found.transformation, made)
+    )
+    np.testing.assert_allclose(ours["w"], theirs["w"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sdg", "did you mean 'sgd'"),
+        ("apply_updates", "no optimizer of this name"),
+        ("sgd:0.9", "has no name"),
+        ("sgd:momentm=1", "momentm"),
+        ("sgd:momentum", "NAME=NUMBER"),
+        ("sgd:momentum='a'", "momentum='a'; give a number"),
+        ("polyak_sgd", "takes max_learning_rate first; give one that takes a learning_rate"),
+        ("lookahead", "takes fast_optimizer first"),
+        ("lbfgs", r"from only .* \(TypeError: .*'value'.*\); give one that needs no value"),
+    ],
+)
+def test_other_names_and_arguments_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        named_optimizer(text, 0.1)

@@ -7,9 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine import Protocol, Run, run_sequence
 from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import CLASSES, LABELS, assert_trees_close, small_setup
@@ -58,13 +56,6 @@ def test_a_rate_that_falls_by_validation_there_is_not_is_refused(driver):
     falling = Protocol(epochs=2, batch_size=8, select="last", plateau_factor=0.1)
     with pytest.raises(ValueError, match=r"plateau_factor=0.1, and task 1 .* or plateau_factor=1"):
         driver(falling, without_first_validation(sequence_with(0.2)))
-
-
-def test_the_last_epoch_needs_no_validation():
-    last = Protocol(epochs=2, batch_size=8, select="last")
-    result = drive(last, sequence_with(0.0))
-    assert np.all(np.isnan(result.validation))
-    assert np.all(np.isfinite(result.losses))
 
 
 def test_a_traced_sequence_without_validation_says_so_and_keeps_the_last_epoch():

@@ -1,7 +1,5 @@
 """Both drivers: the rhythm of evaluation, streams without boundaries, what is refused."""
 
-import functools
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -10,20 +8,13 @@ import optax
 import pytest
 
 from everlight.base import Outputs, Setup
+from everlight.continual.engine import Run, operations_per_step, run_sequence
 from everlight.continual.engine.protocol import Protocol, fixed_steps_protocol, online_protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import operations_per_step, run_sequence
 from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.strategies import ewc, expert_gate, gdumb, gem, joint, naive
 from everlight.continual.strategies.balanced_replay import balanced_replay
-from everlight.continual.strategies.cumulative import joint
-from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.expert_gate import expert_gate
-from everlight.continual.strategies.gdumb import gdumb
-from everlight.continual.strategies.gem import gem
-from everlight.continual.strategies.naive import naive
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.online import online_stream
+from everlight.scenarios import class_incremental, online_stream
 from tests.driving import drive_run
 
 CLASSES = 6
@@ -33,6 +24,7 @@ _rng = np.random.default_rng(5)
 CENTERS = _rng.normal(size=(CLASSES, 4)) * 3
 DATA = jnp.asarray(CENTERS[np.append(TRAIN, TEST)] + _rng.normal(size=(90, 4)) * 0.3, jnp.float32)
 KEY = jax.random.key(2)
+STREAM = online_stream(TRAIN, TEST, TASKS, CLASSES, pieces=2)
 
 
 def linear_setup(data):
@@ -48,9 +40,15 @@ def linear_setup(data):
     )
 
 
-def build_naive(data):
-    setup = linear_setup(data)
-    return setup, naive(setup)
+def built(strategy):
+    def build(data):
+        setup = linear_setup(data)
+        return setup, strategy(setup)
+
+    return build
+
+
+build_naive = built(naive)
 
 
 def both_drivers(build, protocol, sequence):
@@ -74,82 +72,19 @@ def test_evaluation_every_so_many_tasks_and_after_the_last():
     np.testing.assert_array_equal(some.usage.steps, every.usage.steps)
 
 
-@functools.cache
-def streamed():
-    sequence = online_stream(TRAIN, TEST, TASKS, CLASSES, pieces=2)
-    return sequence, both_drivers(build_naive, online_protocol(5), sequence)
-
-
 def test_a_stream_without_boundaries_is_one_pass():
     """Six pieces of ten samples in steps of five; a row of three accuracies after each."""
-    _, result = streamed()
+    result = both_drivers(build_naive, online_protocol(5), STREAM)
     np.testing.assert_array_equal(result.usage.steps, [2, 4, 6, 8, 10, 12])
     assert result.evaluation.class_incremental.shape == (6, 3)
     assert np.isnan(result.validation).all()
     assert np.diag(result.evaluation.task_masked[1::2]).min() > 0.9
 
 
-def test_without_boundaries_the_optimizer_goes_on():
-    """Where every piece is a task momentum begins anew, and other parameters come out."""
-    sequence, result = streamed()
-    as_tasks = both_drivers(
-        build_naive,
-        Protocol(epochs=1, batch_size=5, select="last"),
-        sequence,
-    )
-    assert np.any(as_tasks.learner.params["kernel"] != result.learner.params["kernel"])
-
-
-def test_without_boundaries_a_class_is_seen_once_it_has_arrived():
-    """The strategy is told no task, and the loss runs over what arrived until the step."""
-    told = []
-
-    def build(data):
-        setup, strategy = build_naive(data)
-
-        def grads(memory, learner, batch, task, key):
-            jax.debug.callback(
-                lambda seen, labels, classes, number: told.append(
-                    (np.flatnonzero(seen), np.unique(labels), classes.any(), int(number))
-                ),
-                learner.seen,
-                batch.labels,
-                task.classes,
-                task.id,
-                ordered=True,
-            )
-            return strategy.grads(memory, learner, batch, task, key)
-
-        return setup, strategy._replace(grads=grads)
-
-    sequence, _ = streamed()
-    list(drive_run(Run(build, online_protocol(5), DATA, sequence, KEY)))
-    jax.effects_barrier()
-    assert len(told) == 12
-    so_far: set[int] = set()
-    for seen, labels, classes_told, number in told:
-        so_far |= set(labels.tolist())
-        assert set(seen.tolist()) == so_far
-        assert not classes_told
-        assert number == 0
-    assert len(told[0][0]) <= 2
-
-
 def test_a_strategy_of_boundaries_is_refused_without_them():
-    def build(data):
-        setup = linear_setup(data)
-        return setup, ewc(setup, 1.0)
-
+    build = built(lambda setup: ewc(setup, 1.0))
     with pytest.raises(ValueError, match="the protocol has no boundaries"):
-        run_sequence(Run(build, online_protocol(), DATA, streamed()[0], KEY))
-
-
-def built(strategy):
-    def build(data):
-        setup = linear_setup(data)
-        return setup, strategy(setup)
-
-    return build
+        run_sequence(Run(build, online_protocol(), DATA, STREAM, KEY))
 
 
 @pytest.mark.parametrize(
@@ -178,11 +113,7 @@ def test_stored_samples_are_of_earlier_tasks_alone(strategy, stored):
 
 def test_steps_on_memory_are_counted_and_cost_what_naive_s_do():
     """GDumb's two epochs on twelve samples are six steps of four, after each of three tasks."""
-
-    def build(data):
-        setup = linear_setup(data)
-        return setup, gdumb(setup, 12, epochs=2, batch_size=4)
-
+    build = built(lambda setup: gdumb(setup, 12, epochs=2, batch_size=4))
     sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES, valid_fraction=0.0)
     protocol = Protocol(epochs=1, batch_size=10, select="last")
     *_, state = drive_run(Run(build, protocol, DATA, sequence, KEY))

@@ -8,55 +8,28 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual import Protocol, run_sequence
-from everlight.continual.engine.driver import Runs
-from everlight.continual.engine.run import Run
-from everlight.continual.strategies import (
-    acil,
-    ds_al,
-    fecam,
-    naive,
-    nearest_mean,
-    randumb,
-    ranpac,
-    simple_cil,
-    streaming_lda,
-)
+from everlight.continual import strategies
+from everlight.continual.engine import Protocol, Runs, run_sequence
 from everlight.scenarios.class_incremental import class_incremental
-from tests.continual.small_net import CLASSES, LABELS, START, forward, small_setup
+from tests.continual.engine.short_runs import SIZES, TASKS, run_of, trained
+from tests.continual.small_net import CLASSES, LABELS, START, forward
 from tests.contracts.strategies import COUNTING, DATA, STRATEGIES, build_with
 from tests.driving import drive_run
 
-TASKS = [[4, 1], [0, 5], [2, 3]]
-SEQUENCE = class_incremental(LABELS, LABELS[:33], TASKS, CLASSES, 0.0, test_offset=0)
-SIZES = np.asarray(SEQUENCE.tasks.train.mask).sum(axis=1)
-KEY = jax.random.key(2)
 ONCE = Protocol(epochs=1, batch_size=4, select="last", evaluation_batch=32)
 PASS = -(-SIZES // 4)
 """Steps of one pass over each task."""
 COLLECT = {
-    "streaming LDA": streaming_lda,
-    "nearest mean": nearest_mean,
-    "SimpleCIL": simple_cil,
-    "FeCAM": fecam,
-    "RanDumb": lambda setup: randumb(setup, width=6),
-    "RanPAC": lambda setup: ranpac(setup, width=6),
-    "RanPAC, validated": lambda setup: ranpac(setup, width=6, ridge="validated"),
-    "ACIL": lambda setup: acil(setup, width=6),
-    "DS-AL": lambda setup: ds_al(setup, width=6),
+    "streaming LDA": strategies.streaming_lda,
+    "nearest mean": strategies.nearest_mean,
+    "SimpleCIL": strategies.simple_cil,
+    "FeCAM": strategies.fecam,
+    "RanDumb": lambda setup: strategies.randumb(setup, width=6),
+    "RanPAC": lambda setup: strategies.ranpac(setup, width=6),
+    "RanPAC, validated": lambda setup: strategies.ranpac(setup, width=6, ridge="validated"),
+    "ACIL": lambda setup: strategies.acil(setup, width=6),
+    "DS-AL": lambda setup: strategies.ds_al(setup, width=6),
 }
-
-
-def run_of(strategy, protocol=ONCE):
-    def build(data):
-        setup = small_setup()
-        return setup, strategy(setup)
-
-    return Run(build, protocol, (), SEQUENCE, KEY)
-
-
-def trained(strategy, protocol=ONCE):
-    return jax.jit(run_sequence)(run_of(strategy, protocol))
 
 
 def test_strategies_that_train_nothing_are_those_of_a_single_pass():
@@ -91,7 +64,7 @@ def test_memory_after_five_epochs_is_that_after_one(name):
 )
 def test_means_are_those_of_every_sample_once(changes):
     """In float64 from the features in evaluation mode of what training sees."""
-    memory = trained(nearest_mean, replace(ONCE, **changes)).memory
+    memory = trained(strategies.nearest_mean, replace(ONCE, **changes)).memory
     np.testing.assert_array_equal(memory.count, np.bincount(LABELS, minlength=CLASSES))
     features = forward(START, np.arange(len(LABELS)), train=True)[1]
     means = np.stack([features[label == LABELS].mean(axis=0) for label in range(CLASSES)])
@@ -101,25 +74,25 @@ def test_means_are_those_of_every_sample_once(changes):
 def test_a_pass_has_no_more_steps_than_the_protocol_gives_a_task():
     """Four batches of one sample in two epochs of two steps, of tasks of six samples and more."""
     protocol = replace(ONCE, batch_size=1, epochs=2, first_epochs=1, epoch_steps=2)
-    found = trained(nearest_mean, protocol)
+    found = trained(strategies.nearest_mean, protocol)
     np.testing.assert_array_equal(found.usage.steps, [2, 6, 10])
     assert found.memory.count.sum() == 10
 
 
 def test_epochs_without_a_step_have_no_evaluation_and_no_prequential_metric():
     protocol = replace(ONCE, epochs=3, evaluate_steps=2, prequential=True, epoch_steps=1)
-    found = trained(nearest_mean, protocol)
+    found = trained(strategies.nearest_mean, protocol)
     assert np.isfinite(found.prequential[:, 0]).all()
     assert np.isnan(found.prequential[:, 1:]).all()
     assert not found.within_tasks.steps[:, 1:].any()
     np.testing.assert_array_equal((found.within_tasks.steps[:, 0] > 0).sum(axis=1), -(-3 // 2))
-    first = trained(nearest_mean, replace(protocol, epochs=1, epoch_steps=3))
+    first = trained(strategies.nearest_mean, replace(protocol, epochs=1, epoch_steps=3))
     np.testing.assert_array_equal(found.prequential[:, 0], first.prequential[:, 0])
 
 
 @pytest.mark.parametrize("chunk", [1, 2])
 def test_a_stopped_run_goes_on_without_counting_again(chunk):
-    run = run_of(streaming_lda, replace(ONCE, epochs=3, prequential=True))
+    run = run_of(strategies.streaming_lda, replace(ONCE, epochs=3, prequential=True))
     whole = jax.jit(run_sequence)(run)
     states = list(drive_run(run, chunk=chunk))
     assert [int(state.epoch) for state in states][:2] == ([1, 2] if chunk == 1 else [2, 0])
@@ -134,7 +107,7 @@ def test_a_stopped_run_goes_on_without_counting_again(chunk):
 def test_only_samples_that_a_step_reads_are_announced():
     """Images that are read ahead for later epochs would never be fetched."""
     read = []
-    run = run_of(nearest_mean, replace(ONCE, epochs=3))
+    run = run_of(strategies.nearest_mean, replace(ONCE, epochs=3))
     list(drive_run(run, announce=read.append))
     assert [len(each) for each in read] == [n for size in SIZES for n in (size, 0, 0)]
 
@@ -142,12 +115,7 @@ def test_only_samples_that_a_step_reads_are_announced():
 def test_the_best_epoch_keeps_the_statistics():
     sequence = class_incremental(LABELS, LABELS[:33], TASKS, CLASSES, 0.2, test_offset=0)
     once, often = (
-        jax.jit(run_sequence)(
-            replace(
-                run_of(nearest_mean, replace(ONCE, epochs=epochs, select="best")),
-                sequence=sequence,
-            )
-        )
+        trained(strategies.nearest_mean, replace(ONCE, epochs=epochs, select="best"), sequence)
         for epochs in (1, 4)
     )
     chex.assert_trees_all_equal(often.memory, once.memory)
@@ -155,7 +123,7 @@ def test_the_best_epoch_keeps_the_statistics():
 
 
 def test_methods_that_train_take_all_their_epochs():
-    found = trained(naive, replace(ONCE, epochs=3))
+    found = trained(strategies.naive, replace(ONCE, epochs=3))
     np.testing.assert_array_equal(found.usage.steps, np.cumsum(3 * PASS))
-    assert Runs.of(run_of(naive)).protocol.epochs == 1
+    assert Runs.of(run_of(strategies.naive, ONCE)).protocol.epochs == 1
     assert jnp.all(found.losses > 0)

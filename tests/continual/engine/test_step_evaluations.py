@@ -8,34 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual import Protocol, run_sequence
-from everlight.continual.engine.run import Run
-from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.icarl import icarl
-from everlight.continual.strategies.naive import naive
-from everlight.scenarios.class_incremental import class_incremental
-from tests.continual.small_net import CLASSES, LABELS, small_setup
+from everlight.continual.engine import Protocol, Run, run_sequence
+from everlight.continual.strategies import experience_replay, icarl, naive
+from tests.continual.engine.short_runs import KEY, SEQUENCE, SIZES, run_of, trained
 from tests.driving import drive_run
 
-TASKS = [[4, 1], [0, 5], [2, 3]]
-SEQUENCE = class_incremental(LABELS, LABELS[:33], TASKS, CLASSES, 0.0, test_offset=0)
-SIZES = np.asarray(SEQUENCE.tasks.train.mask).sum(axis=1)
-KEY = jax.random.key(2)
 EVERY = 3
 PLAIN = Protocol(epochs=2, batch_size=2, select="last", evaluation_batch=32)
 PROTOCOL = replace(PLAIN, evaluate_steps=EVERY)
-
-
-def run_of(strategy, protocol=PROTOCOL):
-    def build(data):
-        setup = small_setup()
-        return setup, strategy(setup)
-
-    return Run(build, protocol, (), SEQUENCE, KEY)
-
-
-def trained(strategy, protocol=PROTOCOL):
-    return jax.jit(run_sequence)(run_of(strategy, protocol))
 
 
 def taken(tree, place):
@@ -54,7 +34,7 @@ def test_an_evaluation_within_the_first_task_is_that_of_a_run_that_ends_there():
 
 @pytest.mark.parametrize("strategy", [naive, experience_replay])
 def test_an_epoch_ends_with_one_and_none_changes_the_training(strategy):
-    found, without = trained(strategy), trained(strategy, PLAIN)
+    found, without = trained(strategy, PROTOCOL), trained(strategy, PLAIN)
     chex.assert_trees_all_equal(found.learner.params, without.learner.params)
     chex.assert_trees_all_equal(found.evaluation, without.evaluation)
     assert without.within_tasks is None
@@ -72,15 +52,15 @@ def test_an_epoch_ends_with_one_and_none_changes_the_training(strategy):
 
 def test_epochs_that_repeat_stored_samples_are_evaluated_to_their_end():
     """iCaRL's epochs grow with its exemplars; the shape is that of the longest."""
-    found = trained(lambda setup: icarl(setup, buffer_size=12))
+    found = trained(lambda setup: icarl(setup, buffer_size=12), PROTOCOL)
     steps = np.asarray(found.within_tasks.steps)
     np.testing.assert_array_equal(steps.max(axis=(1, 2)), found.usage.steps)
     assert (steps[0] > 0).sum() < (steps[2] > 0).sum()
 
 
 def test_what_did_not_take_place_is_nan_and_runs_may_be_driven_or_vmapped():
-    states = list(drive_run(run_of(naive)))
-    compiled = trained(naive).within_tasks
+    states = list(drive_run(run_of(naive, PROTOCOL)))
+    compiled = trained(naive, PROTOCOL).within_tasks
     assert np.isnan(states[0].result.within_tasks.evaluation.class_incremental[1:]).all()
     chex.assert_trees_all_equal(states[-1].result.within_tasks.steps, compiled.steps)
     chex.assert_trees_all_close(
@@ -89,7 +69,7 @@ def test_what_did_not_take_place_is_nan_and_runs_may_be_driven_or_vmapped():
     took_place = np.asarray(compiled.steps) > 0
     matrix = compiled.evaluation.class_incremental
     np.testing.assert_array_equal(np.isfinite(matrix).all(axis=-1), took_place)
-    run = run_of(naive)
+    run = run_of(naive, PROTOCOL)
     keys = jnp.stack([KEY, jax.random.key(5)])
     both = jax.jit(
         jax.vmap(lambda key: run_sequence(Run(run.build, run.protocol, (), SEQUENCE, key)))
@@ -109,7 +89,7 @@ def test_a_run_that_diverges_has_no_number_from_there_on():
 
         return naive(setup._replace(objective=setup.objective._replace(loss=loss)))
 
-    within = trained(exploding).within_tasks
+    within = trained(exploding, PROTOCOL).within_tasks
     took_place = np.asarray(within.steps) > 0
     finite = np.isfinite(within.evaluation.class_incremental).all(axis=-1)
     assert finite[0][took_place[0]].all()

@@ -5,19 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.evaluation import evaluate
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
+from everlight.continual.engine import Protocol, Run, evaluate, run_sequence
 from everlight.continual.strategies.naive import naive
-from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.experiences import from_experiences
+from everlight.scenarios import class_incremental, from_experiences
+from tests.continual.engine.short_runs import SEQUENCE, TASKS
 from tests.continual.small_net import CLASSES, LABELS, small_learner, small_setup
 
-TASKS = [[4, 1], [0, 5], [2, 3]]
 # Classes 0, 1 and 2 have a test sample more than the others.
 TEST = LABELS[:33]
-SEQUENCE = class_incremental(LABELS, TEST, TASKS, CLASSES, valid_fraction=0.0, test_offset=0)
 # Of each task the class that a told task answers with, its rarer one; another task's answer is
 # none of its classes, and the first of them would be taken. Untold the answer is always class 1.
 ANSWERS, UNTOLD = jnp.array([4, 5, 3]), 1
@@ -42,27 +37,18 @@ def share(task, label):
     return COUNTS[label] / COUNTS[TASKS[task]].sum()
 
 
-@pytest.mark.parametrize("size", [4, 7, 64])
-def test_a_sample_s_own_task_is_told(size):
+def row_of(sequence, size):
     setup = small_setup()
     learner = small_learner(setup, range(CLASSES))
-    row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, SEQUENCE, size))()
+    return jax.jit(lambda: evaluate(setup, answer(setup), (), learner, sequence, size))()
+
+
+@pytest.mark.parametrize("size", [4, 7, 64])
+def test_a_sample_s_own_task_is_told(size):
+    row = row_of(SEQUENCE, size)
     expected = [share(0, 4), share(1, 5), share(2, 3)]
     np.testing.assert_allclose(row.task_masked, expected, rtol=1e-6)
     np.testing.assert_allclose(row.class_incremental, [share(0, UNTOLD), 0, 0], rtol=1e-6)
-
-
-def test_the_objective_gets_both_scores_of_every_sample():
-    setup = small_setup()
-    keep = setup.objective._replace(
-        per_sample_metrics=lambda predictions, seen: (predictions.scores, predictions.task_scores),
-        evaluate=lambda sequence, judged, seen: judged,
-    )
-    setup, learner = setup._replace(objective=keep), small_learner(setup, range(CLASSES))
-    scores, told = evaluate(setup, answer(setup), (), learner, SEQUENCE, 7)
-    np.testing.assert_array_equal(np.argmax(scores, axis=1), np.full(33, UNTOLD))
-    task = np.asarray(SEQUENCE.class_task)[TEST]
-    np.testing.assert_array_equal(np.argmax(told, axis=1), np.asarray(ANSWERS)[task])
 
 
 def test_without_it_both_scores_are_predict_s():
@@ -100,13 +86,11 @@ def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
 
 def test_a_test_set_that_serves_several_tasks_tells_no_task():
     """The number of the test set, 0, was told as a task: HAT answered with the first task's net."""
-    setup = small_setup()
     train = [np.flatnonzero(np.isin(LABELS, task)) for task in TASKS]
     sequence = from_experiences(
         train, [LABELS[places] for places in train], [TESTS], [TEST], CLASSES
     )
-    learner = small_learner(setup, range(CLASSES))
-    row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, sequence, 7))()
+    row = row_of(sequence, 7)
     assert COUNTS[UNTOLD] != COUNTS[ANSWERS[0]]
     np.testing.assert_allclose(row.task_masked, [COUNTS[UNTOLD] / 33], rtol=1e-6)
     np.testing.assert_array_equal(row.task_masked, row.class_incremental)
@@ -114,7 +98,6 @@ def test_a_test_set_that_serves_several_tasks_tells_no_task():
 
 def test_a_sample_of_two_tasks_test_sets_tells_no_task():
     """The first of its tasks was told, also where it counts for the other one."""
-    setup = small_setup()
     train = [np.flatnonzero(np.isin(LABELS, task)) for task in TASKS]
     # All train and test all classes of the first two tasks; the third has its own.
     both = np.flatnonzero(np.isin(TEST, [4, 1, 0, 5]))
@@ -123,7 +106,6 @@ def test_a_sample_of_two_tasks_test_sets_tells_no_task():
     labels = [LABELS[places] for places in train], [TEST[places] for places in test]
     test = [TESTS[places] for places in test]
     sequence = from_experiences(train, labels[0], test, labels[1], CLASSES)
-    learner = small_learner(setup, range(CLASSES))
-    row = jax.jit(lambda: evaluate(setup, answer(setup), (), learner, sequence, 7))()
+    row = row_of(sequence, 7)
     untold = COUNTS[UNTOLD] / len(both)
     np.testing.assert_allclose(row.task_masked, [untold, untold, share(2, 3)], rtol=1e-6)

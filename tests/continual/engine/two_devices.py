@@ -7,12 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from everlight.continual.engine import Protocol, Run, Runs, StoredImages, drive_runs, flax_setup
 from everlight.continual.engine import driver as engine
-from everlight.continual.engine.driver import Runs, drive_runs
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.setups.flax_setup import flax_setup
-from everlight.continual.engine.sources import StoredImages
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.meshes import runs_mesh, shard_batch

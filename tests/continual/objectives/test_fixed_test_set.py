@@ -17,7 +17,7 @@ def test_the_loss_and_goodness_run_over_all_outputs(rng):
     labels = np.array([0, 1, 1, 0, 1, 0])
     powers = np.exp(logits)
     expected = -np.log(powers[np.arange(6), labels] / powers.sum(axis=1))
-    scores = jnp.asarray(logits, jnp.float32)
+    scores = jnp.float32(logits)
     outputs = Outputs(scores, jnp.zeros((6, 1)))
     loss = OBJECTIVE.loss(outputs, jnp.asarray(labels)[:, None], SEEN)
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
@@ -36,7 +36,7 @@ def test_an_evaluation_keeps_every_sample_and_its_means(rng):
     empty = jax.tree.map(lambda leaf: leaf[None, :1], test)
     task = Task(empty, empty, jnp.ones((1, CLASSES), bool), jnp.arange(1))
     sequence = TaskSequence(task, test, jnp.ones((1, padded), bool), jnp.zeros(CLASSES, int))
-    scores = jnp.asarray(logits, jnp.float32)
+    scores = jnp.float32(logits)
     told = Predictions(scores, scores, test.labels, jnp.zeros(padded, int), sequence.class_task)
     # Padding is not judged, and 0 in all that is kept of it.
     judged = jax.tree.map(

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
 
-from everlight.base import Outputs
+from everlight.base import Outputs, Predictions
+from everlight.continual.objectives import with_predictions
 from everlight.continual.objectives.softmax import correct, softmax_objective
 
 CLASSES = 6
@@ -22,7 +23,7 @@ correct_compiled = jax.jit(correct)
 
 
 def outputs_of(logits):
-    logits = jnp.asarray(logits, jnp.float32)
+    logits = jnp.float32(logits)
     return Outputs(logits, jnp.zeros((logits.shape[0], 1)))
 
 
@@ -71,15 +72,6 @@ def test_a_head_per_task_over_its_seen_classes_or_all_where_none_is_seen(seed):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_one_group_of_seen_classes_is_one_head():
-    logits, labels = logits_and_labels(7, among=np.ones(CLASSES, bool))
-    given = outputs_of(logits), columns(labels), jnp.asarray(SEEN)
-    one_group = softmax_objective(jnp.zeros(CLASSES, int), only_seen=True)
-    np.testing.assert_array_equal(jax.jit(one_group.loss)(*given), one_head(*given))
-    scored = jnp.asarray(logits, jnp.float32), *given[1:]
-    np.testing.assert_array_equal(one_group.metric(*scored), softmax_objective().metric(*scored))
-
-
 def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
     logits, labels = logits_and_labels(4)
     seen = jnp.asarray(SEEN)
@@ -87,7 +79,7 @@ def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
     def total(values):
         return jnp.sum(one_head(outputs_of(values), columns(labels), seen))
 
-    slope = jax.jit(jax.grad(total))(jnp.asarray(logits, jnp.float32))
+    slope = jax.jit(jax.grad(total))(jnp.float32(logits))
     expected = -np.eye(CLASSES)[labels]
     expected[:, SEEN] += softmax(logits[:, SEEN], axis=1)
     np.testing.assert_allclose(slope, expected, atol=1e-6)
@@ -100,13 +92,6 @@ def test_large_logits_do_not_overflow():
     for label, expected in ((0, np.log1p(np.exp(-2))), (1, 2 + np.log1p(np.exp(-2)))):
         found = one_head(outputs_of(logits), columns([label]), jnp.asarray(SEEN))
         np.testing.assert_allclose(found, [expected], atol=1e-3)
-
-
-def test_scores_are_the_logits():
-    logits, _ = logits_and_labels(0)
-    np.testing.assert_array_equal(
-        softmax_objective().scores(outputs_of(logits)), logits.astype(np.float32)
-    )
 
 
 SCORES = jnp.array([[3.0, 1.0, 9.0, 2.0, 8.0, 0.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]])
@@ -150,7 +135,18 @@ def test_scores_of_other_classes_never_matter(seed, mask):
         for row, label in zip(scores, labels, strict=True)
     ]
     for values in (scores, raised):
-        found = correct_compiled(
-            jnp.asarray(values, jnp.float32), jnp.asarray(labels), jnp.asarray(among)
-        )
+        found = correct_compiled(jnp.float32(values), jnp.asarray(labels), jnp.asarray(among))
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(("task_incremental", "expected"), [(False, [0, 1]), (True, [3, 1])])
+def test_the_prediction_is_among_seen_classes_or_those_of_the_task(task_incremental, expected):
+    scores = jnp.array([[3.0, 2.0, 1.0, 4.0], [0.0, 2.0, 1.0, 4.0]])
+    own = jnp.array([[False, False, True, True], [True, True, False, False]])
+    objective = with_predictions(softmax_objective(), task_incremental)
+    labels, zeros = jnp.array([[0], [1]]), jnp.zeros(2, int)
+    predictions = Predictions(scores, scores, labels, zeros, jnp.zeros(4, int), own)
+    seen = jnp.array([True, True, True, False])
+    plain, chosen = objective.per_sample_metrics(predictions, seen)
+    np.testing.assert_array_equal(chosen - 1, expected)
+    np.testing.assert_array_equal(plain.class_incremental, [1, 1])

@@ -18,7 +18,7 @@ BATCH = filled(SETUP, labelled_batch(INDEX, [1] * 8 + [0], [1, 1, 0, 0, 0, 1, 0,
 KEPT = INDEX[:-1]
 SCALE = np.array([0.7, 1.3, 1, 1, 0.5, 1])
 SHIFT = np.array([0.4, -0.2, 0, 0, 0.9, 0])
-CORRECTION = Correction(jnp.asarray(SCALE, jnp.float32), jnp.asarray(SHIFT, jnp.float32))
+CORRECTION = Correction(jnp.float32(SCALE), jnp.float32(SHIFT))
 NEW = np.isin(np.arange(CLASSES), [2, 3])
 IDENTITY = Correction(jnp.ones(CLASSES), jnp.zeros(CLASSES))
 

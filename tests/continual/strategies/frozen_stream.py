@@ -10,33 +10,24 @@ from sklearn.datasets import load_digits
 
 from everlight.base import Batch, Outputs, Samples, Setup
 from everlight.continual.objectives.softmax import softmax_objective
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    START,
-    batch_of,
-    forward,
-    run_tasks,
-    samples_of,
-    small_setup,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, LABELS, START
 
 # Classes begin within a batch, come again in later ones, and class 4 is never met; 11 and 3 are
 # padding, with which nothing of class 5 or 3 may be counted.
 BATCHES = [
-    batch_of([0, 1, 6, 2, 12, 11], [1, 1, 1, 1, 1, 0]),
-    batch_of([7, 13, 3, 8, 14, 18], [1, 1, 0, 1, 1, 1]),
-    batch_of([19, 20, 5, 17, 25]),
+    net.batch_of([0, 1, 6, 2, 12, 11], [1, 1, 1, 1, 1, 0]),
+    net.batch_of([7, 13, 3, 8, 14, 18], [1, 1, 0, 1, 1, 1]),
+    net.batch_of([19, 20, 5, 17, 25]),
 ]
 MET = [0, 1, 2, 5]
 
 
 def after(strategy, batches=None, setup=None):
     """Memory and learner after the batches of one task that has all classes."""
-    task = task_of(0, range(6), samples_of([0]))
+    task = net.task_of(0, range(6), [0])
     steps = BATCHES if batches is None else batches
-    return run_tasks(setup or small_setup(), strategy, [(task, steps)])[-1]
+    return net.run_tasks(setup or net.small_setup(), strategy, [(task, steps)])[-1]
 
 
 def solved(strategy, memory, learner):
@@ -47,13 +38,13 @@ def arrivals(batches=None):
     """Features in evaluation mode of what training sees, and classes, in float64."""
     steps = BATCHES if batches is None else batches
     index = np.concatenate([np.asarray(b.index)[np.asarray(b.weight) > 0] for b in steps])
-    return forward(START, index, train=True)[1], LABELS[index]
+    return net.forward(START, index, train=True)[1], LABELS[index]
 
 
 def one_by_one():
     """The same samples in the same order, each a batch of its own."""
     kept = [np.asarray(b.index)[np.asarray(b.weight) > 0] for b in BATCHES]
-    return [batch_of([index]) for index in np.concatenate(kept)]
+    return [net.batch_of([index]) for index in np.concatenate(kept)]
 
 
 # Handwritten digits 0 to 5 as features of a network that gives its inputs back.
@@ -70,7 +61,7 @@ def digits():
 
 
 def identity_setup(features):
-    stored = jnp.asarray(features, jnp.float32)
+    stored = jnp.float32(features)
 
     def apply(params, batch_stats, inputs, train, key):
         return Outputs(jnp.zeros((len(inputs), CLASSES)), inputs), batch_stats
@@ -108,9 +99,9 @@ def streamed_digits(make, shift):
     setup = identity_setup(train)
     strategy = make(setup)
     batches = list(batches_of(labels, np.arange(len(labels))))
-    task = task_of(0, range(CLASSES), labelled_samples(range(len(labels)), labels))
-    memory, learner = run_tasks(setup, strategy, [(task, batches)])[-1]
+    task = net.task_of(0, range(CLASSES), labelled_samples(range(len(labels)), labels))
+    memory, learner = net.run_tasks(setup, strategy, [(task, batches)])[-1]
     if strategy.before_evaluation is not None:
         memory = solved(strategy, memory, learner)
-    scores = strategy.predict(memory, learner, jnp.asarray(test, jnp.float32))
+    scores = strategy.predict(memory, learner, jnp.float32(test))
     return memory, np.asarray(scores, float), train, test

@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from everlight.continual import StoredImages, flax_setup, softmax_objective
 from everlight.continual.engine import train_step
 from everlight.models import VisionTransformer, vit_layers, with_prompts
-from tests.continual.small_net import batch_of, samples_of, task_of
+from tests.continual.small_net import batch_of, task_of
 from tests.models.released_vit import features_in_numpy, released_arrays
 
 CLASSES, WIDTH, SIDE, RATE = 4, 6, 8, 0.1
@@ -44,10 +44,6 @@ def as_params(flat):
     return unflatten_dict({path: jnp.float32(leaf) for path, leaf in flat.items()})
 
 
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
 def cross_entropy(params, features, index, classes):
     """Loss of one image over some classes."""
     logits = features @ params["head", "kernel"] + params["head", "bias"]
@@ -57,28 +53,13 @@ def cross_entropy(params, features, index, classes):
 def own_task(number, classes):
     """A task of these classes alone."""
     own = jnp.asarray(np.isin(np.arange(CLASSES), classes))
-    return task_of(number, classes, samples_of([0]))._replace(classes=own)
+    return task_of(number, classes, [0])._replace(classes=own)
 
 
 def step_on(index, setup, strategy, memory, learner, task):
     """The engine's step on these images."""
     batch = batch_of(index)._replace(labels=jnp.asarray(LABELS[index])[:, None])
     return train_step(setup, strategy, memory, learner, batch, task, jax.random.key(2))
-
-
-def slopes(function, params, step=1e-5):
-    """Central differences by every parameter."""
-    result = {}
-    for path, leaf in params.items():
-        result[path] = np.zeros_like(leaf)
-        for place in np.ndindex(leaf.shape):
-            both = []
-            for sign in (1, -1):
-                moved = leaf.copy()
-                moved[place] += sign * step
-                both.append(function({**params, path: moved}))
-            result[path][place] = (both[0] - both[1]) / (2 * step)
-    return result
 
 
 def assert_close(found, expected, rtol=2e-4, atol=2e-6):

@@ -9,10 +9,7 @@ import numpy as np
 import optax
 
 from everlight.base import Outputs
-from everlight.continual.engine.protocol import Protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.setups.flax_setup import flax_setup
-from everlight.continual.engine.sources import StoredImages
+from everlight.continual.engine import Protocol, Run, StoredImages, flax_setup
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.scenarios.class_incremental import class_incremental
 from tests.driving import drive_run
@@ -75,3 +72,15 @@ def learn(make, optimizer, protocol=PROTOCOL):
 def decaying():
     """Momentum and weight decay, which move a parameter of zero gradient."""
     return optax.chain(optax.add_decayed_weights(1e-3), optax.sgd(0.05, momentum=0.9))
+
+
+def assert_nothing_is_lost(after, atol=0.0):
+    """Told the task, later states score its samples as the state right after it did."""
+    for task, early in enumerate(after):
+        own = slice(2 * task * PER_CLASS, 2 * (task + 1) * PER_CLASS)
+        classes = slice(2 * task, 2 * task + 2)
+        assert early.told[task] > 0.95
+        for late in after[task + 1 :]:
+            scores = (state.scores[own, classes] for state in (late, early))
+            np.testing.assert_allclose(*scores, rtol=0, atol=atol)
+            assert late.told[task] == early.told[task]

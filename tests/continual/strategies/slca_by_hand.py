@@ -8,34 +8,23 @@ import optax
 from everlight.base import Epoch, Samples
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.engine.keys import epoch_keys
-from tests.continual.small_net import (
-    CLASSES,
-    HIDDEN,
-    LABELS,
-    RATE,
-    backward,
-    batch_of,
-    forward,
-    layered_setup,
-    samples_of,
-    softmax,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, HIDDEN, LABELS, RATE
 
 SLOW, EPOCHS, COUNT, TEMPERATURE, DECAY = 0.1, 3, 4, 0.5, 0.05
 OPTIMIZER = optax.chain(optax.add_decayed_weights(DECAY), optax.sgd(RATE, momentum=0.9))
-SETUP = layered_setup()._replace(optimizer=OPTIMIZER)
+SETUP = net.layered_setup()._replace(optimizer=OPTIMIZER)
 FIRST, SECOND, THIRD = [0, 1, 6, 2, 7, 8, 12, 13], [3, 9, 15, 21], [4, 10, 16, 22, 5]
 """Samples of classes 0 to 2, of class 3, and of classes 4 and 5; 5 has one sample."""
 INDEX = [FIRST, SECOND, THIRD]
 TASKS = [
     (
         # A slot that is masked out has a sample of the task.
-        task_of(0, [0, 1, 2], samples_of([*FIRST, 14], [1] * 8 + [0])),
-        [batch_of([0, 1, 6, 2]), batch_of([7, 8, 12, 3], [1, 1, 1, 0])],
+        net.task_of(0, [0, 1, 2], net.samples_of([*FIRST, 14], [1] * 8 + [0])),
+        [net.batch_of([0, 1, 6, 2]), net.batch_of([7, 8, 12, 3], [1, 1, 1, 0])],
     ),
-    (task_of(1, [3], samples_of(SECOND)), [batch_of(SECOND)]),
-    (task_of(2, [4, 5], samples_of(THIRD)), [batch_of(THIRD), batch_of(THIRD[:3])]),
+    (net.task_of(1, [3], SECOND), [net.batch_of(SECOND)]),
+    (net.task_of(2, [4, 5], THIRD), [net.batch_of(THIRD), net.batch_of(THIRD[:3])]),
 ]
 OWN = {0: [0, 1, 2], 1: [3], 2: [4, 5]}
 TASK_OF = np.array([0, 0, 0, 1, 2, 2])
@@ -48,9 +37,9 @@ def stage_one(params, batches, classes, slow=SLOW):
     active = np.isin(np.arange(CLASSES), classes)
     for batch in batches:
         index = np.asarray(batch.index)[np.asarray(batch.weight) > 0]
-        logits = forward(params, index, train=True)[2]
-        error = (softmax(logits, active) - np.eye(CLASSES)[LABELS[index]]) / len(index)
-        gradient = {k: v.sum(axis=0) for k, v in backward(params, index, error, True).items()}
+        logits = net.forward(params, index, train=True)[2]
+        error = (net.softmax(logits, active) - np.eye(CLASSES)[LABELS[index]]) / len(index)
+        gradient = {k: v.sum(axis=0) for k, v in net.backward(params, index, error, True).items()}
         moved = {}
         for name, leaf in params.items():
             velocity[name] = 0.9 * velocity[name] + gradient[name] + DECAY * leaf
@@ -64,14 +53,14 @@ def own_gaussians(params, task):
     """Mean and regular covariance of each of the task's classes."""
     found = {}
     for c in OWN[task]:
-        rows = forward(params, [n for n in INDEX[task] if LABELS[n] == c])[1]
+        rows = net.forward(params, [n for n in INDEX[task] if LABELS[n] == c])[1]
         spread = np.cov(rows.T) if len(rows) > 1 else np.zeros((HIDDEN, HIDDEN))
         found[c] = rows.mean(axis=0), spread + 1e-4 * np.eye(HIDDEN)
     return found
 
 
 def loss_gradient(logits, label, classes):
-    """Gradient by the logits of the mean cross-entropy of normalised logits."""
+    """Gradient by the logits of the mean cross-entropy of normalized logits."""
     groups = [[c for c in classes if TASK_OF[c] == task] for task in sorted(set(TASK_OF[classes]))]
     gradient = np.zeros_like(logits)
     for row, (z, y) in enumerate(zip(logits, label, strict=True)):

@@ -9,41 +9,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
 
 from everlight.base import Samples
 from everlight.continual.engine.updates import complete_batch
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.strategies.agem import agem, project
 from everlight.continual.strategies.balanced_replay import Exemplars
-from tests.continual.many_labels import (
-    PAIRS,
-    binary_gradient,
-    binary_setup,
-    labelled,
-    labelled_batch,
-    targets_of,
-)
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    START,
-    STORED,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    compiled,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-)
+from tests.continual import many_labels as many
+from tests.continual import small_net as net
+from tests.continual.chances import assert_equal_chances
+from tests.continual.many_labels import PAIRS
+from tests.continual.small_net import CLASSES, LABELS, START, STORED
 
 
 def tree(values):
     """A vector of 6 as a tree of two leaves."""
-    values = jnp.asarray(values, jnp.float32)
+    values = jnp.float32(values)
     return {"matrix": values[:4].reshape(2, 2), "vector": values[4:]}
 
 
@@ -94,8 +76,8 @@ def test_the_projection_never_opposes_the_reference_nor_grows(gradient, referenc
     assert np.linalg.norm(found) <= np.linalg.norm(gradient) * (1 + 1e-5) + 1e-30
 
 
-TASK = task_of(1, [2, 3], samples_of([2, 3]))
-BATCH = batch_of([2, 8, 3, 20], [1, 1, 1, 0])
+TASK = net.task_of(1, [2, 3], [2, 3])
+BATCH = net.batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 
 
 def memory_of(index, slots=8):
@@ -104,54 +86,50 @@ def memory_of(index, slots=8):
     assert slots >= 2 * len(index)
     content, mask = np.full(slots, 39), np.zeros(slots, bool)
     content[place], mask[place] = index, True
-    return samples_of(content, mask)
+    return net.samples_of(content, mask)
 
 
 KEY = jax.random.key(7)
 KEY_DATA = jax.random.key_data(KEY)
-SETUP = small_setup()
-STRATEGY = compiled(agem(SETUP, exemplars_per_class=2))
+SETUP = net.small_setup()
+STRATEGY = net.compiled(agem(SETUP, exemplars_per_class=2))
 
 
 @jax.jit
 def gradient_of_agem(buffer, batch=BATCH, key=KEY):
-    learner, memory = small_learner(SETUP, [0, 1, 2, 3]), Exemplars(buffer, KEY_DATA)
+    learner, memory = net.small_learner(SETUP, [0, 1, 2, 3]), Exemplars(buffer, KEY_DATA)
     batch = complete_batch(SETUP, STRATEGY, memory, batch, TASK, key)
     return STRATEGY.grads(memory, learner, batch, TASK, jax.random.key(0))
 
 
-def joined(gradient):
-    return np.concatenate([np.ravel(gradient[name]) for name in sorted(gradient)])
-
-
 ACTIVE = np.arange(CLASSES) < 4
-OWN = batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
+OWN = net.batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
 
 
 def test_a_reference_batch_beyond_the_memory_is_all_of_it():
     """The registry's 256 of three held samples among eight slots: their mean, whatever the key."""
-    needs = Needs(tasks=2, classes=CLASSES, exemplars_per_class=2)
+    needs = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2)
     given = METHODS["A-GEM"].arguments(needs)
     assert given["replay_batch_size"] == 256
-    strategy = compiled(agem(SETUP, **given))
+    strategy = net.compiled(agem(SETUP, **given))
     held = [0, 1, 7]
     memory = Exemplars(memory_of(held), KEY_DATA)
 
     @jax.jit
     def step(key):
         batch = complete_batch(SETUP, strategy, memory, BATCH, TASK, key)
-        learner = small_learner(SETUP, [0, 1, 2, 3])
+        learner = net.small_learner(SETUP, [0, 1, 2, 3])
         return batch.replay, strategy.grads(memory, learner, batch, TASK, key)[0]
 
-    expected = closed_form(joined(OWN), joined(batch_gradient(START, held, ACTIVE)))
+    expected = closed_form(net.joined(OWN), net.joined(net.batch_gradient(START, held, ACTIVE)))
     for seed in range(3):
         replay, gradient = step(jax.random.key(seed))
         assert sorted(np.asarray(replay.index)[np.asarray(replay.weight) > 0]) == held
-        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_registry_has_the_task_s_size_in_iirc_s_form_and_what_is_given():
-    several = Needs(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
+    several = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
     given = METHODS["A-GEM"].row_arguments(several)
     assert (given["replay_batch_size"], given["separate_classes"]) == (None, True)
     for needs in (several, several._replace(labels=1)):
@@ -164,48 +142,37 @@ def test_every_held_sample_projects_as_its_closed_form():
     conflicts = 0
     held_samples = (0, 1, 6, 7, 2, 8)
     for held in held_samples:
-        reference = batch_gradient(START, [held], ACTIVE)
-        conflicts += joined(OWN) @ joined(reference) < 0
+        reference = net.batch_gradient(START, [held], ACTIVE)
+        conflicts += net.joined(OWN) @ net.joined(reference) < 0
         gradient, info = gradient_of_agem(memory_of([held]))
-        expected = closed_form(joined(OWN), joined(reference))
-        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
-        assert_trees_close(info.task_gradient, OWN, atol=1e-6)
+        expected = closed_form(net.joined(OWN), net.joined(reference))
+        np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        net.assert_trees_close(info.task_gradient, OWN, atol=1e-6)
         # Two training passes: the reference's comes first and moves batch statistics.
         assert info.batch_stats["passes"] == 2
     assert 0 < conflicts < len(held_samples)
-
-
-def test_a_memory_smaller_than_the_batch_is_the_reference_as_a_whole():
-    """Three samples for a batch of four: each counts once, and what fills up does not."""
-    held = [0, 6, 7]
-    reference = joined(batch_gradient(START, held, ACTIVE))
-    assert joined(OWN) @ reference < 0
-    gradient, _ = gradient_of_agem(memory_of(held))
-    expected = closed_form(joined(OWN), reference)
-    np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_the_reference_batch_is_as_large_as_the_task_s_and_drawn_without_replacement():
     """Of four held samples a batch of two draws one of six pairs, each as often, by chi-square."""
     held = [0, 6, 7, 1]
     memory = Exemplars(memory_of(held), KEY_DATA)
-    pair = batch_of([2, 8])
+    pair = net.batch_of([2, 8])
     draw = jax.jit(jax.vmap(lambda key: STRATEGY.draw(memory, pair, TASK, key)))
     drawn = draw(jax.random.split(KEY, 3000))
     assert drawn.index.shape == (3000, 2)
     assert np.all(drawn.weight == 1)
     found = collections.Counter(tuple(sorted(row)) for row in drawn.index.tolist())
     assert set(found) == set(itertools.combinations(sorted(held), 2))
-    statistic = sum((count - 500) ** 2 / 500 for count in found.values())
-    assert chi2.ppf(1e-4, 5) < statistic < chi2.ppf(1 - 1e-4, 5)
+    assert_equal_chances([*found.values()], 3000, 1 / 6)
     # The gradient is projected on the mean of the pair that was drawn.
-    own = joined(batch_gradient(START, [2, 8], ACTIVE))
+    own = net.joined(net.batch_gradient(START, [2, 8], ACTIVE))
     projected = [
-        closed_form(own, joined(batch_gradient(START, two, ACTIVE)))
+        closed_form(own, net.joined(net.batch_gradient(START, two, ACTIVE)))
         for two in itertools.combinations(held, 2)
     ]
     for key in jax.random.split(KEY, 5):
-        gradient = joined(gradient_of_agem(memory_of(held), pair, key)[0])
+        gradient = net.joined(gradient_of_agem(memory_of(held), pair, key)[0])
         assert min(np.abs(gradient - form).max() for form in projected) < 1e-5
 
 
@@ -213,15 +180,15 @@ def test_an_empty_memory_leaves_the_gradient():
     """Whatever its masked slots hold."""
     nothing = Samples(jnp.full(8, STORED + 3), jnp.asarray(LABELS[:8, None]), jnp.zeros(8, bool))
     gradient, info = gradient_of_agem(nothing)
-    assert_trees_close(gradient, OWN, atol=1e-6)
+    net.assert_trees_close(gradient, OWN, atol=1e-6)
     # A reference of no sample moves no batch statistics.
     assert info.batch_stats["passes"] == 1
 
 
 def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
-    learner = small_learner(SETUP, [2, 3])
+    learner = net.small_learner(SETUP, [2, 3])
     memory = STRATEGY.init(jax.random.key(0), learner)
-    task = task_of(0, [2, 3], samples_of([2, 8, 14, 3]))
+    task = net.task_of(0, [2, 3], [2, 8, 14, 3])
     memory, _ = STRATEGY.end_task(memory, learner, task, jax.random.key(0))
     assert STRATEGY.stored_samples(memory, task) == 3
     epoch = STRATEGY.epoch_data(memory, task)
@@ -230,10 +197,10 @@ def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
 
 
 # Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels a sample.
-BINARY = binary_setup()
-SEPARATE = compiled(agem(BINARY, exemplars_per_class=2, labels=2, separate_classes=True))
+BINARY = many.binary_setup()
+SEPARATE = net.compiled(agem(BINARY, exemplars_per_class=2, labels=2, separate_classes=True))
 NEW, KNOWN = np.isin(np.arange(CLASSES), [2, 3]), np.isin(np.arange(CLASSES), [0, 1, 4])
-PAIR_BATCH = labelled_batch([2, 3, 9, 27, 33, 5, 8], [1, 1, 1, 1, 1, 1, 0])
+PAIR_BATCH = many.labelled_batch([2, 3, 9, 27, 33, 5, 8], [1, 1, 1, 1, 1, 1, 0])
 
 
 @jax.jit
@@ -245,26 +212,26 @@ def separate_grads(buffer, learner):
 
 def separate_gradient(held, seen):
     mask = np.arange(12) % 2 > 0
-    memory = labelled(np.where(mask, held, 39), mask=mask)
-    return separate_grads(memory, small_learner(BINARY, np.flatnonzero(seen)))
+    memory = many.labelled(np.where(mask, held, 39), mask=mask)
+    return separate_grads(memory, net.small_learner(BINARY, np.flatnonzero(seen)))
 
 
 def test_with_separate_classes_the_task_is_its_new_classes_and_the_memory_the_old_ones():
     """Held samples of old labels and of old and new; of each label, only what is asked counts."""
     index = np.asarray(PAIR_BATCH.index[:-1])
-    own = binary_gradient(START, index, targets_of(PAIRS[index]), NEW)
+    own = many.binary_gradient(START, index, many.targets_of(PAIRS[index]), NEW)
     conflicts = 0
     for held in (0, 12, 13, 10, 24, 30):
-        reference = binary_gradient(START, [held], targets_of(PAIRS[[held]]), KNOWN)
-        conflicts += joined(own) @ joined(reference) < 0
+        reference = many.binary_gradient(START, [held], many.targets_of(PAIRS[[held]]), KNOWN)
+        conflicts += net.joined(own) @ net.joined(reference) < 0
         gradient, info = separate_gradient(held, NEW | KNOWN)
-        expected = closed_form(joined(own), joined(reference))
-        np.testing.assert_allclose(joined(gradient), expected, rtol=1e-4, atol=1e-6)
-        assert_trees_close(info.task_gradient, own, atol=1e-6)
+        expected = closed_form(net.joined(own), net.joined(reference))
+        np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
+        net.assert_trees_close(info.task_gradient, own, atol=1e-6)
     assert 0 < conflicts < 6
 
 
 def test_with_separate_classes_and_without_old_classes_the_memory_asks_nothing():
     index = np.asarray(PAIR_BATCH.index[:-1])
-    own = binary_gradient(START, index, targets_of(PAIRS[index]), NEW)
-    assert_trees_close(separate_gradient(0, NEW)[0], own, atol=1e-6)
+    own = many.binary_gradient(START, index, many.targets_of(PAIRS[index]), NEW)
+    net.assert_trees_close(separate_gradient(0, NEW)[0], own, atol=1e-6)

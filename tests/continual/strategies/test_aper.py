@@ -7,66 +7,45 @@ import optax
 import pytest
 
 from everlight.continual.strategies.aper import aper
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    LABELS,
-    START,
-    as_float32,
-    assert_trees_close,
-    batch_of,
-    begin,
-    classes_mask,
-    descend,
-    forward,
-    no_penalty,
-    run_tasks,
-    samples_of,
-    small_setup,
-    task_of,
-    untrained,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, DATA, LABELS, START
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 STRATEGY = aper(SETUP)
 FIRST, SECOND = [0, 1, 6, 2, 7, 8, 12], [3, 9, 5, 11, 15]
 """Samples of classes 0 to 2, and of 3 and 5."""
-BATCHES = [batch_of([0, 1, 6, 2]), batch_of([7, 8, 12, 3], [1, 1, 1, 0])]
+BATCHES = [net.batch_of([0, 1, 6, 2]), net.batch_of([7, 8, 12, 3], [1, 1, 1, 0])]
 TASKS = [
     # A slot that is masked out has a sample of another class.
-    (task_of(0, [0, 1, 2], samples_of([*FIRST, 4], [1] * 7 + [0])), BATCHES),
-    (task_of(1, [3, 5], samples_of(SECOND)), [batch_of(SECOND)]),
+    (net.task_of(0, [0, 1, 2], net.samples_of([*FIRST, 4], [1] * 7 + [0])), BATCHES),
+    (net.task_of(1, [3, 5], SECOND), [SECOND]),
 ]
 TEST = np.arange(20, 40)
-INPUTS = jnp.asarray(DATA[TEST], jnp.float32)
-
-
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+INPUTS = jnp.float32(DATA[TEST])
 
 
 def features(params, index):
     """The features of the first and of the adapted network, in evaluation mode, side by side."""
-    return np.concatenate([forward(START, index)[1], forward(params, index)[1]], axis=1)
+    return np.concatenate([net.forward(START, index)[1], net.forward(params, index)[1]], axis=1)
 
 
 @pytest.fixture(scope="module")
 def after_each():
-    return run_tasks(SETUP, STRATEGY, TASKS)
+    return net.run_tasks(SETUP, STRATEGY, TASKS)
 
 
 def test_two_tasks_are_the_official_procedure(after_each):
-    adapted, _ = descend(START, BATCHES, np.isin(np.arange(CLASSES), [0, 1, 2]), no_penalty)
+    adapted, _ = net.descend(START, BATCHES, np.isin(np.arange(CLASSES), [0, 1, 2]), net.no_penalty)
     assert max(np.abs(adapted[name] - START[name]).max() for name in START) > 1e-2
     prototypes = {}
     met = [(FIRST, [0, 1, 2]), (SECOND, [3, 5])]
     for (memory, learner), (index, classes) in zip(after_each, met, strict=True):
-        assert_trees_close(learner.params, adapted)
-        assert_trees_close(memory.start, START)
+        net.assert_trees_close(learner.params, adapted)
+        net.assert_trees_close(memory.start, START)
         for c in classes:
             own = [number for number in index if LABELS[number] == c]
             prototypes[c] = features(adapted, own).mean(axis=0)
-        expected = unit(features(adapted, TEST)) @ unit(np.stack([*prototypes.values()])).T
+        expected = net.unit(features(adapted, TEST)) @ net.unit(np.stack([*prototypes.values()])).T
         found = np.asarray(STRATEGY.predict(memory, learner, INPUTS))
         np.testing.assert_allclose(found[:, [*prototypes]], expected, atol=1e-5)
         others = [c for c in range(CLASSES) if c not in prototypes]
@@ -76,27 +55,14 @@ def test_two_tasks_are_the_official_procedure(after_each):
 def test_later_tasks_train_nothing_whatever_the_optimizer():
     decaying = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9))
     setup = SETUP._replace(optimizer=decaying)
-    (_, first), (_, second) = run_tasks(setup, aper(setup), TASKS)
+    (_, first), (_, second) = net.run_tasks(setup, aper(setup), TASKS)
     jax.tree.map(np.testing.assert_array_equal, first.params, second.params)
     jax.tree.map(np.testing.assert_array_equal, first.batch_stats, second.batch_stats)
     assert first.batch_stats["passes"] == len(BATCHES)
 
 
 def test_while_the_first_task_is_learned_its_head_predicts():
-    memory, learner = untrained(SETUP, STRATEGY)
-    memory, learner = begin(SETUP, STRATEGY, memory, learner, TASKS[0][0])
+    memory, learner = net.untrained(SETUP, STRATEGY)
+    memory, learner = net.begin(SETUP, STRATEGY, memory, learner, TASKS[0][0])
     found = STRATEGY.predict(memory, learner, INPUTS)
-    np.testing.assert_allclose(found, forward(START, TEST)[2], rtol=1e-5, atol=1e-5)
-
-
-def test_without_a_change_it_is_simple_cil(after_each):
-    """Both halves of the features are equal, and so are the cosines."""
-    memory, learner = untrained(SETUP, STRATEGY)
-    learner = learner._replace(params=as_float32(START), seen=classes_mask([0, 1, 2]))
-    memory, learner = STRATEGY.end_task(memory, learner, TASKS[0][0], jax.random.key(0))
-    prototypes = np.stack(
-        [forward(START, [n for n in FIRST if LABELS[n] == c])[1].mean(axis=0) for c in range(3)]
-    )
-    expected = unit(forward(START, TEST)[1]) @ unit(prototypes).T
-    found = STRATEGY.predict(memory, learner, INPUTS)
-    np.testing.assert_allclose(found[:, :3], expected, atol=1e-5)
+    np.testing.assert_allclose(found, net.forward(START, TEST)[2], rtol=1e-5, atol=1e-5)

@@ -1,4 +1,4 @@
-"""BiC with softmax, as Wu et al. coded it, against float64 NumPy and SciPy's minimiser."""
+"""BiC with softmax, as Wu et al. coded it, against float64 NumPy and SciPy's minimizer."""
 
 import jax
 import jax.numpy as jnp
@@ -10,23 +10,9 @@ from scipy.special import logsumexp, softmax
 from everlight.base import Outputs
 from everlight.continual.strategies.bic import bic, label_softmax
 from everlight.continual.strategies.parts.bias_correction import fit_pair
+from tests.continual import small_net as net
 from tests.continual.many_labels import OLD, labelled, mean_gradient, teacher_logits
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    START,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    compiled,
-    filled,
-    forward,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-)
+from tests.continual.small_net import CLASSES, LABELS, START
 from tests.continual.strategies.bic_second_task import (
     CORRECTION,
     IDENTITY,
@@ -41,9 +27,9 @@ from tests.continual.strategies.bic_second_task import (
     memory_with,
 )
 
-SINGLE = small_setup()
-NEW_SAMPLES = samples_of([2, 8, 3, 9])
-SECOND = task_of(1, [2, 3], NEW_SAMPLES)
+SINGLE = net.small_setup()
+NEW_SAMPLES = net.samples_of([2, 8, 3, 9])
+SECOND = net.task_of(1, [2, 3], NEW_SAMPLES)
 
 
 def log_softmax(logits, among):
@@ -52,9 +38,9 @@ def log_softmax(logits, among):
 
 def begun(strategy, train=NEW_SAMPLES):
     """Memory in the second task; the network before it is OLD, and was corrected."""
-    learner = small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
+    learner = net.small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
     memory = strategy.init(KEY, learner)._replace(correction=CORRECTION)
-    task = task_of(1, [2, 3], train)
+    task = net.task_of(1, [2, 3], train)
     return strategy.begin_task(memory, learner, task, KEY)[0], task
 
 
@@ -64,14 +50,14 @@ def test_stage_1_with_softmax(given, own):
 
     Of one label a sample; the old network's softmax runs over the classes it knew.
     """
-    strategy = compiled(bic(SINGLE, exemplars_per_class=2, **given))
+    strategy = net.compiled(bic(SINGLE, exemplars_per_class=2, **given))
     scale, shift = (SCALE, SHIFT) if own else (1.0, 0.0)
-    learner = small_learner(SINGLE, np.flatnonzero(SEEN))
+    learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
     index = KEPT[KEPT % CLASSES != 5]
-    batch = filled(SINGLE, batch_of([*index, 8], [1] * len(index) + [0]))
+    batch = net.filled(SINGLE, net.batch_of([*index, 8], [1] * len(index) + [0]))
     memory, task = begun(strategy)
     gradient, info = strategy.grads(memory, learner, batch, task, KEY)
-    logits = scale * forward(START, index, train=True)[2] + shift
+    logits = scale * net.forward(START, index, train=True)[2] + shift
     soft = softmax((SCALE * teacher_logits(OLD, index) + SHIFT)[:, KNOWN] / 2, axis=1)
     own = np.eye(CLASSES)[LABELS[index]]
     entropy = -np.sum(own * log_softmax(logits, SEEN), axis=1)
@@ -79,7 +65,7 @@ def test_stage_1_with_softmax(given, own):
     np.testing.assert_allclose(info.loss, np.mean(0.4 * entropy + 0.6 * kept), rtol=1e-5)
     slope = 0.4 * (SEEN * np.exp(log_softmax(logits, SEEN)) - own)
     slope[:, KNOWN] += 0.6 * (softmax(logits[:, KNOWN] / 2, axis=1) - soft) / 2
-    assert_trees_close(gradient, mean_gradient(START, index, scale * slope), atol=1e-6)
+    net.assert_trees_close(gradient, mean_gradient(START, index, scale * slope), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -95,13 +81,13 @@ def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(given, penalty
     """Old classes stand there as they are, in FACIL's form corrected; the shift alone is pulled."""
     # Labels that no scale and shift of two classes separate.
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
-    held_out = samples_of(index, np.arange(12) < 10)
-    strategy = compiled(bic(SINGLE, exemplars_per_class=20, **given))
+    held_out = net.samples_of(index, np.arange(12) < 10)
+    strategy = net.compiled(bic(SINGLE, exemplars_per_class=20, **given))
     memory, task = begun(strategy)
     memory = memory._replace(held_out=held_out)
-    learner = small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
+    learner = net.small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
     after, _ = strategy.end_task(memory, learner, task, KEY)
-    logits, own = forward(OLD, index[:10])[2], np.eye(CLASSES)[LABELS[index[:10]]]
+    logits, own = net.forward(OLD, index[:10])[2], np.eye(CLASSES)[LABELS[index[:10]]]
     every = "corrections" in given
     scales, shifts = (SCALE, SHIFT) if every else (np.ones(CLASSES), np.zeros(CLASSES))
 
@@ -118,7 +104,9 @@ def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(given, penalty
     np.testing.assert_allclose(after.correction.scale[~NEW], np.float32(scales[~NEW]))
     np.testing.assert_allclose(after.correction.shift[~NEW], np.float32(shifts[~NEW]))
     inputs = SINGLE.gather(jnp.asarray(index), None)
-    expected = np.where(NEW, scale, scales) * forward(OLD, index)[2] + np.where(NEW, shift, shifts)
+    expected = np.where(NEW, scale, scales) * net.forward(OLD, index)[2] + np.where(
+        NEW, shift, shifts
+    )
     np.testing.assert_allclose(
         strategy.predict(after, learner, inputs), expected, rtol=5e-3, atol=5e-3
     )
@@ -129,11 +117,11 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
     parts = [([0, 1], [0, 6, 12, 18, 1, 7, 13, 19]), ([2, 3], [2, 8, 14, 20, 3, 9, 15, 21])]
     parts.append(([4], [4, 10, 16, 22, 28, 34]))
     tasks = [
-        (task_of(number, classes, samples_of(index)), [batch_of(index)] * 2)
+        (net.task_of(number, classes, index), [index] * 2)
         for number, (classes, index) in enumerate(parts)
     ]
-    strategy = compiled(bic(SINGLE, exemplars_per_class=20))
-    first, second, third = (memory for memory, _ in run_tasks(SINGLE, strategy, tasks))
+    strategy = net.compiled(bic(SINGLE, exemplars_per_class=20))
+    first, second, third = (memory for memory, _ in net.run_tasks(SINGLE, strategy, tasks))
     scales = [np.asarray(memory.correction.scale) for memory in (first, second, third)]
     assert [np.flatnonzero(row != 1).tolist() for row in scales] == [[], [2, 3], [4]]
     for found, expected in zip(third.old_correction, second.correction, strict=True):
@@ -143,30 +131,32 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
 
 def test_the_loss_is_that_of_the_number_of_labels():
     """Softmax for one label (Wu et al.); a gradient tells which loss it is."""
-    learner = small_learner(SINGLE, np.flatnonzero(SEEN))
-    batch = filled(SINGLE, batch_of(KEPT[KEPT % CLASSES != 5]))
+    learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
+    batch = net.filled(SINGLE, net.batch_of(KEPT[KEPT % CLASSES != 5]))
 
     def gradient(strategy):
         memory, task = begun(strategy)
         return strategy.grads(memory, learner, batch, task, KEY)[0]
 
     by_default, binary = gradient(bic(SINGLE)), gradient(bic(SINGLE, loss="binary"))
-    assert_trees_close(by_default, gradient(bic(SINGLE, loss="softmax")), rtol=0.0, atol=0.0)
+    net.assert_trees_close(by_default, gradient(bic(SINGLE, loss="softmax")), rtol=0.0, atol=0.0)
     assert not np.allclose(by_default["head"], binary["head"])
     two = batch._replace(labels=jnp.pad(batch.labels, ((0, 0), (0, 1)), constant_values=-1))
     memory, task = begun(bic(SINGLE, labels=2), labelled([2, 8, 3, 9]))
     found = bic(SINGLE, labels=2).grads(memory, learner, two, task, KEY)[0]
-    assert_trees_close(found, binary, rtol=1e-6, atol=1e-7)
+    net.assert_trees_close(found, binary, rtol=1e-6, atol=1e-7)
 
 
 def test_the_first_task_with_softmax_is_cross_entropy():
-    logits, labels = jnp.asarray(forward(START, INDEX)[2], jnp.float32), LABELS[INDEX][:, None]
-    strategy = compiled(bic(SINGLE, exemplars_per_class=2, loss="softmax"))
-    learner = small_learner(SINGLE, range(CLASSES))
+    logits, labels = jnp.asarray(net.forward(START, INDEX)[2], jnp.float32), LABELS[INDEX][:, None]
+    strategy = net.compiled(bic(SINGLE, exemplars_per_class=2, loss="softmax"))
+    learner = net.small_learner(SINGLE, range(CLASSES))
     memory = memory_with(strategy, OLD, np.zeros(CLASSES, bool), IDENTITY)
-    batch = filled(SINGLE, batch_of(INDEX))
+    batch = net.filled(SINGLE, net.batch_of(INDEX))
     gradient, _ = strategy.grads(memory, learner, batch, SECOND, KEY)
-    assert_trees_close(gradient, batch_gradient(START, INDEX, np.ones(CLASSES, bool)), atol=1e-6)
+    net.assert_trees_close(
+        gradient, net.batch_gradient(START, INDEX, np.ones(CLASSES, bool)), atol=1e-6
+    )
     expected = SINGLE.objective.loss(Outputs(logits, logits), jnp.asarray(labels), learner.seen)
     found = label_softmax(logits, jnp.asarray(labels), learner.seen)
     np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -7,28 +7,10 @@ import pytest
 
 from everlight.base import StepInfo
 from everlight.continual.strategies.cls_er import cls_er, surer_logits
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    RATE,
-    START,
-    as_float32,
-    assert_trees_close,
-    backward,
-    batch_gradient,
-    batch_of,
-    descend,
-    forward,
-    no_penalty,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    softmax,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 LAMBDA, PLASTIC, STABLE = 0.8, 0.6, 0.7
 STREAM = [[0, 6], [12, 18], [1, 7], [13, 19], [25, 31]]
 """Batches of a task with two of six classes, one after the other: the first one is forgotten."""
@@ -40,16 +22,16 @@ def train_by_hand(active):
     params = plastic = stable = START
     held, chosen = [], set()
     for number, batch in enumerate(STREAM, start=1):
-        gradient = batch_gradient(params, [*batch, *held], active)
+        gradient = net.batch_gradient(params, [*batch, *held], active)
         if held:
             of_stable, of_plastic, now = (
-                forward(each, held, train=True)[2] for each in (stable, plastic, params)
+                net.forward(each, held, train=True)[2] for each in (stable, plastic, params)
             )
             rows = np.arange(len(held)), LABELS[held]
-            surer = softmax(of_stable, ALL)[rows] > softmax(of_plastic, ALL)[rows]
+            surer = net.softmax(of_stable, ALL)[rows] > net.softmax(of_plastic, ALL)[rows]
             chosen |= set(surer.tolist())
             away = now - np.where(surer[:, None], of_stable, of_plastic)
-            each = backward(params, held, 2 * LAMBDA * away / CLASSES, train=True)
+            each = net.backward(params, held, 2 * LAMBDA * away / CLASSES, train=True)
             gradient = {name: gradient[name] + each[name].mean(axis=0) for name in gradient}
         params = {name: params[name] - RATE * gradient[name] for name in params}
         plastic, stable = (
@@ -67,45 +49,40 @@ def train_by_hand(active):
 @pytest.mark.parametrize(("loss_over", "active"), [("seen", np.arange(CLASSES) < 2), ("all", ALL)])
 def test_five_steps_are_the_loop_in_float64(loss_over, active):
     strategy = cls_er(SETUP, 20, LAMBDA, PLASTIC, 1.0, STABLE, 1.0, 1, 20, loss_over)
-    task = task_of(0, [0, 1], samples_of(np.concatenate(STREAM)))
-    ((memory, learner),) = run_tasks(SETUP, strategy, [(task, [batch_of(b) for b in STREAM])])
+    task = net.task_of(0, [0, 1], np.concatenate(STREAM))
+    ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, STREAM)])
     params, plastic, stable = train_by_hand(active)
-    assert_trees_close(learner.params, params, rtol=2e-4, atol=2e-5)
-    assert_trees_close(memory.plastic.params, plastic, rtol=2e-4, atol=2e-5)
-    assert_trees_close(memory.stable.params, stable, rtol=2e-4, atol=2e-5)
+    net.assert_trees_close(learner.params, params, rtol=2e-4, atol=2e-5)
+    net.assert_trees_close(memory.plastic.params, plastic, rtol=2e-4, atol=2e-5)
+    net.assert_trees_close(memory.stable.params, stable, rtol=2e-4, atol=2e-5)
     np.testing.assert_array_equal(memory.held.samples.index[:10], np.concatenate(STREAM))
     # Replay begins with the second step; the network passes twice from then on.
     assert memory.stable.batch_stats["passes"] == 4
     assert learner.batch_stats["passes"] == 9
 
 
-def test_the_first_step_replays_nothing_and_the_stable_average_predicts():
-    strategy = cls_er(SETUP, 1, 0.0, plastic_rate=1.0, stable_rate=0.0, replay_batch_size=1)
-    task = task_of(0, [0, 1], samples_of(STREAM[0]))
-    ((memory, learner),) = run_tasks(SETUP, strategy, [(task, [batch_of(STREAM[0])])])
-    params, _ = descend(START, [batch_of(STREAM[0])], np.arange(CLASSES) < 2, no_penalty)
-    assert_trees_close(learner.params, params)
-    index = np.arange(6)
-    found = strategy.predict(memory, learner, SETUP.gather(jnp.asarray(index), None))
-    np.testing.assert_allclose(found, forward(START, index)[2], rtol=1e-4, atol=1e-5)
+def ways(strategy, keys, steps=1):
+    """How far both averages are after some steps, when the network is 1 away from the start."""
+    start = net.small_learner(SETUP, [0, 1])
+    moved = net.small_learner(SETUP, [0, 1], {name: leaf + 1 for name, leaf in START.items()})
+    info = StepInfo((), (), 0.0, (start.batch_stats, start.batch_stats), net.batch_of([0, 1]))
+
+    def way(key):
+        memory = strategy.init(jax.random.key(0), start)
+        for own in jax.random.split(key, steps):
+            memory, _ = strategy.after_step(memory, moved, info, own)
+        return [each.params["head_bias"][0] for each in (memory.plastic, memory.stable)]
+
+    found = np.array(jax.vmap(way)(jax.random.split(jax.random.key(1), keys)))
+    return found - np.float32(START["head_bias"][0])
 
 
 def test_an_average_moves_with_its_probability():
     """Shares of 2,000 keys, within four standard deviations of 0.0102 and 0.0089."""
-    strategy = cls_er(SETUP, 4, plastic_rate=0.3, stable_rate=0.8)
-    start = small_learner(SETUP, [0, 1])
-    moved = small_learner(SETUP, [0, 1], {name: leaf + 1 for name, leaf in START.items()})
-    memory = strategy.init(jax.random.key(0), start)
-    info = StepInfo((), (), 0.0, (start.batch_stats, start.batch_stats), batch_of([0, 1]))
-
-    def shares(key):
-        after, _ = strategy.after_step(memory, moved, info, key)
-        return [each.params["head_bias"][0] for each in (after.plastic, after.stable)]
-
-    found = np.array(jax.vmap(shares)(jax.random.split(jax.random.key(1), 2000)))
-    went = found != np.float32(START["head_bias"][0])
+    found = ways(cls_er(SETUP, 4, plastic_rate=0.3, stable_rate=0.8), 2000)
+    went = found != 0
     # After the first step an average is the mean of both networks, for any decay above one half.
-    np.testing.assert_allclose(found[went], START["head_bias"][0] + 0.5, rtol=1e-5)
+    np.testing.assert_allclose(found[went], 0.5, rtol=1e-5)
     np.testing.assert_allclose(went.mean(axis=1), [0.3, 0.8], atol=0.041)
     # The averages move independently.
     assert abs((went[0] & went[1]).mean() - 0.24) < 0.04
@@ -113,23 +90,10 @@ def test_an_average_moves_with_its_probability():
 
 def test_the_decay_depends_on_the_steps_and_not_on_the_moves():
     """After two steps towards one network: 1/2 of the way at the first, 1/3 of the rest then."""
-    strategy = cls_er(SETUP, 4, plastic_rate=0.5, stable_rate=0.5)
-    start = small_learner(SETUP, [0, 1])
-    moved = small_learner(SETUP, [0, 1], {name: leaf + 1 for name, leaf in START.items()})
-    memory = strategy.init(jax.random.key(0), start)
-    info = StepInfo((), (), 0.0, (start.batch_stats, start.batch_stats), batch_of([0, 1]))
-
-    def way(key):
-        first, second = jax.random.split(key)
-        once, _ = strategy.after_step(memory, moved, info, first)
-        after, _ = strategy.after_step(once, moved, info, second)
-        return [each.params["head_bias"][0] for each in (after.plastic, after.stable)]
-
-    found = np.array(jax.vmap(way)(jax.random.split(jax.random.key(1), 200)))
-    gone = found.ravel() - np.float32(START["head_bias"][0])
+    found = ways(cls_er(SETUP, 4, plastic_rate=0.5, stable_rate=0.5), 200, steps=2).ravel()
     expected = np.array([0, 1 / 3, 1 / 2, 2 / 3])
-    nearest = np.abs(gone[:, None] - expected).argmin(axis=1)
-    np.testing.assert_allclose(gone, expected[nearest], atol=1e-5)
+    nearest = np.abs(found[:, None] - expected).argmin(axis=1)
+    np.testing.assert_allclose(found, expected[nearest], atol=1e-5)
     assert {*nearest.tolist()} == {0, 1, 2, 3}
 
 
@@ -145,27 +109,29 @@ def tracked(params, batch_stats, inputs, train, key):
 def test_every_network_has_the_statistics_of_its_own_passes():
     """The network passes the replayed samples first, then both batches; an average only those."""
     setup = SETUP._replace(
-        init=lambda key: (as_float32(START), {"mean": jnp.zeros(())}), apply=tracked
+        init=lambda key: (net.as_float32(START), {"mean": jnp.zeros(())}), apply=tracked
     )
     strategy = cls_er(setup, 2, 0.0, 0.2, 0.0, 0.3, 1.0)
     first, second = STREAM[:2]
-    task = task_of(0, [0, 1], samples_of(first + second))
-    ((memory, learner),) = run_tasks(setup, strategy, [(task, [batch_of(first), batch_of(second)])])
-    gradient = batch_gradient(START, first, np.arange(CLASSES) < 2)
+    task = net.task_of(0, [0, 1], first + second)
+    ((memory, learner),) = net.run_tasks(
+        setup, strategy, [(task, [net.batch_of(first), net.batch_of(second)])]
+    )
+    gradient = net.batch_gradient(START, first, np.arange(CLASSES) < 2)
     after = {name: START[name] - RATE * gradient[name] for name in START}
     stable = {name: 0.3 * START[name] + 0.7 * after[name] for name in START}
 
     def mean(params, index):
-        return forward(params, index, train=True)[2].mean()
+        return net.forward(params, index, train=True)[2].mean()
 
-    net = mean(START, first) / 2
+    own = mean(START, first) / 2
     for index in (first, second + first):
-        net = (net + mean(after, index)) / 2
-    expected = net, mean(START, first) / 2, mean(stable, first) / 2
+        own = (own + mean(after, index)) / 2
+    expected = own, mean(START, first) / 2, mean(stable, first) / 2
     found = [each.batch_stats["mean"] for each in (learner, memory.plastic, memory.stable)]
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     scores = strategy.predict(memory, learner, setup.gather(jnp.arange(6), None))
-    last = forward(jax.tree.map(np.asarray, memory.stable.params), range(6))[2]
+    last = net.forward(jax.tree.map(np.asarray, memory.stable.params), range(6))[2]
     np.testing.assert_allclose(scores, last + expected[2], rtol=1e-4, atol=1e-5)
 
 

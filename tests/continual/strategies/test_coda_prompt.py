@@ -9,24 +9,9 @@ from everlight.continual import coda_prompt
 from everlight.continual.engine.tasks import init_learner
 from everlight.models import prompt_components
 from everlight.models.prompts import new_components
-from tests.continual.strategies.prompted_vit import (
-    ARRAYS,
-    CLASSES,
-    IMAGES,
-    QUERIES,
-    RATE,
-    WIDTH,
-    as_params,
-    assert_close,
-    cross_entropy,
-    in_float64,
-    own_task,
-    plain_setup,
-    prompted_setup,
-    slopes,
-    step_on,
-    unit,
-)
+from tests.continual.small_net import finite_differences, unit
+from tests.continual.strategies import prompted_vit as vit
+from tests.continual.strategies.prompted_vit import ARRAYS, CLASSES, IMAGES, QUERIES, RATE, WIDTH
 from tests.models.released_vit import features_in_numpy
 from tests.refusals import refused
 
@@ -37,7 +22,7 @@ DECAY = 0.01
 KEY = jax.random.key(7)
 # Weight decay would move components of earlier tasks.
 OPTIMIZER = optax.chain(optax.add_decayed_weights(DECAY), optax.sgd(RATE))
-SETUP = prompted_setup(COMPONENTS, OPTIMIZER)
+SETUP = vit.prompted_setup(COMPONENTS, OPTIMIZER)
 
 
 def prefixes_and_penalty(params, index, used):
@@ -61,15 +46,15 @@ def loss(params, indices, classes, used):
     for index in indices:
         prefixes, penalty = prefixes_and_penalty(params, index, used)
         features = features_in_numpy(ARRAYS, IMAGES[index], prefixes=prefixes)
-        total += cross_entropy(params, features, index, classes) + penalty
+        total += vit.cross_entropy(params, features, index, classes) + penalty
     return total / len(indices)
 
 
 def test_blocks_attend_to_weighted_sums_of_components(rng):
-    params = in_float64(SETUP.init(jax.random.key(1))[0])
+    params = vit.in_float64(SETUP.init(jax.random.key(1))[0])
     params = {path: leaf + rng.normal(size=leaf.shape) for path, leaf in params.items()}
     inputs = SETUP.gather(jnp.arange(6), None)
-    found, _ = SETUP.apply(as_params(params), {}, inputs, False, None)
+    found, _ = SETUP.apply(vit.as_params(params), {}, inputs, False, None)
     for index in range(6):
         prefixes, penalty = prefixes_and_penalty(params, index, COUNT)
         expected = features_in_numpy(ARRAYS, IMAGES[index], prefixes=prefixes)
@@ -83,20 +68,22 @@ def test_two_tasks_are_the_official_procedure():
     memory = strategy.init(jax.random.key(0), learner)
     tasks = [([0, 1], [[0, 1, 4], [5, 8, 9]]), ([2, 3], [[2, 3, 6], [7, 10]])]
     for number, (classes, batches) in enumerate(tasks):
-        task = own_task(number, classes)
+        task = vit.own_task(number, classes)
         learner = learner._replace(seen=jnp.asarray(np.arange(CLASSES) <= max(classes)))
-        before = in_float64(learner.params)
+        before = vit.in_float64(learner.params)
         memory, learner = strategy.begin_task(memory, learner, task, jax.random.key(number))
-        params, used = in_float64(learner.params), 2 * (number + 1)
+        params, used = vit.in_float64(learner.params), 2 * (number + 1)
         for path, leaf in params.items():
             if path[0] == "prompts":
                 np.testing.assert_array_equal(leaf[: used - 2], before[path][: used - 2])
                 np.testing.assert_allclose(np.linalg.norm(leaf[used - 2 : used]), 2**0.5, rtol=1e-5)
                 assert not np.any(leaf[used:])
         for index in batches:
-            memory, learner, value = step_on(index, SETUP, strategy, memory, learner, task)
+            memory, learner, value = vit.step_on(index, SETUP, strategy, memory, learner, task)
             np.testing.assert_allclose(value, loss(params, index, classes, used), rtol=1e-4)
-            change = slopes(lambda given, own=(index, classes, used): loss(given, *own), params)
+            change = finite_differences(
+                lambda given, own=(index, classes, used): loss(given, *own), params
+            )
             for path, leaf in params.items():
                 moved = leaf - RATE * (change[path] + DECAY * leaf)
                 if path[0] == "prompts":
@@ -104,7 +91,7 @@ def test_two_tasks_are_the_official_procedure():
                     moved[: used - 2] = leaf[: used - 2]
                     moved[used:] = 0
                 params[path] = moved
-        assert_close(learner.params, params)
+        vit.assert_close(learner.params, params)
 
 
 def test_new_components_are_gram_schmidt_on_all_before_them(rng):
@@ -130,8 +117,10 @@ def test_components_begin_orthonormal():
 
 def test_without_a_coefficient_nothing_is_added_to_the_loss(rng):
     """The official scripts have 0, and had 1e-7 before; 0.1 is an error of the paper."""
-    params = in_float64(SETUP.init(jax.random.key(1))[0])
-    moved = as_params({path: leaf + rng.normal(size=leaf.shape) for path, leaf in params.items()})
+    params = vit.in_float64(SETUP.init(jax.random.key(1))[0])
+    moved = vit.as_params(
+        {path: leaf + rng.normal(size=leaf.shape) for path, leaf in params.items()}
+    )
     plain = prompt_components(WIDTH, COUNT, LENGTH, BLOCKS)
     for prompting, none in ((plain, True), (COMPONENTS, False)):
         _, penalty = prompting.choose(moved["prompts"], jnp.float32(QUERIES))
@@ -158,6 +147,6 @@ def test_what_cannot_be_prompted_is_refused_in_one_line():
     learner = init_learner(SETUP, CLASSES, jax.random.key(0))
     six = coda_prompt(SETUP, 6)
     refused("5 components for 6 tasks; give 6", lambda: six.init(KEY, learner))
-    plain = plain_setup()
+    plain = vit.plain_setup()
     learner = init_learner(plain, CLASSES, jax.random.key(0))
     refused("CODA-Prompt needs prompts", lambda: coda_prompt(plain, 2).init(KEY, learner))

@@ -9,41 +9,22 @@ import numpy as np
 import pytest
 
 from everlight.continual.strategies.cofima import cofima, weighted_average
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    START,
-    assert_trees_close,
-    cross_entropy_gradients,
-    flat,
-    forward,
-    run_tasks,
-    untrained,
-)
-from tests.continual.strategies.slca_by_hand import (
-    COUNT,
-    EPOCHS,
-    INDEX,
-    OWN,
-    SETUP,
-    SLOW,
-    TASKS,
-    TEMPERATURE,
-    own_gaussians,
-    stage_one,
-    stage_two,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, DATA, START
+from tests.continual.strategies import slca_by_hand as hand
 
 WEIGHT = 0.3
-STRATEGY = cofima(SETUP, WEIGHT, SLOW, EPOCHS, COUNT, TEMPERATURE, fisher="empirical")
+STRATEGY = cofima(
+    hand.SETUP, WEIGHT, hand.SLOW, hand.EPOCHS, hand.COUNT, hand.TEMPERATURE, fisher="empirical"
+)
 ALIGN_KEY = jax.random.split(jax.random.key(3), 4)[3]
 """Key of the alignment; that of `run_tasks` at the end of a task is also split for the others."""
 TEST = np.arange(20, 40)
 
 
 def fisher(params, task):
-    active = np.isin(np.arange(CLASSES), OWN[task])
-    rows = cross_entropy_gradients(params, INDEX[task], active)
+    active = np.isin(np.arange(CLASSES), hand.OWN[task])
+    rows = net.cross_entropy_gradients(params, hand.INDEX[task], active)
     return {name: np.mean(leaf**2, axis=0) for name, leaf in rows.items()}
 
 
@@ -61,16 +42,19 @@ def average(before, current, of_before, own):
 
 def merged_by_hand():
     """Merged parameters after each task, each of which starts from those before."""
-    merged = [stage_one(START, TASKS[0][1], OWN[0])]
+    merged = [hand.stage_one(START, hand.TASKS[0][1], hand.OWN[0])]
     for task in (1, 2):
-        before, current = merged[-1], stage_one(merged[-1], TASKS[task][1], OWN[task])
+        before, current = (
+            merged[-1],
+            hand.stage_one(merged[-1], hand.TASKS[task][1], hand.OWN[task]),
+        )
         merged.append(average(before, current, fisher(before, task - 1), fisher(current, task)))
     return merged
 
 
 @pytest.fixture(scope="module")
 def after_each():
-    return run_tasks(SETUP, STRATEGY, TASKS)
+    return net.run_tasks(hand.SETUP, STRATEGY, hand.TASKS)
 
 
 def test_three_tasks_are_merged_before_their_alignment_in_float64(after_each):
@@ -78,55 +62,45 @@ def test_three_tasks_are_merged_before_their_alignment_in_float64(after_each):
     for task, (params, (memory, learner)) in enumerate(
         zip(merged_by_hand(), after_each, strict=True)
     ):
-        assert_trees_close(flat(learner.params), params, rtol=3e-4, atol=2e-5)
-        assert_trees_close(flat(memory.params), params, rtol=3e-4, atol=2e-5)
-        assert_trees_close(flat(memory.information), fisher(params, task), rtol=3e-3, atol=1e-6)
-        gaussians |= own_gaussians(params, task)
-        for c in OWN[task]:
+        net.assert_trees_close(net.flat(learner.params), params, rtol=3e-4, atol=2e-5)
+        net.assert_trees_close(net.flat(memory.params), params, rtol=3e-4, atol=2e-5)
+        net.assert_trees_close(
+            net.flat(memory.information), fisher(params, task), rtol=3e-3, atol=1e-6
+        )
+        gaussians |= hand.own_gaussians(params, task)
+        for c in hand.OWN[task]:
             np.testing.assert_allclose(
                 memory.gaussians.mean[c], gaussians[c][0], rtol=1e-4, atol=1e-4
             )
             np.testing.assert_allclose(memory.gaussians.covariance[c], gaussians[c][1], atol=1e-4)
-        seen += OWN[task]
+        seen += hand.OWN[task]
         # The first task's head is not aligned.
         head = {"kernel": params["head"], "bias": params["head_bias"]}
         if task:
-            head = stage_two(params, gaussians, seen, task, ALIGN_KEY)
+            head = hand.stage_two(params, gaussians, seen, task, ALIGN_KEY)
             assert np.abs(head["kernel"] - params["head"]).max() > 1e-2
-        assert_trees_close(memory.gaussians.head, head, rtol=2e-3, atol=5e-4)
-        scores = STRATEGY.predict(memory, learner, jnp.asarray(DATA[TEST], jnp.float32))
-        expected = forward(params, TEST)[1] @ head["kernel"] + head["bias"]
+        net.assert_trees_close(memory.gaussians.head, head, rtol=2e-3, atol=5e-4)
+        scores = STRATEGY.predict(memory, learner, jnp.float32(DATA[TEST]))
+        expected = net.forward(params, TEST)[1] @ head["kernel"] + head["bias"]
         np.testing.assert_allclose(scores, expected, rtol=2e-3, atol=2e-3)
 
 
 def test_a_new_class_keeps_its_task_s_column_and_an_old_one_that_before_alignment(after_each):
     heads = [np.asarray(learner.params["head"]["kernel"]) for _, learner in after_each]
-    np.testing.assert_array_equal(heads[1][:, OWN[0]], heads[0][:, OWN[0]])
-    np.testing.assert_array_equal(heads[2][:, OWN[0]], heads[1][:, OWN[0]])
-    trained = stage_one(merged_by_hand()[1], TASKS[2][1], OWN[2])["head"]
-    np.testing.assert_allclose(heads[2][:, OWN[2]], trained[:, OWN[2]], rtol=1e-3)
+    np.testing.assert_array_equal(heads[1][:, hand.OWN[0]], heads[0][:, hand.OWN[0]])
+    np.testing.assert_array_equal(heads[2][:, hand.OWN[0]], heads[1][:, hand.OWN[0]])
+    trained = hand.stage_one(merged_by_hand()[1], hand.TASKS[2][1], hand.OWN[2])["head"]
+    np.testing.assert_allclose(heads[2][:, hand.OWN[2]], trained[:, hand.OWN[2]], rtol=1e-3)
 
 
 def test_the_default_backbone_takes_a_hundredth_of_the_rate():
     """As `bcb_lrscale` of the official code; the head has the whole rate."""
-    ((_, slow),) = run_tasks(SETUP, cofima(SETUP), TASKS[:1])
-    ((_, whole),) = run_tasks(SETUP, cofima(SETUP, slow=1.0), TASKS[:1])
-    expected = stage_one(START, TASKS[0][1], OWN[0], slow=0.01)
-    assert_trees_close(flat(slow.params), expected, rtol=1e-5, atol=1e-6)
+    ((_, slow),) = net.run_tasks(hand.SETUP, cofima(hand.SETUP), hand.TASKS[:1])
+    ((_, whole),) = net.run_tasks(hand.SETUP, cofima(hand.SETUP, slow=1.0), hand.TASKS[:1])
+    expected = hand.stage_one(START, hand.TASKS[0][1], hand.OWN[0], slow=0.01)
+    net.assert_trees_close(net.flat(slow.params), expected, rtol=1e-5, atol=1e-6)
     moved = np.abs(whole.params["hidden"]["kernel"] - START["hidden"]).max()
     assert np.abs(slow.params["hidden"]["kernel"] - START["hidden"]).max() < 0.02 * moved
-
-
-def test_the_first_network_stays_also_where_it_has_no_information():
-    ((_, learner),) = run_tasks(SETUP, STRATEGY, TASKS[:1])
-    later = np.isin(np.arange(CLASSES), OWN[0], invert=True)
-    _, start = untrained(SETUP, STRATEGY)
-    np.testing.assert_array_equal(
-        learner.params["head"]["kernel"][:, later], start.params["head"]["kernel"][:, later]
-    )
-    assert_trees_close(
-        flat(learner.params), stage_one(START, TASKS[0][1], OWN[0]), rtol=1e-5, atol=1e-6
-    )
 
 
 @pytest.mark.parametrize(

@@ -8,36 +8,25 @@ from everlight.base import Task, TaskSequence
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.tasks import take_task
 from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
-from tests.continual.many_labels import (
-    PAIRS,
-    binary_gradient,
-    binary_setup,
-    labelled,
-    labelled_batch,
-    targets_of,
-)
-from tests.continual.small_net import (
-    RATE,
-    START,
-    assert_trees_close,
-    classes_mask,
-    run_tasks,
-)
+from tests.continual import many_labels as many
+from tests.continual import small_net as net
+from tests.continual.many_labels import PAIRS
+from tests.continual.small_net import RATE, START
 
-SETUP = binary_setup()
+SETUP = many.binary_setup()
 STRATEGY = unlimited_replay(SETUP)
 # Images 0 and 6 belong to class 0 in the first task and to class 2 in the second one.
 PARTS = [
-    labelled([0, 6, 12, 39], [0, 0, 1, 5], mask=[1, 1, 1, 0]),
-    labelled([0, 6, 3, 9], [2, 2, 3, 3]),
-    labelled([4, 39, 39, 10], [4, 5, 5, 4], mask=[1, 0, 0, 1]),
+    many.labelled([0, 6, 12, 39], [0, 0, 1, 5], mask=[1, 1, 1, 0]),
+    many.labelled([0, 6, 3, 9], [2, 2, 3, 3]),
+    many.labelled([4, 39, 39, 10], [4, 5, 5, 4], mask=[1, 0, 0, 1]),
 ]
 ROWS = [(0, 0), (6, 0), (12, 1), (0, 2), (6, 2), (3, 3), (9, 3), (4, 4), (10, 4)]
 
 
 def tasks():
     train = jax.tree.map(lambda *parts: jnp.stack(parts), *PARTS)
-    classes = jnp.stack([classes_mask(c) for c in ([0, 1], [2, 3], [4])])
+    classes = jnp.stack([net.classes_mask(c) for c in ([0, 1], [2, 3], [4])])
     stream = Task(train, train, classes, jnp.arange(3))
     sequence = TaskSequence(stream, PARTS[0], jnp.ones((3, 4), bool), jnp.array([0, 0, 1, 1, 2, 2]))
     return [take_task(STRATEGY, Protocol(), sequence, jnp.array(number)) for number in range(3)]
@@ -69,11 +58,13 @@ def test_cumulative_and_joint_choose_their_epoch_on_the_validation_of_all_tasks_
 
 def test_a_task_goes_on_from_the_last_network_over_all_seen_classes():
     index = [0, 6, 3]
-    batch = labelled_batch(index)
+    batch = many.labelled_batch(index)
     first, second, _ = tasks()
-    after = run_tasks(SETUP, STRATEGY, [(first, [batch]), (second, [batch])])
+    after = net.run_tasks(SETUP, STRATEGY, [(first, [batch]), (second, [batch])])
     params = START
     for seen, (_, learner) in zip(([0, 1], [0, 1, 2, 3]), after, strict=True):
-        slope = binary_gradient(params, index, targets_of(PAIRS[index]), classes_mask(seen))
+        slope = many.binary_gradient(
+            params, index, many.targets_of(PAIRS[index]), net.classes_mask(seen)
+        )
         params = {name: leaf - RATE * slope[name] for name, leaf in params.items()}
-        assert_trees_close(learner.params, params, atol=1e-5)
+        net.assert_trees_close(learner.params, params, atol=1e-5)

@@ -8,28 +8,15 @@ import pytest
 from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.er_aml import er_aml, possible_pairs
 from everlight.continual.strategies.experience_replay import Reservoir
-from tests.continual.small_net import (
-    CLASSES,
-    GAIN,
-    LABELS,
-    START,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    finite_differences,
-    forward,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, GAIN, LABELS, START
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 TEMPERATURE = 0.3
-TASK = task_of(1, [2, 3], samples_of([2, 3]))
+TASK = net.task_of(1, [2, 3], [2, 3])
 # Sample 9 has no second one of class 3, and sample 5 fills a last, partial batch.
 OWN, SEEN = [2, 14, 4, 9], [0, 2, 3, 4, 5]
-BATCH = batch_of([*OWN, 5], [1, 1, 1, 1, 0])
+BATCH = net.batch_of([*OWN, 5], [1, 1, 1, 1, 0])
 HELD = [0, 6, 11, 8, 10, 20]
 POSITIVES = {2: {14, 8, 20}, 14: {2, 8, 20}, 4: {10}}
 NEGATIVES = {2: {4, 10, 9}, 14: {4, 10, 9}, 4: {2, 14, 8, 20, 9}}
@@ -37,7 +24,7 @@ NEGATIVES = {2: {4, 10, 9}, 14: {4, 10, 9}, 4: {2, 14, 8, 20, 9}}
 
 def memory_of(index):
     content = np.array([*index, *[39] * (8 - len(index))])
-    return Reservoir(samples_of(content, np.arange(8) < len(index)), jnp.int32(len(index)))
+    return Reservoir(net.samples_of(content, np.arange(8) < len(index)), jnp.int32(len(index)))
 
 
 def among(classes):
@@ -48,7 +35,7 @@ def metric_loss(params, own, positive, negative):
     """The equation with loops: the mean over the samples that have both."""
 
     def unit_feature(index):
-        feature = GAIN * forward(params, [index], train=True)[1][0]
+        feature = GAIN * net.forward(params, [index], train=True)[1][0]
         return feature / np.linalg.norm(feature)
 
     others = [*positive, *negative]
@@ -75,7 +62,7 @@ def step():
         @jax.jit
         def run(memory):
             batch = complete_batch(SETUP, strategy, memory, BATCH, TASK, jax.random.key(0))
-            learner = small_learner(SETUP, SEEN)
+            learner = net.small_learner(SETUP, SEEN)
             gradient, info = strategy.grads(memory, learner, batch, TASK, jax.random.key(1))
             return batch.replay, gradient, info
 
@@ -90,11 +77,11 @@ def test_a_step_is_the_gradient_in_float64(step, loss_over, active):
     np.testing.assert_array_equal(drawn.positive.weight, [1, 1, 1, 0, 0])
     np.testing.assert_array_equal(drawn.negative.weight, [1, 1, 1, 0, 0])
     paired, *pairs = OWN[:3], drawn.positive.index[:3].tolist(), drawn.negative.index[:3].tolist()
-    metric = finite_differences(lambda params: metric_loss(params, paired, *pairs), START)
+    metric = net.finite_differences(lambda params: metric_loss(params, paired, *pairs), START)
     kept = drawn.replayed.index[np.asarray(drawn.replayed.weight) > 0]
-    replayed = batch_gradient(START, kept, among(active))
+    replayed = net.batch_gradient(START, kept, among(active))
     expected = {name: metric[name] + replayed[name] for name in metric}
-    assert_trees_close(gradient, expected, rtol=1e-3, atol=1e-5)
+    net.assert_trees_close(gradient, expected, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(info.loss, metric_loss(START, paired, *pairs), rtol=1e-5)
     # A pass each for the batch, its pairs and the replayed samples.
     assert info.batch_stats["passes"] == 3
@@ -102,7 +89,7 @@ def test_a_step_is_the_gradient_in_float64(step, loss_over, active):
 
 def test_an_empty_memory_leaves_the_usual_loss(step):
     _, gradient, info = step["seen"](memory_of([]))
-    assert_trees_close(gradient, batch_gradient(START, OWN, among(SEEN)), atol=1e-6)
+    net.assert_trees_close(gradient, net.batch_gradient(START, OWN, among(SEEN)), atol=1e-6)
     assert info.batch_stats["passes"] == 1
 
 

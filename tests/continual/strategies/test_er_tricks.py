@@ -17,23 +17,10 @@ from everlight.continual.strategies.er_tricks import (
     replacement_weights,
 )
 from everlight.continual.strategies.parts.memory import ReservoirDraw
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    START,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    forward,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    softmax,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, LABELS, START
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 HELD = np.array([0, 6, 12, 1, 7, 2, 8, 14, 20])
 LOSSES = np.array([0.1, 0.5, 2.0, 0.3, 0.3, 1.5, 0.0, 0.7, 4.0])
 SEEN = [0, 1, 2]
@@ -55,7 +42,7 @@ def authors_weights(labels, losses):
 @pytest.mark.parametrize("losses", [LOSSES, np.full(9, 0.7), np.zeros(9)])
 def test_weights_of_class_and_loss_are_the_authors(losses):
     found = replacement_weights(
-        jnp.asarray(LABELS[HELD]), jnp.asarray(losses, jnp.float32), CLASSES, "loss-aware"
+        jnp.asarray(LABELS[HELD]), jnp.float32(losses), CLASSES, "loss-aware"
     )
     with np.errstate(invalid="ignore"):
         expected = authors_weights(LABELS[HELD], losses)
@@ -67,16 +54,14 @@ def test_weights_of_class_and_loss_are_the_authors(losses):
 
 
 def test_a_balanced_reservoir_replaces_samples_of_the_largest_class():
-    found = replacement_weights(
-        jnp.asarray(LABELS[HELD]), jnp.asarray(LOSSES, jnp.float32), CLASSES, "balanced"
-    )
+    found = replacement_weights(jnp.asarray(LABELS[HELD]), jnp.float32(LOSSES), CLASSES, "balanced")
     np.testing.assert_array_equal(found, LABELS[HELD] == 2)
 
 
 def memory_of(arrived):
     return TricksMemory(
-        samples_of(HELD),
-        jnp.asarray(LOSSES, jnp.float32),
+        net.samples_of(HELD),
+        jnp.float32(LOSSES),
         jnp.int32(arrived),
         jnp.array([1.0, 0.0]),
         jnp.zeros(CLASSES, bool),
@@ -90,9 +75,9 @@ def after_one_step(replacement, keys=4000):
 
     def step(key):
         key_draw, key_grads, key_after = jax.random.split(key, 3)
-        memory, task = memory_of(11), task_of(0, SEEN, samples_of([3]))
-        learner = small_learner(SETUP, range(CLASSES))
-        batch = complete_batch(SETUP, strategy, memory, batch_of([3]), task, key_draw)
+        memory, task = memory_of(11), net.task_of(0, SEEN, [3])
+        learner = net.small_learner(SETUP, range(CLASSES))
+        batch = complete_batch(SETUP, strategy, memory, net.batch_of([3]), task, key_draw)
         _, info = strategy.grads(memory, learner, batch, task, key_grads)
         after, _ = strategy.after_step(memory, learner, info._replace(batch=batch), key_after)
         return after, batch.replay.slots
@@ -108,9 +93,11 @@ def test_an_arrival_is_stored_by_chance_and_replaces_by_weight(replacement):
     assert np.all(after.arrived == 12)
     assert abs(stored.any(axis=1).sum() - 3000) < 5 * (4000 * 3 / 16) ** 0.5
     losses = np.tile(LOSSES, (4000, 1))
-    every = -np.log(softmax(forward(START, HELD, train=True)[2], True)[np.arange(9), LABELS[HELD]])
+    every = -np.log(
+        net.softmax(net.forward(START, HELD, train=True)[2], True)[np.arange(9), LABELS[HELD]]
+    )
     np.put_along_axis(losses, np.asarray(slots), every[np.asarray(slots)], axis=1)
-    own = -np.log(softmax(forward(START, [3], train=True)[2], True)[0, LABELS[3]])
+    own = -np.log(net.softmax(net.forward(START, [3], train=True)[2], True)[0, LABELS[3]])
     np.testing.assert_allclose(after.losses, np.where(stored, own, losses), rtol=1e-5)
     if replacement == "loss-aware":
         weights = np.stack([authors_weights(LABELS[HELD], row) for row in losses])
@@ -128,12 +115,12 @@ def test_each_sample_of_a_batch_changes_what_the_next_one_replaces():
     """Of 3, 2 and 4 samples the largest class gives way to class 3, until this is the largest."""
     strategy = er_tricks(SETUP, 9, 2, "balanced", bias_epochs=0)
     own = np.arange(3, 40, 6)
-    batch = batch_of(own)
+    batch = net.batch_of(own)
     # No sample is replayed, so that losses are those of the batch.
     replay = jax.tree.map(lambda leaf: leaf[:0], batch)
     batch = batch._replace(replay=ReservoirDraw(replay, jnp.zeros(0, int)))
     info = StepInfo({}, {}, jnp.float32(0), jnp.ones(len(own)), batch)
-    learner = small_learner(SETUP, range(CLASSES))
+    learner = net.small_learner(SETUP, range(CLASSES))
     after, _ = jax.jit(jax.vmap(lambda key: strategy.after_step(memory_of(9), learner, info, key)))(
         jax.random.split(jax.random.key(0), 100)
     )
@@ -150,34 +137,34 @@ def test_each_sample_of_a_batch_changes_what_the_next_one_replaces():
 def test_the_decay_scales_the_gradient_of_both_batches_by_the_number_of_arrivals(decay, arrived):
     """Also after the authors' 50 epochs of CIFAR-10, whose factor no float32 is close to."""
     strategy = er_tricks(SETUP, 9, 2, decay=decay)
-    memory, learner = memory_of(arrived), small_learner(SETUP, SEEN)
+    memory, learner = memory_of(arrived), net.small_learner(SETUP, SEEN)
     own = [0, 1, 8]
-    task = task_of(0, SEEN, samples_of(own))
-    batch = complete_batch(SETUP, strategy, memory, batch_of(own), task, jax.random.key(0))
+    task = net.task_of(0, SEEN, own)
+    batch = complete_batch(SETUP, strategy, memory, net.batch_of(own), task, jax.random.key(0))
     found, _ = jax.jit(strategy.grads)(memory, learner, batch, task, jax.random.key(1))
     both = own + np.asarray(batch.replay.batch.index).tolist()
     weight = [1, 1, 1, *batch.replay.batch.weight]
-    expected = batch_gradient(START, both, AMONG, weight)
-    assert_trees_close(found, {k: decay**arrived * leaf for k, leaf in expected.items()})
+    expected = net.batch_gradient(START, both, AMONG, weight)
+    net.assert_trees_close(found, {k: decay**arrived * leaf for k, leaf in expected.items()})
 
 
 def test_padding_and_empty_slots_have_no_part_in_a_step():
     """Three of nine slots are filled, five are wanted; the last of three samples is padding."""
     strategy = er_tricks(SETUP, 9, 5)
-    memory = memory_of(3)._replace(samples=samples_of(HELD, np.arange(9) < 3))
-    learner, own = small_learner(SETUP, SEEN), [13, 8, 20]
-    task = task_of(0, SEEN, samples_of(own))
-    batch = batch_of(own, [1, 1, 0])
+    memory = memory_of(3)._replace(samples=net.samples_of(HELD, np.arange(9) < 3))
+    learner, own = net.small_learner(SETUP, SEEN), [13, 8, 20]
+    task = net.task_of(0, SEEN, own)
+    batch = net.batch_of(own, [1, 1, 0])
     batch = complete_batch(SETUP, strategy, memory, batch, task, jax.random.key(0))
     gradient, info = strategy.grads(memory, learner, batch, task, jax.random.key(1))
     there = [*HELD[:3], 13, 8]
-    assert_trees_close(gradient, batch_gradient(START, there, AMONG))
+    net.assert_trees_close(gradient, net.batch_gradient(START, there, AMONG))
     info = info._replace(batch=batch)
     after, _ = jax.jit(strategy.after_step)(memory, learner, info, jax.random.key(2))
     assert after.arrived == 5
     np.testing.assert_array_equal(after.samples.mask, np.arange(9) < 5)
     np.testing.assert_array_equal(after.samples.index[:5], there)
-    chances = softmax(forward(START, there, train=True)[2], AMONG)
+    chances = net.softmax(net.forward(START, there, train=True)[2], AMONG)
     np.testing.assert_allclose(
         after.losses[:5], -np.log(chances[np.arange(5), LABELS[there]]), rtol=1e-5
     )
@@ -192,32 +179,29 @@ def test_bias_control_is_the_authors_gradient_descent(monkeypatch):
     monkeypatch.setattr(jax.random, "permutation", lambda key, count: jnp.arange(count)[::-1])
     strategy = er_tricks(SETUP, 9, 2, bias_epochs=3, bias_batch_size=4)
     first, second = [0, 1, 6, 7], [2, 3, 8]
-    tasks = [
-        (task_of(0, [0, 1], samples_of(first)), [batch_of(first)]),
-        (task_of(1, [2, 3], samples_of(second)), [batch_of(second)]),
-    ]
+    tasks = [(net.task_of(0, [0, 1], first), [first]), (net.task_of(1, [2, 3], second), [second])]
     pair = np.zeros(2)
     seen = np.zeros(CLASSES, bool)
     for (memory, learner), classes in zip(
-        run_tasks(SETUP, strategy, tasks), ([0, 1], [2, 3]), strict=True
+        net.run_tasks(SETUP, strategy, tasks), ([0, 1], [2, 3]), strict=True
     ):
         last = np.isin(np.arange(CLASSES), classes)
         seen |= last
         params = {name: np.asarray(leaf, float) for name, leaf in learner.params.items()}
         held = np.asarray(memory.samples.index)[np.asarray(memory.samples.mask)][::-1]
-        logits = forward(params, held)[2]
+        logits = net.forward(params, held)[2]
         for _ in range(3):
             for start in range(0, len(held), 4):
                 rows, labels = logits[start : start + 4], LABELS[held][start : start + 4]
                 corrected = np.where(last, pair[0] * rows + pair[1], rows)
-                slope = softmax(corrected, seen) - np.eye(CLASSES)[labels]
+                slope = net.softmax(corrected, seen) - np.eye(CLASSES)[labels]
                 slope = slope[:, last] / len(rows)
                 pair = pair - BIAS_RATE * np.array([np.sum(slope * rows[:, last]), np.sum(slope)])
         np.testing.assert_allclose(memory.bias, pair, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(memory.last, last)
         inputs = SETUP.gather(jnp.arange(5), None)
         scores = strategy.predict(memory, learner, inputs)
-        logits = forward(params, np.arange(5))[2]
+        logits = net.forward(params, np.arange(5))[2]
         expected = np.where(last, pair[0] * logits + pair[1], logits)
         np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
 

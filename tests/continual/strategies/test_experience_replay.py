@@ -1,4 +1,7 @@
-"""ER with a reservoir: its joint batch in float64, what enters the memory, streams without end."""
+"""ER with a reservoir: what enters the memory, streams without end.
+
+`test_replay_batch_size.py` has its steps.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -6,93 +9,22 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.base import Samples
-from everlight.continual.engine.protocol import online_protocol
-from everlight.continual.engine.run import Run
-from everlight.continual.engine.sequence import run_sequence
-from everlight.continual.engine.updates import complete_batch
-from everlight.continual.strategies.der_plus_plus import der_plus_plus
-from everlight.continual.strategies.er_ace import er_ace
-from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.gdumb import gdumb
-from everlight.continual.strategies.naive import naive
+from everlight.continual.engine import Run, online_protocol, run_sequence
+from everlight.continual.strategies import der_plus_plus, er_ace, experience_replay, gdumb, naive
 from everlight.scenarios.class_incremental import class_incremental
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    START,
-    STORED,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    compiled,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, LABELS
 
-SETUP = small_setup()
-STRATEGY = compiled(experience_replay(SETUP, buffer_size=8))
-TASK = task_of(1, [2, 3], samples_of([2, 3]))
-BATCH = batch_of([2, 8, 3, 20], [1, 1, 1, 0])
-ACTIVE = np.arange(CLASSES) < 4
-
-
-def memory_of(index):
-    """Stored samples in the first slots, before empty ones that hold others."""
-    place = np.arange(len(index))
-    content, mask = np.full(8, 39), np.zeros(8, bool)
-    content[place], mask[place] = index, True
-    return Reservoir(samples_of(content, mask), jnp.int32(len(index)))
-
-
-@jax.jit
-def step(memory):
-    batch = complete_batch(SETUP, STRATEGY, memory, BATCH, TASK, jax.random.key(0))
-    learner = small_learner(SETUP, [0, 1, 2, 3])
-    return batch, *STRATEGY.grads(memory, learner, batch, TASK, jax.random.key(1))
-
-
-def test_the_gradient_is_that_of_the_batch_and_all_that_is_held_in_one_pass():
-    """Three held samples are all drawn for a batch of four; the mean runs over six."""
-    held = [0, 6, 7]
-    batch, gradient, info = step(memory_of(held))
-    assert sorted(np.asarray(batch.replay.index)[np.asarray(batch.replay.weight) > 0]) == held
-    assert_trees_close(gradient, batch_gradient(START, [2, 8, 3, *held], ACTIVE), atol=1e-6)
-    assert info.batch_stats["passes"] == 1
-
-
-def test_a_draw_is_as_large_as_the_batch_and_holds_nothing_twice():
-    batch, gradient, _ = step(memory_of([0, 6, 7, 13]))
-    assert sorted(batch.replay.index.tolist()) == [0, 6, 7, 13]
-    assert np.all(batch.replay.weight == 1)
-    assert np.all(batch.replay.from_memory)
-    expected = batch_gradient(START, [2, 8, 3, 0, 6, 7, 13], ACTIVE)
-    assert_trees_close(gradient, expected, atol=1e-6)
-
-
-def test_with_an_empty_memory_the_batch_itself_fills_up_at_weight_0():
-    """What lies in empty slots enters neither the loss nor what normalises over the batch."""
-    batch, gradient, _ = step(
-        Reservoir(
-            Samples(jnp.full(8, STORED + 3), jnp.asarray(LABELS[:8, None]), jnp.zeros(8, bool)),
-            jnp.int32(0),
-        )
-    )
-    np.testing.assert_array_equal(batch.replay.index, BATCH.index)
-    np.testing.assert_array_equal(batch.replay.labels, BATCH.labels)
-    assert np.all(batch.replay.weight == 0)
-    assert_trees_close(gradient, batch_gradient(START, [2, 8, 3], ACTIVE), atol=1e-6)
+SETUP = net.small_setup()
+BATCH = net.batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 
 
 def test_what_arrives_enters_at_every_step_and_what_is_replayed_does_not():
     """Two epochs of seven samples into 20 slots; a sample of weight 0 never arrives."""
-    strategy = compiled(experience_replay(SETUP, buffer_size=20))
-    rounds = [BATCH, batch_of([9, 14, 15, 21]), BATCH, batch_of([9, 14, 15, 21])]
-    task = task_of(0, [2, 3], samples_of([2, 8, 3, 9, 14, 15, 21]))
-    ((memory, _),) = run_tasks(SETUP, strategy, [(task, rounds)])
+    strategy = net.compiled(experience_replay(SETUP, buffer_size=20))
+    rounds = [BATCH, net.batch_of([9, 14, 15, 21]), BATCH, net.batch_of([9, 14, 15, 21])]
+    task = net.task_of(0, [2, 3], [2, 8, 3, 9, 14, 15, 21])
+    ((memory, _),) = net.run_tasks(SETUP, strategy, [(task, rounds)])
     assert memory.arrived == 14
     mask = np.asarray(memory.samples.mask)
     np.testing.assert_array_equal(mask, np.arange(20) < 14)
@@ -119,7 +51,7 @@ def stream():
     train, test = np.repeat(np.arange(CLASSES), 60), np.repeat(np.arange(CLASSES), 20)
     order = np.argsort(np.tile(np.arange(80) >= 60, CLASSES), kind="stable")
     tasks = [[0, 1], [2, 3], [4, 5]]
-    return jnp.asarray(data[order], jnp.float32), class_incremental(train, test, tasks, CLASSES)
+    return jnp.float32(data[order]), class_incremental(train, test, tasks, CLASSES)
 
 
 @pytest.mark.parametrize("name", STREAM)
@@ -131,7 +63,7 @@ def test_online_without_boundaries_who_replays_knows_the_first_classes_at_the_en
     data, sequence = stream()
 
     def build(data):
-        small = small_setup()
+        small = net.small_setup()
 
         def init(key):
             wide = 0.5 * jax.random.normal(key, (4, 8))

@@ -18,51 +18,31 @@ from everlight.continual.strategies.expert_gate import (
 )
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.gate_features import block_means
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    LABELS,
-    assert_trees_close,
-    backward,
-    batch_of,
-    begin,
-    classes_mask,
-    compiled,
-    cross_entropy_gradients,
-    descend,
-    filled,
-    forward,
-    no_penalty,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    softmax,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, DATA, LABELS
 
 HIDDEN, EPOCHS, RATE = 2, 60, 0.05
 TASKS = [[0, 1], [2, 3], [4, 5]]
 TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]
-BATCHES = [[batch_of(t[:3]), batch_of(t[3:])] for t in TRAIN]
-SEQUENCE = [(task_of(t, own, samples_of(TRAIN[t])), BATCHES[t]) for t, own in enumerate(TASKS)]
-INPUTS = jnp.asarray(DATA, jnp.float32)
+BATCHES = [[net.batch_of(t[:3]), net.batch_of(t[3:])] for t in TRAIN]
+SEQUENCE = [(net.task_of(t, own, TRAIN[t]), BATCHES[t]) for t, own in enumerate(TASKS)]
+INPUTS = jnp.float32(DATA)
 STRETCH = 2.0
 
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 
 
 def gate_of(setup=SETUP, epochs=EPOCHS, **transfer):
     return expert_gate(setup, 3, lambda inputs: STRETCH * inputs, HIDDEN, epochs, RATE, **transfer)
 
 
-GATE = compiled(gate_of())
+GATE = net.compiled(gate_of())
 
 
 @functools.cache
 def after_tasks():
-    return run_tasks(SETUP, gate_of(), SEQUENCE[:2])
+    return net.run_tasks(SETUP, gate_of(), SEQUENCE[:2])
 
 
 def sigmoid(values):
@@ -112,7 +92,7 @@ def test_reconstruction_error_by_hand():
     rng = np.random.default_rng(3)
     shapes = {"encode": (3, 2), "encode_bias": (2,), "decode": (2, 3), "decode_bias": (3,)}
     by_hand = {name: rng.normal(size=shape) for name, shape in shapes.items()}
-    one = Autoencoder(**{n: jnp.asarray(leaf, jnp.float32) for n, leaf in by_hand.items()})
+    one = Autoencoder(**{n: jnp.float32(leaf) for n, leaf in by_hand.items()})
     found = reconstruction_error(one, STRETCH * INPUTS)
     np.testing.assert_allclose(found, error_by_hand(by_hand, np.arange(len(DATA))), rtol=1e-5)
     found = squared_error(one, STRETCH * INPUTS)
@@ -121,11 +101,11 @@ def test_reconstruction_error_by_hand():
 
 def test_an_autoencoder_is_trained_by_adam_on_its_task():
     """Six samples are one step an epoch; initial values are those that no epoch changes."""
-    learner = small_learner(SETUP, TASKS[0])
+    learner = net.small_learner(SETUP, TASKS[0])
     nothing = GATE.init(jax.random.key(1), learner)
     start, trained = (
         gate.begin_task(nothing, learner, SEQUENCE[0][0], jax.random.key(3))[0]
-        for gate in (compiled(gate_of(epochs=0)), GATE)
+        for gate in (net.compiled(gate_of(epochs=0)), GATE)
     )
     params = stacked(start, 0)
     first = {name: np.zeros_like(leaf) for name, leaf in params.items()}
@@ -138,7 +118,7 @@ def test_an_autoencoder_is_trained_by_adam_on_its_task():
             mean, square = first[name] / (1 - 0.9**step), second[name] / (1 - 0.999**step)
             params[name] = params[name] - RATE * mean / (np.sqrt(square) + 1e-8)
     assert np.any(params["encode_bias"] != 0), "some unit must be active"
-    assert_trees_close(stacked(trained, 0), params, rtol=1e-3, atol=1e-5)
+    net.assert_trees_close(stacked(trained, 0), params, rtol=1e-3, atol=1e-5)
 
 
 def test_the_gate_takes_the_trained_expert_with_the_least_error():
@@ -149,7 +129,7 @@ def test_the_gate_takes_the_trained_expert_with_the_least_error():
     assert 0 < expert.sum() < len(DATA), "both experts must be chosen"
     clear = np.abs(errors[0] - errors[1]) > 1e-5
     each = [
-        forward({n: np.float64(leaf[e]) for n, leaf in memory.params.items()}, everything)[2]
+        net.forward({n: np.float64(leaf[e]) for n, leaf in memory.params.items()}, everything)[2]
         for e in range(2)
     ]
     expected = np.where(expert[:, None] == 0, *each)
@@ -167,7 +147,7 @@ def test_a_sample_is_given_to_the_chosen_expert_alone():
 
     memory, learner = after_tasks()[1]
     many = jnp.tile(INPUTS, (5, 1))
-    found = compiled(gate_of(SETUP._replace(apply=apply))).predict(memory, learner, many)
+    found = net.compiled(gate_of(SETUP._replace(apply=apply))).predict(memory, learner, many)
     jax.effects_barrier()
     assert sum(seen) <= len(many) + 2 * (CHOSEN - 1) < 2 * len(many)
     np.testing.assert_allclose(
@@ -177,9 +157,9 @@ def test_a_sample_is_given_to_the_chosen_expert_alone():
 
 def begun(strategy, train, valid=None):
     """Memory and learner after two tasks and the beginning of a third one of these samples."""
-    task = task_of(2, [4, 5], train)
+    task = net.task_of(2, [4, 5], train)
     task = task if valid is None else task._replace(valid=valid)
-    return *begin(SETUP, strategy, *after_tasks()[1], task), task
+    return *net.begin(SETUP, strategy, *after_tasks()[1], task), task
 
 
 def test_a_new_expert_starts_from_the_most_related_one():
@@ -187,7 +167,7 @@ def test_a_new_expert_starts_from_the_most_related_one():
     memory, _ = after_tasks()[1]
     for related in range(2):
         # The slot of padding holds a sample of no task.
-        train = samples_of(np.append(TRAIN[related], 39), np.arange(7) < 6)
+        train = net.samples_of(np.append(TRAIN[related], 39), np.arange(7) < 6)
         now, learner, _ = begun(GATE, train)
         by_hand = [relatedness_by_hand(now, e, 2, TRAIN[related]) for e in range(2)]
         assert np.argmax(by_hand) == related
@@ -206,9 +186,9 @@ def test_relatedness_by_hand():
 
 
 def test_relatedness_is_measured_on_validation_samples_where_there_are_any():
-    train, held = samples_of(TRAIN[2]), np.array([4, 5, 10])
-    valid = samples_of(np.append(held, 39), np.arange(4) < 3)
-    for given, index in ((valid, held), (samples_of([39], [False]), TRAIN[2])):
+    train, held = net.samples_of(TRAIN[2]), np.array([4, 5, 10])
+    valid = net.samples_of(np.append(held, 39), np.arange(4) < 3)
+    for given, index in ((valid, held), (net.samples_of([39], [False]), TRAIN[2])):
         memory, _, _ = begun(GATE, train, given)
         by_hand = [relatedness_by_hand(memory, e, 2, index) for e in range(2)]
         np.testing.assert_allclose(memory.relatedness[2, :2], by_hand, rtol=1e-3)
@@ -222,23 +202,23 @@ def test_relatedness_is_measured_on_validation_samples_where_there_are_any():
 
 def lwf_by_hand(params, teacher, index, known, regularization, temperature):
     """The gradient of the mean cross-entropy and of λ T² KL, with the teacher in evaluation."""
-    own = cross_entropy_gradients(params, index, np.ones(CLASSES, bool), train=True)
-    new = softmax(forward(params, index, train=True)[2] / temperature, known)
+    own = net.cross_entropy_gradients(params, index, np.ones(CLASSES, bool), train=True)
+    new = net.softmax(net.forward(params, index, train=True)[2] / temperature, known)
     # The engine's inputs of a batch are the shifted ones.
     hidden = np.tanh(
-        forward(params, index, train=True)[0] @ teacher["hidden"] + teacher["hidden_bias"]
+        net.forward(params, index, train=True)[0] @ teacher["hidden"] + teacher["hidden_bias"]
     )
-    old = softmax((hidden @ teacher["head"] + teacher["head_bias"]) / temperature, known)
-    kept = backward(params, index, regularization * temperature * (new - old), train=True)
+    old = net.softmax((hidden @ teacher["head"] + teacher["head_bias"]) / temperature, known)
+    kept = net.backward(params, index, regularization * temperature * (new - old), train=True)
     return {name: (own[name] + kept[name]).mean(axis=0) for name in own}
 
 
 def test_lwf_begins_above_the_relatedness_threshold():
     """On either side of Rel: LwF's gradient in float64, and that of fine-tuning bit for bit."""
-    memory, learner, task = begun(GATE, samples_of(TRAIN[2]))
+    memory, learner, task = begun(GATE, net.samples_of(TRAIN[2]))
     related, found = most_related(memory, task.id)
     assert related == np.argmax(memory.relatedness[2, :2])
-    batch, key = filled(SETUP, batch_of(TRAIN[2])), jax.random.key(0)
+    batch, key = net.filled(SETUP, net.batch_of(TRAIN[2])), jax.random.key(0)
     # After a step the student is no longer its teacher.
     learner = learner._replace(params=jax.tree.map(lambda leaf: 0.8 * leaf, learner.params))
     plain, _ = naive(SETUP).grads((), learner, batch, task, key)
@@ -255,16 +235,16 @@ def test_lwf_begins_above_the_relatedness_threshold():
     known = np.isin(np.arange(CLASSES), LABELS[TRAIN[int(related)]])
     by_hand = lwf_by_hand(params, teacher, TRAIN[2], known, 3.0, 1.5)
     actual = gradient(float(found) - 1e-3, regularization=3.0, temperature=1.5)
-    assert_trees_close(actual, by_hand)
+    net.assert_trees_close(actual, by_hand)
     assert np.max(np.abs(actual["head"] - plain["head"])) > 1e-2
 
 
 def test_the_first_task_has_no_teacher():
     strategy = gate_of(relatedness_threshold=-1e9)
-    learner, task = small_learner(SETUP, TASKS[0]), SEQUENCE[0][0]
+    learner, task = net.small_learner(SETUP, TASKS[0]), SEQUENCE[0][0]
     memory = strategy.init(jax.random.key(1), learner)
     memory, learner = strategy.begin_task(memory, learner, task, jax.random.key(2))
-    batch, key = filled(SETUP, BATCHES[0][0]), jax.random.key(0)
+    batch, key = net.filled(SETUP, BATCHES[0][0]), jax.random.key(0)
     expected, _ = naive(SETUP).grads((), learner, batch, task, key)
     for name, leaf in strategy.grads(memory, learner, batch, task, key)[0].items():
         np.testing.assert_array_equal(leaf, expected[name])
@@ -295,19 +275,19 @@ def test_experts_are_kept_as_their_tasks_left_them():
     for name, leaf in second.params.items():
         np.testing.assert_array_equal(leaf[0], first.params[name][0])
         np.testing.assert_array_equal(leaf[1], learner.params[name])
-    by_hand, _ = descend(
+    by_hand, _ = net.descend(
         {n: np.float64(leaf[0]) for n, leaf in first.params.items()},
         BATCHES[1],
-        classes_mask([0, 1, 2, 3]),
-        no_penalty,
+        net.classes_mask([0, 1, 2, 3]),
+        net.no_penalty,
     )
-    assert_trees_close(learner.params, by_hand)
+    net.assert_trees_close(learner.params, by_hand)
 
 
 def test_as_many_hidden_units_as_features_are_refused():
     strategy = expert_gate(SETUP, 3, lambda inputs: inputs, hidden=3)
     with pytest.raises(ValueError, match="hidden=3 of 3 features; an autoencoder needs fewer"):
-        strategy.init(jax.random.key(0), small_learner(SETUP, [0]))
+        strategy.init(jax.random.key(0), net.small_learner(SETUP, [0]))
 
 
 def test_the_gate_sees_means_of_blocks(rng):

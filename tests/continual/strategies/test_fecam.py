@@ -6,13 +6,7 @@ import pytest
 
 from everlight.continual.strategies.fecam import correlation, fecam, shrink
 from tests.continual.small_net import CLASSES, compiled, run_tasks, task_of
-from tests.continual.strategies.frozen_stream import (
-    batches_of,
-    digits,
-    identity_setup,
-    labelled_samples,
-    solved,
-)
+from tests.continual.strategies import frozen_stream as stream
 
 GAMMA = {"variance_shrinkage": 0.5, "covariance_shrinkage": 0.3}
 
@@ -54,18 +48,18 @@ def official_distances(train, labels, test, beta, variance, other):
 @pytest.mark.parametrize("positive", [True, False])
 def test_a_stream_of_recurring_classes_has_the_official_distances(positive):
     """No feature is constant; class 5 never comes, padding counts nothing."""
-    train, labels, test, truth = digits()
+    train, labels, test, truth = stream.digits()
     mixing = np.random.default_rng(1).normal(size=(64, 12))
     train, test = (part @ mixing for part in (train, test))
     if positive:
         train, test = (np.abs(part) + 0.1 for part in (train, test))
     order = np.random.default_rng(2).permutation(np.flatnonzero(labels < 5))
-    setup = identity_setup(train)
+    setup = stream.identity_setup(train)
     strategy = compiled(fecam(setup, **GAMMA))
-    task = task_of(0, range(CLASSES), labelled_samples(order, labels))
-    memory, learner = run_tasks(setup, strategy, [(task, [*batches_of(labels, order)])])[-1]
-    memory = solved(strategy, memory, learner)
-    found = np.asarray(strategy.predict(memory, learner, jnp.asarray(test, jnp.float32)))
+    task = task_of(0, range(CLASSES), stream.labelled_samples(order, labels))
+    memory, learner = run_tasks(setup, strategy, [(task, [*stream.batches_of(labels, order)])])[-1]
+    memory = stream.solved(strategy, memory, learner)
+    found = np.asarray(strategy.predict(memory, learner, jnp.float32(test)))
     np.testing.assert_array_equal(found[:, 5], -np.inf)
     kept = train[order], labels[order], test
     expected = official_distances(*kept, 0.5, *GAMMA.values())
@@ -78,18 +72,10 @@ def test_a_stream_of_recurring_classes_has_the_official_distances(positive):
 def test_the_shrunk_correlation_does_not_depend_on_the_number_of_samples(variance, other):
     rows = np.random.default_rng(3).normal(size=(7, 4)) @ np.diag([1, 5, 0.1, 2])
     scatter = np.cov(rows.T) * 6
-    found = correlation(shrink(jnp.asarray(scatter, jnp.float32), variance, other))
+    found = correlation(shrink(jnp.float32(scatter), variance, other))
     expected = official_shrink(np.cov(rows.T), variance, other)
     deviation = np.sqrt(np.diagonal(expected))
     np.testing.assert_allclose(found, expected / np.outer(deviation, deviation), rtol=1e-5)
-
-
-def test_shrinking_twice_by_sqrt_2_minus_1_is_the_transformers_single_shrinkage():
-    covariance = np.cov(np.random.default_rng(4).normal(size=(5, 9)))
-    found = jnp.asarray(covariance, jnp.float32)
-    for _ in range(2):
-        found = shrink(found, 2**0.5 - 1, 0.0)
-    np.testing.assert_allclose(found, official_shrink(covariance, 1.0, 0.0), rtol=1e-5, atol=1e-6)
 
 
 def test_samples_that_do_not_differ_give_the_identity():

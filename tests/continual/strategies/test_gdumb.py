@@ -5,30 +5,15 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
 
 from everlight.base import Samples
 from everlight.continual.strategies.gdumb import BalancedMemory, add_greedily, gdumb, rate_factor
 from everlight.continual.strategies.parts.memory import empty_buffer
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    RATE,
-    START,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    compiled,
-    filled,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.chances import assert_equal_chances
+from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
 CAPACITY = 7
 
@@ -118,10 +103,8 @@ def test_who_gives_way_is_drawn_evenly_from_the_largest_class():
         jax.vmap(lambda key: histories(labels, jnp.ones(8, bool), jax.random.split(key, 8)))
     )(keys)
     last = np.asarray(after.samples.index[:, -1])
-    gone = np.array([4000 - np.sum(last == member) for member in range(7)])
-    assert gone.sum() == 4000
-    statistic = np.sum((gone - 4000 / 7) ** 2 / (4000 / 7))
-    assert chi2.ppf(1e-4, 6) < statistic < chi2.ppf(1 - 1e-4, 6)
+    gone = [4000 - np.sum(last == member) for member in range(7)]
+    assert_equal_chances(gone, 4000, 1 / 7)
 
 
 def test_what_is_not_there_changes_nothing_and_who_comes_again_is_not_held_twice():
@@ -139,35 +122,22 @@ def test_what_is_not_there_changes_nothing_and_who_comes_again_is_not_held_twice
     assert sorted(np.asarray(held.index)[np.asarray(held.mask)].tolist()) == [6, 12]
 
 
-@pytest.mark.parametrize(
-    ("epoch", "factor"),
-    # A tenth; then 0.01 + 0.99 (1 + cos(π p)) / 2 for p = 0; 0, 1/2; 0, 1/4, 1/2, 3/4; 0.
-    [
-        (0, 0.1),
-        (1, 1),
-        (2, 1),
-        (3, 0.505),
-        (4, 1),
-        (5, 0.855018),
-        (6, 0.505),
-        (7, 0.154982),
-        (8, 1),
-    ],
-)
-def test_the_rate_follows_cosine_cycles_that_double(epoch, factor):
-    np.testing.assert_allclose(rate_factor(jnp.int32(epoch)), factor, rtol=1e-5)
+def test_the_rate_follows_cosine_cycles_that_double():
+    """A tenth; then 0.01 + 0.99 (1 + cos(π p)) / 2 for p = 0; 0, 1/2; 0, 1/4, 1/2, 3/4; 0."""
+    factors = [0.1, 1, 1, 0.505, 1, 0.855018, 0.505, 0.154982, 1]
+    np.testing.assert_allclose(jax.vmap(rate_factor)(jnp.arange(9)), factors, rtol=1e-5)
 
 
 def test_a_step_takes_no_gradient_and_never_calls_the_net():
     def refuse(*arguments):
         raise AssertionError("the net was called")
 
-    setup = small_setup()
-    strategy = compiled(gdumb(setup._replace(apply=refuse), buffer_size=CAPACITY))
-    learner = small_learner(setup, [0, 1])
+    setup = net.small_setup()
+    strategy = net.compiled(gdumb(setup._replace(apply=refuse), buffer_size=CAPACITY))
+    learner = net.small_learner(setup, [0, 1])
     memory = strategy.init(jax.random.key(0), learner)
-    batch = filled(setup, batch_of([0, 6, 1]))
-    task = task_of(0, [0, 1], samples_of([0, 6, 1]))
+    batch = net.filled(setup, net.batch_of([0, 6, 1]))
+    task = net.task_of(0, [0, 1], [0, 6, 1])
     gradient, info = strategy.grads(memory, learner, batch, task, jax.random.key(0))
     assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(gradient))
     assert info.loss == 0
@@ -179,14 +149,18 @@ def test_the_net_is_trained_from_scratch_on_the_memory_alone():
 
     It begins from initial parameters, not from those that the learner has.
     """
-    setup = small_setup()
-    strategy = compiled(gdumb(setup, buffer_size=CAPACITY, epochs=4, batch_size=8))
+    setup = net.small_setup()
+    strategy = net.compiled(gdumb(setup, buffer_size=CAPACITY, epochs=4, batch_size=8))
     stream = [0, 6, 1, 12, 7, 18, 24, 30, 2, 13]
-    task = task_of(0, [0, 1, 2], samples_of(stream))
+    task = net.task_of(0, [0, 1, 2], stream)
     # The last batch is filled up at weight 0.
-    batches = [batch_of(stream[:4]), batch_of(stream[4:8]), batch_of([2, 13, 3, 9], [1, 1, 0, 0])]
-    ((memory, learner),) = run_tasks(setup, strategy, [(task, batches)])
-    assert_trees_close(learner.params, START)
+    batches = [
+        net.batch_of(stream[:4]),
+        net.batch_of(stream[4:8]),
+        net.batch_of([2, 13, 3, 9], [1, 1, 0, 0]),
+    ]
+    ((memory, learner),) = net.run_tasks(setup, strategy, [(task, batches)])
+    net.assert_trees_close(learner.params, START)
     mask = np.asarray(memory.samples.mask)
     held = np.asarray(memory.samples.index)[mask]
     assert strategy.stored_samples(memory, task) == CAPACITY
@@ -196,9 +170,9 @@ def test_the_net_is_trained_from_scratch_on_the_memory_alone():
     again, trained = strategy.before_evaluation(memory, moved, jax.random.key(5))
     params = START
     for factor in (0.1, 1, 1, 0.505):
-        slope = batch_gradient(params, held, np.arange(CLASSES) < 3)
+        slope = net.batch_gradient(params, held, np.arange(CLASSES) < 3)
         params = {name: params[name] - RATE * factor * slope[name] for name in params}
-    assert_trees_close(trained.params, params, atol=1e-5)
+    net.assert_trees_close(trained.params, params, atol=1e-5)
     assert trained.step == learner.step + 4
     assert trained.schedule.factor == learner.schedule.factor
     for before, after in zip(jax.tree.leaves(memory), jax.tree.leaves(again), strict=True):

@@ -8,27 +8,10 @@ import pytest
 
 from everlight.continual.engine.updates import complete_batch
 from everlight.continual.strategies.hal import hal
-from tests.continual.small_net import (
-    CLASSES,
-    FEATURES,
-    GAIN,
-    LABELS,
-    RATE,
-    START,
-    as_float32,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    forward,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    softmax,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, FEATURES, GAIN, LABELS, RATE, START
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 LAMBDA, DECAY, GAMMA, STEPS, ANCHOR_RATE, PART = 0.6, 0.4, 0.3, 7, 0.05, 6
 FINETUNING = 2
 NOISE = np.random.default_rng(5).uniform(size=(CLASSES, FEATURES))
@@ -73,27 +56,27 @@ def train_by_hand():
         seen = np.arange(CLASSES) <= classes[-1]
         mean, count = np.zeros(START["hidden"].shape[1]), 0
         for batch in batches:
-            gradient = batch_gradient(params, batch + list(ring.values()), seen)
+            gradient = net.batch_gradient(params, batch + list(ring.values()), seen)
             if anchors:
                 held = np.stack(list(anchors.values()))
                 more = anchor_gradient(params, stepped(params, gradient), held)
                 gradient = {name: gradient[name] + more[name] for name in gradient}
             params = stepped(params, gradient)
-            features = GAIN * forward(params, batch, train=True)[1]
+            features = GAIN * net.forward(params, batch, train=True)[1]
             mean = DECAY * mean + (1 - DECAY) * features.mean(axis=0)
             for index in batch:
                 ring[number * PART + count % PART] = index
                 count += 1
         finetuned = params
         for _ in range(FINETUNING):
-            gradient = batch_gradient(finetuned, list(ring.values()), seen)
+            gradient = net.batch_gradient(finetuned, list(ring.values()), seen)
             finetuned = stepped(finetuned, gradient)
         for label in classes:
             anchor, target = NOISE[label : label + 1], np.eye(CLASSES)[label]
             for _ in range(STEPS):
-                old = softmax(of_inputs(finetuned, anchor)[1], seen) - target
+                old = net.softmax(of_inputs(finetuned, anchor)[1], seen) - target
                 features, logits = of_inputs(params, anchor)
-                new = softmax(logits, seen) - target
+                new = net.softmax(logits, seen) - target
                 slope = input_gradient(finetuned, anchor, -old, 0)
                 slope += input_gradient(params, anchor, new, 2 * GAMMA * (features - mean))
                 anchor = anchor - ANCHOR_RATE * slope
@@ -114,13 +97,10 @@ def test_two_tasks_are_the_loop_in_float64(monkeypatch):
     monkeypatch.setattr(jax.random, "uniform", noise)
     strategy = hal(SETUP, 2, 2 * PART, 40, LAMBDA, DECAY, GAMMA, STEPS, ANCHOR_RATE, FINETUNING, 40)
     tasks = [
-        (
-            task_of(number, classes, samples_of(np.concatenate(batches))),
-            [batch_of(b) for b in batches],
-        )
+        (net.task_of(number, classes, np.concatenate(batches)), batches)
         for number, (classes, batches) in enumerate(STREAM)
     ]
-    found = run_tasks(SETUP, strategy, tasks)
+    found = net.run_tasks(SETUP, strategy, tasks)
     for (memory, learner), (params, ring, anchors, mean) in zip(
         found, train_by_hand(), strict=True
     ):
@@ -140,12 +120,14 @@ def test_two_tasks_are_the_loop_in_float64(monkeypatch):
 def test_a_batch_longer_than_a_task_s_part_leaves_its_last_samples():
     strategy = hal(SETUP, 2, 4, anchor_steps=1)
     index = [0, 1, 6, 7, 12]
-    task = task_of(1, [0, 1], samples_of(index))
-    ((memory, learner),) = run_tasks(SETUP, strategy, [(task, [batch_of(index, [1, 1, 1, 1, 0])])])
+    task = net.task_of(1, [0, 1], index)
+    ((memory, learner),) = net.run_tasks(
+        SETUP, strategy, [(task, [net.batch_of(index, [1, 1, 1, 1, 0])])]
+    )
     np.testing.assert_array_equal(memory.samples.mask, [False, False, True, True])
     np.testing.assert_array_equal(memory.samples.index[2:], [6, 7])
     params = {name: np.asarray(leaf, float) for name, leaf in learner.params.items()}
-    features = GAIN * forward(params, index[:4], train=True)[1]
+    features = GAIN * net.forward(params, index[:4], train=True)[1]
     np.testing.assert_allclose(memory.features, 0.5 * features.mean(axis=0), rtol=1e-4)
 
 
@@ -153,28 +135,28 @@ def test_the_step_ahead_is_the_optimizer_s_own():
     """With momentum from earlier steps and a learning rate that the schedule has halved."""
     setup = SETUP._replace(optimizer=optax.sgd(RATE, momentum=0.9))
     strategy, index, seen = hal(setup, 2, 6, regularization=LAMBDA), [0, 1, 6], np.arange(6) < 2
-    learner, key = small_learner(setup, [0, 1]), jax.random.key(0)
+    learner, key = net.small_learner(setup, [0, 1]), jax.random.key(0)
     memory = strategy.init(key, learner)
-    memory = memory._replace(anchors=jnp.asarray(NOISE, jnp.float32), has_anchor=jnp.asarray(seen))
-    task = task_of(0, [0, 1], samples_of(index))
-    _, state = setup.optimizer.update(as_float32(START), learner.opt_state)
+    memory = memory._replace(anchors=jnp.float32(NOISE), has_anchor=jnp.asarray(seen))
+    task = net.task_of(0, [0, 1], index)
+    _, state = setup.optimizer.update(net.as_float32(START), learner.opt_state)
     schedule = learner.schedule._replace(factor=jnp.float32(0.5))
     learner = learner._replace(opt_state=state, schedule=schedule)
-    batch = complete_batch(setup, strategy, memory, batch_of(index), task, key)
+    batch = complete_batch(setup, strategy, memory, net.batch_of(index), task, key)
     found, _ = strategy.grads(memory, learner, batch, task, key)
-    gradient = batch_gradient(START, index, seen)
+    gradient = net.batch_gradient(START, index, seen)
     momentum = {name: 0.9 * START[name] + gradient[name] for name in START}
     ahead = {name: START[name] - 0.5 * RATE * momentum[name] for name in START}
     more = anchor_gradient(START, ahead, NOISE[:2])
-    assert_trees_close(found, {name: gradient[name] + more[name] for name in START})
+    net.assert_trees_close(found, {name: gradient[name] + more[name] for name in START})
 
 
 def test_finetuning_on_the_memory_starts_the_optimizer_anew():
     setup = SETUP._replace(optimizer=optax.sgd(RATE, momentum=0.9))
-    strategy, task = hal(setup, 2, 6, anchor_steps=2), task_of(0, [0, 1], samples_of([0, 1]))
-    learner, key = small_learner(setup, [0, 1]), jax.random.key(0)
-    memory = strategy.init(key, learner)._replace(samples=samples_of(range(6)))
-    _, state = setup.optimizer.update(as_float32(START), learner.opt_state)
+    strategy, task = hal(setup, 2, 6, anchor_steps=2), net.task_of(0, [0, 1], [0, 1])
+    learner, key = net.small_learner(setup, [0, 1]), jax.random.key(0)
+    memory = strategy.init(key, learner)._replace(samples=net.samples_of(range(6)))
+    _, state = setup.optimizer.update(net.as_float32(START), learner.opt_state)
     found, _ = strategy.end_task(memory, learner._replace(opt_state=state), task, key)
     expected, _ = strategy.end_task(memory, learner, task, key)
     np.testing.assert_array_equal(found.anchors, expected.anchors)
@@ -182,5 +164,5 @@ def test_finetuning_on_the_memory_starts_the_optimizer_anew():
 
 
 def test_a_memory_smaller_than_the_tasks_is_refused():
-    with pytest.raises(ValueError, match="buffer_size 3 is below the number of tasks 5"):
+    with pytest.raises(ValueError, match="below the number of tasks 5; give 5 or more"):
         hal(SETUP, 5, 3)

@@ -1,6 +1,7 @@
 """HAT: steps done again in float64 with the paper's formulas, and old tasks that lose nothing."""
 
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,35 +12,11 @@ import pytest
 from everlight.base import Outputs
 from everlight.continual.engine.keys import sequence_keys
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.strategies.hat import (
-    hat,
-    units_used,
-)
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    LABELS,
-    RATE,
-    SHIFT,
-    assert_trees_close,
-    batch_of,
-    compiled,
-    filled,
-    finite_differences,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    softmax,
-    task_of,
-)
-from tests.continual.strategies.official_hat import (
-    official_gradient,
-    sigmoid,
-    slope_in_float32,
-    slope_in_float64,
-)
-from tests.continual.strategies.separable_tasks import PER_CLASS, decaying, learn
+from everlight.continual.strategies.hat import hat
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, DATA, LABELS, RATE, SHIFT
+from tests.continual.strategies import official_hat as official
+from tests.continual.strategies.separable_tasks import assert_nothing_is_lost, decaying, learn
 
 LAYERS, STEEPEST, SPARSITY, SLOW = ("first", "second"), 8.0, 0.6, 0.1
 _rng = np.random.default_rng(8)
@@ -60,32 +37,33 @@ def chain_setup():
         return Outputs(hidden @ params["head"]["kernel"] + params["head"]["bias"], hidden), {}
 
     def init(key):
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), NET), {}
+        return jax.tree.map(lambda leaf: jnp.float32(leaf), NET), {}
 
-    return small_setup()._replace(init=init, apply=apply)
+    return net.small_setup()._replace(init=init, apply=apply)
 
 
 SETUP = chain_setup()
-STRATEGY = compiled(hat(SETUP, 2, LAYERS, SPARSITY, STEEPEST, SLOW))
+STRATEGY = net.compiled(hat(SETUP, 2, LAYERS, SPARSITY, STEEPEST, SLOW))
 # At the paper's s_max almost all of these are saturated in the later batches.
 FED = {
     "first": np.array([[-5.9999, -0.4, 0.01, 0.6], [-0.02, 0.9, -1.1, 0.3]]),
     "second": np.array([[0.02, -0.2, 1.5, -0.1, 0.5], [5.9999, -0.6, 0.2, -0.05, 1.0]]),
 }
-PAPERS = compiled(hat(SETUP, 2, LAYERS, SPARSITY, 400.0, SLOW))
+PAPERS = net.compiled(hat(SETUP, 2, LAYERS, SPARSITY, 400.0, SLOW))
 FED_PAPERS = PAPERS._replace(
     init=lambda key, learner: PAPERS.init(key, learner)._replace(
-        embeddings={name: jnp.asarray(each, jnp.float32) for name, each in FED.items()}
+        embeddings={name: jnp.float32(each) for name, each in FED.items()}
     )
 )
 TRAIN = [np.array([0, 1, 6, 7, 12, 13, 18]) + 2 * t for t in range(2)]
 # Seven samples in batches of three are rounds of three steps.
 BATCHES = [
-    [batch_of(t[:3]), batch_of(t[3:6]), batch_of(t[[6, 0, 1]], [1, 0, 0])] * 2 for t in TRAIN
+    [net.batch_of(t[:3]), net.batch_of(t[3:6]), net.batch_of(t[[6, 0, 1]], [1, 0, 0])] * 2
+    for t in TRAIN
 ]
 # Its first task uses some units, half uses some and leaves some alone.
 SEED = 1
-SEQUENCE = [(task_of(t, [2 * t, 2 * t + 1], samples_of(TRAIN[t])), BATCHES[t]) for t in range(2)]
+SEQUENCE = [(net.task_of(t, [2 * t, 2 * t + 1], TRAIN[t]), BATCHES[t]) for t in range(2)]
 
 
 def flat(tree):
@@ -104,7 +82,7 @@ def logits_of(params, gates, inputs):
 
 def loss_by_hand(params, gates, used, index, own):
     logits = logits_of(params, gates, DATA[index] + SHIFT)
-    right = softmax(logits, own)[np.arange(len(index)), LABELS[index]]
+    right = net.softmax(logits, own)[np.arange(len(index)), LABELS[index]]
     taken = sum(np.sum(gates[n] * (1 - used[n])) for n in LAYERS)
     free = sum(np.sum(1 - used[n]) for n in LAYERS)
     return -np.mean(np.log(right)) + SPARSITY * taken / free
@@ -119,7 +97,7 @@ def factor(used, name):
     return kernel, 1 - out
 
 
-def train_by_hand(start, steepest=STEEPEST, backward=slope_in_float64):
+def train_by_hand(start, steepest=STEEPEST, backward=official.slope_in_float64):
     """Parameters, embeddings and greatest gates after each task, in the official code's order."""
     params, embeddings = flat(NET), {n: np.array(e, float) for n, e in start.items()}
     used, after = {name: np.zeros(len(NET[name]["bias"])) for name in LAYERS}, []
@@ -129,17 +107,17 @@ def train_by_hand(start, steepest=STEEPEST, backward=slope_in_float64):
             b = step % 3 + 1
             s = 1 / steepest + (steepest - 1 / steepest) * (b - 1) / (3 - 1)
             index = np.asarray(batch.index)[np.asarray(batch.weight) > 0]
-            gates = {name: sigmoid(s * embeddings[name][task]) for name in LAYERS}
+            gates = {name: official.sigmoid(s * embeddings[name][task]) for name in LAYERS}
             loss = functools.partial(loss_by_hand, used=used, index=index, own=own)
-            gradient = finite_differences(functools.partial(loss, gates=gates), params)
-            by_gate = finite_differences(functools.partial(loss, params), gates)
+            gradient = net.finite_differences(functools.partial(loss, gates=gates), params)
+            by_gate = net.finite_differences(functools.partial(loss, params), gates)
             slope = {}
             for name in LAYERS:
                 kernel, bias = factor(used, name)
                 gradient[f"{name} kernel"] *= kernel
                 gradient[f"{name} bias"] *= bias
                 mine = embeddings[name][task]
-                slope[name] = official_gradient(mine, by_gate[name], s, steepest, backward)
+                slope[name] = official.official_gradient(mine, by_gate[name], s, steepest, backward)
             # There the norm is clipped here, over weights and embeddings, at a value never met.
             every = (*gradient.values(), *slope.values())
             assert np.sqrt(sum(np.sum(each**2) for each in every)) < 10_000
@@ -148,7 +126,7 @@ def train_by_hand(start, steepest=STEEPEST, backward=slope_in_float64):
                 embeddings[name][task] = np.clip(moved, -6, 6)
             params = {name: leaf - RATE * gradient[name] for name, leaf in params.items()}
         for name in LAYERS:
-            used[name] = np.maximum(used[name], sigmoid(steepest * embeddings[name][task]))
+            used[name] = np.maximum(used[name], official.sigmoid(steepest * embeddings[name][task]))
         copied = {name: leaf.copy() for name, leaf in embeddings.items()}
         after.append((params, copied, dict(used)))
     return after
@@ -157,7 +135,7 @@ def train_by_hand(start, steepest=STEEPEST, backward=slope_in_float64):
 @functools.cache
 def after_tasks():
     """Memory and learner after each of the two tasks."""
-    return run_tasks(SETUP, STRATEGY, SEQUENCE, SEED)
+    return net.run_tasks(SETUP, STRATEGY, SEQUENCE, SEED)
 
 
 def test_two_tasks_done_again_in_float64():
@@ -169,9 +147,9 @@ def test_two_tasks_done_again_in_float64():
     by_hand = train_by_hand(start)
     after_first = by_hand[0][2]
     for (memory, learner), (params, embeddings, used) in zip(found, by_hand, strict=True):
-        assert_trees_close(flat(learner.params), params, rtol=1e-4, atol=2e-5)
-        assert_trees_close(memory.embeddings, embeddings, rtol=1e-4, atol=2e-5)
-        assert_trees_close(memory.used, used, rtol=1e-4, atol=1e-5)
+        net.assert_trees_close(flat(learner.params), params, rtol=1e-4, atol=2e-5)
+        net.assert_trees_close(memory.embeddings, embeddings, rtol=1e-4, atol=2e-5)
+        net.assert_trees_close(memory.used, used, rtol=1e-4, atol=1e-5)
     moved = [np.max(np.abs(embeddings[name] - start[name]), axis=1) for name in LAYERS]
     assert np.min(moved) > 0.05
     # Units that the first task used, half used and left alone.
@@ -182,34 +160,25 @@ def test_two_tasks_done_again_in_float64():
 
 def test_the_official_procedure_at_the_papers_steepness():
     """Twelve steps at s = 1/400, 200 and 400: clip, compensation, masks and bounds."""
-    found = run_tasks(SETUP, FED_PAPERS, SEQUENCE)
-    by_hand = train_by_hand(FED, 400.0, slope_in_float32)
+    found = net.run_tasks(SETUP, FED_PAPERS, SEQUENCE)
+    by_hand = train_by_hand(FED, 400.0, official.slope_in_float32)
     for (memory, learner), (params, embeddings, used) in zip(found, by_hand, strict=True):
-        assert_trees_close(flat(learner.params), params, rtol=1e-3, atol=1e-4)
-        assert_trees_close(memory.embeddings, embeddings, rtol=1e-3, atol=1e-3)
-        assert_trees_close(memory.used, used, rtol=1e-2, atol=1e-2)
+        net.assert_trees_close(flat(learner.params), params, rtol=1e-3, atol=1e-4)
+        net.assert_trees_close(memory.embeddings, embeddings, rtol=1e-3, atol=1e-3)
+        net.assert_trees_close(memory.used, used, rtol=1e-2, atol=1e-2)
     last = np.concatenate([by_hand[1][1][name].ravel() for name in LAYERS])
     assert np.max(np.abs(last)) == 6, "some embedding must be clipped"
     assert np.min(np.abs(last)) < 6
 
 
-def test_units_used_after_training_are_those_of_the_greatest_gates():
-    after = separable(momentum=False)
-    for task, state in enumerate(after):
-        used = np.concatenate([np.asarray(state.memory.used[name]) for name in LAYERS])
-        shares = units_used(state.memory).overall
-        np.testing.assert_allclose(shares[task], np.mean(used > 0.5), rtol=1e-6)
-        np.testing.assert_array_equal(shares[task:], shares[task])
-    assert 0 < shares[0] < shares[-1] <= 1
-
-
 def test_told_a_task_its_gates_answer():
     memory, learner = after_tasks()[-1]
     params = {name: np.asarray(leaf, float) for name, leaf in flat(learner.params).items()}
-    inputs = jnp.asarray(DATA, jnp.float32)
+    inputs = jnp.float32(DATA)
     for task in range(2):
         gates = {
-            n: sigmoid(STEEPEST * np.asarray(memory.embeddings[n][task], float)) for n in LAYERS
+            n: official.sigmoid(STEEPEST * np.asarray(memory.embeddings[n][task], float))
+            for n in LAYERS
         }
         found = STRATEGY.predict_task(memory, learner, inputs, jnp.array(task))
         np.testing.assert_allclose(found, logits_of(params, gates, DATA), atol=1e-4)
@@ -230,7 +199,7 @@ def test_the_rate_of_the_embeddings_follows_the_schedule():
     memory = STRATEGY.init(jax.random.key(1), learner)
     task, (first, *_) = SEQUENCE[0]
     memory, learner = STRATEGY.begin_task(memory, learner, task, jax.random.key(2))
-    batch, key = filled(SETUP, first), jax.random.key(3)
+    batch, key = net.filled(SETUP, first), jax.random.key(3)
 
     @jax.jit
     def change(factor):
@@ -244,29 +213,15 @@ def test_the_rate_of_the_embeddings_follows_the_schedule():
         np.testing.assert_allclose(part[name], 0.25 * whole[name], rtol=1e-2, atol=1e-6)
 
 
-@functools.cache
-def separable(momentum):
-    optimizer = decaying() if momentum else optax.sgd(0.05)
-    return learn(lambda setup: hat(setup, 3, LAYERS), optimizer)
-
-
 @pytest.mark.parametrize("momentum", [False, True])
 def test_told_the_task_earlier_tasks_lose_nothing(momentum):
     """Scores of some units stay within 1e-5; gates need not be quite 0 or 1."""
-    after = separable(momentum)
-    for task, early in enumerate(after):
-        own = slice(2 * task * PER_CLASS, 2 * (task + 1) * PER_CLASS)
-        assert early.told[task] > 0.95
-        for late in after[task + 1 :]:
-            classes = slice(2 * task, 2 * task + 2)
-            np.testing.assert_allclose(
-                late.scores[own, classes], early.scores[own, classes], atol=1e-5
-            )
-            assert late.told[task] == early.told[task]
-            changed = (
-                late.learner.params["second"]["kernel"] != early.learner.params["second"]["kernel"]
-            )
-            assert np.mean(changed) > 0.1
+    optimizer = decaying() if momentum else optax.sgd(0.05)
+    after = learn(lambda setup: hat(setup, 3, LAYERS), optimizer)
+    assert_nothing_is_lost(after, atol=1e-5)
+    for early, late in itertools.combinations(after, 2):
+        kernels = [state.learner.params["second"]["kernel"] for state in (early, late)]
+        assert np.mean(kernels[0] != kernels[1]) > 0.1
 
 
 @pytest.mark.parametrize(
@@ -277,6 +232,6 @@ def test_told_the_task_earlier_tasks_lose_nothing(momentum):
     ],
 )
 def test_layers_that_are_no_chain_are_refused(layers, message):
-    learner = small_learner(SETUP, [0])._replace(params=SETUP.init(None)[0])
+    learner = net.small_learner(SETUP, [0])._replace(params=SETUP.init(None)[0])
     with pytest.raises(ValueError, match=message):
         hat(SETUP, 2, layers).init(jax.random.key(0), learner)

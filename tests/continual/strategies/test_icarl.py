@@ -6,116 +6,67 @@ import numpy as np
 import pytest
 from scipy.special import expit, softmax
 
-from everlight.continual.strategies.icarl import icarl
+from everlight.continual.strategies import icarl, lucir, podnet
 from everlight.continual.strategies.parts.exemplars import add_herded_exemplars, empty_exemplars
 from everlight.continual.strategies.parts.teacher import Teacher
-from tests.continual.many_labels import (
-    OLD,
-    PAIRS,
-    binary_gradient,
-    binary_setup,
-    entropies,
-    labelled,
-    labelled_batch,
-    mean_gradient,
-    pairs_of,
-    targets_of,
-    teacher_logits,
-)
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    RATE,
-    START,
-    as_float32,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    classes_mask,
-    compiled,
-    filled,
-    forward,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-)
+from tests.continual import many_labels as many
+from tests.continual import small_net as net
+from tests.continual.many_labels import OLD, PAIRS
+from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
 KEY = jax.random.key(0)
-SETUP = binary_setup()
+SETUP = many.binary_setup()
 # Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come.
 KNOWN, SEEN = np.isin(np.arange(CLASSES), [0, 1, 4]), np.arange(CLASSES) != 5
-TASK = task_of(2, [2, 3], labelled([2, 3]))
+TASK = net.task_of(2, [2, 3], many.labelled([2, 3]))
 # Samples of old and new classes, of both, and of one unseen; the last one only fills the batch.
 INDEX = np.array([0, 1, 2, 3, 12, 5, 9, 33, 8])
-BATCH = filled(SETUP, labelled_batch(INDEX, [1] * 8 + [0], [1, 1, 0, 0, 0, 1, 0, 1, 0]))
+BATCH = net.filled(SETUP, many.labelled_batch(INDEX, [1] * 8 + [0], [1, 1, 0, 0, 0, 1, 0, 1, 0]))
 KEPT = INDEX[:-1]
-STRATEGY = compiled(icarl(SETUP, exemplars_per_class=2, labels=2))
+STRATEGY = net.compiled(icarl(SETUP, exemplars_per_class=2, labels=2))
 herded_exemplars = jax.jit(add_herded_exemplars)
 
 
 def memory_with(params, known):
-    memory = STRATEGY.init(KEY, small_learner(SETUP, []))
-    return memory._replace(teacher=Teacher(as_float32(params), {"passes": 0}, jnp.asarray(known)))
+    memory = STRATEGY.init(KEY, net.small_learner(SETUP, []))
+    return memory._replace(
+        teacher=Teacher(net.as_float32(params), {"passes": 0}, jnp.asarray(known))
+    )
 
 
 def soft_targets(old, index, targets, known):
-    return np.where(known, expit(teacher_logits(old, index)), targets)
+    return np.where(known, expit(many.teacher_logits(old, index)), targets)
 
 
 def test_old_classes_targets_are_the_old_network_s_outputs_for_every_sample():
-    learner = small_learner(SETUP, np.flatnonzero(SEEN))
+    learner = net.small_learner(SETUP, np.flatnonzero(SEEN))
     gradient, info = STRATEGY.grads(memory_with(OLD, KNOWN), learner, BATCH, TASK, KEY)
-    targets = soft_targets(OLD, KEPT, targets_of(PAIRS[KEPT]), KNOWN)
-    assert_trees_close(gradient, binary_gradient(START, KEPT, targets, SEEN), atol=1e-6)
-    losses = entropies(forward(START, KEPT, train=True)[2], targets)[:, SEEN]
+    targets = soft_targets(OLD, KEPT, many.targets_of(PAIRS[KEPT]), KNOWN)
+    net.assert_trees_close(gradient, many.binary_gradient(START, KEPT, targets, SEEN), atol=1e-6)
+    losses = many.entropies(net.forward(START, KEPT, train=True)[2], targets)[:, SEEN]
     np.testing.assert_allclose(info.loss, losses.mean(), rtol=1e-5)
     # The old network counts no pass.
     assert info.batch_stats["passes"] == 1
 
 
-def test_the_labels_of_old_classes_change_nothing_and_those_of_new_ones_do():
-    learner, memory = small_learner(SETUP, np.flatnonzero(SEEN)), memory_with(OLD, KNOWN)
-    gradients = []
-    for second in (-1, 0, 4, 3):
-        labels = jnp.asarray([[2, second]] * len(INDEX))
-        gradients.append(
-            STRATEGY.grads(memory, learner, BATCH._replace(labels=labels), TASK, KEY)[0]
-        )
-    assert_trees_close(gradients[1], gradients[0], rtol=0.0, atol=0.0)
-    assert_trees_close(gradients[2], gradients[0], rtol=0.0, atol=0.0)
-    assert np.all(np.asarray(gradients[3]["head_bias"] != gradients[0]["head_bias"])[3])
-
-
-@pytest.mark.parametrize("old", [START, OLD])
-def test_in_the_first_task_it_is_binary_cross_entropy(old):
-    """Whatever the memory's network is before one is frozen."""
-    learner = small_learner(SETUP, [2, 3])
-    memory, _ = STRATEGY.begin_task(memory_with(old, KNOWN), learner, TASK, KEY)
-    gradient, _ = STRATEGY.grads(memory, learner, BATCH, TASK, KEY)
-    own = binary_gradient(START, KEPT, targets_of(PAIRS[KEPT]), classes_mask([2, 3]))
-    assert_trees_close(gradient, own, atol=1e-6)
-
-
 def test_two_tasks_through_the_engine_are_the_written_descent():
     """The second task keeps what the network was at the end of the first one."""
     first, second = [0, 6, 7, 1, 13], [2, 8, 3, 9, 0]
-    setup = binary_setup()
+    setup = many.binary_setup()
     tasks = [
-        (task_of(0, [0, 1], labelled(first)), [labelled_batch(first)] * 2),
-        (task_of(1, [2, 3], labelled(second)), [labelled_batch(second)] * 3),
+        (net.task_of(0, [0, 1], many.labelled(first)), [many.labelled_batch(first)] * 2),
+        (net.task_of(1, [2, 3], many.labelled(second)), [many.labelled_batch(second)] * 3),
     ]
-    after = run_tasks(setup, icarl(setup, exemplars_per_class=2, labels=2), tasks)
+    after = net.run_tasks(setup, icarl(setup, exemplars_per_class=2, labels=2), tasks)
     params, old, known = START, START, np.zeros(CLASSES, bool)
     for (memory, learner), index, steps, seen in zip(
         after, (first, second), (2, 3), (2, 4), strict=True
     ):
         for _ in range(steps):
-            targets = soft_targets(old, index, targets_of(PAIRS[index]), known)
-            slope = binary_gradient(params, index, targets, np.arange(CLASSES) < seen)
+            targets = soft_targets(old, index, many.targets_of(PAIRS[index]), known)
+            slope = many.binary_gradient(params, index, targets, np.arange(CLASSES) < seen)
             params = {name: leaf - RATE * slope[name] for name, leaf in params.items()}
-        assert_trees_close(learner.params, params, rtol=1e-4, atol=1e-5)
+        net.assert_trees_close(learner.params, params, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(memory.teacher.known, known)
         old, known = params, np.arange(CLASSES) < seen
 
@@ -124,26 +75,26 @@ def test_a_task_restarts_what_it_is_told_and_the_teacher_stays_as_it_was():
     def restart(params):
         return {**params, "head_bias": jnp.ones(CLASSES)}
 
-    strategy = compiled(icarl(SETUP, restart=restart))
-    learner = small_learner(SETUP, [0, 1, 2, 3], OLD)
-    memory = strategy.init(KEY, small_learner(SETUP, []))
+    strategy = net.compiled(icarl(SETUP, restart=restart))
+    learner = net.small_learner(SETUP, [0, 1, 2, 3], OLD)
+    memory = strategy.init(KEY, net.small_learner(SETUP, []))
     memory, after = strategy.begin_task(memory, learner, TASK, KEY)
-    assert_trees_close(memory.teacher.params, as_float32(OLD), rtol=0.0, atol=0.0)
-    np.testing.assert_array_equal(memory.teacher.known, classes_mask([0, 1]))
-    changed = as_float32(OLD) | {"head_bias": np.ones(CLASSES)}
-    assert_trees_close(after.params, changed, rtol=0.0, atol=0.0)
+    net.assert_trees_close(memory.teacher.params, net.as_float32(OLD), rtol=0.0, atol=0.0)
+    np.testing.assert_array_equal(memory.teacher.known, net.classes_mask([0, 1]))
+    changed = net.as_float32(OLD) | {"head_bias": np.ones(CLASSES)}
+    net.assert_trees_close(after.params, changed, rtol=0.0, atol=0.0)
 
 
 def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch():
     index = np.arange(2, 36)
-    train = labelled(index, mask=index % 5 > 0)
-    learner = small_learner(SETUP, [2, 3], OLD)
+    train = many.labelled(index, mask=index % 5 > 0)
+    learner = net.small_learner(SETUP, [2, 3], OLD)
     memory = STRATEGY.init(KEY, learner)
-    task = task_of(0, [2, 3], train)
+    task = net.task_of(0, [2, 3], train)
     assert STRATEGY.stored_samples(memory, task) == 0
     memory, after = STRATEGY.end_task(memory, learner, task, KEY)
-    assert_trees_close(after.params, learner.params, rtol=0.0, atol=0.0)
-    features = jnp.asarray(forward(OLD, index)[1], jnp.float32)
+    net.assert_trees_close(after.params, learner.params, rtol=0.0, atol=0.0)
+    features = jnp.asarray(net.forward(OLD, index)[1], jnp.float32)
     # Of every class that the samples carry, second labels included.
     carried = jnp.ones(CLASSES, bool)
     herded = herded_exemplars(empty_exemplars(12, 2), train, carried, features).samples
@@ -151,47 +102,30 @@ def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch(
         np.testing.assert_array_equal(found, expected)
     assert STRATEGY.stored_samples(memory, task) == 12
 
-    following = task_of(1, [0, 1], labelled([0, 1, 6], [0, 1, 0]))
+    following = net.task_of(1, [0, 1], many.labelled([0, 1, 6], [0, 1, 0]))
     epoch = STRATEGY.epoch_data(memory, following)
     mask = np.asarray(epoch.samples.mask)
     kept = np.asarray(herded.index)[np.asarray(herded.mask)]
     np.testing.assert_array_equal(epoch.samples.index[mask], [0, 1, 6, *kept])
     np.testing.assert_array_equal(epoch.from_memory[mask], [0] * 3 + [1] * 12)
-    labels = np.concatenate([pairs_of([0, 1, 6], [0, 1, 0]), PAIRS[kept]])
+    labels = np.concatenate([many.pairs_of([0, 1, 6], [0, 1, 0]), PAIRS[kept]])
     np.testing.assert_array_equal(epoch.samples.labels[mask], labels)
-
-
-def test_a_class_that_comes_again_is_herded_from_its_exemplars_and_the_new_samples():
-    learner = small_learner(SETUP, [2, 3], OLD)
-    memory = STRATEGY.init(KEY, learner)
-    first = labelled([2, 8, 14, 20, 3, 9, 16], [2] * 4 + [3] * 2 + [4])
-    memory, _ = STRATEGY.end_task(memory, learner, task_of(0, [2, 3, 4], first), KEY)
-    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 2)
-    again = [26, 32]
-    task = task_of(1, [], labelled(again, [2, 2]))
-    after, _ = STRATEGY.end_task(memory, learner, task, KEY)
-    every = labelled([*again, *held[2]], [2] * 4)
-    features = jnp.asarray(forward(OLD, [*again, *held[2]])[1], jnp.float32)
-    expected = herded_exemplars(empty_exemplars(12, 2), every, classes_mask([2]), features).samples
-    found = np.asarray(after.buffer.samples.index).reshape(CLASSES, 2)
-    np.testing.assert_array_equal(found[2], np.asarray(expected.index).reshape(CLASSES, 2)[2])
-    np.testing.assert_array_equal(found[[3, 4]], held[[3, 4]])
 
 
 # Softmax and the nearest mean.
 
-SINGLE = small_setup()
-SOFTMAX = compiled(icarl(SINGLE, exemplars_per_class=2, loss="softmax"))
+SINGLE = net.small_setup()
+SOFTMAX = net.compiled(icarl(SINGLE, exemplars_per_class=2, loss="softmax"))
 
 
 def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
     """At temperature 2, whose square the gradient of the second term is multiplied by."""
-    learner = small_learner(SINGLE, np.flatnonzero(SEEN))
+    learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
     index = KEPT[KEPT % CLASSES != 5]
-    batch = filled(SINGLE, batch_of([*index, 8], [1] * len(index) + [0]))
+    batch = net.filled(SINGLE, net.batch_of([*index, 8], [1] * len(index) + [0]))
     gradient, info = SOFTMAX.grads(memory_with(OLD, KNOWN), learner, batch, TASK, KEY)
-    logits = forward(START, index, train=True)[2]
-    old = softmax(teacher_logits(OLD, index)[:, KNOWN] / 2, axis=1)
+    logits = net.forward(START, index, train=True)[2]
+    old = softmax(many.teacher_logits(OLD, index)[:, KNOWN] / 2, axis=1)
     now = softmax(logits[:, KNOWN] / 2, axis=1)
     own = np.eye(CLASSES)[LABELS[index]]
     probability = np.where(SEEN, np.exp(logits), 0)
@@ -201,25 +135,27 @@ def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
     np.testing.assert_allclose(info.loss, np.mean(entropy + 4 * divergence), rtol=1e-5)
     slope = probability - own
     slope[:, KNOWN] += 2 * (now - old)
-    assert_trees_close(gradient, mean_gradient(START, index, slope), atol=1e-6)
+    net.assert_trees_close(gradient, many.mean_gradient(START, index, slope), atol=1e-6)
 
 
 def test_with_softmax_the_first_task_is_cross_entropy():
-    learner = small_learner(SINGLE, range(CLASSES))
+    learner = net.small_learner(SINGLE, range(CLASSES))
     memory = memory_with(OLD, np.zeros(CLASSES, bool))
-    gradient, _ = SOFTMAX.grads(memory, learner, filled(SINGLE, batch_of(INDEX)), TASK, KEY)
-    assert_trees_close(gradient, batch_gradient(START, INDEX, np.ones(CLASSES, bool)), atol=1e-6)
+    gradient, _ = SOFTMAX.grads(memory, learner, net.filled(SINGLE, net.batch_of(INDEX)), TASK, KEY)
+    net.assert_trees_close(
+        gradient, net.batch_gradient(START, INDEX, np.ones(CLASSES, bool)), atol=1e-6
+    )
 
 
-NEAREST = compiled(icarl(SINGLE, exemplars_per_class=3, classifier="nearest mean"))
+NEAREST = net.compiled(icarl(SINGLE, exemplars_per_class=3, classifier="nearest mean"))
 
 
 def trained_on(index):
     """Memory after a task with the OLD parameters, ready to predict, and the learner."""
-    learner = small_learner(SINGLE, range(CLASSES), OLD)
+    learner = net.small_learner(SINGLE, range(CLASSES), OLD)
     memory, learner = NEAREST.begin_task(NEAREST.init(KEY, learner), learner, TASK, KEY)
     during = memory
-    memory, learner = NEAREST.end_task(memory, learner, task_of(0, [], samples_of(index)), KEY)
+    memory, learner = NEAREST.end_task(memory, learner, net.task_of(0, [], index), KEY)
     return during, *NEAREST.before_evaluation(memory, learner, KEY)
 
 
@@ -229,26 +165,33 @@ def test_the_class_is_that_of_the_nearest_mean_of_its_exemplars():
     _, memory, learner = trained_on(index)
     scores = np.asarray(NEAREST.predict(memory, learner, SINGLE.gather(jnp.arange(40), None)))
 
-    def unit(rows):
-        return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
     held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 3)
     counts = np.asarray(memory.buffer.samples.mask).reshape(CLASSES, 3).sum(axis=1)
     assert counts.tolist() == [3] * 5 + [0]
-    means = unit(np.stack([unit(forward(OLD, own)[1]).mean(axis=0) for own in held[:5]]))
-    features = unit(forward(OLD, np.arange(40))[1])
+    means = net.unit(
+        np.stack([net.unit(net.forward(OLD, own)[1]).mean(axis=0) for own in held[:5]])
+    )
+    features = net.unit(net.forward(OLD, np.arange(40))[1])
     away = np.linalg.norm(features[:, None] - means, axis=-1)
     np.testing.assert_allclose(scores[:, :5], -(away**2), rtol=1e-4, atol=1e-6)
     np.testing.assert_array_equal(scores[:, 5], -4)
     np.testing.assert_array_equal(scores.argmax(axis=1), away.argmin(axis=1))
-    heads = forward(OLD, np.arange(40))[2][:, :5].argmax(axis=1)
+    heads = net.forward(OLD, np.arange(40))[2][:, :5].argmax(axis=1)
     assert np.any(heads != away.argmin(axis=1)), "the head must say otherwise somewhere"
 
 
-def test_while_a_task_is_learnt_the_head_predicts():
+@pytest.mark.parametrize("make", [icarl, lucir, podnet])
+def test_the_classifier_is_a_choice_of_all_that_rehearse(make):
+    """What comes before an evaluation are the means of the exemplars."""
+    for classifier in ("head", "nearest mean"):
+        strategy = make(SINGLE, classifier=classifier)
+        assert (strategy.before_evaluation is None) == (classifier == "head")
+
+
+def test_while_a_task_is_learned_the_head_predicts():
     during, memory, learner = trained_on(np.arange(30))
     inputs = SINGLE.gather(jnp.arange(40), None)
-    expected = forward(OLD, np.arange(40))[2]
+    expected = net.forward(OLD, np.arange(40))[2]
     again, _ = NEAREST.begin_task(memory, learner, TASK, KEY)
     for learning in (during, again):
         ready, _ = NEAREST.before_evaluation(learning, learner, KEY)
@@ -265,7 +208,7 @@ def test_the_means_are_computed_once_an_evaluation():
         return SINGLE.gather(index, key)
 
     counted = SINGLE._replace(gather=gather)
-    strategy = compiled(icarl(counted, exemplars_per_class=3, classifier="nearest mean"))
+    strategy = net.compiled(icarl(counted, exemplars_per_class=3, classifier="nearest mean"))
     _, memory, learner = trained_on(np.arange(30))
     ready, _ = strategy.before_evaluation(memory, learner, KEY)
     jax.effects_barrier()
@@ -276,7 +219,7 @@ def test_the_means_are_computed_once_an_evaluation():
     assert len(passes) == 1
 
 
-def test_while_a_task_is_learnt_runs_together_pass_over_no_exemplar():
+def test_while_a_task_is_learned_runs_together_pass_over_no_exemplar():
     """A conditional became a choice under vmap: every validation passed over all exemplars."""
     passes = []
 
@@ -284,7 +227,7 @@ def test_while_a_task_is_learnt_runs_together_pass_over_no_exemplar():
         jax.debug.callback(lambda: passes.append(1))
         return SINGLE.gather(index, key)
 
-    strategy = compiled(
+    strategy = net.compiled(
         icarl(SINGLE._replace(gather=gather), exemplars_per_class=3, classifier="nearest mean")
     )
     _, after, learner = trained_on(np.arange(30))
@@ -297,15 +240,3 @@ def test_while_a_task_is_learnt_runs_together_pass_over_no_exemplar():
         assert bool(passes) == passed
     means = NEAREST.before_evaluation(after, learner, KEY)[0].nearest.means
     np.testing.assert_allclose(ready.nearest.means, jnp.stack([means] * 2), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"loss": "hinge"}, "loss='hinge'; choose 'binary' or 'softmax'"),
-        ({"classifier": "mean"}, "classifier='mean'; choose 'head' or 'nearest mean'"),
-    ],
-)
-def test_forms_that_there_are_not_are_refused(given, words):
-    with pytest.raises(ValueError, match=words):
-        icarl(SINGLE, **given)

@@ -10,49 +10,24 @@ import pytest
 from everlight.base import TaskSequence
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.tasks import take_task
-from everlight.continual.strategies.imm import drop_transfer, imm, unit_scales
-from tests.continual.small_net import (
-    DATA,
-    RATE,
-    START,
-    as_float32,
-    assert_trees_close,
-    backward,
-    batch_gradient,
-    batch_of,
-    begin,
-    classes_mask,
-    compiled,
-    cross_entropy_gradients,
-    descend,
-    flat,
-    forward,
-    layered,
-    layered_setup,
-    no_penalty,
-    proximal_point,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    softmax,
-    task_of,
-)
+from everlight.continual.strategies.imm import imm, unit_scales
+from tests.continual import small_net as net
+from tests.continual.small_net import DATA, RATE, START
 
 TASKS = [[0, 1], [2, 3], [4, 5]]
 TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]
-BATCHES = [[batch_of(t[:3]), batch_of(t[3:]), batch_of(t[[5, 1, 0]])] for t in TRAIN]
-SEQUENCE = [(task_of(t, own, samples_of(TRAIN[t])), BATCHES[t]) for t, own in enumerate(TASKS)]
+BATCHES = [[net.batch_of(t[:3]), net.batch_of(t[3:]), net.batch_of(t[[5, 1, 0]])] for t in TRAIN]
+SEQUENCE = [(net.task_of(t, own, TRAIN[t]), BATCHES[t]) for t, own in enumerate(TASKS)]
 STRENGTH = 0.4
-INPUTS = jnp.asarray(DATA, jnp.float32)
+INPUTS = jnp.float32(DATA)
 
 
 def seen_after(task):
-    return classes_mask([c for classes in TASKS[: task + 1] for c in classes])
+    return net.classes_mask([c for classes in TASKS[: task + 1] for c in classes])
 
 
 def fisher(params, task):
-    each = cross_entropy_gradients(params, TRAIN[task], seen_after(task))
+    each = net.cross_entropy_gradients(params, TRAIN[task], seen_after(task))
     # The official code adds the same number, so that nothing is divided by 0.
     return {name: np.mean(leaf**2, axis=0) + 1e-8 for name, leaf in each.items()}
 
@@ -71,87 +46,70 @@ def solutions(implicit=False):
 
         def penalty(theta, anchor=params, held=task > 0):
             if not held:
-                return no_penalty(theta)
+                return net.no_penalty(theta)
             return {name: 2 * STRENGTH * (theta[name] - anchor[name]) for name in theta}
 
         if implicit:
             kept = [(alike(params, task), params)] if task else []
-            settle = proximal_point(STRENGTH, kept)
-            params, _ = descend(params, batches, seen_after(task), no_penalty, settle)
+            settle = net.proximal_point(STRENGTH, kept)
+            params, _ = net.descend(params, batches, seen_after(task), net.no_penalty, settle)
         else:
-            params, _ = descend(params, batches, seen_after(task), penalty)
+            params, _ = net.descend(params, batches, seen_after(task), penalty)
         after.append(params)
     return after
 
 
-def merged(merge, own):
+def mixed(merge, own, ratios):
     weights = [WEIGHTS[merge](params, task) for task, params in enumerate(own)]
     return {
-        name: sum(w[name] * p[name] for w, p in zip(weights, own, strict=True))
-        / sum(w[name] for w in weights)
+        name: sum(a * w[name] * p[name] for a, w, p in zip(ratios, weights, own, strict=False))
+        / sum(a * w[name] for a, w in zip(ratios, weights, strict=False))
         for name in START
     }
 
 
 @functools.cache
 def after_tasks(merge):
-    setup = small_setup()
-    return run_tasks(setup, imm(setup, merge, STRENGTH, fisher="empirical"), SEQUENCE)
+    setup = net.small_setup()
+    return net.run_tasks(setup, imm(setup, merge, STRENGTH, fisher="empirical"), SEQUENCE)
 
 
 @pytest.mark.parametrize("merge", WEIGHTS)
 def test_three_tasks_done_again_in_float64(merge):
     """The learner goes on unmerged, the merged network predicts."""
-    setup = small_setup()
+    setup = net.small_setup()
     strategy, expected = imm(setup, merge, STRENGTH), solutions()
     assert strategy.parameter_copies == (2 if merge == "mean" else 3)
     for task, (memory, learner) in enumerate(after_tasks(merge)):
-        assert_trees_close(learner.params, expected[task], atol=1e-5)
-        logits = forward(merged(merge, expected[: task + 1]), np.arange(len(DATA)))[2]
+        net.assert_trees_close(learner.params, expected[task], atol=1e-5)
+        logits = net.forward(mixed(merge, expected[: task + 1], [1] * 3), np.arange(len(DATA)))[2]
         found = strategy.predict(memory, learner, INPUTS)
         np.testing.assert_allclose(found, logits, atol=1e-4)
 
 
 def test_the_l2_transfer_may_take_implicit_steps():
-    setup = small_setup()
-    after = run_tasks(setup, imm(setup, "mean", STRENGTH, implicit_rate=RATE), SEQUENCE)
+    setup = net.small_setup()
+    after = net.run_tasks(setup, imm(setup, "mean", STRENGTH, implicit_rate=RATE), SEQUENCE)
     explicit, expected = solutions(), solutions(implicit=True)
     for (_, learner), own in zip(after, expected, strict=True):
-        assert_trees_close(learner.params, own, atol=1e-5)
+        net.assert_trees_close(learner.params, own, atol=1e-5)
     assert np.abs(explicit[-1]["head"] - expected[-1]["head"]).max() > 1e-3
 
 
-def test_the_two_merges_differ_by_far_more_than_they_are_off():
-    own = solutions()
-    mean, mode = (forward(merged(m, own), np.arange(len(DATA)))[2] for m in WEIGHTS)
-    assert np.abs(mean - mode).max() > 0.1
-
-
-def test_while_a_task_is_learnt_its_own_network_predicts():
-    setup = small_setup()
+def test_while_a_task_is_learned_its_own_network_predicts():
+    setup = net.small_setup()
     strategy, (memory, learner) = imm(setup, "mean"), after_tasks("mean")[1]
     between = strategy.predict(memory, learner, INPUTS)
-    memory, learner = begin(setup, strategy, memory, learner, SEQUENCE[2][0])
+    memory, learner = net.begin(setup, strategy, memory, learner, SEQUENCE[2][0])
     within = strategy.predict(memory, learner, INPUTS)
     own = setup.apply(learner.params, learner.batch_stats, INPUTS, False, None)[0].logits
     np.testing.assert_array_equal(within, own)
     assert np.abs(between - within).max() > 1e-3
 
 
-def test_parameters_that_matter_to_no_task_are_averaged():
-    """Nothing reaches the last classes' weights before they are seen."""
-    memory, _ = after_tasks("mode")[1]
-    sums = memory.sums
-    unseen = np.array([4, 5])
-    np.testing.assert_allclose(sums.importance["head"][:, 5], 2e-8, rtol=1e-5)
-    ratio = sums.weighted_anchor["head"][:, unseen] / sums.importance["head"][:, unseen]
-    mean = np.mean([params["head"] for params in solutions()[:2]], axis=0)
-    np.testing.assert_allclose(ratio, mean[:, unseen], rtol=1e-5)
-
-
 def test_batch_statistics_are_those_of_the_merged_network():
     """A statistic that moves halfway to the head's mean bias at each pass of training."""
-    plain = small_setup()
+    plain = net.small_setup()
 
     def apply(params, batch_stats, inputs, train, key):
         outputs, _ = plain.apply(params, {"passes": 0}, inputs, train, key)
@@ -160,12 +118,12 @@ def test_batch_statistics_are_those_of_the_merged_network():
         return shifted, {"mean": now if train else batch_stats["mean"]}
 
     setup = plain._replace(
-        init=lambda key: (as_float32(START), {"mean": jnp.float32(8)}), apply=apply
+        init=lambda key: (net.as_float32(START), {"mean": jnp.float32(8)}), apply=apply
     )
-    many = samples_of(np.tile(TRAIN[0], 25)[:130])
+    many = net.samples_of(np.tile(TRAIN[0], 25)[:130])
     sequence = [(SEQUENCE[0][0]._replace(train=many), BATCHES[0]), SEQUENCE[1]]
-    strategy = compiled(imm(setup, "mean"))
-    after = run_tasks(setup, strategy, sequence)
+    strategy = net.compiled(imm(setup, "mean"))
+    after = net.run_tasks(setup, strategy, sequence)
     biases = [np.float64(learner.params["head_bias"]).mean() for _, learner in after]
     # 130 samples are three passes of 64, six are one; nothing is left of what was there before.
     for merged_bias, (memory, learner) in zip((biases[0], np.mean(biases)), after, strict=True):
@@ -173,22 +131,8 @@ def test_batch_statistics_are_those_of_the_merged_network():
         np.testing.assert_allclose(memory.batch_stats["mean"], merged_bias, rtol=1e-5)
     memory, learner = after[1]
     params = {n: np.mean([np.float64(own.params[n]) for _, own in after], axis=0) for n in START}
-    logits = forward(params, np.arange(len(DATA)))[2] + float(memory.batch_stats["mean"])
+    logits = net.forward(params, np.arange(len(DATA)))[2] + float(memory.batch_stats["mean"])
     np.testing.assert_allclose(strategy.predict(memory, learner, INPUTS), logits, atol=1e-5)
-
-
-def test_a_merge_that_there_is_not_is_named():
-    with pytest.raises(ValueError, match="merge='median'; choose 'mean' or 'mode'"):
-        imm(small_setup(), "median")
-
-
-def mixed(merge, own, ratios):
-    weights = [WEIGHTS[merge](params, task) for task, params in enumerate(own)]
-    return {
-        name: sum(a * w[name] * p[name] for a, w, p in zip(ratios, weights, own, strict=True))
-        / sum(a * w[name] for a, w in zip(ratios, weights, strict=True))
-        for name in START
-    }
 
 
 @pytest.mark.parametrize("merge", WEIGHTS)
@@ -204,25 +148,17 @@ def mixed(merge, own, ratios):
 )
 def test_mixing_ratios_done_again_in_float64(merge, alpha, ratios):
     """A number is the last task's, as in the official code; a tuple has one per task."""
-    setup, expected = small_setup(), solutions()
-    strategy = compiled(imm(setup, merge, STRENGTH, alpha=alpha, fisher="empirical"))
-    for task, (memory, learner) in enumerate(run_tasks(setup, strategy, SEQUENCE)):
+    setup, expected = net.small_setup(), solutions()
+    strategy = net.compiled(imm(setup, merge, STRENGTH, alpha=alpha, fisher="empirical"))
+    for task, (memory, learner) in enumerate(net.run_tasks(setup, strategy, SEQUENCE)):
         params = mixed(merge, expected[: task + 1], ratios[task])
-        logits = forward(params, np.arange(len(DATA)))[2]
+        logits = net.forward(params, np.arange(len(DATA)))[2]
         found = strategy.predict(memory, learner, INPUTS)
         np.testing.assert_allclose(found, logits, atol=2e-4)
 
 
-def test_ratios_of_equal_size_are_the_default():
-    setup = small_setup()
-    strategy = compiled(imm(setup, "mode", STRENGTH, alpha=(0.2, 0.2, 0.2), fisher="empirical"))
-    found = strategy.predict(*run_tasks(setup, strategy, SEQUENCE)[-1], INPUTS)
-    default = imm(setup, "mode", STRENGTH).predict(*after_tasks("mode")[-1], INPUTS)
-    np.testing.assert_allclose(found, default, rtol=1e-4, atol=1e-5)
-
-
 def test_a_tuple_of_ratios_fixes_the_number_of_tasks():
-    strategy = compiled(imm(small_setup(), "mean", alpha=(0.5, 0.5)))
+    strategy = net.compiled(imm(net.small_setup(), "mean", alpha=(0.5, 0.5)))
     three = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[task for task, _ in SEQUENCE])
     sequence = TaskSequence(three, SEQUENCE[0][0].train, jnp.ones((1, 6), bool), jnp.zeros(6, int))
     with pytest.raises(ValueError, match="made with tasks=2, the sequence has 3"):
@@ -231,19 +167,21 @@ def test_a_tuple_of_ratios_fixes_the_number_of_tasks():
 
 def test_the_mode_takes_the_model_s_own_labels_by_default():
     """Every sample a hundred times, so that the draws come near their expectation."""
-    setup = small_setup()
-    many = task_of(0, TASKS[0], samples_of(np.tile(TRAIN[0], 200)))
-    learner = small_learner(setup, TASKS[0])
-    probability = softmax(forward(START, TRAIN[0])[2], np.asarray(classes_mask(TASKS[0])))
+    setup = net.small_setup()
+    many = net.task_of(0, TASKS[0], np.tile(TRAIN[0], 200))
+    learner = net.small_learner(setup, TASKS[0])
+    probability = net.softmax(
+        net.forward(START, TRAIN[0])[2], np.asarray(net.classes_mask(TASKS[0]))
+    )
     exact = {name: np.zeros_like(leaf) for name, leaf in START.items()}
     for label in TASKS[0]:
-        each = backward(START, TRAIN[0], probability - np.eye(len(probability.T))[label])
+        each = net.backward(START, TRAIN[0], probability - np.eye(len(probability.T))[label])
         for name, leaf in each.items():
             weight = probability[:, label].reshape(-1, *[1] * (leaf.ndim - 1))
             exact[name] += np.mean(weight * leaf**2, axis=0)
     error = {}
     for kind, settings in (("true", {}), ("empirical", {"fisher": "empirical"})):
-        strategy = compiled(imm(setup, "mode", importance_samples=1200, **settings))
+        strategy = net.compiled(imm(setup, "mode", importance_samples=1200, **settings))
         memory = strategy.init(jax.random.key(0), learner)
         memory, _ = strategy.end_task(memory, learner, many, jax.random.key(1))
         found, expected = (
@@ -255,7 +193,7 @@ def test_the_mode_takes_the_model_s_own_labels_by_default():
 
 
 def test_the_true_fisher_needs_an_objective_that_draws_labels():
-    setup = small_setup()
+    setup = net.small_setup()
     setup = setup._replace(objective=setup.objective._replace(fisher_loss=None))
     with pytest.raises(ValueError, match="needs an objective with a fisher_loss"):
         imm(setup, "mode")
@@ -269,29 +207,29 @@ DROP = 0.4
 @pytest.mark.parametrize("regularization", [0.0, STRENGTH])
 def test_drop_transfer_done_again_in_float64_with_the_same_masks(regularization):
     """The first task drops to 0, the later ones to the last solution; the penalty stays at θ."""
-    setup = layered_setup()
-    strategy = compiled(imm(setup, "mean", regularization, drop=DROP))
-    after = run_tasks(setup, strategy, SEQUENCE)
+    setup = net.layered_setup()
+    strategy = net.compiled(imm(setup, "mean", regularization, drop=DROP))
+    after = net.run_tasks(setup, strategy, SEQUENCE)
     params, anchor = START, {name: np.zeros_like(leaf) for name, leaf in START.items()}
     for task, (_, batches) in enumerate(SEQUENCE):
         for number, batch in enumerate(batches):
             key = jax.random.split(jax.random.split(jax.random.key(number), 3)[1])[0]
-            scales = unit_scales(layered(as_float32(START)), DROP, key)
+            scales = unit_scales(net.layered(net.as_float32(START)), DROP, key)
             dropped = np.asarray(scales["hidden"]["bias"]) == 0
             used, factor = dict(params), dict.fromkeys(params, 1.0)
             for name in ("hidden", "hidden_bias"):
                 kept = (params[name] - DROP * anchor[name]) / (1 - DROP)
                 used[name] = np.where(dropped, anchor[name], kept)
                 factor[name] = np.where(dropped, 0, 1 / (1 - DROP))
-            gradient = batch_gradient(used, batch.index, seen_after(task))
+            gradient = net.batch_gradient(used, batch.index, seen_after(task))
             pull = 2 * regularization if task else 0
             params = {
                 name: leaf - RATE * (factor[name] * gradient[name] + pull * (leaf - anchor[name]))
                 for name, leaf in params.items()
             }
-        assert_trees_close(flat(after[task][1].params), params, atol=1e-5)
+        net.assert_trees_close(net.flat(after[task][1].params), params, atol=1e-5)
         anchor = params
-    plain = run_tasks(setup, imm(setup, "mean", regularization), SEQUENCE)
+    plain = net.run_tasks(setup, imm(setup, "mean", regularization), SEQUENCE)
     moved = plain[-1][1].params["hidden"]["kernel"] - params["hidden"]
     assert np.abs(moved).max() > 1e-2
 
@@ -314,25 +252,6 @@ def test_units_are_dropped_with_the_given_probability_and_whole():
 
 def test_a_drop_of_1_and_no_ratios_are_refused():
     with pytest.raises(ValueError, match=r"drop=1\.0 would drop every unit"):
-        imm(small_setup(), "mean", drop=1.0)
+        imm(net.small_setup(), "mean", drop=1.0)
     with pytest.raises(ValueError, match=r"alpha=\(\) has no mixing ratio"):
-        imm(small_setup(), "mean", alpha=())
-
-
-def test_dropped_weights_are_the_official_code_s_dropped_units():
-    """There a unit is x W + b of θ_{t−1} plus, where kept, that of the difference over 1 − p."""
-    rng = np.random.default_rng(2)
-    old, new = (
-        {"layer": {"kernel": rng.normal(size=(3, 50)), "bias": rng.normal(size=50)}}
-        for _ in range(2)
-    )
-    scale = unit_scales(as_float32(new), DROP, jax.random.key(0))
-    found = drop_transfer(as_float32(new), as_float32(old), scale)["layer"]
-    kept = np.asarray(scale["layer"]["bias"]) > 0
-    assert 0 < kept.sum() < 50
-    layer = {name: (old["layer"][name], new["layer"][name]) for name in ("kernel", "bias")}
-    base = DATA @ layer["kernel"][0] + layer["bias"][0]
-    change = DATA @ np.diff(layer["kernel"], axis=0)[0] + np.diff(layer["bias"], axis=0)[0]
-    expected = base + np.where(kept, change / (1 - DROP), 0)
-    units = DATA @ np.float64(found["kernel"]) + np.float64(found["bias"])
-    np.testing.assert_allclose(units, expected, atol=1e-5)
+        imm(net.small_setup(), "mean", alpha=())

@@ -9,28 +9,10 @@ import pytest
 
 from everlight.base import Outputs
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.objectives.fixed_test_set import fixed_test_objective
-from everlight.continual.objectives.many_labels import binary_objective
-from everlight.continual.objectives.softmax import softmax_objective
+from everlight.continual.objectives import binary_objective, fixed_test_objective, softmax_objective
 from everlight.continual.strategies.parts.importance import fisher_diagonal, memory_aware_importance
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    FEATURES,
-    START,
-    STORED,
-    as_float32,
-    assert_trees_close,
-    backward,
-    classes_mask,
-    cross_entropy_gradients,
-    finite_differences,
-    forward,
-    samples_of,
-    small_learner,
-    small_setup,
-    softmax,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, DATA, FEATURES, START, STORED
 
 SEEN = [0, 1, 3, 4]
 # Of classes seen: 14 samples, between them slots of padding that hold samples of other classes.
@@ -40,25 +22,25 @@ VALID = INDEX[MASK]
 
 
 def fisher_by_hand(index, active=None):
-    active = classes_mask(SEEN) if active is None else active
-    each = cross_entropy_gradients(START, index, active)
+    active = net.classes_mask(SEEN) if active is None else active
+    each = net.cross_entropy_gradients(START, index, active)
     return {name: np.mean(leaf**2, axis=0) for name, leaf in each.items()}
 
 
 def memory_aware_by_hand(index):
-    logits = np.where(classes_mask(SEEN), forward(START, index)[2], 0.0)
-    each = backward(START, index, 2 * logits)
+    logits = np.where(net.classes_mask(SEEN), net.forward(START, index)[2], 0.0)
+    each = net.backward(START, index, 2 * logits)
     return {name: np.mean(np.abs(leaf), axis=0) for name, leaf in each.items()}
 
 
 @functools.cache
 def program(importance, limit, chunk):
-    setup = small_setup()
+    setup = net.small_setup()
     return jax.jit(lambda learner, samples: importance(setup, learner, samples, limit, chunk=chunk))
 
 
 def compute(importance, samples, limit=1024, chunk=4):
-    return program(importance, limit, chunk)(small_learner(small_setup(), SEEN), samples)
+    return program(importance, limit, chunk)(net.small_learner(net.small_setup(), SEEN), samples)
 
 
 # The empirical Fisher, softmax's default, draws nothing.
@@ -70,76 +52,60 @@ BOTH = pytest.mark.parametrize(
 )
 
 
-def test_the_backward_pass_by_hand_is_the_finite_difference():
-    def loss(params):
-        powers = np.where(classes_mask(SEEN), np.exp(forward(params, [7], True)[2]), 0.0)
-        return -np.log(powers[0, 1] / powers.sum())
-
-    each = cross_entropy_gradients(START, [7], classes_mask(SEEN), train=True)
-    by_hand = {name: leaf[0] for name, leaf in each.items()}
-    assert_trees_close(finite_differences(loss, START), by_hand, rtol=1e-6, atol=1e-9)
-
-
 def spaced(limit):
     count = min(limit, len(VALID))
     return [VALID[position * len(VALID) // count] for position in range(count)]
 
 
 @BOTH
-@pytest.mark.parametrize(("limit", "chunk"), [(1024, 4), (13, 64), (8, 1)])
+@pytest.mark.parametrize(("limit", "chunk"), [(1024, 4), (13, 64), (8, 1), (1024, None)])
 def test_mean_over_valid_samples_evenly_spaced(importance, by_hand, limit, chunk):
-    """14 in fours, which do not divide them; 13 in a chunk that exceeds them; 8 one by one."""
+    """14 in fours, which do not divide them; 13 in a chunk that exceeds them; 8 one by one.
+
+    Then as many at once as by default.
+    """
     assert len(VALID) == 14
-    found = compute(importance, samples_of(INDEX, MASK), limit, chunk)
-    assert_trees_close(found, by_hand(spaced(limit)), atol=1e-7)
+    found = compute(importance, net.samples_of(INDEX, MASK), limit, chunk)
+    net.assert_trees_close(found, by_hand(spaced(limit)), atol=1e-7)
 
 
 @BOTH
 def test_padding_may_hold_anything(importance, by_hand):
     """Also an index outside the data and a label outside the classes."""
-    samples = samples_of(INDEX, MASK)
+    samples = net.samples_of(INDEX, MASK)
     ruined = samples._replace(
         index=jnp.where(samples.mask, samples.index, STORED + 9),
         labels=jnp.where(samples.mask[:, None], samples.labels, -1),
     )
     for limit, chunk in ((1024, 4), (13, 64)):
         found = compute(importance, ruined, limit, chunk)
-        assert_trees_close(found, by_hand(spaced(limit)), atol=1e-7)
-
-
-@BOTH
-def test_unseen_classes_matter_to_nothing(importance, by_hand):
-    found = compute(importance, samples_of(INDEX, MASK))
-    unseen = ~np.asarray(classes_mask(SEEN))
-    assert np.all(found["head"][:, unseen] == 0)
-    assert np.all(found["head_bias"][unseen] == 0)
-    assert np.all(found["head"][:, ~unseen] > 0)
+        net.assert_trees_close(found, by_hand(spaced(limit)), atol=1e-7)
 
 
 @BOTH
 def test_nothing_gives_zero(importance, by_hand):
-    found = compute(importance, samples_of(INDEX, np.zeros(len(INDEX))))
+    found = compute(importance, net.samples_of(INDEX, np.zeros(len(INDEX))))
     assert all(np.all(leaf == 0) for leaf in found.values())
 
 
 def test_with_a_head_per_task_fisher_runs_over_the_sample_s_own():
     group = np.array([0, 0, 0, 1, 1, 1])
-    setup = small_setup(jnp.asarray(group))
-    found = fisher(setup, small_learner(setup, SEEN), samples_of(VALID), 1024)
+    setup = net.small_setup(jnp.asarray(group))
+    found = fisher(setup, net.small_learner(setup, SEEN), net.samples_of(VALID), 1024)
     active = group == group[VALID % 6][:, None]
-    assert_trees_close(found, fisher_by_hand(VALID, active), atol=1e-7)
+    net.assert_trees_close(found, fisher_by_hand(VALID, active), atol=1e-7)
 
 
 def network_of(weights, objective=None):
     """A linear network whose parameters are its weights and bias, on stored inputs."""
-    setup = small_setup()
+    setup = net.small_setup()
 
     def apply(params, batch_stats, inputs, train, key):
         logits = inputs @ params["weight"] + params["bias"]
         return Outputs(logits, inputs), batch_stats
 
     return setup._replace(
-        init=lambda key: (as_float32(weights), {}),
+        init=lambda key: (net.as_float32(weights), {}),
         apply=apply,
         objective=softmax_objective() if objective is None else objective,
     )
@@ -165,7 +131,7 @@ def linear_information(index, variance):
 
 def expected_softmax(index, active):
     """By enumeration: Σ_y p_y (p − e_y)², which is p (1 − p)."""
-    probability = softmax(linear_logits(index), active)
+    probability = net.softmax(linear_logits(index), active)
     variance = sum(
         probability[:, [label]] * (probability - np.eye(CLASSES)[label]) ** 2
         for label in range(CLASSES)
@@ -197,12 +163,12 @@ def test_the_true_fisher_of_a_linear_model_is_its_closed_form_in_the_mean(name):
     objective, active, expected = OBJECTIVES[name]
     setup = network_of(LINEAR, objective=objective)
     learner = init_learner(setup, CLASSES, jax.random.key(0))
-    learner = learner._replace(seen=classes_mask(SEEN))
+    learner = learner._replace(seen=net.classes_mask(SEEN))
 
     @jax.jit
     @jax.vmap
     def draw(key):
-        return fisher_diagonal(setup, learner, samples_of(INDEX, MASK), 1024, key, 14, "true")
+        return fisher_diagonal(setup, learner, net.samples_of(INDEX, MASK), 1024, key, 14, "true")
 
     found = draw(jax.random.split(jax.random.key(4), 4000))
     for leaf, wanted in expected(VALID, active).items():
@@ -215,8 +181,8 @@ def test_the_true_fisher_of_a_linear_model_is_its_closed_form_in_the_mean(name):
 def test_the_true_fisher_is_exact_given_the_labels_that_were_drawn():
     """The loss at a draw tells its label, which float64 NumPy then takes."""
     setup, key = network_of(LINEAR), jax.random.key(9)
-    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=classes_mask(SEEN))
-    probability = softmax(linear_logits(VALID), SEEN_MASK)
+    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=net.classes_mask(SEEN))
+    probability = net.softmax(linear_logits(VALID), SEEN_MASK)
     squares = []
     for position, index in enumerate(VALID):
         outputs = Outputs(jnp.float32(linear_logits([index])), jnp.zeros((1, 1)))
@@ -227,39 +193,14 @@ def test_the_true_fisher_is_exact_given_the_labels_that_were_drawn():
         np.testing.assert_allclose(loss[0], candidates[label], rtol=1e-5, atol=1e-5)
         slope = probability[position] - np.eye(CLASSES)[label]
         squares.append((DATA[index][:, None] * slope) ** 2)
-    found = fisher_diagonal(setup, learner, samples_of(INDEX, MASK), 1024, key, 4, "true")
+    found = fisher_diagonal(setup, learner, net.samples_of(INDEX, MASK), 1024, key, 4, "true")
     np.testing.assert_allclose(found["weight"], np.mean(squares, axis=0), rtol=1e-4, atol=1e-7)
-
-
-def test_squared_gradients_of_batch_means_give_the_same_fisher_over_the_batch_size():
-    """What IMM's official code squares: all pairs of labels of two samples, by enumeration.
-
-    It holds for drawn labels, whose gradients have mean 0; at the data's labels it does not.
-    """
-    pair = VALID[[0, 5]]
-    probability = softmax(linear_logits(pair), SEEN_MASK)
-    slopes = probability[:, None] - np.eye(CLASSES)
-    means = (slopes[0][:, None] + slopes[1][None]) / 2
-    chance = probability[0][:, None] * probability[1][None]
-    squared = np.sum(chance[..., None] * means**2, axis=(0, 1))
-    np.testing.assert_allclose(squared, expected_softmax(pair, SEEN_MASK)["bias"] / 2, rtol=1e-9)
-    own = slopes[np.arange(2), pair % 6]
-    assert np.abs(np.mean(own, axis=0) ** 2 - np.mean(own**2, axis=0) / 2).max() > 1e-3
-
-
-def test_an_index_that_occurs_many_times_draws_as_many_labels():
-    """One label for all would give an information that is zero or far from the mean."""
-    setup, index = network_of(LINEAR), np.full(3000, 7)
-    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=classes_mask(SEEN))
-    found = fisher_diagonal(setup, learner, samples_of(index), 3000, jax.random.key(1), 100, "true")
-    wanted = expected_softmax(np.array([7]), SEEN_MASK)["bias"]
-    np.testing.assert_allclose(found["bias"], wanted, rtol=0.15, atol=1e-6)
 
 
 def test_the_true_fisher_does_not_take_the_data_s_labels():
     setup, key = network_of(LINEAR), jax.random.key(9)
-    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=classes_mask(SEEN))
-    samples = samples_of(VALID)
+    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=net.classes_mask(SEEN))
+    samples = net.samples_of(VALID)
     others = samples._replace(labels=jnp.full_like(samples.labels, 3))
     for kind, same in (("true", True), ("empirical", False), (None, False)):
         first, second = (
@@ -272,9 +213,9 @@ def test_the_true_fisher_does_not_take_the_data_s_labels():
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
 def test_keys_of_every_implementation_draw_labels(impl):
     setup, key = network_of(LINEAR), jax.random.key(9, impl=impl)
-    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=classes_mask(SEEN))
+    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=net.classes_mask(SEEN))
     index = np.tile(VALID, 200)
-    found = fisher_diagonal(setup, learner, samples_of(index), 2800, key, 100, "true")["bias"]
+    found = fisher_diagonal(setup, learner, net.samples_of(index), 2800, key, 100, "true")["bias"]
     wanted = expected_softmax(VALID, SEEN_MASK)["bias"]
     np.testing.assert_allclose(found, wanted, rtol=0.25, atol=1e-6)
 
@@ -282,7 +223,7 @@ def test_keys_of_every_implementation_draw_labels(impl):
 @pytest.mark.parametrize("importance", [fisher, memory_aware_importance], ids=["fisher", "mas"])
 def test_the_number_of_gradients_at_once_is_chosen_for_the_programs_device(importance):
     """32 on a GPU and one on CPU, whatever device lowers the program."""
-    inputs = small_learner(small_setup(), SEEN), samples_of(INDEX, MASK)
+    inputs = net.small_learner(net.small_setup(), SEEN), net.samples_of(INDEX, MASK)
     kernel = max((leaf.shape for leaf in jax.tree.leaves(inputs[0].params)), key=len)
 
     def at_once(platform):
@@ -292,9 +233,3 @@ def test_the_number_of_gradients_at_once_is_chosen_for_the_programs_device(impor
         return {number for number in (1, 32) if f"tensor<{number}x{shape}xf32>" in text}
 
     assert (at_once("cpu"), at_once("cuda")) == ({1}, {32})
-
-
-@BOTH
-def test_the_default_number_of_gradients_at_once_has_the_same_importances(importance, by_hand):
-    result = compute(importance, samples_of(INDEX, MASK), chunk=None)
-    assert_trees_close(as_float32(result), by_hand(VALID), rtol=1e-4, atol=1e-7)

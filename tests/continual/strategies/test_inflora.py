@@ -158,7 +158,7 @@ def test_directions_without_inputs_are_0():
 
 def test_what_cannot_be_merged_is_refused_in_one_line():
     lora = with_lora(PLAIN, LAYERS, ("hidden1",))
-    refused("InfLoRA needs the inputs of layers", lambda: inflora(lora, TASKS))
+    refused("InfLoRA needs the inputs of every layer", lambda: inflora(lora, TASKS))
     learner = init_learner(PLAIN, CLASSES, jax.random.key(0))
     plain = inflora(PLAIN, TASKS)
     refused("InfLoRA needs merged additions", lambda: plain.init(jax.random.key(0), learner))

@@ -10,38 +10,23 @@ import pytest
 
 from everlight.continual import l2p
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.strategies.l2p import with_pool
 from everlight.models import prompt_pool
-from tests.continual.strategies.prompted_vit import (
-    ARRAYS,
-    CLASSES,
-    IMAGES,
-    QUERIES,
-    RATE,
-    WIDTH,
-    as_params,
-    assert_close,
-    cross_entropy,
-    in_float64,
-    own_task,
-    plain_setup,
-    prompted_setup,
-    slopes,
-    step_on,
-    unit,
-)
+from tests.continual.small_net import finite_differences, unit
+from tests.continual.strategies import prompted_vit as vit
+from tests.continual.strategies.prompted_vit import ARRAYS, CLASSES, IMAGES, QUERIES, RATE, WIDTH
 from tests.models.released_vit import features_in_numpy
 from tests.refusals import refused
 
 SIZE, LENGTH, CHOSEN, PULL = 3, 2, 2, 0.7
 POOL = prompt_pool(WIDTH, SIZE, LENGTH, CHOSEN, PULL)
-SETUP = prompted_setup(POOL)
+SETUP = vit.prompted_setup(POOL)
 
 
 @pytest.fixture
 def params(rng):
-    params = in_float64(SETUP.init(jax.random.key(1))[0])
+    params = vit.in_float64(SETUP.init(jax.random.key(1))[0])
     params["prompts", "prompt"] = rng.normal(size=(SIZE, LENGTH, WIDTH))
     params["prompts", "key"] = rng.normal(size=(SIZE, WIDTH))
     return params
@@ -58,13 +43,13 @@ def loss(params, indices, classes):
     total = 0.0
     for index in indices:
         features, cosines = features_and_cosines(params, index)
-        total += cross_entropy(params, features, index, classes) - PULL * cosines.sum()
+        total += vit.cross_entropy(params, features, index, classes) - PULL * cosines.sum()
     return total / len(indices)
 
 
 def test_features_are_the_mean_output_of_the_nearest_prompts(params):
     inputs = SETUP.gather(jnp.arange(6), None)
-    found, _ = SETUP.apply(as_params(params), {}, inputs, False, None)
+    found, _ = SETUP.apply(vit.as_params(params), {}, inputs, False, None)
     both = [features_and_cosines(params, index) for index in range(6)]
     features = np.array([each for each, _ in both])
     np.testing.assert_allclose(found.features, features, rtol=1e-4, atol=1e-5)
@@ -76,17 +61,17 @@ def test_features_are_the_mean_output_of_the_nearest_prompts(params):
 
 def test_three_steps_of_two_tasks_are_those_of_float64(params):
     strategy = l2p(SETUP)
-    learner = init_learner(SETUP, CLASSES, jax.random.key(0))._replace(params=as_params(params))
+    learner = init_learner(SETUP, CLASSES, jax.random.key(0))._replace(params=vit.as_params(params))
     steps = [([0, 1], [0, 1, 4]), ([0, 1], [5, 8, 9]), ([2, 3], [2, 3, 6])]
     for number, (classes, index) in enumerate(steps):
         seen = jnp.asarray(np.arange(CLASSES) <= max(classes))
-        learner, task = learner._replace(seen=seen), own_task(number // 2, classes)
-        _, learner, value = step_on(index, SETUP, strategy, (), learner, task)
+        learner, task = learner._replace(seen=seen), vit.own_task(number // 2, classes)
+        _, learner, value = vit.step_on(index, SETUP, strategy, (), learner, task)
         expected = loss(params, index, classes)
         np.testing.assert_allclose(value, expected, rtol=1e-4)
-        change = slopes(lambda given, own=(index, classes): loss(given, *own), params)
+        change = finite_differences(lambda given, own=(index, classes): loss(given, *own), params)
         params = {path: leaf - RATE * change[path] for path, leaf in params.items()}
-    assert_close(learner.params, params)
+    vit.assert_close(learner.params, params)
 
 
 def test_first_prompts_are_uniform_and_small_and_the_rest_of_the_network_is_not_trained():
@@ -100,7 +85,7 @@ def test_first_prompts_are_uniform_and_small_and_the_rest_of_the_network_is_not_
         assert 0 <= leaf.min() < 1e-4
         np.testing.assert_allclose(leaf.max(), 0.01, rtol=0.01)
         np.testing.assert_allclose(leaf.mean(), 0.005, rtol=0.03)
-    own, _ = plain_setup().init(jax.random.split(jax.random.key(4))[0])
+    own, _ = vit.plain_setup().init(jax.random.split(jax.random.key(4))[0])
     found, _ = SETUP.init(jax.random.key(4))
     assert set(found) == {"prompts", "head"}
     jax.tree.map(np.testing.assert_array_equal, found["head"], own["head"])
@@ -117,11 +102,11 @@ def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
         "with_prompts",
         lambda setup, net, layers, prompting: asked.append(prompting),
     )
-    with_pool(plain_setup(), SimpleNamespace(width=WIDTH), {}, Needs(10, 100, 0))
+    with_pool(vit.plain_setup(), SimpleNamespace(width=WIDTH), {}, StrategyArguments(10, 100, 0))
     (prompting,) = asked
     params = prompting.init(jax.random.key(0))
     assert params["prompt"].shape == (10, 10, WIDTH)
-    query = jnp.asarray(QUERIES[:2], jnp.float32)
+    query = jnp.float32(QUERIES[:2])
     prompts, penalty = prompting.choose(params, query)
     assert prompts.tokens.shape == (2, 4 * 10, WIDTH)
     cosines = unit(np.asarray(params["key"])) @ unit(QUERIES[:2]).T
@@ -131,6 +116,6 @@ def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
 
 def test_what_cannot_be_prompted_is_refused_in_one_line():
     refused("4 prompts of a pool of 3; choose 3", lambda: prompt_pool(WIDTH, 3, 2, 4))
-    plain = plain_setup()
+    plain = vit.plain_setup()
     learner = init_learner(plain, CLASSES, jax.random.key(0))
     refused("L2P needs prompts", lambda: l2p(plain).init(jax.random.key(0), learner))

@@ -12,33 +12,10 @@ from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.lucir import imprint, lucir, margin_ranking
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.models.heads import cosines
-from tests.continual.many_labels import (
-    PAIRS,
-    binary_setup,
-    entropies,
-    labelled,
-    labelled_batch,
-    targets_of,
-)
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    HIDDEN,
-    LABELS,
-    RATE,
-    SHIFT,
-    as_float32,
-    assert_trees_close,
-    batch_of,
-    classes_mask,
-    compiled,
-    filled,
-    finite_differences,
-    run_tasks,
-    samples_of,
-    small_learner,
-    task_of,
-)
+from tests.continual import many_labels as many
+from tests.continual import small_net as net
+from tests.continual.many_labels import PAIRS
+from tests.continual.small_net import CLASSES, DATA, HIDDEN, LABELS, RATE, SHIFT
 
 KEY = jax.random.key(0)
 LIFT = 0.3
@@ -60,7 +37,7 @@ START, OLD = random_params(16), random_params(2)
 
 
 def nested(params):
-    flat = as_float32(params)
+    flat = net.as_float32(params)
     head = {"kernel": flat.pop("kernel"), "scale": flat.pop("scale")}
     return {**flat, "head": head}
 
@@ -80,7 +57,7 @@ def cosine_setup(optimizer=None):
         outputs = Outputs(head["scale"] * cosines(features, head["kernel"]), features)
         return outputs, {"passes": passes}
 
-    setup = binary_setup()
+    setup = many.binary_setup()
     return setup._replace(
         init=lambda key: (nested(START), {"passes": jnp.array(0)}),
         apply=apply,
@@ -92,7 +69,7 @@ SETUP = cosine_setup()
 
 
 def learner_of(params, seen):
-    return small_learner(SETUP, seen)._replace(params=nested(params))
+    return net.small_learner(SETUP, seen)._replace(params=nested(params))
 
 
 # The same in float64, with nothing of the library.
@@ -114,7 +91,7 @@ def written_ranking(scores, true, new, margin, rivals):
 
 
 def binary_entropy(logits, pairs, seen):
-    return entropies(logits, targets_of(pairs))[:, seen].mean()
+    return many.entropies(logits, many.targets_of(pairs))[:, seen].mean()
 
 
 def softmax_entropy(logits, labels, seen):
@@ -152,18 +129,18 @@ def written_loss(
 
 
 KNOWN, NEW = [0, 1, 4], [2, 3]
-TASK = task_of(2, NEW, labelled([2, 3]))
+TASK = net.task_of(2, NEW, many.labelled([2, 3]))
 # Of the replayed, 12 has the known labels 0 and 4; of 24's labels 0 and 2 only 0 is known; 30 only
 # fills the batch. New samples of known classes (6; 3 has both kinds) are not ranked.
 INDEX = np.array([0, 12, 13, 2, 3, 6, 10, 24, 30])
 WEIGHT = [1, 1, 1, 1, 1, 1, 1, 1, 0]
 REPLAYED = [1, 1, 1, 0, 0, 0, 1, 1, 1]
-BATCH = filled(SETUP, labelled_batch(INDEX, WEIGHT, REPLAYED))
+BATCH = net.filled(SETUP, many.labelled_batch(INDEX, WEIGHT, REPLAYED))
 
 
 def memory_of(strategy, params, known):
-    memory = strategy.init(KEY, small_learner(SETUP, []))
-    return memory._replace(teacher=Teacher(nested(params), {"passes": 0}, classes_mask(known)))
+    memory = strategy.init(KEY, net.small_learner(SETUP, []))
+    return memory._replace(teacher=Teacher(nested(params), {"passes": 0}, net.classes_mask(known)))
 
 
 @pytest.mark.parametrize(
@@ -178,42 +155,44 @@ def memory_of(strategy, params, known):
 )
 def test_the_gradient_is_that_of_the_written_loss(given, distillation, margin, rivals):
     assert PAIRS[12].tolist() == [0, 4], "a replayed sample of two known labels"
-    strategy = compiled(lucir(SETUP, exemplars_per_class=2, labels=2, **given))
+    strategy = net.compiled(lucir(SETUP, exemplars_per_class=2, labels=2, **given))
     learner = learner_of(START, [*KNOWN, *NEW])
     memory = memory_of(strategy, OLD, KNOWN)
     gradient, info = strategy.grads(memory, learner, BATCH, TASK, KEY)
     arguments = (BATCH, KNOWN, NEW, distillation, margin, rivals)
-    expected = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
-    assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=3e-6)
+    expected = net.finite_differences(lambda p: written_loss(p, *arguments)[1], START)
+    net.assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=3e-6)
     # The loss that is reported is the task's own, and the old network counts no pass.
     np.testing.assert_allclose(info.loss, written_loss(START, *arguments)[0], rtol=1e-5)
     assert info.batch_stats["passes"] == 1
 
 
 def test_in_the_first_task_it_is_binary_cross_entropy_and_nothing_is_imprinted():
-    strategy = compiled(lucir(SETUP, exemplars_per_class=2, labels=2))
+    strategy = net.compiled(lucir(SETUP, exemplars_per_class=2, labels=2))
     memory = memory_of(strategy, OLD, KNOWN)
     learner = learner_of(START, NEW)
     memory, begun = strategy.begin_task(memory, learner, TASK, KEY)
-    assert_trees_close(flat(begun.params), flat(learner.params), rtol=0.0, atol=0.0)
+    net.assert_trees_close(flat(begun.params), flat(learner.params), rtol=0.0, atol=0.0)
     batch = BATCH._replace(from_memory=jnp.zeros(len(INDEX), bool))
     gradient, _ = strategy.grads(memory, begun, batch, TASK, KEY)
-    expected = finite_differences(lambda p: written_loss(p, batch, [], NEW, 0.0, 0.5, 2)[0], START)
-    assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=2e-6)
+    expected = net.finite_differences(
+        lambda p: written_loss(p, batch, [], NEW, 0.0, 0.5, 2)[0], START
+    )
+    net.assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=2e-6)
 
 
 def test_with_a_softmax_objective_the_task_loss_is_cross_entropy():
     """The paper's: over the seen classes, at the one label of a sample."""
     setup = SETUP._replace(objective=softmax_objective())
-    strategy = compiled(lucir(setup, exemplars_per_class=2))
+    strategy = net.compiled(lucir(setup, exemplars_per_class=2))
     index = INDEX[LABELS[INDEX] != 5]
-    batch = filled(setup, batch_of(index))
+    batch = net.filled(setup, net.batch_of(index))
     batch = batch._replace(from_memory=jnp.asarray(np.isin(LABELS[index], KNOWN)))
     learner = learner_of(START, [*KNOWN, *NEW])
     gradient, info = strategy.grads(memory_of(strategy, OLD, KNOWN), learner, batch, TASK, KEY)
     arguments = (batch, KNOWN, NEW, 5.0, 0.5, 2, softmax_entropy)
-    expected = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
-    assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=3e-6)
+    expected = net.finite_differences(lambda p: written_loss(p, *arguments)[1], START)
+    net.assert_trees_close(flat(gradient), expected, rtol=1e-4, atol=3e-6)
     np.testing.assert_allclose(info.loss, written_loss(START, *arguments)[0], rtol=1e-5)
 
 
@@ -271,13 +250,13 @@ def test_imprinted_weights_by_hand():
 
 
 def test_a_task_begins_with_imprinted_weights_from_features_of_evaluation():
-    """Each the normalised mean of unit features; the teacher is as the network was."""
+    """Each the normalized mean of unit features; the teacher is as the network was."""
     index = np.array([2, 8, 14, 3, 9, 15, 21, 26])
-    train = labelled(index, mask=index != 21)
-    strategy = compiled(lucir(SETUP, exemplars_per_class=2, labels=2))
+    train = many.labelled(index, mask=index != 21)
+    strategy = net.compiled(lucir(SETUP, exemplars_per_class=2, labels=2))
     learner = learner_of(START, [*KNOWN, *NEW])
-    memory = strategy.init(KEY, small_learner(SETUP, []))
-    memory, after = strategy.begin_task(memory, learner, task_of(1, NEW, train), KEY)
+    memory = strategy.init(KEY, net.small_learner(SETUP, []))
+    memory, after = strategy.begin_task(memory, learner, net.task_of(1, NEW, train), KEY)
     length = np.mean([np.linalg.norm(START["kernel"][:, c]) for c in KNOWN])
     kernel = START["kernel"].copy()
     for label in NEW:
@@ -285,9 +264,9 @@ def test_a_task_begins_with_imprinted_weights_from_features_of_evaluation():
         rows = features_of(START, own, shift=0.0, lift=0.0)
         mean = np.mean([row / np.linalg.norm(row) for row in rows], axis=0)
         kernel[:, label] = length * mean / np.linalg.norm(mean)
-    assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-5)
-    assert_trees_close(flat(memory.teacher.params), flat(learner.params), rtol=0.0, atol=0.0)
-    np.testing.assert_array_equal(memory.teacher.known, classes_mask(KNOWN))
+    net.assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-5)
+    net.assert_trees_close(flat(memory.teacher.params), flat(learner.params), rtol=0.0, atol=0.0)
+    np.testing.assert_array_equal(memory.teacher.known, net.classes_mask(KNOWN))
 
 
 def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
@@ -296,12 +275,18 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
     first, second, third = [0, 6, 7, 1], [2, 8, 3, 9], [4, 10, 16, 22]
     old = [0] * 4 + [1] * 2
     tasks = [
-        (task_of(0, [0, 1], labelled(first)), [labelled_batch([*first, 12, 13])] * 2),
-        (task_of(1, [2, 3], labelled(second)), [labelled_batch([*second, 0, 7], None, old)] * 3),
-        (task_of(2, [4], labelled(third)), [labelled_batch([*third, 1, 8], None, old)] * 3),
+        (net.task_of(0, [0, 1], many.labelled(first)), [many.labelled_batch([*first, 12, 13])] * 2),
+        (
+            net.task_of(1, [2, 3], many.labelled(second)),
+            [many.labelled_batch([*second, 0, 7], None, old)] * 3,
+        ),
+        (
+            net.task_of(2, [4], many.labelled(third)),
+            [many.labelled_batch([*third, 1, 8], None, old)] * 3,
+        ),
     ]
-    strategy = compiled(lucir(setup, exemplars_per_class=2, labels=2))
-    states = [flat(learner.params) for _, learner in run_tasks(setup, strategy, tasks)]
+    strategy = net.compiled(lucir(setup, exemplars_per_class=2, labels=2))
+    states = [flat(learner.params) for _, learner in net.run_tasks(setup, strategy, tasks)]
     begun = {name: np.asarray(leaf, np.float32) for name, leaf in START.items()}
     for known, before, after in zip(
         ([], [0, 1], [0, 1, 2, 3]), [begun, *states], states, strict=False
@@ -312,47 +297,19 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
             assert np.all(before[name] != after[name])
 
 
-# Nearest mean of exemplars and class-balanced finetuning.
-
-
-def test_the_nearest_mean_is_that_of_the_exemplars_unit_features():
-    """Official predictions leave the sample's own length, which moves no class before another."""
-    strategy = compiled(lucir(SETUP, exemplars_per_class=3, classifier="nearest mean"))
-    learner = learner_of(OLD, range(CLASSES))
-    index = np.array([i for i in range(30) if i % CLASSES != 5])
-    memory = strategy.init(KEY, learner)
-    begun, _ = strategy.begin_task(memory, learner, TASK, KEY)
-    memory, learner = strategy.end_task(begun, learner, task_of(0, [], samples_of(index)), KEY)
-    memory, learner = strategy.before_evaluation(memory, learner, KEY)
-    found = strategy.predict(memory, learner, SETUP.gather(jnp.arange(40), None))
-    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 3)[:5]
-
-    def evaluated(index):
-        return features_of(OLD, index, shift=0.0, lift=0.0)
-
-    def unit(rows):
-        return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-    means = unit(np.stack([unit(evaluated(own)).mean(axis=0) for own in held]))
-    features = evaluated(np.arange(40))
-    official = np.linalg.norm(features[:, None] - means, axis=-1)
-    np.testing.assert_array_equal(np.argmax(found, axis=1), official.argmin(axis=1))
-    away = np.linalg.norm(unit(features)[:, None] - means, axis=-1)
-    np.testing.assert_allclose(found[:, :5], -(away**2), rtol=1e-4, atol=1e-6)
-    heads = unit(features) @ unit(OLD["kernel"].T).T
-    assert np.any(heads[:, :5].argmax(axis=1) != away.argmin(axis=1))
+# Class-balanced finetuning.
 
 
 def finetuned(optimizer, epochs, known):
     """Buffer, learner before, learner after a task's end with finetuning on the whole buffer."""
     setup = cosine_setup(optimizer)
     finetuning = {"finetune_epochs": epochs, "finetune_batch": 50}
-    strategy = compiled(
+    strategy = net.compiled(
         lucir(setup, exemplars_per_class=2, labels=2, distillation=1.0, **finetuning)
     )
     learner = learner_of(START, [*KNOWN, *NEW])
     learner = learner._replace(opt_state=setup.optimizer.init(learner.params))
-    task = task_of(1, NEW, labelled(np.arange(30)[np.arange(30) % CLASSES != 5]))
+    task = net.task_of(1, NEW, many.labelled(np.arange(30)[np.arange(30) % CLASSES != 5]))
     memory, after = strategy.end_task(memory_of(strategy, OLD, known), learner, task, KEY)
     return memory.buffer.samples, learner, after
 
@@ -363,7 +320,7 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_heads_weights():
     held = np.flatnonzero(buffer.mask)
     index, pairs = np.asarray(buffer.index)[held], np.asarray(buffer.labels)[held]
     assert np.any(np.all(~np.isin(pairs, KNOWN), axis=1)), "exemplars that are not ranked"
-    batch = labelled_batch(index)._replace(
+    batch = many.labelled_batch(index)._replace(
         labels=pairs, from_memory=np.isin(pairs, KNOWN).any(axis=1)
     )
     kernel = START["kernel"]
@@ -373,9 +330,9 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_heads_weights():
             arguments = (batch, KNOWN, NEW, 1.0, 0.5, 2)
             return written_loss({**START, **head}, *arguments, lift=0.0)[1]
 
-        kernel = kernel - RATE * rate * finite_differences(loss, {"kernel": kernel})["kernel"]
+        kernel = kernel - RATE * rate * net.finite_differences(loss, {"kernel": kernel})["kernel"]
     assert np.abs(kernel - START["kernel"])[:, KNOWN].max() > 1e-3
-    assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-5, atol=1e-6)
+    net.assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-5, atol=1e-6)
     assert after.step == learner.step + 3
     assert after.batch_stats["passes"] == learner.batch_stats["passes"]
 

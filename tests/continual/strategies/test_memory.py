@@ -5,16 +5,18 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.stats import chi2
+import pytest
 
 from everlight.base import Batch, Samples
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
+    batch_at,
     draw_batch,
-    empty_buffer,
+    draw_first_slots,
     fill_up,
     merge_buffer,
 )
+from tests.continual.chances import assert_equal_chances
 
 CLASSES = 4
 TEN = Samples(jnp.arange(50, 62), jnp.arange(12)[:, None] % CLASSES, jnp.arange(12) % 6 != 1)
@@ -31,7 +33,7 @@ def test_a_merged_epoch_has_the_task_s_samples_and_the_buffer_s_and_knows_which_
 
 
 def test_a_drawn_batch_has_no_sample_twice_and_every_held_one_with_equal_chance():
-    """4 of 10 in 4,000 draws, by a chi-square test of 9 degrees of freedom."""
+    """4 of 10 in 4,000 draws."""
     keys = jax.random.split(jax.random.key(0), 4000)
     batches = jax.jit(jax.vmap(lambda key: draw_batch(TEN, 4, key)))(keys)
     assert np.all(batches.weight == 1)
@@ -39,10 +41,8 @@ def test_a_drawn_batch_has_no_sample_twice_and_every_held_one_with_equal_chance(
     assert all(len(set(row)) == 4 for row in batches.index.tolist())
     np.testing.assert_array_equal(batches.labels[..., 0], (batches.index - 50) % CLASSES)
     members = np.asarray(TEN.index)[np.asarray(TEN.mask)]
-    counts = np.array([np.sum(batches.index == member) for member in members])
-    assert counts.sum() == 16_000
-    statistic = np.sum((counts - 1600) ** 2 / (4000 * 0.4 * 0.6)) * 9 / 10
-    assert chi2.ppf(1e-4, 9) < statistic < chi2.ppf(1 - 1e-4, 9)
+    counts = [np.sum(batches.index == member) for member in members]
+    assert_equal_chances(counts, 4000, 4 / 10)
 
 
 def test_of_a_small_memory_a_draw_holds_all_and_fills_up_at_weight_0():
@@ -82,7 +82,7 @@ def test_a_step_s_own_samples_fill_up_its_draw():
     np.testing.assert_array_equal(filled.weight, drawn.weight)
 
 
-# 20 arrivals in five batches of 6, of which every third sample is not there.
+# 20 arrivals in five batches of 6, of which every third sample is missing.
 ARRIVALS, BATCH = 30, 6
 REAL = [number for number in range(ARRIVALS) if number % 3 != 2]
 
@@ -108,17 +108,11 @@ def reservoirs(capacity, keys):
 
 
 def test_every_arrival_is_held_with_equal_probability():
-    """20 arrivals into 5 slots: each is in 1/4 of 4,000 reservoirs, by a chi-square test.
-
-    The sum over arrivals of (count - 1000)² / (4000 · 1/4 · 3/4), times 19/20 since the counts add
-    up to 20,000, is chi-square with 19 degrees of freedom: the marginals are exchangeable.
-    """
+    """20 arrivals into 5 slots: each is in 1/4 of 4,000 reservoirs."""
     (rows, arrived), _ = reservoirs(5, 4000)
     assert np.all(arrived == 20)
-    counts = np.array([np.sum(rows["index"] == 100 + number) for number in REAL])
-    assert counts.sum() == 20_000
-    statistic = np.sum((counts - 1000) ** 2 / 750) * 19 / 20
-    assert chi2.ppf(1e-4, 19) < statistic < chi2.ppf(1 - 1e-4, 19)
+    counts = [np.sum(rows["index"] == 100 + number) for number in REAL]
+    assert_equal_chances(counts, 4000, 5 / 20)
     # A sample keeps its row, and none is held twice.
     np.testing.assert_array_equal(rows["vector"][..., 0], rows["index"] - 100)
     np.testing.assert_array_equal(rows["vector"][..., 1], 100 - rows["index"])
@@ -148,12 +142,6 @@ def test_a_reservoir_larger_than_the_stream_holds_all_of_it_in_its_order():
         assert index.tolist() == [100 + number for number in REAL] + [0] * 30
 
 
-def test_an_empty_buffer_holds_nothing_of_the_given_shape():
-    buffer = empty_buffer(6, 2)
-    assert buffer.labels.shape == (6, 2)
-    assert not np.any(buffer.mask)
-
-
 def test_the_count_of_arrivals_keeps_its_type_in_64_bits():
     """With JAX_ENABLE_X64 a sum of booleans is of 64 bits, and a memory must keep its dtypes."""
     with jax.enable_x64(True):
@@ -162,3 +150,53 @@ def test_the_count_of_arrivals_keeps_its_type_in_64_bits():
         )
         assert (arrived, arrived.dtype) == (3, jnp.int32)
         np.testing.assert_array_equal(rows, [0, 1, 1])
+
+
+CAPACITY, SIZE = 64, 5
+draws = jax.jit(
+    jax.vmap(lambda key, filled: draw_first_slots(filled, CAPACITY, SIZE, key), in_axes=(0, None))
+)
+
+
+@pytest.mark.parametrize("filled", [6, 9, 30, 64])
+def test_slots_are_distinct_filled_and_equally_likely(filled):
+    """In 4,000 draws, by a chi-square test; also the first slot of a draw alone."""
+    slots, weight = draws(jax.random.split(jax.random.key(2), 4000), filled)
+    assert np.all(weight == 1)
+    assert all(len(set(row)) == SIZE for row in slots.tolist())
+    assert slots.max() < filled
+    for taken, chance in ((slots, SIZE / filled), (slots[:, :1], 1 / filled)):
+        counts = np.bincount(taken.ravel(), minlength=filled)
+        assert_equal_chances(counts, 4000, chance)
+
+
+def test_pairs_are_drawn_together_as_often_as_chance_has_it():
+    """2 of 6 unordered slots are together in 5/6 · 4/5 = 2/3 of the draws of 5."""
+    slots, _ = draws(jax.random.split(jax.random.key(3), 4000), 6)
+    held = np.any(np.asarray(slots)[..., None] == np.arange(6), axis=1)
+    together = held.T.astype(int) @ held.astype(int) / 4000
+    pairs = together[~np.eye(6, dtype=bool)]
+    assert np.all(np.abs(pairs - 2 / 3) < 5 * (2 / 9 / 4000) ** 0.5)
+
+
+@pytest.mark.parametrize("filled", [0, 1, 4, 5])
+def test_few_samples_are_drawn_as_a_whole_and_padding_has_weight_0(filled):
+    slots, weight = draws(jax.random.split(jax.random.key(4), 10), filled)
+    for row, kept in zip(np.asarray(slots), np.asarray(weight) > 0, strict=True):
+        assert sorted(row[kept]) == list(range(filled))
+        assert set(row[~kept]) <= {0}
+
+
+def test_a_draw_is_independent_of_the_capacity_and_a_batch_holds_its_samples():
+    buffer = Samples(jnp.arange(500, 600), jnp.arange(100)[:, None] % 7, jnp.arange(100) < 30)
+    key = jax.random.key(5)
+    batch = batch_at(buffer, *draw_first_slots(jnp.int32(30), 100, SIZE, key))
+    slots, _ = draw_first_slots(jnp.int32(30), 10_000, SIZE, key)
+    np.testing.assert_array_equal(batch.index, 500 + slots)
+    np.testing.assert_array_equal(batch.labels[:, 0], slots % 7)
+    assert np.all(batch.weight == 1)
+
+
+def test_the_program_holds_no_array_of_the_capacity():
+    program = jax.make_jaxpr(lambda key, n: draw_first_slots(n, 54_321, SIZE, key))
+    assert "54321" not in str(program(jax.random.key(0), jnp.int32(9)))

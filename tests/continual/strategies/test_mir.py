@@ -6,29 +6,16 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.strategies.experience_replay import Reservoir
 from everlight.continual.strategies.mir import mir, most_interfered
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    RATE,
-    START,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    forward,
-    run_tasks,
-    samples_of,
-    small_setup,
-    softmax,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
 DECAY = 0.05
 # Weight decay, so that the virtual step is the optimizer's and not the gradient alone.
-SETUP = small_setup()._replace(
+SETUP = net.small_setup()._replace(
     optimizer=optax.chain(optax.add_decayed_weights(DECAY), optax.sgd(RATE))
 )
 STREAM = [[0, 6, 13], [12, 18, 25], [1, 7, 24], [19, 31, 30], [37, 36, 2]]
@@ -37,7 +24,7 @@ ALL = np.ones(CLASSES, bool)
 
 
 def losses(params, index, active):
-    probability = softmax(forward(params, index, train=True)[2], active)
+    probability = net.softmax(net.forward(params, index, train=True)[2], active)
     return -np.log(probability[np.arange(len(index)), LABELS[index]])
 
 
@@ -49,14 +36,14 @@ def train_by_hand(active):
     """Parameters after steps that score the whole memory and replay its two greatest rises."""
     params, held, ranks = START, [], []
     for batch in STREAM:
-        gradient = batch_gradient(params, batch, active)
+        gradient = net.batch_gradient(params, batch, active)
         if held:
             virtual = after_step(params, gradient)
             rise = losses(virtual, held, active) - losses(params, held, active)
             order = np.argsort(-rise)
             assert rise[order[SIZE - 1]] - rise[order[SIZE]] > 1e-3, "rounding must not choose"
             ranks.append(sorted(order[:SIZE].tolist()))
-            replayed = batch_gradient(params, np.array(held)[order[:SIZE]], active)
+            replayed = net.batch_gradient(params, np.array(held)[order[:SIZE]], active)
             gradient = {name: gradient[name] + replayed[name] for name in gradient}
         params = after_step(params, gradient)
         held += batch
@@ -68,9 +55,9 @@ def train_by_hand(active):
 @pytest.mark.parametrize(("loss_over", "active"), [("seen", np.arange(CLASSES) < 3), ("all", ALL)])
 def test_five_steps_are_the_loop_in_float64(loss_over, active):
     strategy = mir(SETUP, 20, 10, replay_batch_size=SIZE, loss_over=loss_over)
-    task = task_of(0, [0, 1, 2], samples_of(np.concatenate(STREAM)))
-    ((memory, learner),) = run_tasks(SETUP, strategy, [(task, [batch_of(b) for b in STREAM])])
-    assert_trees_close(learner.params, train_by_hand(active), rtol=2e-4, atol=2e-5)
+    task = net.task_of(0, [0, 1, 2], np.concatenate(STREAM))
+    ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, STREAM)])
+    net.assert_trees_close(learner.params, train_by_hand(active), rtol=2e-4, atol=2e-5)
     np.testing.assert_array_equal(memory.samples.index[:15], np.concatenate(STREAM))
     # The batch once per step; from the second step on the candidates and the replayed ones, too.
     assert learner.batch_stats["passes"] == 5 + 2 * 4
@@ -83,8 +70,8 @@ def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidat
     for held in (len(stored), 7):
         given = {} if ratio == 5 else {"candidate_ratio": ratio}
         strategy = mir(SETUP, buffer_size=held, replay_batch_size=size, **given)
-        memory = Reservoir(samples_of(stored[:held]), jnp.int32(held))
-        task, batch = task_of(0, [0, 1, 2], samples_of(stored)), batch_of([30, 31, 32])
+        memory = Reservoir(net.samples_of(stored[:held]), jnp.int32(held))
+        task, batch = net.task_of(0, [0, 1, 2], stored), net.batch_of([30, 31, 32])
         drawn = strategy.draw(memory, batch, task, jax.random.key(0))
         index = np.asarray(drawn.index)[np.asarray(drawn.weight) > 0]
         assert len(set(index.tolist())) == len(index) == min(candidates, held)
@@ -93,7 +80,7 @@ def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidat
 def test_the_registry_replays_a_fifth_of_the_candidates_at_every_size():
     """As Mai et al. 2022; with 50 candidates, 32 of 50 were nearly random replay."""
     for size in (None, 10, 32, 64):
-        needs = Needs(2, 10, 20, replay_batch_size=size)
+        needs = StrategyArguments(2, 10, 20, replay_batch_size=size)
         assert METHODS["MIR"].arguments(needs)["candidate_ratio"] == 5
 
 
@@ -103,7 +90,7 @@ def test_as_many_candidates_as_replayed_samples_are_refused():
 
 
 def test_padding_is_never_chosen_before_a_candidate():
-    drawn = batch_of([0, 1, 2, 3], [1, 1, 0, 0])._replace(inputs=jnp.arange(8.0).reshape(4, 2))
+    drawn = net.batch_of([0, 1, 2, 3], [1, 1, 0, 0])._replace(inputs=jnp.arange(8.0).reshape(4, 2))
     chosen = most_interfered(drawn, jnp.array([-3.0, -2, 5, jnp.nan]), 3)
     np.testing.assert_array_equal(chosen.index[:2], [1, 0])
     np.testing.assert_array_equal(chosen.weight, [1, 1, 0])

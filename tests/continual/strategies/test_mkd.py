@@ -4,26 +4,10 @@ import numpy as np
 import pytest
 
 from everlight.continual.strategies.mkd import mkd
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    LABELS,
-    RATE,
-    SHIFT,
-    START,
-    assert_trees_close,
-    backward,
-    batch_gradient,
-    batch_of,
-    forward,
-    run_tasks,
-    samples_of,
-    small_setup,
-    softmax,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, DATA, LABELS, RATE, SHIFT, START
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 LAMBDA, TEMPERATURE, RATES = 0.3, 2.0, (0.4, 0.1)
 STREAM = [[0, 6], [1, 7], [12, 13], *[[number, number + 6] for number in (18, 19, 24, 25)]] * 3
 """Batches of classes 0 and 1; after twenty steps the averages' correction has changed."""
@@ -42,11 +26,11 @@ def without_shift(params):
 def distillation_gradient(params, teachers, index):
     total = dict.fromkeys(params, 0.0)
     for teacher in teachers:
-        wanted = softmax(forward(teacher, index, train=True)[2] / TEMPERATURE, ALL)
+        wanted = net.softmax(net.forward(teacher, index, train=True)[2] / TEMPERATURE, ALL)
         for stored in (False, True):
             seen_by = without_shift(params) if stored else params
-            found = softmax(forward(seen_by, index, train=True)[2] / TEMPERATURE, ALL)
-            each = backward(seen_by, index, TEMPERATURE * (found - wanted), train=True)
+            found = net.softmax(net.forward(seen_by, index, train=True)[2] / TEMPERATURE, ALL)
+            each = net.backward(seen_by, index, TEMPERATURE * (found - wanted), train=True)
             if stored:
                 inputs = DATA[np.asarray(index)]
                 each["hidden"] = inputs[:, :, None] * each["hidden_bias"][:, None, :]
@@ -62,14 +46,14 @@ def own_gradient(method, params, batch, held, stored, active):
     if method == "ER-ACE":
         # The batch's softmax has its own classes, and those not seen where all count.
         present = np.isin(np.arange(CLASSES), LABELS[batch]) | (active & ~ACTIVE)
-        terms = [(1, batch_gradient(params, batch, present))]
-        return terms + ([(1, batch_gradient(params, held, active))] if held else [])
-    terms = [(1, batch_gradient(params, batch, active))]
+        terms = [(1, net.batch_gradient(params, batch, present))]
+        return terms + ([(1, net.batch_gradient(params, held, active))] if held else [])
+    terms = [(1, net.batch_gradient(params, batch, active))]
     if held:
-        away = forward(params, held, train=True)[2] - stored
-        each = backward(params, held, 2 * away / CLASSES, train=True)
+        away = net.forward(params, held, train=True)[2] - stored
+        each = net.backward(params, held, 2 * away / CLASSES, train=True)
         terms.append((ALPHA, {name: leaf.mean(axis=0) for name, leaf in each.items()}))
-        terms.append((BETA, batch_gradient(params, held, active)))
+        terms.append((BETA, net.batch_gradient(params, held, active)))
     return terms
 
 
@@ -81,10 +65,10 @@ def train_by_hand(method, active):
         both = [*batch, *held]
         terms = [
             *own_gradient(method, params, batch, held, stored, active),
-            (1, batch_gradient(params, both, active)),
+            (1, net.batch_gradient(params, both, active)),
             (LAMBDA, distillation_gradient(params, teachers, both)),
         ]
-        stored = np.concatenate([stored, forward(params, batch, train=True)[2]])
+        stored = np.concatenate([stored, net.forward(params, batch, train=True)[2]])
         held = [*held, *batch]
         params = {
             name: params[name] - RATE * sum(weight * term[name] for weight, term in terms)
@@ -109,16 +93,16 @@ def train_by_hand(method, active):
 )
 def test_steps_are_the_loop_in_float64(method, loss_over, active):
     strategy = mkd(SETUP, method, 60, LAMBDA, RATES, TEMPERATURE, 1, 60, loss_over)
-    task = task_of(0, [0, 1], samples_of(np.concatenate(STREAM)))
-    ((memory, learner),) = run_tasks(SETUP, strategy, [(task, list(map(batch_of, STREAM)))])
+    task = net.task_of(0, [0, 1], np.concatenate(STREAM))
+    ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, STREAM)])
     params, teachers = train_by_hand(method, active)
-    assert_trees_close(learner.params, params, rtol=2e-3, atol=2e-4)
+    net.assert_trees_close(learner.params, params, rtol=2e-3, atol=2e-4)
     for number, expected in enumerate(teachers):
         found = {name: leaf[number] for name, leaf in memory.teachers.items()}
-        assert_trees_close(found, expected, rtol=2e-3, atol=2e-4)
+        net.assert_trees_close(found, expected, rtol=2e-3, atol=2e-4)
     mean = {name: (params[name] + sum(each[name] for each in teachers)) / 3 for name in params}
     scores = strategy.predict(memory, learner, np.float32(DATA))
-    np.testing.assert_allclose(scores, forward(mean, range(len(DATA)))[2], rtol=2e-3, atol=2e-3)
+    np.testing.assert_allclose(scores, net.forward(mean, range(len(DATA)))[2], rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("rates", [(), (0.1, 1.0), (0.0,)])

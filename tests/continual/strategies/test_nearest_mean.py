@@ -1,42 +1,33 @@
-"""Nearest class mean against float64 means and scikit-learn's nearest centroid."""
+"""Nearest class mean against float64 means and scikit-learn's nearest centroid, and SimpleCIL's."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from sklearn.neighbors import NearestCentroid
 
-from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies import nearest_mean, simple_cil
 from everlight.continual.strategies.parts.class_statistics import add_to_means, no_means
+from tests.continual import small_net as net
 from tests.continual.many_labels import PAIRS, binary_setup, labelled_batch
-from tests.continual.small_net import CLASSES, DATA, HIDDEN, START, compiled, forward, small_setup
-from tests.continual.strategies.frozen_stream import (
-    MET,
-    after,
-    arrivals,
-    digits,
-    one_by_one,
-    streamed_digits,
-)
+from tests.continual.small_net import CLASSES, DATA, HIDDEN, START
+from tests.continual.strategies import frozen_stream as stream
+from tests.continual.strategies.frozen_stream import MET
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 TEST = np.arange(20, 40)
 
 
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
 def scores_of(strategy):
-    memory, learner = after(strategy)
-    return strategy.predict(memory, learner, jnp.asarray(DATA[TEST], jnp.float32))
+    memory, learner = stream.after(strategy)
+    return strategy.predict(memory, learner, jnp.float32(DATA[TEST]))
 
 
 @pytest.mark.parametrize("directions", [False, True])
 def test_scores_are_the_squared_distances_to_the_means(directions):
-    scale = unit if directions else lambda rows: rows
-    features, labels = arrivals()
+    scale = net.unit if directions else lambda rows: rows
+    features, labels = stream.arrivals()
     means = np.stack([scale(features)[labels == c].mean(axis=0) for c in MET])
-    test = forward(START, TEST)[1]
+    test = net.forward(START, TEST)[1]
     away = scale(test)[:, None] - scale(means)
     found = np.asarray(scores_of(nearest_mean(SETUP, directions=directions)))
     np.testing.assert_allclose(found[:, MET], -np.sum(away**2, axis=2), atol=1e-5)
@@ -44,25 +35,17 @@ def test_scores_are_the_squared_distances_to_the_means(directions):
 
 
 def test_predictions_are_scikit_learn_s_nearest_centroid():
-    reference = NearestCentroid().fit(*arrivals())
+    reference = NearestCentroid().fit(*stream.arrivals())
     found = np.argmax(scores_of(nearest_mean(SETUP)), axis=1)
-    expected = reference.predict(forward(START, TEST)[1])
+    expected = reference.predict(net.forward(START, TEST)[1])
     assert len(set(expected)) > 2
     np.testing.assert_array_equal(found, expected)
 
 
-def test_batches_do_not_matter():
-    strategy = compiled(nearest_mean(SETUP))
-    together, apart = after(strategy)[0], after(strategy, one_by_one())[0]
-    np.testing.assert_array_equal(together.count, [4, 5, 4, 0, 0, 2])
-    np.testing.assert_array_equal(apart.count, together.count)
-    np.testing.assert_allclose(apart.mean, together.mean, atol=1e-6)
-
-
 def test_of_two_labels_both_classes_count():
     setup, index = binary_setup(), np.array([0, 3, 9, 12, 27])
-    memory, _ = after(nearest_mean(setup), [labelled_batch(index)], setup)
-    features = forward(START, index, train=True)[1]
+    memory, _ = stream.after(nearest_mean(setup), [labelled_batch(index)], setup)
+    features = net.forward(START, index, train=True)[1]
     for c in range(CLASSES):
         carried = np.any(PAIRS[index] == c, axis=1)
         assert memory.count[c] == carried.sum()
@@ -84,9 +67,23 @@ def test_a_mean_far_from_0_keeps_its_digits():
 @pytest.mark.parametrize("shift", [0, 1000])
 def test_scores_of_digits_do_not_depend_on_where_0_lies(shift):
     """The float64 scores of the same float32 features; accuracy 0.9 at both shifts."""
-    _, found, train, test = streamed_digits(nearest_mean, shift)
-    _, labels, _, truth = digits()
+    _, found, train, test = stream.streamed_digits(nearest_mean, shift)
+    _, labels, _, truth = stream.digits()
     means = np.stack([train[labels == c].mean(axis=0) for c in range(CLASSES)])
     expected = -np.sum((test[:, None] - means) ** 2, axis=2)
     np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-5)
     assert (found.argmax(axis=1) == truth).mean() > 0.9
+
+
+def test_scores_are_cosines_with_the_means_of_features():
+    """`replace_fc` of `models/simplecil.py`, then its CosineLinear with a scale of 1."""
+    strategy = net.compiled(simple_cil(SETUP))
+    features, labels = stream.arrivals()
+    prototypes = np.stack([features[labels == c].mean(axis=0) for c in MET])
+    expected = net.unit(net.forward(START, TEST)[1]) @ net.unit(prototypes).T
+    for batches in (None, stream.one_by_one()):
+        memory, learner = stream.after(strategy, batches)
+        np.testing.assert_array_equal(memory.count, [4, 5, 4, 0, 0, 2])
+        found = np.asarray(strategy.predict(memory, learner, jnp.float32(DATA[TEST])))
+        np.testing.assert_allclose(found[:, MET], expected, atol=1e-5)
+        assert np.all(found[:, [3, 4]] == -np.inf)

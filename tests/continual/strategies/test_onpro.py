@@ -9,39 +9,17 @@ import pytest
 from everlight.continual.engine.keys import batch_keys, update_keys
 from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.experience_replay import Reservoir
-from everlight.continual.strategies.onpro import (
-    onpro,
-    random_view,
-    turned_forms,
-)
+from everlight.continual.strategies.onpro import onpro, random_view, turned_forms
 from everlight.continual.strategies.parts.projection import new_projection
 from everlight.continual.strategies.parts.prototype_losses import instance_losses, prototype_loss
 from everlight.continual.strategies.parts.prototype_mixing import Mixed, mixed_ids
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    GAIN,
-    HIDDEN,
-    LABELS,
-    RATE,
-    SHIFT,
-    START,
-    assert_trees_close,
-    batch_of,
-    classes_mask,
-    finite_differences,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-    untrained,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, DATA, GAIN, HIDDEN, LABELS, RATE, SHIFT, START
 
 KEY = jax.random.key(0)
 MOMENTUM, TEMPERATURE, PROTOTYPES, SIMILARITY, WIDTH = 0.5, 0.4, 0.7, 0.6, 3
 # Momentum, so that the projection needs a state of its own.
-SETUP = small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
+SETUP = net.small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
 BENT = np.array([0.7, -0.4, 1.2])
 
 
@@ -166,20 +144,20 @@ def official_loss(params, index, draws, later, seen):
 )
 def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     strategy = strategy_of(loss_over=loss_over)
-    start = untrained(SETUP, strategy)[0]
+    start = net.untrained(SETUP, strategy)[0]
     rng = np.random.default_rng(3)
     stored = np.array(stored, int)
-    held = samples_of(np.resize(stored, 12) if len(stored) else np.zeros(12, int))
+    held = net.samples_of(np.resize(stored, 12) if len(stored) else np.zeros(12, int))
     held = held._replace(mask=jnp.arange(12) < len(stored))
     memory = start._replace(
         held=Reservoir(held, jnp.int32(len(stored))),
         later=jnp.array(later),
         prototypes=jnp.float32(rng.normal(size=(CLASSES, WIDTH))),
     )
-    learner = small_learner(SETUP, [0, 1, 2, 3, 4, 5] if later else [0, 1, 2])
+    learner = net.small_learner(SETUP, [0, 1, 2, 3, 4, 5] if later else [0, 1, 2])
     learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
-    index, task = np.array([0, 6, 1, 8]), task_of(0, [0, 1, 2], samples_of([0, 1, 2]))
-    batch = batch_of([*index, 3], [1, 1, 1, 1, 0])
+    index, task = np.array([0, 6, 1, 8]), net.task_of(0, [0, 1, 2], [0, 1, 2])
+    batch = net.batch_of([*index, 3], [1, 1, 1, 1, 0])
     # With this key some samples are mixed, in both ways, and some are not.
     key = jax.random.key(11)
     drawn = strategy.draw(memory, batch, task, batch_keys(update_keys(key).batch).draw)
@@ -207,7 +185,7 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
         "p bias": np.asarray(layer.bias, float),
     }
     params = START | projection
-    slope = finite_differences(lambda p: official_loss(p, index, draws, later, seen), params)
+    slope = net.finite_differences(lambda p: official_loss(p, index, draws, later, seen), params)
     after, learned, loss = jax.jit(
         lambda m, n: train_step(SETUP, strategy, m, n, batch, task, key)
     )(memory, learner)
@@ -216,7 +194,7 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     found = dict(learned.params)
     (layer,) = after.projection.layers
     found |= {"p kernel": layer.kernel, "p bias": layer.bias}
-    assert_trees_close(found, expected, rtol=1e-4, atol=2e-5)
+    net.assert_trees_close(found, expected, rtol=1e-4, atol=2e-5)
     # Both batches of samples, the cross-entropy and the replayed samples have a pass each.
     assert learned.batch_stats["passes"] == 2 + (len(stored) > 0)
     kept = np.zeros((CLASSES, WIDTH))
@@ -228,29 +206,19 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     assert int(after.held.arrived) == len(stored) + 4
 
 
-def test_later_tasks_begin_with_the_second_one_and_momentum_goes_on():
-    strategy = strategy_of()
+@pytest.mark.parametrize(("classes", "index"), [([2, 3], [2, 8, 3]), ([0, 1], [7, 12, 13])])
+def test_later_tasks_begin_with_the_second_one_and_momentum_goes_on(classes, index):
+    """The official `train` takes the first form for `task_id == 0` alone, whatever the classes."""
     tasks = [
-        (task_of(0, [0, 1], samples_of([0, 6, 1])), [batch_of([0, 6, 1])] * 2),
-        (task_of(1, [2, 3], samples_of([2, 8, 3])), [batch_of([2, 8, 3])]),
+        (net.task_of(0, [0, 1], [0, 6, 1]), [[0, 6, 1]] * 2),
+        (net.task_of(1, classes, index), [index]),
     ]
-    (first, _), (second, learner) = run_tasks(SETUP, strategy, tasks)
+    (first, _), (second, learner) = net.run_tasks(SETUP, strategy_of(), tasks)
     assert not first.later
     assert second.later
     trace = jax.tree.leaves(second.projection.opt_state)
     assert all(np.any(np.asarray(leaf) != 0) for leaf in trace)
-    np.testing.assert_array_equal(learner.seen, classes_mask([0, 1, 2, 3]))
-
-
-def test_a_task_of_the_same_classes_is_a_later_one():
-    """The official `train` takes the first form for `task_id == 0` alone."""
-    tasks = [
-        (task_of(0, [0, 1], samples_of([0, 6, 1])), [batch_of([0, 6, 1])]),
-        (task_of(1, [0, 1], samples_of([7, 12, 13])), [batch_of([7, 12, 13])]),
-    ]
-    (first, _), (second, _) = run_tasks(SETUP, strategy_of(), tasks)
-    assert not first.later
-    assert second.later
+    np.testing.assert_array_equal(learner.seen, net.classes_mask([0, 1, *classes]))
 
 
 def test_losses_of_padding_are_finite_and_have_no_effect():
@@ -285,7 +253,7 @@ def test_prototypes_of_no_sample_and_of_one_class_have_no_loss():
 
 
 def test_mixed_samples_are_classes_of_their_own():
-    one, two = batch_of([0, 1, 2, 3]), batch_of([1, 7, 8, 4])
+    one, two = net.batch_of([0, 1, 2, 3]), net.batch_of([1, 7, 8, 4])
     mixed = Mixed(one, two, jnp.float32([0.3, 0.3, 0.0, 0.0]))
     np.testing.assert_array_equal(mixed_ids(mixed, 6), [6, 1, 2, 3])
 

@@ -8,7 +8,6 @@ import optax
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.parts.clustering import k_means
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.continual.strategies.podnet import (
@@ -19,45 +18,16 @@ from everlight.continual.strategies.podnet import (
     pooled_distance,
 )
 from everlight.models.heads import LocalSimilarityHead, local_similarities
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    RATE,
-    as_float32,
-    assert_trees_close,
-    batch_of,
-    classes_mask,
-    compiled,
-    filled,
-    finite_differences,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-)
-from tests.continual.strategies.podnet_by_hand import (
-    LIFT,
-    OLD,
-    ONE,
-    PROXIES,
-    START,
-    TWO,
-    WIDTH,
-    forward_of,
-    official_nca,
-    official_similarities,
-    paper_nca,
-    paper_similarities,
-    unit,
-    written_loss,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, LABELS, RATE
+from tests.continual.strategies import podnet_by_hand as hand
+from tests.continual.strategies.podnet_by_hand import LIFT, OLD, ONE, PROXIES, START, TWO, WIDTH
 
 KEY = jax.random.key(0)
 
 
 def nested(params):
-    given = as_float32(params)
+    given = net.as_float32(params)
     return {**given, "head": {"kernel": given.pop("kernel"), "scale": given.pop("scale")}} | {
         name: leaf for name, leaf in given.items() if name not in ("kernel", "scale")
     }
@@ -81,7 +51,7 @@ def mapped_setup(optimizer=None):
         passes = batch_stats["passes"] + (1 if train else 0)
         return Outputs(logits, features, maps), {"passes": passes}
 
-    setup = small_setup()
+    setup = net.small_setup()
     return setup._replace(
         init=lambda key: (nested(START), {"passes": jnp.array(0)}),
         apply=apply,
@@ -93,65 +63,55 @@ SETUP = mapped_setup()
 
 
 def learner_of(params, seen):
-    return small_learner(SETUP, seen)._replace(params=nested(params))
+    return net.small_learner(SETUP, seen)._replace(params=nested(params))
 
 
 KNOWN, NEW = [0, 1, 4], [2, 3]
 INDEX = np.array([0, 12, 13, 2, 3, 8, 10, 15])
-BATCH = filled(SETUP, batch_of([*INDEX, 30], [1] * 8 + [0]))
-TASK = task_of(2, NEW, samples_of([2, 8, 3, 9]))
+BATCH = net.filled(SETUP, net.batch_of([*INDEX, 30], [1] * 8 + [0]))
+TASK = net.task_of(2, NEW, [2, 8, 3, 9])
 
 
 def memory_of(strategy, known=KNOWN):
-    memory = strategy.init(KEY, small_learner(SETUP, []))
-    return memory._replace(teacher=Teacher(nested(OLD), {"passes": 0}, classes_mask(known)))
+    memory = strategy.init(KEY, net.small_learner(SETUP, []))
+    return memory._replace(teacher=Teacher(nested(OLD), {"passes": 0}, net.classes_mask(known)))
 
 
 @pytest.mark.parametrize(
     ("given", "spatial", "flat_weight", "own_loss"),
     [
-        ({}, 3.0, 1.0, official_nca),
-        ({"form": "paper"}, 3.0, 1.0, paper_nca),
+        ({}, 3.0, 1.0, hand.official_nca),
+        ({"form": "paper"}, 3.0, 1.0, hand.paper_nca),
         (
             {"form": "paper", "spatial": 0.0, "flat": 2.0, "margin": 0.0},
-            *(0.0, 2.0, paper_nca),
+            *(0.0, 2.0, hand.paper_nca),
         ),
     ],
 )
 def test_the_gradient_is_that_of_the_written_loss(given, spatial, flat_weight, own_loss):
-    strategy = compiled(podnet(SETUP, exemplars_per_class=2, **given))
+    strategy = net.compiled(podnet(SETUP, exemplars_per_class=2, **given))
     learner = learner_of(START, [*KNOWN, *NEW])
     gradient, info = strategy.grads(memory_of(strategy), learner, BATCH, TASK, KEY)
     margin = given.get("margin", 0.6)
     arguments = (INDEX, KNOWN, NEW, spatial, flat_weight, own_loss, margin)
-    expected = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
-    assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
+    expected = net.finite_differences(lambda p: hand.written_loss(p, *arguments)[1], START)
+    net.assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
     # The loss that is reported is the task's own, and the old network counts no pass.
-    np.testing.assert_allclose(info.loss, written_loss(START, *arguments)[0], rtol=1e-5)
+    np.testing.assert_allclose(info.loss, hand.written_loss(START, *arguments)[0], rtol=1e-5)
     assert info.batch_stats["passes"] == 1
 
 
-def test_without_a_margin_some_samples_have_no_loss():
-    """The cases of the gradient's test have both sides of the maximum."""
-    features = forward_of(START, INDEX)[2]
-    losses = [
-        paper_nca(paper_similarities(START, f), y, [*KNOWN, *NEW], START["scale"], 0.0)
-        for f, y in zip(features, LABELS[INDEX], strict=True)
-    ]
-    assert 0 < np.count_nonzero(losses) < len(INDEX)
-
-
 def test_in_the_first_task_it_is_nca_and_nothing_is_imprinted():
-    strategy = compiled(podnet(SETUP, exemplars_per_class=2))
+    strategy = net.compiled(podnet(SETUP, exemplars_per_class=2))
     memory, learner = memory_of(strategy), learner_of(START, NEW)
     memory, begun = strategy.begin_task(memory, learner, TASK, KEY)
-    assert_trees_close(flat(begun.params), flat(learner.params), rtol=0.0, atol=0.0)
+    net.assert_trees_close(flat(begun.params), flat(learner.params), rtol=0.0, atol=0.0)
     index = np.array([2, 3, 8, 15])
-    gradient, _ = strategy.grads(memory, begun, filled(SETUP, batch_of(index)), TASK, KEY)
-    expected = finite_differences(
-        lambda p: written_loss(p, index, [], NEW, 3.0, 1.0, official_nca)[1], START
+    gradient, _ = strategy.grads(memory, begun, net.filled(SETUP, net.batch_of(index)), TASK, KEY)
+    expected = net.finite_differences(
+        lambda p: hand.written_loss(p, index, [], NEW, 3.0, 1.0, hand.official_nca)[1], START
     )
-    assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
+    net.assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
 
 
 def test_nca_of_the_only_class_and_its_gradient_are_0():
@@ -180,7 +140,7 @@ def test_the_margin_of_the_official_code_has_no_effect(label):
     mask = jnp.asarray(np.isin(np.arange(5), seen))
     found = nca_as_coded(jnp.float32(scores), jnp.int32(label), mask, jnp.float32(3.0))
     for margin in (0.0, 0.6):
-        expected = official_nca(scores, label, seen, 3.0, margin)
+        expected = hand.official_nca(scores, label, seen, 3.0, margin)
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
@@ -201,11 +161,11 @@ def test_without_maps_pod_flat_alone_is_left():
         return outputs._replace(hidden=None), batch_stats
 
     learner = learner_of(START, [*KNOWN, *NEW])
-    arguments = (INDEX, KNOWN, NEW, 0.0, 1.0, official_nca)
-    expected = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
-    strategy = compiled(podnet(SETUP._replace(apply=apply), exemplars_per_class=2))
+    arguments = (INDEX, KNOWN, NEW, 0.0, 1.0, hand.official_nca)
+    expected = net.finite_differences(lambda p: hand.written_loss(p, *arguments)[1], START)
+    strategy = net.compiled(podnet(SETUP._replace(apply=apply), exemplars_per_class=2))
     gradient, _ = strategy.grads(memory_of(strategy), learner, BATCH, TASK, KEY)
-    assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
+    net.assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
 
 
 def test_imprinted_proxies_are_the_centers_of_a_classs_unit_features():
@@ -213,15 +173,15 @@ def test_imprinted_proxies_are_the_centers_of_a_classs_unit_features():
     rng = np.random.default_rng(4)
     features = rng.normal(size=(36, WIDTH)) * rng.uniform(0.5, 3, (36, 1))
     features[17] = np.nan
-    samples = samples_of(np.arange(36), np.arange(36) != 17)
+    samples = net.samples_of(np.arange(36), np.arange(36) != 17)
     kernel, key = jnp.float32(START["kernel"]), jax.random.key(5)
-    new, known = classes_mask([2, 5]), classes_mask([0, 3])
+    new, known = net.classes_mask([2, 5]), net.classes_mask([0, 3])
     imprint = jax.jit(imprint_proxies)
     found = np.asarray(imprint(kernel, jnp.float32(features), samples, new, known, key))
     length = np.mean([np.linalg.norm(START["kernel"][:, k, c]) for k in range(3) for c in (0, 3)])
     for label in (2, 5):
         rows = [
-            unit(f)
+            hand.unit(f)
             for f, y, i in zip(features, LABELS[:36], range(36), strict=True)
             if y == label and i != 17
         ]
@@ -233,43 +193,43 @@ def test_imprinted_proxies_are_the_centers_of_a_classs_unit_features():
             mean = np.mean([r for r, n in zip(rows, nearest, strict=True) if n == number], axis=0)
             np.testing.assert_allclose(center, mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(found[:, :, [0, 1, 3, 4]], kernel[:, :, jnp.array([0, 1, 3, 4])])
-    first = imprint(kernel, jnp.float32(features), samples, new, classes_mask([]), key)
+    first = imprint(kernel, jnp.float32(features), samples, new, net.classes_mask([]), key)
     np.testing.assert_array_equal(first, kernel)
 
 
 def test_a_task_begins_with_proxies_from_features_of_evaluation():
     """The network before the task is kept, and its clusters are those of every class's key."""
-    strategy = compiled(podnet(SETUP, exemplars_per_class=2))
+    strategy = net.compiled(podnet(SETUP, exemplars_per_class=2))
     index = np.array([2, 8, 14, 20, 26, 3, 9, 15, 21, 27])
     learner = learner_of(START, [*KNOWN, *NEW])
-    task = task_of(1, NEW, samples_of(index))
+    task = net.task_of(1, NEW, index)
     memory, after = strategy.begin_task(
-        strategy.init(KEY, small_learner(SETUP, [])), learner, task, KEY
+        strategy.init(KEY, net.small_learner(SETUP, [])), learner, task, KEY
     )
-    features = forward_of(START, index, lift=0.0, shift=0.0)[2]
-    rows = jnp.float32([unit(f) for f in features])
+    features = hand.forward_of(START, index, lift=0.0, shift=0.0)[2]
+    rows = jnp.float32([hand.unit(f) for f in features])
     length = np.mean([np.linalg.norm(START["kernel"][:, k, c]) for k in range(3) for c in KNOWN])
     kernel = START["kernel"].copy()
     for label in NEW:
         own = jnp.asarray(LABELS[index] == label)
         centers = k_means(rows, own, PROXIES, jax.random.fold_in(KEY, label))
         kernel[:, :, label] = length * np.asarray(centers).T
-    assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-4, atol=1e-5)
-    assert_trees_close(flat(memory.teacher.params), flat(learner.params), rtol=0.0, atol=0.0)
-    np.testing.assert_array_equal(memory.teacher.known, classes_mask(KNOWN))
+    net.assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-4, atol=1e-5)
+    net.assert_trees_close(flat(memory.teacher.params), flat(learner.params), rtol=0.0, atol=0.0)
+    np.testing.assert_array_equal(memory.teacher.known, net.classes_mask(KNOWN))
 
 
 def test_known_proxies_stay_bit_for_bit_under_momentum_and_weight_decay():
     """And all else moves; without finetuning, which would move them."""
     optimizer = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3, momentum=0.9))
     setup = mapped_setup(optimizer)
-    strategy = compiled(podnet(setup, exemplars_per_class=2, finetune_epochs=0))
+    strategy = net.compiled(podnet(setup, exemplars_per_class=2, finetune_epochs=0))
     first, second = [0, 6, 1, 7], [2, 8, 3, 9]
     tasks = [
-        (task_of(0, [0, 1], samples_of(first)), [batch_of([*first, 12, 13])] * 2),
-        (task_of(1, [2, 3], samples_of(second)), [batch_of([*second, 0, 7])] * 3),
+        (net.task_of(0, [0, 1], first), [[*first, 12, 13]] * 2),
+        (net.task_of(1, [2, 3], second), [[*second, 0, 7]] * 3),
     ]
-    before, after = (flat(learner.params) for _, learner in run_tasks(setup, strategy, tasks))
+    before, after = (flat(learner.params) for _, learner in net.run_tasks(setup, strategy, tasks))
     moved = np.any(before["kernel"] != after["kernel"], axis=(0, 1))
     np.testing.assert_array_equal(moved, ~np.isin(np.arange(CLASSES), [0, 1]))
     for name in ("one", "two", "three", "scale"):
@@ -278,11 +238,13 @@ def test_known_proxies_stay_bit_for_bit_under_momentum_and_weight_decay():
 
 def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
     """One step per epoch at half the rate, in evaluation mode, on all exemplars at once."""
-    strategy = compiled(podnet(SETUP, exemplars_per_class=2, finetune_epochs=3, finetune_batch=50))
+    strategy = net.compiled(
+        podnet(SETUP, exemplars_per_class=2, finetune_epochs=3, finetune_batch=50)
+    )
     learner = learner_of(START, [*KNOWN, *NEW])
     learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
     index = np.arange(30)[np.arange(30) % CLASSES != 5]
-    task = task_of(1, NEW, samples_of(index))
+    task = net.task_of(1, NEW, index)
     memory, after = strategy.end_task(memory_of(strategy), learner, task, KEY)
     held = np.asarray(memory.buffer.samples.index)[np.asarray(memory.buffer.samples.mask)]
     assert len(held) == 2 * len([*KNOWN, *NEW])
@@ -291,77 +253,43 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
 
         def loss(head):
             params = {**START, **head}
-            features = forward_of(params, held, lift=0.0)[2]
+            features = hand.forward_of(params, held, lift=0.0)[2]
             own = [
-                official_nca(
-                    official_similarities(params, f), y, sorted([*KNOWN, *NEW]), START["scale"], 0.6
+                hand.official_nca(
+                    hand.official_similarities(params, f),
+                    y,
+                    sorted([*KNOWN, *NEW]),
+                    START["scale"],
+                    0.6,
                 )
                 for f, y in zip(features, LABELS[held], strict=True)
             ]
             return np.mean(own)
 
-        kernel = kernel - RATE * 0.5 * finite_differences(loss, {"kernel": kernel})["kernel"]
+        kernel = kernel - RATE * 0.5 * net.finite_differences(loss, {"kernel": kernel})["kernel"]
     assert np.abs(kernel - START["kernel"])[:, :, KNOWN].max() > 1e-3
-    assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-4, atol=1e-5)
+    net.assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-4, atol=1e-5)
     assert after.step == learner.step + 3
     _, first = strategy.end_task(memory_of(strategy, []), learner, task, KEY)
     chex.assert_trees_all_equal(first.params, learner.params)
 
 
-def test_the_nearest_mean_of_exemplars_predicts_after_a_task():
-    """The network below the head stays as it was: finetuning moves proxies alone."""
-    strategy = compiled(podnet(SETUP, exemplars_per_class=2, classifier="nearest mean"))
-    learner = learner_of(START, range(CLASSES))
-    learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
-    task = task_of(0, range(CLASSES), samples_of(np.arange(30)))
-    begun, _ = strategy.begin_task(strategy.init(KEY, learner), learner, task, KEY)
-    memory, learner = strategy.end_task(begun, learner, task, KEY)
-    memory, learner = strategy.before_evaluation(memory, learner, KEY)
-    held = np.asarray(memory.buffer.samples.index).reshape(CLASSES, 2)
-
-    def evaluated(index):
-        return np.stack([unit(f) for f in forward_of(START, index, lift=0.0, shift=0.0)[2]])
-
-    means = np.stack([unit(evaluated(own).mean(axis=0)) for own in held])
-    away = np.linalg.norm(evaluated(np.arange(40))[:, None] - means, axis=-1)
-    found = strategy.predict(memory, learner, SETUP.gather(jnp.arange(40), None))
-    np.testing.assert_allclose(found, -(away**2), rtol=1e-3, atol=1e-5)
-
-
-def test_the_head_predicts_and_a_step_is_gradient_descent():
-    strategy = podnet(SETUP, exemplars_per_class=2)
-    learner = learner_of(START, [*KNOWN, *NEW])
-    learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
-    arguments = (INDEX, KNOWN, NEW, 3.0, 1.0, official_nca)
-    slope = finite_differences(lambda p: written_loss(p, *arguments)[1], START)
-    memory = memory_of(strategy)
-    _, after, _ = jax.jit(lambda m, n: train_step(SETUP, strategy, m, n, BATCH, TASK, KEY))(
-        memory, learner
-    )
-    expected = {name: START[name] - RATE * slope[name] for name in START}
-    expected["kernel"][:, :, KNOWN] = OLD["kernel"][:, :, KNOWN]
-    assert_trees_close(flat(after.params), expected, rtol=1e-4, atol=1e-5)
-    scores = strategy.predict(memory, learner, SETUP.gather(jnp.arange(8), None))
-    features = forward_of(START, np.arange(8), lift=0.0, shift=0.0)[2]
-    expected = [8 * official_similarities(START, f) for f in features]
-    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize(
-    ("form", "similarities"), [("code", official_similarities), ("paper", paper_similarities)]
+    ("form", "similarities"),
+    [("code", hand.official_similarities), ("paper", hand.paper_similarities)],
 )
 def test_predictions_have_the_similarities_of_the_loss(form, similarities):
     """Whatever the head of the network computes; the head of the package has the code's form."""
-    features = forward_of(START, np.arange(8), lift=0.0, shift=0.0)[2]
+    features = hand.forward_of(START, np.arange(8), lift=0.0, shift=0.0)[2]
     expected = [similarities(START, f) for f in features]
     kernel = jnp.float32(START["kernel"])
     found = local_similarities(jnp.float32(features), kernel, form)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     head = {"params": {"kernel": kernel, "scale": jnp.float32(8)}}
     logits = LocalSimilarityHead(CLASSES, PROXIES).apply(head, jnp.float32(features))
-    official = [8 * official_similarities(START, f) for f in features]
+    official = [8 * hand.official_similarities(START, f) for f in features]
     np.testing.assert_allclose(logits, official, rtol=1e-4, atol=1e-5)
-    strategy = compiled(podnet(SETUP, exemplars_per_class=2, form=form))
+    strategy = net.compiled(podnet(SETUP, exemplars_per_class=2, form=form))
     learner = learner_of(START, [*KNOWN, *NEW])
     scores = strategy.predict(memory_of(strategy), learner, SETUP.gather(jnp.arange(8), None))
     np.testing.assert_allclose(scores, 8 * np.array(expected), rtol=1e-4, atol=1e-5)

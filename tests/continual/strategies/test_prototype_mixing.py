@@ -6,20 +6,12 @@ import numpy as np
 import pytest
 
 from everlight.base import Samples
+from everlight.continual.strategies.parts import prototype_mixing as mixing
 from everlight.continual.strategies.parts.memory import batch_at
-from everlight.continual.strategies.parts.prototype_mixing import (
-    Mixing,
-    mix_among,
-    mix_classes,
-    mix_replayed,
-    pair_odds,
-    sample_per_label,
-    whole_shares,
-)
 
 KEY = jax.random.key(0)
 MANY = jax.random.split(KEY, 4000)
-SETTINGS = Mixing(0.75, 0.6, 0.5, 0.4)
+SETTINGS = mixing.Mixing(0.75, 0.6, 0.5, 0.4)
 # Classes 0, 1 and 3 have samples; 3 has no prototype in some tests.
 LABELS = np.array([0, 1, 0, 3, 1, 0, 2, 2])
 SAMPLES = Samples(jnp.arange(8) + 50, jnp.asarray(LABELS)[:, None], jnp.arange(8) < 6)
@@ -31,10 +23,10 @@ def test_odds_are_a_softmax_of_one_over_the_distance():
     one, two = (jnp.asarray(side) for side in np.triu_indices(4, 1))
     possible = (one != 2) & (two != 2)
     powers = np.exp([1 / 2, 1 / 6, 1 / 4])
-    found = pair_odds(prototypes, one, two, possible)
+    found = mixing.pair_odds(prototypes, one, two, possible)
     np.testing.assert_allclose(found[jnp.array([0, 2, 4])], powers / powers.sum(), rtol=1e-6)
     assert np.count_nonzero(found) == 3
-    assert not np.any(pair_odds(prototypes, one, two, jnp.zeros(6, bool)))
+    assert not np.any(mixing.pair_odds(prototypes, one, two, jnp.zeros(6, bool)))
 
 
 @pytest.mark.parametrize("total", [1, 7, 16])
@@ -43,7 +35,7 @@ def test_whole_shares_are_the_rounded_ones_but_for_single_steps(total):
     rng = np.random.default_rng(total)
     rows = rng.dirichlet(np.ones(6), 50) * (np.arange(6) < 5)
     rows /= rows.sum(axis=1, keepdims=True)
-    shares = jax.jit(jax.vmap(whole_shares, (0, None, 0)), static_argnums=1)
+    shares = jax.jit(jax.vmap(mixing.whole_shares, (0, None, 0)), static_argnums=1)
     found = np.asarray(shares(jnp.float32(rows), total, MANY[:50]))
     rounded = np.round(np.float32(rows) * total)
     np.testing.assert_array_equal(found.sum(axis=1), total)
@@ -53,12 +45,14 @@ def test_whole_shares_are_the_rounded_ones_but_for_single_steps(total):
     assert np.all(found >= 0)
     assert not found[:, 5].any(), "no pair without odds"
     assert np.abs(steps).sum() > 0, "rows whose rounded shares have another sum"
-    assert not np.any(whole_shares(jnp.zeros(6), total, KEY))
+    assert not np.any(mixing.whole_shares(jnp.zeros(6), total, KEY))
 
 
 def test_a_pairs_samples_are_of_its_two_classes():
     prototypes = jnp.float32([[0.0, 1.0], [2.0, 0.0], [1.0, 1.0], [0.0, 0.0]])
-    mixed = jax.jit(jax.vmap(lambda key: mix_classes(SAMPLES, prototypes, 5, SETTINGS, key)))(MANY)
+    mixed = jax.jit(
+        jax.vmap(lambda key: mixing.mix_classes(SAMPLES, prototypes, 5, SETTINGS, key))
+    )(MANY)
     # Class 2 has no samples, class 3 no prototype.
     assert np.all(mixed.first.labels == 0)
     assert np.all(mixed.second.labels == 1)
@@ -78,14 +72,14 @@ def test_a_pairs_samples_are_of_its_two_classes():
 
 def test_without_two_classes_no_pair_has_weight():
     prototypes = jnp.float32([[0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]])
-    mixed = mix_classes(SAMPLES, prototypes, 4, SETTINGS, KEY)
+    mixed = mixing.mix_classes(SAMPLES, prototypes, 4, SETTINGS, KEY)
     np.testing.assert_array_equal(mixed.first.weight, 0)
     np.testing.assert_array_equal(mixed.second.weight, 0)
 
 
 def test_partners_of_one_draw_are_a_permutation_of_its_samples():
     drawn = batch_at(SAMPLES, jnp.array([3, 1, 0, 5, 2]), jnp.float32([1, 1, 1, 0, 0]))
-    mixed = jax.jit(jax.vmap(lambda key: mix_among(drawn, SETTINGS, key)))(MANY)
+    mixed = jax.jit(jax.vmap(lambda key: mixing.mix_among(drawn, SETTINGS, key)))(MANY)
     assert np.all(mixed.first.index == drawn.index)
     partners = np.asarray(mixed.second.index)[:, :3]
     np.testing.assert_array_equal(np.sort(partners, axis=1), np.tile([50, 51, 53], (4000, 1)))
@@ -103,15 +97,15 @@ def test_partners_of_one_draw_are_a_permutation_of_its_samples():
 def test_three_of_four_slots_mix_samples_of_the_draw():
     drawn = batch_at(SAMPLES, jnp.array([3, 1, 0, 5]), jnp.ones(4))
     prototypes = jnp.eye(4)
-    mixed = mix_replayed(drawn, SAMPLES, prototypes, SETTINGS, KEY)
+    mixed = mixing.mix_replayed(drawn, SAMPLES, prototypes, SETTINGS, KEY)
     np.testing.assert_array_equal(mixed.first.index[:3], drawn.index[:3])
     assert mixed.share.shape == mixed.second.weight.shape == (4,)
     assert mixed.first.labels[3, 0] < mixed.second.labels[3, 0]
-    every = mix_replayed(drawn, SAMPLES, prototypes, SETTINGS._replace(base_share=1.0), KEY)
+    every = mixing.mix_replayed(drawn, SAMPLES, prototypes, SETTINGS._replace(base_share=1.0), KEY)
     np.testing.assert_array_equal(every.first.index, drawn.index)
 
 
 def test_a_sample_of_each_class_is_stored():
-    found = sample_per_label(SAMPLES, jnp.array([3, 0, 1]), jnp.ones(3), KEY)
+    found = mixing.sample_per_label(SAMPLES, jnp.array([3, 0, 1]), jnp.ones(3), KEY)
     np.testing.assert_array_equal(found.labels[:, 0], [3, 0, 1])
     assert found.index[0] == 53

@@ -9,13 +9,7 @@ from sklearn.kernel_approximation import RBFSampler
 
 from everlight.continual.strategies.randumb import fourier_features, randumb
 from tests.continual.small_net import CLASSES, compiled, run_tasks, small_setup, task_of, untrained
-from tests.continual.strategies.frozen_stream import (
-    batches_of,
-    digits,
-    identity_setup,
-    labelled_samples,
-    solved,
-)
+from tests.continual.strategies import frozen_stream as stream
 
 WIDTH, SHRINKAGE = 60, 1e-3
 
@@ -40,16 +34,16 @@ def official_scores(train, labels, test):
 @pytest.mark.parametrize("gamma", ["scale", 0.05])
 def test_a_stream_of_recurring_classes_has_the_official_scores(gamma):
     """Class 5 never comes; the batches' padding counts nothing."""
-    train, labels, test, truth = digits()
+    train, labels, test, truth = stream.digits()
     order = np.random.default_rng(2).permutation(np.flatnonzero(labels < 5))
-    setup = identity_setup(train)
+    setup = stream.identity_setup(train)
     strategy = compiled(randumb(setup, WIDTH, SHRINKAGE, gamma))
-    task = task_of(0, range(CLASSES), labelled_samples(order, labels))
-    memory, learner = run_tasks(setup, strategy, [(task, [*batches_of(labels, order)])])[-1]
+    task = task_of(0, range(CLASSES), stream.labelled_samples(order, labels))
+    memory, learner = run_tasks(setup, strategy, [(task, [*stream.batches_of(labels, order)])])[-1]
     scale = 1 / (64 * train[order[:64]].var()) if gamma == "scale" else gamma
     np.testing.assert_allclose(memory.gamma, scale, rtol=1e-5)
-    memory = solved(strategy, memory, learner)
-    found = np.asarray(strategy.predict(memory, learner, jnp.asarray(test, jnp.float32)), float)
+    memory = stream.solved(strategy, memory, learner)
+    found = np.asarray(strategy.predict(memory, learner, jnp.float32(test)), float)
     np.testing.assert_array_equal(found[:, 5], -np.inf)
     rows, tested = (official_features(part, memory, scale) for part in (train[order], test))
     expected = official_scores(rows, labels[order], tested)
@@ -67,8 +61,3 @@ def test_inner_products_approximate_the_kernel():
     squares = np.sum((rows[:, None] - rows) ** 2, axis=-1)
     # Three standard errors of a mean of 2,000 products, whose variance is at most 1.
     np.testing.assert_allclose(features @ features.T, np.exp(-0.3 * squares), atol=0.067)
-
-
-def test_another_scale_by_name_is_refused():
-    with pytest.raises(ValueError, match="gamma"):
-        randumb(small_setup(), gamma="auto")

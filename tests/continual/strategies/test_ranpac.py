@@ -9,35 +9,18 @@ import pytest
 from sklearn.linear_model import Ridge
 
 from everlight.continual.strategies.ranpac import ranpac, validated_ridge
+from tests.continual import small_net as net
 from tests.continual.many_labels import PAIRS, binary_setup, labelled_batch, targets_of
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    START,
-    compiled,
-    forward,
-    run_tasks,
-    small_setup,
-    task_of,
-)
-from tests.continual.strategies.frozen_stream import (
-    after,
-    arrivals,
-    batches_of,
-    digits,
-    identity_setup,
-    labelled_samples,
-    one_by_one,
-    solved,
-    streamed_digits,
-)
+from tests.continual.small_net import CLASSES, DATA, START
+from tests.continual.strategies import frozen_stream as stream
 
-SETUP, WIDTH, RIDGE = small_setup(), 12, 0.3
-STRATEGY = compiled(ranpac(SETUP, WIDTH, RIDGE))
+SETUP, WIDTH, RIDGE = net.small_setup(), 12, 0.3
 TEST = np.arange(20, 40)
 
 
 def hidden(features, memory):
+    if not memory.projection.size:
+        return features
     return np.maximum(features @ np.asarray(memory.projection, float), 0)
 
 
@@ -46,36 +29,27 @@ def regression(rows, targets, ridge):
     return Ridge(alpha=ridge, fit_intercept=False, solver="svd").fit(rows, targets).coef_.T
 
 
-def test_scores_are_ridge_regression_of_the_labels():
-    memory, learner = after(STRATEGY)
-    memory = solved(STRATEGY, memory, learner)
-    features, labels = arrivals()
+@pytest.mark.parametrize("width", [WIDTH, 0])
+def test_scores_are_ridge_regression_of_the_labels(width):
+    """Of the projected features, and without a projection of the features themselves."""
+    strategy = net.compiled(ranpac(SETUP, width, RIDGE))
+    memory, learner = stream.after(strategy)
+    memory = stream.solved(strategy, memory, learner)
+    features, labels = stream.arrivals()
     rows, targets = hidden(features, memory), np.eye(CLASSES)[labels]
     np.testing.assert_allclose(memory.regression.gram, rows.T @ rows, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(memory.regression.prototypes, rows.T @ targets, rtol=1e-5, atol=1e-5)
     kernel = regression(rows, targets, RIDGE)
-    found = STRATEGY.predict(memory, learner, jnp.asarray(DATA[TEST], jnp.float32))
-    expected = hidden(forward(START, TEST)[1], memory) @ kernel
+    found = strategy.predict(memory, learner, jnp.float32(DATA[TEST]))
+    expected = hidden(net.forward(START, TEST)[1], memory) @ kernel
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert np.all(found[:, [3, 4]] == 0)
 
 
-def test_order_and_batches_do_not_matter():
-    together, _ = after(STRATEGY)
-    apart, _ = after(STRATEGY, one_by_one()[::-1])
-    np.testing.assert_array_equal(apart.projection, together.projection)
-    np.testing.assert_allclose(
-        apart.regression.gram, together.regression.gram, rtol=1e-5, atol=1e-5
-    )
-    np.testing.assert_allclose(
-        apart.regression.prototypes, together.regression.prototypes, rtol=1e-5, atol=1e-5
-    )
-
-
 def test_of_two_labels_both_classes_are_targets():
     setup, index = binary_setup(), np.array([0, 3, 9, 12, 27])
-    memory, _ = after(ranpac(setup, WIDTH, RIDGE), [labelled_batch(index)], setup)
-    rows = hidden(forward(START, index, train=True)[1], memory)
+    memory, _ = stream.after(ranpac(setup, WIDTH, RIDGE), [labelled_batch(index)], setup)
+    rows = hidden(net.forward(START, index, train=True)[1], memory)
     expected = rows.T @ targets_of(PAIRS[index])
     np.testing.assert_allclose(memory.regression.prototypes, expected, rtol=1e-5, atol=1e-5)
 
@@ -90,37 +64,27 @@ def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
     targets = np.eye(CLASSES)[rng.integers(0, CLASSES, 200)]
     gram = rows.T @ rows
     ridge = relative * np.trace(gram)
-    strategy = compiled(ranpac(SETUP, width, ridge))
-    memory, learner = after(strategy, [])
+    strategy = net.compiled(ranpac(SETUP, width, ridge))
+    memory, learner = stream.after(strategy, [])
     sums = memory.regression._replace(
-        gram=jnp.asarray(gram, jnp.float32), prototypes=jnp.asarray(rows.T @ targets, jnp.float32)
+        gram=jnp.float32(gram), prototypes=jnp.float32(rows.T @ targets)
     )
     memory = memory._replace(regression=sums)
-    kernel = solved(strategy, memory, learner).regression.kernel
+    kernel = stream.solved(strategy, memory, learner).regression.kernel
     expected = test @ regression(rows, targets, ridge)
     error = np.linalg.norm(test @ np.asarray(kernel, float) - expected) / np.linalg.norm(expected)
     assert error < 1e-8 / relative + 1e-4
 
 
-def test_without_projection_it_is_ridge_regression_on_the_features():
-    strategy = compiled(ranpac(SETUP, width=0, ridge=RIDGE))
-    memory, learner = after(strategy)
-    memory = solved(strategy, memory, learner)
-    features, labels = arrivals()
-    found = strategy.predict(memory, learner, jnp.asarray(DATA[TEST], jnp.float32))
-    expected = forward(START, TEST)[1] @ regression(features, np.eye(CLASSES)[labels], RIDGE)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
 def test_a_ridge_within_float32_s_rounding_errors_gives_scores_of_use():
     """Cholesky's factorization fails; float64's regression has the same accuracy."""
     ridge = 1e-2
-    memory, found, train, test = streamed_digits(
+    memory, found, train, test = stream.streamed_digits(
         functools.partial(ranpac, width=600, ridge=ridge), shift=0
     )
     gram = np.asarray(memory.regression.gram) + ridge * np.eye(600, dtype=np.float32)
     assert np.isnan(jax.scipy.linalg.cho_factor(gram)[0]).any()
-    _, labels, _, truth = digits()
+    _, labels, _, truth = stream.digits()
     kernel = regression(hidden(train, memory), np.eye(CLASSES)[labels], ridge)
     expected = hidden(test, memory) @ kernel
     exact = (expected.argmax(axis=1) == truth).mean()
@@ -148,7 +112,7 @@ def official_ridge(rows, targets, fit, held):
 @pytest.mark.parametrize(("width", "scale"), [(0, 1), (0, 16), (30, 1), (300, 16)])
 def test_the_ridge_is_that_of_least_error_on_a_fifth_of_the_samples(width, scale):
     """With fewer features than samples and with more; garbage in masked rows changes nothing."""
-    features, labels, _, _ = digits()
+    features, labels, _, _ = stream.digits()
     features, labels = features[::4] * scale, labels[::4]
     rng = np.random.default_rng(4)
     rows = np.maximum(features @ rng.normal(size=(64, width)), 0) if width else features
@@ -156,7 +120,7 @@ def test_the_ridge_is_that_of_least_error_on_a_fifth_of_the_samples(width, scale
     targets = np.eye(CLASSES)[labels]
     expected = official_ridge(rows, targets, *split_of(mask, key))
     rows[~mask] = np.inf
-    given = jnp.asarray(rows, jnp.float32), jnp.asarray(targets, jnp.float32)
+    given = jnp.float32(rows), jnp.float32(targets)
     found = validated_ridge(*given, jnp.asarray(mask), jnp.float32(7.0), key)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -170,19 +134,22 @@ def test_a_task_of_one_sample_leaves_the_ridge():
 
 def test_validated_at_each_task_it_beats_the_default_on_digits():
     """The ridge is the last task's; the regression is over both tasks."""
-    train, labels, test, truth = digits()
+    train, labels, test, truth = stream.digits()
     train, labels = train[::2], labels[::2]
-    setup = identity_setup(train)
+    setup = stream.identity_setup(train)
     parts = np.flatnonzero(labels < 2), np.flatnonzero(labels >= 2)
     tasks = [
-        (task_of(number, [], labelled_samples(part, labels)), [*batches_of(labels, part)])
+        (
+            net.task_of(number, [], stream.labelled_samples(part, labels)),
+            [*stream.batches_of(labels, part)],
+        )
         for number, part in enumerate(parts)
     ]
     accuracy, targets = {}, np.eye(CLASSES)[labels]
     for ridge in (1e4, "validated"):
-        strategy = compiled(ranpac(setup, width=150, ridge=ridge))
+        strategy = net.compiled(ranpac(setup, width=150, ridge=ridge))
         assert strategy.needs_boundaries == (ridge == "validated")
-        states = run_tasks(setup, strategy, tasks)
+        states = net.run_tasks(setup, strategy, tasks)
         for part, (memory, _) in zip(parts, states, strict=True):
             # The key of `run_tasks`.
             split = split_of(np.ones(len(part), bool), jax.random.key(2))
@@ -190,15 +157,10 @@ def test_validated_at_each_task_it_beats_the_default_on_digits():
             wanted = 1e4 if ridge == 1e4 else official_ridge(rows, targets[part], *split)
             np.testing.assert_allclose(memory.regression.ridge, wanted, rtol=1e-5)
         memory, learner = states[-1]
-        memory = solved(strategy, memory, learner)
+        memory = stream.solved(strategy, memory, learner)
         kernel = regression(hidden(train, memory), targets, float(memory.regression.ridge))
         expected = hidden(test, memory) @ kernel
-        found = strategy.predict(memory, learner, jnp.asarray(test, jnp.float32))
+        found = strategy.predict(memory, learner, jnp.float32(test))
         np.testing.assert_allclose(found, expected, atol=2e-3)
         accuracy[ridge] = (np.argmax(found, axis=1) == truth).mean()
     assert accuracy["validated"] > accuracy[1e4] + 0.02
-
-
-def test_a_ridge_by_another_name_is_refused():
-    with pytest.raises(ValueError, match="ridge='best'"):
-        ranpac(SETUP, ridge="best")

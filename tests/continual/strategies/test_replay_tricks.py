@@ -15,47 +15,29 @@ from everlight.continual.strategies.parts.replay_tricks import (
     predict_by_nearest_mean,
     review_memory,
 )
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    RATE,
-    START,
-    assert_trees_close,
-    batch_gradient,
-    batch_of,
-    forward,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    task_of,
-    untrained,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 REPLAY = experience_replay(SETUP, 8)
 STREAM = [[0, 6, 1], [12, 7, 18]]
-TASK = task_of(0, [0, 1, 2], samples_of(np.concatenate(STREAM)))
+TASK = net.task_of(0, [0, 1, 2], np.concatenate(STREAM))
 SEEN = np.arange(CLASSES) < 3
 
 
-def unit(rows):
-    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
-
-
 def test_the_nearest_mean_predicts_and_training_stays_the_same():
-    batches = [batch_of(batch) for batch in STREAM]
-    ((plain, learner),) = run_tasks(SETUP, REPLAY, [(TASK, batches)])
+    batches = [net.batch_of(batch) for batch in STREAM]
+    ((plain, learner),) = net.run_tasks(SETUP, REPLAY, [(TASK, batches)])
     strategy = predict_by_nearest_mean(SETUP, REPLAY)
-    ((memory, same),) = run_tasks(SETUP, strategy, [(TASK, batches)])
+    ((memory, same),) = net.run_tasks(SETUP, strategy, [(TASK, batches)])
     jax.tree.map(np.testing.assert_array_equal, (memory.inner, same), (plain, learner))
 
     params = {name: np.asarray(leaf, float) for name, leaf in learner.params.items()}
     held = np.concatenate(STREAM)
-    features = unit(forward(params, held)[1])
-    means = np.stack([unit(features[LABELS[held] == label].mean(axis=0)) for label in (0, 1)])
+    features = net.unit(net.forward(params, held)[1])
+    means = np.stack([net.unit(features[LABELS[held] == label].mean(axis=0)) for label in (0, 1)])
     index = np.arange(40)
-    away = np.sum((unit(forward(params, index)[1])[:, None] - means) ** 2, axis=-1)
+    away = np.sum((net.unit(net.forward(params, index)[1])[:, None] - means) ** 2, axis=-1)
     ready = jax.jit(strategy.before_evaluation)(memory, same, jax.random.key(0))
     scores = strategy.predict(*ready, SETUP.gather(jnp.asarray(index), None))
     np.testing.assert_allclose(scores[:, :2], -away, rtol=1e-4, atol=1e-5)
@@ -67,9 +49,9 @@ def test_the_nearest_mean_predicts_and_training_stays_the_same():
 def test_a_review_is_an_epoch_on_the_memory_at_a_smaller_rate(factor):
     """Five samples in batches of two give the float64 result of one of their thirty orders."""
     held = [0, 6, 1, 7, 8]
-    memory = Reservoir(samples_of([*held, 39, 39], [1, 1, 1, 1, 1, 0, 0]), jnp.int32(5))
+    memory = Reservoir(net.samples_of([*held, 39, 39], [1, 1, 1, 1, 1, 0, 0]), jnp.int32(5))
     strategy = review_memory(SETUP, REPLAY, 2, factor)
-    before = small_learner(SETUP, [0, 1, 2])
+    before = net.small_learner(SETUP, [0, 1, 2])
     after, learner = jax.jit(strategy.before_evaluation)(memory, before, jax.random.key(4))
     jax.tree.map(np.testing.assert_array_equal, after, memory)
     assert learner.batch_stats["passes"] == 3
@@ -82,7 +64,7 @@ def test_a_review_is_an_epoch_on_the_memory_at_a_smaller_rate(factor):
             continue
         params = START
         for batch in (order[:2], order[2:4], order[4:]):
-            gradient = batch_gradient(params, batch, SEEN)
+            gradient = net.batch_gradient(params, batch, SEEN)
             params = {name: params[name] - factor * RATE * gradient[name] for name in params}
         matches += all(
             np.allclose(learner.params[name], leaf, rtol=0, atol=2e-6)
@@ -93,16 +75,16 @@ def test_a_review_is_an_epoch_on_the_memory_at_a_smaller_rate(factor):
 
 def test_a_review_of_an_empty_memory_changes_nothing():
     strategy = review_memory(SETUP._replace(optimizer=optax.sgd(RATE)), REPLAY)
-    memory, learner = untrained(SETUP, strategy)
+    memory, learner = net.untrained(SETUP, strategy)
     _, after = jax.jit(strategy.before_evaluation)(memory, learner, jax.random.key(0))
-    assert_trees_close(after.params, learner.params, rtol=0, atol=0)
+    net.assert_trees_close(after.params, learner.params, rtol=0, atol=0)
     assert after.batch_stats["passes"] == 0
 
 
 def test_parts_of_a_memory_are_joined_and_a_memory_without_samples_is_refused():
-    first, second = samples_of([3, 4], [1, 0]), samples_of([3, 5, 7])
+    first, second = net.samples_of([3, 4], [1, 0]), net.samples_of([3, 5, 7])
     held = held_samples({"buffer": first, "held out": second, "other": jnp.zeros(3)})
     assert sorted(np.asarray(held.index)[np.asarray(held.mask)].tolist()) == [3, 5, 7]
     strategy = predict_by_nearest_mean(SETUP, naive(SETUP))
     with pytest.raises(ValueError, match="a tuple has no stored samples"):
-        untrained(SETUP, strategy)
+        net.untrained(SETUP, strategy)

@@ -1,34 +1,16 @@
 """SCR against a loop in float64 NumPy."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.continual.strategies.parts.projection import new_projection
 from everlight.continual.strategies.parts.replay_tricks import WithMeans
 from everlight.continual.strategies.scr import scr
-from tests.continual.small_net import (
-    DATA,
-    GAIN,
-    HIDDEN,
-    LABELS,
-    RATE,
-    SHIFT,
-    START,
-    assert_trees_close,
-    batch_of,
-    finite_differences,
-    run_tasks,
-    samples_of,
-    small_setup,
-    task_of,
-    untrained,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import DATA, GAIN, LABELS, RATE, SHIFT, START
 
 MOMENTUM, TEMPERATURE, WIDTH = 0.5, 0.4, 3
 # Momentum, so that the projection needs a state of its own.
-SETUP = small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
+SETUP = net.small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
 STREAM = [[0, 6, 1], [12, 7, 2], [8, 13, 3]]
 WEIGHTS = [[1, 1, 1], [1, 1, 1], [1, 1, 0]]
 """The last batch is a partial one."""
@@ -70,11 +52,11 @@ def contrastive_loss(params, index):
 
 def test_three_steps_are_the_loop_in_float64():
     strategy = scr(SETUP, 20, 20, TEMPERATURE, WIDTH, augment=lambda inputs, key: -0.5 * inputs)
-    start = by_name(untrained(SETUP, strategy)[0].inner.projection)
+    start = by_name(net.untrained(SETUP, strategy)[0].inner.projection)
     params = START | {name: np.asarray(leaf, float) for name, leaf in start.items()}
-    task = task_of(0, [0, 1, 2], samples_of(np.concatenate(STREAM)))
-    batches = [batch_of(*each) for each in zip(STREAM, WEIGHTS, strict=True)]
-    ((memory, learner),) = run_tasks(SETUP, strategy, [(task, batches)])
+    task = net.task_of(0, [0, 1, 2], np.concatenate(STREAM))
+    batches = [net.batch_of(*each) for each in zip(STREAM, WEIGHTS, strict=True)]
+    ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, batches)])
 
     trace = {name: np.zeros_like(leaf) for name, leaf in params.items()}
     held = []
@@ -84,7 +66,7 @@ def test_three_steps_are_the_loop_in_float64():
         def loss(params, index=(*own, *held)):
             return contrastive_loss(params, list(index))
 
-        gradient = finite_differences(loss, params)
+        gradient = net.finite_differences(loss, params)
         trace = {name: MOMENTUM * trace[name] + gradient[name] for name in params}
         params = {name: params[name] - RATE * trace[name] for name in params}
         held += own
@@ -92,18 +74,9 @@ def test_three_steps_are_the_loop_in_float64():
     found = dict(learner.params)
     assert isinstance(memory, WithMeans)
     found |= by_name(memory.inner.projection)
-    assert_trees_close(found, params, rtol=1e-3, atol=2e-5)
+    net.assert_trees_close(found, params, rtol=1e-3, atol=2e-5)
     # The output layer of the network learns nothing.
     np.testing.assert_array_equal(found["head"], np.float32(START["head"]))
     np.testing.assert_array_equal(memory.inner.held.samples.index[:8], np.concatenate(STREAM)[:8])
     # Both views have a pass of their own.
     assert learner.batch_stats["passes"] == 6
-
-
-def test_a_projection_starts_uniform():
-    hidden, output = new_projection(SETUP, (HIDDEN, HIDDEN, 2000), jax.random.key(0)).layers
-    bound = HIDDEN**-0.5
-    assert jnp.abs(output.kernel).max() <= bound
-    np.testing.assert_allclose(output.kernel.std(), bound / 3**0.5, rtol=0.03)
-    np.testing.assert_allclose(output.bias.std(), bound / 3**0.5, rtol=0.1)
-    assert hidden.kernel.shape == (HIDDEN, HIDDEN)

@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
-from tests.continual.small_net import START, samples_of, small_learner, small_setup, task_of
+from tests.continual.small_net import START, small_learner, small_setup, task_of
 
 SETUP = small_setup()
 
 
 def begun(strategy, step, keys):
     learner = small_learner(SETUP, [0, 1])._replace(step=jnp.int32(step))
-    task = task_of(1, [0, 1], samples_of([0]))
+    task = task_of(1, [0, 1], [0])
     begin = jax.vmap(lambda key: strategy.begin_task((), learner, task, key)[1].params)
     return begin(jax.random.split(jax.random.key(4), keys))
 

@@ -12,39 +12,21 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from everlight.base import Batch
 from everlight.continual.strategies.parts.class_statistics import no_means
-from everlight.continual.strategies.parts.gaussians import oas_covariance, shrunk_solve
+from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
 from everlight.continual.strategies.streaming_lda import (
     add_one_by_one,
     discriminant_kernel,
     no_scatter,
     streaming_lda,
 )
-from tests.continual.small_net import (
-    CLASSES,
-    DATA,
-    START,
-    compiled,
-    forward,
-    run_tasks,
-    small_setup,
-    task_of,
-)
-from tests.continual.strategies.frozen_stream import (
-    MET,
-    after,
-    arrivals,
-    batches_of,
-    digits,
-    identity_setup,
-    labelled_samples,
-    one_by_one,
-    solved,
-    streamed_digits,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, DATA, START
+from tests.continual.strategies import frozen_stream as stream
+from tests.continual.strategies.frozen_stream import MET
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 SHRINKAGE = 0.01
-LDA = compiled(streaming_lda(SETUP, shrinkage=SHRINKAGE))
+LDA = net.compiled(streaming_lda(SETUP, shrinkage=SHRINKAGE))
 
 
 def recursion(features, labels, classes):
@@ -77,33 +59,27 @@ def discriminant(means, covariance, shrinkage, features):
     return features @ precision @ means.T + bias
 
 
-def centred(scores):
+def centered(scores):
     """Scores less what all classes share."""
     return scores - scores.mean(axis=1, keepdims=True)
 
 
 def test_three_batches_are_the_paper_s_recursion():
-    features, labels = arrivals()
+    features, labels = stream.arrivals()
     means, counts, covariance = recursion(features, labels, CLASSES)
-    memory, learner = after(LDA)
+    memory, learner = stream.after(LDA)
     np.testing.assert_array_equal(memory.means.count, counts)
     np.testing.assert_allclose(memory.means.mean, means, atol=1e-6)
     np.testing.assert_allclose(covariance_of(memory), covariance, atol=1e-6)
 
     test = np.arange(20, 40)
-    memory = solved(LDA, memory, learner)
-    found = np.asarray(LDA.predict(memory, learner, jnp.asarray(DATA[test], jnp.float32)))
-    expected = discriminant(means, covariance, SHRINKAGE, forward(START, test)[1])
+    memory = stream.solved(LDA, memory, learner)
+    found = np.asarray(LDA.predict(memory, learner, jnp.float32(DATA[test])))
+    expected = discriminant(means, covariance, SHRINKAGE, net.forward(START, test)[1])
     np.testing.assert_allclose(
-        centred(found[:, MET]), centred(expected[:, MET]), rtol=1e-4, atol=1e-4
+        centered(found[:, MET]), centered(expected[:, MET]), rtol=1e-4, atol=1e-4
     )
     assert np.all(found[:, [3, 4]] == -np.inf)
-
-
-def test_one_by_one_is_the_same():
-    together, apart = after(LDA)[0], after(LDA, one_by_one())[0]
-    np.testing.assert_allclose(covariance_of(apart), covariance_of(together), atol=1e-6)
-    np.testing.assert_allclose(apart.means.mean, together.means.mean, atol=1e-6)
 
 
 def test_the_first_sample_of_a_class_adds_its_own_square():
@@ -124,7 +100,7 @@ def test_dependent_features_of_any_size_are_solved():
     covariance, right = np.cov(rows, rowvar=False, bias=True), rows[:4].T
     shrunk = (1 - 1e-4) * covariance + 1e-4 * np.eye(64)
     assert np.linalg.cond(shrunk) > 1e8
-    found = shrunk_solve(jnp.float32(covariance), jnp.asarray(right, jnp.float32), 1e-4)
+    found = shrunk_solve(jnp.float32(covariance), jnp.float32(right), 1e-4)
     expected = rows @ np.linalg.solve(shrunk, right)
     error = np.linalg.norm(rows @ np.asarray(found, float) - expected)
     assert error < 1e-3 * np.linalg.norm(expected)
@@ -151,15 +127,15 @@ def test_many_samples_give_scikit_learn_s_discriminant():
         batch = Batch(
             jnp.asarray(part), jnp.asarray(labels[part, None]), jnp.ones(100), jnp.zeros(100, bool)
         )
-        means, scatter = add(means, scatter, jnp.asarray(features[part], jnp.float32), batch)
+        means, scatter = add(means, scatter, jnp.float32(features[part]), batch)
     kernel = np.asarray(discriminant_kernel(means, scatter, 1e-4), float)
     origin, offset = np.asarray(means.origin, float), np.asarray(means.offset, float)
     reference = LinearDiscriminantAnalysis("lsqr", covariance_estimator=Shrunk(), priors=[0.25] * 4)
     reference.fit(features, labels)
     found = (features - origin) @ kernel - np.sum(offset * kernel.T, axis=1) / 2
     expected = reference.decision_function(features)
-    error = np.linalg.norm(centred(found) - centred(expected))
-    assert error < 0.03 * np.linalg.norm(centred(expected))
+    error = np.linalg.norm(centered(found) - centered(expected))
+    assert error < 0.03 * np.linalg.norm(centered(expected))
     same = np.argmax(found, axis=1) == reference.predict(features)
     assert same.mean() > 0.995
 
@@ -168,12 +144,12 @@ def test_many_samples_give_scikit_learn_s_discriminant():
 def test_digits_far_from_0_keep_the_digits_of_the_official_scores(shift):
     """The official recursion in float64 on the same float32 features."""
     make = functools.partial(streaming_lda, shrinkage=1e-3)
-    memory, found, train, test = streamed_digits(make, shift)
-    _, labels, _, truth = digits()
+    memory, found, train, test = stream.streamed_digits(make, shift)
+    _, labels, _, truth = stream.digits()
     means, _, covariance = recursion(train, labels, CLASSES)
     assert np.abs(covariance_of(memory) - covariance).max() < 1e-6 * np.abs(covariance).max()
-    expected = centred(discriminant(means, covariance, 1e-3, test))
-    error = np.linalg.norm(centred(found) - expected) / np.linalg.norm(expected)
+    expected = centered(discriminant(means, covariance, 1e-3, test))
+    error = np.linalg.norm(centered(found) - expected) / np.linalg.norm(expected)
     assert error < 2e-6
     np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
     assert (found.argmax(axis=1) == truth).mean() > 0.97
@@ -183,7 +159,7 @@ def test_digits_far_from_0_keep_the_digits_of_the_official_scores(shift):
 def test_the_shrunk_covariance_is_scikit_learn_s(count, width):
     rows = np.random.default_rng(count).normal(size=(count, width)) @ np.diag(1 + np.arange(width))
     expected = OAS(assume_centered=True).fit(rows).covariance_
-    empirical = jnp.asarray(rows.T @ rows / count, jnp.float32)
+    empirical = jnp.float32(rows.T @ rows / count)
     found = oas_covariance(empirical, jnp.int32(count))
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
@@ -207,28 +183,31 @@ def official_base(features, labels, later, later_labels, update):
 @pytest.mark.parametrize("update", [True, False])
 def test_a_base_task_gives_means_and_shrunk_covariance_once(update, shift):
     """The first task comes in two epochs, which add nothing to its base."""
-    train, labels, test, truth = digits()
+    train, labels, test, truth = stream.digits()
     train, test = (np.float32(part + shift).astype(float) for part in (train, test))
-    setup = identity_setup(train)
-    strategy = compiled(streaming_lda(setup, 1e-3, base_task=True, update_covariance=update))
+    setup = stream.identity_setup(train)
+    strategy = net.compiled(streaming_lda(setup, 1e-3, base_task=True, update_covariance=update))
     assert strategy.needs_boundaries
     base, later = np.flatnonzero(labels < 2), np.flatnonzero(labels >= 2)
-    ruined = labelled_samples(np.append(base, later[:3]), labels)
+    ruined = stream.labelled_samples(np.append(base, later[:3]), labels)
     ruined = ruined._replace(mask=ruined.mask & (ruined.labels[:, 0] < 2))
     tasks = [
-        (task_of(0, [0, 1], ruined), [*batches_of(labels, base)] * 2),
-        (task_of(1, range(2, 6), labelled_samples(later, labels)), [*batches_of(labels, later)]),
+        (net.task_of(0, [0, 1], ruined), [*stream.batches_of(labels, base)] * 2),
+        (
+            net.task_of(1, range(2, 6), stream.labelled_samples(later, labels)),
+            [*stream.batches_of(labels, later)],
+        ),
     ]
-    memory, learner = run_tasks(setup, strategy, tasks)[-1]
+    memory, learner = net.run_tasks(setup, strategy, tasks)[-1]
     parts = train[base], labels[base], train[later], labels[later]
     means, counts, covariance = official_base(*parts, update)
     np.testing.assert_array_equal(memory.means.count, counts)
     assert memory.scatter.count == (len(labels) if update else len(base))
     assert np.abs(covariance_of(memory) - covariance).max() < 1e-6 * np.abs(covariance).max()
-    memory = solved(strategy, memory, learner)
-    found = strategy.predict(memory, learner, jnp.asarray(test, jnp.float32))
-    expected = centred(discriminant(means, covariance, 1e-3, test))
-    error = np.linalg.norm(centred(np.asarray(found, float)) - expected)
+    memory = stream.solved(strategy, memory, learner)
+    found = strategy.predict(memory, learner, jnp.float32(test))
+    expected = centered(discriminant(means, covariance, 1e-3, test))
+    error = np.linalg.norm(centered(np.asarray(found, float)) - expected)
     assert error < 1e-5 * np.linalg.norm(expected)
     assert (np.argmax(found, axis=1) == truth).mean() > 0.9
 

@@ -14,33 +14,15 @@ from everlight.continual.strategies.xder_rpc import (
     balanced_choice,
     xder_rpc,
 )
-from tests.continual.small_net import (
-    CLASSES,
-    LABELS,
-    RATE,
-    START,
-    assert_trees_close,
-    backward,
-    batch_of,
-    forward,
-    run_tasks,
-    samples_of,
-    small_learner,
-    small_setup,
-    softmax,
-    task_of,
-)
+from tests.continual import small_net as net
+from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
-SETUP = small_setup()
+SETUP = net.small_setup()
 ALPHA, BETA, GAMMA, ETA, MARGIN, BUFFER = 0.7, 0.6, 0.8, 0.5, 0.2, 6
 CLASSES_OF = np.array([[4, 0], [1, 5], [2, 3]])
 """Classes of the tasks, in another order than that of their numbers."""
 TASK_OF = np.argsort(CLASSES_OF.ravel()) // 2
-STREAM = [
-    [[0, 4, 6], [10, 12]],
-    [[1, 7, 5], [11, 13]],
-    [[2, 8, 3], [9, 15]],
-]
+STREAM = [[[0, 4, 6], [10, 12]], [[1, 7, 5], [11, 13]], [[2, 8, 3], [9, 15]]]
 COUNTS = [[2, 3, 0, 0, 0, 0], [1, 1, 2, 2, 0, 0], [1, 1, 1, 1, 1, 1]]
 """Samples of each class that six slots hold after each task, in the order of `CLASSES_OF`."""
 ROWS = np.eye(CLASSES)
@@ -56,7 +38,7 @@ def vertices(classes):
 HEAD = vertices(CLASSES)
 
 
-def test_the_polytope_is_the_authors_centred_regular_simplex():
+def test_the_polytope_is_the_authors_centered_regular_simplex():
     for classes in (2, 3, CLASSES):
         head = simplex(classes)
         np.testing.assert_allclose(head, vertices(classes), rtol=0, atol=1e-12)
@@ -69,18 +51,18 @@ def test_the_polytope_is_the_authors_centred_regular_simplex():
 
 
 def logits_of(params, index):
-    return forward(params, index, train=True)[2][:, :-1] @ HEAD
+    return net.forward(params, index, train=True)[2][:, :-1] @ HEAD
 
 
 def slope(params, index, logit_gradient):
     """Gradient summed over samples, from those of the head's logits."""
     below = np.pad(logit_gradient @ HEAD.T, ((0, 0), (0, 1)))
-    each = backward(params, index, below, train=True)
+    each = net.backward(params, index, below, train=True)
     return {name: leaf.sum(axis=0) for name, leaf in each.items()}
 
 
 def entropy_slope(params, index, among):
-    probability = softmax(logits_of(params, index), among)
+    probability = net.softmax(logits_of(params, index), among)
     return slope(params, index, (probability - ROWS[LABELS[index]]) / len(index))
 
 
@@ -99,7 +81,7 @@ def constraint_slope(params, index, future):
 
 def past_slope(params, index, past, present):
     """Gradient of the mean positive excess of past probabilities, and the number of samples."""
-    probability = softmax(logits_of(params, index), past | present)
+    probability = net.softmax(logits_of(params, index), past | present)
     above = np.where(past, probability, -np.inf).max(axis=1)
     below = np.argmax(np.where(present, probability, -np.inf), axis=1)
     own = probability[np.arange(len(index)), below]
@@ -149,10 +131,10 @@ def test_three_tasks_are_the_loop_in_float64(constrained):
     """
     strategy = xder_rpc(SETUP, BUFFER, ALPHA, BETA, GAMMA, ETA, MARGIN, constrained, 1, BUFFER)
     tasks = [
-        (task_of(number, own, samples_of(np.concatenate(batches))), list(map(batch_of, batches)))
+        (net.task_of(number, own, np.concatenate(batches)), batches)
         for number, (own, batches) in enumerate(zip(CLASSES_OF, STREAM, strict=True))
     ]
-    after = run_tasks(SETUP, strategy, tasks)
+    after = net.run_tasks(SETUP, strategy, tasks)
     params, held, stored, violations, scaled, lagging = START, [], {}, [], [], 0
     for number, (memory, learner) in enumerate(after):
         past, present = number > TASK_OF, number == TASK_OF
@@ -168,7 +150,7 @@ def test_three_tasks_are_the_loop_in_float64(constrained):
                 for index in held:
                     new = logits_of(before, [index])[0]
                     stored[index], _ = update(stored[index], new, LABELS[index], ~past)
-        assert_trees_close(learner.params, params, rtol=5e-4, atol=5e-5)
+        net.assert_trees_close(learner.params, params, rtol=5e-4, atol=5e-5)
 
         kept = np.asarray(memory.samples.index)[np.asarray(memory.samples.mask)].tolist()
         counts = np.bincount(LABELS[kept], minlength=CLASSES)
@@ -196,7 +178,7 @@ def test_a_sample_drawn_k_times_is_updated_with_probability_one_over_k():
     """Slots 0 to 3 were drawn 0, 1, 2 and 9 times; slot 1 is in both draws and counts once."""
     strategy = xder_rpc(SETUP, 5)
     logits = jnp.zeros((5, CLASSES))
-    held = samples_of(range(5), [1, 1, 1, 1, 0])
+    held = net.samples_of(range(5), [1, 1, 1, 1, 0])
     draws = jnp.array([0, 1, 2, 9, 0])
     memory = ExtendedMemory(held, logits, draws, jnp.zeros(CLASSES, jnp.int32))
 
@@ -206,8 +188,8 @@ def test_a_sample_drawn_k_times_is_updated_with_probability_one_over_k():
 
     replay = drawn([0, 1, 4], [1, 1, 0]), drawn([1, 2, 3], [1, 1, 1])
     new = jnp.ones((3, CLASSES)), 2 * jnp.ones((3, CLASSES))
-    info = StepInfo({}, {}, jnp.float32(0), new, batch_of([6])._replace(replay=replay))
-    learner = small_learner(SETUP, [0])
+    info = StepInfo({}, {}, jnp.float32(0), new, net.batch_of([6])._replace(replay=replay))
+    learner = net.small_learner(SETUP, [0])
     step = jax.jit(jax.vmap(lambda key: strategy.after_step(memory, learner, info, key)[0]))
     found = step(jax.random.split(jax.random.key(0), 4000))
     np.testing.assert_array_equal(found.draws, np.broadcast_to([1, 2, 3, 10, 0], (4000, 5)))
@@ -223,9 +205,9 @@ def test_classes_of_a_task_divide_the_free_slots_and_earlier_ones_keep_their_sha
 
     Seven slots are free: one class of the task gets four, the other three, either way round.
     """
-    stored = samples_of([0, 6, 12, 18, 1, 0, 0, 0, 0, 0], np.arange(10) < 5)
+    stored = net.samples_of([0, 6, 12, 18, 1, 0, 0, 0, 0, 0], np.arange(10) < 5)
     new = [2, 8, 14, 20, 26, 3, 9, 15, 21, 27]
-    every = samples_of([*new, *stored.index.tolist()], [*[1] * 10, *stored.mask.tolist()])
+    every = net.samples_of([*new, *stored.index.tolist()], [*[1] * 10, *stored.mask.tolist()])
     past, present = (jnp.isin(jnp.arange(CLASSES), jnp.array(pair)) for pair in ([0, 1], [2, 3]))
     choose = jax.jit(jax.vmap(lambda key: balanced_choice(every, stored, past, present, key)))
     chosen = np.asarray(choose(jax.random.split(jax.random.key(0), 2000)))

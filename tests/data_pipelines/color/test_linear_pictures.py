@@ -1,16 +1,17 @@
 """Pictures of three channels of 16 bits, as other programs write them."""
 
 import struct
-import zlib
 
 import imagecodecs
 import numpy as np
 import pytest
 import tifffile
 
-from everlight_data.color.linear_pictures import decode_picture
+from everlight_data.color.photographs.linear_pictures import read_picture
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.photos import read_photo
 from everlight_data.errors import DataError
+from tests.data_pipelines.images.user_folders import png_chunk
 
 
 @pytest.mark.parametrize("shape", [(24, 96), (3, 3), (3, 7), (40, 3)])
@@ -24,7 +25,7 @@ def test_a_tiff_in_planes_is_the_same_picture(tmp_path, rng, shape, byteorder, o
         tifffile.imwrite(
             path, stored, photometric="rgb", planarconfig=layout, byteorder=byteorder, **options
         )
-        np.testing.assert_array_equal(decode_picture(path, ""), pixels)
+        np.testing.assert_array_equal(read_picture(path, ""), pixels)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_other_numbers_are_named(tmp_path, dtype, message, layout):
         read_photo(path)
 
 
-def test_a_tiff_of_other_colours_is_refused(tmp_path):
+def test_a_tiff_of_other_colors_is_refused(tmp_path):
     """Lab of 16 bits was read as red, green and blue."""
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, np.ones((24, 96, 3), np.uint16), photometric="cielab")
@@ -70,9 +71,7 @@ UPRIGHT = {
 def add_exif(content, orientation):
     """Insert a chunk eXIf with one directory of one tag after a PNG's header."""
     body = struct.pack(">2sHIHHHIHHI", b"MM", 42, 8, 1, 274, 3, 1, orientation, 0, 0)
-    chunk = b"eXIf" + body
-    chunk = struct.pack(">I", len(body)) + chunk + struct.pack(">I", zlib.crc32(chunk))
-    return content[:33] + chunk + content[33:]
+    return content[:33] + png_chunk(b"eXIf", body) + content[33:]
 
 
 @pytest.mark.parametrize("orientation", UPRIGHT)
@@ -86,12 +85,12 @@ def test_a_picture_is_turned_upright(tmp_path, rng, orientation, kind):
         tifffile.imwrite(path, stored, photometric="rgb", extratags=[tag])
     else:
         path.write_bytes(add_exif(imagecodecs.png_encode(stored), orientation))
-    photo = read_photo(path, 0, 65535)
+    photo = read_photo(path, LevelArguments(0, 65535))
     expected = UPRIGHT[orientation](stored) / 65535
     np.testing.assert_allclose(photo.image, expected, rtol=1e-6)
     assert photo.saturated.shape == photo.image.shape[:2]
     assert photo.flip == {1: 0, 3: 3, 6: 6, 8: 5}.get(orientation, photo.flip)
-    np.testing.assert_array_equal(decode_picture(path, ""), stored)
+    np.testing.assert_array_equal(read_picture(path, ""), stored)
 
 
 @pytest.mark.parametrize(

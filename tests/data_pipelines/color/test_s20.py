@@ -5,14 +5,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from everlight_data.color.s20 import (
-    ARCHIVE,
-    AUGMENTED_ARCHIVE,
-    AUGMENTED_FOLDS,
-    FOLDS,
-    load_augmented_s20,
-    load_s20,
-)
+from everlight_data.color import s20
 from everlight_data.errors import DataError, MissingDataError
 
 
@@ -41,18 +34,17 @@ def as_npy(pair: dict) -> bytes:
 @pytest.fixture
 def release(tmp_path):
     """Six pairs as an archive, and their folds."""
-    with zipfile.ZipFile(tmp_path / ARCHIVE, "w") as archive:
+    with zipfile.ZipFile(tmp_path / s20.ARCHIVE, "w") as archive:
         archive.mkdir("Metadata_Image_Pairs")
         for index in range(6):
-            archive.writestr(
-                f"Metadata_Image_Pairs/RAW_{index:04}.npy", as_npy(release_pair(index))
-            )
-    scipy.io.savemat(tmp_path / FOLDS, {"idx_parts_no_rep": np.array([[5, 0], [3, 1], [2, 4]])})
+            name = f"Metadata_Image_Pairs/RAW_{index:04}.npy"
+            archive.writestr(name, as_npy(release_pair(index)))
+    scipy.io.savemat(tmp_path / s20.FOLDS, {"idx_parts_no_rep": np.array([[5, 0], [3, 1], [2, 4]])})
     return tmp_path
 
 
 def unpack(release):
-    archive = release / ARCHIVE
+    archive = release / s20.ARCHIVE
     zipfile.ZipFile(archive).extractall(release)
     archive.unlink()
     return release / "Metadata_Image_Pairs"
@@ -62,7 +54,7 @@ def unpack(release):
 def test_archive_and_unpacked_folder_give_the_same(release, unpacked):
     if unpacked:
         unpack(release)
-    data = load_s20(release)
+    data = s20.load_s20(release)
     assert data.names == tuple(f"RAW_{index:04}" for index in range(6))
     np.testing.assert_array_equal(data.illuminant_main[4], [4.5, 5, 4.25])
     np.testing.assert_array_equal(data.illuminant_second[4], [4.5, 5, 4.5])
@@ -70,21 +62,6 @@ def test_archive_and_unpacked_folder_give_the_same(release, unpacked):
     assert [data.transform_chart[4, 1, 1], data.transform_chart_reverse[4, 1, 1]] == [7, 8]
     assert [fold.tolist() for fold in data.folds] == [[5, 0], [3, 1], [2, 4]]
     assert {column.dtype for column in data[1:9]} == {np.dtype(np.float32)}
-
-
-def test_a_truncated_archive_is_named(release):
-    archive = release / ARCHIVE
-    archive.write_bytes(archive.read_bytes()[:-100])
-    with pytest.raises(DataError, match=r"Metadata_Image_Pairs\.zip is damaged or another file"):
-        load_s20(release)
-
-
-def test_a_damaged_member_is_named(release):
-    archive = release / ARCHIVE
-    content = archive.read_bytes()
-    archive.write_bytes(content.replace(b"wb_gt_1", b"wb_gt_9", 1))
-    with pytest.raises(DataError, match=r"CRC.*RAW_0000\.npy"):
-        load_s20(release)
 
 
 @pytest.mark.parametrize(
@@ -100,20 +77,13 @@ def test_a_faulty_pair_is_named(release, change, message):
     path = unpack(release) / "RAW_0002.npy"
     path.write_bytes(as_npy({key: value for key, value in pair.items() if value is not None}))
     with pytest.raises(DataError, match=message):
-        load_s20(release)
-
-
-def test_a_truncated_pair_is_named(release):
-    path = unpack(release) / "RAW_0003.npy"
-    path.write_bytes(path.read_bytes()[:300])
-    with pytest.raises(DataError, match=r"RAW_0003\.npy"):
-        load_s20(release)
+        s20.load_s20(release)
 
 
 def test_an_array_without_a_dictionary_is_named(release):
     np.save(unpack(release) / "RAW_0003.npy", np.eye(3))
     with pytest.raises(DataError, match=r"RAW_0003\.npy does not hold one dictionary"):
-        load_s20(release)
+        s20.load_s20(release)
 
 
 @pytest.mark.parametrize(
@@ -124,73 +94,66 @@ def test_an_array_without_a_dictionary_is_named(release):
     ],
 )
 def test_folds_that_do_not_part_the_set_are_refused(release, folds, message):
-    scipy.io.savemat(release / FOLDS, {"idx_parts_no_rep": np.array(folds)})
+    scipy.io.savemat(release / s20.FOLDS, {"idx_parts_no_rep": np.array(folds)})
     with pytest.raises(DataError, match=message):
-        load_s20(release)
+        s20.load_s20(release)
 
 
-def test_a_folds_file_without_folds_or_truncated_is_named(release):
-    scipy.io.savemat(release / FOLDS, {"something": np.eye(2)})
+def test_a_file_without_folds_is_named(release):
+    scipy.io.savemat(release / s20.FOLDS, {"something": np.eye(2)})
     with pytest.raises(DataError, match=r"no_rep\.mat has no variable idx_parts_no_rep"):
-        load_s20(release)
-    (release / FOLDS).write_bytes((release / FOLDS).read_bytes()[:150])
-    with pytest.raises(DataError, match=r"no_rep\.mat"):
-        load_s20(release)
+        s20.load_s20(release)
 
 
 def test_missing_files_name_their_source(release, tmp_path_factory, monkeypatch):
     with pytest.raises(MissingDataError, match="SamsungLabs/two-camera-white-balance"):
-        load_s20(tmp_path_factory.mktemp("empty"))
-    (release / FOLDS).unlink()
+        s20.load_s20(tmp_path_factory.mktemp("empty"))
+    (release / s20.FOLDS).unlink()
     with pytest.raises(MissingDataError, match=r"no_rep\.mat does not exist.*SamsungLabs"):
-        load_s20(release)
+        s20.load_s20(release)
     monkeypatch.delenv("EVERLIGHT_DATA", raising=False)
     with pytest.raises(MissingDataError, match="EVERLIGHT_DATA is not set"):
-        load_s20()
+        s20.load_s20()
 
 
 def write_augmented(folder, count=12):
     """Two copies of each of six pairs, as the authors' loader reads them: lights may be columns."""
-    with zipfile.ZipFile(folder / AUGMENTED_ARCHIVE, "w") as archive:
+    with zipfile.ZipFile(folder / s20.AUGMENTED_ARCHIVE, "w") as archive:
         for index in range(count):
-            pair = {
-                "image_name_1": "",
-                "image_name_2": "",
-                "wb_gt_1": np.array([[0.5], [1], [0.25]]) + index,
-                "wb_gt_2": np.array([[0.5], [1], [0.25]]) + index,
-                "transform_image_1to2": np.eye(3) * (index + 1),
-            }
+            pair = {"image_name_1": "", "image_name_2": ""}
+            pair["wb_gt_1"] = pair["wb_gt_2"] = np.array([[0.5], [1], [0.25]]) + index
+            pair["transform_image_1to2"] = np.eye(3) * (index + 1)
             archive.writestr(f"Metadata_Image_Pairs_Augment_99/RAW_{index:05}.npy", as_npy(pair))
     folds = np.array([[10, 11, 0, 1], [6, 7, 2, 3], [4, 5, 8, 9]])
-    scipy.io.savemat(folder / AUGMENTED_FOLDS, {"idx_parts": folds})
+    scipy.io.savemat(folder / s20.AUGMENTED_FOLDS, {"idx_parts": folds})
 
 
 def test_the_released_reilluminations_are_read_as_the_authors_loader_does(release):
-    assert load_augmented_s20(6, release) is None
+    assert s20.load_augmented_s20(6, release) is None
     write_augmented(release)
-    data = load_augmented_s20(6, release)
+    data = s20.load_augmented_s20(6, release)
     assert data.copies == 2
     assert data.transforms.shape == (12, 3, 3)
     np.testing.assert_array_equal(data.transforms[:, 1, 1], np.arange(12) + 1)
     np.testing.assert_array_equal(data.illuminants[5], [5.5, 6, 5.25])
     # The folds of copies are those of the pairs.
     pairs = [{int(row) // data.copies for row in fold} for fold in data.folds]
-    assert pairs == [set(fold.tolist()) for fold in load_s20(release).folds]
+    assert pairs == [set(fold.tolist()) for fold in s20.load_s20(release).folds]
 
 
 def test_reilluminations_that_do_not_divide_or_have_no_folds_are_named(release):
     write_augmented(release, 11)
     with pytest.raises(DataError, match="11 files, not a multiple of 6 pairs"):
-        load_augmented_s20(6, release)
+        s20.load_augmented_s20(6, release)
     write_augmented(release)
-    (release / AUGMENTED_FOLDS).unlink()
+    (release / s20.AUGMENTED_FOLDS).unlink()
     with pytest.raises(MissingDataError, match=r"s20_idx_3_parts\.mat does not exist"):
-        load_augmented_s20(6, release)
+        s20.load_augmented_s20(6, release)
 
 
 @pytest.fixture(scope="module")
 def released(real_data):
-    return load_s20(real_data("s20_two_camera"))
+    return s20.load_s20(real_data("s20_two_camera"))
 
 
 def test_the_release_has_162_pairs_in_three_folds_of_54(released):
@@ -201,22 +164,24 @@ def test_the_release_has_162_pairs_in_three_folds_of_54(released):
 
 
 def test_the_released_folds_of_copies_are_those_of_the_pairs(released, real_data):
-    folds = scipy.io.loadmat(real_data("s20_two_camera") / AUGMENTED_FOLDS)["idx_parts"]
+    folds = scipy.io.loadmat(real_data("s20_two_camera") / s20.AUGMENTED_FOLDS)["idx_parts"]
     for copies, fold in zip(folds, released.folds, strict=True):
         np.testing.assert_array_equal(np.unique(copies // 100), np.sort(fold))
+
+
+def mean_angle(estimates, truth):
+    """In degrees and float64."""
+    cosine = (estimates * truth).sum(1)
+    cosine /= np.linalg.norm(estimates, axis=1) * np.linalg.norm(truth, axis=1)
+    return np.degrees(np.arccos(np.minimum(cosine, 1))).mean()
 
 
 def test_the_phones_own_white_balance_is_of_the_main_image(released):
     """2.9 degrees from the truth; that of the second camera is 9 away."""
 
-    def error(estimate):
-        cosine = (estimate * released.illuminant_main).sum(1)
-        cosine /= np.linalg.norm(estimate, axis=1)
-        cosine /= np.linalg.norm(released.illuminant_main, axis=1)
-        return np.degrees(np.arccos(np.minimum(cosine, 1))).mean()
-
-    assert error(released.as_shot_neutral_1) == pytest.approx(2.87, abs=0.01)
-    assert error(released.as_shot_neutral_2) > 4
+    truth = released.illuminant_main
+    assert mean_angle(released.as_shot_neutral_1, truth) == pytest.approx(2.87, abs=0.01)
+    assert mean_angle(released.as_shot_neutral_2, truth) > 4
 
 
 def test_rows_of_the_released_transforms_sum_to_one(released):
@@ -237,10 +202,6 @@ def test_the_released_chart_transforms_carry_one_illuminant_to_the_other(
 ):
     """Colours as rows, camera 1 to 2: read otherwise the mean error is above 8 degrees."""
     light = getattr(released, source).astype(np.float64)
-    mapped = np.einsum(
-        "ni,nij->nj", light / light.sum(1, keepdims=True), getattr(released, transform)
-    )
-    truth = getattr(released, target)
-    cosine = (mapped * truth).sum(1)
-    cosine /= np.linalg.norm(mapped, axis=1) * np.linalg.norm(truth, axis=1)
-    assert np.degrees(np.arccos(cosine)).mean() < 0.7
+    shares = light / light.sum(1, keepdims=True)
+    mapped = np.einsum("ni,nij->nj", shares, getattr(released, transform))
+    assert mean_angle(mapped, getattr(released, target)) < 0.7

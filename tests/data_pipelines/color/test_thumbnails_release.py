@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from everlight_data.color.nus import load_same_scene_pairs
+from everlight_data.color.dmcc_thumbnails import NUS_FOLDERS, load_same_scene_pairs, same_scenes
 from everlight_data.color.s20 import load_s20
-from everlight_data.color.thumbnails_release import NUS_FOLDERS, same_scenes
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from tests.data_pipelines.prepared import arrays, prepare
@@ -43,7 +42,7 @@ def test_thumbnails_keep_their_numbers_to_16_bits_and_their_lights(root, thumbna
     np.testing.assert_array_equal(cube["illuminant_rgb"], [[0.3, 0.5, 0.2]] * 2)
 
 
-def test_pairs_of_one_scene_are_found_by_their_neighbours_too(rng):
+def test_pairs_of_one_scene_are_found_by_their_neighbors_too(rng):
     """Two stretches of twelve scenes in another order, by a camera of other exposure and noise."""
 
     def draw(count):

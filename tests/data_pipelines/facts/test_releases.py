@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.facts import word_vectors
+from everlight_data.facts import glove
+from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.facts.vrd import PREDICATES
-from everlight_data.facts.word_vectors import load_word_vectors
 from tests.data_pipelines.prepared import arrays, prepare, zipped
 
 
@@ -22,11 +22,8 @@ def test_the_owners_annotations_give_the_same_facts(root, tmp_path, at_hand):
             if "annotations_" in name or name.startswith("all/")
         }
     prepare(root, "vrd", zipped(tmp_path / "json_dataset.zip", members))
-    assert_same_annotations(root / "vrd_spo_facts" / path.name, path)
-
-
-def assert_same_annotations(found, expected):
-    with zipfile.ZipFile(found) as one, zipfile.ZipFile(expected) as other:
+    found = root / "vrd_spo_facts" / path.name
+    with zipfile.ZipFile(found) as one, zipfile.ZipFile(path) as other:
         for name in one.namelist():
             assert json.loads(one.read(name)) == json.loads(other.read(name))
         assert len(one.namelist()) == 3
@@ -78,14 +75,8 @@ def test_names_made_of_words_at_hand_have_the_vectors_at_hand(root, tmp_path, at
     }
     names = [name for name in own if " " in name and all(word in own for word in name.split())]
     assert len(names) >= 2
-    prepare(
-        root,
-        "vrd",
-        zipped(
-            tmp_path / "a.zip",
-            ANNOTATIONS | {"objects.json": json.dumps(table["objects"].tolist())},
-        ),
-    )
+    objects = {"objects.json": json.dumps(table["objects"].tolist())}
+    prepare(root, "vrd", zipped(tmp_path / "a.zip", ANNOTATIONS | objects))
     # Words that only names of several words have get any vector.
     missing = {word for name in own for word in name.split()} - set(own)
     scaled = {name: 2.5 * vector for name, vector in own.items() if " " not in name}
@@ -96,7 +87,7 @@ def test_names_made_of_words_at_hand_have_the_vectors_at_hand(root, tmp_path, at
 
 
 def test_glove_keeps_the_most_frequent_words(root, tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(word_vectors, "GLOVE_WORDS", 3)
+    monkeypatch.setattr(glove, "WORDS", 3)
     vectors = rng.normal(size=(4, 50)).round(5)
     lines = [
         " ".join([word, *map(str, row)])

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.facts import render as fact_render
-from everlight_data.facts.render import PREDICATES, procedural_facts, render_facts
-from everlight_data.facts.vrd import AnnotatedScenes, BoxedSamples
+from everlight_data.facts.parts import render as fact_render
+from everlight_data.facts.parts.boxes import AnnotatedScenes, BoxedSamples
+from everlight_data.facts.parts.render import PREDICATES, procedural_facts, render_facts
 
 SIDE = 32
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Blocks of 64 images: the programs without optimisation of the tests take long for more."""
+    """Blocks of 64 images: the programs without optimization of the tests take long for more."""
     monkeypatch.setattr(fact_render, "BLOCK_PIXELS", 64 * SIDE**2)
 
 
@@ -164,9 +164,8 @@ def test_layouts_are_those_of_their_predicate_and_of_no_other(world):
                 "larger than": area > 2.5 and not inside,
             }
             assert [name for name, found in holds.items() if found] == [fact.predicate]
-            assert (
-                fact.type == "SP" or fact.object == world.categories[roles.scenes.category[other]]
-            )
+            object_name = world.categories[roles.scenes.category[other]]
+            assert fact.type == "SP" or fact.object == object_name
 
 
 def test_facts_are_long_tailed():
@@ -177,9 +176,8 @@ def test_facts_are_long_tailed():
     harmonic = (1 / np.arange(1, 289)).sum()
     np.testing.assert_allclose(counts[[0, 1, 2]], 1 / harmonic / np.array([1, 2, 3]), rtol=0.1)
     assert (counts > 0).sum() == 288
-    assert counts[40:288].sum() == pytest.approx(
-        1 - (1 / np.arange(1, 41)).sum() / harmonic, rel=0.1
-    )
+    tail = 1 - (1 / np.arange(1, 41)).sum() / harmonic
+    assert counts[40:288].sum() == pytest.approx(tail, rel=0.1)
 
 
 def test_more_scenes_leave_the_earlier_ones_and_another_seed_is_another_world(world):

@@ -6,18 +6,16 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.splits import Fact
-from everlight_data.facts.vrd import (
-    ACTIONS,
-    PREDICATES,
+from everlight_data.facts.parts.boxes import (
     AnnotatedScenes,
     BoxedSamples,
     Relations,
     box_features,
     boxed_facts,
-    load_vrd,
     squares,
 )
+from everlight_data.facts.parts.split_files import Fact
+from everlight_data.facts.vrd import ACTIONS, PREDICATES, load_vrd
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +32,13 @@ def annotations(real_data):
             json.loads(archive.read(f"{file}.json"))
             for file in ("all/objects", "annotations_train", "annotations_test")
         )
+
+    def role(each):
+        return names[each["category"]], tuple(each["bbox"])
+
     return [
         [
-            (
-                image,
-                (names[one["subject"]["category"]], tuple(one["subject"]["bbox"])),
-                PREDICATES[one["predicate"]],
-                (names[one["object"]["category"]], tuple(one["object"]["bbox"])),
-            )
+            (image, role(one["subject"]), PREDICATES[one["predicate"]], role(one["object"]))
             for image, relations in part.items()
             for one in relations
         ]
@@ -136,15 +133,9 @@ def test_facts_follow_from_relations_and_objects():
     test = Relations(SCENES, np.array([[2, BITES, 3]]))
     found = boxed_facts("mine", ["dog", "tree"], ["near", "bites"], ["bites"], train, test)
     assert found.facts.name == "mine"
-    assert found.facts.facts == (
-        Fact("dog", "bites", "tree"),
-        Fact("dog", "near", "tree"),
-        Fact("dog", "bites"),
-        Fact("dog"),
-        Fact("tree"),
-        Fact("tree", "bites", "dog"),
-        Fact("tree", "bites"),
-    )
+    words = [("dog", "bites", "tree"), ("dog", "near", "tree"), ("dog", "bites"), ("dog",)]
+    words += [("tree",), ("tree", "bites", "dog"), ("tree", "bites")]
+    assert found.facts.facts == tuple(Fact(*each) for each in words)
     np.testing.assert_array_equal(found.facts.train.facts, [0, 1, 0, 2, 2, 3, 4, 4, 3])
     np.testing.assert_array_equal(found.train.subject, [0, 3, 0, 0, 0, 0, 1, 2, 3])
     np.testing.assert_array_equal(found.train.other, [1, 2, 1, 1, 1, -1, -1, -1, -1])
@@ -213,12 +204,8 @@ def archive(tmp_path, monkeypatch):
 def test_a_small_archive_is_read(archive):
     archive()
     found = load_vrd().facts
-    assert found.facts == (
-        Fact("dog", "hold", "tree"),
-        Fact("dog", "hold"),
-        Fact("dog"),
-        Fact("tree"),
-    )
+    words = [("dog", "hold", "tree"), ("dog", "hold"), ("dog",), ("tree",)]
+    assert found.facts == tuple(Fact(*each) for each in words)
     assert found.test.images == ("sg_test_images/a.jpg",) * 4
 
 
@@ -226,43 +213,28 @@ def test_a_small_archive_is_read(archive):
 @pytest.mark.parametrize("content", [None, "{", "[1]", "{}"])
 def test_a_missing_or_faulty_file_inside_is_named(archive, file, content):
     archive(**{file: content})
-    with pytest.raises(
-        DataError, match=r"vrd_annotations\.zip (is damaged or another file|does not contain )"
-    ):
+    message = r"vrd_annotations\.zip (is damaged or not the expected file|does not contain )"
+    with pytest.raises(DataError, match=message):
         load_vrd()
 
 
 @pytest.mark.parametrize(
     ("role", "change"),
     [
-        ("subject", {"category": 2}),
-        ("subject", {"category": -1}),
-        ("object", {"bbox": [5, 5, 1, 9]}),
-        ("object", {"bbox": [1, 5, 9, 1]}),
-        ("object", {"bbox": [1, 5, 9]}),
-        ("subject", {"bbox": None}),
-        ("subject", {"category": True}),
-        ("subject", {"bbox": [1, 5, 1, 1e300]}),
-        ("subject", {"bbox": [1, 5, 1, 10**30]}),
-        ("predicate", 70),
-        ("predicate", -1),
-        ("predicate", 1.7),
-        ("predicate", "3"),
-        ("predicate", True),
+        *(("subject", {"category": value}) for value in (2, -1, True)),
+        *(("object", {"bbox": box}) for box in ([5, 5, 1, 9], [1, 5, 9, 1], [1, 5, 9])),
+        *(("subject", {"bbox": box}) for box in (None, [1, 5, 1, 1e300], [1, 5, 1, 10**30])),
+        *(("predicate", value) for value in (70, -1, 1.7, "3", True)),
     ],
 )
 def test_annotations_that_make_no_sense_are_refused(archive, role, change):
     faulty = RELATION | {role: change if role == "predicate" else RELATION[role] | change}
     archive(**{PARTS[1]: json.dumps({"a.jpg": [RELATION, faulty]})})
-    with pytest.raises(DataError, match="is damaged or another file"):
+    with pytest.raises(DataError, match="is damaged or not the expected file"):
         load_vrd()
 
 
-def test_a_missing_or_cut_archive_is_named(archive):
-    path = archive()
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(DataError, match="is damaged or another file"):
-        load_vrd()
-    path.unlink()
+def test_a_missing_archive_is_named(archive):
+    archive().unlink()
     with pytest.raises(MissingDataError, match=r"vrd_annotations\.zip does not exist.*Lu et al"):
         load_vrd()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.word_vectors import (
-    default_word_vectors,
+from everlight_data.facts.glove import default_word_vectors
+from everlight_data.facts.parts.word_vectors import (
     load_word_vectors,
     random_word_vectors,
 )

@@ -116,9 +116,8 @@ def test_what_is_crafted_is_refused(folder, content, reason):
 
 def test_what_unpacks_to_more_than_the_bound_is_refused(folder):
     bomb = element(15, zlib.compress(bytes(300_000_000), 1))
-    with pytest.raises(
-        DataError, match=r"crafted\.mat .*truncated or holds more than.*Copy it again"
-    ):
+    message = r"crafted\.mat .*truncated or holds more than.*Copy it again"
+    with pytest.raises(DataError, match=message):
         read_mat(write(folder, bomb), ["x"])
 
 

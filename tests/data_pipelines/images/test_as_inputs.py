@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.images.as_inputs import store_images
+from everlight_data.images.inputs.as_inputs import store_images
 from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images
 
 
@@ -26,7 +26,7 @@ def test_stored_images_carry_the_training_channels_mean_and_deviation(channels):
     np.testing.assert_allclose(stored.deviation, train.std((0, 1, 2)), rtol=1e-5)
 
 
-def test_given_channels_normalise_instead():
+def test_given_channels_normalize_instead():
     images, mean, deviation = small_set(), (0.5, 0.25, 1.0), (0.2, 0.4, 0.1)
     stored = store_images(images, (mean, deviation))
     np.testing.assert_array_equal(stored.images, images.images)

@@ -1,6 +1,5 @@
 import hashlib
 import io
-import json
 import os
 import pickle
 import re
@@ -12,8 +11,9 @@ import tensorflow_datasets as tfds
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.formats.originals import Original
 from everlight_data.images import cifar100
-from everlight_data.images.cifar100 import ARCHIVE, FOLDER, MD5, PREPARED, load_cifar100
+from everlight_data.images.cifar100 import ARCHIVE, FOLDER, ORIGINALS, PREPARED, load_cifar100
 
 SIZES = (6, 3, 4)
 FINE = [3, 0, 2, 1, 0, 3, 2, 2, 1]
@@ -45,33 +45,24 @@ def images(rng):
 def members(images):
     """The three files as the official archive has them, with 6 and 3 images."""
     # By loops over pixels, so that the loader's transposition is not repeated here.
-    rows = np.array(
-        [
-            [image[y, x, channel] for channel in range(3) for y in range(32) for x in range(32)]
-            for image in images
-        ]
-    )
+    places = [(y, x, channel) for channel in range(3) for y in range(32) for x in range(32)]
+    rows = np.array([[image[place] for place in places] for image in images])
     split = {"train": slice(0, 6), "test": slice(6, 9)}
-    contents = {
-        name: pickled(
-            {
-                "filenames": [f"{name}_{index}.png" for index in range(len(FINE[part]))],
-                "batch_label": f"{name} batch 1 of 1",
-                "fine_labels": FINE[part],
-                "coarse_labels": [1] * len(FINE[part]),
-                "data": rows[part],
-            }
-        )
-        for name, part in split.items()
-    }
     meta = {"fine_label_names": list(NAMES), "coarse_label_names": ["fish", "fruit"]}
-    return contents | {"meta": pickled(meta)}
+    contents = {"meta": pickled(meta)}
+    for name, part in split.items():
+        content = {"fine_labels": FINE[part], "coarse_labels": [1] * len(FINE[part])}
+        content["filenames"] = [f"{name}_{index}.png" for index in range(len(FINE[part]))]
+        content |= {"batch_label": f"{name} batch 1 of 1", "data": rows[part]}
+        contents[name] = pickled(content)
+    return contents
 
 
-def write_folder(root, members):
+def write_folder(root, members, trust=lambda path: None):
     (root / FOLDER).mkdir()
     for name, content in members.items():
         (root / FOLDER / name).write_bytes(content)
+        trust(root / FOLDER / name)
 
 
 def write_archive(root, members):
@@ -95,18 +86,15 @@ def write_prepared(root, images):
                 "label": tfds.features.ClassLabel(names=NAMES),
                 "coarse_label": tfds.features.ClassLabel(num_classes=20),
             }
-            return tfds.core.DatasetInfo(
-                builder=self, features=tfds.features.FeaturesDict(features)
-            )
+            features = tfds.features.FeaturesDict(features)
+            return tfds.core.DatasetInfo(builder=self, features=features)
 
         def _split_generators(self, download_manager):
-            return {
-                "train": self._generate_examples(0, 6),
-                "test": self._generate_examples(6, 9),
-            }
+            parts = {"train": range(6), "test": range(6, 9)}
+            return {name: self._generate_examples(part) for name, part in parts.items()}
 
-        def _generate_examples(self, first, end):
-            for index in range(first, end):
+        def _generate_examples(self, part):
+            for index in part:
                 # As bytes, because TFDS encodes arrays with TensorFlow.
                 png = io.BytesIO()
                 Image.fromarray(images[index]).save(png, "PNG")
@@ -128,7 +116,8 @@ def trust(monkeypatch):
     """`trust(path)` makes a file's md5 the expected one."""
 
     def set_md5(path):
-        monkeypatch.setitem(MD5, path.name, hashlib.md5(path.read_bytes()).hexdigest())
+        known = Original(None, hashlib.md5(path.read_bytes()).hexdigest())
+        monkeypatch.setitem(ORIGINALS, path.name, known)
 
     return set_md5
 
@@ -151,9 +140,7 @@ def assert_is_the_set(found, images, order=slice(None)):
 
 
 def test_the_folder_is_read_in_its_order(root, members, images, trust):
-    write_folder(root, members)
-    for name in members:
-        trust(root / FOLDER / name)
+    write_folder(root, members, trust)
     assert_is_the_set(load_cifar100(), images)
 
 
@@ -196,15 +183,21 @@ def test_without_any_of_them_all_three_are_named(root, monkeypatch, is_set):
     with pytest.raises(MissingDataError) as caught:
         load_cifar100()
     state = f"EVERLIGHT_DATA={root} lacks it" if is_set else "EVERLIGHT_DATA is not set"
-    for part in (state, f"<folder>/{FOLDER},", ARCHIVE, PREPARED, "161 MB", "cs.toronto.edu/~kriz"):
+    for part in (
+        state,
+        f"<folder>/{FOLDER},",
+        ARCHIVE,
+        PREPARED,
+        "(169.0 MB) from Krizhevsky 2009",
+        "187.0 MB",
+        "cs.toronto.edu/~kriz",
+    ):
         assert part in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["train", "test", "meta"])
 def test_a_folder_without_one_of_its_files_names_it(root, members, trust, name):
-    write_folder(root, members)
-    for member in members:
-        trust(root / FOLDER / member)
+    write_folder(root, members, trust)
     (root / FOLDER / name).unlink()
     with pytest.raises(MissingDataError, match=rf"{FOLDER}/{name} does not exist"):
         load_cifar100()
@@ -212,23 +205,11 @@ def test_a_folder_without_one_of_its_files_names_it(root, members, trust, name):
 
 @pytest.mark.parametrize("name", ["train", "test", "meta"])
 def test_a_changed_byte_in_the_folder_is_told_with_both_md5s(root, members, trust, name):
-    write_folder(root, members)
-    for member in members:
-        trust(root / FOLDER / member)
+    write_folder(root, members, trust)
     path = root / FOLDER / name
     path.write_bytes(path.read_bytes()[:-2] + b"!.")
-    found = hashlib.md5(path.read_bytes()).hexdigest()
-    with pytest.raises(DataError, match=rf"{name} has md5 {found}, expected {MD5[name]}"):
-        load_cifar100()
-
-
-@pytest.mark.parametrize("keep", [0, 100, -1])
-def test_a_truncated_archive_is_told_by_its_md5(root, members, trust, keep):
-    write_archive(root, members)
-    trust(root / ARCHIVE)
-    path = root / ARCHIVE
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(DataError, match=rf"gz has md5 \w{{32}}, expected {MD5[ARCHIVE]}"):
+    found, digest = hashlib.md5(path.read_bytes()).hexdigest(), ORIGINALS[name].digest
+    with pytest.raises(DataError, match=rf"{name} has md5 {found}, expected {digest}: .* Unpack"):
         load_cifar100()
 
 
@@ -245,41 +226,9 @@ def test_a_pickle_that_calls_something_is_refused_even_with_the_right_md5(root, 
     with pytest.raises(DataError, match=rf"{ARCHIVE}: test names posix\.system"):
         load_cifar100()
     assert not witness.exists()
-    pickle.loads(attack)
-    assert witness.exists(), "the attack itself does not work, so the refusal proves nothing"
 
 
 def test_a_prepared_set_of_another_size_is_refused(root, images):
     write_prepared(root, images)
     with pytest.raises(DataError, match=r"3\.0\.2 holds .*\(6, 3, 4\), expected \(50000, 10000, 1"):
-        load_cifar100()
-
-
-def truncate(folder):
-    path = next(folder.glob("cifar100-train.*"))
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-def remove_shard(folder):
-    next(folder.glob("cifar100-test.*")).unlink()
-
-
-def damage_information(folder):
-    (folder / "dataset_info.json").write_text('{"name"')
-
-
-def declare_tfrecord(folder):
-    path = folder / "dataset_info.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"fileFormat": "tfrecord"}))
-
-
-@pytest.mark.usefixtures("small")
-@pytest.mark.parametrize("damage", [truncate, remove_shard, damage_information, declare_tfrecord])
-def test_a_prepared_set_that_tfds_cannot_read_is_named(root, images, damage):
-    write_prepared(root, images)
-    damage(root / PREPARED)
-    said = (
-        r"cifar100/3\.0\.2 is (not a set that TFDS can read|prepared as tfrecord, which only Tens)"
-    )
-    with pytest.raises(DataError, match=said):
         load_cifar100()

@@ -9,8 +9,9 @@ import pytest
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images import core50, core50_release
-from everlight_data.images.core50 import (
+from everlight_data.images.core50 import prepared as core50
+from everlight_data.images.core50 import release as core50_release
+from everlight_data.images.core50.prepared import (
     CATEGORIES,
     OBJECTS,
     category_of,
@@ -199,7 +200,7 @@ def test_other_frames_in_the_source_start_anew(release, decoded, tmp_path):
 
 def test_the_default_folder_lies_below_the_data_root(release, tmp_path, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
-    with pytest.raises(MissingDataError, match=r"core50 does not exist.*6 GB.*prepare_core50"):
+    with pytest.raises(MissingDataError, match=r"core50 does not exist.*prepare.*6 GB.*8.1 GB"):
         load_core50()
     prepare_core50(release, tmp_path / "core50")
     assert len(load_core50(16).images) == 12
@@ -247,7 +248,9 @@ def test_damaged_prepared_files_are_named(release, tmp_path):
     with pytest.raises(DataError, match=r"images_128\.npy is damaged .*only damaged parts"):
         load_core50(folder=folder)
     np.save(images, np.zeros((11, 128, 128, 3), np.uint8))
-    with pytest.raises(DataError, match=r"images_128\.npy is uint8 of \(11, .* lists 12 frames"):
+    with pytest.raises(
+        DataError, match=r"images_128\.npy has dtype uint8 and shape \(11, .* lists 12 frames"
+    ):
         load_core50(folder=folder)
     images.write_bytes(whole)
     manifest.write_bytes(manifest.read_bytes()[:-1])
@@ -310,7 +313,7 @@ def test_what_a_half_written_file_says_of_itself_is_not_believed(release, tmp_pa
 
 def test_a_refusal_before_the_first_block_leaves_nothing(release, tmp_path):
     (release / name_of(*sorted(IDS)[0])).write_bytes(b"no PNG")
-    with pytest.raises(DataError, match="is damaged or another file"):
+    with pytest.raises(DataError, match="is damaged or not the expected file"):
         prepare_core50(release, tmp_path / "prepared")
     assert [path.name for path in (tmp_path / "prepared").iterdir()] == [".lock"]
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from everlight_data.images.core50 import CATEGORIES, OBJECTS, Core50
-from everlight_data.images.core50_frames import LabelledFrames, thin_test, thinned
+from everlight_data.images.core50.frames import LabelledFrames, thin_test, thinned
+from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
 
 
 def recorded(frames):

@@ -2,6 +2,7 @@
 
 import csv
 import zipfile
+from itertools import starmap
 from pathlib import Path
 
 import imagecodecs
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.core50_release import (
+from everlight_data.formats.archives import Member
+from everlight_data.images.core50.release import (
     FRAME_COUNTS,
     check_counts,
     decode_frame,
@@ -41,10 +43,9 @@ def test_frames_are_listed_in_order_and_other_files_counted():
         "__MACOSX/s2/o9/._C_02_09_299.png": 1,
         "paths.pkl": 1,
     }
-    names, manifest = list_frames(list(files.items()), SOURCE)
-    assert [Path(name).name for name in names] == [
-        *("C_02_09_299.png", "C_02_10_100.png", "C_11_50_007.png")
-    ]
+    names, manifest = list_frames(list(starmap(Member, files.items())), SOURCE)
+    expected = ["C_02_09_299.png", "C_02_10_100.png", "C_11_50_007.png"]
+    assert [Path(name).name for name in names] == expected
     assert manifest.source == "core50_128x128"
     assert manifest.aside == {"depth": 2, "350x350": 1, "other": 2}
     found = [part.tolist() for part in manifest[1:-1]]
@@ -61,26 +62,25 @@ def test_frames_are_listed_in_order_and_other_files_counted():
     ],
 )
 def test_a_name_that_is_none_of_the_releases_is_refused(name):
-    with pytest.raises(
-        DataError, match=f"core50_128x128: copy/{name} is not a file name of CORe50"
-    ):
-        list_frames([(FIRST, 1), (f"copy/{name}", 1)], SOURCE)
+    message = f"core50_128x128: copy/{name} is not a file name of CORe50"
+    with pytest.raises(DataError, match=message):
+        list_frames([Member(FIRST, 1), Member(f"copy/{name}", 1)], SOURCE)
 
 
 def test_a_frame_that_is_there_twice_is_named():
     with pytest.raises(DataError, match=f"holds a frame twice, {FIRST} and copy/{FIRST}"):
-        list_frames([(FIRST, 1), (f"copy/{FIRST}", 1)], SOURCE)
+        list_frames([Member(FIRST, 1), Member(f"copy/{FIRST}", 1)], SOURCE)
 
 
 def test_a_source_without_frames_tells_what_it_holds():
     message = (
         "no 128x128 frame.* 0 depth images, 1 of 350x350 and 2 other files. Download .*about 6 GB"
     )
-    others = [("paths.pkl", 1), ("labels.txt", 1)]
+    others = [Member("paths.pkl", 1), Member("labels.txt", 1)]
     with pytest.raises(MissingDataError, match=message):
-        list_frames([(f"core50_350x350/{FIRST}", 1), *others], SOURCE)
+        list_frames([Member(f"core50_350x350/{FIRST}", 1), *others], SOURCE)
     with pytest.raises(MissingDataError, match=r"Give the zip itself: core50_128x128/in/a\.zip"):
-        list_frames([("in/b.zip", 1), ("in/a.zip", 1), *others], SOURCE)
+        list_frames([Member("in/b.zip", 1), Member("in/a.zip", 1), *others], SOURCE)
 
 
 # ---- Counts
@@ -106,15 +106,14 @@ def test_many_missing_frames_are_told_session_by_session():
     counts[2:10, 2:] -= 2
     with pytest.raises(DataError) as caught:
         check_counts(counts, SOURCE, partial=False)
+    sizes = (14995, 14966, 14989, 14994, 14984, 14994, 14986)
+    later = [f"s{s}: 96 of {n} missing, 48 objects short" for s, n in enumerate(sizes, 4)]
     assert str(caught.value) == (
         "core50_128x128 is incomplete, 149087 of 164866 frames: "
         "s1: 25 of 14989 missing, 25 objects short (o1, o3, o5, o7, o9, o11, ...); "
         "s2: 14986 of 14986 missing, 50 objects short (o1-o50); "
         "s3: 96 of 14992 missing, 48 objects short (o3-o50); "
-        "s4: 96 of 14995 missing, 48 objects short; s5: 96 of 14966 missing, 48 objects short; "
-        "s6: 96 of 14989 missing, 48 objects short; s7: 96 of 14994 missing, 48 objects short; "
-        "s8: 96 of 14984 missing, 48 objects short; s9: 96 of 14994 missing, 48 objects short; "
-        "s10: 96 of 14986 missing, 48 objects short. Download the rest (core50_128x128.zip from "
+        f"{'; '.join(later)}. Download the rest (core50_128x128.zip from "
         "vlomonaco.github.io/core50), or give partial (--partial) to use what is there."
     )
 
@@ -142,13 +141,16 @@ def picture(shape=(128, 128, 3), dtype=np.uint8):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "is damaged or another file"),
-        (picture()[:-30], "is damaged or another file"),
-        (b"JFIF", "is damaged or another file"),
-        (picture((350, 350, 3)), r"is uint8 of \(350, 350, 3\), not uint8 of \(128, 128, 3\)"),
-        (picture((128, 128)), r"is uint8 of \(128, 128\)"),
-        (picture((128, 128, 4)), r"is uint8 of \(128, 128, 4\)"),
-        (picture(dtype=np.uint16), r"is uint16 of \(128, 128, 3\)"),
+        (b"", "is damaged or not the expected file"),
+        (picture()[:-30], "is damaged or not the expected file"),
+        (b"JFIF", "is damaged or not the expected file"),
+        (
+            picture((350, 350, 3)),
+            r"has dtype uint8 and shape \(350, 350, 3\), not uint8 and \(128, 128, 3\)",
+        ),
+        (picture((128, 128)), r"has dtype uint8 and shape \(128, 128\)"),
+        (picture((128, 128, 4)), r"has dtype uint8 and shape \(128, 128, 4\)"),
+        (picture(dtype=np.uint16), r"has dtype uint16 and shape \(128, 128, 3\)"),
     ],
 )
 def test_a_damaged_frame_or_one_of_another_kind_is_named(content, message):
@@ -173,29 +175,7 @@ def test_a_zip_lists_and_reads_what_its_folder_does(archive, tmp_path):
             np.testing.assert_array_equal(decode_frame(read, source, FIRST), 90)
 
 
-def test_a_damaged_frame_in_a_zip_is_named(archive):
-    content = archive.read_bytes()
-    # One bit of the frame, which stands uncompressed behind a header of 30 bytes and its name.
-    at = 30 + len(FIRST) + len(picture()) // 2
-    archive.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-    with (
-        opened_release(archive) as (_, read),
-        pytest.raises(DataError, match=f"{FIRST} is damaged or another file.*CRC"),
-    ):
-        decode_frame(read, archive, FIRST)
-
-
-def test_a_truncated_zip_and_a_missing_one_are_named(archive, tmp_path):
-    archive.write_bytes(archive.read_bytes()[:-40])
-    with (
-        pytest.raises(
-            DataError, match=r"core50_128x128\.zip is damaged or another file.*completely"
-        ),
-        opened_release(archive),
-    ):
-        pass
-    with (
-        pytest.raises(MissingDataError, match=r"nowhere does not exist.*128x128\.zip.*about 6 GB"),
-        opened_release(tmp_path / "nowhere"),
-    ):
+def test_a_missing_zip_is_named(tmp_path):
+    message = r"nowhere does not exist.*128x128\.zip.*about 6 GB"
+    with pytest.raises(MissingDataError, match=message), opened_release(tmp_path / "nowhere"):
         pass

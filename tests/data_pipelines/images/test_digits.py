@@ -12,10 +12,11 @@ def test_every_image_is_there_once_with_its_label():
     assert images.images.shape == (1797, 8, 8, 1)
     labels = np.concatenate([images.train_labels, images.test_labels])
     grey = np.rint(images.images[..., 0].astype(float) * 16 / 255).reshape(1797, 64)
-    found = {(*row, label) for row, label in zip(grey.tolist(), labels.tolist(), strict=True)}
-    assert found == {
-        (*row, label) for row, label in zip(own.data.tolist(), own.target.tolist(), strict=True)
-    }
+    found, expected = (
+        {(*row, label) for row, label in zip(rows.tolist(), numbers.tolist(), strict=True)}
+        for rows, numbers in ((grey, labels), (own.data, own.target))
+    )
+    assert found == expected
 
 
 def test_a_fifth_of_every_class_tests_and_can_be_told_from_the_rest():

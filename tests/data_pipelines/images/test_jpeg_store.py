@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.jpeg_store import JpegStore, UndecodableError, center_box, draw_box
+from everlight_data.images.inputs.jpeg_store import (
+    JpegStore,
+    UndecodableError,
+    center_box,
+    draw_box,
+)
 from tests.jpeg_tree import Mosaics
 
 SIDE = 56
@@ -45,7 +50,7 @@ def pixels_of(folder, name):
         return image.convert("RGB").copy()
 
 
-def test_evaluation_is_the_centre_of_the_image_at_256_for_224(files):
+def test_evaluation_is_the_center_of_the_image_at_256_for_224(files):
     read = open_store(files).read(np.arange(COUNT))
     for crop, name in zip(read, files[1], strict=True):
         image = pixels_of(files[0], name)
@@ -58,7 +63,7 @@ def test_evaluation_is_the_centre_of_the_image_at_256_for_224(files):
 
 
 @given(st.integers(1, 3000), st.integers(1, 3000))
-def test_the_centre_lies_in_the_image_and_is_square(width, height):
+def test_the_center_lies_in_the_image_and_is_square(width, height):
     left, upper, right, lower = center_box(width, height, 224)
     assert 0 <= left < right <= width
     assert 0 <= upper < lower <= height
@@ -206,21 +211,21 @@ def test_more_axes_are_those_of_a_vmapped_step(files, rng):
     np.testing.assert_array_equal(found[1], store.read(index[1], keys[1]))
 
 
-def test_grey_cmyk_and_png_become_rgb(tmp_path):
+def test_gray_cmyk_and_png_become_rgb(tmp_path):
     color = (200, 60, 30)
     plain = Image.new("RGB", (80, 90), color)
     plain.convert("L").save(tmp_path / "grey.JPEG")
     plain.convert("CMYK").save(tmp_path / "cmyk.JPEG", quality=95)
     plain.save(tmp_path / "png.JPEG", "PNG")
     names = np.array(["grey.JPEG", "cmyk.JPEG", "png.JPEG"], bytes)
-    grey, cmyk, png = JpegStore(tmp_path, names, 8, 10**6).read(np.arange(3))
+    gray, cmyk, png = JpegStore(tmp_path, names, 8, 10**6).read(np.arange(3))
     # Rec. 601's weights.
-    assert np.max(np.abs(grey - np.dot(color, (0.299, 0.587, 0.114)))) <= 2
+    assert np.max(np.abs(gray - np.dot(color, (0.299, 0.587, 0.114)))) <= 2
     assert np.max(np.abs(cmyk - np.array(color, int))) <= 6
     np.testing.assert_array_equal(png, np.broadcast_to(color, (8, 8, 3)))
 
 
-def test_hidden_colours_are_white_and_16_bits_are_refused(tmp_path):
+def test_hidden_colors_are_white_and_16_bits_are_refused(tmp_path):
     Image.new("RGBA", (80, 90), (200, 60, 30, 0)).save(tmp_path / "clear.JPEG", "PNG")
     deep = imagecodecs.png_encode(np.full((80, 90, 3), 4095, np.uint16))
     (tmp_path / "deep.JPEG").write_bytes(deep)

@@ -8,18 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data_pipelines.images.user_folders import folder_of, load, refused
-
-GREY_LEVELS = np.array([[40, 40], [200, 200]], np.uint8)
-
-
-def chunk(kind, content):
-    return (
-        struct.pack(">I", len(content))
-        + kind
-        + content
-        + struct.pack(">I", zlib.crc32(kind + content))
-    )
+from tests.data_pipelines.images.user_folders import folder_of, load, png_chunk, refused
 
 
 def png(depth, kind, rows, palette=b"", transparent=b""):
@@ -28,7 +17,7 @@ def png(depth, kind, rows, palette=b"", transparent=b""):
     chunks = [(b"IHDR", header), (b"PLTE", palette), (b"tRNS", transparent)]
     chunks += [(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))), (b"IEND", b"")]
     kept = [each for each in chunks if each[1] or each[0] == b"IEND"]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in kept)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*each) for each in kept)
 
 
 TRANSPARENT = {
@@ -84,11 +73,11 @@ def test_partial_alpha_is_blended_with_white(tmp_path, ending):
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @pytest.mark.parametrize("white", [255, 4095, 65535])
-def test_pngs_of_16_bits_are_refused_in_every_kind_of_colour(tmp_path, channels, white):
+def test_pngs_of_16_bits_are_refused_in_every_kind_of_color(tmp_path, channels, white):
     """Pillow would keep the high byte of colour, and 12 bits would be almost black."""
     folder_of(tmp_path, {"a": 3, "b": 3})
     pixels = np.full((8, 8, channels), white, np.uint16)
     (tmp_path / "a" / "00.PNG").write_bytes(imagecodecs.png_encode(pixels))
     message = refused(tmp_path)
-    assert "1 of 7 files is missing" in message
+    assert "1 of 7 files cannot be used" in message
     assert "a/00.PNG. Repair, convert or remove them. 1 of them has 16 bits: save with 8" in message

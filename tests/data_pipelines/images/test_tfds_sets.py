@@ -11,7 +11,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.tfds_sets import find_prepared, load_tfds
+from everlight_data.images.published_forms.tfds_sets import find_prepared, load_tfds
 
 NAMES = ("apple", "bear", "cat")
 LABELS = {"train": [2, 0, 1, 1, 0], "validation": [1, 2]}
@@ -57,7 +57,7 @@ def root(prepared, tmp_path, monkeypatch):
     return tmp_path / "tensorflow_datasets" / "small_pictures" / "1.10.0"
 
 
-def test_grey_images_come_in_square_with_their_labels(root):
+def test_gray_images_come_in_square_with_their_labels(root):
     found = load_tfds("small_pictures", 4)
     assert found.name == "small_pictures"
     assert found.class_names == NAMES
@@ -69,7 +69,7 @@ def test_grey_images_come_in_square_with_their_labels(root):
     ):
         assert sorted(labels.tolist()) == sorted(expected)
         # An image's grey is 40 times its label and its place, in whatever order they are stored.
-        numbers = {(int(grey) // 40, int(grey) % 40) for grey in pixels[:, 0]}
+        numbers = {(int(gray) // 40, int(gray) % 40) for gray in pixels[:, 0]}
         assert numbers == {(label, place) for place, label in enumerate(expected)}
         np.testing.assert_array_equal(pixels[:, 0] // 40, labels)
 
@@ -78,9 +78,8 @@ def test_the_newest_version_is_taken_unless_one_is_asked_for(root):
     shutil.copytree(root, root.parent / "1.9.0")
     assert find_prepared("small_pictures").name == "1.10.0"
     assert find_prepared("small_pictures:1.9.0").name == "1.9.0"
-    with pytest.raises(
-        MissingDataError, match=r"small_pictures:2\.0\.0 is not prepared in .* has small_p"
-    ):
+    message = r"small_pictures:2\.0\.0 is not prepared in .* has small_p"
+    with pytest.raises(MissingDataError, match=message):
         find_prepared("small_pictures:2.0.0")
     with pytest.raises(DataError, match="not a TFDS name"):
         find_prepared("../small_pictures")
@@ -117,6 +116,15 @@ def lost(root):
     next(root.glob("*-train*")).unlink()
 
 
+def cut_short(root):
+    path = next(root.glob("*-train*"))
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def without_information(root):
+    (root / "dataset_info.json").write_text('{"name"')
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -125,6 +133,8 @@ def lost(root):
         (fewer_classes, "the split train has the label 2, not one of 2 classes"),
         (no_label, "has the features image, kind, weight; it needs an image and a class label"),
         (lost, "is not a set that TFDS can read"),
+        (cut_short, "is not a set that TFDS can read"),
+        (without_information, "is not a set that TFDS can read"),
     ],
 )
 def test_what_cannot_be_had_is_said(root, damage, message):

@@ -1,22 +1,16 @@
 """Labels and copies of a user's images: what is told in the note, and what is refused."""
 
 import struct
-import zlib
 
 import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
 from everlight_data.errors import DataError
-from everlight_data.images.class_names import class_numbers
-from everlight_data.images.feature_files import features_alone
-from everlight_data.images.user_images import load_user_images
-
-SIDE = 8
-
-
-def load(source, test_data=None):
-    return load_user_images(str(source), SIDE, 5, test_data)
+from everlight_data.images.user_files.class_names import class_numbers
+from everlight_data.images.user_files.feature_files import features_alone
+from everlight_data.texts import printable
+from tests.data_pipelines.images.user_folders import SIDE, folder_of, load, png_chunk
 
 
 def arrays(path, images, **others):
@@ -37,6 +31,17 @@ def test_names_that_look_the_same_are_refused(tmp_path, names):
         class_numbers(tmp_path, names * 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("Zoë <b>&", "Zoë <b>&"), ("a\nb", "a\\nb"), ("\udcff", "\\udcff"), ("\x1b[31m", "\\x1b[31m")],
+)
+def test_names_of_any_bytes_can_be_printed(tmp_path, name, shown):
+    assert printable(name) == shown
+    folder_of(tmp_path, {name: 3, "other": 3})
+    images, _ = load(tmp_path)
+    assert set(images.class_names) == {shown, "other"}
+
+
 def test_single_letters_keep_their_case(tmp_path):
     names, numbers = class_numbers(tmp_path, ["a", "A", "b"] * 3)
     assert names == ("A", "a", "b")
@@ -47,10 +52,8 @@ def test_test_images_that_train_are_counted(tmp_path, rng):
     own, tests = pictures(rng), pictures(rng)
     tests[[1, 7, 8]] = own[[0, 0, 9]]
     source = arrays(tmp_path / "own.npz", own)
-    assert (
-        "3 test images equal training images"
-        in load(source, arrays(tmp_path / "tests.npz", tests)).note
-    )
+    note = load(source, test_data=arrays(tmp_path / "tests.npz", tests)).note
+    assert "3 test images equal training images" in note
     assert "equal training" not in load(source).note
     # Every fifth of a class tests: rows 4 and 9.
     own[4] = own[5]
@@ -64,19 +67,14 @@ def test_arrays_that_are_not_read_are_named(tmp_path, rng):
     values = np.arange(20.0).reshape(10, 2)
     labels = np.array(["a", "b"]).repeat(5)
     np.savez(tmp_path / "f.npz", features=values, labels=labels, test_features=values)
-    note = features_alone(str(tmp_path / "f.npz"), 5)[2]
+    note = features_alone(str(tmp_path / "f.npz"), 5).note
     assert note.endswith("; arrays not read: test_features")
-
-
-def chunk(name, content):
-    whole = name + content
-    return struct.pack(">I", len(content)) + whole + struct.pack(">I", zlib.crc32(whole))
 
 
 @pytest.mark.parametrize(
     ("kind", "count"), [("sRGB", 0), ("LAB", 6), ("gAMA 1/2.2", 0), ("gAMA 1", 6)]
 )
-def test_colour_profiles_other_than_srgb_are_counted(tmp_path, rng, kind, count):
+def test_color_profiles_other_than_srgb_are_counted(tmp_path, rng, kind, count):
     for number, picture in enumerate(pictures(rng, 6)):
         path = tmp_path / "ab"[number % 2] / f"{number}.png"
         path.parent.mkdir(exist_ok=True)
@@ -84,7 +82,7 @@ def test_colour_profiles_other_than_srgb_are_counted(tmp_path, rng, kind, count)
             Image.fromarray(picture).save(path)
             # After the signature and the header, 8 and 25 bytes; PNG has gamma in 1/100,000.
             content, gamma = path.read_bytes(), 100_000 if kind == "gAMA 1" else 45_455
-            gamma = chunk(b"gAMA", struct.pack(">I", gamma))
+            gamma = png_chunk(b"gAMA", struct.pack(">I", gamma))
             path.write_bytes(content[:33] + gamma + content[33:])
         else:
             profile = ImageCms.ImageCmsProfile(ImageCms.createProfile(kind)).tobytes()
@@ -101,9 +99,8 @@ def test_a_label_of_several_lines_is_refused_with_its_line(tmp_path):
 
 def test_a_class_with_the_name_of_a_missing_value_has_a_way_out(tmp_path, rng):
     (tmp_path / "list.csv").write_text("file,label\na.png,NA\nb.png,US\n")
-    with pytest.raises(
-        DataError, match=r"line 2, does not have .* give a class of that name another"
-    ):
+    message = r"line 2, does not have .* give a class of that name another"
+    with pytest.raises(DataError, match=message):
         load(tmp_path / "list.csv")
     np.savez(tmp_path / "own.npz", images=pictures(rng, 6), labels=np.array(["NA", "US"] * 3))
     with pytest.raises(DataError, match=r"row 0 has 'NA'.* if it is a class, give it another name"):

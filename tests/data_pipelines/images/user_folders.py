@@ -1,14 +1,22 @@
 """Folders of a user's pictures, reading and refusing them, for the tests of user images."""
 
+import struct
+import zlib
+
 import pytest
 from PIL import Image
 
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
-from everlight_data.images.user_images import load_user_images
+from everlight_data.images.user_files.user_images import load_user_images
 
 SIDE = 8
 COLORS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
+
+
+def png_chunk(kind, content):
+    whole = kind + content
+    return struct.pack(">I", len(content)) + whole + struct.pack(">I", zlib.crc32(whole))
 
 
 def picture(color, size=(SIDE, SIDE)):

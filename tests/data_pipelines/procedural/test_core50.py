@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.images.core50 import category_of
+from everlight_data.images.core50.prepared import category_of
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
-from everlight_data.procedural.world import render_frames
-
-# What its module prepares is prepared once.
-pytestmark = pytest.mark.xdist_group("procedural frames")
 
 FRAMES = 4
 TEST_SESSIONS = (2, 6, 9)
@@ -52,29 +48,7 @@ def test_any_number_of_frames_shows_the_same_recordings(world):
     np.testing.assert_array_equal(recordings(few), recordings(world)[:, :, ::2])
 
 
-def test_neighbouring_frames_differ_little_and_sessions_much():
-    """At the default of 30 frames in 15 seconds; of one object in each session."""
-    time = np.arange(0, 300, 10)
-    session = np.repeat(np.arange(11), len(time))
-    ids = (np.full_like(session, 23), np.zeros_like(session), session, np.tile(time, 11))
-    paths = render_frames(WORLD, *ids).reshape(11, len(time), 32, 32, 3).astype(np.float32)
-    near = np.abs(np.diff(paths, axis=1)).mean(axis=(2, 3, 4))
-    far = np.abs(paths[:, :, None] - paths[:, None]).mean(axis=(3, 4, 5))[:, 0, 1:].max(axis=1)
-    apart = np.abs(paths[:, None] - paths[None]).mean(axis=(2, 3, 4, 5))[np.triu_indices(11, 1)]
-    assert 2 * near.mean() < apart.mean()
-    assert near.max() < apart.min()
-    assert np.all(far > 1.2 * near.mean(axis=1)), "objects move over a recording"
-
-
-def test_sessions_differ_in_background_and_light_and_objects_share_them(world):
-    """In a corner, where no object comes: its mean colour by session and object."""
-    corner = recordings(world)[:, :, 0, :4, :4].mean(axis=(2, 3))
-    between = corner.mean(axis=1).std(axis=0)
-    within = corner.std(axis=1).mean(axis=0)
-    assert np.all(between > 2 * within)
-
-
-def test_a_linear_fit_generalises_to_the_test_sessions_far_above_chance_and_not_wholly(world):
+def test_a_linear_fit_generalizes_to_the_test_sessions_far_above_chance_and_not_wholly(world):
     """Ridge regression: measured 48% of the objects (chance 2%), 41% of the categories (10%)."""
     held_out = np.isin(world.session, TEST_SESSIONS)
     means = world.images.reshape(-1, 16, 2, 16, 2, 3).mean(axis=(2, 4), dtype=np.float32)
@@ -106,8 +80,6 @@ def test_a_number_of_frames_out_of_range_is_named(frames):
     [
         ("superclasses", 9, "World of 9 superclasses of 5 subclasses; CORe50 has 10 categories"),
         ("subclasses", 4, "World of 10 superclasses of 4 subclasses"),
-        ("noise", 2.0, r"World\.noise=2\.0"),
-        ("size", 31, r"World\.size=31"),
     ],
 )
 def test_another_structure_or_a_setting_out_of_range_is_refused(name, value, message):

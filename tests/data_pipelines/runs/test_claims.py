@@ -6,11 +6,8 @@ from everlight_data.runs.claims import Claims
 
 
 def test_a_file_that_another_process_holds_is_elsewhere(tmp_path):
-    claims, free, taken = (
-        Claims(),
-        tmp_path / "units" / "free.npz",
-        tmp_path / "units" / "taken.npz",
-    )
+    claims, units = Claims(), tmp_path / "units"
+    free, taken = units / "free.npz", units / "taken.npz"
     assert claims.claim(free)
     # The system's lock of a file opened anew holds against this process too.
     other = filelock.FileLock(f"{taken}.lock")

@@ -32,11 +32,11 @@ def test_settings_replace_those_before_and_all_else_is_kept(config):
     ("change", "free", "texts", "refusal"),
     [
         ({"seeds": 4}, ("seeds",), (), None),
-        ({"seeds": 4}, (), (), r"seeds: 3 there, 4 now"),
+        ({"seeds": 4}, (), (), r"seeds: stored 3, now 4"),
         ({"config": {"rate": 0.1, "chosen": "Otherwise."}}, (), ("chosen",), None),
         ({"config": {"rate": 0.1}}, (), ("chosen",), None),
-        ({"config": {"rate": 0.1}}, (), (), r"config\.chosen: 'On validation\.' there, None now"),
-        ({"config": {"rate": 0.2}}, (), ("chosen",), r"\(config\.rate: 0\.1 there, 0\.2 now\)"),
+        ({"config": {"rate": 0.1}}, (), (), r"config\.chosen: stored 'On validation\.', now None"),
+        ({"config": {"rate": 0.2}}, (), ("chosen",), r"\(config\.rate: stored 0\.1, now 0\.2\)"),
     ],
 )
 def test_only_settings_that_decide_are_compared(config, change, free, texts, refusal):
@@ -55,12 +55,12 @@ def test_methods_of_another_form_are_damage(config):
 
 
 def test_a_config_that_is_damaged_or_missing_is_named(config):
-    config.write_text(config.read_text().replace('"seeds": 3', '"seeds": 4'))
-    with pytest.raises(DataError, match=r"config\.json is damaged .*checksum differs"):
-        read_config(config, SETTINGS)
-    config.write_text(json.dumps([]))
-    with pytest.raises(DataError, match=r"config\.json is damaged"):
-        read_config(config, SETTINGS)
+    edited = config.read_text().replace('"seeds": 3', '"seeds": 4')
+    deep = '{"settings": ' + '{"a": ' * 5_000 + "1" + "}" * 5_001
+    for text, reason in ((edited, "checksum differs"), ("[]", ""), (deep, "")):
+        config.write_text(text)
+        with pytest.raises(DataError, match=rf"config\.json is damaged .*{reason}"):
+            read_config(config, SETTINGS)
     config.unlink()
     with pytest.raises(MissingDataError, match=r"config\.json does not exist"):
         read_config(config, SETTINGS)

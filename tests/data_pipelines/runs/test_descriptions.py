@@ -68,7 +68,7 @@ def test_what_is_no_description_of_a_type_is_refused(stored, error, message):
 def test_differences_are_named_with_dots():
     other = {"strategy": "EWC", "sizes": {"epochs": 3}, "tasks": (1, 2)}
     assert name_differences(FACTS, FACTS) == ""
-    expected = "sizes.epochs: 2 there, 3 now; tasks: None there, [1, 2] now"
+    expected = "sizes.epochs: stored 2, now 3; tasks: stored None, now [1, 2]"
     assert name_differences(FACTS, other) == expected
     assert json_checksum({"a": 1, "b": 2}) == json_checksum({"b": 2, "a": 1})
 

@@ -5,7 +5,12 @@ import pytest
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs.configs import write_config
-from everlight_data.runs.finished_runs import name_other_options, read_finished_run
+from everlight_data.runs.finished_runs import (
+    ResultKey,
+    name_other_options,
+    numbers_of,
+    read_finished_run,
+)
 from everlight_data.writing import read_sealed, save_sealed
 
 
@@ -33,6 +38,30 @@ def test_finals_and_options_are_read_by_name(tmp_path):
     assert name_other_options([first, second], {"learning_rate"}) == "none"
 
 
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("online/ER/accuracy by task", ("online", "ER", "accuracy by task")),
+        ("online/my/net/steps", ("online", "my/net", "steps")),
+        ("draws", ("", "", "draws")),
+        ("features/0", ("", "", "features/0")),
+    ],
+)
+def test_a_key_is_its_parts_and_its_text(name, parts):
+    key = ResultKey.parse(name)
+    assert (tuple(key), str(key)) == (parts, name)
+    assert key.beside("steps") == (f"{parts[0]}/{parts[1]}/steps" if parts[1] else "steps")
+
+
+def test_numbers_name_method_setting_and_seed(tmp_path):
+    arrays = read_sealed(finished(tmp_path / "a", 0.1) / "results.npz", "")
+    rows = list(numbers_of(arrays, first_seed=3))
+    accuracy = [(row.seed, row.task, row.value) for row in rows if row.metric == "accuracy"]
+    assert accuracy == [(3, 0, 0.1), (3, 1, 0.2), (4, 0, 0.3), (4, 1, 0.4)]
+    assert {(row.setting, row.method) for row in rows if row.seed != ""} == {("online", "ER")}
+    assert [(row.method, row.value) for row in rows if row.metric == "draws[1]"] == [("", 1)]
+
+
 def test_other_folders_are_refused(tmp_path):
     with pytest.raises(MissingDataError, match=r"results\.npz does not exist\. Name the folder of"):
         read_finished_run(tmp_path)
@@ -41,32 +70,27 @@ def test_other_folders_are_refused(tmp_path):
         read_finished_run(tmp_path)
 
 
-def test_settings_that_were_edited_are_refused(tmp_path):
-    config = finished(tmp_path / "a", 0.1) / "config.json"
-    config.write_text(config.read_text().replace('"learning_rate": 0.1', '"learning_rate": 0.2'))
-    with pytest.raises(DataError, match=r"config\.json is damaged .*checksum differs.* Name the"):
-        read_finished_run(config.parent)
-
-
-def test_settings_that_are_too_deep_are_refused(tmp_path):
-    config = finished(tmp_path / "a", 0.1) / "config.json"
-    config.write_text('{"settings": ' + '{"a": ' * 5_000 + "1" + "}" * 5_001)
-    with pytest.raises(DataError, match=r"config\.json is damaged"):
-        read_finished_run(config.parent)
-
-
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        ({"data": np.array([], int)}, r"data is int64 of \(0,\)"),
-        ({"data": np.array(["a"] * 3)}, r"data is <U1 of \(3,\)"),
-        ({"draws": np.array(5)}, r"draws is int64 of \(\)"),
-        ({"measure": np.array(["accuracy"])}, r"measure is <U8 of \(1,\)"),
-        ({"online/ER/accuracy": np.ones(2)}, r"online/ER/accuracy is float64 of \(2,\)"),
-        ({"online/ER/accuracy": np.ones((2, 3))}, r"accuracy is float64 of \(2, 3\)"),
-        ({"online/ER/accuracy": np.array([["a", "b"]] * 2)}, r"accuracy is <U1 of \(2, 2\)"),
-        ({"online/ER/accuracy by task": np.ones((2, 2))}, r"task is float64 of \(2, 2\)"),
-        ({"online/ER/steps": np.ones(2, int)}, r"steps is int64 of \(2,\)"),
+        ({"data": np.array([], int)}, r"data has dtype int64 and shape \(0,\)"),
+        ({"data": np.array(["a"] * 3)}, r"data has dtype <U1 and shape \(3,\)"),
+        ({"draws": np.array(5)}, r"draws has dtype int64 and shape \(\)"),
+        ({"measure": np.array(["accuracy"])}, r"measure has dtype <U8 and shape \(1,\)"),
+        (
+            {"online/ER/accuracy": np.ones(2)},
+            r"online/ER/accuracy has dtype float64 and shape \(2,\)",
+        ),
+        ({"online/ER/accuracy": np.ones((2, 3))}, r"accuracy has dtype float64 and shape \(2, 3\)"),
+        (
+            {"online/ER/accuracy": np.array([["a", "b"]] * 2)},
+            r"accuracy has dtype <U1 and shape \(2, 2\)",
+        ),
+        (
+            {"online/ER/accuracy by task": np.ones((2, 2))},
+            r"task has dtype float64 and shape \(2, 2\)",
+        ),
+        ({"online/ER/steps": np.ones(2, int)}, r"steps has dtype int64 and shape \(2,\)"),
     ],
 )
 def test_results_of_another_form_are_refused(tmp_path, change, found):

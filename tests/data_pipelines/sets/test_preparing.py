@@ -7,8 +7,9 @@ from collections import namedtuple
 import pytest
 
 from everlight_data.errors import DataError
+from everlight_data.formats.originals import Original
 from everlight_data.sets import preparing
-from everlight_data.sets.preparing import MANIFEST, Original, copies, prepare_files
+from everlight_data.sets.preparing import MANIFEST, copies, prepare_files
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def two_files(tmp_path):
     made = []
 
     def recipe(published):
-        ((name, _),) = published.files()
+        (name,) = (file.name for file in published.files())
 
         def make(copy):
             made.append(copy)
@@ -86,7 +87,10 @@ def test_a_damaged_manifest_is_named(two_files, content):
 @pytest.mark.parametrize(
     ("original", "message"),
     [
-        (Original(8, "0" * 64), "has 7 bytes, expected 8: it is truncated or another file"),
+        (
+            Original(8, "0" * 64),
+            "has 7 bytes, expected 8: it is truncated or not the expected file",
+        ),
         (Original(7, "0" * 64), "has sha256 ed7002b4.*, expected 0000.*: it is damaged"),
         (Original(7, "0" * 32), "has md5 9a0364b9.*, expected 0000.*: it is damaged"),
     ],

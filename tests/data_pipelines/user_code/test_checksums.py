@@ -48,10 +48,7 @@ def test_a_file_without_modules_of_the_user_has_its_own_checksum(folder):
         ("def make():\n    import first_helper", "second_helper.py"),
         ("try:\n    import first_helper\nexcept ImportError:\n    pass", "first_helper.py"),
         ("import importlib\nimportlib.import_module('first_helper')", "second_helper.py"),
-        (
-            "from importlib import import_module\nimport_module('first_helper')",
-            "first_helper.py",
-        ),
+        ("from importlib import import_module\nimport_module('first_helper')", "first_helper.py"),
         ("__import__('parts_of_mine.layers')", "parts_of_mine/layers.py"),
         ("import parts_of_mine.layers", "parts_of_mine/layers.py"),
         ("import parts_of_mine.layers", "parts_of_mine/__init__.py"),

@@ -1,5 +1,7 @@
 """Caffe's layers against loops in float64 and, where it is installed, PyTorch."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everlight.models.layers.caffe_layers import (
-    CaffeConvolution,
-    ceil_max_pool,
-    local_response_normalization,
-)
+from everlight.models.layers.caffe_layers import ceil_max_pool, local_response_normalization
+from everlight.models.layers.convolution import Convolution
 
 # Those of both nets: size, stride, padding, groups.
 KINDS = [(11, 4, 0, 1), (7, 2, 0, 1), (5, 1, 2, 2), (5, 2, 1, 1), (3, 1, 1, 1), (3, 1, 1, 2)]
@@ -24,12 +23,8 @@ def looped_convolution(images, kernel, bias, stride, padding, groups):
     result = np.zeros((len(images), rows, columns, features))
     for row, column, feature in np.ndindex(rows, columns, features):
         group = feature // (features // groups)
-        window = images[
-            :,
-            row * stride : row * stride + size,
-            column * stride : column * stride + size,
-            group * depth : (group + 1) * depth,
-        ]
+        down, right = (slice(each * stride, each * stride + size) for each in (row, column))
+        window = images[:, down, right, group * depth : (group + 1) * depth]
         result[:, row, column, feature] = (window * kernel[..., feature]).sum(axis=(1, 2, 3))
     return result + bias
 
@@ -40,7 +35,8 @@ def test_convolution_is_the_loops_and_pytorchs(size, stride, padding, groups, he
     images = rng.normal(size=(2, height, 16, 4))
     kernel = rng.normal(size=(size, size, 4 // groups, 6)) / size
     bias = rng.normal(size=6)
-    layer = CaffeConvolution(6, size, stride, padding, groups)
+    margin = ((padding, padding), (padding, padding))
+    layer = Convolution(6, size, stride, padding=margin, groups=groups)
     params = {"kernel": jnp.asarray(kernel, jnp.float32), "bias": jnp.asarray(bias, jnp.float32)}
     shapes = jax.eval_shape(layer.init, jax.random.key(0), jnp.ones(images.shape))["params"]
     assert jax.tree.map(jnp.shape, params) == jax.tree.map(lambda leaf: leaf.shape, shapes)
@@ -48,14 +44,9 @@ def test_convolution_is_the_loops_and_pytorchs(size, stride, padding, groups, he
     expected = looped_convolution(images, kernel, bias, stride, padding, groups)
     np.testing.assert_allclose(result, expected, atol=2e-5)
     torch = pytest.importorskip("torch")
-    theirs = torch.nn.functional.conv2d(
-        torch.tensor(images.transpose(0, 3, 1, 2)),
-        torch.tensor(kernel.transpose(3, 2, 0, 1)),
-        torch.tensor(bias),
-        stride,
-        padding,
-        groups=groups,
-    )
+    arrays = images.transpose(0, 3, 1, 2), kernel.transpose(3, 2, 0, 1), bias
+    given = (torch.tensor(array) for array in arrays)
+    theirs = torch.nn.functional.conv2d(*given, stride, padding, groups=groups)
     np.testing.assert_allclose(result, theirs.permute(0, 2, 3, 1), atol=2e-5)
 
 
@@ -68,19 +59,12 @@ def looped_pool(images, window, stride):
             begins.append(begins[-1] + stride)
         return begins
 
-    return np.stack(
-        [
-            np.stack(
-                [
-                    images[:, row : row + window, column : column + window].max(axis=(1, 2))
-                    for column in starts(images.shape[2])
-                ],
-                axis=1,
-            )
-            for row in starts(images.shape[1])
-        ],
-        axis=1,
-    )
+    rows, columns = starts(images.shape[1]), starts(images.shape[2])
+    result = np.zeros((len(images), len(rows), len(columns), images.shape[3]))
+    for (i, row), (j, column) in itertools.product(enumerate(rows), enumerate(columns)):
+        part = images[:, row : row + window, column : column + window]
+        result[:, i, j] = part.max(axis=(1, 2))
+    return result
 
 
 @settings(max_examples=25)

@@ -22,7 +22,7 @@ def drawn(shape, rng):
     )
 
 
-def normalised(inputs):
+def normalized(inputs):
     """In float64: unit inputs, mean, population variance; one row a sample and pixel."""
     rows = np.float64(inputs).reshape(-1, inputs.shape[-1])
     mean, variance = rows.mean(0), rows.var(0)
@@ -32,7 +32,7 @@ def normalised(inputs):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_training_is_that_of_float64(shape, rng):
     inputs, scale, bias, _ = drawn(shape, rng)
-    unit, mean, variance = normalised(inputs)
+    unit, mean, variance = normalized(inputs)
     before = {"mean": jnp.float32([1, 2, 3]), "var": jnp.float32([4, 5, 6])}
     variables = {"params": {"scale": jnp.array(scale), "bias": jnp.array(bias)}}
     outputs, changed = BatchNorm().apply(
@@ -50,7 +50,7 @@ def test_training_is_that_of_float64(shape, rng):
 def test_gradients_are_those_of_float64(shape, rng):
     """By the quotient rule: the gradient less its mean and its part along the unit inputs."""
     inputs, scale, bias, outer = drawn(shape, rng)
-    unit, _, variance = normalised(inputs)
+    unit, _, variance = normalized(inputs)
     rows = np.float64(outer).reshape(-1, 3)
     along = (rows * unit).mean(0)
     expected = scale / np.sqrt(variance + 1e-5) * (rows - rows.mean(0) - unit * along)

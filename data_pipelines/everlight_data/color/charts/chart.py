@@ -26,7 +26,7 @@ ROWS, COLUMNS = 4, 6
 NEUTRALS = slice(18, 24)
 """Patches from white to black."""
 CORNERS = np.array([[0, 0], [5, 0], [5, 3], [0, 3]], np.float32)
-CENTRES = np.array([(x, y) for y in range(ROWS) for x in range(COLUMNS)], np.float32)
+CENTERS = np.array([(x, y) for y in range(ROWS) for x in range(COLUMNS)], np.float32)
 
 MAX_SEARCH_SIDE = 1_000
 """Longest side, in pixels, of the image in which a chart is searched."""
@@ -49,7 +49,7 @@ MAX_DEFECTIVE = 16
 """Number of brightest pixels that do not count for the maximum."""
 MAX_DEPARTURE = 0.04
 """Maximum relative departure of a patch's ratios of channels from those that are predicted."""
-LEAST_FITTED = 6
+MIN_FITTED = 6
 """Minimum number of patches that predict the others."""
 
 
@@ -99,7 +99,7 @@ def read_chart(
     """Return the mean colours of the patches' central areas."""
     steps = np.linspace(-SAMPLED_SIDE / 2, SAMPLED_SIDE / 2, 25)
     inner = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
-    x, y = np.round(map_points(homography, (CENTRES[:, None] + inner).reshape(-1, 2))).astype(int).T
+    x, y = np.round(map_points(homography, (CENTERS[:, None] + inner).reshape(-1, 2))).astype(int).T
     seen = image[y, x].reshape(24, -1, 3)
     return ChartColors(seen.mean(axis=1), ~saturated[y, x].reshape(24, -1).any(axis=1))
 
@@ -123,7 +123,7 @@ def mark_clipped(
     tops = np.array([np.partition(channel, rank - 1)[rank - 1] for channel in pixels.T])
     at_top = (seen.colors >= (1 - TOP_BAND) * tops).any(axis=1)
     fitted = seen.usable & ~at_top
-    if not at_top.any() or fitted.sum() < LEAST_FITTED:
+    if not at_top.any() or fitted.sum() < MIN_FITTED:
         return seen
     matrix = np.linalg.lstsq(reference[fitted], seen.colors[fitted])[0]
     ratios = seen.colors / np.maximum(reference @ matrix, 1e-9)
@@ -183,7 +183,7 @@ def _fits(
     for to_pixels in _grids(*_even_areas(image, flat)):
         for on_grid in _PLACEMENTS:
             homography = to_pixels @ on_grid
-            if _inside(homography, image.shape):
+            if _lies_within_image(homography, image.shape):
                 score = fit_residual(read_chart(image, none, homography).colors, reference)
                 scored.append((score, homography))
     ranked = sorted(scored, key=lambda fit: fit[0])
@@ -193,8 +193,8 @@ def _fits(
 def _at_one_place(first: Float[np.ndarray, "3 3"], second: Float[np.ndarray, "3 3"]) -> bool:
     """Return whether the outline of one of two charts holds the centre of the other."""
     for one, other in ((first, second), (second, first)):
-        centre = map_points(one, CORNERS.mean(axis=0, keepdims=True))
-        ((column, row),) = map_points(np.linalg.inv(other), centre)
+        center = map_points(one, CORNERS.mean(axis=0, keepdims=True))
+        ((column, row),) = map_points(np.linalg.inv(other), center)
         if -0.5 < column < COLUMNS - 0.5 and -0.5 < row < ROWS - 0.5:
             return True
     return False
@@ -211,7 +211,7 @@ def _even_areas(
     slope = np.sqrt(sum(gradient**2 for gradient in slopes)).max(axis=-1)
     labels, _ = ndimage.label(slope < flat)
     boxes = ndimage.find_objects(labels)
-    centres, sides = [], []
+    centers, sides = [], []
     for label, box in enumerate(boxes, start=1):
         height, width = (part.stop - part.start for part in box)
         if not (6 <= height <= 0.15 * image.shape[0] and 6 <= width <= 0.15 * image.shape[1]):
@@ -225,29 +225,29 @@ def _even_areas(
         full = len(y) / (12 * np.sqrt(max(long * short, 1e-9)))
         if long > 3 * short or not 0.8 < full < 1.15:
             continue
-        centres.append((x.mean() + box[1].start, y.mean() + box[0].start))
+        centers.append((x.mean() + box[1].start, y.mean() + box[0].start))
         sides.append(np.sqrt(len(y)))
-    return np.array(centres, np.float32).reshape(-1, 2), np.array(sides)
+    return np.array(centers, np.float32).reshape(-1, 2), np.array(sides)
 
 
 def _grids(
-    centres: Float[np.ndarray, "n 2"], sides: Float[np.ndarray, "n"]
+    centers: Float[np.ndarray, "n 2"], sides: Float[np.ndarray, "n"]
 ) -> Iterator[Float[np.ndarray, "3 3"]]:
     """Yield homographies to pixels from sets of areas that lie on one grid.
 
     Grid coordinates start at 0, so that one of `_PLACEMENTS` maps the chart to them.
     """
-    if len(centres) < MIN_PATCHES:
+    if len(centers) < MIN_PATCHES:
         return
-    tree, seen = cKDTree(centres), set()
-    for start in range(len(centres)):
+    tree, seen = cKDTree(centers), set()
+    for start in range(len(centers)):
         near = [
             other
-            for other in tree.query_ball_point(centres[start], 2.5 * sides[start])
+            for other in tree.query_ball_point(centers[start], 2.5 * sides[start])
             if other != start and 0.5 < sides[other] / sides[start] < 2
         ]
         for first, second in itertools.permutations(near, 2):
-            steps = np.stack([centres[first] - centres[start], centres[second] - centres[start]])
+            steps = np.stack([centers[first] - centers[start], centers[second] - centers[start]])
             lengths = np.linalg.norm(steps, axis=1)
             # Accept right-handed, nearly perpendicular steps of similar length; diagonals fail.
             turn = np.linalg.det(steps) / np.prod(lengths)
@@ -255,7 +255,7 @@ def _grids(
                 continue
             if lengths.max() > 2 * sides[start]:
                 continue
-            at, rows = _grow(start, steps, centres, tree)
+            at, rows = _grow(start, steps, centers, tree)
             places = np.array(at, np.float32)
             places -= places.min(axis=0)
             few = len(rows) < MIN_PATCHES or frozenset(rows) in seen
@@ -265,13 +265,13 @@ def _grids(
             # Pad to a fixed length so that one compiled program fits all.
             counted = np.arange(ROWS * COLUMNS) < len(rows)
             cycled = np.arange(ROWS * COLUMNS) % len(rows)
-            fit = _fit(places[cycled], centres[rows][cycled], np.float32(counted))
+            fit = _fit(places[cycled], centers[rows][cycled], np.float32(counted))
             if fit.valid:
                 yield np.asarray(fit.homography, float)
 
 
 def _grow(
-    start: int, steps: Float[np.ndarray, "2 2"], centres: Float[np.ndarray, "n 2"], tree: cKDTree
+    start: int, steps: Float[np.ndarray, "2 2"], centers: Float[np.ndarray, "n 2"], tree: cKDTree
 ) -> tuple[list[tuple[int, int]], list[int]]:
     """Grow a grid from one area to its neighbours, updating the local step vectors."""
     placed = {(0, 0): start}
@@ -284,10 +284,10 @@ def _grow(
             if to in placed:
                 continue
             step = local[at][axis]
-            distance, row = tree.query(centres[placed[at]] + sign * step)
+            distance, row = tree.query(centers[placed[at]] + sign * step)
             if distance > 0.25 * np.linalg.norm(step) or row in placed.values():
                 continue
-            moved = sign * (centres[row] - centres[placed[at]])
+            moved = sign * (centers[row] - centers[placed[at]])
             placed[to], local[to] = row, local[at].copy()
             local[to][axis] = moved
             queue.append(to)
@@ -300,17 +300,17 @@ def _placements() -> Iterator[Float[np.ndarray, "3 3"]]:
     turn = np.array([[0, -1], [1, 0]])
     for quarters in range(4):
         turned = np.linalg.matrix_power(turn, quarters)
-        least = np.min(CENTRES @ turned.T, axis=0)
+        least = np.min(CENTERS @ turned.T, axis=0)
         for moved in itertools.product(range(COLUMNS), repeat=2):
-            whole = np.eye(3)
-            whole[:2, :2], whole[:2, 2] = turned, -least - moved
-            yield whole
+            placement = np.eye(3)
+            placement[:2, :2], placement[:2, 2] = turned, -least - moved
+            yield placement
 
 
 _PLACEMENTS = tuple(_placements())
 
 
-def _inside(homography: Float[np.ndarray, "3 3"], shape: tuple[int, ...]) -> bool:
+def _lies_within_image(homography: Float[np.ndarray, "3 3"], shape: tuple[int, ...]) -> bool:
     edge = SAMPLED_SIDE
     low, high = CORNERS.min(axis=0) - edge, CORNERS.max(axis=0) + edge
     outer = np.array([(x, y) for x in (low[0], high[0]) for y in (low[1], high[1])])

@@ -35,9 +35,9 @@ from everlight_data.color.models.model_files import (
     save_model,
 )
 from everlight_data.color.models.pair_model_files import read_pair_model
-from everlight_data.color.raw_files.camera_matrices import single_matrix, stack_calibrations
+from everlight_data.color.raw_files.calibrations import single_matrix, stack_calibrations
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 
 MOMENTS = 9
 """Number of colour moments whose distribution a model keeps."""
@@ -65,7 +65,7 @@ class ImageDescription:
 
 
 def save_image_model(folder: Path, model: ImageModel, images: int) -> None:
-    """Write a model in place of one in the folder, whole or not at all.
+    """Write a model in place of one in the folder, completely or not at all.
 
     Args:
       folder: folder of the model alone.
@@ -81,7 +81,7 @@ def save_image_model(folder: Path, model: ImageModel, images: int) -> None:
 
 
 def load_estimator(folder: str | Path) -> ImageModel:
-    """Read a kept single-image estimator; call it with an image to get the illuminant.
+    """Read a saved single-image estimator; call it with an image to get the illuminant.
 
     Raises:
       MissingDataError: the folder is missing or holds no complete model.
@@ -92,7 +92,7 @@ def load_estimator(folder: str | Path) -> ImageModel:
 
 
 def load_any_model(folder: Path) -> ImageModel | PairModel:
-    """Read a kept model for single images or for pairs; raises as `load_estimator` does."""
+    """Read a saved model for single images or for pairs; raises as `load_estimator` does."""
     stored = open_model(folder)
     return (read_image_model if stored.kind == "image" else read_pair_model)(stored)
 

@@ -1,4 +1,4 @@
-"""The common form of kept illuminant estimators: a checkpoint that states kind and version.
+"""Common format of saved illuminant estimators: a checkpoint with kind and version.
 
 A checkpoint is a folder of arrays and JSON: nothing in it is code. Every array has a checksum.
 """
@@ -15,8 +15,8 @@ from everlight.color.feature_distribution import FeatureDistribution
 from everlight.illuminant.illuminant_interval import IntervalScale
 from everlight.illuminant.out_of_distribution import QUANTILES, DistanceCalibration
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
 from everlight_data.runs.checkpoints import Checkpoints, open_existing
+from everlight_data.texts import one_line
 
 Kind = Literal["pair", "image"]
 """A model for pairs of two cameras' images, or for single images."""
@@ -25,7 +25,7 @@ VERSION = 2
 """Version of the files; a reader refuses any other."""
 
 _MODEL_NAME = re.compile(r"\d+(\.damaged|\.orbax-checkpoint-tmp.*)?")
-"""Names of models and of what a killed process leaves of them."""
+"""Names of models, and of incomplete ones that a killed process leaves."""
 
 
 class StoredModel(NamedTuple):
@@ -49,7 +49,7 @@ class StoredModel(NamedTuple):
 def save_model(
     folder: Path, kind: Kind, fingerprint: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> None:
-    """Write a model in place of one in the folder, whole or not at all.
+    """Write a model in place of one in the folder, completely or not at all.
 
     Raises:
       DataError: the folder is a file or holds anything but a model, or cannot be written.
@@ -61,7 +61,7 @@ def save_model(
 
 
 def refuse_other_contents(folder: Path) -> None:
-    """Refuse to write a model where anything else lies, which it would replace.
+    """Refuse to write a model over other files, which it would replace.
 
     Raises:
       DataError: the folder is a file or holds anything but models of this version.
@@ -72,19 +72,19 @@ def refuse_other_contents(folder: Path) -> None:
         raise DataError(f"{folder} is a file; give a folder for the model")
     names = sorted(path.name for path in folder.iterdir())
     other = [name for name in names if not _MODEL_NAME.fullmatch(name)]
-    whole = [name for name in names if name.isdecimal()]
-    strange = [name for name in whole if not (folder / name / "facts").is_dir()]
+    versions = [name for name in names if name.isdecimal()]
+    strange = [name for name in versions if not (folder / name / "facts").is_dir()]
     if foreign := (*other, *strange):
         raise DataError(
             f"{folder} holds {one_line(foreign[0])}, which is not a model; give a new or empty "
             "folder for the model"
         )
-    if whole:
+    if versions:
         open_model(folder)
 
 
 def open_model(folder: Path) -> StoredModel:
-    """Open a kept model of either kind.
+    """Open a saved model of either kind.
 
     Raises:
       MissingDataError: the folder is missing or holds no complete checkpoint.
@@ -111,7 +111,7 @@ def read_description(stored: StoredModel, kind: Kind, form: type[Form]) -> Form:
     """Return the fingerprint of an opened model as a data class, whose types they must have.
 
     Raises:
-      DataError: the folder has a model of the other kind, or its fingerprint has another form.
+      DataError: the folder has a model of the other kind, or its fingerprint does not fit `form`.
     """
     if stored.kind != kind:
         raise DataError(f"{stored.folder} is a model for {stored.kind}s; give one for {kind}s")
@@ -119,7 +119,8 @@ def read_description(stored: StoredModel, kind: Kind, form: type[Form]) -> Form:
         return form(**stored.fingerprint)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{stored.folder} is damaged: its description has another form ({one_line(error)})"
+            f"{stored.folder} is damaged: its description does not match the expected format "
+            f"({one_line(error)})"
         ) from error
 
 

@@ -23,7 +23,7 @@ from everlight_data.color.models.model_files import (
     save_model,
 )
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 
 DESCRIBED = ("fit", "cameras", "trained_on")
 """Description of a model in its checkpoint, beside its two estimators."""
@@ -85,7 +85,11 @@ def save_pair_model(folder: Path, model: PairModel) -> None:
 
 
 def load_pair_model(folder: Path) -> PairModel:
-    """Read a model; raises as `open_model` and `read_pair_model` do."""
+    """Read a kept model for pairs, which `everlight.illuminant.pair_estimate` applies.
+
+    Raises:
+      MissingDataError, DataError: as for `open_model` and `read_pair_model`.
+    """
     return read_pair_model(open_model(folder))
 
 
@@ -122,11 +126,7 @@ def read_pair_model(stored: StoredModel) -> PairModel:
 
 
 def _arrays_of(described: ViewDescription, folder: Path) -> dict[str, Any]:
-    """Return the shapes of one estimator's arrays.
-
-    Raises:
-      DataError: the model's inputs are unknown to this version.
-    """
+    """Return the shapes of one estimator's arrays."""
     inputs, depth, size = described.inputs, described.depth, described.size
     if inputs not in WIDTHS:
         raise DataError(

@@ -109,7 +109,7 @@ def _relit_by_von_kries(
     green = [truth[train] / truth[train][:, 1:2] for truth in (data.main, data.second)]
     factors = [von_kries(jnp.asarray(illuminants)) for illuminants in green]
     transforms = jnp.asarray(data.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
-    # Rows of sum-normalised transforms add up to about 1, which the factors change.
+    # Rows of sum-normalized transforms add up to about 1, which the factors change.
     everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
     target = _draw_targets(key, len(train), COPIES)
     inputs = {TRANSFORM: everything[np.arange(len(train))[:, None], target].reshape(-1, 9)}
@@ -162,7 +162,7 @@ PHONE_AUGMENTATIONS: dict[str, Augment] = {
     "von Kries": _relit_by_von_kries,
     **{f"mixed with {count}": partial(_mixed, count) for count in NEIGHBORS},
 }
-"""Augmentations without charts; mixing pairs under similar illuminants is ours."""
+"""Augmentations without charts; mixing pairs under similar illuminants is new here."""
 IMAGE_AUGMENTATIONS: dict[str, Augment] = {
     "none": lambda data, train, _: repeat_samples(data, train, 1 + _image_copies(train)),
     "re-illuminated": _relit_moments_by_von_kries,

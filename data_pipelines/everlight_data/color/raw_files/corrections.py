@@ -36,7 +36,7 @@ def write_correction(
 
     Args:
       main: raw photo.
-      illuminant: (r, g, b) of the light in the camera's raw colors, of any scale.
+      illuminant: (r, g, b) of the light in the camera's raw colours, of any scale.
       formats: files to write.
       stem: path of the files without their ending.
 
@@ -118,7 +118,7 @@ def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image
 
     Args:
       main: raw photo.
-      illuminant: (r, g, b) of the light in the camera's raw colors, of any scale.
+      illuminant: (r, g, b) of the light in the camera's raw colours, of any scale.
     """
     shrink = math.ceil(max(main.image.shape) / PICTURE_SIDE)
     small = area_downsample(jnp.asarray(main.image), shrink).image

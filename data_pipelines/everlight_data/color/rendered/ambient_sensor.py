@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from everlight.color.radiometry import ambient_readings
 from everlight_data.color.rendered.radiometric import Scenes
-from everlight_data.color.rendered.spectra import WAVELENGTHS, SpectralLibrary
+from everlight_data.color.spectra.library import WAVELENGTHS, SpectralLibrary
 
 CHANNELS = {415: 26, 445: 30, 480: 36, 515: 39, 555: 39, 590: 40, 630: 50, 680: 52}
 """Centre and full width at half maximum of each channel in nm."""
@@ -19,8 +19,8 @@ READ_NOISE = 0.01
 
 def channel_sensitivities() -> Float[np.ndarray, "8 w"]:
     """Return the sensitivities of the channels on `WAVELENGTHS`, each with a maximum of 1."""
-    centres, widths = (np.array([*numbers])[:, None] for numbers in (CHANNELS, CHANNELS.values()))
-    return 0.5 ** ((2 * (WAVELENGTHS - centres) / widths) ** 2)
+    centers, widths = (np.array([*numbers])[:, None] for numbers in (CHANNELS, CHANNELS.values()))
+    return 0.5 ** ((2 * (WAVELENGTHS - centers) / widths) ** 2)
 
 
 def read_ambient(

@@ -17,18 +17,18 @@ from everlight.color.radiometry import (
     take_exposures,
     take_photograph,
 )
-from everlight_data.color.illuminant_folds import CameraImages
+from everlight_data.color.photographs.camera_images import CameraImages
 from everlight_data.color.rendered.radiometric import (
     RadiometricSettings,
     Scenes,
     draw_scenes,
     photograph,
 )
-from everlight_data.color.rendered.spectra import SpectralLibrary
+from everlight_data.color.spectra.library import SpectralLibrary
 
 PIECE = 1_200
 """Scenes rendered or fitted at once, so that each program is compiled for one number of scenes."""
-BATCH = 60
+BLOCK = 60
 """Scenes per step; it divides `PIECE`, so that no smaller batch is compiled."""
 
 patch_thumbnails = jax.jit(jax.vmap(patch_thumbnail))
@@ -100,7 +100,7 @@ def _expose_piece(
         fit = dual_exposure_feature(take_exposures(key, colors, Sensor(read_noise=noise)))
         return jnp.where(fit.valid, fit.transform, jnp.nan).reshape(9)
 
-    return jax.lax.map(one, (keys, exact, read_noise), batch_size=BATCH)
+    return jax.lax.map(one, (keys, exact, read_noise), batch_size=BLOCK)
 
 
 def views_of(
@@ -136,10 +136,7 @@ def in_pieces(of_rows: Callable[[slice], PyTree], count: int) -> PyTree:
 
 
 def _photographs(
-    keys: PRNGKeyArray,
-    colors: Float[Array, "n 24 3"],
-    read_noise: Float[Array, "n"],
-    means: bool,
+    keys: PRNGKeyArray, colors: Float[Array, "n 24 3"], read_noise: Float[Array, "n"], means: bool
 ) -> Float[Array, "n ..."]:
     return in_pieces(
         lambda rows: _take_piece(keys[rows], colors[rows], read_noise[rows], means), len(colors)
@@ -148,14 +145,11 @@ def _photographs(
 
 @partial(jax.jit, static_argnums=3)
 def _take_piece(
-    keys: PRNGKeyArray,
-    colors: Float[Array, "n 24 3"],
-    read_noise: Float[Array, "n"],
-    means: bool,
+    keys: PRNGKeyArray, colors: Float[Array, "n 24 3"], read_noise: Float[Array, "n"], means: bool
 ) -> Float[Array, "n ..."]:
     def one(scene: tuple) -> Array:
         key, exact, noise = scene
         image = take_photograph(key, exact, Sensor(read_noise=noise))
         return patch_means(image) if means else image
 
-    return jax.lax.map(one, (keys, colors, read_noise), batch_size=BATCH)
+    return jax.lax.map(one, (keys, colors, read_noise), batch_size=BLOCK)

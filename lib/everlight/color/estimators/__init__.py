@@ -1,4 +1,4 @@
-"""Single-image illuminant estimators without training, a file and its rows each.
+"""Single-image illuminant estimators without training; each file declares its rows.
 
 Each takes one linear raw image and a mask, and returns the illuminant as a unit vector. The result
 is NaN where the image is black, fully masked or not finite. A masked pixel has no influence: pixels

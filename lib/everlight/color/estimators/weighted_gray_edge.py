@@ -11,14 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from everlight.checks import (
-    LARGEST,
-    NOT_NEGATIVE,
-    Between,
-    PositiveFloat,
-    PositiveInt,
-    checked,
-)
+from everlight.checks import LARGEST, NOT_NEGATIVE, Between, PositiveFloat, PositiveInt, checked
 from everlight.color.derivatives import EDGE_SIGMA, derivative, whole_support
 from everlight.color.illuminant_method import IlluminantMethod
 from everlight.color.illuminants import (
@@ -85,7 +78,6 @@ def weighted_gray_edge(
 # by less than 0.05 degrees.
 METHODS = (
     IlluminantMethod(
-        "WGE",
-        partial(weighted_gray_edge, norm=5, sigma=EDGE_SIGMA, exponent=10, iterations=10),
+        "WGE", partial(weighted_gray_edge, norm=5, sigma=EDGE_SIGMA, exponent=10, iterations=10)
     ),
 )

@@ -1,4 +1,4 @@
-"""Published illuminant estimators that learn from images, a file and its rows each.
+"""Published illuminant estimators that learn from images; each file declares its rows.
 
 `METHODS` of a file holds its rows, which `everlight.color.ILLUMINANT_METHODS` collects. Two methods
 have only functions of their own, since they estimate from more than one image:
@@ -27,11 +27,7 @@ from everlight.color.learned.capture_aware import (
     capture_features,
     fit_capture_aware,
 )
-from everlight.color.learned.chromagenic import (
-    Chromagenic,
-    chromagenic_estimate,
-    fit_chromagenic,
-)
+from everlight.color.learned.chromagenic import Chromagenic, chromagenic_estimate, fit_chromagenic
 from everlight.color.learned.confidence_pooling import (
     ConfidencePoolingModel,
     confidence_pooled_estimate,

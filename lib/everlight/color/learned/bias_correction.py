@@ -1,4 +1,4 @@
-"""Learnt corrections of single-image estimates: corrected moments, colour homography, APAP.
+"""Learned corrections of single-image estimates: corrected moments, colour homography, APAP.
 
 An estimate, or moments of the image, are mapped linearly to the illuminant. Every image has a free
 scale, since an illuminant's brightness is irrelevant. The same function fits corrected moments
@@ -60,7 +60,7 @@ def fit_bias_correction(
 
     Alternating least squares reduces the sum of `weights * |d_i * (features_i @ M) -
     illuminant_i|²` over M and over each image's scale d_i in turn (Finlayson 2013, equations 9 to
-    11). Illuminants are normalised to unit length.
+    11). Illuminants are normalized to unit length.
 
     Args:
       features: moments, or unit estimates of another method, `[n, f]`; rows that are not finite are

@@ -16,7 +16,7 @@ The layers equal those of the authors' inference code (SamsungLabs/modular_neura
 - The optional statistics of noise are left out.
 - Initial weights are the normal numbers of He et al. and LeCun. Biases start at 0, those of the
   output at 0.6, about a usual R/G and B/G. PyTorch's defaults are uniform numbers.
-- Running variances of batch normalisation divide by the number of images, there by one less.
+- Running variances of batch normalization divide by the number of images, there by one less.
 - Training has a number of steps, batches of 16 and a rate that falls by a cosine from 0.003. The
   configurations of the released models have 400 epochs, batches of 8 and a rate of 0.001.
 """
@@ -113,7 +113,7 @@ class CaptureNet(nn.Module):
         features: Float[Array, "n f"],
         train: bool = False,
     ) -> Float[Array, "n 2"]:
-        """Return R/G and B/G; with `train` the batch's statistics normalise, and are kept."""
+        """Return R/G and B/G; with `train` the batch's statistics normalize, and are kept."""
         maps = append_coordinates(histograms)
         for width in (8, 8, LATENT):
             maps = nn.elu(Convolution(width)(maps))

@@ -26,11 +26,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import FINITE, POSITIVE, NotEmpty, PositiveInt, checked
-from everlight.color.illuminant_method import (
-    IlluminantMethod,
-    LabelledImages,
-    images_alone,
-)
+from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
 from everlight.color.illuminants import Illuminant, unit_illuminant
 from everlight.color.learned.parts.descent import descend
 from everlight.metrics.angular import angular_error
@@ -45,7 +41,7 @@ WEIGHT_DECAY = 1e-3
 
 
 class ConfidencePoolingModel(NamedTuple):
-    """Parameters of the head, with the mean and scale that standardise its input maps."""
+    """Parameters of the head, with the mean and scale that standardize its input maps."""
 
     params: PyTree
     mean: Float[Array, "c"]

@@ -28,11 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
-from everlight.color.chroma_histogram import (
-    CHROMA_WINDOW,
-    chroma_histograms,
-    without_spoilt,
-)
+from everlight.color.chroma_histogram import CHROMA_WINDOW, chroma_histograms, without_spoilt
 from everlight.color.illuminant_method import (
     ADDITIONAL_IMAGES,
     IlluminantMethod,
@@ -137,13 +133,7 @@ def _predict(
 
 # At the authors' size it trains for half an hour on one core.
 METHODS = (
-    IlluminantMethod(
-        "C5, small form",
-        thumbnail,
-        _fit,
-        _predict,
-        reads_others=True,
-    ),
+    IlluminantMethod("C5, small form", thumbnail, _fit, _predict, reads_others=True),
     IlluminantMethod(
         "C5 at the authors' size",
         thumbnail,

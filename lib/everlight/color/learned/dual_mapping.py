@@ -101,7 +101,7 @@ def four_colors(image: Image, mask: Mask) -> Float[Array, "8"]:
     return jnp.where(jnp.all(jnp.isfinite(observed)), four, jnp.nan)
 
 
-def _whole(shares: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
+def _with_blue(shares: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
     """Append the share of blue."""
     return jnp.concatenate([shares, 1 - jnp.sum(shares, axis=-1, keepdims=True)], axis=-1)
 
@@ -123,14 +123,14 @@ def draw_illuminants(
       Illuminants with sum 1, `[count, 3]`.
     """
     chosen, far, turned = jax.random.split(key, 3)
-    centres = illuminants / jnp.sum(illuminants, axis=1, keepdims=True)
-    centre = centres[jax.random.randint(chosen, (count,), 0, len(illuminants))]
+    centers = illuminants / jnp.sum(illuminants, axis=1, keepdims=True)
+    center = centers[jax.random.randint(chosen, (count,), 0, len(illuminants))]
     # The square root of a uniform number is the distance of a uniform point of the disk.
     distance = RADIUS * jnp.sqrt(jax.random.uniform(far, (count, 1)))
     angle = 2 * math.pi * jax.random.uniform(turned, (count, 1))
     away = distance * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
-    drawn = _whole(centre[:, :2] + away)
-    return jnp.where(jnp.all(drawn > 1e-4, axis=1, keepdims=True), drawn, centre)
+    drawn = _with_blue(center[:, :2] + away)
+    return jnp.where(jnp.all(drawn > 1e-4, axis=1, keepdims=True), drawn, center)
 
 
 @checked
@@ -178,7 +178,7 @@ def fit_dual_mapping(
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
         rows = jax.random.randint(key, (BATCH_SIZE,), 0, len(shares))
-        outputs = _whole(net.apply(params, shares[rows]))
+        outputs = _with_blue(net.apply(params, shares[rows]))
         errors = jax.vmap(angular_error)(outputs, targets[rows])
         weights = jax.tree.leaves(jax.tree.map_with_path(_kernel, params))
         return jnp.mean(usable[rows] * errors) + SPARSITY * sum(weights)
@@ -199,7 +199,7 @@ def dual_mapping_estimate(model: DualMappingModel, observation: ObservedImage) -
       model: model from `fit_dual_mapping`.
       observation: image and mask from `observe_image`, `[h, w, 3]` and `[h, w]`.
     """
-    illuminant = _whole(DualMappingNet().apply(model.params, four_colors(*observation)))
+    illuminant = _with_blue(DualMappingNet().apply(model.params, four_colors(*observation)))
     return unit_illuminant(jnp.where(jnp.all(illuminant > 0), illuminant, jnp.nan))
 
 
@@ -227,11 +227,6 @@ def _without_daylight(side: SideInformation) -> str:
 
 METHODS = (
     IlluminantMethod(
-        "DMCC",
-        thumbnail,
-        _fit,
-        _predict,
-        for_one_camera=True,
-        incompatibility=_without_daylight,
+        "DMCC", thumbnail, _fit, _predict, for_one_camera=True, incompatibility=_without_daylight
     ),
 )

@@ -1,7 +1,7 @@
-"""Fast Fourier colour constancy (FFCC): localisation of a filtered log-chroma histogram.
+"""Fast Fourier colour constancy (FFCC): localization of a filtered log-chroma histogram.
 
 Barron and Tsai 2017 (CVPR). An illuminant that multiplies an image's channels shifts the histogram
-of its log-chroma, so estimating it is localising the histogram. A filter and a bias map of likely
+of its log-chroma, so estimating it is localizing the histogram. A filter and a bias map of likely
 illuminants are learned. The histogram is small and wraps around (a torus). The range of the
 training illuminants resolves which of the aliased illuminants of a bin is meant.
 
@@ -112,9 +112,9 @@ def log_chroma_histograms(image: Image, mask: Mask) -> Histograms:
 def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 64"]:
     usable = observed & jnp.all(colors >= DARK_THRESHOLD, axis=-1)
     logs = jnp.log(jnp.where(usable[..., None], colors, 1))
-    place = jnp.round((logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH).astype(int) % BINS
+    position = jnp.round((logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH).astype(int) % BINS
     counts = jnp.zeros((BINS, BINS), colors.dtype)
-    counts = counts.at[place[..., 0], place[..., 1]].add(usable.astype(colors.dtype))
+    counts = counts.at[position[..., 0], position[..., 1]].add(usable.astype(colors.dtype))
     return counts / jnp.maximum(jnp.sum(counts), 1)
 
 
@@ -132,8 +132,8 @@ def fit_fourier_constancy(
 
     The first loss is convex: the cross-entropy of the softmax of the filtered histogram and the
     true illuminant's bin. The second is the likelihood of the true illuminant under the Gaussian
-    with the softmax's moments on the torus. Both rounds penalise the total variation and size of
-    the filters and the bias map. They optimise in the parameters that make the penalty a sum of
+    with the softmax's moments on the torus. Both rounds penalize the total variation and size of
+    the filters and the bias map. They optimize in the parameters that make the penalty a sum of
     squares (the paper's section 4).
 
     Args:
@@ -153,15 +153,15 @@ def fit_fourier_constancy(
         filtered = jnp.fft.irfft2(jnp.sum(spectra * parts[:2], axis=1), (BINS, BINS))
         return filtered + jnp.fft.irfft2(parts[2], (BINS, BINS))
 
-    def crossentropy(scored: Float[Array, "64 64"], place: Float[Array, "2"]) -> Array:
-        row, column = jnp.round(place).astype(int) % BINS
+    def crossentropy(scored: Float[Array, "64 64"], position: Float[Array, "2"]) -> Array:
+        row, column = jnp.round(position).astype(int) % BINS
         return jax.nn.logsumexp(scored) - scored[row, column]
 
     @full_precision
-    def likelihood(scored: Float[Array, "64 64"], place: Float[Array, "2"]) -> Array:
+    def likelihood(scored: Float[Array, "64 64"], position: Float[Array, "2"]) -> Array:
         mean, variance = _moments(scored, origin)
         variance = variance + settings.spread * jnp.eye(2)
-        apart = place - mean
+        apart = position - mean
         determinant = variance[0, 0] * variance[1, 1] - variance[0, 1] ** 2
         other = jnp.array([[variance[1, 1], -variance[0, 1]], [-variance[0, 1], variance[0, 0]]])
         distance = apart @ other @ apart / determinant
@@ -232,9 +232,9 @@ def _moments(
     # Signed distance from the mean's bin, the shorter way round. Rounding has no gradient.
     nearest = jnp.round(jax.lax.stop_gradient(mean))[:, None]
     away = (bins - nearest + BINS // 2) % BINS - BINS // 2
-    centre = jnp.sum(margins * away, axis=1)
-    squares = jnp.sum(margins * away**2, axis=1) - centre**2
-    product = jnp.sum(shares * away[0][:, None] * away[1][None, :]) - centre[0] * centre[1]
+    center = jnp.sum(margins * away, axis=1)
+    squares = jnp.sum(margins * away**2, axis=1) - center**2
+    product = jnp.sum(shares * away[0][:, None] * away[1][None, :]) - center[0] * center[1]
     return mean, jnp.array([[squares[0], product], [product, squares[1]]])
 
 
@@ -284,10 +284,7 @@ def _tuned_elsewhere(camera: str) -> FourierSettings:
 
 METHODS = (
     IlluminantMethod(
-        "FFCC",
-        _histograms,
-        partial(_fit, settings=_tuned_elsewhere),
-        fourier_estimate,
+        "FFCC", _histograms, partial(_fit, settings=_tuned_elsewhere), fourier_estimate
     ),
     IlluminantMethod(
         TUNED_HERE,

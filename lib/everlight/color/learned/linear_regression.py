@@ -19,13 +19,12 @@ class LinearRegression(NamedTuple):
 
 @checked
 def fit_linear_regression(
-    features: Float[Array, "n f"],
-    chromaticities: Float[Array, "n 2"],
+    features: Float[Array, "n f"], chromaticities: Float[Array, "n 2"]
 ) -> LinearRegression:
     """Fit a least-squares regression of the illuminant's chromaticity on features.
 
     The "linear regression" baseline of the two-camera paper's table 3, whose features are the
-    transform's nine entries. Rows of sum-normalised transforms add up to about 1, which leaves the
+    transform's nine entries. Rows of sum-normalized transforms add up to about 1, which leaves the
     nine nearly dependent. Features are therefore centred, and the SVD solver returns the
     minimum-norm solution.
 

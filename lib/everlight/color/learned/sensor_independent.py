@@ -109,7 +109,7 @@ def chroma_kernels(
 
     For each channel c, its log-ratios to the other two are spread over the bins by exp(-|d| /
     width) and weighted by the pixel's brightness. The histogram is the square root of the
-    normalised sum, times the gain.
+    normalized sum, times the gain.
 
     Args:
       pixels: linear colours, `[n, 3]`; pixels with a channel of at most 0 are excluded.
@@ -135,8 +135,8 @@ def chroma_kernels(
         away = [jnp.abs((logs[:, channel] - logs[:, other])[:, None] - places) for other in others]
         across, down = (jnp.exp(-distance / width[channel]) for distance in away)
         total = matrix_product((brightness[:, None] * across).T, down)
-        whole = jnp.sum(total)
-        share = total / jnp.where(whole > 0, whole, 1)
+        mass = jnp.sum(total)
+        share = total / jnp.where(mass > 0, mass, 1)
         root = jnp.sqrt(jnp.where(share > 0, share, 1))
         histograms.append(gain[channel] * jnp.where(share > 0, root, 0))
     return jnp.stack(histograms, axis=-1)
@@ -269,9 +269,7 @@ def sensor_independent_estimate(
     weights = (observation.mask > 0).astype(image.dtype)
     finite = jnp.all(jnp.isfinite(image))
     outputs = SensorIndependentNet(model.settings).apply(
-        model.params,
-        jnp.where(finite, image, 0).reshape(1, -1, 3),
-        weights.reshape(1, -1),
+        model.params, jnp.where(finite, image, 0).reshape(1, -1, 3), weights.reshape(1, -1)
     )
     illuminant = jnp.maximum(outputs.illuminant[0], 0)
     seen = jnp.any(jnp.all(image > 0, axis=-1) & (weights > 0))
@@ -291,12 +289,7 @@ def _predict(model: SensorIndependentModel, thumbnail: Float[Array, "h w 4"]) ->
 
 # The steps at the paper's size have no measured number here.
 METHODS = (
-    IlluminantMethod(
-        "SIIE",
-        partial(masked_thumbnail, side=32),
-        _fit,
-        _predict,
-    ),
+    IlluminantMethod("SIIE", partial(masked_thumbnail, side=32), _fit, _predict),
     IlluminantMethod(
         "SIIE at the paper's size",
         thumbnail,

@@ -15,11 +15,7 @@ from everlight.continual.engine.evaluation import (
     validate,
 )
 from everlight.continual.engine.generated import GeneratedResult, learn_generated
-from everlight.continual.engine.protocol import (
-    Protocol,
-    fixed_steps_protocol,
-    online_protocol,
-)
+from everlight.continual.engine.protocol import Protocol, fixed_steps_protocol, online_protocol
 from everlight.continual.engine.run import (
     Build,
     Run,

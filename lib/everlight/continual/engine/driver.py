@@ -1,4 +1,4 @@
-"""Training of many runs of one shape at once on a mesh: seeds, task orders, hyperparameters.
+"""Training of many runs of one shape at once on a mesh: seeds, task orders, hyper-parameters.
 
 Runs are distributed over the mesh's axis "runs"; devices do not communicate (`shard_map`). Runs on
 one device are vmapped. On CPU they run one after another, since grouped convolutions have no fast
@@ -33,14 +33,7 @@ from everlight.continual.engine.tasks import (
     next_epoch,
 )
 from everlight.errors import ArgumentError
-from everlight.meshes import (
-    REPLICATED,
-    RUNS_AXIS,
-    RUNS_SPEC,
-    pad_runs,
-    put_on_mesh,
-    runs_mesh,
-)
+from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC, pad_runs, put_on_mesh, runs_mesh
 
 PROGRAMS = 40
 """Number of programs that a process caches, five per build; each may take several MB."""
@@ -77,7 +70,7 @@ class Runs:
     key: Shaped[PRNGKeyArray, "runs"]
     """Random key of every run."""
     run_data: PyTree = ()
-    """Other data of each run, such as hyperparameters or groups of classes; every leaf has a
+    """Other data of each run, such as hyper-parameters or groups of classes; every leaf has a
     leading axis over runs."""
     join: Join = ignore_run_data
     """Function from `data` and a run's `run_data` to the data of its build."""
@@ -87,7 +80,7 @@ class Runs:
 
     @classmethod
     def of(cls, run: Run) -> "Runs":
-        """Return a single run as runs of one."""
+        """Return `Runs` with a single run."""
         sequence, key = jax.tree.map(lambda leaf: leaf[None], (run.sequence, run.key))
         return cls(run.build, run.protocol, run.data, sequence, key)
 
@@ -132,11 +125,7 @@ def drive_runs(
         yield state
         return
     chunk = chunk if announce is None else 1
-    missing = -count % mesh.shape[RUNS_AXIS]
-    if missing and mesh.is_multi_process:
-        raise ArgumentError(
-            f"{count} runs on {mesh.shape[RUNS_AXIS]} devices; give a multiple of these"
-        )
+    missing = _missing_runs(count, mesh)
     programs = Programs(runs.build, protocol, runs.join, mesh)
     program = partial(_program, programs)
     inputs = RunInputs(runs.sequence, runs.key, runs.run_data)
@@ -150,16 +139,14 @@ def drive_runs(
         if state is None:
             state = program(begin_state)(data, inputs)
         else:
-            state = _on_runs(state, partial(put_on_mesh, mesh, RUNS_SPEC))
-            of_all = put_on_mesh(mesh, REPLICATED, (state.task, state.epoch))
-            state = nan_to_unmeasured(protocol, state._replace(task=of_all[0], epoch=of_all[1]))
+            state = nan_to_unmeasured(protocol, _state_on_mesh(mesh, state))
     while (task := int(state.task)) < tasks:
         with jax.set_mesh(mesh):
             if int(state.epoch) == 0:
                 state = program(begin_task)(data, inputs, state)
             if announce is not None:
-                orders = _orders(programs)(data, inputs, state)
-                announce(_coming(_in_turn(mesh), protocol.batch_size, *orders))
+                index, samples = _orders(programs)(data, inputs, state)
+                announce(_coming(_in_turn(mesh), protocol.batch_size, index, samples))
             left = protocol.epochs_of(task) - int(state.epoch)
             epochs = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
             state = program(learn_epochs)(data, inputs, state, epochs)
@@ -168,6 +155,21 @@ def drive_runs(
             yielded = _on_runs(state, partial(_take_first(mesh), count)) if missing else state
             yielded = unmeasured_to_nan(protocol, yielded)
         yield yielded
+
+
+def _missing_runs(count: int, mesh: Mesh) -> int:
+    """Return the number of runs by which a number of them is short of a multiple of the devices."""
+    devices = mesh.shape[RUNS_AXIS]
+    missing = -count % devices
+    if missing and mesh.is_multi_process:
+        raise ArgumentError(f"{count} runs on {devices} devices; give a multiple of these")
+    return missing
+
+
+def _state_on_mesh(mesh: Mesh, state: SequenceState) -> SequenceState:
+    state = _on_runs(state, partial(put_on_mesh, mesh, RUNS_SPEC))
+    task, epoch = put_on_mesh(mesh, REPLICATED, (state.task, state.epoch))
+    return state._replace(task=task, epoch=epoch)
 
 
 @checked
@@ -236,10 +238,8 @@ def _program(static: Programs, part: Callable[..., SequenceState]) -> Callable[.
 
 
 @lru_cache(PROGRAMS)
-def _orders(
-    static: Programs,
-) -> Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]:
-    """Return the compiled function to every run's samples of the next epoch, and their number."""
+def _orders(static: Programs) -> Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]:
+    """Return the compiled function for every run's samples of the next epoch, and their number."""
 
     def on_device(data: Any, inputs: RunInputs, state: SequenceState) -> tuple:
         def of_run(one: RunInputs, state: SequenceState) -> tuple:
@@ -303,9 +303,9 @@ def _coming(
 
 @lru_cache(PROGRAMS)
 def _take_first(mesh: Mesh) -> Callable[[int, PyTree], PyTree]:
-    """Return a function to the first runs of every leaf, replicated on every device.
+    """Return a function that takes the first runs of every leaf, replicated on every device.
 
-    It is one program. One program per leaf would synchronise the devices many times; on CPU this
+    It is one program. One program per leaf would synchronize the devices many times; on CPU this
     was seen to deadlock.
     """
     return jax.jit(_first, static_argnums=0, out_shardings=NamedSharding(mesh, REPLICATED))

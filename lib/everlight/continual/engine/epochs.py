@@ -8,17 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Epoch,
-    Learner,
-    Memory,
-    Plateau,
-    Samples,
-    Setup,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Epoch, Learner, Memory, Plateau, Samples, Setup, Strategy, Task
 from everlight.continual.engine.evaluation import gathered, validate
 from everlight.continual.engine.keys import epoch_keys, step_key, update_keys
 from everlight.continual.engine.placeholders import all_finite, nan_where
@@ -36,6 +26,14 @@ class StepScores(NamedTuple):
     prequential: Float[Array, "2"] | None
     """Sum of the objective's metric over the batch before its first update, and the number of
     samples. None unless `Protocol.prequential`."""
+
+
+class EpochProgress(NamedTuple):
+    """Memory and learner after some steps of an epoch, and the sums of the steps' scores."""
+
+    memory: Memory
+    learner: Learner
+    sums: StepScores
 
 
 class ShuffledEpoch(NamedTuple):
@@ -132,34 +130,25 @@ def learn_epoch(
     else:
         steps = count_steps(epoch, protocol)
     protocol = protocol_of(strategy, protocol)
-    at = state.task, state.epoch
 
-    def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
-        memory, learner, sums = carry
+    def one_step(step: Int[Array, ""], now: EpochProgress) -> EpochProgress:
         memory, learner, scores = epoch_step(
-            setup, strategy, protocol, memory, learner, epoch, task, step, keys.steps
+            setup, strategy, protocol, now.memory, now.learner, epoch, task, step, keys.steps
         )
-        return memory, learner, jax.tree.map(jnp.add, sums, scores)
+        return EpochProgress(memory, learner, jax.tree.map(jnp.add, now.sums, scores))
 
-    def one_part(number: Int[Array, ""], carry: tuple) -> tuple:
-        *trained, within = carry
-        first = number * protocol.evaluate_steps
-        last = jnp.minimum(first + protocol.evaluate_steps, steps)
-        memory, learner, sums = jax.lax.fori_loop(first, last, one_step, tuple(trained))
-        row = evaluate(memory, learner, jax.random.fold_in(keys.evaluations, number))
-        well = all_finite((learner.params, sums.loss, result.losses))
-        row = StepEvaluations(nan_where(~well, row), learner.step)
-        within = jax.tree.map(lambda rows, new: rows.at[*at, number].set(new), within, row)
-        return memory, learner, sums, within
-
-    start = (result.memory, result.learner, no_scores(protocol))
+    start = EpochProgress(result.memory, result.learner, no_scores(protocol))
     if protocol.evaluate_steps is None:
         memory, learner, sums = jax.lax.fori_loop(0, steps, one_step, start)
     else:
-        parts = -(-steps // protocol.evaluate_steps)
-        *trained, within = jax.lax.fori_loop(0, parts, one_part, (*start, result.within_tasks))
-        memory, learner, sums = trained
-        state = state._replace(result=result._replace(within_tasks=within))
+
+        def evaluated(now: EpochProgress, number: Int[Array, ""]) -> PyTree:
+            return evaluate(now.memory, now.learner, jax.random.fold_in(keys.evaluations, number))
+
+        interval = protocol.evaluate_steps
+        (memory, learner, sums), state = _evaluated_steps(
+            one_step, evaluated, start, state, steps=steps, interval=interval
+        )
     samples = strategy.valid_data(memory, task)
     size = protocol.evaluation_batch
     score = validate(setup, strategy, memory, learner, samples, size, keys.validation)
@@ -169,6 +158,34 @@ def learn_epoch(
     loss = jnp.where(well, sums.loss / jnp.maximum(steps, 1), jnp.nan)
     state = end_epoch(strategy, protocol, with_learned(state, memory, learner), score)
     return _recorded(state, loss, score, sums.prequential)
+
+
+def _evaluated_steps(
+    one_step: Callable[[Int[Array, ""], EpochProgress], EpochProgress],
+    evaluated: Callable[[EpochProgress, Int[Array, ""]], PyTree],
+    start: EpochProgress,
+    state: SequenceState,
+    *,
+    steps: Int[Array, ""],
+    interval: int,
+) -> tuple[EpochProgress, SequenceState]:
+    """Return the progress after an epoch's steps, and the state with evaluations in between."""
+    at, result = (state.task, state.epoch), state.result
+
+    def one_part(number: Int[Array, ""], carry: tuple) -> tuple:
+        now, within = carry
+        first = number * interval
+        last = jnp.minimum(first + interval, steps)
+        now = jax.lax.fori_loop(first, last, one_step, now)
+        row = evaluated(now, number)
+        well = all_finite((now.learner.params, now.sums.loss, result.losses))
+        row = StepEvaluations(nan_where(~well, row), now.learner.step)
+        within = jax.tree.map(lambda rows, new: rows.at[*at, number].set(new), within, row)
+        return now, within
+
+    parts = -(-steps // interval)
+    now, within = jax.lax.fori_loop(0, parts, one_part, (start, result.within_tasks))
+    return now, state._replace(result=result._replace(within_tasks=within))
 
 
 def open_epoch(
@@ -238,8 +255,8 @@ def _metric_before(
         memory, learner = strategy.before_evaluation(memory, learner, key)
     scores = strategy.predict(memory, learner, gathered(setup, batch.index, None))
     values = setup.objective.metric(scores, batch.labels, learner.seen)
-    here = batch.weight > 0
-    return jnp.stack([jnp.sum(values, where=here), jnp.sum(here)]).astype(jnp.float32)
+    mask = batch.weight > 0
+    return jnp.stack([jnp.sum(values, where=mask), jnp.sum(mask)]).astype(jnp.float32)
 
 
 def no_scores(protocol: Protocol) -> StepScores:

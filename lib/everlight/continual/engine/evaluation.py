@@ -8,15 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Learner,
-    Memory,
-    Predictions,
-    Samples,
-    Setup,
-    Strategy,
-    TaskSequence,
-)
+from everlight.base import Learner, Memory, Predictions, Samples, Setup, Strategy, TaskSequence
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.run import Build, Run
 from everlight.meshes import shard_batch
@@ -147,8 +139,8 @@ def validate(
         return (jnp.sum(values) / jnp.sum(samples.mask)).astype(jnp.float32)
 
     # No `cond`, of which runs that are vmapped would pay for both branches.
-    there = jnp.any(samples.mask).astype(jnp.int32)
-    return jax.lax.fori_loop(0, there, mean, jnp.float32(jnp.nan))
+    passes = jnp.any(samples.mask).astype(jnp.int32)
+    return jax.lax.fori_loop(0, passes, mean, jnp.float32(jnp.nan))
 
 
 @checked
@@ -165,7 +157,7 @@ def predict_samples(
 
 
 def score_test_set(run: Run, memory: Memory, learner: Learner) -> Float[Array, "m c"]:
-    """Return the scores of a run's test samples by a network that it left, as after every task."""
+    """Return the scores of a run's test samples by one of its stored networks."""
     size = run.protocol.evaluation_batch
     return _scores(run.build, size, run.data, run.sequence.test, memory, learner)
 
@@ -211,28 +203,28 @@ def over_samples(
 
 
 def over_blocks(
-    of_slots: Callable[[Int[Array, "s"]], PyTree], wanted: Bool[Array, "n"], size: int, rows: PyTree
+    of_slots: Callable[[Int[Array, "s"]], PyTree], mask: Bool[Array, "n"], size: int, rows: PyTree
 ) -> PyTree:
-    """Return the rows after replacing those of the wanted slots by a function's results.
+    """Return the rows after replacing those of the selected slots by a function's results.
 
-    The number of passes depends on the number of wanted slots alone, not on their positions.
+    The number of passes depends on the number of selected slots alone, not on their positions.
 
     Args:
       of_slots: function from slots to a tree with their rows, `[s, ...]`.
-      wanted: True for slots that are computed, `[n]`.
+      mask: True for slots that are computed, `[n]`.
       size: maximal number of slots per pass.
       rows: tree like the results of `of_slots`, for all slots, `[n, ...]`.
     """
-    slots = wanted.shape[0]
+    slots = mask.shape[0]
     size = min(size, max(slots, 1))
-    order = jnp.pad(jnp.argsort(~wanted, stable=True), (0, -slots % size))
-    count = jnp.sum(wanted)
+    order = jnp.pad(jnp.argsort(~mask, stable=True), (0, -slots % size))
+    count = jnp.sum(mask)
 
     def put(block: Int[Array, ""], rows: PyTree) -> PyTree:
-        place = block * size + jnp.arange(size)
-        # The first wanted slot pads the last block; its row past the end is dropped.
-        chosen = jnp.where(place < count, order[place], order[0])
-        target = jnp.where(place < count, chosen, slots)
+        position = block * size + jnp.arange(size)
+        # The first selected slot pads the last block; its row past the end is dropped.
+        chosen = jnp.where(position < count, order[position], order[0])
+        target = jnp.where(position < count, chosen, slots)
         return jax.tree.map(
             lambda leaf, new: leaf.at[target].set(new, mode="drop"), rows, of_slots(chosen)
         )
@@ -240,7 +232,7 @@ def over_blocks(
     return jax.lax.fori_loop(0, -(-count // size), put, rows)
 
 
-def nothing_over(of_slots: Callable[[Int[Array, "s"]], PyTree], wanted: Bool[Array, "n"]) -> PyTree:
+def nothing_over(of_slots: Callable[[Int[Array, "s"]], PyTree], mask: Bool[Array, "n"]) -> PyTree:
     """Return rows of 0 for all slots, with the shapes and dtypes of a function's results."""
     one = jax.eval_shape(of_slots, jnp.zeros(1, int))
-    return jax.tree.map(lambda leaf: jnp.zeros((wanted.shape[0], *leaf.shape[1:]), leaf.dtype), one)
+    return jax.tree.map(lambda leaf: jnp.zeros((mask.shape[0], *leaf.shape[1:]), leaf.dtype), one)

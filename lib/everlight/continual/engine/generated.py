@@ -10,21 +10,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    Memory,
-    Samples,
-    Setup,
-    Strategy,
-    Task,
-    TaskGenerator,
-)
+from everlight.base import Batch, Learner, Memory, Samples, Setup, Strategy, Task, TaskGenerator
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.evaluation import PROBE, gathered, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, step_key, task_keys
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.engine.updates import same_kind, train_step
+from everlight.continual.engine.updates import call_hook, train_step
 
 
 class GeneratedResult(NamedTuple):
@@ -42,6 +33,15 @@ class GeneratedResult(NamedTuple):
     """Results of `Setup.measure` after each task, with a leading axis over tasks; else empty."""
     memory: Memory
     learner: Learner
+
+
+class TaskProgress(NamedTuple):
+    """Memory and learner after some steps of a task, and sums over its batches."""
+
+    memory: Memory
+    learner: Learner
+    loss: Float[Array, ""]
+    metric: Float[Array, ""]
 
 
 @checked
@@ -71,6 +71,7 @@ def learn_generated(
       key: random key of tasks, samples and learning.
       batch_size: samples per step.
       probe: samples per task, on whose outputs after the task `Setup.measure` is computed.
+      prequential: true computes the objective's metric of each batch before it is learned.
     """
     of_learning, of_tasks = jax.random.split(key)
     first, later = jax.random.split(of_tasks)
@@ -88,41 +89,46 @@ def learn_generated(
         keys = task_keys(of_learning, number)
         if generator.renew is not None:
             learner = learner._replace(params=generator.renew(learner.params))
-        ready = memory, learner
-        if strategy.begin_task is not None:
-            ready = same_kind("begin_task", strategy.begin_task(*ready, task, keys.begin), ready)
+        learned = call_hook(strategy, "begin_task", (memory, learner), task, keys.begin)
         of_steps = epoch_keys(keys.epochs, 0).steps
 
-        def one_step(step: Int[Array, ""], carry: tuple) -> tuple:
-            *learned, total, metric = carry
+        def one_step(step: Int[Array, ""], now: TaskProgress) -> TaskProgress:
             drawn = generator.draw(state, batch_size, jax.random.fold_in(draws, step))
-            if prequential:
-                metric += mean_metric(setup, strategy, *learned, drawn)
-            batch = Batch(
-                drawn.index,
-                drawn.labels,
-                drawn.mask.astype(jnp.float32),
-                jnp.zeros_like(drawn.mask),
-            )
             key_update = jax.random.fold_in(step_key(of_steps, step), 0)
-            *learned, loss = train_step(setup, strategy, *learned, batch, task, key_update)
-            return *learned, total + loss.astype(jnp.float32), metric
+            return learn_samples(setup, strategy, now, task, drawn, key_update, prequential)
 
-        zero = jnp.float32(0)
-        *learned, total, metric = jax.lax.fori_loop(0, steps, one_step, (*ready, zero, zero))
-        ready = tuple(learned)
-        if strategy.end_task is not None:
-            ready = same_kind("end_task", strategy.end_task(*ready, task, keys.end), ready)
+        start = TaskProgress(*learned, loss=jnp.float32(0), metric=jnp.float32(0))
+        after = jax.lax.fori_loop(0, steps, one_step, start)
+        learned = call_hook(strategy, "end_task", (after.memory, after.learner), task, keys.end)
         tested = None
         if generator.test is not None:
-            tested = mean_metric(setup, strategy, *ready, generator.test(state))
-        measured = () if setup.measure is None else measure(setup, ready[1], samples)
-        online = metric / steps if prequential else None
-        return (state, *ready), (total / steps, online, tested, measured)
+            tested = mean_metric(setup, strategy, *learned, generator.test(state))
+        measured = () if setup.measure is None else measure(setup, learned[1], samples)
+        online = after.metric / steps if prequential else None
+        return (state, *learned), (after.loss / steps, online, tested, measured)
 
     start = generator.begin(first), memory, learner
     (_, memory, learner), rows = jax.lax.scan(one_task, start, jnp.arange(tasks, dtype=jnp.int32))
     return GeneratedResult(*rows, memory, learner)
+
+
+def learn_samples(
+    setup: Setup,
+    strategy: Strategy,
+    now: TaskProgress,
+    task: Task,
+    samples: Samples,
+    key: PRNGKeyArray,
+    prequential: bool,
+) -> TaskProgress:
+    """Return the progress after a step on samples, on which the metric may be measured before."""
+    metric = now.metric
+    if prequential:
+        metric += mean_metric(setup, strategy, now.memory, now.learner, samples)
+    weight = samples.mask.astype(jnp.float32)
+    batch = Batch(samples.index, samples.labels, weight, jnp.zeros_like(samples.mask))
+    memory, learner, loss = train_step(setup, strategy, now.memory, now.learner, batch, task, key)
+    return TaskProgress(memory, learner, now.loss + loss.astype(jnp.float32), metric)
 
 
 def mean_metric(

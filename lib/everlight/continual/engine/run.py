@@ -1,4 +1,4 @@
-"""A run: what is trained, how, and on which tasks; its state and its result."""
+"""A run: its build function, data, protocol and tasks, its state and its result."""
 
 import dataclasses
 from collections.abc import Callable

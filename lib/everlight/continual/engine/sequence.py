@@ -92,16 +92,17 @@ def operations_per_step(run: Run) -> float:
     once (GEM's quadratic program). Random bits and data movement are not counted. For a strategy
     that trains only on memory (`Strategy.on_memory`), the step is one on memory.
     """
-    on_memory = run.build(run.data)[1].on_memory
+    _, strategy = run.build(run.data)
+    on_memory = strategy.on_memory
     if on_memory is None:
         lowered = lower_step(run)
     else:
 
         def memory_build(data: Any) -> tuple[Setup, Strategy]:
             setup, strategy = run.build(data)
-            return setup, strategy.on_memory[0]
+            return setup, strategy.on_memory.strategy
 
-        of_memory = replace(run.protocol, batch_size=on_memory[1])
+        of_memory = replace(run.protocol, batch_size=on_memory.batch_size)
         lowered = lower_step(replace(run, build=memory_build, protocol=of_memory))
     cost = lowered.cost_analysis() or lowered.compile().cost_analysis()
     return float(cost["flops"])

@@ -23,7 +23,7 @@ _PIECES = 8
 @jax.tree_util.register_pytree_node_class
 @dataclass(frozen=True)
 class StoredImages:
-    """Images or precomputed features, stored once on the device, with their normalisation.
+    """Images or precomputed features, stored once on the device, with their normalization.
 
     Create them with `StoredImages.of`. Each image is stored in pieces: a TPU lays small images out
     with their number as the last axis, and would copy all of them to take a few.
@@ -85,7 +85,7 @@ class StoredImages:
         return self._shaped(self.pieces[index % len(self.pieces) if self.copies > 1 else index])
 
     def with_images(self, images: Shaped[Array | np.ndarray, "k *shape"]) -> "StoredImages":
-        """Return other images with the same normalisation, of which the offset is subtracted."""
+        """Return other images with the same normalization, of which the offset is subtracted."""
         stored = StoredImages.of(images, self.mean, self.deviation)
         return dataclasses.replace(stored, offset=self.offset)
 
@@ -157,8 +157,8 @@ class StreamedImages(NamedTuple):
             return read(*map(np.asarray, places_and_keys))
 
         words = [] if keys is None else [jax.random.key_data(keys)]
-        wanted = jax.ShapeDtypeStruct((*index.shape, *self.shape), jnp.uint8)
-        return jax.pure_callback(on_host, wanted, index, *words, vmap_method="broadcast_all")
+        result_shape = jax.ShapeDtypeStruct((*index.shape, *self.shape), jnp.uint8)
+        return jax.pure_callback(on_host, result_shape, index, *words, vmap_method="broadcast_all")
 
 
 class ComputedInputs(NamedTuple):

@@ -3,22 +3,14 @@
 Every function takes a run and its state. `run_sequence` and `drive_runs` call the same functions.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Learner,
-    Memory,
-    Plateau,
-    Samples,
-    Setup,
-    Strategy,
-    Task,
-    TaskSequence,
-)
+from everlight.base import Learner, Memory, Plateau, Samples, Setup, Strategy, Task, TaskSequence
 from everlight.continual.engine.epochs import (
     ShuffledEpoch,
     as_best,
@@ -30,11 +22,7 @@ from everlight.continual.engine.epochs import (
 from everlight.continual.engine.evaluation import Measured, evaluate, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
 from everlight.continual.engine.optimizer_check import check_optimizer
-from everlight.continual.engine.placeholders import (
-    all_finite,
-    nan_where,
-    planned_epochs,
-)
+from everlight.continual.engine.placeholders import all_finite, nan_where, planned_epochs
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import (
     Best,
@@ -45,7 +33,7 @@ from everlight.continual.engine.run import (
     Usage,
     with_learned,
 )
-from everlight.continual.engine.updates import same_kind
+from everlight.continual.engine.updates import call_hook
 from everlight.errors import ArgumentError
 
 
@@ -66,7 +54,8 @@ def begin_state(run: Run) -> SequenceState:
     learner = init_learner(setup, sequence.class_task.shape[0], keys.learner)
     memory = strategy.init(keys.memory, learner)
 
-    row = jax.eval_shape(partial(_ready_row, setup, strategy, run), memory, learner, run.key)[1]
+    ready_row = partial(_ready_row, setup, strategy, run)
+    row = jax.eval_shape(ready_row, (memory, learner), run.key)[1]
 
     def no_rows(*axes: int) -> PyTree:
         return jax.tree.map(lambda leaf: jnp.zeros((*axes, *leaf.shape), leaf.dtype), row)
@@ -137,11 +126,9 @@ def begin_task(run: Run, state: SequenceState) -> SequenceState:
     state = state._replace(result=result)
     if not protocol.boundaries:
         return state
-    memory, learner = result.memory, result.learner
-    learner = learner._replace(seen=learner.seen | task.classes)
-    if strategy.begin_task is not None:
-        begun = strategy.begin_task(memory, learner, task, task_keys(run.key, state.task).begin)
-        memory, learner = same_kind("begin_task", begun, (memory, learner))
+    learner = result.learner._replace(seen=result.learner.seen | task.classes)
+    key = task_keys(run.key, state.task).begin
+    memory, learner = call_hook(strategy, "begin_task", (result.memory, learner), task, key)
     if protocol.new_optimizer:
         rate = jnp.float32(1) if setup.task_rate is None else setup.task_rate(task.id)
         learner = learner._replace(
@@ -167,7 +154,7 @@ def learn_epochs(run: Run, state: SequenceState, epochs: Int[Array, ""] | int) -
     key = task_keys(run.key, state.task).epochs
 
     def row_of(memory: Memory, learner: Learner, key: PRNGKeyArray) -> PyTree:
-        return _ready_row(setup, strategy, run, memory, learner, key)[1]
+        return _ready_row(setup, strategy, run, (memory, learner), key)[1]
 
     def one_epoch(_: Int[Array, ""], state: SequenceState) -> SequenceState:
         return learn_epoch(setup, strategy, run.protocol, state, task, key, row_of)
@@ -190,18 +177,17 @@ def end_task(run: Run, state: SequenceState) -> SequenceState:
     reached &= planned_epochs(protocol, run.tasks)
     diverged = jnp.any(reached & ~jnp.isfinite(result.losses))
     memory, learner = selected_epoch(strategy, state)
-    if protocol.boundaries and strategy.end_task is not None:
-        ended = strategy.end_task(memory, learner, task, keys.end)
-        memory, learner = same_kind("end_task", ended, (memory, learner))
+    if protocol.boundaries:
+        memory, learner = call_hook(strategy, "end_task", (memory, learner), task, keys.end)
     diverged |= ~all_finite((memory, learner.params))
-    memory, learner, row = _evaluated(
-        setup, strategy, run, memory, learner, number, diverged, keys.evaluation
-    )
-    evaluation, steps = jax.tree.map(
-        lambda rows, new: rows.at[number].set(new),
-        (result.evaluation, result.usage.steps),
-        (row, learner.step),
-    )
+
+    def evaluated() -> tuple[tuple[Memory, Learner], PyTree]:
+        ready, row = _ready_row(setup, strategy, run, (memory, learner), keys.evaluation)
+        return ready, nan_where(diverged, row)
+
+    (memory, learner), row = _if_due(run, number, evaluated, (memory, learner))
+    evaluation = jax.tree.map(lambda rows, new: rows.at[number].set(new), result.evaluation, row)
+    steps = result.usage.steps.at[number].set(learner.step)
     well, last = all_finite((memory, learner.params)), (number, state.epoch - 1)
     losses = result.losses.at[last].set(jnp.where(well, result.losses[last], jnp.nan))
     result = result._replace(
@@ -229,48 +215,31 @@ def selected_epoch(strategy: Strategy, state: SequenceState) -> tuple[Memory, Le
     return (memory if strategy.after_step is None else selected.memory), learner
 
 
-def _evaluated(
-    setup: Setup,
-    strategy: Strategy,
+def _if_due(
     run: Run,
-    memory: Memory,
-    learner: Learner,
     number: Int[Array, ""],
-    diverged: Bool[Array, ""],
-    key: PRNGKeyArray,
-) -> tuple[Memory, Learner, PyTree]:
-    """Return memory and learner made ready for evaluation, and its result if one is due."""
-    protocol = run.protocol
+    evaluated: Callable[[], tuple[tuple[Memory, Learner], PyTree]],
+    learned: tuple[Memory, Learner],
+) -> tuple[tuple[Memory, Learner], PyTree]:
+    """Return the result of an evaluation after a task; 0 and what was learned if none is due."""
 
-    def evaluated() -> tuple[Memory, Learner, PyTree]:
-        ready, row = _ready_row(setup, strategy, run, memory, learner, key)
-        return *ready, nan_where(diverged, row)
-
-    def left_out() -> tuple[Memory, Learner, PyTree]:
+    def left_out() -> tuple[tuple[Memory, Learner], PyTree]:
         row = jax.eval_shape(evaluated)[-1]
-        return memory, learner, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), row)
+        return learned, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), row)
 
-    if protocol.evaluate_every == 1:
+    interval = run.protocol.evaluate_every
+    if interval == 1:
         return evaluated()
-    due = (number + 1) % protocol.evaluate_every == 0
+    due = (number + 1) % interval == 0
     return jax.lax.cond(due | (number == run.tasks - 1), evaluated, left_out)
 
 
 def _ready_row(
-    setup: Setup,
-    strategy: Strategy,
-    run: Run,
-    memory: Memory,
-    learner: Learner,
-    key: PRNGKeyArray,
+    setup: Setup, strategy: Strategy, run: Run, learned: tuple[Memory, Learner], key: PRNGKeyArray
 ) -> tuple[tuple[Memory, Learner], PyTree]:
     """Return memory and learner made ready for evaluation, and its result."""
-    ready = memory, learner
-    if strategy.before_evaluation is not None:
-        made_ready = strategy.before_evaluation(*ready, key)
-        ready = same_kind("before_evaluation", made_ready, ready)
-    size = run.protocol.evaluation_batch
-    row = evaluate(setup, strategy, *ready, run.sequence, size)
+    ready = call_hook(strategy, "before_evaluation", learned, key)
+    row = evaluate(setup, strategy, *ready, run.sequence, run.protocol.evaluation_batch)
     if setup.measure is None:
         return ready, row
     return ready, Measured(row, measure(setup, ready[1], run.sequence.test))

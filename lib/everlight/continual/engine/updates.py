@@ -7,15 +7,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from everlight.base import (
-    Batch,
-    Learner,
-    Memory,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.keys import batch_keys, update_keys
@@ -71,10 +63,8 @@ def train_step(
         opt_state=opt_state,
         step=learner.step + 1,
     )
-    if strategy.after_step is not None:
-        info = info._replace(batch=batch, update=update, arrives=jnp.asarray(arrives))
-        after = strategy.after_step(memory, learner, info, keys.after)
-        memory, learner = same_kind("after_step", after, (memory, learner))
+    info = info._replace(batch=batch, update=update, arrives=jnp.asarray(arrives))
+    memory, learner = call_hook(strategy, "after_step", (memory, learner), info, keys.after)
     return memory, learner, info.loss
 
 
@@ -87,13 +77,14 @@ def optimizer_update(
     return trainable_part(setup, learner.params, update), opt_state
 
 
+def optimizer_step(setup: Setup, learner: Learner, gradient: PyTree) -> Learner:
+    """Return the learner after a step of its optimizer, which is not counted in its steps."""
+    update, opt_state = optimizer_update(setup, learner, gradient)
+    return learner._replace(params=optax.apply_updates(learner.params, update), opt_state=opt_state)
+
+
 def complete_batch(
-    setup: Setup,
-    strategy: Strategy,
-    memory: Memory,
-    batch: Batch,
-    task: Task,
-    key: PRNGKeyArray,
+    setup: Setup, strategy: Strategy, memory: Memory, batch: Batch, task: Task, key: PRNGKeyArray
 ) -> Batch:
     """Return the batch with its inputs, and with the strategy's draw from memory."""
     keys = batch_keys(key)
@@ -104,9 +95,9 @@ def complete_batch(
     leaves, tree = jax.tree.flatten(drawn, is_leaf=_is_batch)
     if not any(map(_is_batch, leaves)):
         raise StrategyError("draw returned no Batch; return one or more (memory.batch_at)")
-    for place, leaf in enumerate(leaves):
+    for position, leaf in enumerate(leaves):
         if _is_batch(leaf):
-            leaves[place] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, place))
+            leaves[position] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, position))
     return batch._replace(replay=jax.tree.unflatten(tree, leaves))
 
 
@@ -116,26 +107,33 @@ def with_inputs(setup: Setup, batch: Batch, key: PRNGKeyArray) -> Batch:
     return batch._replace(inputs=inputs.reshape(*batch.index.shape, *inputs.shape[1:]))
 
 
-def same_kind(name: str, returned: Any, inputs: tuple[Memory, Learner]) -> tuple[Memory, Learner]:
-    """Return a strategy function's result after checking its structure, shapes and dtypes.
+def call_hook(
+    strategy: Strategy, name: str, learned: tuple[Memory, Learner], *arguments: Any
+) -> tuple[Memory, Learner]:
+    """Return memory and learner after a function of the strategy; unchanged if it is None.
 
     Args:
-      name: name of the function, for the message.
-      returned: result of the function.
-      inputs: memory and learner before the call.
+      strategy: strategy whose function is called.
+      name: name of the function, which returns memory and learner.
+      learned: memory and learner before the call.
+      arguments: the other arguments of the function.
 
     Raises:
       StrategyError: the result is not a memory and a learner like those before the call.
     """
-    wanted = f"{name} must return (memory, learner) with the structure of its arguments"
-    if jax.tree.structure(returned) != jax.tree.structure(inputs):
-        raise StrategyError(f"{wanted}; it returned {jax.tree.structure(returned)}")
-    after, before = (jax.tree_util.tree_leaves_with_path(tree) for tree in (returned, inputs))
+    function = getattr(strategy, name)
+    if function is None:
+        return learned
+    returned = function(*learned, *arguments)
+    rule = f"{name} must return (memory, learner) with the structure of its arguments"
+    if jax.tree.structure(returned) != jax.tree.structure(learned):
+        raise StrategyError(f"{rule}; it returned {jax.tree.structure(returned)}")
+    after, before = (jax.tree_util.tree_leaves_with_path(tree) for tree in (returned, learned))
     for (path, new), (_, old) in zip(after, before, strict=True):
         if (jnp.shape(new), jnp.result_type(new)) != (jnp.shape(old), jnp.result_type(old)):
             part = ("memory", "learner")[path[0].idx] + jax.tree_util.keystr(path[1:])
             raise StrategyError(
-                f"{wanted}: {part} was {jnp.result_type(old)}{list(jnp.shape(old))}, is "
+                f"{rule}: {part} was {jnp.result_type(old)}{list(jnp.shape(old))}, is "
                 f"{jnp.result_type(new)}{list(jnp.shape(new))}"
             )
     return returned

@@ -39,18 +39,18 @@ def fixed_test_objective(classes: PositiveInt) -> Objective:
     one_group = jnp.zeros(classes, int)
 
     def per_sample_metrics(predictions: Predictions, seen: Bool[Array, "c"]) -> tuple:
-        right = correct(predictions.scores, predictions.labels[:, 0], jnp.ones_like(seen)) > 0
-        return right, maximum_softmax_probability(predictions.scores)
+        is_correct = correct(predictions.scores, predictions.labels[:, 0], jnp.ones_like(seen)) > 0
+        return is_correct, maximum_softmax_probability(predictions.scores)
 
     def evaluate(sequence: TaskSequence, per_sample: tuple, seen: Bool[Array, "c"]) -> FixedTest:
         labels, mask = sequence.test.labels, sequence.test.mask
-        right, confidence = per_sample
+        is_correct, confidence = per_sample
         member = multi_hot(labels, classes) & mask[:, None]
-        hits = jnp.sum(member & right[:, None], axis=0)
+        hits = jnp.sum(member & is_correct[:, None], axis=0)
         return FixedTest(
-            jnp.sum(right) / jnp.maximum(jnp.sum(mask), 1),
+            jnp.sum(is_correct) / jnp.maximum(jnp.sum(mask), 1),
             hits / jnp.maximum(jnp.sum(member, axis=0), 1),
-            right,
+            is_correct,
             confidence,
         )
 

@@ -12,9 +12,7 @@ from everlight.precision import matrix_product
 
 
 @checked
-def regression_objective(
-    target: Callable[[Int[Array, "b"]], Float[Array, "b c"]],
-) -> Objective:
+def regression_objective(target: Callable[[Int[Array, "b"]], Float[Array, "b c"]]) -> Objective:
     """Return the objective of regression: the squared error, averaged over the c outputs.
 
     A sample's label is a number from which its target follows, such as its index. The metric is

@@ -25,8 +25,7 @@ class Accuracies(NamedTuple):
 
 @checked
 def softmax_objective(
-    class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
-    only_seen: bool = False,
+    class_group: Annotated[Int[Array, "c"], Between(0)] | None = None, only_seen: bool = False
 ) -> Objective:
     """Return the objective of softmax cross-entropy with one label per sample.
 

@@ -1,6 +1,6 @@
 """APER: adaptation at the first task, then prototypes (Zhou et al. 2024, IJCV, arXiv 2303.07338).
 
-    first task: minimise the setup's loss; then θ stays
+    first task: minimize the setup's loss; then θ stays
     z = [f(x; θ₀), f(x; θ)],   score_k(z) = cos(z, μ_k)
 
 θ₀ are the parameters before the first task, such as a pretrained network's, θ those after it, and
@@ -12,7 +12,7 @@ Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/aper_adapter.py`) at t
 step of the first task, the features, the prototypes and the scores, but for their scale, which
 ranks no class; differs in:
 
-- Adapters are those of the setup. There they are two layers beside each block's MLP.
+- Adapters are those of the setup. There they are two layers parallel to each block's MLP.
 - The head of the first task is the network's own. There it is a cosine head with a learned scale.
 - The score of a class without samples is −∞. There it is 0.
 - Prototypes of a class that comes again have all of its samples. There they have the new ones.
@@ -29,7 +29,7 @@ from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import evaluation_outputs, naive
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
@@ -37,6 +37,7 @@ from everlight.continual.strategies.parts.class_statistics import (
     prototype_scores,
 )
 from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.passes import evaluation_outputs
 
 
 class Adaptation(NamedTuple):
@@ -130,7 +131,7 @@ METHODS = (
         aper,
         Source("Zhou et al.", 2024, "IJCV", ("old net", "statistics")),
         "APER (adaptation at the first task, then prototypes)",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         advised=("pretrained layers",),
         authors={"network": "pretrained"},
     ),

@@ -7,7 +7,7 @@ rest,
 
 the second term over the old classes, with the network before the task as the teacher. Stage 2
 freezes the network. It fits one scale and one shift for the new classes, ẑ = α z + β. The fit
-minimises the same CE on the held-out samples, with a penalty 0.05 β². Only the new classes are
+minimizes the same CE on the held-out samples, with a penalty 0.05 β². Only the new classes are
 corrected: the last task's correction is in ẑ_old and is then dropped (`corrections="last"`). T = 2
 in the paper.
 
@@ -28,13 +28,14 @@ objective of stage 2 and the corrected logits; differs in:
 
 - Held-out samples are drawn from the exemplars before every task. There each class has its own,
   which are never trained on.
-- Features are normalised for herding, exemplars stay those of the first choice, and counts are
+- Features are normalized for herding, exemplars stay those of the first choice, and counts are
   rounded down.
 - The weight decay is the optimizer's. There it is 1e-4 times all tasks over those so far.
-- Stage 2 has the network in evaluation mode and Newton's method. There batches normalise it.
+- Stage 2 has the network in evaluation mode and Newton's method. There batches normalize it.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
@@ -44,7 +45,7 @@ from everlight.base import Batch, Epoch, Learner, Outputs, Samples, Setup, StepI
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.methods.method import Method, Source
-from everlight.continual.strategies.naive import evaluation_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
     best_threshold,
@@ -69,6 +70,7 @@ from everlight.continual.strategies.parts.exemplars import (
     random_ranks,
 )
 from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
+from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.rehearsal import herd_task
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 from everlight.errors import ArgumentError
@@ -96,6 +98,16 @@ class BiasMemory(NamedTuple):
     """Correction of the network's logits."""
     old_correction: Correction
     """Correction of the teacher's logits."""
+
+
+class StageOne(NamedTuple):
+    """Cross-entropies and settings of the loss of stage 1."""
+
+    of_labels: LabelLoss
+    of_teacher: Callable[[Array, Array, Bool[Array, "c"]], Float[Array, "n"]]
+    """Function from logits, the teacher's logits and classes to each sample's cross-entropy."""
+    temperature: float
+    weigh_labels: bool
 
 
 @checked
@@ -141,8 +153,10 @@ def bic(
     # The authors leave the scale free.
     penalty = jnp.array([0.0 if corrections == "last" else 1.0, 1.0]) * weight
     plain = naive(setup)
-    entropy_of_labels = label_softmax if loss == "softmax" else label_entropy
-    entropy_of_teacher = soft_softmax if loss == "softmax" else soft_entropy
+    entropies = (
+        (label_softmax, soft_softmax) if loss == "softmax" else (label_entropy, soft_entropy)
+    )
+    settings = StageOne(*entropies, temperature, weigh_labels)
 
     def init(key: PRNGKeyArray, learner: Learner) -> BiasMemory:
         classes = learner.seen.shape[0]
@@ -174,25 +188,11 @@ def bic(
             current = no_correction(learner.seen.shape[0])
         return BiasMemory(memory.buffer, held_out, teacher, current, old), learner
 
-    def epoch_data(memory: BiasMemory, task: Task) -> Epoch:
-        epoch = merge_buffer(task.train, memory.buffer.samples)
-        stays = epoch.samples.mask & ~_among(epoch.samples, memory.held_out)
-        return epoch._replace(samples=epoch.samples._replace(mask=stays))
-
     def grads(
         memory: BiasMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        teacher = memory.teacher
-        old_share = jnp.sum(teacher.known) / jnp.maximum(jnp.sum(learner.seen), 1)
-        label_share = 1 - old_share if weigh_labels else 1.0
-
-        def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
-            logits, soft = memory.correction(logits), memory.old_correction(old) / temperature
-            label_loss = entropy_of_labels(logits, batch.labels, learner.seen)
-            distilled = entropy_of_teacher(logits / temperature, soft, teacher.known)
-            return label_share * label_loss + old_share * distilled
-
-        return taught_gradient(setup, teacher, learner, batch, losses, key)
+        losses = partial(stage_one_losses, settings, memory, learner.seen, batch.labels)
+        return taught_gradient(setup, memory.teacher, learner, batch, losses, key)
 
     def end_task(
         memory: BiasMemory, learner: Learner, task: Task, key: PRNGKeyArray
@@ -200,15 +200,12 @@ def bic(
         logits = predict_samples(setup, plain, (), learner, memory.held_out, 256)
         new = task.classes
         if fit == "metric":
-            metric, held_out = setup.objective.metric, memory.held_out
-            old = memory.correction
-            fitted = best_threshold(logits, held_out, old, new, learner.seen, metric)
+            metric, old = setup.objective.metric, memory.correction
+            fitted = best_threshold(logits, memory.held_out, old, new, learner.seen, metric)
         else:
             # Of binary cross-entropy only the new classes' part depends on the pair.
-            among = learner.seen if loss == "softmax" else new
-            fitted = entropy_pair(
-                memory, logits, new, among, entropy=entropy_of_labels, penalty=penalty
-            )
+            among, entropy = learner.seen if loss == "softmax" else new, settings.of_labels
+            fitted = entropy_pair(memory, logits, new, among, entropy=entropy, penalty=penalty)
         correction = correct_classes(memory.correction, fitted, task.classes)
         among = None if buffer_size is None else learner.seen
         buffer = herd_task(setup, memory.buffer, learner, task, among)
@@ -224,12 +221,37 @@ def bic(
     return plain._replace(
         init=init,
         begin_task=begin_task,
-        epoch_data=epoch_data,
+        epoch_data=without_held_out,
         grads=grads,
         end_task=end_task,
         predict=predict,
         stored_samples=lambda memory, task: jnp.sum(memory.buffer.samples.mask),
     )
+
+
+def without_held_out(memory: BiasMemory, task: Task) -> Epoch:
+    """Return the task's samples and the exemplars that are not held out from training."""
+    epoch = merge_buffer(task.train, memory.buffer.samples)
+    stays = epoch.samples.mask & ~_among(epoch.samples, memory.held_out)
+    return epoch._replace(samples=epoch.samples._replace(mask=stays))
+
+
+def stage_one_losses(
+    settings: StageOne,
+    memory: BiasMemory,
+    seen: Bool[Array, "c"],
+    labels: Int[Array, "b k"],
+    logits: Float[Array, "b c"],
+    old: Float[Array, "b c"],
+) -> Float[Array, "b"]:
+    """Return L of each sample, from its labels and the logits of the network and the teacher."""
+    known = memory.teacher.known
+    old_share = jnp.sum(known) / jnp.maximum(jnp.sum(seen), 1)
+    label_share = 1 - old_share if settings.weigh_labels else 1.0
+    logits, soft = memory.correction(logits), memory.old_correction(old) / settings.temperature
+    label_loss = settings.of_labels(logits, labels, seen)
+    distilled = settings.of_teacher(logits / settings.temperature, soft, known)
+    return label_share * label_loss + old_share * distilled
 
 
 def entropy_pair(
@@ -319,7 +341,7 @@ METHODS = (
         bic,
         _PAPER,
         "bias correction (BiC)",
-        demands=("class scores", "own classes", "last weights"),
+        requirements=("class scores", "own classes", "last weights"),
         select="last",
         # The value for ImageNet, the only data set in their code.
         authors={"temperature": 2, "batch size": 256, "epochs per task": 100},
@@ -331,7 +353,7 @@ METHODS = (
         _PAPER,
         "BiC for several labels, fitted to pw-JS (IIRC)",
         fixed={"weigh_labels": False, "fit": "metric"},
-        demands=("several labels", "last weights"),
+        requirements=("several labels", "last weights"),
         select="last",
         benchmarks=("iirc",),
     ),

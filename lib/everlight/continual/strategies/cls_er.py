@@ -34,7 +34,7 @@ from everlight.continual.ema import moved_average
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import batch_loss, weighted_mean
+from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
 
 
@@ -143,11 +143,7 @@ def cls_er(
         return replay.predict((), learner._replace(params=params, batch_stats=batch_stats), inputs)
 
     return with_outer_memory(replay, "held")._replace(
-        init=init,
-        grads=grads,
-        after_step=after_step,
-        predict=predict,
-        parameter_copies=2,
+        init=init, grads=grads, after_step=after_step, predict=predict, parameter_copies=2
     )
 
 
@@ -183,7 +179,7 @@ METHODS = (
         tunes="regularization",
         hyperparameters=(0.1, 0.5, 2),
         fixed=_ON_MNIST,
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={
             "regularization": 2,
             "plastic_decay": 0.99,

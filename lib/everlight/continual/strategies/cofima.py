@@ -81,7 +81,7 @@ def cofima(
       slow: factor on the learning rate of all layers below the head.
       epochs: epochs of alignment, after every task but the first.
       samples: samples drawn per class and epoch of alignment, and samples per step.
-      temperature: temperature τ of the normalised logits.
+      temperature: temperature τ of the normalized logits.
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
         Fisher information.
       fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
@@ -156,7 +156,7 @@ METHODS = (
         "continual Fisher-weighted model averaging (CoFiMA)",
         tunes="weight",
         hyperparameters=(0.2, 0.4, 0.6, 0.8),
-        demands=(*OTHER_WEIGHTS, "own classes", "named head"),
+        requirements=(*OTHER_WEIGHTS, "own classes", "named head"),
         authors={
             "weight": 0.4,
             "slow": 0.01,

@@ -156,7 +156,7 @@ def continual_backprop(
 def least_useful(
     utility: Float[Array, "u"], mature: Bool[Array, "u"], count: Float[Array, ""]
 ) -> Bool[Array, "u"]:
-    """Return which units are the mature ones of least utility, so many of them; first of equals."""
+    """Mark the given number of mature units with the least utility; ties go to the first."""
     order = jnp.argsort(jnp.where(mature, utility, jnp.inf))
     rank = jnp.argsort(order)
     return mature & (rank < count)
@@ -170,7 +170,7 @@ METHODS = (
         "continual backpropagation (CBP)",
         tunes="replacement_rate",
         hyperparameters=(1e-5, 1e-4, 1e-3),
-        demands=("named head", "hidden layers"),
+        requirements=("named head", "hidden layers"),
         authors={
             "replacement_rate": 0.0003,
             "decay": 0.99,

@@ -29,13 +29,14 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import Method, Source
-from everlight.continual.strategies.naive import batch_loss, naive, weighted_mean
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
     arrived,
     draw_from_reservoir,
     empty_buffer,
 )
+from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.replayed import replayed_outputs, with_all_seen
 
 
@@ -137,7 +138,7 @@ METHODS = (
         der,
         Source("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
         "dark experience replay (DER)",
-        demands=("class scores",),
+        requirements=("class scores",),
         authors={
             "alpha": 0.3,
             "loss_over": "all",

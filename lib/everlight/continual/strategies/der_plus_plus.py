@@ -23,7 +23,7 @@ from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strateg
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.der import DarkDraw, DarkReservoir, der, logit_distance
-from everlight.continual.strategies.naive import batch_loss
+from everlight.continual.strategies.parts.passes import batch_loss
 from everlight.continual.strategies.parts.replayed import replayed_loss, with_all_seen
 
 
@@ -96,7 +96,7 @@ METHODS = (
         der_plus_plus,
         Source("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
         "dark experience replay with labels (DER++)",
-        demands=("class scores",),
+        requirements=("class scores",),
         authors={
             "alpha": 0.1,
             "beta": 0.5,

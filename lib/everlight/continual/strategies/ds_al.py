@@ -101,8 +101,8 @@ def ds_al(
         return memory._replace(task=memory.task._replace(new=task.classes)), learner
 
     def accumulate(memory: TwoStreams, features: Float[Array, "b f"], batch: Batch) -> TwoStreams:
-        here = (batch.weight > 0)[:, None]
-        rectified, bounded = (jnp.where(here, rows, 0) for rows in streams(memory, features))
+        mask = (batch.weight > 0)[:, None]
+        rectified, bounded = (jnp.where(mask, rows, 0) for rows in streams(memory, features))
         targets = label_targets(memory.main, batch)
         return memory._replace(
             main=add_rows(memory.main, rectified, targets, batch),
@@ -169,7 +169,7 @@ METHODS = (
         hyperparameters=(0.3, 0.6, 1, 1.5),
         fixed={"width": 1000},
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={
             "width": 8192,
             "compensation": 0.6,

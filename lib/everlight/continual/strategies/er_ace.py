@@ -31,8 +31,8 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import batch_loss
 from everlight.continual.strategies.parts.memory import arrivals, carried_classes
+from everlight.continual.strategies.parts.passes import batch_loss
 from everlight.continual.strategies.parts.replayed import replayed_loss, with_all_seen
 
 
@@ -85,7 +85,7 @@ METHODS = (
         er_ace,
         Source("Caccia et al.", 2022, "ICLR", ("samples",)),
         "experience replay with asymmetric cross-entropy (ER-ACE)",
-        demands=("class scores", "chosen classes"),
+        requirements=("class scores", "chosen classes"),
         authors={
             "replay_batch_size": 10,
             "loss_over": "all",

@@ -36,8 +36,8 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
+from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.replayed import (
     joined,
     replayed_loss,
@@ -159,12 +159,12 @@ def metric_losses(
       pairs: these samples; those of weight 0 do not count.
       temperature: temperature τ.
     """
-    there = pairs.weight > 0
+    mask = pairs.weight > 0
     near = matrix_product(unit(features, -1), unit(others, -1).T) / temperature
     # A sum over nothing would have no finite gradient.
-    counted = there | ~jnp.any(there)
+    counted = mask | ~jnp.any(mask)
     total = jax.scipy.special.logsumexp(near, axis=1, keepdims=True, where=counted)
-    positive = ((labels[:, None] == pairs.labels[:, 0]) & there).astype(near.dtype)
+    positive = ((labels[:, None] == pairs.labels[:, 0]) & mask).astype(near.dtype)
     mean = jnp.sum(positive * (near - total), axis=1) / jnp.maximum(jnp.sum(positive, axis=1), 1)
     return -temperature / BASE_TEMPERATURE * mean
 
@@ -175,7 +175,7 @@ METHODS = (
         er_aml,
         Source("Caccia et al.", 2022, "ICLR", ("samples",)),
         "experience replay with an asymmetric metric loss (ER-AML)",
-        demands=COUNTING,
+        requirements=COUNTING,
         authors={
             "temperature": 0.2,
             "replay_batch_size": 10,

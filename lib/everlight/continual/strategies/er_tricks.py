@@ -39,18 +39,18 @@ from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import (
-    batch_outputs,
-    evaluation_outputs,
-    naive,
-    weighted_mean,
-)
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.bias_correction import correct_classes, no_correction
 from everlight.continual.strategies.parts.memory import (
     ReservoirDraw,
     arrived,
     draw_from_reservoir,
     empty_buffer,
+)
+from everlight.continual.strategies.parts.passes import (
+    batch_outputs,
+    evaluation_outputs,
+    weighted_mean,
 )
 from everlight.continual.strategies.parts.replayed import joined
 
@@ -156,8 +156,8 @@ def er_tricks(
             # The loss reads no features.
             outputs = Outputs(corrected, corrected[:, :0])
             losses = setup.objective.loss(outputs, memory.samples.labels[slots], learner.seen)
-            there = held.at[slots].get(mode="fill", fill_value=False)
-            return weighted_mean(losses, there.astype(logits.dtype))
+            mask = held.at[slots].get(mode="fill", fill_value=False)
+            return weighted_mean(losses, mask.astype(logits.dtype))
 
         bias = _descend(loss, memory.bias, held, bias_batch_size, bias_epochs, key)
         return memory._replace(bias=bias, last=task.classes), learner
@@ -181,10 +181,7 @@ def er_tricks(
 
 
 def replacement_weights(
-    labels: Int[Array, "m"],
-    losses: Float[Array, "m"],
-    classes: int,
-    replacement: Replacement,
+    labels: Int[Array, "m"], losses: Float[Array, "m"], classes: int, replacement: Replacement
 ) -> Float[Array, "m"]:
     """Return weights, up to a factor, with which stored samples are replaced.
 
@@ -283,6 +280,6 @@ METHODS = (
         Source("Buzzega et al.", 2020, "ICPR", ("samples",)),
         "experience replay with tricks",  # As large as the batch where a benchmark sets no number.
         derived=lambda needs: {"replay_batch_size": needs.replay_batch_size},
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
     ),
 )

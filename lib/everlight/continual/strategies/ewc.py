@@ -35,7 +35,7 @@ from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,
     no_anchors,
-    penalised,
+    penalized,
     single_anchor,
 )
 
@@ -60,8 +60,7 @@ def ewc(
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
         Fisher information.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
-        stable at any regularization (`quadratic.penalised`). None adds the gradient, as the paper
-        does.
+        stable at any regularization (`quadratic.penalized`). None is the paper's explicit step.
       fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
         objective's default: empirical, except for embeddings.
 
@@ -84,7 +83,7 @@ def ewc(
     free = naive(setup)._replace(
         init=lambda key, learner: no_anchors(learner.params), end_task=end_task, parameter_copies=2
     )
-    return penalised(setup, free, regularization / 2, lambda memory: memory, implicit_rate)
+    return penalized(setup, free, regularization / 2, lambda memory: memory, implicit_rate)
 
 
 METHODS = (

@@ -45,9 +45,10 @@ from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.lwf import lwf
-from everlight.continual.strategies.naive import naive, weighted_mean
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.gate_features import flattened
 from everlight.continual.strategies.parts.memory import carried_classes, merge_buffer
+from everlight.continual.strategies.parts.passes import weighted_mean
 from everlight.continual.strategies.parts.teacher import Teacher
 from everlight.errors import ArgumentError
 
@@ -168,12 +169,7 @@ def expert_gate(
             classes=memory.classes.at[task.id].set(classes),
         )
         related, _ = most_related(memory, task.id)
-        params, batch_stats = jax.tree.map(
-            lambda stacked, leaf: jnp.where(jnp.any(memory.trained), stacked[related], leaf),
-            (memory.params, memory.batch_stats),
-            (learner.params, learner.batch_stats),
-        )
-        return memory, learner._replace(params=params, batch_stats=batch_stats)
+        return memory, expert_if(jnp.any(memory.trained), memory, related, learner)
 
     def grads(
         memory: Experts, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -185,18 +181,6 @@ def expert_gate(
         # LwF without a known class is fine-tuning.
         teacher = Teacher(params, batch_stats, classes & (degree > relatedness_threshold))
         return distilled.grads(teacher, learner, batch, task, key)
-
-    def end_task(
-        memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Experts, Learner]:
-        params, batch_stats = jax.tree.map(
-            lambda stacked, new: stacked.at[task.id].set(new),
-            (memory.params, memory.batch_stats),
-            (learner.params, learner.batch_stats),
-        )
-        trained = memory.trained.at[task.id].set(True)
-        memory = memory._replace(params=params, batch_stats=batch_stats, trained=trained)
-        return memory._replace(gated=jnp.array(True)), learner
 
     def predict(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -211,24 +195,44 @@ def expert_gate(
     def predict_task(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
-        params, batch_stats = jax.tree.map(
-            lambda stacked, newest: jnp.where(memory.trained[task], stacked[task], newest),
-            (memory.params, memory.batch_stats),
-            (learner.params, learner.batch_stats),
-        )
-        expert = learner._replace(params=params, batch_stats=batch_stats)
-        return plain.predict((), expert, inputs)
+        return plain.predict((), expert_if(memory.trained[task], memory, task, learner), inputs)
 
     return plain._replace(
         init=init,
         begin_task=begin_task,
         grads=plain.grads if relatedness_threshold is None else grads,
-        end_task=end_task,
+        end_task=store_expert,
         predict=predict,
         predict_task=predict_task,
         tasks=tasks,
         parameter_copies=tasks,
     )
+
+
+def expert_if(
+    condition: Bool[Array, ""], memory: Experts, number: Int[Array, ""], learner: Learner
+) -> Learner:
+    """Return the learner with the network of an expert if a condition holds."""
+    params, batch_stats = jax.tree.map(
+        lambda stacked, leaf: jnp.where(condition, stacked[number], leaf),
+        (memory.params, memory.batch_stats),
+        (learner.params, learner.batch_stats),
+    )
+    return learner._replace(params=params, batch_stats=batch_stats)
+
+
+def store_expert(
+    memory: Experts, learner: Learner, task: Task, key: PRNGKeyArray
+) -> tuple[Experts, Learner]:
+    """Return the memory with the network of a task that ends, after which the gate chooses."""
+    params, batch_stats = jax.tree.map(
+        lambda stacked, new: stacked.at[task.id].set(new),
+        (memory.params, memory.batch_stats),
+        (learner.params, learner.batch_stats),
+    )
+    trained = memory.trained.at[task.id].set(True)
+    memory = memory._replace(params=params, batch_stats=batch_stats, trained=trained)
+    return memory._replace(gated=jnp.array(True)), learner
 
 
 def mean_errors(
@@ -364,7 +368,7 @@ METHODS = (
         _PAPER,
         "one network per task, chosen by autoencoders",
         fixed={**_GATE, "class_group": None, "groups": 1},
-        demands=("last weights",),
+        requirements=("last weights",),
         authors={"hidden": 500, "epochs": 100},
     ),
     # This row has the paper's relatedness threshold.
@@ -374,7 +378,7 @@ METHODS = (
         _PAPER,
         "ExpertGate; networks of related tasks are trained with LwF",
         fixed={**_GATE, "relatedness_threshold": 0.85},
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={"hidden": 500, "epochs": 100, "relatedness_threshold": 0.85},
     ),
 )

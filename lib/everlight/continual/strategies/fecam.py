@@ -46,7 +46,8 @@ from everlight.continual.strategies.parts.class_statistics import (
     of_met,
     scatter_rows,
 )
-from everlight.continual.strategies.parts.frozen import feature_width, over_features, ridge_solve
+from everlight.continual.strategies.parts.covariances import ridge_solve
+from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
 
@@ -94,9 +95,9 @@ def fecam(
     def accumulate(
         memory: ClassCovariances, features: Float[Array, "b f"], batch: Batch
     ) -> ClassCovariances:
-        here = (batch.weight > 0)[:, None]
-        features = jnp.where(here, features, 0)
-        member = here & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
+        mask = (batch.weight > 0)[:, None]
+        features = jnp.where(mask, features, 0)
+        member = mask & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
         transformed = transform(features)
         rows = scatter_rows(memory.transformed, transformed, batch)
         return memory._replace(
@@ -169,7 +170,7 @@ METHODS = (
         hyperparameters=(0.1, 1, 10),
         derived=lambda needs: {"covariance_shrinkage": needs.hyperparameter},
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         published=1,
         authors={
             "variance_shrinkage": 1,

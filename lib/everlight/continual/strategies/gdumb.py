@@ -28,7 +28,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
+from everlight.base import Batch, Learner, MemoryTraining, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.methods.method import Method, Source
@@ -55,13 +55,13 @@ def add_greedily(memory: BalancedMemory, sample: Samples, key: PRNGKeyArray) -> 
     held, seen = memory
     buffer_size, label = held.mask.shape[0], sample.labels[0]
     counts = jax.ops.segment_sum(held.mask.astype(int), held.labels[:, 0], seen.shape[0])
-    wanted = ~seen[label] | (counts[label] * jnp.sum(seen) < buffer_size)
+    has_room = ~seen[label] | (counts[label] * jnp.sum(seen) < buffer_size)
     same = held.mask & (held.index == sample.index)
     same &= jnp.all(held.labels == sample.labels, axis=1)
     largest = held.mask & (held.labels[:, 0] == jnp.argmax(counts))
     free = jnp.where(jnp.all(held.mask), largest, ~held.mask)
     slot = jnp.argmax(jnp.where(free, jax.random.uniform(key, free.shape), -1))
-    slot = jnp.where(sample.mask & wanted & ~jnp.any(same), slot, buffer_size)
+    slot = jnp.where(sample.mask & has_room & ~jnp.any(same), slot, buffer_size)
     samples = jax.tree.map(lambda old, new: old.at[slot].set(new, mode="drop"), held, sample)
     return BalancedMemory(samples, seen.at[label].set(seen[label] | sample.mask))
 
@@ -145,7 +145,7 @@ def gdumb(
         grads=grads,
         after_step=after_step,
         before_evaluation=before_evaluation,
-        on_memory=(plain, batch_size),
+        on_memory=MemoryTraining(plain, batch_size),
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
 
@@ -157,7 +157,7 @@ METHODS = (
         Source("Prabhu et al.", 2020, "ECCV", ("samples",)),
         "a new network, trained on a class-balanced memory before every evaluation",
         fixed={"epochs": 64},
-        demands=("last weights",),
+        requirements=("last weights",),
         authors={"epochs": "64 to 256", "batch_size": 16, "learning rate": 0.05},
     ),
 )

@@ -43,8 +43,9 @@ from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.methods.method import Method, Source
-from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import empty_buffer
+from everlight.continual.strategies.parts.passes import task_gradient
 from everlight.continual.strategies.parts.replayed import replayed_loss
 from everlight.precision import matrix_product
 
@@ -165,8 +166,8 @@ def gem(
                 return differentiate(learner.params)
 
             left_out = jax.tree.map(jnp.zeros_like, learner.params), batch_stats
-            there = jnp.any(held.weight > 0)
-            reference, batch_stats = where_under_vmap(there, passed, left_out)
+            has_samples = jnp.any(held.weight > 0)
+            reference, batch_stats = where_under_vmap(has_samples, passed, left_out)
             return batch_stats, ravel_pytree(reference)[0]
 
         parts = (batch.replay, jax.random.split(key_memories, tasks))
@@ -180,10 +181,10 @@ def gem(
         memory: Samples, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Samples, Learner]:
         epoch = shuffle(Epoch(task.train, jnp.zeros_like(task.train.mask)), key)
-        place = jnp.arange(per_task)
-        # What fills up is a held sample, for what normalises over the batch.
-        slots = epoch.slots[place % jnp.maximum(epoch.count, 1)]
-        stored = Samples(task.train.index[slots], task.train.labels[slots], place < epoch.count)
+        position = jnp.arange(per_task)
+        # What fills up is a held sample, for what normalizes over the batch.
+        slots = epoch.slots[position % jnp.maximum(epoch.count, 1)]
+        stored = Samples(task.train.index[slots], task.train.labels[slots], position < epoch.count)
         memory = jax.tree.map(lambda leaf, new: leaf.at[task.id].set(new), memory, stored)
         return memory, learner
 

@@ -31,7 +31,7 @@ in:
   less.
 - ε is the same for all layers, and ends at 1. A direction below 1e-10 of ‖R‖² is never added; there
   all directions are once ε exceeds 1.
-- Networks may have running batch statistics, which change. There evaluation normalises by the
+- Networks may have running batch statistics, which change. There evaluation normalizes by the
   statistics of its own batch.
 - All patches of the samples are taken, there those of fewer samples for convolutions.
 """
@@ -53,9 +53,9 @@ from everlight.continual.strategies.parts.layer_inputs import (
     drawn_samples,
     input_rows,
     input_widths,
+    require_layer_inputs,
     with_inputs_of,
 )
-from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
 
 
@@ -89,10 +89,7 @@ def gpm(
     Raises:
       ValueError: `setup` has no `layer_inputs`; or, at `init`, these leave out a kernel.
     """
-    if setup.layer_inputs is None:
-        raise ArgumentError(
-            "GPM needs the inputs of every layer; give a Setup with layer_inputs, as of flax_setup"
-        )
+    require_layer_inputs(setup, "GPM")
     plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> ProjectionMemory:
@@ -168,7 +165,7 @@ METHODS = (
         tunes="threshold",
         hyperparameters=(0.9, 0.95, 0.97, 0.99),
         published=0.97,
-        demands=("named head", "hidden layers", "layer inputs"),
+        requirements=("named head", "hidden layers", "layer inputs"),
         authors={"threshold": 0.97, "growth": 0.003, "samples": 125},
     ),
 )

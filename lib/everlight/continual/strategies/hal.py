@@ -33,22 +33,21 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import COUNTING, Method, Source
-from everlight.continual.strategies.naive import (
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
+from everlight.continual.strategies.parts.passes import (
     batch_outputs,
     evaluation_outputs,
-    naive,
     task_gradient,
     weighted_mean,
 )
-from everlight.continual.strategies.parts.frozen import feature_width
-from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
 from everlight.continual.strategies.parts.replayed import joint_gradient
 from everlight.errors import ArgumentError
 
@@ -105,7 +104,9 @@ def hal(
     """
     part = buffer_size // tasks
     if part == 0:
-        raise ArgumentError(f"buffer_size {buffer_size} is below the number of tasks {tasks}")
+        raise ArgumentError(
+            f"buffer_size {buffer_size} is below the number of tasks {tasks}; give {tasks} or more"
+        )
 
     def init(key: PRNGKeyArray, learner: Learner) -> AnchorMemory:
         classes = learner.seen.shape[0]
@@ -120,13 +121,6 @@ def hal(
             jnp.zeros(classes, bool),
         )
 
-    def begin_task(
-        memory: AnchorMemory, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[AnchorMemory, Learner]:
-        features = jnp.zeros_like(memory.features)
-        number = task.id.astype(jnp.int32)
-        return memory._replace(task=number, arrived=jnp.int32(0), features=features), learner
-
     def draw(memory: AnchorMemory, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:
         size = replay_batch_size or batch.index.shape[0]
         # A task of few samples leaves its part with empty slots before those of later tasks.
@@ -136,8 +130,7 @@ def hal(
         memory: AnchorMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         gradient, info = joint_gradient(setup, learner, batch, key)
-        update, _ = optimizer_update(setup, learner, gradient)
-        ahead = learner._replace(params=optax.apply_updates(learner.params, update))
+        ahead = optimizer_step(setup, learner, gradient)
         anchored = anchor_gradient(setup, memory, learner, ahead, regularization)
         return jax.tree.map(jnp.add, gradient, anchored), info
 
@@ -146,8 +139,7 @@ def hal(
     ) -> tuple[AnchorMemory, Learner]:
         incoming = info.batch._replace(replay=())
         outputs, _ = batch_outputs(setup, learner.params, learner, incoming, key)
-        weight = incoming.weight[:, None]
-        mean = jnp.sum(weight * outputs.features, axis=0) / jnp.maximum(jnp.sum(weight), 1)
+        mean = mean_of_features(outputs.features, incoming)
         features = mean_decay * memory.features + (1 - mean_decay) * mean
         after = add_to_part(memory, arrived(info), part)
         return after._replace(features=features), learner
@@ -157,10 +149,14 @@ def hal(
     ) -> tuple[AnchorMemory, Learner]:
         key_noise, key_finetuning = jax.random.split(key)
         noise = jax.random.uniform(key_noise, memory.anchors.shape, memory.anchors.dtype)
-        finetuned = learner._replace(opt_state=setup.optimizer.init(learner.params))
-        for number in range(finetuning_steps):
-            key_step = jax.random.fold_in(key_finetuning, number)
-            finetuned = finetune(setup, finetuned, memory.samples, finetuning_batch_size, key_step)
+        finetuned = finetune(
+            setup,
+            learner,
+            memory.samples,
+            steps=finetuning_steps,
+            batch_size=finetuning_batch_size,
+            key=key_finetuning,
+        )
         label = jnp.full((noise.shape[0], labels), -1).at[:, 0].set(anchor_classes(task))
         objective = partial(
             anchor_objective,
@@ -174,13 +170,12 @@ def hal(
         new_anchors = descend(objective, noise, steps=anchor_steps, rate=anchor_rate)
         new = task.classes.reshape(-1, *[1] * (noise.ndim - 1))
         anchors = jnp.where(new, new_anchors, memory.anchors)
-        return memory._replace(
-            anchors=anchors, has_anchor=memory.has_anchor | task.classes
-        ), learner
+        has_anchor = memory.has_anchor | task.classes
+        return memory._replace(anchors=anchors, has_anchor=has_anchor), learner
 
     return naive(setup)._replace(
         init=init,
-        begin_task=begin_task,
+        begin_task=open_part,
         draw=draw,
         grads=grads,
         after_step=after_step,
@@ -190,12 +185,23 @@ def hal(
     )
 
 
+def open_part(
+    memory: AnchorMemory, learner: Learner, task: Task, key: PRNGKeyArray
+) -> tuple[AnchorMemory, Learner]:
+    """Return the memory whose part for a task that begins is written from its first slot on."""
+    features = jnp.zeros_like(memory.features)
+    number = task.id.astype(jnp.int32)
+    return memory._replace(task=number, arrived=jnp.int32(0), features=features), learner
+
+
+def mean_of_features(features: Float[Array, "b f"], batch: Batch) -> Float[Array, "f"]:
+    """Return the mean features of a batch's samples of weight 1; 0 without any."""
+    weight = batch.weight[:, None]
+    return jnp.sum(weight * features, axis=0) / jnp.maximum(jnp.sum(weight), 1)
+
+
 def anchor_gradient(
-    setup: Setup,
-    memory: AnchorMemory,
-    learner: Learner,
-    ahead: Learner,
-    regularization: float,
+    setup: Setup, memory: AnchorMemory, learner: Learner, ahead: Learner, regularization: float
 ) -> PyTree:
     """Return the gradient of λ · mean over anchors of the squared change of their outputs.
 
@@ -228,17 +234,24 @@ def add_to_part(memory: AnchorMemory, new: Samples, part: int) -> AnchorMemory:
 
 
 def finetune(
-    setup: Setup, learner: Learner, samples: Samples, batch_size: int, key: PRNGKeyArray
+    setup: Setup,
+    learner: Learner,
+    samples: Samples,
+    *,
+    steps: int,
+    batch_size: int,
+    key: PRNGKeyArray,
 ) -> Learner:
-    """Return the learner after a step on a batch that is drawn from the samples."""
-    key_draw, key_step = jax.random.split(key)
-    batch = draw_batch(samples, batch_size, key_draw)
-    key_inputs, key_pass = jax.random.split(key_step)
-    batch = batch._replace(inputs=setup.gather(batch.index, key_inputs))
-    gradient, _ = task_gradient(setup, learner, batch, key_pass)
-    update, opt_state = optimizer_update(setup, learner, gradient)
-    params = optax.apply_updates(learner.params, update)
-    return learner._replace(params=params, opt_state=opt_state)
+    """Return the learner after steps of a new optimizer on batches drawn from the samples."""
+    learner = learner._replace(opt_state=setup.optimizer.init(learner.params))
+    for number in range(steps):
+        key_draw, key_step = jax.random.split(jax.random.fold_in(key, number))
+        batch = draw_batch(samples, batch_size, key_draw)
+        key_inputs, key_pass = jax.random.split(key_step)
+        batch = batch._replace(inputs=setup.gather(batch.index, key_inputs))
+        gradient, _ = task_gradient(setup, learner, batch, key_pass)
+        learner = optimizer_step(setup, learner, gradient)
+    return learner
 
 
 def anchor_classes(task: Task) -> Int[Array, "c"]:
@@ -293,6 +306,6 @@ METHODS = (
         Source("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
         "hindsight anchor learning (HAL)",
         derived=lambda needs: {"buffer_size": max(needs.total_buffer_size, needs.tasks)},
-        demands=COUNTING,
+        requirements=COUNTING,
     ),
 )

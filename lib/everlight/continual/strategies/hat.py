@@ -22,7 +22,7 @@ clipped to ±6.
 
 The paper has s_max = 400, c = 0.75 and plain gradient descent at 0.05 for everything.
 
-Equal to the official code (joansj/hat) at the gates, the regulariser, the compensated gradient up
+Equal to the official code (joansj/hat) at the gates, the regularizer, the compensated gradient up
 to float32 rounding (of 1 − a; it reaches half of the gradient where s e is near 16), the clipping
 of embeddings and the masks; differs in:
 
@@ -35,7 +35,7 @@ of embeddings and the masks; differs in:
   optimizer's. The learning rate and the best epoch follow the protocol; there the rate is divided
   by 3 after 5 epochs without a smaller validation loss, and the epoch with the least is kept.
 - One head whose other classes are masked replaces one head per task.
-- The regulariser is 0 if every unit is used, instead of 0 / 0.
+- The regularizer is 0 if every unit is used, instead of 0 / 0.
 - Predictions without the task, from the greatest gates of all tasks, are not in that code.
 """
 
@@ -51,7 +51,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import batch_loss, naive
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.passes import among_current, batch_loss
 from everlight.errors import ArgumentError
 
 Gates = Mapping[str, Float[Array, "u"]]
@@ -110,7 +111,7 @@ def hat(
 
     A gate multiplies the unit's kernel and bias. This equals multiplying the unit if ReLU follows,
     and closes a unit if any function follows that maps 0 to 0. The layers are a chain that ends in
-    `params["head"]`. Other parameters, such as those of normalisation, are rejected, because no
+    `params["head"]`. Other parameters, such as those of normalization, are rejected, because no
     gate would protect them. Tasks must have disjoint classes. `predict` takes the greatest gates of
     all tasks and all seen classes. During a task it takes the task's own gates and classes, on
     which the best epoch is chosen. `units_used` computes the used share of the network.
@@ -120,7 +121,7 @@ def hat(
       tasks: the number of tasks in the sequence.
       layers: names of the parameters of each layer below the head, from the input on. The last axis
         of a kernel is the layer's units, the axis before it the units of the layer below.
-      sparsity: coefficient c of the regulariser.
+      sparsity: coefficient c of the regularizer.
       steepest: maximal steepness s_max of the gates.
       rate: learning rate of the embeddings, multiplied by the schedule's factor.
       channels_first: True if a dense layer reads flattened maps channel by channel, as in
@@ -138,28 +139,15 @@ def hat(
                 f"the parameters are {', '.join(learner.params)}, the layers {', '.join(layers)}; "
                 "HAT needs all layers in order, and after them one named head"
             )
-        width = {name: jax.tree.leaves(learner.params[name])[0].shape[-1] for name in layers}
-        keys = jax.random.split(key, len(layers))
-        embeddings = {
-            name: jax.random.normal(key, (tasks, width[name]), jnp.float32)
-            for name, key in zip(layers, keys, strict=True)
-        }
-        used = {name: jnp.zeros(width[name], jnp.float32) for name in layers}
-        nothing = jnp.zeros_like(learner.seen)
+        memory = new_attention(learner, tasks, layers, key)
         # Refuses layers that do not fit.
-        freedom(learner.params, used, layers, nothing, channels_first)
-        return Attention(embeddings, used, jnp.int32(0), nothing, jnp.int32(0))
-
-    def begin_task(
-        memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Attention, Learner]:
-        number = task.id.astype(memory.task.dtype)
-        return memory._replace(task=number, classes=task.classes, begun=learner.step), learner
+        freedom(learner.params, memory.used, layers, memory.classes, channels_first)
+        return memory
 
     def grads(
         memory: Attention, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        task_embeddings = {name: stacked[task.id] for name, stacked in memory.embeddings.items()}
+        task_embeddings = embeddings_of(memory, task.id)
         steps = -(-jnp.sum(task.train.mask) // batch.index.shape[0])
         steepness = annealed(learner.step - memory.begun, steps, steepest)
         gates = gates_of(task_embeddings, steepness)
@@ -182,20 +170,8 @@ def hat(
         before = BeforeStep(learner.params, free, embeddings)
         return gradient, StepInfo(gradient, batch_stats, value, before)
 
-    def after_step(
-        memory: Attention, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[Attention, Learner]:
-        params = jax.tree.map(
-            lambda old, free, change: old + free * change,
-            info.aux.params,
-            info.aux.freedom,
-            info.update,
-        )
-        return memory._replace(embeddings=info.aux.embeddings), learner._replace(params=params)
-
     def gates_at(memory: Attention, task: Int[Array, ""]) -> Gates:
-        task_embeddings = {name: stacked[task] for name, stacked in memory.embeddings.items()}
-        return gates_of(task_embeddings, steepest)
+        return gates_of(embeddings_of(memory, task), steepest)
 
     def end_task(
         memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
@@ -218,7 +194,7 @@ def hat(
             memory.used,
         )
         scores = predict_gated(learner, gates, inputs)
-        return jnp.where(memory.classes | ~learning, scores, -jnp.inf)
+        return among_current(memory.classes, scores)
 
     def predict_task(
         memory: Attention, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
@@ -227,14 +203,54 @@ def hat(
 
     return plain._replace(
         init=init,
-        begin_task=begin_task,
+        begin_task=note_task,
         grads=grads,
-        after_step=after_step,
+        after_step=keep_used_weights,
         end_task=end_task,
         predict=predict,
         predict_task=predict_task,
         tasks=tasks,
     )
+
+
+def new_attention(
+    learner: Learner, tasks: int, layers: tuple[str, ...], key: PRNGKeyArray
+) -> Attention:
+    """Return the memory before the first task, with normally drawn embeddings of every task."""
+    width = {name: jax.tree.leaves(learner.params[name])[0].shape[-1] for name in layers}
+    keys = jax.random.split(key, len(layers))
+    embeddings = {
+        name: jax.random.normal(key, (tasks, width[name]), jnp.float32)
+        for name, key in zip(layers, keys, strict=True)
+    }
+    used = {name: jnp.zeros(width[name], jnp.float32) for name in layers}
+    return Attention(embeddings, used, jnp.int32(0), jnp.zeros_like(learner.seen), jnp.int32(0))
+
+
+def note_task(
+    memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
+) -> tuple[Attention, Learner]:
+    """Return the memory with a task that begins."""
+    number = task.id.astype(memory.task.dtype)
+    return memory._replace(task=number, classes=task.classes, begun=learner.step), learner
+
+
+def keep_used_weights(
+    memory: Attention, learner: Learner, info: StepInfo, key: PRNGKeyArray
+) -> tuple[Attention, Learner]:
+    """Return the learner whose change is multiplied by its freedom, and the new embeddings."""
+    params = jax.tree.map(
+        lambda old, free, change: old + free * change,
+        info.aux.params,
+        info.aux.freedom,
+        info.update,
+    )
+    return memory._replace(embeddings=info.aux.embeddings), learner._replace(params=params)
+
+
+def embeddings_of(memory: Attention, task: Int[Array, ""]) -> Gates:
+    """Return the embeddings of a task by layer."""
+    return {name: stacked[task] for name, stacked in memory.embeddings.items()}
 
 
 @checked
@@ -368,7 +384,7 @@ METHODS = (
         hat,
         Source("Serrà et al.", 2018, "ICML", ("statistics",)),
         "hard attention to the task (HAT)",
-        demands=PER_TASK_WEIGHTS,
+        requirements=PER_TASK_WEIGHTS,
         authors={
             "sparsity": 0.75,
             "steepest": 400,

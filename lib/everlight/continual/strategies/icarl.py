@@ -41,8 +41,12 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.naive import batch_loss, evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.distillation import Loss, distillation, taught_gradient
+from everlight.continual.strategies.parts.passes import (
+    batch_loss,
+    evaluation_outputs,
+    weighted_mean,
+)
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
@@ -134,7 +138,7 @@ METHODS = (
         Source("Rebuffi et al.", 2017, "CVPR", ("samples", "old net")),
         "incremental classifier and representation learning (iCaRL)",
         fixed={"classifier": "nearest mean"},
-        demands=("class scores", "one label", "own classes"),
+        requirements=("class scores", "one label", "own classes"),
         select="last",
         nearest_mean=True,
         authors={"batch size": 128, "epochs per task": 70},
@@ -144,7 +148,7 @@ METHODS = (
         icarl,
         _IIRC,
         "iCaRL predicting by its output layer, for several labels (IIRC)",
-        demands=("several labels",),
+        requirements=("several labels",),
         select="last",
         benchmarks=("iirc",),
     ),
@@ -155,7 +159,7 @@ METHODS = (
         "iCaRL with a cosine head, for several labels (IIRC)",
         fixed={"restart": _restart_scale},
         head="cosine",
-        demands=("several labels", "head kinds"),
+        requirements=("several labels", "head kinds"),
         select="last",
         benchmarks=("iirc",),
     ),

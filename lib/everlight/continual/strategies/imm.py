@@ -18,7 +18,7 @@ transfer from the second task on, and a true Fisher information from sampled lab
 - Without drop transfer, the code has plain dropout in all tasks. Here dropout is left to the
   network.
 - The code's L2 transfer holds the first task near 0.
-- With drop transfer, the code's L2 transfer penalises ‖θ − 2 θ_{t−1}‖², since its weights are then
+- With drop transfer, the code's L2 transfer penalizes ‖θ − 2 θ_{t−1}‖², since its weights are then
   differences from θ_{t−1}.
 - The code's Fisher information sums squared gradients of means over B = 1,000 samples. Its
   expectation is N_t / B² times the one here, so a task also weighs by its number of samples N_t.
@@ -35,14 +35,15 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Fisher, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.methods.method import Method, Source
-from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_statistics
+from everlight.continual.strategies.parts.passes import task_gradient
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     add_anchor,
     no_anchors,
-    penalised,
+    penalized,
     single_anchor,
 )
 from everlight.errors import ArgumentError
@@ -97,10 +98,9 @@ def imm(
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
         Fisher information.
       implicit_rate: learning rate of the optimizer, for implicit steps on the L2 transfer. They are
-        stable at any regularization (`quadratic.penalised`). None adds the gradient, as the paper
-        does.
+        stable at any regularization (`quadratic.penalized`). None is the paper's explicit step.
       alpha: mixing ratio of the last task; the earlier tasks share 1 − α equally, as in the
-        official code. Or one ratio per task, normalised over the tasks so far. None is 1/T for
+        official code. Or one ratio per task, normalized over the tasks so far. None is 1/T for
         every task, as the official code's default is for its three tasks.
       drop: dropout probability p of the drop transfer, 0 to less than 1. A unit is an entry of the
         last axis of a layer's parameters, which share its mask. A layer named head is never
@@ -181,7 +181,7 @@ def imm(
     )
     if drop > 0:
         free = free._replace(grads=grads)
-    return penalised(setup, free, regularization, lambda memory: memory.transfer, implicit_rate)
+    return penalized(setup, free, regularization, lambda memory: memory.transfer, implicit_rate)
 
 
 def _with_task(memory: Moments, weight: PyTree, params: PyTree, alpha: Ratio) -> Moments:
@@ -254,7 +254,7 @@ _MEAN = Method(
     hyperparameters=(1e-3, 1e-2, 1e-1, 1),
     # The number of samples is the same on every benchmark.
     fixed={"merge": "mean", "importance_samples": 1024},
-    demands=("last weights",),
+    requirements=("last weights",),
     authors={"penalty's step": "explicit"},
 )
 METHODS = (

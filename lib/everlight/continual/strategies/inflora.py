@@ -2,7 +2,7 @@
 
     C = Σ x xᵀ over inputs x of a kernel for the task's samples, by the network before the task
     A = first r left singular vectors of (I − P) C, divided by √3;   B = 0
-    minimise over B and the head   CE over the task's own classes;   then W ← W + s A B
+    minimize over B and the head   CE over the task's own classes;   then W ← W + s A B
     after the task   C again,  (I − P) C = U S Vᵀ,   P ← P + Σ_{j ≤ k} u_j u_jᵀ
     k = least number with ‖P C‖² + Σ_{j ≤ k} s_j² ≥ ε_t ‖C‖²,   ε_t = ε + (1 − ε) t / T
 
@@ -38,12 +38,13 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.setups.named_arrays import Path
-from everlight.continual.methods.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
     drawn_samples,
     input_rows,
+    require_layer_inputs,
     with_inputs_of,
 )
 from everlight.errors import ArgumentError
@@ -67,10 +68,7 @@ class Interference(NamedTuple):
 
 @checked
 def inflora(
-    setup: Setup,
-    tasks: PositiveInt,
-    threshold: Proportion = 0.95,
-    samples: PositiveInt = 1024,
+    setup: Setup, tasks: PositiveInt, threshold: Proportion = 0.95, samples: PositiveInt = 1024
 ) -> Strategy:
     """Return interference-free low-rank adaptation (InfLoRA), whose memory is `Interference`.
 
@@ -84,17 +82,14 @@ def inflora(
       ValueError: `setup` has no `layer_inputs`; or, at `init`, no merged additions, or no layer
         named head.
     """
-    if setup.layer_inputs is None:
-        raise ArgumentError(
-            "InfLoRA needs the inputs of layers; give a Setup with layer_inputs, as of flax_setup"
-        )
+    require_layer_inputs(setup, "InfLoRA")
     plain = naive_on_task_classes(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Interference:
         if "merged" not in learner.params:
             raise ArgumentError(
-                f"the parameters are {', '.join(learner.params)}; InfLoRA needs merged additions, "
-                "as of with_merged_lora"
+                f"the parameters are {', '.join(learner.params)}; InfLoRA needs merged additions; "
+                "make the setup by models.with_merged_lora"
             )
         head_layer(learner.params)
         sizes = {path: len(leaf) for path, leaf in flatten_dict(learner.params["merged"]).items()}
@@ -157,7 +152,7 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
     size = min(BLOCK, count)
     order = jnp.pad(jnp.arange(count), (0, -count % size)).reshape(-1, size)
     # The padding repeats the first sample, with weight 0.
-    there = (jnp.arange(order.size) < count).reshape(order.shape)
+    mask = (jnp.arange(order.size) < count).reshape(order.shape)
 
     def of_block(block: tuple[Array, Array]) -> dict[Path, Float[Array, "i i"]]:
         slots, counts = block
@@ -170,7 +165,7 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
         rows = input_rows(setup, learner, block_batch)
         return {path: matrix_product(inputs.T, inputs) for path, inputs in rows.items()}
 
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(of_block, (order, there)))
+    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(of_block, (order, mask)))
 
 
 def free_directions(
@@ -185,8 +180,8 @@ def free_directions(
     """
     rest = products - matrix_product(products, projection)
     _, lengths, directions = jnp.linalg.svd(rest, full_matrices=False)
-    there = lengths**2 > NEGLIGIBLE * jnp.sum(products**2)
-    chosen = jnp.where(there[:, None], directions, 0)[:rank].T / 3**0.5
+    mask = lengths**2 > NEGLIGIBLE * jnp.sum(products**2)
+    chosen = jnp.where(mask[:, None], directions, 0)[:rank].T / 3**0.5
     return jnp.pad(chosen, ((0, 0), (0, rank - chosen.shape[1])))
 
 
@@ -201,7 +196,7 @@ def with_products_merged(learner: Learner) -> Learner:
 
 
 def with_low_rank(
-    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: Needs
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: StrategyArguments
 ) -> Setup:
     """Return the setup with additions of rank 10 for keys and values of all blocks."""
     return with_merged_lora(setup, layers, ("key", "value"), rank=10)
@@ -214,7 +209,7 @@ METHODS = (
         Source("Liang and Li", 2024, "CVPR", ("statistics",)),
         "interference-free low-rank adaptation (InfLoRA)",
         adapt=with_low_rank,
-        demands=("pretrained transformer", *COUNTING, "own classes"),
+        requirements=("pretrained transformer", *COUNTING, "own classes"),
         authors={
             "threshold": 0.95,
             "samples": "all",

@@ -10,7 +10,7 @@ of the penalty with `l2_weight` = 2λ, since that code halves the squared distan
 `l2_weight` from 1e-5 to 1e-2 is λ from 5e-6 to 5e-3. The registry's grid of λ is twice that.
 Differs in:
 
-- Scales and biases of layer normalisation are pulled back too; there they are free.
+- Scales and biases of layer normalization are pulled back too; there they are free.
 - Steps on the penalty may be implicit.
 - Initial values that are redrawn at every step (`sample_init_values`) are left out.
 """
@@ -23,7 +23,7 @@ from everlight.base import Coefficient, Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts.quadratic import QuadraticSums, penalised, single_anchor
+from everlight.continual.strategies.parts.quadratic import QuadraticSums, penalized, single_anchor
 
 
 @checked
@@ -36,14 +36,14 @@ def l2_init(
       setup: network, objective, optimizer and data access.
       regularization: coefficient λ of the squared distance from the initial parameters.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty
-        (`quadratic.penalised`). None adds the gradient, as the paper does.
+        (`quadratic.penalized`). None adds the gradient, as the paper does.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> QuadraticSums:
         return single_anchor(jax.tree.map(jnp.ones_like, learner.params), learner.params)
 
     plain = naive(setup)._replace(init=init, parameter_copies=2)
-    return penalised(setup, plain, regularization, lambda memory: memory, implicit_rate)
+    return penalized(setup, plain, regularization, lambda memory: memory, implicit_rate)
 
 
 METHODS = (

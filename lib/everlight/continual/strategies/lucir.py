@@ -7,7 +7,7 @@
 The task loss is the setup's: softmax cross-entropy over the seen classes in the paper, binary
 cross-entropy in IIRC (Abdelsalam et al. 2021). The method needs a cosine head over signed features:
 `MLP` and `ResNet50` with `last_relu=False`, or `ReducedResNet`. Weights of known classes stay
-fixed. A new class's weights start as the normalised mean of its samples' normalised features, with
+fixed. A new class's weights start as the normalized mean of its samples' normalized features, with
 the mean length of the known classes' weights. The paper has λ₀ = 5 (10 on ImageNet), K = 2, m = 0.5
 and 20 herded exemplars per class.
 
@@ -31,12 +31,12 @@ from everlight.base import Coefficient, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
     LossInputs,
     imprinted_rehearsal,
 )
+from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.rehearsal import Classifier, by_nearest_mean, rehearsal
 from everlight.models.heads import cosines, head_kernel, unit
 from everlight.precision import matrix_product
@@ -85,8 +85,7 @@ def lucir(
         )
         old = evaluation_outputs(setup, inputs.teacher, batch.inputs)
         task_loss = weighted_mean(
-            setup.objective.loss(outputs, batch.labels, inputs.seen),
-            batch.weight,
+            setup.objective.loss(outputs, batch.labels, inputs.seen), batch.weight
         )
         moved = 1 - jnp.sum(unit(outputs.features, -1) * unit(old.features, -1), axis=-1)
         true = multi_hot(batch.labels, inputs.new.shape[0]) & inputs.teacher.known
@@ -174,7 +173,7 @@ METHODS = (
         hyperparameters=(0.5, 1, 2, 5),
         published=5,
         head="cosine",
-        demands=("class scores", "own classes", "named head", "head kinds"),
+        requirements=("class scores", "own classes", "named head", "head kinds"),
         select="last",
         authors={
             "distillation": 5,

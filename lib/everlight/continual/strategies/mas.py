@@ -26,7 +26,7 @@ from everlight.continual.strategies.parts.importance import memory_aware_importa
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     no_anchors,
-    penalised,
+    penalized,
     single_anchor,
 )
 
@@ -45,8 +45,7 @@ def mas(
       regularization: coefficient λ of the penalty.
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate Ω.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
-        stable at any regularization (`quadratic.penalised`). None adds the gradient, as the paper
-        does.
+        stable at any regularization (`quadratic.penalized`). None is the paper's explicit step.
     """
 
     def end_task(
@@ -58,7 +57,7 @@ def mas(
     free = naive(setup)._replace(
         init=lambda key, learner: no_anchors(learner.params), end_task=end_task, parameter_copies=2
     )
-    return penalised(setup, free, regularization, lambda memory: memory, implicit_rate)
+    return penalized(setup, free, regularization, lambda memory: memory, implicit_rate)
 
 
 METHODS = (

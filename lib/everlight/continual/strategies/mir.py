@@ -32,16 +32,15 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import task_gradient
 from everlight.continual.strategies.parts.memory import draw_from_reservoir
+from everlight.continual.strategies.parts.passes import task_gradient
 from everlight.continual.strategies.parts.replayed import (
     replayed_loss,
     replayed_outputs,
@@ -91,8 +90,7 @@ def mir(
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         key_batch, key_score, key_replay = jax.random.split(key, 3)
         batch_gradient, info = task_gradient(setup, learner, batch, key_batch)
-        update, _ = optimizer_update(setup, learner, batch_gradient)
-        ahead = optax.apply_updates(learner.params, update)
+        ahead = optimizer_step(setup, learner, batch_gradient).params
         after = learner._replace(batch_stats=info.batch_stats)
         drawn = batch.replay
 

@@ -43,7 +43,7 @@ from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
-from everlight.continual.strategies.naive import (
+from everlight.continual.strategies.parts.passes import (
     batch_loss,
     batch_outputs,
     evaluation_outputs,
@@ -57,7 +57,7 @@ CORRECTION_STEPS = 10
 
 
 class Taught(NamedTuple):
-    """Memory of a method of replay, and the moving averages that teach it."""
+    """Memory of a replay method, and the moving averages that teach it."""
 
     memory: Memory
     teachers: PyTree
@@ -104,9 +104,6 @@ def mkd(
     else:
         base = der_plus_plus(setup, buffer_size, loss_over=loss_over, **replay_arguments)
     replay_strategy = with_outer_memory(base, "memory")
-
-    def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
-        return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Taught:
         scales = [rate / (1 - rate) for rate in rates]
@@ -156,14 +153,7 @@ def mkd(
         memory: Taught, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Taught, Learner]:
         memory, learner = replay_strategy.after_step(memory, learner, info, key)
-        power = jnp.maximum(learner.step // CORRECTION_STEPS, 1)
-
-        def moved(old: Array, new: Array) -> Array:
-            rate = by_teacher(new, rates)
-            return (1 - rate) * old + rate / (1 - rate**power) * new
-
-        teachers = jax.tree.map(moved, memory.teachers, learner.params)
-        return memory._replace(teachers=teachers), learner
+        return memory._replace(teachers=moved_teachers(memory.teachers, learner, rates)), learner
 
     def predict(
         memory: Taught, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -181,6 +171,22 @@ def mkd(
     )
 
 
+def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
+    """Return a value of each teacher, to be multiplied by a leaf of the parameters."""
+    return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
+
+
+def moved_teachers(teachers: PyTree, learner: Learner, rates: Sequence[float]) -> PyTree:
+    """Return the moving averages after a step of the network, each by its rate."""
+    power = jnp.maximum(learner.step // CORRECTION_STEPS, 1)
+
+    def moved(old: Array, new: Array) -> Array:
+        rate = by_teacher(new, rates)
+        return (1 - rate) * old + rate / (1 - rate**power) * new
+
+    return jax.tree.map(moved, teachers, learner.params)
+
+
 def divergence(
     teacher: Float[Array, "*n b c"], student: Float[Array, "b c"], temperature: float
 ) -> Float[Array, "*n b"]:
@@ -194,7 +200,7 @@ _ER_MKD = Method(
     mkd,
     Source("Michel et al.", 2024, "ICML", ("samples", "old net")),
     "ER taught by a moving average (momentum knowledge distillation, MKD)",
-    demands=OTHER_WEIGHTS,
+    requirements=OTHER_WEIGHTS,
     authors={
         "regularization": 5.5,
         "temperature": 4,
@@ -210,7 +216,7 @@ METHODS = (
     _ER_MKD._replace(
         name="ER-ACE-MKD",
         fixed={"method": "ER-ACE"},
-        demands=(*OTHER_WEIGHTS, "chosen classes"),
+        requirements=(*OTHER_WEIGHTS, "chosen classes"),
         summary="ER-ACE taught by a moving average of the network (MKD)",
     ),
     _ER_MKD._replace(

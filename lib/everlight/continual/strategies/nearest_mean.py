@@ -45,10 +45,10 @@ def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
         return no_means(learner.seen.shape[0], *feature_width(setup, learner))
 
     def accumulate(memory: ClassMeans, features: Float[Array, "b f"], batch: Batch) -> ClassMeans:
-        here = (batch.weight > 0)[:, None]
-        member = multi_hot(batch.labels, memory.count.shape[0]) & here
+        mask = (batch.weight > 0)[:, None]
+        member = multi_hot(batch.labels, memory.count.shape[0]) & mask
         rows = unit(features, -1) if directions else features
-        return add_to_means(memory, jnp.where(here, rows, 0), member)
+        return add_to_means(memory, jnp.where(mask, rows, 0), member)
 
     def scores(memory: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         if directions:
@@ -69,7 +69,7 @@ METHODS = (
         Source("Mensink et al.", 2013, "PAMI", ("statistics",)),
         "the nearest-class-mean classifier",
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={"directions": True, "features": "those that iCaRL trains"},
     ),
 )

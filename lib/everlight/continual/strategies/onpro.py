@@ -32,7 +32,7 @@ Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `mod
 `losses/loss.py`) at the gradient of a step by network and projection, given the draws, with
 `loss_over="all"`; differs in:
 
-- The second view there also makes some images gray, and draws again crops that exceed the image.
+- The second view there also makes some images grey, and draws again crops that exceed the image.
 - After the first task at most seven samples per class seen so far are replayed there, and the first
   batch of a task is not mixed.
 - The reservoir there counts the arrivals before a batch for all of the batch.
@@ -53,24 +53,15 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Shaped
 
-from everlight.base import (
-    Batch,
-    Coefficient,
-    Learner,
-    Outputs,
-    Setup,
-    StepInfo,
-    Strategy,
-    Task,
-)
+from everlight.base import Batch, Coefficient, Learner, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import weighted_mean
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import fill_up
+from everlight.continual.strategies.parts.passes import weighted_mean
 from everlight.continual.strategies.parts.projection import (
     Linear,
     Projection,
@@ -93,7 +84,7 @@ from everlight.continual.strategies.parts.prototype_mixing import (
 from everlight.continual.strategies.parts.replayed import with_all_seen
 from everlight.models.augmentation import resized_crop_and_flip
 
-LEAST_AREA = 0.3
+MIN_AREA = 0.3
 """Smallest part of an image in a second view."""
 
 
@@ -119,7 +110,7 @@ class LossSettings(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """Random choices of a step, beside views."""
+    """Random choices of a step, except views."""
 
     replayed: Batch
     mixed: Mixed
@@ -129,7 +120,7 @@ class Draws(NamedTuple):
 
 def random_view(inputs: Float[Array, "*shape"], key: PRNGKeyArray) -> Float[Array, "*shape"]:
     """Return a random crop, enlarged and perhaps flipped, of an image; other inputs unchanged."""
-    return resized_crop_and_flip(inputs, key, LEAST_AREA) if inputs.ndim == 3 else inputs
+    return resized_crop_and_flip(inputs, key, MIN_AREA) if inputs.ndim == 3 else inputs
 
 
 def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
@@ -143,8 +134,8 @@ def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
     left, right = jnp.split(inputs, 2, axis=1)
     turned = jnp.rot90(left, 2), jnp.rot90(right, 2)
     halves = (left, right), (turned[0], right), turned, (left, turned[1])
-    wholes = [jnp.concatenate(pair, axis=1) for pair in halves]
-    return jnp.stack([jnp.rot90(whole, turns) for turns in (0, 2, 1, 3) for whole in wholes])
+    images = [jnp.concatenate(pair, axis=1) for pair in halves]
+    return jnp.stack([jnp.rot90(image, turns) for turns in (0, 2, 1, 3) for image in images])
 
 
 @checked
@@ -242,7 +233,7 @@ def onpro(
 
 
 class Step(NamedTuple):
-    """Values of a step beside the parameters that it changes."""
+    """Values of a step in addition to the parameters that it changes."""
 
     setup: Setup
     settings: LossSettings
@@ -283,7 +274,7 @@ RunNetwork = Callable[[PyTree, Array, PRNGKeyArray], tuple[Outputs, Array, PyTre
 def step_loss(
     step: Step, params: PyTree, layers: tuple[Linear, ...], key: PRNGKeyArray
 ) -> tuple[Float[Array, ""], tuple]:
-    """Return L, and beside it L, batch statistics and prototypes of the replayed samples."""
+    """Return L, and (L, batch statistics, prototypes of the replayed samples)."""
     keys = jax.random.split(key, 7)
 
     def run(batch_stats: PyTree, inputs: Array, key: PRNGKeyArray) -> tuple[Outputs, Array, PyTree]:
@@ -373,7 +364,7 @@ METHODS = (
         onpro,
         Source("Wei et al.", 2023, "ICCV", ("samples",)),
         "online prototype learning (OnPro)",
-        demands=COUNTING,
+        requirements=COUNTING,
         authors={
             "temperature": 0.07,
             "prototype_temperature": 0.5,

@@ -16,6 +16,7 @@ epoch with the best accuracy on the test set; here the protocol chooses the epoc
 retraining ends with its last one.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -27,7 +28,8 @@ from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import naive, task_gradient
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.passes import among_current, task_gradient
 from everlight.errors import ArgumentError
 
 FREE, PRUNED = -1, -2
@@ -105,22 +107,10 @@ def packnet(
         gradient = jax.tree.map(lambda free, g: jnp.where(free, g, 0), trained, gradient)
         return gradient, info._replace(aux=BeforeStep(learner.params, trained))
 
-    def after_step(
-        memory: Ownership, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[Ownership, Learner]:
-        # Momentum and weight decay move a parameter whose gradient is 0.
-        params = jax.tree.map(jnp.where, info.aux.trained, learner.params, info.aux.params)
-        return memory, learner._replace(params=params)
-
     def end_task(
         memory: Ownership, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Ownership, Learner]:
-        owner = {
-            name: layer
-            if name == "head"
-            else jax.tree.map(lambda o, w: prune_smallest(o, w, prune), layer, learner.params[name])
-            for name, layer in memory.owner.items()
-        }
+        owner = pruned_below_head(memory.owner, learner.params, prune)
         params = jax.tree.map(
             lambda o, leaf: jnp.where(o == PRUNED, 0, leaf), owner, learner.params
         )
@@ -147,13 +137,10 @@ def packnet(
         memory: Ownership, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         scores = plain.predict((), learner, inputs)
-        return jnp.where(memory.classes | ~jnp.any(memory.classes), scores, -jnp.inf)
+        return among_current(memory.classes, scores)
 
     def predict_task(
-        memory: Ownership,
-        learner: Learner,
-        inputs: Float[Array, "b *shape"],
-        task: Int[Array, ""],
+        memory: Ownership, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
         params = owned_up_to(task, memory.owner, learner.params)
         return plain.predict((), learner._replace(params=params), inputs)
@@ -162,7 +149,7 @@ def packnet(
         init=init,
         begin_task=begin_task,
         grads=grads,
-        after_step=after_step,
+        after_step=restore_fixed,
         end_task=end_task,
         predict=predict,
         predict_task=predict_task,
@@ -184,6 +171,28 @@ def prune_smallest(
     size = jnp.where(free, jnp.abs(weights), jnp.inf).reshape(-1)
     rank = jnp.argsort(jnp.argsort(size, stable=True)).reshape(owner.shape)
     return jnp.where(rank < jnp.round(share * jnp.sum(free)), PRUNED, owner)
+
+
+def pruned_below_head(owner: PyTree, params: PyTree, share: float) -> PyTree:
+    """Return the owners after `prune_smallest` in every layer but the head."""
+    prune = partial(prune_smallest, share=share)
+    pruned = {
+        name: jax.tree.map(prune, layer, params[name])
+        for name, layer in owner.items()
+        if name != "head"
+    }
+    return {**owner, **pruned}
+
+
+def restore_fixed(
+    memory: Ownership, learner: Learner, info: StepInfo, key: PRNGKeyArray
+) -> tuple[Ownership, Learner]:
+    """Return the learner with the fixed parameters as before the step.
+
+    Momentum and weight decay move a parameter whose gradient is 0.
+    """
+    params = jax.tree.map(jnp.where, info.aux.trained, learner.params, info.aux.params)
+    return memory, learner._replace(params=params)
 
 
 def owned_up_to(task: Int[Array, ""], owner: PyTree, params: PyTree) -> PyTree:
@@ -223,7 +232,7 @@ METHODS = (
         packnet,
         Source("Mallya and Lazebnik", 2018, "CVPR", ("statistics",)),
         "weights pruned and frozen, task by task",
-        demands=PER_TASK_WEIGHTS,
+        requirements=PER_TASK_WEIGHTS,
         authors={
             "prune": "0.5, then 0.75",
             "retrain_epochs": 10,

@@ -22,7 +22,7 @@ ablation "cosine", and η = 1 at the start. Predictions are by the similarities 
 the first task has two classes, the paper's NCA is 0 at η = 0 whatever the network. On Fashion-MNIST
 with 500 exemplars η fell below 0 there, and the final accuracy was 0.28.
 
-Proxies of known classes stay fixed. Those of a new class start as the centers of K clusters of its
+Proxies of known classes stay fixed. Those of a new class start as the centres of K clusters of its
 samples' unit features, times the mean length of the known proxies. Exemplars are herded and join
 every epoch. After every task but the first, the proxies of all seen classes are finetuned on the
 exemplars alone. The authors have K = 10, δ = 0.6, λ_c = 3 and λ_f = 1 on CIFAR-100, 20 exemplars
@@ -36,7 +36,7 @@ clusters; differs in:
 - With `form="paper"` NCA has a margin, which that code subtracts from all similarities, so that it
   has no effect; and a maximum with 0, which that code leaves out.
 - The paper's equations of POD-spatial sum squared distances of x. Both here and there x is squared
-  and p normalised, and distances are not squared.
+  and p normalized, and distances are not squared.
 - No ReLU follows a block there, and the maps include those of the last block apart from its stage.
 - Proxies of the first task are initially uniform in ±1 / √f, there normal with variance 1 / f.
 - Clusters are those of one start, there the best of ten by scikit-learn.
@@ -55,13 +55,13 @@ from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, Po
 from everlight.conditional import where_under_vmap
 from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.clustering import k_means
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
     LossInputs,
     imprinted_rehearsal,
 )
+from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
@@ -238,7 +238,7 @@ def imprint_proxies(
       features: features of the samples.
       samples: samples of the task.
       new: classes to imprint; those without a sample stay unchanged.
-      known: classes whose mean length of proxies the centers are multiplied by.
+      known: classes whose mean length of proxies the centres are multiplied by.
       key: random key of the clusters.
     """
     proxies, classes = kernel.shape[1:]
@@ -271,7 +271,7 @@ METHODS = (
         hyperparameters=(0.3, 1, 3, 10),
         published=1,
         head="local similarity",
-        demands=(*COUNTING, "own classes", "named head", "head kinds"),
+        requirements=(*COUNTING, "own classes", "named head", "head kinds"),
         select="last",
         authors={
             "spatial": 3,

@@ -41,8 +41,8 @@ from everlight.continual.strategies.parts.class_statistics import (
     of_met,
     scatter_rows,
 )
+from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.continual.strategies.parts.gaussians import oas_covariance, shrunk_solve
 from everlight.precision import matrix_product
 
 
@@ -104,14 +104,14 @@ def randumb(
     def accumulate(
         memory: FourierDiscriminant, features: Float[Array, "b f"], batch: Batch
     ) -> FourierDiscriminant:
-        here = batch.weight > 0
+        mask = batch.weight > 0
         if gamma == "scale":
-            first = (memory.gamma == 0) & jnp.any(here)
-            chosen = jnp.where(first, scale_of(features, here), memory.gamma)
+            first = (memory.gamma == 0) & jnp.any(mask)
+            chosen = jnp.where(first, scale_of(features, mask), memory.gamma)
             memory = memory._replace(gamma=chosen)
-        rows = jnp.where(here[:, None], fourier_features(memory, features), 0)
+        rows = jnp.where(mask[:, None], fourier_features(memory, features), 0)
         squares = scatter_rows(memory.means, rows, batch)
-        member = here[:, None] & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
+        member = mask[:, None] & (batch.labels[:, :1] == jnp.arange(memory.means.count.shape[0]))
         return memory._replace(
             means=add_to_means(memory.means, rows, member),
             scatter=memory.scatter + matrix_product(squares.T, squares),
@@ -127,8 +127,8 @@ def randumb(
         return memory._replace(kernel=kernel, bias=bias), learner
 
     def scores(memory: FourierDiscriminant, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-        centred = fourier_features(memory, features) - memory.means.origin
-        return of_met(memory.means.count, matrix_product(centred, memory.kernel) + memory.bias)
+        centered = fourier_features(memory, features) - memory.means.origin
+        return of_met(memory.means.count, matrix_product(centered, memory.kernel) + memory.bias)
 
     return over_features(setup, init, accumulate, scores)._replace(
         before_evaluation=before_evaluation
@@ -144,17 +144,17 @@ def fourier_features(
     return jnp.sqrt(2 / memory.phase.shape[0]) * jnp.cos(angles)
 
 
-def scale_of(features: Float[Array, "b f"], here: Bool[Array, "b"]) -> Float[Array, ""]:
+def scale_of(features: Float[Array, "b f"], mask: Bool[Array, "b"]) -> Float[Array, ""]:
     """Return 1 / (f · variance) over all numbers of some samples; 1 if they do not differ.
 
     Args:
       features: the samples' features; rows that do not count are arbitrary.
-      here: True for samples that count.
+      mask: True for samples that count.
     """
     width = features.shape[1]
-    numbers = jnp.maximum(jnp.sum(here) * width, 1)
-    rows = jnp.where(here[:, None], features, 0)
-    away = jnp.where(here[:, None], rows - jnp.sum(rows) / numbers, 0)
+    numbers = jnp.maximum(jnp.sum(mask) * width, 1)
+    rows = jnp.where(mask[:, None], features, 0)
+    away = jnp.where(mask[:, None], rows - jnp.sum(rows) / numbers, 0)
     variance = jnp.sum(away**2) / numbers
     return jnp.where(variance > 0, 1 / (width * jnp.where(variance > 0, variance, 1)), 1)
 
@@ -171,7 +171,7 @@ METHODS = (
         hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),
         fixed={"width": 1000},
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={"width": 25_000, "shrinkage": 1e-4},
     ),
 )

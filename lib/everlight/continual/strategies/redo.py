@@ -57,10 +57,7 @@ class Activity(NamedTuple):
 
 @checked
 def redo(
-    setup: Setup,
-    layers: tuple[str, ...],
-    threshold: Coefficient = 0.1,
-    period: PositiveInt = 1000,
+    setup: Setup, layers: tuple[str, ...], threshold: Coefficient = 0.1, period: PositiveInt = 1000
 ) -> Strategy:
     """Return the recycling of dormant units (ReDo), whose memory is `Activity`.
 
@@ -112,7 +109,7 @@ METHODS = (
         "the recycling of dormant units (ReDo)",
         tunes="threshold",
         hyperparameters=(0.0, 0.025, 0.1),
-        demands=("named head", "hidden layers"),
+        requirements=("named head", "hidden layers"),
         authors={"threshold": 0, "period": 200000},
     ),
 )

@@ -19,7 +19,7 @@ as the features, and replay 100 samples per batch of 10.
 Equal to the official code (RaptorMai/online-continual-learning, `scr.py` and `SupConLoss` of
 `loss.py`) at the gradient of a step by network and projection; differs in:
 
-- The second view there also changes colours at random, and makes some images gray.
+- The second view there also changes colours at random, and makes some images grey.
 - The first step, whose memory is empty, learns from its batch, there from nothing.
 - The authors' runs have the review trick with this loss; here there is none.
 - A class without stored samples is predicted last, there by a mean drawn at random.
@@ -39,8 +39,8 @@ from everlight.continual.engine.updates import with_inputs
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import COUNTING, Method, Source
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
-from everlight.continual.strategies.naive import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts.projection import (
     Linear,
     Projection,
@@ -167,7 +167,7 @@ METHODS = (
         scr,
         Source("Mai et al.", 2021, "CVPRW", ("samples",)),
         "supervised contrastive replay (SCR)",
-        demands=COUNTING,
+        requirements=COUNTING,
         nearest_mean=True,
         authors={
             "temperature": 0.1,

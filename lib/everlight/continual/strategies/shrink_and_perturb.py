@@ -8,7 +8,7 @@ Shrinking keeps the functions that were learned, up to their scale, and restores
 samples; the noise breaks ties between units. λ = 0.6 with σ = 0.01 is a usual choice.
 
 Equal to the official code (JordanAsh/warm_start, `run.py`, `shrink_perturb`) at λ θ for all
-parameters, biases and scales of normalisation included; differs in:
+parameters, biases and scales of normalization included; differs in:
 
 - The noise is normal with one deviation, as in the paper. There it is σ times the parameters of a
   newly drawn network, with λ = 0.4 and σ = 0.1 by default.
@@ -53,8 +53,8 @@ def shrink_and_perturb(
             moved = noise * jax.random.normal(leaf_key, leaf.shape, leaf.dtype)
             return jnp.where(learner.step > 0, (shrinkage - 1) * leaf + moved, 0)
 
-        wanted = jax.tree.map(change, learner.params, keys)
-        update = trainable_part(setup, learner.params, wanted)
+        perturbed = jax.tree.map(change, learner.params, keys)
+        update = trainable_part(setup, learner.params, perturbed)
         params = jax.tree.map(
             lambda leaf, delta: (leaf + delta).astype(leaf.dtype), learner.params, update
         )

@@ -23,7 +23,7 @@ from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
     no_anchors,
-    penalised,
+    penalized,
     single_anchor,
 )
 
@@ -52,8 +52,7 @@ def si(
       regularization: coefficient c of the penalty.
       damping: damping ξ in the denominator of Ω.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
-        stable at any regularization (`quadratic.penalised`). None adds the gradient, as the paper
-        does.
+        stable at any regularization (`quadratic.penalized`). None is the paper's explicit step.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> PathIntegral:
@@ -98,7 +97,7 @@ def si(
         end_task=end_task,
         parameter_copies=2,
     )
-    return penalised(setup, free, regularization, lambda memory: memory.sums, implicit_rate)
+    return penalized(setup, free, regularization, lambda memory: memory.sums, implicit_rate)
 
 
 METHODS = (

@@ -3,7 +3,7 @@
     ΔW ← s ΔW below the head; in the head, the weights of the task's classes alone learn
     μ_k, Σ_k mean and covariance of the features of class k after its task
     after a task   ẑ_k ~ N(d_k μ_k, Σ_k + ε I),   l = Wᵀ ẑ + b
-                   minimise CE(labels, l / (τ n(l))) by W and b of the seen classes
+                   minimize CE(labels, l / (τ n(l))) by W and b of the seen classes
     n(l) = mean over tasks i of |l_i|,   d_k = 0.9 + 0.1 (i_k + 1) / t
 
 The loss of a task runs over its own classes; s scales the steps of a pretrained network, which then
@@ -23,6 +23,7 @@ of classes, the loss of alignment, its order of steps, and the aligned head; dif
   task, which is the same for tasks of equal size.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -46,16 +47,17 @@ from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.naive import evaluation_outputs, naive, naive_on_task_classes
+from everlight.continual.strategies.naive import naive, naive_on_task_classes
 from everlight.continual.strategies.parts.class_statistics import add_squares
 from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.passes import evaluation_outputs
 from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.precision import full_precision, matrix_product
 
 REGULAR = 1e-4
 """Multiple ε of the identity matrix that is added to every covariance."""
-SMALLEST_NORM = 1e-7
+MIN_NORM = 1e-7
 """Value that is added to the length of a task's logits."""
 
 
@@ -92,7 +94,7 @@ def slca(
       slow: factor s on the learning rate of all layers below the head.
       epochs: epochs of alignment, after every task but the first.
       samples: samples drawn per class and epoch of alignment, and samples per step.
-      temperature: temperature τ of the normalised logits.
+      temperature: temperature τ of the normalized logits.
 
     Raises:
       ValueError: at `init`, no layer is named head, or it is not linear.
@@ -161,11 +163,7 @@ def slca(
         )
 
     return naive_on_task_classes(setup)._replace(
-        init=init,
-        begin_task=begin_task,
-        after_step=after_step,
-        end_task=end_task,
-        predict=predict,
+        init=init, begin_task=begin_task, after_step=after_step, end_task=end_task, predict=predict
     )
 
 
@@ -190,7 +188,7 @@ def align(
       key: random key of the samples and their order.
       epochs: number of epochs.
       samples: samples drawn per class and epoch, and samples per step.
-      temperature: temperature τ of the normalised logits.
+      temperature: temperature τ of the normalized logits.
     """
     classes = memory.class_task.shape[0]
     label = jnp.repeat(jnp.arange(classes), samples)
@@ -199,26 +197,13 @@ def align(
     roots = jnp.linalg.cholesky(memory.covariance)
     means = _shortened(memory, task)[:, None] * memory.mean
 
-    def apply(
-        params: PyTree,
-        batch_stats: PyTree,
-        features: Float[Array, "b f"],
-        train: bool,
-        key: PRNGKeyArray | None,
-    ) -> tuple[Outputs, PyTree]:
-        logits = _logits(params["head"], features)
-        scaled = normalised_logits(logits, memory.class_task, learner.seen) / temperature
-        return Outputs(scaled, features), batch_stats
+    def normalized(logits: Float[Array, "b c"]) -> Float[Array, "b c"]:
+        return normalized_logits(logits, memory.class_task, learner.seen) / temperature
 
     def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
         keys = epoch_keys(key, number)
         features = gaussian_samples(means, roots, samples, keys.evaluations)
-        head_setup = setup._replace(
-            apply=apply,
-            gather=lambda index, key: features[index],
-            trainable=None,
-            measure=None,
-        )
+        head_setup = setup_of_head(setup, features, normalized)
         epoch = shuffle(of_all, keys.order)
         rate = 0.5 * (1 + jnp.cos(jnp.pi * number / jnp.maximum(epochs, 1)))
         schedule = learner.schedule._replace(factor=rate.astype(jnp.float32))
@@ -236,6 +221,27 @@ def align(
     head_learner = head_learner._replace(opt_state=setup.optimizer.init(head_learner.params))
     trained = jax.lax.fori_loop(0, epochs, one_epoch, head_learner).params["head"]
     return jax.tree.map(lambda new, old: jnp.where(learner.seen, new, old), trained, head)
+
+
+def setup_of_head(
+    setup: Setup,
+    features: Float[Array, "n f"],
+    normalized: Callable[[Float[Array, "b c"]], Float[Array, "b c"]],
+) -> Setup:
+    """Return the setup whose network is the head alone, on features and with normalized logits."""
+
+    def apply(
+        params: PyTree,
+        batch_stats: PyTree,
+        features: Float[Array, "b f"],
+        train: bool,
+        key: PRNGKeyArray | None,
+    ) -> tuple[Outputs, PyTree]:
+        return Outputs(normalized(_logits(params["head"], features)), features), batch_stats
+
+    return setup._replace(
+        apply=apply, gather=lambda index, key: features[index], trainable=None, measure=None
+    )
 
 
 def class_gaussians(
@@ -279,7 +285,7 @@ def gaussian_samples(
     return drawn.reshape(-1, width)
 
 
-def normalised_logits(
+def normalized_logits(
     logits: Float[Array, "b c"], class_task: Int[Array, "c"], seen: Bool[Array, "c"]
 ) -> Float[Array, "b c"]:
     """Return logits divided by the mean length of each task's logits.
@@ -292,8 +298,8 @@ def normalised_logits(
     member = (class_task[:, None] == jnp.arange(seen.shape[0])) & seen[:, None]
     squares = matrix_product(logits**2, member.astype(logits.dtype))
     # The gradient of a root at 0 is infinite.
-    there = squares > 0
-    lengths = jnp.where(there, jnp.sqrt(jnp.where(there, squares, 1)), 0) + SMALLEST_NORM
+    nonzero = squares > 0
+    lengths = jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, squares, 1)), 0) + MIN_NORM
     tasks = jnp.any(member, axis=0)
     mean = jnp.sum(lengths, axis=1, where=tasks) / jnp.maximum(jnp.sum(tasks), 1)
     return logits / mean[:, None]
@@ -307,7 +313,7 @@ def _shortened(memory: ClassGaussians, task: Task) -> Float[Array, "c"]:
 def _linear_head(params: PyTree) -> PyTree:
     head = head_layer(params)
     if "scale" in head:
-        raise ArgumentError("the head is one of cosines; SLCA needs a linear layer named head")
+        raise ArgumentError("the head computes cosines; SLCA needs a linear layer named head")
     return head
 
 
@@ -324,7 +330,7 @@ METHODS = (
         tunes="slow",
         hyperparameters=(1e-3, 1e-2, 1e-1, 1),
         published=1e-2,
-        demands=(*OTHER_WEIGHTS, "own classes", "named head"),
+        requirements=(*OTHER_WEIGHTS, "own classes", "named head"),
         authors={
             "slow": 0.01,
             "epochs": 5,

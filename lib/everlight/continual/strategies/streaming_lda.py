@@ -44,8 +44,8 @@ from everlight.continual.strategies.parts.class_statistics import (
     no_means,
     of_met,
 )
+from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.continual.strategies.parts.gaussians import oas_covariance, shrunk_solve
 from everlight.errors import ArgumentError
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
@@ -146,8 +146,8 @@ def streaming_lda(
         return memory._replace(kernel=kernel, bias=bias), learner
 
     def scores(memory: Discriminant, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-        centred = features - memory.means.origin
-        return of_met(memory.means.count, matrix_product(centred, memory.kernel) + memory.bias)
+        centered = features - memory.means.origin
+        return of_met(memory.means.count, matrix_product(centered, memory.kernel) + memory.bias)
 
     return over_features(setup, init, accumulate, scores)._replace(
         begin_task=begin_task if base_task else None, before_evaluation=before_evaluation
@@ -219,19 +219,19 @@ def add_one_by_one(
       features: the batch's features; rows of weight 0 are arbitrary.
       batch: the batch; its first labels are the classes.
     """
-    here, label = batch.weight > 0, batch.labels[:, 0]
+    mask, label = batch.weight > 0, batch.labels[:, 0]
     away, known = away_from_means(means, features, batch)
-    before = scatter.count + jnp.cumsum(here) - here
-    weight = jnp.where(here, before / (before + 1), 0).astype(away.dtype)
+    before = scatter.count + jnp.cumsum(mask) - mask
+    weight = jnp.where(mask, before / (before + 1), 0).astype(away.dtype)
     ahead = away * jnp.sqrt(weight)[:, None]
     first = jnp.where(known == 0, weight, 0)
-    return add_first_labels(means, features, label, here), Scatter(
+    return add_first_labels(means, features, label, mask), Scatter(
         scatter.central + matrix_product(ahead.T, ahead),
         FirstSamples(
             scatter.first.weight + jnp.sum(first),
             scatter.first.total + matrix_product(first[None], away)[0],
         ),
-        (scatter.count + jnp.sum(here)).astype(jnp.int32),
+        (scatter.count + jnp.sum(mask)).astype(jnp.int32),
     )
 
 
@@ -244,7 +244,7 @@ METHODS = (
         tunes="shrinkage",
         hyperparameters=(1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         published=1e-4,
         authors={"shrinkage": 1e-4, "features": "a pretrained network's"},
     ),

@@ -47,23 +47,25 @@ from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.setups.named_arrays import Path, names_of
-from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
 from everlight.continual.strategies.gpm import ProjectionMemory, projected
-from everlight.continual.strategies.naive import (
-    batch_loss,
-    evaluation_gradient,
-    naive,
-)
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
     Projections,
     copies_of,
+    directions_of,
     drawn_samples,
     input_rows,
     input_widths,
+    require_layer_inputs,
 )
-from everlight.errors import ArgumentError
+from everlight.continual.strategies.parts.passes import (
+    among_current,
+    batch_loss,
+    evaluation_gradient,
+)
 from everlight.precision import matrix_product
 
 REGIONS = 2
@@ -128,10 +130,7 @@ def trgp(
     Raises:
       ValueError: `setup` has no `layer_inputs`; or, at `init`, these leave out a kernel.
     """
-    if setup.layer_inputs is None:
-        raise ArgumentError(
-            "TRGP needs the inputs of every layer; give a Setup with layer_inputs, as of flax_setup"
-        )
+    require_layer_inputs(setup, "TRGP")
     plain = naive(setup)
 
     def init(key: PRNGKeyArray, learner: Learner) -> TrustMemory:
@@ -152,10 +151,7 @@ def trgp(
         batch = batch._replace(inputs=gathered(setup, batch.index, None))
         task_learner = learner._replace(seen=task.classes)
         gradient = flatten_dict(evaluation_gradient(setup, task_learner, batch))
-        regions = {}
-        for path, region in memory.regions.items():
-            chosen = chosen_tasks(region, _matrix(gradient[path]), memory.tasks, trust)
-            regions[path] = region._replace(chosen=region.chosen.at[task.id].set(chosen))
+        regions = with_chosen_tasks(memory, gradient, task.id, trust)
         return memory._replace(
             regions=regions,
             current=task.id.astype(jnp.int32),
@@ -167,17 +163,7 @@ def trgp(
     def grads(
         memory: TrustMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        task_learner = learner._replace(seen=task.classes)
-
-        def loss(params: PyTree, scales: Mapping) -> tuple[Float[Array, ""], PyTree]:
-            scaled = scaled_params(params, memory.regions, scales, task.id)
-            value, (_, batch_stats) = batch_loss(setup, scaled, task_learner, batch, key)
-            return value, batch_stats
-
-        scales = _scales(memory.regions, task.id)
-        differentiate = jax.value_and_grad(loss, (0, 1), has_aux=True)
-        (value, batch_stats), (gradient, of_scales) = differentiate(learner.params, scales)
-        return gradient, StepInfo(gradient, batch_stats, value, (learner.params, of_scales))
+        return scaled_gradient(setup, memory, learner, batch, task, key)
 
     def after_step(
         memory: TrustMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
@@ -188,30 +174,13 @@ def trgp(
         memory = with_moved_scales(setup, memory, learner, gradient)
         return memory, learner._replace(params=jax.tree.map(jnp.add, before, change))
 
-    def params_of(memory: TrustMemory, learner: Learner, task: Int[Array, ""]) -> PyTree:
-        regions = memory.regions
-        return scaled_params(learner.params, regions, _scales(regions, task), task)
-
     def end_task(
         memory: TrustMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TrustMemory, Learner]:
-        scaled = learner._replace(params=params_of(memory, learner, task.id))
+        scaled = scaled_network(memory, learner, task.id)
         rows = input_rows(setup, scaled, drawn_samples(plain, task, key, samples))
         share = jnp.minimum(threshold + growth * memory.tasks, 1.0)
-        regions = {
-            path: with_task(region, rows[path], share, task.id)
-            for path, region in memory.regions.items()
-        }
-        memory = memory._replace(
-            regions=regions,
-            projections={
-                path: matrix_product(region.basis, region.basis.T)
-                for path, region in regions.items()
-            },
-            tasks=memory.tasks + 1,
-            classes=jnp.zeros_like(memory.classes),
-        )
-        return memory, learner
+        return with_finished_task(memory, rows, share, task.id), learner
 
     def predict_task(
         memory: TrustMemory,
@@ -219,19 +188,15 @@ def trgp(
         inputs: Float[Array, "b *shape"],
         task: Int[Array, ""],
     ) -> Float[Array, "b c"]:
-        params = params_of(memory, learner, task)
-        return plain.predict((), learner._replace(params=params), inputs)
+        return plain.predict((), scaled_network(memory, learner, task), inputs)
 
     def predict(
         memory: TrustMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         scores = predict_task(memory, learner, inputs, memory.current)
-        return jnp.where(memory.classes | ~jnp.any(memory.classes), scores, -jnp.inf)
+        return among_current(memory.classes, scores)
 
-    def matrices(path: Path) -> int:
-        # A basis and a projection; below the head, matrices S too.
-        return 2 if path[0] == "head" else 2 + REGIONS * tasks
-
+    params = jax.eval_shape(setup.init, jax.random.key(0))[0]
     return plain._replace(
         init=init,
         begin_task=begin_task,
@@ -241,8 +206,34 @@ def trgp(
         predict=predict,
         predict_task=predict_task,
         tasks=tasks,
-        parameter_copies=copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0], matrices),
+        # A basis and a projection; below the head, matrices S too.
+        parameter_copies=copies_of(
+            params, lambda path: 2 if path[0] == "head" else 2 + REGIONS * tasks
+        ),
     )
+
+
+def scaled_gradient(
+    setup: Setup, memory: TrustMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
+) -> tuple[PyTree, StepInfo]:
+    """Return the gradient of the loss by W; the aux are W before it and the gradient by S."""
+    task_learner = learner._replace(seen=task.classes)
+
+    def loss(params: PyTree, scales: Mapping) -> tuple[Float[Array, ""], PyTree]:
+        scaled = scaled_params(params, memory.regions, scales, task.id)
+        value, (_, batch_stats) = batch_loss(setup, scaled, task_learner, batch, key)
+        return value, batch_stats
+
+    scales = _scales(memory.regions, task.id)
+    differentiate = jax.value_and_grad(loss, (0, 1), has_aux=True)
+    (value, batch_stats), (gradient, of_scales) = differentiate(learner.params, scales)
+    return gradient, StepInfo(gradient, batch_stats, value, (learner.params, of_scales))
+
+
+def scaled_network(memory: TrustMemory, learner: Learner, task: Int[Array, ""]) -> Learner:
+    """Return the learner with the scaled kernels of a task."""
+    scales = _scales(memory.regions, task)
+    return learner._replace(params=scaled_params(learner.params, memory.regions, scales, task))
 
 
 def with_moved_scales(
@@ -251,28 +242,54 @@ def with_moved_scales(
     """Return the memory after a step of the optimizer on the current task's matrices S."""
     scales = _scales(memory.regions, memory.current)
     scale_learner = learner._replace(params=scales, opt_state=memory.opt_state)
-    update, state = optimizer_update(setup._replace(trainable=None), scale_learner, gradient)
+    after = optimizer_step(setup._replace(trainable=None), scale_learner, gradient)
     regions = {**memory.regions}
-    for path, scale in optax.apply_updates(scales, update).items():
+    for path, scale in after.params.items():
         region = regions[path]
         regions[path] = region._replace(scale=region.scale.at[memory.current].set(scale))
-    return memory._replace(regions=regions, opt_state=state)
+    return memory._replace(regions=regions, opt_state=after.opt_state)
+
+
+def with_finished_task(
+    memory: TrustMemory,
+    rows: Mapping[Path, Float[Array, "n i"]],
+    share: Float[Array, ""],
+    task: Int[Array, ""],
+) -> TrustMemory:
+    """Return the memory with the bases of a task that ends, which span a share of its inputs."""
+    regions = {
+        path: with_task(region, rows[path], share, task) for path, region in memory.regions.items()
+    }
+    projections = {
+        path: matrix_product(region.basis, region.basis.T) for path, region in regions.items()
+    }
+    return memory._replace(
+        regions=regions,
+        projections=projections,
+        tasks=memory.tasks + 1,
+        classes=jnp.zeros_like(memory.classes),
+    )
 
 
 def empty_region(width: int, tasks: int, scaled: bool = True) -> Region:
-    """Return the subspaces of a kernel of so many inputs before the first task.
-
-    Args:
-      width: number of inputs.
-      tasks: number of tasks.
-      scaled: False for a head, which has no matrices S.
-    """
+    """Return a kernel's subspaces before the first task; without matrices S unless `scaled`."""
     return Region(
         jnp.zeros((width, width)),
         jnp.zeros((tasks, width), bool),
         jnp.full((tasks, REGIONS), -1),
         jnp.broadcast_to(jnp.eye(width), (tasks, REGIONS, width, width)) if scaled else None,
     )
+
+
+def with_chosen_tasks(
+    memory: TrustMemory, gradient: Mapping[Path, Array], task: Int[Array, ""], trust: float
+) -> dict[Path, Region]:
+    """Return the subspaces with those that a task scales, chosen by its gradient."""
+    regions = {}
+    for path, region in memory.regions.items():
+        chosen = chosen_tasks(region, _matrix(gradient[path]), memory.tasks, trust)
+        regions[path] = region._replace(chosen=region.chosen.at[task].set(chosen))
+    return regions
 
 
 def chosen_tasks(
@@ -317,11 +334,11 @@ def scaled_params(
             return leaf
         region, matrix = regions[path], _matrix(leaf)
         change = jnp.zeros_like(matrix)
-        for place in range(REGIONS):
-            chosen = region.chosen[task, place]
+        for index in range(REGIONS):
+            chosen = region.chosen[task, index]
             columns = region.basis * (region.member[chosen] & (chosen >= 0))
             within = matrix_product(columns.T, matrix)
-            change += matrix_product(columns, matrix_product(scales[path][place], within) - within)
+            change += matrix_product(columns, matrix_product(scales[path][index], within) - within)
         return leaf + change.reshape(leaf.shape)
 
     return jax.tree_util.tree_map_with_path(scaled, params)
@@ -341,12 +358,8 @@ def with_task(
     width = region.basis.shape[0]
     total = jnp.sum(rows**2)
     along = matrix_product(rows, region.basis)
-    rest = rows - matrix_product(along, region.basis.T)
-    if rest.shape[0] > width:
-        # The triangular factor has the same singular values and right singular vectors.
-        rest = jnp.linalg.qr(rest, mode="r")
-    _, lengths, directions = jnp.linalg.svd(rest, full_matrices=False)
-    energy = jnp.concatenate([jnp.sum(along**2, axis=0), lengths**2])
+    squares, directions = directions_of(rows - matrix_product(along, region.basis.T))
+    energy = jnp.concatenate([jnp.sum(along**2, axis=0), squares])
     order = jnp.argsort(-energy)
     sorted_ = energy[order]
     before = jnp.cumsum(sorted_) - sorted_
@@ -354,9 +367,9 @@ def with_task(
     taken = jnp.zeros_like(taken).at[order].set(taken)
     old, new = taken[:width], taken[width:]
     filled = jnp.sum(jnp.any(region.basis != 0, axis=0))
-    place = jnp.where(new, filled + jnp.cumsum(new) - 1, width)
-    basis = region.basis.at[:, place].set(directions.T, mode="drop")
-    member = old.at[place].set(True, mode="drop")
+    index = jnp.where(new, filled + jnp.cumsum(new) - 1, width)
+    basis = region.basis.at[:, index].set(directions.T, mode="drop")
+    member = old.at[index].set(True, mode="drop")
     return region._replace(basis=basis, member=region.member.at[task].set(member))
 
 
@@ -380,7 +393,7 @@ METHODS = (
         tunes="threshold",
         hyperparameters=(0.9, 0.95, 0.97, 0.99),
         published=0.97,
-        demands=(*PER_TASK_WEIGHTS, "layer inputs"),
+        requirements=(*PER_TASK_WEIGHTS, "layer inputs"),
         authors={"threshold": 0.97, "growth": 0.003, "samples": 125, "trust": 0.5},
     ),
 )

@@ -48,8 +48,9 @@ from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import over_blocks
 from everlight.continual.methods.method import COUNTING, Method, Source
-from everlight.continual.strategies.naive import batch_loss, batch_outputs, naive, weighted_mean
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import random_ranks
+from everlight.continual.strategies.parts.margins import future_excess, mean_positive, past_excess
 from everlight.continual.strategies.parts.memory import (
     batch_at,
     draw_first_slots,
@@ -57,6 +58,7 @@ from everlight.continual.strategies.parts.memory import (
     fill_up,
     merge_buffer,
 )
+from everlight.continual.strategies.parts.passes import batch_loss, batch_outputs, weighted_mean
 from everlight.continual.strategies.parts.polytope import with_polytope
 
 BLOCK = 32
@@ -81,6 +83,17 @@ class SlotDraw(NamedTuple):
     batch: Batch
     slots: Int[Array, "b"]
     logits: Float[Array, "b c"]
+
+
+class StepSettings(NamedTuple):
+    """Arguments of `xder_rpc` for the gradient of a step and the logits that it stores."""
+
+    alpha: Coefficient
+    beta: Coefficient
+    gamma: float
+    eta: Coefficient
+    margin: Coefficient
+    past_constraint: bool
 
 
 @checked
@@ -114,6 +127,7 @@ def xder_rpc(
         batch.
     """
     setup = with_polytope(setup)
+    settings = StepSettings(alpha, beta, gamma, eta, margin, past_constraint)
 
     def init(key: PRNGKeyArray, learner: Learner) -> ExtendedMemory:
         classes = learner.seen.shape[0]
@@ -123,12 +137,6 @@ def xder_rpc(
             jnp.zeros(buffer_size, jnp.int32),
             jnp.full(classes, -1, jnp.int32),
         )
-
-    def begin_task(
-        memory: ExtendedMemory, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[ExtendedMemory, Learner]:
-        class_task = jnp.where(task.classes, task.id.astype(jnp.int32), memory.class_task)
-        return memory._replace(class_task=class_task), learner
 
     def draw(
         memory: ExtendedMemory, batch: Batch, task: Task, key: PRNGKeyArray
@@ -146,61 +154,7 @@ def xder_rpc(
     def grads(
         memory: ExtendedMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        matched, labelled = batch.replay
-        key_batch, key_matched, key_labelled = jax.random.split(key, 3)
-        past, future = learner.seen & ~task.classes, ~learner.seen
-        # Without earlier tasks nothing is drawn; the loss over no class would have no gradient.
-        among = jnp.where(jnp.any(past), past, learner.seen)
-        drawn_first, drawn_again = once(matched, labelled)
-
-        def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            present = learner._replace(seen=task.classes)
-            task_loss, (outputs, stats) = batch_loss(setup, params, present, batch, key_batch)
-            # Replayed passes leave the batch statistics as they are.
-            now, _ = batch_outputs(setup, params, learner, matched.batch, key_matched)
-            away = jnp.mean((now.logits - matched.logits) ** 2, axis=1)
-            again, _ = batch_outputs(setup, params, learner, labelled.batch, key_labelled)
-            replay_losses = setup.objective.loss(again, labelled.batch.labels, among)
-            behind = past_excess(outputs.logits, learner.seen, past, task.classes, margin)
-            excess = [
-                future_excess(logits, drawn.labels[:, 0], memory.class_task, future, margin)
-                for logits, drawn in (
-                    (outputs.logits, batch),
-                    (now.logits, matched.batch),
-                    (again.logits, labelled.batch),
-                )
-            ]
-            excess, counts = map(
-                jnp.concatenate, (excess, [batch.weight, drawn_first, drawn_again])
-            )
-            total = (
-                task_loss
-                + eta * past_constraint * mean_positive(behind, batch.weight)
-                + alpha * weighted_mean(away, matched.batch.weight)
-                + beta * weighted_mean(replay_losses, labelled.batch.weight)
-                + eta * mean_positive(excess, counts)
-            )
-            return total, (task_loss, stats, (now.logits, again.logits))
-
-        gradient, (task_loss, stats, outputs) = jax.grad(loss, has_aux=True)(learner.params)
-        updated = tuple(
-            transplanted(drawn.logits, new, drawn.batch.labels[:, 0], ~past, gamma)
-            for drawn, new in zip(batch.replay, outputs, strict=True)
-        )
-        return gradient, StepInfo(gradient, stats, task_loss, updated)
-
-    def after_step(
-        memory: ExtendedMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[ExtendedMemory, Learner]:
-        matched, labelled = info.batch.replay
-        slots = jnp.concatenate([matched.slots, labelled.slots])
-        counts = jnp.concatenate(once(matched, labelled)) > 0
-        # Slots past the end are dropped.
-        draws = memory.draws.at[jnp.where(counts, slots, buffer_size)].add(1, mode="drop")
-        chosen = counts & (jax.random.uniform(key, slots.shape) * draws[slots] < 1)
-        target = jnp.where(chosen, slots, buffer_size)
-        logits = memory.logits.at[target].set(jnp.concatenate(info.aux), mode="drop")
-        return memory._replace(logits=logits, draws=draws), learner
+        return step_gradient(setup, settings, memory, learner, batch, task, key)
 
     def end_task(
         memory: ExtendedMemory, learner: Learner, task: Task, key: PRNGKeyArray
@@ -220,19 +174,94 @@ def xder_rpc(
             transplanted(stored[rows], new, label, ~past, gamma),
             transplanted(new, new, label, past, gamma),
         )
-        return memory._replace(
-            samples=samples, logits=logits, draws=jnp.zeros_like(memory.draws)
-        ), learner
+        draws = jnp.zeros_like(memory.draws)
+        return memory._replace(samples=samples, logits=logits, draws=draws), learner
 
     return naive(setup)._replace(
         init=init,
-        begin_task=begin_task,
+        begin_task=number_classes,
         draw=draw,
         grads=grads,
-        after_step=after_step,
+        after_step=store_logits,
         end_task=end_task,
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
+
+
+def number_classes(
+    memory: ExtendedMemory, learner: Learner, task: Task, key: PRNGKeyArray
+) -> tuple[ExtendedMemory, Learner]:
+    """Return the memory in which the classes of a task that begins have its number."""
+    class_task = jnp.where(task.classes, task.id.astype(jnp.int32), memory.class_task)
+    return memory._replace(class_task=class_task), learner
+
+
+def store_logits(
+    memory: ExtendedMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
+) -> tuple[ExtendedMemory, Learner]:
+    """Return the memory with updated logits of the step's draws, at one over their number."""
+    matched, labelled = info.batch.replay
+    slots = jnp.concatenate([matched.slots, labelled.slots])
+    counts = jnp.concatenate(once(matched, labelled)) > 0
+    # Slots past the end are dropped.
+    end = memory.draws.shape[0]
+    draws = memory.draws.at[jnp.where(counts, slots, end)].add(1, mode="drop")
+    chosen = counts & (jax.random.uniform(key, slots.shape) * draws[slots] < 1)
+    target = jnp.where(chosen, slots, end)
+    logits = memory.logits.at[target].set(jnp.concatenate(info.aux), mode="drop")
+    return memory._replace(logits=logits, draws=draws), learner
+
+
+def step_gradient(
+    setup: Setup,
+    settings: StepSettings,
+    memory: ExtendedMemory,
+    learner: Learner,
+    batch: Batch,
+    task: Task,
+    key: PRNGKeyArray,
+) -> tuple[PyTree, StepInfo]:
+    """Return the gradient of L, and the step, whose aux are the updated logits of both draws."""
+    matched, labelled = batch.replay
+    key_batch, key_matched, key_labelled = jax.random.split(key, 3)
+    past, future = learner.seen & ~task.classes, ~learner.seen
+    # Without earlier tasks nothing is drawn; the loss over no class would have no gradient.
+    among = jnp.where(jnp.any(past), past, learner.seen)
+    drawn_first, drawn_again = once(matched, labelled)
+
+    def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
+        present = learner._replace(seen=task.classes)
+        task_loss, (outputs, stats) = batch_loss(setup, params, present, batch, key_batch)
+        # Replayed passes leave the batch statistics as they are.
+        now, _ = batch_outputs(setup, params, learner, matched.batch, key_matched)
+        away = jnp.mean((now.logits - matched.logits) ** 2, axis=1)
+        again, _ = batch_outputs(setup, params, learner, labelled.batch, key_labelled)
+        replay_losses = setup.objective.loss(again, labelled.batch.labels, among)
+        behind = past_excess(outputs.logits, learner.seen, past, task.classes, settings.margin)
+        excess = [
+            future_excess(logits, drawn.labels[:, 0], memory.class_task, future, settings.margin)
+            for logits, drawn in (
+                (outputs.logits, batch),
+                (now.logits, matched.batch),
+                (again.logits, labelled.batch),
+            )
+        ]
+        excess, counts = map(jnp.concatenate, (excess, [batch.weight, drawn_first, drawn_again]))
+        total = (
+            task_loss
+            + settings.eta * settings.past_constraint * mean_positive(behind, batch.weight)
+            + settings.alpha * weighted_mean(away, matched.batch.weight)
+            + settings.beta * weighted_mean(replay_losses, labelled.batch.weight)
+            + settings.eta * mean_positive(excess, counts)
+        )
+        return total, (task_loss, stats, (now.logits, again.logits))
+
+    gradient, (task_loss, stats, logits) = jax.grad(loss, has_aux=True)(learner.params)
+    updated = tuple(
+        transplanted(drawn.logits, new, drawn.batch.labels[:, 0], ~past, settings.gamma)
+        for drawn, new in zip(batch.replay, logits, strict=True)
+    )
+    return gradient, StepInfo(gradient, stats, task_loss, updated)
 
 
 def shuffled_rows(chosen: Bool[Array, "n"], size: int, key: PRNGKeyArray) -> Int[Array, "m"]:
@@ -262,57 +291,6 @@ def training_logits(
 
     nothing = jnp.zeros((samples.mask.shape[0], learner.seen.shape[0]))
     return over_blocks(outputs_of, samples.mask, BLOCK, nothing)
-
-
-def past_excess(
-    logits: Float[Array, "b c"],
-    seen: Bool[Array, "c"],
-    past: Bool[Array, "c"],
-    present: Bool[Array, "c"],
-    margin: float,
-) -> Float[Array, "b"]:
-    """Return how far the largest past probability plus the margin exceeds the largest present one.
-
-    Args:
-      logits: logits of the task's samples.
-      seen: classes of the softmax.
-      past: classes of earlier tasks; their probability has no gradient.
-      present: classes of the task.
-      margin: margin m.
-    """
-    probability = jax.nn.softmax(jnp.where(seen, logits, -jnp.inf))
-    above, below = (
-        jnp.max(jnp.where(part, probability, -jnp.inf), axis=1) for part in (past, present)
-    )
-    return jax.lax.stop_gradient(above) + margin - below
-
-
-def mean_positive(values: Float[Array, "n"], weight: Float[Array, "n"]) -> Float[Array, ""]:
-    """Return the mean over the positive values of weight 1; 0 without any."""
-    return weighted_mean(values, weight * (values > 0))
-
-
-def future_excess(
-    logits: Float[Array, "b c"],
-    label: Int[Array, "b"],
-    class_task: Int[Array, "c"],
-    future: Bool[Array, "c"],
-    margin: float | Float[Array, ""],
-) -> Float[Array, "b"]:
-    """Return how far each sample's largest future logit plus the margin exceeds its own task's.
-
-    It is −∞ without future classes.
-
-    Args:
-      logits: logits of the samples.
-      label: class of each sample.
-      class_task: task of each class.
-      future: True for the classes of later tasks.
-      margin: distance by which the logits of future classes stay below.
-    """
-    same_task = class_task == class_task[label][:, None]
-    above = jnp.max(jnp.where(future, logits, -jnp.inf), axis=1)
-    return above + margin - jnp.max(jnp.where(same_task, logits, -jnp.inf), axis=1)
 
 
 def transplanted(
@@ -370,8 +348,8 @@ def balanced_choice(
     free = slots - jnp.sum(jnp.where(past, jnp.minimum(held, share), 0))
     number = jnp.maximum(jnp.sum(present), 1)
     drawn = jax.random.uniform(key_classes, (classes,)) + ~present
-    place = jnp.argsort(jnp.argsort(drawn))
-    quota = jnp.where(past, share, free // number + (place < free % number))
+    position = jnp.argsort(jnp.argsort(drawn))
+    quota = jnp.where(past, share, free // number + (position < free % number))
     rank = random_ranks(candidates._replace(labels=candidates.labels[:, :1]), key_samples)[:, 0]
     return (rank >= 0) & (rank < quota[jnp.maximum(candidates.labels[:, 0], 0)])
 
@@ -382,7 +360,7 @@ METHODS = (
         xder_rpc,
         Source("Boschini et al.", 2022, "TPAMI", ("samples",)),
         "X-DER with a fixed polytope head (RPC)",
-        demands=(*COUNTING, "own classes", "chosen classes"),
+        requirements=(*COUNTING, "own classes", "chosen classes"),
         authors={
             "alpha": 0.1,
             "beta": 0.5,

@@ -25,7 +25,7 @@ _A_NET = (
     "which returns logits or Outputs"
 )
 _A_STEPPED_NET = "give a linen module called as net(images, train), which returns logits or Outputs"
-_MADE = {
+_FORMS_BY_ARGUMENT = {
     "rngs": "give a function of rngs that returns an NNX module called as net(images)",
     "key": "give a function of key that returns an Equinox module called as net(image) or "
     "net(image, key=key), with state as net(image, state)",
@@ -95,7 +95,7 @@ def check_outputs(
       ImportError: the function makes an Equinox module, and Equinox is not installed.
       ValueError: the network cannot be called this way, or its outputs do not fit.
     """
-    form = linen if isinstance(net, nn.Module) else _MADE[random_argument(net)]
+    form = linen if isinstance(net, nn.Module) else _FORMS_BY_ARGUMENT[random_argument(net)]
     if isinstance(net, nn.Module):
         images, key = jnp.zeros((_BATCHES[0], *shape)), jax.random.key(0)
         variables = _traced(lambda: net.init(key, images, False), _BATCHES[0], shape, form)
@@ -142,8 +142,8 @@ def _named_layers(
     # Its layers do not form a chain.
     except ArgumentError:
         return NamedLayers(named, ())
-    whole = all(hidden[name].shape[-1] % width == 0 for name, width in widths.items())
-    return NamedLayers(named, layers if whole else ())
+    is_divisible = all(hidden[name].shape[-1] % width == 0 for name, width in widths.items())
+    return NamedLayers(named, layers if is_divisible else ())
 
 
 def _traced(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: str) -> Any:
@@ -190,6 +190,6 @@ def _adapt_linen(net: nn.Module) -> nn.Module:
     flags = [arg.name for arg in plain if arg.name in _WHEN_TRAINING | _WHEN_NOT]
     unknown = [arg.name for arg in plain if arg.default is arg.empty and arg.name not in flags]
     if unknown or len(flags) > 1:
-        wanted = ", ".join(unknown or flags)
-        raise ArgumentError(f"net needs {wanted} besides its images; {_A_NET}")
+        names = ", ".join(unknown or flags)
+        raise ArgumentError(f"net needs {names} besides its images; {_A_NET}")
     return _CalledNet(net, flags[0] if flags else None)

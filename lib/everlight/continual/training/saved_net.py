@@ -1,4 +1,4 @@
-"""A trained network with all that predicts with it, for images that it was not trained on."""
+"""A trained network with its memory and normalization, which predicts new images."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,7 @@ from everlight.errors import ArgumentError
 
 @dataclass(frozen=True)
 class SavedNet:
-    """A network as it was after a task."""
+    """A network at the end of a task."""
 
     class_names: tuple[str, ...]
     """Names of the classes; empty where the benchmark has none."""
@@ -60,8 +60,8 @@ class SavedNet:
         if wrong or images.dtype.kind != dtype.kind:
             taken = ", ".join(map(str, stored.shape))
             raise ArgumentError(
-                f"images are {images.dtype} of {images.shape}; this network takes {dtype} of "
-                f"(n, {taken})"
+                f"images have dtype {images.dtype} and shape {images.shape}; this network takes "
+                f"{dtype} and (n, {taken})"
             )
         tasks = len(self.task_classes)
         if task is not None and not 0 <= task < tasks:
@@ -79,7 +79,7 @@ class SavedNet:
 
 
 def classes_of_tasks(sequence: TaskSequence) -> Bool[np.ndarray, "t c"]:
-    """Return the classes among which each task's samples are scored, or those that it brings."""
+    """Return the classes among which each task's samples are scored, or those it introduces."""
     if sequence.test_classes is not None:
         return np.asarray(sequence.test_classes)
     class_task = np.asarray(sequence.class_task)
@@ -95,7 +95,7 @@ def predict_images(
     memory: Memory,
     task: Int[Array, ""] | None = None,
 ) -> Float[Array, "n c"]:
-    """Return the scores of images that are normalized as those that were learned from.
+    """Return the scores of images, which are normalized as the training images were.
 
     Args:
       build: function from the data to the setup and the strategy.
@@ -106,13 +106,13 @@ def predict_images(
       memory: the strategy's memory.
       task: task identity for a strategy with `predict_task`; None gives none.
     """
-    strategy = build(data)[1]
+    _, strategy = build(data)
     others = jax.tree.map(
         lambda part: part.with_images(images) if are_images(part) else part,
         data,
         is_leaf=are_images,
     )
-    setup = build(others)[0]
+    setup, _ = build(others)
 
     def forward(inputs: Float[Array, "s *shape"]) -> Float[Array, "s c"]:
         if task is not None and strategy.predict_task is not None:

@@ -1,13 +1,14 @@
 """One call that trains a network on a sequence of tasks, with all seeds in one program."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
 from everlight.checks import Between, NonNegativeInt, PositiveInt, UnitInterval, checked
@@ -63,7 +64,7 @@ def train(
     Each seed has a different class order, initialization and sample order. All seeds are one
     compiled program, distributed over all devices. One head has all classes, and training does not
     use task identity. Channels of images `[n, h, w, c]` and columns of features `[n, f]` are
-    normalised by the training samples; arrays of other ranks have one mean and deviation.
+    normalized by the training samples; arrays of other ranks have one mean and deviation.
 
     Args:
       net: network with one output per class: a Flax linen module, whose first argument is the
@@ -100,40 +101,24 @@ def train(
     rule = optax.adam(RATE) if optimizer is None else optimizer
     stored = store_normalized(split.images, trained)
     protocol = Protocol(epochs=epochs, batch_size=batch_size, select="last")
-
-    def build_with(strategy: Callable[[Setup], Strategy]) -> Build:
-        def build(stored: StoredImages) -> tuple[Setup, Strategy]:
-            setup = network_setup(called, stored, softmax_objective(), rule)
-            return setup, _made(strategy, setup)
-
-        return build
-
-    build = build_with(strategy)
-    copies = build(stored)[1].parameter_copies
+    build = _build_with(called, rule, strategy)
+    plain = build if strategy is naive else _build_with(called, rule, naive)
     sequences = _sequences(split, tasks, range(seed, seed + seeds))
     keys = [jax.random.key(number) for number in range(seed, seed + seeds)]
-    runs = Runs(build, protocol, stored, stacked(sequences), jnp.stack(keys))
-    last = _final_state(runs, epochs)
-    operations, of_naive = (
-        operations_per_step(Run(builder, protocol, stored, sequences[0], keys[0]))
-        for builder in (build, build if strategy is naive else build_with(naive))
-    )
-    costs = _costs(last, sequences, batch_size, operations, of_naive, copies)
+    last = _final_state(Runs(build, protocol, stored, stacked(sequences), jnp.stack(keys)), epochs)
+    first = Run(build, protocol, stored, sequences[0], keys[0])
+    is_diverged = diverged(protocol, last)
+    evaluation = last.result.evaluation
 
     def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
         return predict_images(build, protocol.evaluation_batch, stored, images, learner, memory)
 
-    is_diverged = diverged(protocol, last)
-
-    def reached(matrices: Float[Array, "seeds t t"]) -> Float[np.ndarray, "seeds t t"]:
-        return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
-
     return Trained(
         class_names=split.class_names,
         class_task=np.stack([np.asarray(sequence.class_task) for sequence in sequences]),
-        class_incremental_matrices=reached(last.result.evaluation.class_incremental),
-        task_masked_matrices=reached(last.result.evaluation.task_masked),
-        costs=costs,
+        class_incremental_matrices=_reached(evaluation.class_incremental, is_diverged),
+        task_masked_matrices=_reached(evaluation.task_masked, is_diverged),
+        costs=_costs(last, sequences, first, replace(first, build=plain)),
         diverged=is_diverged,
         learner=last.result.learner,
         memory=last.result.memory,
@@ -145,14 +130,31 @@ def train(
     )
 
 
-def _made(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
-    made = strategy(setup)
-    if not isinstance(made, Strategy):
+def _build_with(
+    net: Net, optimizer: optax.GradientTransformation, strategy: Callable[[Setup], Strategy]
+) -> Build:
+    def build(stored: StoredImages) -> tuple[Setup, Strategy]:
+        setup = network_setup(net, stored, softmax_objective(), optimizer)
+        return setup, _checked(strategy, setup)
+
+    return build
+
+
+def _reached(
+    matrices: Float[Array, "seeds t t"], is_diverged: Bool[np.ndarray, "seeds"]
+) -> Float[np.ndarray, "seeds t t"]:
+    """Return accuracies, NaN for seeds that diverged."""
+    return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
+
+
+def _checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
+    result = strategy(setup)
+    if not isinstance(result, Strategy):
         raise ArgumentError(
-            f"strategy returned {type(made).__name__}; give a function from a Setup to a Strategy, "
-            "such as naive, or lambda setup: ewc(setup, regularization=100.0)"
+            f"strategy returned {type(result).__name__}; give a function from a Setup to a "
+            "Strategy, such as naive, or lambda setup: ewc(setup, regularization=100.0)"
         )
-    return made
+    return result
 
 
 def _sequences(split: LabelledSplit, tasks: int, seeds: range) -> list[TaskSequence]:
@@ -174,23 +176,19 @@ def _final_state(runs: Runs, epochs: int) -> SequenceState:
         return jax.tree.map(jnp.asarray, jax.device_get(last))
 
 
-def _costs(
-    state: SequenceState,
-    sequences: list[TaskSequence],
-    batch_size: int,
-    operations: float,
-    of_naive: float,
-    copies: int,
-) -> Costs:
+def _costs(state: SequenceState, sequences: list[TaskSequence], run: Run, plain: Run) -> Costs:
+    """Return the costs of all seeds, one of which is `run`, and `plain` its naive finetuning."""
     usage, params = state.result.usage, state.result.learner.params
+    _, strategy = run.build(run.data)
+    operations, of_naive = map(operations_per_step, (run, plain))
     runs = len(sequences)
     samples = jnp.stack([jnp.sum(sequence.tasks.train.mask, axis=1) for sequence in sequences])
     steps = jnp.diff(usage.steps, axis=1, prepend=0).astype(jnp.float32)
     return sequence_costs(
         sum(leaf.size // runs for leaf in jax.tree.leaves(params)),
-        copies,
+        strategy.parameter_copies,
         usage.stored_samples.astype(jnp.float32),
         samples.astype(jnp.float32),
         operations * steps,
-        of_naive * jnp.ceil(samples / batch_size),
+        of_naive * jnp.ceil(samples / run.protocol.batch_size),
     )

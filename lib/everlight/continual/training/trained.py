@@ -96,8 +96,8 @@ class Trained(NamedTuple):
         if wrong or (array.dtype == np.uint8) != integers or array.dtype.kind not in "buif":
             taken = ", ".join(map(str, self.image_shape))
             raise ArgumentError(
-                f"images are {array.dtype} of shape {array.shape}; give "
-                f"{'uint8' if integers else 'numbers'} of (n, {taken}), as in training"
+                f"images have dtype {array.dtype} and shape {array.shape}; give "
+                f"{'uint8' if integers else 'numbers'} of shape (n, {taken}), as in training"
             )
         check_finite("images", array)
         warn_of_scale("images", array, self.image_scale)
@@ -120,10 +120,7 @@ class Trained(NamedTuple):
         return _scores(self.task_masked_matrices, self.costs)
 
     def _settings(self) -> tuple[tuple[str, TrainedScores], ...]:
-        return (
-            ("class-incremental", self.class_incremental),
-            ("task-masked", self.task_masked),
-        )
+        return (("class-incremental", self.class_incremental), ("task-masked", self.task_masked))
 
     def table(self) -> str:
         """Return mean and sample standard deviation over seeds as text; the mean for one seed."""

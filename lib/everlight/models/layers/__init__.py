@@ -1,1 +1,1 @@
-"""Layers of networks: convolution, pooling and normalisation."""
+"""Layers of networks: convolution, pooling and normalization."""

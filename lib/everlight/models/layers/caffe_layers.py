@@ -1,44 +1,9 @@
-"""Caffe's layers: grouped convolution, ceil-mode pooling, local response normalisation."""
+"""Caffe's layers: ceil-mode pooling and local response normalization."""
 
-import flax.linen as nn
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 from jaxtyping import Array, Float
 
-from everlight.models.layers.convolution import convolve
 from everlight.models.layers.pooling import max_pool
-
-
-class CaffeConvolution(nn.Module):
-    """Square grouped convolution with bias, NHWC, with any padding.
-
-    With g groups, the first 1/g of the outputs read the first 1/g of the input channels, and so on.
-
-    Attributes:
-      features: output channels.
-      size: side of the kernel.
-      stride: stride in both directions.
-      padding: zeros on every side.
-      groups: number of groups; it divides the channels of inputs and outputs.
-      dtype: dtype of the computation and output; parameters are float32.
-    """
-
-    features: int
-    size: int
-    stride: int = 1
-    padding: int = 0
-    groups: int = 1
-    dtype: DTypeLike = jnp.float32
-
-    @nn.compact
-    def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
-        """Return the convolved images, of side floor((h + 2 padding - size) / stride) + 1."""
-        shape = (self.size, self.size, inputs.shape[-1] // self.groups, self.features)
-        kernel = self.param("kernel", nn.initializers.he_normal(), shape)
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
-        inputs, kernel = inputs.astype(self.dtype), kernel.astype(self.dtype)
-        padding = ((self.padding, self.padding), (self.padding, self.padding))
-        return convolve(inputs, kernel, self.stride, padding, self.groups) + bias.astype(self.dtype)
 
 
 def ceil_max_pool(
@@ -73,7 +38,7 @@ def local_response_normalization(
     """Return x / (k + alpha / size · Σ x'²)^beta, summed over the `size` channels around each.
 
     Krizhevsky et al. 2012, section 3.3, in Caffe's form, which divides alpha by the size. Channels
-    out of range count as 0. Low-precision images are normalised in float32, and the output has the
+    out of range count as 0. Low-precision images are normalized in float32, and the output has the
     input's dtype.
 
     Args:
@@ -87,5 +52,5 @@ def local_response_normalization(
     squares = jnp.pad(
         images.astype(jnp.float32) ** 2, [(0, 0)] * (images.ndim - 1) + [(size // 2, size // 2)]
     )
-    total = sum(squares[..., place : place + channels] for place in range(size))
+    total = sum(squares[..., position : position + channels] for position in range(size))
     return (images * (k + alpha / size * total) ** -beta).astype(images.dtype)

@@ -38,10 +38,11 @@ class Convolution(nn.Module):
       size: side of the kernel, odd if the padding is None.
       stride: stride in both directions.
       use_bias: true adds a bias per channel.
-      kernel_init: initialiser of the kernel; by default normal with variance 2 / (size² · input
+      kernel_init: initializer of the kernel; by default normal with variance 2 / (size² · input
         channels) (He et al. 2015, equation 10).
       dtype: dtype of the computation and output; parameters are float32.
       padding: zeros around the images; None is half the kernel on all sides.
+      groups: groups as in `convolve`; their number divides the channels of inputs and outputs.
     """
 
     features: int
@@ -51,13 +52,15 @@ class Convolution(nn.Module):
     kernel_init: Initializer = HE_NORMAL
     dtype: DTypeLike = jnp.float32
     padding: Padding | None = None
+    groups: int = 1
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 f"]:
         """Return the convolved images, by default `[b, ceil(h / stride), ceil(w / stride), f]`."""
-        shape = (self.size, self.size, inputs.shape[-1], self.features)
+        shape = (self.size, self.size, inputs.shape[-1] // self.groups, self.features)
         kernel = self.param("kernel", self.kernel_init, shape).astype(self.dtype)
-        outputs = convolve(inputs.astype(self.dtype), kernel, self.stride, self.padding)
+        inputs = inputs.astype(self.dtype)
+        outputs = convolve(inputs, kernel, self.stride, self.padding, self.groups)
         if self.use_bias:
             bias = self.param("bias", nn.initializers.zeros, (self.features,))
             outputs = outputs + bias.astype(self.dtype)
@@ -168,10 +171,7 @@ def _image_gradient(
     else:
         elsewhere = _image_gradient_in_groups(geometry, sides)
     return jax.lax.platform_dependent(
-        kernel,
-        gradient,
-        cpu=partial(_on_cpu, geometry, in_layout, of_products),
-        default=elsewhere,
+        kernel, gradient, cpu=partial(_on_cpu, geometry, in_layout, of_products), default=elsewhere
     )
 
 
@@ -246,7 +246,7 @@ def _products(images: Array, kernel: Array, geometry: _Geometry) -> Array:
 
 
 def _wide_products(images: Array, kernel: Array, geometry: _Geometry) -> Array:
-    """Return the same, summed in float32 at least."""
+    """Return `_products`, summed in float32 at least."""
     wide = jnp.promote_types(images.dtype, jnp.float32)
     return _products(images.astype(wide), kernel.astype(wide), geometry).astype(images.dtype)
 

@@ -24,15 +24,15 @@ def relu(inputs: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 class BatchNorm(nn.Module):
     """Batch norm over all axes but the last (Ioffe and Szegedy 2015), with PyTorch's statistics.
 
-    Training normalises by the batch's mean and population variance. The running statistics move by
-    a tenth towards the mean and the sample variance (divisor n - 1). Evaluation normalises by the
+    Training normalizes by the batch's mean and population variance. The running statistics move by
+    a tenth towards the mean and the sample variance (divisor n - 1). Evaluation normalizes by the
     running statistics. The statistics carry no gradient, and there is no forward-mode derivative.
-    Low-precision inputs are normalised in float32, and the output has the input's dtype.
+    Low-precision inputs are normalized in float32, and the output has the input's dtype.
     """
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "*b c"], train: bool) -> Float[Array, "*b c"]:
-        """Return the normalised inputs, times the learned scale, plus the learned bias."""
+        """Return the normalized inputs, times the learned scale, plus the learned bias."""
         channels = inputs.shape[-1]
         scale = self.param("scale", nn.initializers.ones, (channels,))
         bias = self.param("bias", nn.initializers.zeros, (channels,))
@@ -41,11 +41,11 @@ class BatchNorm(nn.Module):
         if not train:
             wide = (inputs - mean.value) * (scale * _inverse(variance.value)) + bias
             return wide.astype(inputs.dtype)
-        outputs, of_batch = normalize(inputs, scale, bias)
+        outputs, (batch_mean, batch_variance) = normalize(inputs, scale, bias)
         if not self.is_initializing():
             count = inputs.size // channels
-            sample_variance = of_batch[1] * (count / max(count - 1, 1))
-            mean.value = MOMENTUM * mean.value + (1 - MOMENTUM) * of_batch[0]
+            sample_variance = batch_variance * (count / max(count - 1, 1))
+            mean.value = MOMENTUM * mean.value + (1 - MOMENTUM) * batch_mean
             variance.value = MOMENTUM * variance.value + (1 - MOMENTUM) * sample_variance
         return outputs
 
@@ -54,7 +54,7 @@ class BatchNorm(nn.Module):
 def normalize(
     inputs: Float[Array, "*b c"], scale: Float[Array, "c"], bias: Float[Array, "c"]
 ) -> tuple[Float[Array, "*b c"], tuple[Float[Array, "c"], Float[Array, "c"]]]:
-    """Normalise by the mean and variance of each channel, and return those two (no gradient)."""
+    """Normalize by the mean and variance of each channel, and return those two (no gradient)."""
     return _forward(inputs, scale, bias)[0]
 
 
@@ -98,8 +98,8 @@ def _moments_in_one_pass(
     """Return mean and variance, the mean of squares minus the squared mean, from one reading.
 
     On a GPU a second reading costs as much as the first. The variance loses digits where the mean
-    is large beside the deviation: at ten times the deviation its relative error is about 1e-5. On
-    CPU one pass saves no time.
+    is large compared with the deviation: at ten times the deviation its relative error is about
+    1e-5. On CPU one pass saves no time.
     """
     count = inputs.size // inputs.shape[-1]
     mean, square = (total / count for total in _channel_sums(inputs, inputs**2))

@@ -79,16 +79,16 @@ def test_other_cameras_are_equally_likely():
     assert not np.asarray(alone).any()
 
 
-def test_views_show_grey_in_their_illuminant(rng):
+def test_views_show_gray_in_their_illuminant(rng):
     """A grey surface has the illuminant's colour in every view, of real and imaginary cameras."""
     taken, matrices = taken_by(rng), jnp.float32(cameras(rng))
     for draw in (draw_view, draw_imaginary_view):
         for number in range(6):
             view = draw(jax.random.key(number), jnp.array(number), taken, matrices)
-            grey = np.asarray(taken.illuminants[number] @ view.transform, float)
+            gray = np.asarray(taken.illuminants[number] @ view.transform, float)
             light = np.asarray(view.illuminant, float)
             np.testing.assert_allclose(
-                grey / np.linalg.norm(grey), light / np.linalg.norm(light), rtol=1e-4
+                gray / np.linalg.norm(gray), light / np.linalg.norm(light), rtol=1e-4
             )
             assert view.camera != number % 3
 

@@ -9,19 +9,11 @@ import pytest
 
 from everlight.color.chroma_histogram import ChromaWindow
 from everlight.color.learned.cross_camera import AUTHORS_SIZE
-from everlight.color.learned.parts.generator_net import (
-    Block,
-    Generated,
-    GeneratorNet,
-    GeneratorSettings,
-    filtered_illuminant,
-    roughness,
-)
+from everlight.color.learned.parts.generator_net import Block, GeneratorNet, GeneratorSettings
 from everlight.color.learned.parts.generator_training import (
-    Sample,
-    generator_loss,
     initial_variables,
 )
+from tests.color import references
 
 COUNT = 3
 SMALL = GeneratorSettings(ChromaWindow(16, -1, 2), (4, 6, 8))
@@ -29,16 +21,7 @@ SHARED = SMALL._replace(separate=False)
 CALIBRATED = SMALL._replace(fingerprint=(4, 6), fingerprint_window=ChromaWindow(8, -0.5, 1.5))
 
 
-def convolution(maps, layer):
-    """Every output is a sum over the 3x3 neighbours, with the border repeated."""
-    height, width, _ = maps.shape
-    padded = np.pad(maps, ((1, 1), (1, 1), (0, 0)), mode="edge")
-    found = np.zeros((height, width, layer["kernel"].shape[-1])) + layer["bias"]
-    for down in range(3):
-        for right in range(3):
-            part = padded[down : down + height, right : right + width]
-            found += part @ layer["kernel"][down, right]
-    return found
+convolution = partial(references.convolution, mode="edge")
 
 
 def leaky(maps):
@@ -140,7 +123,7 @@ def test_the_network_is_the_authors(rng, settings, count):
             np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3 * expected.std())
 
 
-def test_in_training_the_batchs_statistics_normalise_and_are_kept(rng):
+def test_in_training_the_batchs_statistics_normalize_and_are_kept(rng):
     """PyTorch's momentum of 0.1 is the new statistics' weight."""
     maps = rng.normal(0.3, 1, (3, 6, 6, 2))
     module = Block(4, 5, "batch")
@@ -198,45 +181,3 @@ def test_the_authors_size_has_the_authors_layers():
     decoder += conv(32, 16) + conv(16, 8) + conv(16, 8) + conv(8, 4)
     expected = 7 * encoder + 2 * conv(32, 32) + 2 * decoder + conv(4, 1) + conv(4, 2)
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == expected
-
-
-def test_the_illuminant_is_where_the_circular_convolution_peaks(rng):
-    """A filter that is one at (3, 2) moves the histogram there; a bias map moves it on."""
-    window = ChromaWindow(16, -1, 2)
-    histograms = jnp.zeros((16, 16, 2)).at[6, 9, 0].set(1.0)
-    filters = jnp.zeros((16, 16, 2)).at[3, 2, 0].set(90.0)
-    found = filtered_illuminant(Generated(filters, jnp.zeros((16, 16))), histograms, window)
-    u = 0.5 + 3 / 16 * (9 + 2 - 7.5)
-    v = 0.5 - 3 / 16 * (6 + 3 - 7.5)
-    expected = np.array([np.exp(-u), 1, np.exp(-v)])
-    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), rtol=1e-4)
-
-
-def test_roughness_is_both_sobel_filters(rng):
-    maps = rng.normal(size=(2, 9, 9))
-    kernel = np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]])
-    squares = {"u": [], "v": []}
-    for each in maps:
-        for row in range(7):
-            for column in range(7):
-                part = each[row : row + 3, column : column + 3]
-                squares["u"].append((part * kernel).sum() ** 2)
-                squares["v"].append((part * kernel.T).sum() ** 2)
-    expected = np.mean(squares["u"]) + np.mean(squares["v"])
-    np.testing.assert_allclose(roughness(jnp.float32(maps)), expected, rtol=1e-5)
-
-
-def test_a_sample_without_pixels_adds_no_error_and_no_gradient(rng):
-    net, variables, own, others = drawn(rng, SHARED, COUNT)
-    lights = jnp.ones((2, 3))
-
-    def loss(params, own):
-        samples = Sample(own, lights, jnp.array([True, False]))
-        given = {"params": params, "batch_stats": variables["batch_stats"]}
-        return generator_loss(net, given, samples, others)
-
-    value, stats = loss(variables["params"], own.at[1].set(0))
-    gradient, _ = jax.grad(loss, has_aux=True)(variables["params"], own.at[1].set(0))
-    assert np.isfinite(value)
-    for leaf in jax.tree.leaves((gradient, stats)):
-        assert np.isfinite(leaf).all()

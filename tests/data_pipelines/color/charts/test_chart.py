@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from everlight_data.color.charts.chart import (
-    CENTRES,
+    CENTERS,
     CORNERS,
     chart_homography,
     chart_mask,
@@ -15,8 +15,8 @@ from everlight_data.color.charts.chart import (
     read_chart,
     reference_colors,
 )
-from everlight_data.color.charts.chart_pairs import measure_chart
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.charts.measured_chart import measure_chart
 from everlight_data.color.raw_files.raw import RawImage, read_raw
 from everlight_data.errors import DataError
 
@@ -84,25 +84,24 @@ def test_two_charts_are_both_found(light):
     """The second one may be smaller and in another light."""
     first, _ = drawn(np.array([[1, 0, 120], [0, 1, 90], [0, 0, 1]]) @ TILTED, (320, 460))
     second, _ = drawn(SECOND, (320, 460), light)
-    x, y = pixels(SECOND, CENTRES).T
+    x, y = pixels(SECOND, CENTERS).T
     window = np.s_[: round(y.max()) + 16, : round(x.max()) + 16]
     first[window] = second[window]
     found = find_charts(first, reference_colors())
     assert len(found) == 2
-    centres = np.array(sorted(each.mean(axis=0).tolist() for each in found))
-    np.testing.assert_allclose(centres[0], pixels(SECOND, CORNERS).mean(axis=0), atol=1)
+    centers = np.array(sorted(each.mean(axis=0).tolist() for each in found))
+    np.testing.assert_allclose(centers[0], pixels(SECOND, CORNERS).mean(axis=0), atol=1)
     none = np.zeros(first.shape[:2], bool)
     photo = RawImage(first, none, np.zeros(4, int), 1, None, None, "A", 0, "two.dng")
-    with pytest.raises(
-        DataError, match=r"^two\.dng: 2 charts found, around \[\d+, \d+\], \["
-    ) as no:
+    message = r"^two\.dng: 2 charts found, around \[\d+, \d+\], \["
+    with pytest.raises(DataError, match=message) as no:
         measure_chart(photo, None, reference_colors())
     assert "Write it into charts.json" in str(no.value)
     chosen = measure_chart(photo, found[0], reference_colors())
-    np.testing.assert_allclose(map_points(chosen["charts"], CORNERS), found[0], atol=1e-2)
+    np.testing.assert_allclose(map_points(chosen.chart, CORNERS), found[0], atol=1e-2)
 
 
-def test_made_up_charts_are_found_and_their_greys_have_the_lights_colour(tmp_path):
+def test_made_up_charts_are_found_and_their_grays_have_the_lights_color(tmp_path):
     true = write_chart_pairs(tmp_path, 2, seed=5)
     for index, name in enumerate(true.names):
         for view, moved in (("main", np.eye(3)), ("second", true.homography)):
@@ -111,16 +110,16 @@ def test_made_up_charts_are_found_and_their_greys_have_the_lights_colour(tmp_pat
             expected = pixels(moved @ true.charts[index], CORNERS)
             np.testing.assert_allclose(corners, expected, atol=1)
             read = read_chart(photo.image, photo.saturated, chart_homography(corners))
-            grey, light = read.colors[18:23].sum(0), getattr(true, view)[index]
-            sine = np.linalg.norm(np.cross(grey, light))
-            sine /= np.linalg.norm(grey) * np.linalg.norm(light)
+            gray, light = read.colors[18:23].sum(0), getattr(true, view)[index]
+            sine = np.linalg.norm(np.cross(gray, light))
+            sine /= np.linalg.norm(gray) * np.linalg.norm(light)
             assert np.degrees(np.arcsin(sine)) < 0.3
 
 
 def test_saturated_patches_are_told():
     image, _ = drawn(TILTED)
     saturated = np.zeros(image.shape[:2], bool)
-    x, y = pixels(TILTED, CENTRES[[18]])[0].round().astype(int)
+    x, y = pixels(TILTED, CENTERS[[18]])[0].round().astype(int)
     saturated[y, x] = True
     assert np.flatnonzero(~read_chart(image, saturated, TILTED).usable).tolist() == [18]
 
@@ -139,4 +138,4 @@ def test_the_mask_covers_the_chart_and_a_patch_around_it():
 def test_corners_on_a_line_are_no_chart():
     assert chart_homography(np.array([[0, 0], [1, 1], [2, 2], [3, 3]])) is None
     homography = chart_homography(pixels(TILTED, CORNERS))
-    np.testing.assert_allclose(map_points(homography, CENTRES), pixels(TILTED, CENTRES), atol=0.01)
+    np.testing.assert_allclose(map_points(homography, CENTERS), pixels(TILTED, CENTERS), atol=0.01)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from everlight_data.color.charts.chart_pairs import LEAST_PAIRS, find_pairs, read_chart_corners
+from everlight_data.color.charts.measured_chart import read_chart_corners
+from everlight_data.color.charts.pair_files import MIN_PAIRS, find_pairs
 from everlight_data.errors import DataError
 
 
@@ -10,7 +11,7 @@ from everlight_data.errors import DataError
 def folder(tmp_path):
     for view in ("main", "second"):
         (tmp_path / "in" / view).mkdir(parents=True)
-        for index in range(LEAST_PAIRS):
+        for index in range(MIN_PAIRS):
             (tmp_path / "in" / view / f"IMG_{index}.dng").write_bytes(b"no raw file")
     return tmp_path / "in"
 
@@ -21,7 +22,7 @@ def refused(folder, message):
 
 
 def test_pairs_are_found_by_their_common_names(folder):
-    assert [pair.name for pair in find_pairs(folder)] == [f"IMG_{i}" for i in range(LEAST_PAIRS)]
+    assert [pair.name for pair in find_pairs(folder)] == [f"IMG_{i}" for i in range(MIN_PAIRS)]
 
 
 def test_files_without_partners_are_named(folder):
@@ -32,7 +33,7 @@ def test_files_without_partners_are_named(folder):
 def test_too_few_pairs_are_refused(folder):
     for view in ("main", "second"):
         (folder / view / "IMG_1.dng").unlink()
-    refused(folder, r"in has 5 pairs; 6 under different illuminants are the least")
+    refused(folder, r"in has 5 pairs; 6 under different illuminants are the minimum")
     for index in (0, 2, 3, 4):
         for view in ("main", "second"):
             (folder / view / f"IMG_{index}.dng").unlink()
@@ -41,7 +42,7 @@ def test_too_few_pairs_are_refused(folder):
 
 def test_two_files_of_one_name_are_refused(folder):
     (folder / "main" / "IMG_1.cr2").write_bytes(b"")
-    refused(folder, r"main has two files whose names differ only in the extension")
+    refused(folder, r"main has two files whose names differ only in the extension; leave one")
 
 
 @pytest.mark.parametrize(

@@ -21,10 +21,8 @@ def pairs(rng):
     lights = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
     features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
     told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
-    inputs, folds = (
-        alone_and_joined({TRANSFORM: features, WHITE_BALANCE: told}),
-        rng.permutation(60).reshape(3, 20),
-    )
+    inputs = alone_and_joined({TRANSFORM: features, WHITE_BALANCE: told})
+    folds = rng.permutation(60).reshape(3, 20)
     return CameraPairs(inputs, np.float32(lights), np.float32(lights), folds, ("a", "b"), "")
 
 
@@ -37,9 +35,8 @@ def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, 
     np.testing.assert_allclose(samples.inputs[TRANSFORM_AND_WHITE_BALANCE], joined, rtol=1e-6)
     # What the camera told is off by the same factor as before, whatever the light became.
     if name != "none" and "mixed" not in name:
-        ratios = np.asarray(samples.inputs[WHITE_BALANCE] / samples.targets).reshape(
-            len(train), 100, 2
-        )
+        ratios = np.asarray(samples.inputs[WHITE_BALANCE] / samples.targets)
+        ratios = ratios.reshape(len(train), 100, 2)
         np.testing.assert_allclose(ratios, np.repeat(ratios[:, :1], 100, axis=1), rtol=1e-4)
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from everlight_data.color.nus import load_official
+from everlight_data.color.nus8 import load_official
 from everlight_data.color.pairs.quasi_real import build_quasi_real, reilluminate_training
 from everlight_data.errors import DataError
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
@@ -16,7 +16,7 @@ def world(tmp_path, rng):
     write_camera(tmp_path, MAIN, images[0], charts[0], lights[0])
     write_camera(tmp_path, SECOND, images[1, ::-1], charts[1, ::-1], lights[1, ::-1])
     cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
-    pairs = list(zip(cameras[0].names, cameras[1].names[::-1], strict=True))
+    pairs = list(zip(cameras[0].photographs.names, cameras[1].photographs.names[::-1], strict=True))
     truth = np.linalg.inv(responses[0]) @ responses[1]
     return cameras, pairs, truth, images, charts, lights
 
@@ -50,11 +50,9 @@ def test_under_sum_normalization_the_transform_is_that_of_the_normalized_pixels(
             for left in range(0, 36, 6)
             if top + 6 <= 7 or top >= 15 or left + 6 <= 10 or left >= 22
         ]
-        first = np.array(blocks)
-        second = first @ truth[i]
-        expected = np.linalg.lstsq(
-            first / first.sum(1, keepdims=True), second / second.sum(1, keepdims=True), rcond=None
-        )[0]
+        views = np.array(blocks), np.array(blocks) @ truth[i]
+        shares = (view / view.sum(1, keepdims=True) for view in views)
+        expected = np.linalg.lstsq(*shares, rcond=None)[0]
         assert relative(data.transforms[i], expected) < 5e-4
         assert relative(data.transforms[i], truth[i]) > 0.02
 
@@ -65,7 +63,8 @@ def test_saturated_patches_do_not_count(tmp_path, rng):
     for camera, own, chart, light in zip((MAIN, SECOND), images, charts, lights, strict=True):
         write_camera(tmp_path, camera, own, chart, light)
     cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
-    data = build_quasi_real(*cameras, list(zip(*(c.names for c in cameras), strict=True)), seed=0)
+    names = [camera.photographs.names for camera in cameras]
+    data = build_quasi_real(*cameras, list(zip(*names, strict=True)), seed=0)
     assert np.argwhere(~data.usable).tolist() == [[1, 3], [2, 4]]
     for i in (1, 2):
         truth = np.linalg.inv(responses[0, i]) @ responses[1, i]
@@ -101,9 +100,8 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
         expected = lights[1][targets.ravel()]
         np.testing.assert_allclose(second, expected / expected[:, 1:2], rtol=1e-4)
         # The same images as A⁻¹ T B of the pair that each was made of.
-        again = np.linalg.solve(
-            augmented.relights_main, data.transforms[augmented.sources] @ augmented.relights_second
-        )
+        relit = data.transforms[augmented.sources] @ augmented.relights_second
+        again = np.linalg.solve(augmented.relights_main, relit)
         for transform, made in zip(augmented.transforms, again, strict=True):
             assert relative(transform, made) < 1e-3
 
@@ -111,12 +109,11 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
 def test_the_choice_of_lights_follows_its_seed(world):
     cameras, pairs, *_ = world
     data = build_quasi_real(*cameras, pairs, seed=0)
-    chosen = [
-        reilluminate_training(data, 0, seed=seed, reilluminations=2).illuminants_main
-        for seed in (5, 5, 6)
-    ]
-    np.testing.assert_array_equal(chosen[0], chosen[1])
-    assert not np.array_equal(chosen[0], chosen[2])
+    first, same, other = (
+        reilluminate_training(data, 0, seed, 2).illuminants_main for seed in (5, 5, 6)
+    )
+    np.testing.assert_array_equal(first, same)
+    assert not np.array_equal(first, other)
 
 
 def test_more_reilluminations_than_other_pairs_are_refused(world):

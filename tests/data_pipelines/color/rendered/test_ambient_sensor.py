@@ -8,13 +8,13 @@ from everlight_data.color.rendered.ambient_sensor import (
     read_ambient,
 )
 from everlight_data.color.rendered.radiometric import Scenes
-from everlight_data.color.rendered.spectra import WAVELENGTHS, SpectralLibrary
+from everlight_data.color.spectra.library import WAVELENGTHS, SpectralLibrary
 
 
 def test_channels_have_half_their_maximum_at_half_their_width():
     curves = channel_sensitivities()
-    for curve, (centre, width) in zip(curves, CHANNELS.items(), strict=True):
-        at = np.interp([centre, centre - width / 2, centre + width / 2], WAVELENGTHS, curve)
+    for curve, (center, width) in zip(curves, CHANNELS.items(), strict=True):
+        at = np.interp([center, center - width / 2, center + width / 2], WAVELENGTHS, curve)
         # The grid has 5 nm, and begins at 400.
         np.testing.assert_allclose(at, [1, 0.5, 0.5], atol=0.06)
 

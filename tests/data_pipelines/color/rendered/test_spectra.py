@@ -3,11 +3,7 @@ import numpy as np
 import pytest
 
 from everlight.color.radiometry import response_table
-from everlight_data.color.rendered.spectra import (
-    WAVELENGTHS,
-    embedded_library,
-    measured_library,
-)
+from everlight_data.color.spectra.library import WAVELENGTHS, embedded_library, measured_library
 from everlight_data.errors import DataError, MissingDataError
 from tests.data_pipelines.fuzzed_files import spectra as write_spectra
 
@@ -85,19 +81,15 @@ def test_camera_responses_are_those_that_colour_science_integrates(embedded, lig
     sensitivity = align(colour.MSDS_CAMERA_SENSITIVITIES[camera])
     checker = colour.SDS_COLOURCHECKERS["ColorChecker N Ohta"]
     surfaces = [colour.sd_ones(shape), align(checker["light skin"]), align(checker["purple"])]
-    expected = np.stack(
-        [colour.sd_to_XYZ(s, sensitivity, source, method="Integration") for s in surfaces]
-    )
-
-    table = response_table(
-        embedded.illuminants, embedded.reflectances, embedded.sensitivity(camera)
-    )
+    responses = (colour.sd_to_XYZ(s, sensitivity, source, method="Integration") for s in surfaces)
+    expected = np.stack([*responses])
+    spectra = embedded.illuminants, embedded.reflectances, embedded.sensitivity(camera)
+    table = response_table(*spectra)
     index = embedded.illuminant_names.index(light)
     rows = 190 + np.array([list(checker).index(name) for name in ("light skin", "purple")])
     ours = np.vstack([table.illuminants[index], table.surfaces[index, rows]])
-    np.testing.assert_allclose(
-        ours[:, ::2] / ours[:, 1:2], expected[:, ::2] / expected[:, 1:2], rtol=1e-5
-    )
+    ours, expected = (each[:, ::2] / each[:, 1:2] for each in (ours, expected))
+    np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
 def test_measured_spectra_keep_their_values_on_the_shared_grid(measured, real_data):
@@ -105,9 +97,8 @@ def test_measured_spectra_keep_their_values_on_the_shared_grid(measured, real_da
     every_other = np.isin(WAVELENGTHS, stored["wavelengths_nm"])
     there = np.isin(stored["wavelengths_nm"], WAVELENGTHS)
     assert there.sum() == 33
-    np.testing.assert_allclose(
-        measured.sensitivities[..., every_other], stored["sensitivities"][..., there], rtol=1e-6
-    )
+    ours, theirs = measured.sensitivities[..., every_other], stored["sensitivities"][..., there]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
     lights = np.load(real_data("sfu_illuminants/measured_with_sources.illum.npy"))
     # 380 to 780 nm by 4: every fifth sample lies on every fourth of ours.
     ours, theirs = measured.illuminants[:, ::4], lights[:, 5:86:5]

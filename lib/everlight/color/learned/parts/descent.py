@@ -20,7 +20,7 @@ def descend(
     Args:
       loss: loss of the parameters; its second argument is the step's key, for drawing a batch.
       params: initial parameters.
-      optimizer: optax optimizer; its state is initialised here.
+      optimizer: optax optimizer; its state is initialized here.
       key: key from which each step's key is derived.
       steps: number of steps.
     """
@@ -39,12 +39,12 @@ def descend_with_stats(
     key: PRNGKeyArray,
     steps: int,
 ) -> PyTree:
-    """Return the variables of a network with batch normalisation after a fixed number of steps.
+    """Return the variables of a network with batch normalization after a fixed number of steps.
 
     Args:
       loss: loss of the variables and a step's key, and the new statistics.
       variables: initial `params` and `batch_stats`.
-      optimizer: optax optimizer of the parameters; its state is initialised here.
+      optimizer: optax optimizer of the parameters; its state is initialized here.
       key: key from which each step's key is derived.
       steps: number of steps.
     """

@@ -6,10 +6,10 @@ encoder. Two decoders with skip connections from the image's encoder give the fi
 map.
 
 Equal to the authors' code (mahmoudnafifi/C5 at dca9236, `src/c5.py`; DY112/CCMNet at 298275b,
-`src/ccmnet/ccmnet.py`) in layers, cross-pooling, activations, normalisation and circular
+`src/ccmnet/ccmnet.py`) in layers, cross-pooling, activations, normalization and circular
 convolution. Differs in:
 
-- Running variances of batch normalisation divide by the number of values, there by one less.
+- Running variances of batch normalization divide by the number of values, there by one less.
 - The two dense layers on the fingerprint start like the convolutions, with the weights of He et al.
   and biases of 0. The code has PyTorch's uniform numbers, with 0.41 times that standard deviation.
 - The fingerprint has a second channel, of daylight.
@@ -40,7 +40,7 @@ class GeneratorSettings(NamedTuple):
         otherwise they share one, and their order has no effect.
       fingerprint: channels of each level of the fingerprint's encoder; empty without a fingerprint.
       fingerprint_window: range and number of bins of the fingerprint.
-      features: features of the fingerprint beside the histograms.
+      features: features of the fingerprint, in addition to the histograms.
     """
 
     window: ChromaWindow = ChromaWindow()
@@ -59,7 +59,7 @@ class Generated(NamedTuple):
 
 
 class PaddedConvolution(nn.Module):
-    """Convolution of 3x3 that repeats the border, with a bias, initialised as by He et al."""
+    """Convolution of 3x3 that repeats the border, with a bias, initialized as by He et al."""
 
     features: int
 
@@ -73,7 +73,7 @@ class PaddedConvolution(nn.Module):
 
 
 class Block(nn.Module):
-    """Two convolutions with leaky rectifiers; a normalisation may follow the second convolution.
+    """Two convolutions with leaky rectifiers; a normalization may follow the second convolution.
 
     Attributes:
       middle: channels of the first convolution.
@@ -123,7 +123,7 @@ class GeneratorNet(nn.Module):
           histograms: histograms of each image.
           others: histograms of additional images by the same cameras; None for none.
           fingerprint: histograms of the camera's calibrated illuminants; None for none.
-          train: whether batch normalisation has the batch's statistics, and keeps them.
+          train: whether batch normalization has the batch's statistics, and keeps them.
         """
         channels = self.settings.channels
         parts = [append_coordinates(histograms)[:, None]]
@@ -166,8 +166,8 @@ class GeneratorNet(nn.Module):
         count = images.shape[1] - 1
         if count and self.settings.separate:
             outputs += [
-                kind(*size, name=f"{name}_other{place}")(images[:, place + 1], train)[:, None]
-                for place in range(count)
+                kind(*size, name=f"{name}_other{position}")(images[:, position + 1], train)[:, None]
+                for position in range(count)
             ]
         elif count:
             flat = images[:, 1:].reshape(-1, *images.shape[2:])
@@ -199,7 +199,7 @@ class GeneratorNet(nn.Module):
 
 
 class Merge(nn.Module):
-    """Convolution of 1x1 with a bias, initialised as by He et al.
+    """Convolution of 1x1 with a bias, initialized as by He et al.
 
     Attributes:
       features: output channels.

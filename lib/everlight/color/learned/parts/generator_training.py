@@ -48,7 +48,7 @@ class GeneratorModel:
     """Trained network of C5 or CCMNet.
 
     Attributes:
-      variables: parameters, and statistics of batch normalisation.
+      variables: parameters, and statistics of batch normalization.
       settings: size of the network.
     """
 
@@ -70,7 +70,7 @@ class Pool(NamedTuple):
     Attributes:
       histograms: histograms, 0 for an image without usable pixels.
       illuminants: illuminants of any scale.
-      cameras: camera of each image; of an imaginary camera, the one beside the image's own.
+      cameras: camera of each image; of an imaginary camera, the other one of its mixture.
       has_pixels: whether the image has usable pixels.
       source_cameras: camera that took the image.
       shares: share of that camera in the one of the view.
@@ -147,7 +147,7 @@ def initial_variables(
 
     Args:
       key: key of the numbers.
-      net: the network, whose initialisers are those of He et al. and zeros.
+      net: the network, whose initializers are those of He et al. and zeros.
       inputs: arguments of the network, or their shapes.
     """
     shapes = jax.eval_shape(net.init, key, *inputs)
@@ -156,13 +156,13 @@ def initial_variables(
     sizes = [leaf.size for name, (_, leaf) in zip(names, flat, strict=True) if name == "kernel"]
     parts = iter(jnp.split(jax.random.normal(key, (sum(sizes),)), np.cumsum(sizes)[:-1]))
 
-    def made(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
+    def initial_leaf(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
         if name == "kernel":
             inputs = math.prod(leaf.shape[:-1])
             return next(parts).reshape(leaf.shape) * math.sqrt(2 / inputs)
         return jnp.full(leaf.shape, float(name in ("scale", "var")))
 
-    leaves = [made(name, leaf) for name, (_, leaf) in zip(names, flat, strict=True)]
+    leaves = [initial_leaf(name, leaf) for name, (_, leaf) in zip(names, flat, strict=True)]
     return jax.tree_util.tree_unflatten(form, leaves)
 
 
@@ -191,8 +191,8 @@ def fit_generator(
     def loss(variables: PyTree, key: PRNGKeyArray) -> tuple[Array, PyTree]:
         return generator_loss(net, variables, *batch(key))
 
-    samples, *beside = jax.eval_shape(batch, drawn)
-    variables = initial_variables(key, net, samples.histograms, *beside)
+    samples, *inputs = jax.eval_shape(batch, drawn)
+    variables = initial_variables(key, net, samples.histograms, *inputs)
     trained = descend_with_stats(loss, variables, generator_optimizer(steps), drawn, steps)
     return GeneratorModel(trained, settings)
 
@@ -216,7 +216,7 @@ def generator_loss(
 
     Args:
       net: the network.
-      variables: parameters, and statistics of batch normalisation.
+      variables: parameters, and statistics of batch normalization.
       samples: batch of samples.
       others: histograms of additional images; None for none.
       fingerprint: fingerprints of the cameras; None for none.
@@ -227,7 +227,7 @@ def generator_loss(
     window = net.settings.window
     estimates = jax.vmap(filtered_illuminant, (0, 0, None))(generated, samples.histograms, window)
     errors = jax.vmap(angular_error)(estimates, samples.illuminant)
-    filters = sum(roughness(generated.filters[..., place]) for place in range(2))
+    filters = sum(roughness(generated.filters[..., position]) for position in range(2))
     rough = FILTER_SMOOTHNESS * filters + BIAS_SMOOTHNESS * roughness(generated.bias)
     error = jnp.mean(jnp.where(samples.has_pixels, errors, 0))
     return error + rough, changed["batch_stats"]

@@ -75,7 +75,7 @@ def chips_of_a_v5e() -> Sequence[jax.Device]:
         return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
     except Exception as error:
         raise ImportError(
-            f"the TPU's compiler is not there ({type(error).__name__}); install the extra tpu"
+            f"the TPU's compiler is not installed ({type(error).__name__}); install the extra tpu"
         ) from error
 
 
@@ -91,15 +91,12 @@ def chip_of_an_h100() -> Sequence[jax.Device]:
     try:
         # The compiler asks for the shape of the machine: hosts, GPUs per host and so on.
         return topologies.get_topology_desc(
-            platform="cuda",
-            topology_name="h100",
-            topology="1x1x1",
-            target_config=H100_DESCRIPTION,
+            platform="cuda", topology_name="h100", topology="1x1x1", target_config=H100_DESCRIPTION
         ).devices
     except Exception as error:
         raise ImportError(
-            f"the GPU's compiler is not there ({type(error).__name__}); install the extra cuda12 "
-            "or cuda13, and without a GPU set JAX_PLATFORMS=cpu"
+            f"the GPU's compiler is not installed ({type(error).__name__}); install the extra "
+            "cuda12 or cuda13, and without a GPU set JAX_PLATFORMS=cpu"
         ) from error
 
 

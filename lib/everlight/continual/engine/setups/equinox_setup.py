@@ -60,10 +60,10 @@ def equinox_setup(
       make: function from a random key to the module, which returns logits or `Outputs` of one
         image, or to module and state, as `equinox.nn.make_with_state` returns them. It is called
         for every new network, such as once per seed. One with given weights ignores its argument.
-      source: stored or streamed images or computed inputs, which the step normalises.
+      source: stored or streamed images or computed inputs, which the step normalizes.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
-      augment: random function of one training image, applied before normalisation.
+      augment: random function of one training image, applied before normalization.
 
     Raises:
       ImportError: Equinox is not installed.
@@ -78,18 +78,18 @@ def equinox_setup(
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         leaves = jax.tree.leaves(make(key))
         params = [
-            _as_kernel(leaves[place]) if place in template.kernels else leaves[place]
-            for place in template.params
+            _as_kernel(leaves[index]) if index in template.kernels else leaves[index]
+            for index in template.params
         ]
-        stats = [leaves[place] for place in template.batch_stats]
+        stats = [leaves[index] for index in template.batch_stats]
         return params_names.pack(params), stats_names.pack(stats)
 
     def merge(params: PyTree, batch_stats: PyTree) -> Any:
         leaves = list(template.leaves)
-        for place, value in zip(template.params, params_names.unpack(params), strict=True):
-            leaves[place] = _as_weight(value) if place in template.kernels else value
-        for place, value in zip(template.batch_stats, stats_names.unpack(batch_stats), strict=True):
-            leaves[place] = value
+        for index, value in zip(template.params, params_names.unpack(params), strict=True):
+            leaves[index] = _as_weight(value) if index in template.kernels else value
+        for index, value in zip(template.batch_stats, stats_names.unpack(batch_stats), strict=True):
+            leaves[index] = value
         return template.tree.unflatten(leaves)
 
     def apply(
@@ -99,8 +99,8 @@ def equinox_setup(
         train: bool,
         key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
-        made = merge(params, batch_stats)
-        net, state = made if isinstance(made, tuple) else (made, None)
+        merged = merge(params, batch_stats)
+        net, state = merged if isinstance(merged, tuple) else (merged, None)
         net = eqx.nn.inference_mode(net, not train)
         keyed = "key" in inspect.signature(type(net).__call__).parameters
         keys = jax.random.split(key, len(inputs)) if keyed and train else None
@@ -118,7 +118,7 @@ def equinox_setup(
             return as_outputs(returned), batch_stats
         leaves = jax.tree.leaves((net, after))
         return as_outputs(returned), stats_names.pack(
-            [leaves[place] for place in template.batch_stats]
+            [leaves[index] for index in template.batch_stats]
         )
 
     return setup_from(init, apply, source, objective, optimizer, augment)
@@ -147,32 +147,32 @@ def equinox_template(make: Callable[[PRNGKeyArray], Any]) -> _Template:
       ValueError: `make` returns no Equinox module, or one with arrays that are not parameters.
     """
     eqx = import_equinox()
-    made = eqx.filter_eval_shape(make, jax.random.key(0))
-    net, state = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+    result = eqx.filter_eval_shape(make, jax.random.key(0))
+    net, state = result if isinstance(result, tuple) and len(result) == 2 else (result, None)
     if not isinstance(net, eqx.Module) or not isinstance(state, eqx.nn.State | None):
         raise ArgumentError(
-            f"the function of key returned {type(made).__name__}; give one that returns an "
+            f"the function of key returned {type(result).__name__}; give one that returns an "
             "equinox.Module, or module and state as of equinox.nn.make_with_state"
         )
     weights = _kernel_paths(eqx, net)
-    flat, tree = jax.tree_util.tree_flatten_with_path(made)
+    flat, tree = jax.tree_util.tree_flatten_with_path(result)
     params, stats, kernels = {}, {}, set()
-    for place, (path, leaf) in enumerate(flat):
+    for index, (path, leaf) in enumerate(flat):
         names = names_of(path if state is None else path[1:])
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             continue
         if state is not None and path[0].idx == 1:
-            stats[place] = names
+            stats[index] = names
         elif not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise ArgumentError(
                 f"the module's {'.'.join(names)} is {leaf.dtype}{list(leaf.shape)}, which cannot "
                 "be trained; give floating-point arrays, or a NumPy array for a constant"
             )
         elif names in weights:
-            params[place] = (*names[:-1], "kernel")
-            kernels.add(place)
+            params[index] = (*names[:-1], "kernel")
+            kernels.add(index)
         else:
-            params[place] = names
+            params[index] = names
     leaves = tuple(leaf for _, leaf in flat)
     return _Template(leaves, tree, params, stats, frozenset(kernels), _batch_axis(eqx, net))
 

@@ -29,10 +29,10 @@ def flax_setup(
 
     Args:
       net: module that returns logits or `Outputs`; it may have dropout and batch statistics.
-      source: stored or streamed images or computed inputs, which the step normalises.
+      source: stored or streamed images or computed inputs, which the step normalizes.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
-      augment: random function of one training image, applied before normalisation.
+      augment: random function of one training image, applied before normalization.
     """
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
@@ -61,7 +61,11 @@ def flax_setup(
 
         def keep(call: Callable, args: tuple, kwargs: dict, context: InterceptorContext) -> Any:
             layer = context.module
-            if context.method_name == "__call__" and isinstance(layer, nn.Dense | Convolution):
+            # The groups of a convolution have a matrix each.
+            is_matrix = (
+                isinstance(layer, nn.Dense | Convolution) and getattr(layer, "groups", 1) == 1
+            )
+            if context.method_name == "__call__" and is_matrix:
                 rows = args[0]
                 if isinstance(layer, Convolution):
                     rows = patches(rows, layer.size, layer.stride, layer.padding)
@@ -74,5 +78,5 @@ def flax_setup(
         # A layer that is called several times multiplies all of its inputs.
         return {path: jnp.concatenate(rows, axis=1) for path, rows in layer_rows.items()}
 
-    made = setup_from(init, apply, source, objective, optimizer, augment)
-    return made._replace(layer_inputs=layer_inputs)
+    setup = setup_from(init, apply, source, objective, optimizer, augment)
+    return setup._replace(layer_inputs=layer_inputs)

@@ -40,10 +40,10 @@ def network_setup(
       net: linen module (`flax_setup`); function with an argument `rngs` that returns an NNX module
         (`nnx_setup`); or function with an argument `key` that returns an Equinox module
         (`equinox_setup`).
-      source: stored or streamed images or computed inputs, which the step normalises.
+      source: stored or streamed images or computed inputs, which the step normalizes.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
-      augment: random function of one training image, applied before normalisation.
+      augment: random function of one training image, applied before normalization.
 
     Raises:
       ImportError: `net` is a function of `key`, and Equinox is not installed.

@@ -44,10 +44,10 @@ def nnx_setup(
     Args:
       make: function from `nnx.Rngs` to the module, which returns logits or `Outputs`. It is called
         for every new network, such as once per seed. One with given weights ignores its argument.
-      source: stored or streamed images or computed inputs, which the step normalises.
+      source: stored or streamed images or computed inputs, which the step normalizes.
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
-      augment: random function of one training image, applied before normalisation.
+      augment: random function of one training image, applied before normalization.
 
     Raises:
       ValueError: `make` returns no NNX module, or one with variables of another type.

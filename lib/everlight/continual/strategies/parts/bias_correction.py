@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Samples
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import weighted_mean
+from everlight.continual.strategies.parts.passes import weighted_mean
 
 
 class Correction(NamedTuple):
@@ -42,7 +42,7 @@ def fit_pair(
     ridge: float | Float[Array, "2"],
     steps: int = 30,
 ) -> Float[Array, "2"]:
-    """Return the scale and shift that minimise a convex loss, by damped Newton steps.
+    """Return the scale and shift that minimize a convex loss, by damped Newton steps.
 
     Args:
       loss: function of `[scale, shift]`.
@@ -76,7 +76,7 @@ def best_threshold(
     seen: Bool[Array, "c"],
     metric: Callable[[Float[Array, "n c"], Int[Array, "n k"], Bool[Array, "c"]], Float[Array, "n"]],
 ) -> Float[Array, "2"]:
-    """Return scale 1 and the shift of the new classes that maximises the samples' mean metric.
+    """Return scale 1 and the shift of the new classes that maximizes the samples' mean metric.
 
     Labels are predicted above 0 and a false prediction never helps. The best threshold then lies
     just below the logit of a true label, so all of these are tried, halfway to the next logit
@@ -96,9 +96,9 @@ def best_threshold(
     # There is one slot of the flat logits per label.
     tried = jnp.argsort(~holds, stable=True)[: samples.labels.size]
 
-    def mean_metric(place: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        below = jnp.max(jnp.where(others < values[place], others, -jnp.inf))
-        threshold = jnp.where(below > -jnp.inf, (values[place] + below) / 2, values[place] - 1)
+    def mean_metric(index: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        below = jnp.max(jnp.where(others < values[index], others, -jnp.inf))
+        threshold = jnp.where(below > -jnp.inf, (values[index] + below) / 2, values[index] - 1)
         pair = jnp.stack([jnp.ones(()), -threshold])
         metrics = metric(correct_classes(correction, pair, new)(logits), samples.labels, seen)
         return weighted_mean(metrics, samples.mask.astype(logits.dtype)), threshold

@@ -59,10 +59,7 @@ def add_to_means(
 
 
 def add_first_labels(
-    means: ClassMeans,
-    features: Float[Array, "n f"],
-    label: Int[Array, "n"],
-    mask: Bool[Array, "n"],
+    means: ClassMeans, features: Float[Array, "n f"], label: Int[Array, "n"], mask: Bool[Array, "n"]
 ) -> ClassMeans:
     """Return the class means after more samples of one class each.
 
@@ -97,14 +94,14 @@ def away_from_means(
       features: the batch's features; rows of weight 0 are arbitrary, and 0 in the result.
       batch: the batch; its first labels are the classes.
     """
-    here, label = batch.weight > 0, batch.labels[:, 0]
-    away = features - origin_after(means, features, here) - means.offset[label]
-    away = jnp.where(here[:, None], away, 0)
+    mask, label = batch.weight > 0, batch.labels[:, 0]
+    away = features - origin_after(means, features, mask) - means.offset[label]
+    away = jnp.where(mask[:, None], away, 0)
     # The mean just before a sample is the batch's earlier samples of its class beyond the old one.
-    earlier = jnp.tril(here & (label[:, None] == label), -1)
+    earlier = jnp.tril(mask & (label[:, None] == label), -1)
     known = means.count[label] + jnp.sum(earlier, axis=1)
     moved = matrix_product(earlier.astype(away.dtype), away) / jnp.maximum(known, 1)[:, None]
-    return jnp.where(here[:, None], away - moved, 0), known
+    return jnp.where(mask[:, None], away - moved, 0), known
 
 
 def scatter_rows(
@@ -126,9 +123,7 @@ def of_met(count: Int[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, 
 
 
 def add_squares(
-    scatter: Float[Array, "c f f"],
-    rows: Float[Array, "b f"],
-    member: Bool[Array, "b c"],
+    scatter: Float[Array, "c f f"], rows: Float[Array, "b f"], member: Bool[Array, "b c"]
 ) -> Float[Array, "c f f"]:
     """Return the scatter matrices after adding the outer products of each class's rows.
 
@@ -142,9 +137,9 @@ def add_squares(
     present = jnp.any(member, axis=0)
     order = jnp.argsort(~present, stable=True)
 
-    def add(place: Int[Array, ""], scatter: Float[Array, "c f f"]) -> Float[Array, "c f f"]:
-        class_rows = jnp.where(member[:, order[place]][:, None], rows, 0)
-        return scatter.at[order[place]].add(matrix_product(class_rows.T, class_rows))
+    def add(position: Int[Array, ""], scatter: Float[Array, "c f f"]) -> Float[Array, "c f f"]:
+        class_rows = jnp.where(member[:, order[position]][:, None], rows, 0)
+        return scatter.at[order[position]].add(matrix_product(class_rows.T, class_rows))
 
     return jax.lax.fori_loop(0, jnp.sum(present), add, scatter)
 

@@ -1,6 +1,6 @@
 """k-means clustering of a part of the samples, with fixed shapes (Lloyd 1982).
 
-The first centers are drawn by k-means++ (Arthur and Vassilvitskii 2007, SODA).
+The first centres are drawn by k-means++ (Arthur and Vassilvitskii 2007, SODA).
 """
 
 import jax
@@ -16,13 +16,13 @@ ROUNDS = 300
 def k_means(
     rows: Float[Array, "n f"], member: Bool[Array, "n"], clusters: int, key: PRNGKeyArray
 ) -> Float[Array, "k f"]:
-    """Return the centers of clusters of some rows.
+    """Return the centres of clusters of some rows.
 
     Args:
       rows: samples, of which some are clustered.
       member: True for these, of which there is at least one.
-      clusters: number k of clusters; with fewer distinct members, centers are equal.
-      key: random key of the first centers.
+      clusters: number k of clusters; with fewer distinct members, centres are equal.
+      key: random key of the first centres.
     """
     return moved_centers(rows, member, first_centers(rows, member, clusters, key))
 
@@ -30,19 +30,19 @@ def k_means(
 def first_centers(
     rows: Float[Array, "n f"], member: Bool[Array, "n"], clusters: int, key: PRNGKeyArray
 ) -> Float[Array, "k f"]:
-    """Return centers of k-means++: members drawn by their squared distance to the nearest center.
+    """Return centres of k-means++: members drawn by their squared distance to the nearest centre.
 
-    The first one is drawn uniformly, and so is one that follows if all members are centers.
+    The first one is drawn uniformly, and so is one that follows if all members are centres.
     """
 
     def draw(number: Int[Array, ""], carry: tuple) -> tuple:
         centers, nearest = carry
         away = jnp.where(member, nearest, 0)
         odds = jnp.where(jnp.any(away > 0), away, member)
-        place = jax.random.categorical(jax.random.fold_in(key, number), jnp.log(odds))
-        distance = jnp.sum((rows - rows[place]) ** 2, axis=1)
+        position = jax.random.categorical(jax.random.fold_in(key, number), jnp.log(odds))
+        distance = jnp.sum((rows - rows[position]) ** 2, axis=1)
         nearest = jnp.where(number == 0, distance, jnp.minimum(nearest, distance))
-        return centers.at[number].set(rows[place]), nearest
+        return centers.at[number].set(rows[position]), nearest
 
     start = jnp.zeros((clusters, rows.shape[1]), rows.dtype), jnp.ones(rows.shape[0], rows.dtype)
     return jax.lax.fori_loop(0, clusters, draw, start)[0]
@@ -51,9 +51,9 @@ def first_centers(
 def moved_centers(
     rows: Float[Array, "n f"], member: Bool[Array, "n"], centers: Float[Array, "k f"]
 ) -> Float[Array, "k f"]:
-    """Return the centers after rounds of k-means from given ones, until no member changes cluster.
+    """Return the centres after rounds of k-means from given ones, until no member changes cluster.
 
-    A center without members stays where it is.
+    A centre without members stays where it is.
     """
     clusters = centers.shape[0]
 

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
-from everlight.continual.strategies.naive import (
+from everlight.continual.strategies.parts.passes import (
     batch_outputs,
     evaluation_outputs,
     weighted_mean,

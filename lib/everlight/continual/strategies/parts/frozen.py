@@ -16,10 +16,9 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo, Strategy, Task
-from everlight.conditional import where_under_vmap
-from everlight.continual.strategies.naive import evaluation_outputs, naive
-from everlight.precision import matrix_product
+from everlight.base import Batch, Learner, Memory, Setup, StepInfo, Strategy, Task
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.passes import evaluation_outputs
 
 
 class Frozen(NamedTuple):
@@ -78,29 +77,3 @@ def feature_width(setup: Setup, learner: Learner) -> tuple[int, DTypeLike]:
     inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
     outputs = jax.eval_shape(lambda images: evaluation_outputs(setup, learner, images), inputs)
     return outputs.features.shape[-1], outputs.features.dtype
-
-
-def ridge_solve(
-    matrix: Float[Array, "m m"], right: Float[Array, "m c"], ridge: Coefficient
-) -> Float[Array, "m c"]:
-    """Return (A + λ I)⁻¹ B for a matrix A without negative eigenvalues, finite for every λ > 0.
-
-    The Cholesky factorization fails if λ is below the rounding errors of A. Eigenvalues of A are
-    then raised to at least the greatest one times the resolution of the dtype.
-
-    Args:
-      matrix: the matrix A.
-      right: the right-hand side B.
-      ridge: the coefficient λ.
-    """
-
-    def by_eigenvalues() -> Float[Array, "m c"]:
-        values, vectors = jnp.linalg.eigh(matrix)
-        least = jnp.finfo(matrix.dtype).eps * values[-1]
-        regular = jnp.maximum(values, least) + ridge
-        return matrix_product(vectors, matrix_product(vectors.T, right) / regular[:, None])
-
-    regular = matrix + ridge * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
-    solution = jax.scipy.linalg.solve(regular, right, assume_a="pos")
-    # Cholesky's factor takes a fifteenth of the time, and is NaN where it fails.
-    return where_under_vmap(~jnp.all(jnp.isfinite(solution)), by_eigenvalues, solution)

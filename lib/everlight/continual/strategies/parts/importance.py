@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Fisher, Learner, Outputs, Samples, Setup
-from everlight.continual.strategies.naive import evaluation_outputs
+from everlight.continual.strategies.parts.passes import evaluation_outputs
 from everlight.errors import ArgumentError
 
 
@@ -125,14 +125,14 @@ def _mean_over(
         return jax.lax.platform_dependent(cpu=one_by_one, default=many)
     # Valid slots first, in their order: a stable sort of the mask.
     slots = jnp.argsort(~samples.mask, stable=True)
-    there = jnp.sum(samples.mask)
-    count = jnp.minimum(there, limit)
+    available = jnp.sum(samples.mask)
+    count = jnp.minimum(available, limit)
 
     def add(block: Int[Array, ""], total: PyTree) -> PyTree:
         position = block * chunk + jnp.arange(chunk)
         counted = position < count
         # Evenly spaced, since files are often sorted by class; in parts that do not overflow.
-        stride, rest = there // jnp.maximum(count, 1), there % jnp.maximum(count, 1)
+        stride, rest = available // jnp.maximum(count, 1), available % jnp.maximum(count, 1)
         spaced = position * stride + position * rest // jnp.maximum(count, 1)
         # The first slot pads the last chunk, at weight 0.
         slot = slots[jnp.where(counted, spaced, 0)]

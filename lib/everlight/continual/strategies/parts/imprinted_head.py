@@ -8,6 +8,7 @@ network is in evaluation mode.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -18,7 +19,8 @@ from everlight.base import Batch, Epoch, Learner, Outputs, Setup, StepInfo, Stra
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.naive import batch_outputs, evaluation_outputs, naive
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.passes import batch_outputs, evaluation_outputs
 from everlight.continual.strategies.parts.rehearsal import Rehearsal
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher
 from everlight.models.heads import head_kernel, with_head_kernel
@@ -39,7 +41,7 @@ class LossInputs(NamedTuple):
 
 
 BatchLoss = Callable[[LossInputs], tuple[Float[Array, ""], Float[Array, ""]]]
-"""Function to the batch's whole loss and to the task's share of it."""
+"""Function that returns the batch's whole loss and the part of the task's samples."""
 Imprint = Callable[
     [Float[Array, "f *p c"], Float[Array, "n f"], Task, Bool[Array, "c"], PRNGKeyArray],
     Float[Array, "f *p c"],
@@ -60,11 +62,7 @@ class Finetuning(NamedTuple):
 
 
 def imprinted_rehearsal(
-    setup: Setup,
-    by_head: Strategy,
-    batch_loss: BatchLoss,
-    imprint: Imprint,
-    finetuning: Finetuning,
+    setup: Setup, by_head: Strategy, batch_loss: BatchLoss, imprint: Imprint, finetuning: Finetuning
 ) -> Strategy:
     """Return rehearsal whose head has imprinted, fixed and finetuned weights.
 
@@ -152,6 +150,40 @@ class Finetuned(NamedTuple):
     """Parameters before finetuning; it changes the head's weights of the seen classes alone."""
 
 
+def head_gradient(
+    setup: Setup,
+    batch_loss: BatchLoss,
+    memory: Finetuned,
+    learner: Learner,
+    batch: Batch,
+    task: Task,
+    key: PRNGKeyArray,
+) -> tuple[PyTree, StepInfo]:
+    """Return the gradient of a batch's loss by the head's weights, in evaluation mode."""
+
+    def loss(kernel: Float[Array, "f *p c"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        params = with_head_kernel(learner.params, kernel)
+        outputs = evaluation_outputs(setup, learner._replace(params=params), batch.inputs)
+        return batch_loss(
+            LossInputs(params, outputs, memory.teacher, batch, learner.seen, new=task.classes)
+        )
+
+    of_kernel, task_loss = jax.grad(loss, has_aux=True)(head_kernel(learner.params))
+    gradient = with_head_kernel(jax.tree.map(jnp.zeros_like, learner.params), of_kernel)
+    return gradient, StepInfo(gradient, learner.batch_stats, task_loss)
+
+
+def keep_all_but_the_head(
+    memory: Finetuned, learner: Learner, info: StepInfo, key: PRNGKeyArray
+) -> tuple[Finetuned, Learner]:
+    """Return the learner with changed weights of seen classes alone.
+
+    Momentum and weight decay move what has no gradient.
+    """
+    kernel = jnp.where(learner.seen, head_kernel(learner.params), head_kernel(memory.params))
+    return memory, learner._replace(params=with_head_kernel(memory.params, kernel))
+
+
 def finetune_head(
     setup: Setup,
     batch_loss: BatchLoss,
@@ -172,33 +204,13 @@ def finetune_head(
       key: random key of the samples' order.
       finetuning: settings of the finetuning.
     """
-
-    def head_gradient(
-        memory: Finetuned, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        def loss(kernel: Float[Array, "f *p c"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-            params = with_head_kernel(learner.params, kernel)
-            outputs = evaluation_outputs(setup, learner._replace(params=params), batch.inputs)
-            return batch_loss(
-                LossInputs(params, outputs, memory.teacher, batch, learner.seen, new=task.classes)
-            )
-
-        of_kernel, task_loss = jax.grad(loss, has_aux=True)(head_kernel(learner.params))
-        gradient = with_head_kernel(jax.tree.map(jnp.zeros_like, learner.params), of_kernel)
-        return gradient, StepInfo(gradient, learner.batch_stats, task_loss)
-
-    def keep_the_rest(
-        memory: Finetuned, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[Finetuned, Learner]:
-        # Momentum and weight decay move what has no gradient.
-        kernel = jnp.where(learner.seen, head_kernel(learner.params), head_kernel(memory.params))
-        return memory, learner._replace(params=with_head_kernel(memory.params, kernel))
-
     exemplars, known = memory.buffer.samples, memory.teacher.known
     old = jnp.any(multi_hot(exemplars.labels, known.shape[0]) & known, axis=1)
     net = train_on(
         setup,
-        naive(setup)._replace(grads=head_gradient, after_step=keep_the_rest),
+        naive(setup)._replace(
+            grads=partial(head_gradient, setup, batch_loss), after_step=keep_all_but_the_head
+        ),
         Finetuned(memory.teacher, learner.params),
         learner,
         task,

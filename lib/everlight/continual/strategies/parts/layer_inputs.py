@@ -20,6 +20,15 @@ NEGLIGIBLE = 1e-10
 Projections = Mapping[Path, Float[Array, "i i"]]
 
 
+def require_layer_inputs(setup: Setup, strategy: str) -> None:
+    """Raise an error for a setup without `layer_inputs`, which a strategy of this name needs."""
+    if setup.layer_inputs is None:
+        raise ArgumentError(
+            f"{strategy} needs the inputs of every layer, but the setup has no layer_inputs; "
+            "make it by flax_setup"
+        )
+
+
 def input_widths(setup: Setup, learner: Learner, strategy: str) -> dict[Path, int]:
     """Return the number of inputs of every kernel by its path.
 
@@ -70,9 +79,7 @@ def copies_of(params: PyTree, per_kernel: Callable[[Path], int] = lambda path: 1
 
 
 def with_inputs_of(
-    projection: Float[Array, "i i"],
-    rows: Float[Array, "n i"],
-    share: Float[Array, ""] | float,
+    projection: Float[Array, "i i"], rows: Float[Array, "n i"], share: Float[Array, ""] | float
 ) -> Float[Array, "i i"]:
     """Return the projection with the fewest new directions that span a share of the inputs.
 
@@ -82,16 +89,20 @@ def with_inputs_of(
       share: least share ε of the inputs' squared length within the new projection.
     """
     total = jnp.sum(rows**2)
-    rest = rows - matrix_product(rows, projection)
-    if rest.shape[0] > rest.shape[1]:
-        # The triangular factor has the same singular values and right singular vectors.
-        rest = jnp.linalg.qr(rest, mode="r")
-    _, lengths, directions = jnp.linalg.svd(rest, full_matrices=False)
-    squares = lengths**2
+    squares, directions = directions_of(rows - matrix_product(rows, projection))
     before = total - jnp.sum(squares) + jnp.cumsum(squares) - squares
     new = (before < share * total) & (squares > NEGLIGIBLE * total)
     basis = directions * new[:, None]
     return projection + matrix_product(basis.T, basis)
+
+
+def directions_of(rows: Float[Array, "n i"]) -> tuple[Float[Array, "r"], Float[Array, "r i"]]:
+    """Return the squared singular values of some rows, greatest first, and their directions."""
+    if rows.shape[0] > rows.shape[1]:
+        # The triangular factor has the same singular values and right singular vectors.
+        rows = jnp.linalg.qr(rows, mode="r")
+    _, lengths, directions = jnp.linalg.svd(rows, full_matrices=False)
+    return lengths**2, directions
 
 
 def refuse_other_kernels(params: PyTree, known: set[Path], strategy: str) -> None:

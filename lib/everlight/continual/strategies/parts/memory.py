@@ -79,8 +79,8 @@ def draw_slots(
     value, slots = jax.lax.top_k(drawn, min(size, mask.shape[0]))
     held = value >= 0
     # The held slots fill up in turn, so that batch norm sees each of them equally often.
-    place = jnp.arange(slots.shape[0]) % jnp.maximum(jnp.sum(held), 1)
-    return slots[place], held.astype(jnp.float32)
+    position = jnp.arange(slots.shape[0]) % jnp.maximum(jnp.sum(held), 1)
+    return slots[position], held.astype(jnp.float32)
 
 
 def draw_first_slots(
@@ -163,7 +163,7 @@ def batch_at(buffer: Samples, slots: Int[Array, "n"], weight: Float[Array, "n"])
 def fill_up(drawn: Batch, batch: Batch) -> Batch:
     """Return a drawn batch in which the step's own samples replace the padding.
 
-    They keep weight 0. Layers that normalise over the batch then see current samples instead of an
+    They keep weight 0. Layers that normalize over the batch then see current samples instead of an
     empty slot's.
 
     Args:
@@ -171,10 +171,10 @@ def fill_up(drawn: Batch, batch: Batch) -> Batch:
       batch: the step's own batch; its samples are taken in turn, cyclically.
     """
     held = drawn.weight > 0
-    place = jnp.arange(drawn.index.shape[0]) % batch.index.shape[0]
+    position = jnp.arange(drawn.index.shape[0]) % batch.index.shape[0]
     return drawn._replace(
-        index=jnp.where(held, drawn.index, batch.index[place]),
-        labels=jnp.where(held[:, None], drawn.labels, batch.labels[place]),
+        index=jnp.where(held, drawn.index, batch.index[position]),
+        labels=jnp.where(held[:, None], drawn.labels, batch.labels[position]),
     )
 
 
@@ -193,7 +193,7 @@ def add_to_reservoir(
     rows: PyTree,
     arrived: Int[Array, ""],
     new: PyTree,
-    here: Bool[Array, "b"],
+    mask: Bool[Array, "b"],
     key: PRNGKeyArray,
 ) -> tuple[PyTree, Int[Array, ""]]:
     """Add a batch by reservoir sampling (Vitter 1985).
@@ -204,23 +204,23 @@ def add_to_reservoir(
       rows: stored values per sample, leaves `[m, ...]`.
       arrived: number of earlier arrivals.
       new: values of a batch, leaves `[b, ...]`, which arrive in order.
-      here: True for samples of the batch that arrive; the others have no effect.
+      mask: True for samples of the batch that arrive; the others have no effect.
       key: random key of the choice.
 
     Returns:
       The stored values and the number of arrivals after the batch.
     """
     capacity = jax.tree.leaves(rows)[0].shape[0]
-    number = arrived + jnp.cumsum(here) - 1
+    number = arrived + jnp.cumsum(mask) - 1
     drawn = jax.vmap(lambda key, most: jax.random.randint(key, (), 0, most + 1))(
-        jax.random.split(key, here.shape[0]), jnp.maximum(number, 0)
+        jax.random.split(key, mask.shape[0]), jnp.maximum(number, 0)
     )
     slot = jnp.where(number < capacity, number, drawn)
-    slot = jnp.where(here & (slot < capacity), slot, capacity)
+    slot = jnp.where(mask & (slot < capacity), slot, capacity)
     # If several samples arrive for one slot, the last one stays; slots past the end are
     # dropped. Each slot is then written at most once, in place, so that the cost does not grow with
     # the capacity.
     replaced = jnp.any(jnp.triu(slot[:, None] == slot, 1), axis=1)
     slot = jnp.where(replaced, capacity, slot)
     rows = jax.tree.map(lambda old, row: old.at[slot].set(row, mode="drop"), rows, new)
-    return rows, arrived + jnp.sum(here, dtype=arrived.dtype)
+    return rows, arrived + jnp.sum(mask, dtype=arrived.dtype)

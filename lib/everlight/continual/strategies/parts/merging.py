@@ -16,7 +16,8 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.updates import with_inputs
-from everlight.continual.strategies.naive import batch_outputs, naive, task_gradient
+from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.passes import batch_outputs, task_gradient
 
 STATISTICS_BATCH = 64
 """Samples per forward pass when batch statistics are estimated again."""

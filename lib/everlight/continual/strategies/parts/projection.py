@@ -8,7 +8,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup
-from everlight.continual.engine.updates import optimizer_update
+from everlight.continual.engine.updates import optimizer_step
 from everlight.models.heads import unit
 
 
@@ -62,7 +62,6 @@ def updated_projection(
     setup: Setup, learner: Learner, projection: Projection, gradient: PyTree
 ) -> Projection:
     """Return the projection after a step of its optimizer, at the network's learning rate."""
-    layers, opt_state = projection
-    layer_learner = learner._replace(params=layers, opt_state=opt_state)
-    update, opt_state = optimizer_update(setup._replace(trainable=None), layer_learner, gradient)
-    return Projection(optax.apply_updates(layers, update), opt_state)
+    layer_learner = learner._replace(params=projection.layers, opt_state=projection.opt_state)
+    after = optimizer_step(setup._replace(trainable=None), layer_learner, gradient)
+    return Projection(after.params, after.opt_state)

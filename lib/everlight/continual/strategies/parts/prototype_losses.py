@@ -8,7 +8,7 @@ from everlight.models.heads import unit
 from everlight.precision import full_precision
 
 SMALL = 1e-8
-"""The authors' constant beside sums and within logarithms of the instance loss."""
+"""The authors' constant added to sums and within logarithms of the instance loss."""
 
 
 @full_precision
@@ -43,16 +43,16 @@ def instance_losses(
       replayed: form for replayed samples, where a view counts as one of its own class; the form for
         incoming ones leaves it out, and has a term of the sample's other view.
     """
-    there, view_ids = jnp.tile(weight, 2) > 0, jnp.tile(ids, 2)
-    greatest = jnp.max(near, axis=1, where=there, initial=-jnp.inf, keepdims=True)
+    mask, view_ids = jnp.tile(weight, 2) > 0, jnp.tile(ids, 2)
+    greatest = jnp.max(near, axis=1, where=mask, initial=-jnp.inf, keepdims=True)
     # Without any view that counts the greatest similarity would be infinite.
     shift = jax.lax.stop_gradient(jnp.where(jnp.isfinite(greatest), greatest, 0))
     powers = jnp.exp((near - shift) / temperature)
-    counted = there if replayed else there & ~jnp.eye(near.shape[0], dtype=bool)
+    counted = mask if replayed else mask & ~jnp.eye(near.shape[0], dtype=bool)
     powers = jnp.where(counted, powers, 0)
     total = jnp.sum(powers, axis=1, keepdims=True)
     surprise = -jnp.log(powers / (total + SMALL) + SMALL)
-    same = ((view_ids[:, None] == view_ids) & there).astype(near.dtype)
+    same = ((view_ids[:, None] == view_ids) & mask).astype(near.dtype)
     mean = jnp.sum(same * surprise, axis=1) / (jnp.sum(same, axis=1) + SMALL)
     if replayed:
         return mean
@@ -91,12 +91,12 @@ def prototype_loss(
         for view in (first, second)
     ]
     prototypes = unit(jnp.concatenate(means), -1)
-    there = jnp.tile(count[:, 0] > 0, 2)
+    mask = jnp.tile(count[:, 0] > 0, 2)
     near = prototypes @ prototypes.T / temperature
-    others = there & ~jnp.eye(2 * classes, dtype=bool)
+    others = mask & ~jnp.eye(2 * classes, dtype=bool)
     # A sum over nothing would have no finite gradient.
-    others |= ~jnp.any(there)
+    others |= ~jnp.any(mask)
     total = jax.scipy.special.logsumexp(near, axis=1, where=others)
     pair = jnp.diag(jnp.roll(near, classes, axis=1))
-    value = jnp.sum(jnp.where(there, total - pair, 0)) / jnp.maximum(jnp.sum(there), 1)
+    value = jnp.sum(jnp.where(mask, total - pair, 0)) / jnp.maximum(jnp.sum(mask), 1)
     return value, jax.lax.stop_gradient(sum(means) / 2)

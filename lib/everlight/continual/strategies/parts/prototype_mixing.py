@@ -97,8 +97,8 @@ def mix_classes(
     key_round, key_coin, key_share, key_first, key_second = jax.random.split(key, 5)
     classes = prototypes.shape[0]
     one, two = (jnp.asarray(side) for side in np.triu_indices(classes, 1))
-    there = carried_classes(samples, classes) & jnp.any(prototypes != 0, axis=1)
-    possible = there[one] & there[two]
+    carried = carried_classes(samples, classes) & jnp.any(prototypes != 0, axis=1)
+    possible = carried[one] & carried[two]
     odds = pair_odds(prototypes, one, two, possible)
     ends = jnp.cumsum(whole_shares(odds, size, key_round))
     pair = jnp.minimum(jnp.searchsorted(ends, jnp.arange(size), side="right"), len(one) - 1)

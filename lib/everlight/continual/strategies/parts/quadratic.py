@@ -81,7 +81,7 @@ def proximal_change(sums: QuadraticSums, params: PyTree, scale: Float[Array, ""]
     )
 
 
-def penalised(
+def penalized(
     setup: Setup,
     strategy: Strategy,
     coefficient: Coefficient,

@@ -22,7 +22,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.continual.objectives.many_labels import multi_hot
-from everlight.continual.strategies.parts.frozen import feature_width, over_features, ridge_solve
+from everlight.continual.strategies.parts.covariances import ridge_solve
+from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.precision import matrix_product
 
 

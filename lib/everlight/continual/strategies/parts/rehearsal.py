@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Epoch, Learner, Setup, Strategy, Task
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.strategies.naive import evaluation_outputs, naive
+from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import (
     ExemplarBuffer,
     add_herded_exemplars,
@@ -25,6 +25,7 @@ from everlight.continual.strategies.parts.exemplars import (
 )
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import carried_classes, distinct, merge_buffer
+from everlight.continual.strategies.parts.passes import evaluation_outputs
 from everlight.continual.strategies.parts.teacher import Teacher, no_teacher
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
@@ -177,5 +178,5 @@ def exemplar_means(
 
 def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float[Array, "b c"]:
     """Return −‖f̂ − μ‖² of every sample and class; −4, the least value, for classes without μ."""
-    there = jnp.any(means != 0, axis=1)
-    return jnp.where(there, 2 * matrix_product(unit(features, -1), means.T) - 2, -4.0)
+    has_mean = jnp.any(means != 0, axis=1)
+    return jnp.where(has_mean, 2 * matrix_product(unit(features, -1), means.T) - 2, -4.0)

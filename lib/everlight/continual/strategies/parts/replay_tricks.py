@@ -22,17 +22,16 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Memory, Samples, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.engine.updates import optimizer_update, with_inputs
+from everlight.continual.engine.updates import optimizer_step, with_inputs
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.strategies.naive import evaluation_outputs, task_gradient
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import batch_at, distinct
+from everlight.continual.strategies.parts.passes import evaluation_outputs, task_gradient
 from everlight.continual.strategies.parts.rehearsal import exemplar_means, nearness
 from everlight.errors import ArgumentError
 
@@ -93,10 +92,7 @@ def predict_by_nearest_mean(setup: Setup, strategy: Strategy) -> Strategy:
 
 @checked
 def review_memory(
-    setup: Setup,
-    strategy: Strategy,
-    batch_size: PositiveInt = 10,
-    rate_factor: PositiveFloat = 0.1,
+    setup: Setup, strategy: Strategy, batch_size: PositiveInt = 10, rate_factor: PositiveFloat = 0.1
 ) -> Strategy:
     """Return the strategy with an epoch on its memory before every evaluation.
 
@@ -124,18 +120,13 @@ def review_memory(
 
         def step(number: Int[Array, ""], now: Learner) -> Learner:
             key_inputs, key_pass = jax.random.split(jax.random.fold_in(key_steps, number))
-            place = number * batch_size + jnp.arange(batch_size)
-            weight = (place < count).astype(jnp.float32)
+            position = number * batch_size + jnp.arange(batch_size)
+            weight = (position < count).astype(jnp.float32)
             # The first samples fill up the last batch, at weight 0, for batch norm.
-            batch = batch_at(held, order[place % jnp.maximum(count, 1)], weight)
+            batch = batch_at(held, order[position % jnp.maximum(count, 1)], weight)
             batch = with_inputs(setup, batch, key_inputs)
             gradient, info = task_gradient(setup, now, batch, key_pass)
-            update, opt_state = optimizer_update(setup, now, gradient)
-            return now._replace(
-                params=optax.apply_updates(now.params, update),
-                batch_stats=info.batch_stats,
-                opt_state=opt_state,
-            )
+            return optimizer_step(setup, now, gradient)._replace(batch_stats=info.batch_stats)
 
         slower = learner.schedule._replace(factor=learner.schedule.factor * rate_factor)
         start = learner._replace(opt_state=setup.optimizer.init(learner.params), schedule=slower)

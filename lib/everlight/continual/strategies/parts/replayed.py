@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Outputs, Setup, StepInfo
-from everlight.continual.strategies.naive import batch_outputs, task_gradient, weighted_mean
+from everlight.continual.strategies.parts.passes import batch_outputs, task_gradient, weighted_mean
 
 
 def replayed_outputs(

@@ -1,0 +1,174 @@
+"""Images, tasks and settings that everlight and the authors' code both receive.
+
+The images are Tiny-ImageNet's first 100 classes in the format of CIFAR-100. Each class has the name
+of a CIFAR-100 class, so that the authors' hierarchy and task configurations apply.
+"""
+
+import json
+import pickle
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+
+from everlight.scenarios.iirc import TaskConfiguration
+from everlight_data.iirc.metadata import Metadata, official_metadata
+from everlight_data.iirc.sets import IIRCData
+from everlight_data.images.cifar100 import FOLDER, MEMBERS, _assemble
+from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
+from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class
+
+DATA = "iirc_cifar100"
+CLASSES = 100
+METADATA = "metadata"
+SPLITS = ("train", "intask_valid", "test")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Settings of a comparison, the same on both sides."""
+
+    train_images: int = 30
+    """Training images per class, both validation sets included."""
+    test_images: int = 20
+    """Test images per class."""
+    superclasses: int = 2
+    """Superclasses of the first task."""
+    task_classes: int = 2
+    """Classes of every other task."""
+    tasks: int = 5
+    epochs: int = 10
+    """Epochs per task; the first task has twice as many."""
+    batch_size: int = 16
+    learning_rate: float = 0.1
+    weight_decay: float = 1e-5
+    exemplars_per_class: int = 3
+    blocks: int = 3
+    """Blocks per stage; the network has six times as many layers plus two."""
+    augment: bool = True
+    """Crop and mirror the training images."""
+
+    @property
+    def layers(self) -> int:
+        """Number of the network's layers."""
+        return 6 * self.blocks + 2
+
+
+def write_inputs(plan: Plan, folder: Path) -> None:
+    """Write the archive and the metadata files that both sides read."""
+    images = load_tiny_imagenet_32(range(CLASSES))
+    write_archive(
+        first_per_class(images, PerClass(plan.train_images, plan.test_images)), folder / FOLDER
+    )
+    metadata = folder / METADATA
+    metadata.mkdir(parents=True, exist_ok=True)
+    shipped = resources.files("iirc") / METADATA
+    for name in (f"{DATA}_hierarchy.json", "dataset_configurations.json"):
+        (metadata / name).write_bytes((shipped / name).read_bytes())
+    tasks = {f"task_{number}": names for number, names in enumerate(task_order(plan))}
+    path = metadata / f"{DATA}_task_configurations.json"
+    path.write_text(json.dumps({"configuration_0": tasks}), "utf-8")
+    (folder / "plan.json").write_text(json.dumps(asdict(plan)), "utf-8")
+
+
+def write_archive(images: ImageSet, folder: Path) -> None:
+    """Write images as the three files of CIFAR-100's Python version, with CIFAR-100's names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    planes = images.images.transpose(0, 3, 1, 2).reshape(len(images.images), -1)
+    trained = len(images.train_labels)
+    parts = (planes[:trained], images.train_labels), (planes[trained:], images.test_labels)
+    contents = [
+        {b"data": np.ascontiguousarray(rows), b"fine_labels": labels.tolist()}
+        for rows, labels in parts
+    ]
+    names = [name.encode() for name in cifar100_names()]
+    contents.append({b"fine_label_names": names})
+    for member, content in zip(MEMBERS, contents, strict=True):
+        (folder / member).write_bytes(pickle.dumps(content, protocol=2))
+
+
+def cifar100_names() -> list[str]:
+    """Return CIFAR-100's class names in the order of its labels, which is alphabetical."""
+    path = resources.files("iirc") / METADATA / "cifar100_classes.json"
+    return sorted(json.loads(path.read_text("utf-8"))["classes"])
+
+
+def task_order(plan: Plan) -> list[list[str]]:
+    """Return the classes of every task: a part of the authors' first configuration, in its order.
+
+    The first task has the first superclasses. The others have the next classes that are a subclass
+    of these or have no superclass.
+
+    Raises:
+      ValueError: the configuration has too few such classes.
+    """
+    official = official_metadata(DATA)
+    first, *later = official.configurations[0].tasks
+    chosen = first[: plan.superclasses]
+    grouped = {member for members in official.hierarchy.values() for member in members}
+    allowed = {member for name in chosen for member in official.hierarchy[name]}
+    rest = [
+        name
+        for name in chain.from_iterable(later)
+        if name in allowed or name not in grouped | set(official.hierarchy)
+    ]
+    size, count = plan.task_classes, plan.tasks - 1
+    if len(chosen) < plan.superclasses or len(rest) < size * count:
+        raise ValueError(f"{plan} needs more classes than the first configuration has")
+    return [list(chosen), *(rest[size * task : size * (task + 1)] for task in range(count))]
+
+
+def read_inputs(folder: Path) -> IIRCData:
+    """Return everlight's view of the files that `write_inputs` wrote."""
+    contents = [(folder / FOLDER / member).read_bytes() for member in MEMBERS]
+    images = _assemble(contents, folder)
+    path = folder / METADATA / f"{DATA}_task_configurations.json"
+    tasks = json.loads(path.read_text("utf-8"))["configuration_0"]
+    order = tuple(tuple(tasks[f"task_{number}"]) for number in range(len(tasks)))
+    official = official_metadata(DATA)
+    names = (*official.hierarchy, *images.class_names)
+    introduced = set(chain.from_iterable(order))
+    left_out = tuple(name for name in names if name not in introduced)
+    configuration = TaskConfiguration(order, left_out)
+    return IIRCData(images, Metadata(official.hierarchy, (configuration,), official.valid_fraction))
+
+
+def labelled_samples(data: IIRCData) -> dict[str, list[list[list]]]:
+    """Return every sample of each split and task: the sum of its pixels' bytes, and its labels.
+
+    Each task's samples are sorted. The authors' side returns the same of its own data sets.
+    """
+    (sequence,), _ = data.sequences("incomplete", validation=False)
+    names = np.array(data.order(0))
+    test, member = sequence.test, np.asarray(sequence.test_member)
+    tasks = sequence.tasks
+    samples_of = {"train": [], "intask_valid": [], "test": []}
+    for task in range(len(member)):
+        for split, samples in (("train", tasks.train), ("intask_valid", tasks.valid)):
+            mask = np.asarray(samples.mask[task])
+            index, labels = np.asarray(samples.index[task]), np.asarray(samples.labels[task])
+            samples_of[split].append(_described(data, index[mask], labels[mask], names))
+        mask = member[task] & np.asarray(test.mask)
+        index, labels = np.asarray(test.index)[mask], np.asarray(test.labels)[mask]
+        # Labels of later tasks are not known yet.
+        seen = np.asarray(sequence.class_task) <= task
+        labels = np.where((labels >= 0) & seen[labels], labels, -1)
+        samples_of["test"].append(_described(data, index, labels, names))
+    return samples_of
+
+
+def _described(
+    data: IIRCData, index: np.ndarray, labels: np.ndarray, names: Sequence[str]
+) -> list[list]:
+    rows = zip(data.images.images[index], labels, strict=True)
+    return sorted(
+        [_checksum(image.tobytes()), sorted(names[row[row >= 0]].tolist())] for image, row in rows
+    )
+
+
+def _checksum(content: bytes) -> int:
+    return zlib.crc32(content)

@@ -1,0 +1,1 @@
+"""Parts of readers of photographs with illuminants: pictures, thumbnails, names, folds."""

@@ -1,0 +1,165 @@
+"""Photographs of cameras, shrunk to one size, and the folds of one or of all cameras."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int, Shaped
+from numpy.typing import ArrayLike
+from scipy.ndimage import minimum_filter
+
+from everlight.color.camera_calibration import CameraCalibration
+from everlight.color.thumbnails import shrink_image
+from everlight_data.errors import DataError
+from everlight_data.progress import progress
+from everlight_data.sets.constancy_set import ConstancySet
+
+THUMBNAIL_SIDE = 384
+"""Longest side in pixels of the official release's images for single-image methods."""
+SUPPORT = 7
+"""Side of the pixels that a gradient reads, with a sigma of one pixel."""
+MIN_SIDE = 32
+"""Side of images that are surely large enough."""
+
+
+class CameraImages(NamedTuple):
+    """One camera's images in the order of their names; the mask is 0 where a pixel is left out.
+
+    `captures` are the features of their time and settings, where they are known.
+    """
+
+    images: Float[np.ndarray, "n h w 3"]
+    masks: Float[np.ndarray, "n h w"]
+    illuminants: Float[np.ndarray, "n 3"]
+    names: tuple[str, ...]
+    captures: Float[np.ndarray, "n 15"] | None = None
+
+
+class IlluminantImages(NamedTuple):
+    """Images with known illuminants, in folds.
+
+    Attributes:
+      images: linear raw colours.
+      masks: 0 where a pixel is left out.
+      illuminants: ground truth, any scale.
+      folds: sets of equally many test images; the other images are for training.
+      note: description of the data for reports.
+      camera: camera of the test images.
+      taken_by: camera of each image, where there are several; empty for `camera` alone.
+      captures: features of each image's time and settings; None where an image has none.
+      calibrations: given calibrations by camera; without any, those of cameras.xml below
+        EVERLIGHT_DATA count.
+    """
+
+    images: Float[np.ndarray, "n h w 3"]
+    masks: Float[np.ndarray, "n h w"]
+    illuminants: Float[np.ndarray, "n 3"]
+    folds: Sequence[Int[np.ndarray, "_"]]
+    note: str
+    camera: str
+    taken_by: Sequence[str] = ()
+    captures: Float[np.ndarray, "n 15"] | None = None
+    calibrations: Mapping[str, CameraCalibration] = {}
+
+    def cameras(self) -> Sequence[str]:
+        """Return the camera of each image."""
+        return self.taken_by or [self.camera] * len(self.images)
+
+
+def shrink_photographs(
+    camera: ConstancySet, rows: Sequence[int], side: int = THUMBNAIL_SIDE
+) -> tuple[Float[np.ndarray, "n h w 3"], Float[np.ndarray, "n h w"]]:
+    """Return block means on a canvas for upright and wide images; the rest is masked.
+
+    Images whose longest side is at most `side` stay unchanged.
+
+    Args:
+      camera: images of one camera.
+      rows: places of the images among the camera's own; several images may have one name.
+      side: longest side in pixels.
+    """
+    shrunk = []
+    for place in progress("images", unit="image", values=rows):
+        image, mask = camera.read_image(place)
+        shrunk.append(shrink_image(jnp.asarray(image), jnp.asarray(mask), side))
+    return on_one_canvas([image for image, _ in shrunk]), on_one_canvas([m for _, m in shrunk])
+
+
+def on_one_canvas(images: Sequence[Shaped[ArrayLike, "_ _ *c"]]) -> Float[np.ndarray, "n h w *c"]:
+    """Return images of several sizes as one array, with zeros to the right of and below each."""
+    canvas = np.max([image.shape for image in images], axis=0)
+    stacked = np.zeros((len(images), *canvas), np.float32)
+    for row, image in zip(stacked, images, strict=True):
+        row[: image.shape[0], : image.shape[1]] = image
+    return stacked
+
+
+def read_images(camera: ConstancySet, side: int) -> CameraImages:
+    """Read a camera's images, averaged down to a longest side, in the set's own order.
+
+    Published folds number the images in that order.
+    """
+    images, masks = shrink_photographs(camera, range(len(camera.names)), side)
+    names = tuple(camera.names)
+    return CameraImages(images, masks, camera.illuminants, names, camera.captures)
+
+
+def check_edges(camera: str, data: CameraImages) -> None:
+    """Check that edges can be measured in a camera's images, which many estimators need.
+
+    Raises:
+      DataError: all images are too small or masked, or all have one colour; the message names the
+        camera.
+    """
+    height, width = data.masks.shape[1:]
+    # Zeros stand around the images: a support that leaves one counts as masked.
+    inside = minimum_filter(data.masks, (1, SUPPORT, SUPPORT), mode="constant") > 0
+    if not inside.any():
+        raise DataError(
+            f"{camera}: none of the images of {height}x{width} pixels has {SUPPORT}x{SUPPORT} "
+            f"unmasked pixels side by side; give images of {MIN_SIDE}x{MIN_SIDE} or more, with "
+            "less of them masked or saturated"
+        )
+    seen = data.masks[..., None] > 0
+    least = np.min(data.images, axis=(1, 2), where=seen, initial=np.inf)
+    most = np.max(data.images, axis=(1, 2), where=seen, initial=0)
+    if not (most > least).any():
+        raise DataError(f"{camera}: every image has only one colour; give photographs")
+
+
+def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -> IlluminantImages:
+    """Return one camera's images, without those that are in no fold."""
+    used = np.sort(np.concatenate(folds))
+    return IlluminantImages(
+        data.images[used],
+        data.masks[used],
+        data.illuminants[used],
+        folds=[np.searchsorted(used, fold) for fold in folds],
+        note=_note(camera, len(used), len(data.names)),
+        camera=camera,
+        captures=None if data.captures is None else data.captures[used],
+    )
+
+
+def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantImages]:
+    """Return all cameras' images on one canvas, with each camera as the test fold in turn."""
+    images = on_one_canvas([image for data in cameras.values() for image in data.images])
+    masks = on_one_canvas([mask for data in cameras.values() for mask in data.masks])
+    illuminants = np.concatenate([data.illuminants for data in cameras.values()])
+    taken_by = [camera for camera, data in cameras.items() for _ in data.names]
+    known = [data.captures for data in cameras.values() if data.captures is not None]
+    captures = np.concatenate(known) if len(known) == len(cameras) else None
+    sets, start = {}, 0
+    for camera, data in cameras.items():
+        rows = np.arange(start, start := start + len(data.names))
+        note = _note(camera, len(rows), len(rows))
+        sets[camera] = IlluminantImages(
+            images, masks, illuminants, [rows], note, camera, taken_by, captures
+        )
+    return sets
+
+
+def _note(camera: str, used: int, count: int) -> str:
+    left = count - used
+    return f"{camera}: {used} images" + (f", {left} left out for equal folds" if left else "")

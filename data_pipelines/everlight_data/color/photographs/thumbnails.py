@@ -1,0 +1,210 @@
+"""Files of linear thumbnails with their illuminants, and the features of their captures."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float
+
+from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
+from everlight.color.thumbnails import SATURATION
+from everlight_data.color.photographs.linear_pictures import (
+    MAX_VALUE,
+    MIN_VALUE,
+    checked_illuminants,
+)
+from everlight_data.errors import DataError
+from everlight_data.formats.arrays import dtype_and_shape, read_npz
+from everlight_data.formats.files import refusing
+from everlight_data.sets.constancy_set import ConstancySet, Photograph
+
+CAPTURE: dict[str, tuple[float, float, int]] = {
+    "time": (0, DAY, 0),
+    "sun_events": (0, DAY, len(EVENTS)),
+    "iso": (1e-3, 1e9, 0),
+    "exposure": (1e-9, 1e6, 0),
+    "flash": (0, 1, 0),
+}
+"""Arrays of captures in a file of thumbnails: least and greatest value, and columns if several.
+
+They are the arguments of `everlight.color.capture_features`, in its units.
+"""
+
+
+class Thumbnails(NamedTuple):
+    """Linear images with names and illuminants; 1 is white, and 0 in all channels is masked.
+
+    `masks` are the file's own, true everywhere by default; `captures` are the features of each
+    image's time and settings (`everlight.color.capture_features`), or None.
+    """
+
+    images: Float[np.ndarray, "n h w 3"]
+    illuminants: Float[np.ndarray, "n 3"]
+    names: tuple[str, ...]
+    masks: Bool[np.ndarray, "n h w"]
+    captures: Float[np.ndarray, "n 15"] | None = None
+
+
+def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
+    """Return thumbnails in an `.npz` file, as float32.
+
+    Args:
+      path: file with `images_u16` (white at 65535) or `images` (floats, white at 1), `[n, h, w,
+        3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names` (by default 1, 2, ...)
+        and `masks`, `[n, h, w]`, 0 on reference charts (by default nothing is masked). The five
+        arrays of `CAPTURE` are optional together.
+      remedy: sentence that every error message ends with.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged, lacks an array, or its arrays do not match.
+    """
+    arrays = read_npz(path, remedy)
+    stored = _stored_images(arrays, path, remedy)
+    with refusing(path, remedy):
+        illuminants = checked_illuminants(arrays["illuminant_rgb"])
+        images = _scaled_images(stored)
+        if len(images) != len(illuminants):
+            raise ValueError(f"{len(images)} images, {len(illuminants)} illuminants")
+        names, masks = _names(arrays, len(images)), _masks(arrays, images.shape[:3])
+        captures = _captures(arrays, len(images))
+    return Thumbnails(images, illuminants, names, masks, captures)
+
+
+def _stored_images(arrays: Mapping[str, np.ndarray], path: Path, remedy: str) -> np.ndarray:
+    """Return the images as stored; the file has illuminants beside them."""
+    images = arrays.get("images_u16", arrays.get("images"))
+    if images is None or "illuminant_rgb" not in arrays:
+        raise DataError(
+            f"{path} is damaged or not the expected file: it needs images_u16 or images, and "
+            f"illuminant_rgb; it has {', '.join(arrays) or 'no array'}. {remedy}"
+        )
+    if images.dtype == np.uint8:
+        raise DataError(
+            f"{path}: 8-bit images are not linear raw values; give uint16 (images_u16, white at "
+            f"65535) or floats (images, white at 1). {remedy}"
+        )
+    return images
+
+
+def _scaled_images(images: np.ndarray) -> Float[np.ndarray, "n h w 3"]:
+    """Return images whose white is 1, as float32."""
+    is_integer = images.dtype == np.uint16
+    shaped = images.ndim == 4 and images.shape[3] == 3 and images.size
+    if not shaped or not (is_integer or images.dtype.kind == "f"):
+        raise ValueError(f"images have {dtype_and_shape(images)}")
+    with np.errstate(over="ignore"):
+        scaled = images.astype(np.float32) / (65535 if is_integer else 1)
+    if not (np.isfinite(scaled) & (scaled >= 0)).all():
+        raise ValueError("a pixel is below 0 or not finite")
+    if scaled.max() > MAX_VALUE:
+        raise ValueError(f"a pixel is {scaled.max():g}; 1 is white, give at most {MAX_VALUE:g}")
+    brightest = scaled.max(axis=(1, 2, 3), initial=0)
+    if (dark := brightest[(brightest > 0) & (brightest < MIN_VALUE)]).size:
+        raise ValueError(f"an image's brightest pixel is {dark[0]:g}; 1 is white, scale it")
+    return scaled
+
+
+def _names(arrays: Mapping[str, np.ndarray], count: int) -> tuple[str, ...]:
+    """Return the images' names, by default 1, 2 and so on."""
+    names = arrays.get("names", np.arange(1, count + 1))
+    # A number takes 128 bytes as text.
+    if names.shape != (count,) or names.dtype.kind not in "USiuf":
+        raise ValueError(f"{count} images, names have {dtype_and_shape(names)}")
+    return tuple(names.astype(str).tolist())
+
+
+def _masks(arrays: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> Bool[np.ndarray, "n h w"]:
+    """Return the images' masks, by default true everywhere."""
+    masks = arrays.get("masks", np.ones(shape, bool))
+    if masks.shape != shape or masks.dtype.kind not in "biuf":
+        raise ValueError(f"masks have {dtype_and_shape(masks)}")
+    return masks != 0
+
+
+def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Float[np.ndarray, "n 15"] | None:
+    """Return the features of the images' captures, None without any of the arrays."""
+    missing = [name for name in CAPTURE if name not in arrays]
+    if len(missing) == len(CAPTURE):
+        return None
+    if missing:
+        raise ValueError(f"of {', '.join(CAPTURE)} it lacks {', '.join(missing)}")
+    values = []
+    for name, (low, high, width) in CAPTURE.items():
+        array = arrays[name]
+        shape = (count, width) if width else (count,)
+        if array.shape != shape or array.dtype.kind not in "biuf":
+            raise ValueError(f"{name} has {dtype_and_shape(array)}, not numbers of {shape}")
+        if not ((array >= low) & (array <= high)).all():
+            raise ValueError(f"a value of {name} is not between {low:g} and {high:g}")
+        values.append(array.astype(bool if name == "flash" else np.float32))
+    return np.asarray(jax.vmap(capture_features)(*values))
+
+
+def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
+    """Return thumbnails of one or several cameras in an `.npz` file, by camera.
+
+    Args:
+      path: file as for `read_thumbnails`. Names such as "SonyA57_0001" assign images to cameras;
+        other images belong to the camera after which the file is named.
+      camera: camera of all images, whatever their names are.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged, lacks an array, or its arrays do not match.
+    """
+    stored = read_thumbnails(path, "docs/pages/guide/data.md describes its content.")
+    images, illuminants, names, masks, captures = stored
+    named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
+    cameras = np.array([camera or (path.stem if match is None else match[1]) for match in named])
+    # Folders are named after cameras, and .. is another folder.
+    form = re.compile(r"(?=.*\w)[\w .+-]+")
+    odd = [camera for camera in np.unique(cameras).tolist() if not form.fullmatch(camera)]
+    if odd:
+        raise DataError(
+            f"{path}: {odd[0]!a} is not a camera's name; use letters or digits, and _ . + -"
+        )
+    return {
+        str(camera): ConstancySet(
+            tuple(np.array(names)[cameras == camera].tolist()),
+            illuminants[cameras == camera],
+            partial(_masked_thumbnail, images[cameras == camera], masks[cameras == camera]),
+            None if captures is None else captures[cameras == camera],
+            path,
+        )
+        for camera in np.unique(cameras)
+    }
+
+
+def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, ConstancySet]:
+    """Return the thumbnails of several files by camera.
+
+    Args:
+      files: `.npz` files as for `thumbnail_set`.
+      camera: camera of all images, where their names do not say it.
+
+    Raises:
+      DataError: two files hold images of one camera, or a file is damaged.
+    """
+    sets: dict[str, ConstancySet] = {}
+    for file in files:
+        for name, thumbnails in thumbnail_set(file, camera).items():
+            if name in sets:
+                raise DataError(
+                    f"{file} has images of {name}, as another file has; give one of them"
+                )
+            sets[name] = thumbnails
+    return sets
+
+
+def _masked_thumbnail(
+    images: Float[np.ndarray, "n h w 3"], masks: Bool[np.ndarray, "n h w"], index: int
+) -> Photograph:
+    """Return an image and its mask, without pixels of 0 or from `SATURATION` of its maximum on."""
+    brightest = images[index].max(axis=-1)
+    usable = (brightest > 0) & (brightest < SATURATION * brightest.max())
+    return images[index], usable & masks[index]

@@ -1,0 +1,218 @@
+"""Calibrations of cameras: from a DNG, any photo, or the list of cameras' matrices."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from everlight.color.camera_calibration import CameraCalibration
+from everlight.color.learned.parts.camera_mapping import WHITE
+from everlight_data.color.camera_matrices import (
+    is_alias,
+    matrix_for,
+    read_camera_matrices,
+    stored_matrices,
+    unknown_camera,
+)
+from everlight_data.color.photographs.camera_names import UNNAMED, is_same_camera, plain_name
+from everlight_data.color.raw_files.dng_colors import (
+    D65,
+    STANDARD_A,
+    read_dng_colors,
+    states_color_matrix,
+    two_temperatures,
+)
+from everlight_data.color.raw_files.dng_tags import is_tiff, raw_directories
+from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, camera_name
+from everlight_data.errors import DataError, MissingDataError
+from everlight_data.formats.files import check_readable, refusing
+
+
+class DngCalibration(NamedTuple):
+    """Calibration of a DNG.
+
+    Attributes:
+      calibration: matrices from XYZ to camera colours, by temperature: ColorMatrix1 and 2 with
+        AnalogBalance, and with CameraCalibration1 and 2 where the profile's signature is theirs.
+      forward: matrices from white-balanced colours of the reference camera to XYZ under D50
+        (ForwardMatrix1 and 2), in the same order; None where the file has none.
+    """
+
+    calibration: CameraCalibration
+    forward: Float[np.ndarray, "2 3 3"] | None
+
+
+def other_camera(camera: str | None, trained: Sequence[str], what: str = "") -> list[str]:
+    """Return the warning for a photo by a camera on which a model was not trained, if it is one.
+
+    Aliases count where `camera_matrices/cameras.xml` below EVERLIGHT_DATA lists them.
+
+    Args:
+      camera: camera of the photo; None, where it is unknown, gives no warning.
+      trained: cameras of the training.
+      what: photo in words, with which the warning begins.
+
+    Raises:
+      DataError: cameras.xml is damaged.
+    """
+    known = any(name == UNNAMED or is_same_camera(camera or "", name) for name in trained)
+    if not camera or known or any(is_alias(camera, name) for name in trained):
+        return []
+    return [
+        f"{what}taken by {camera}, and the model was trained for {' or '.join(trained)}: across "
+        "cameras errors are several times as large as the interval states."
+    ]
+
+
+def single_matrix(matrix: Float[np.ndarray, "3 3"]) -> CameraCalibration:
+    """Return the calibration of a camera with one matrix, which serves all temperatures."""
+    matrices = jnp.asarray(np.stack([matrix, matrix]), jnp.float32)
+    return CameraCalibration(matrices, jnp.array([STANDARD_A, D65]))
+
+
+def camera_calibrations(names: Sequence[str]) -> tuple[CameraCalibration | None, str]:
+    """Return the cameras' calibrations from `camera_matrices/cameras.xml` below EVERLIGHT_DATA.
+
+    Returns:
+      The calibrations with a leading axis, and ""; or None, and the reason why not all are known.
+
+    Raises:
+      DataError: the file is damaged.
+    """
+    try:
+        known = stored_matrices()
+    except MissingDataError as error:
+        return None, str(error)
+    try:
+        matrices = [single_matrix(matrix_for(known, name)) for name in names]
+    except DataError as error:
+        return None, str(error)
+    return stack_calibrations(matrices), ""
+
+
+def read_dng_calibration(path: Path) -> DngCalibration:
+    """Read the calibration tags of a DNG; no pixel is read.
+
+    A DNG with one matrix has it at all temperatures, whatever its illuminant.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file is damaged or no DNG, or one of two illuminants is unknown.
+    """
+    remedy = "Give a DNG with ColorMatrix1."
+    check_readable(path, MAX_BYTES, remedy)
+    with refusing(path, remedy):
+        if not is_tiff(path):
+            raise ValueError("it is not a TIFF")
+        with raw_directories(path) as tags:
+            colors = read_dng_colors(tags)
+            if not colors.matrices:
+                raise tags.refusal("ColorMatrix1", "is missing", "give a DNG that has it")
+            kelvin = two_temperatures(tags, colors) if len(colors.matrices) > 1 else None
+    has_forward = all(matrix is not None for matrix in colors.forward)
+    if kelvin is None:
+        ahead = np.stack([colors.forward[0]] * 2) if has_forward else None
+        return DngCalibration(single_matrix(colors.matrices[0]), ahead)
+    order = np.argsort(kelvin)
+    matrices = jnp.asarray(np.stack(colors.matrices)[order], jnp.float32)
+    calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
+    return DngCalibration(calibration, np.stack(colors.forward)[order] if has_forward else None)
+
+
+def calibrations_from(
+    paths: Sequence[Path], cameras: Sequence[str]
+) -> dict[str, CameraCalibration]:
+    """Return cameras' calibrations from DNGs by them and from lists such as cameras.xml.
+
+    Args:
+      paths: files; a DNG is of the camera that it names, and counts before lists. Without any, no
+        calibration is given.
+      cameras: names of the cameras.
+
+    Raises:
+      MissingDataError: a file does not exist.
+      DataError: a file is damaged or names no camera, a camera is in no file, its matrices give
+        daylight no colour, or two are calibrated under different illuminants.
+    """
+    if not paths:
+        return {}
+    taken: dict[str, CameraCalibration] = {}
+    listed: dict[str, Float[np.ndarray, "3 3"]] = {}
+    for path in paths:
+        if path.suffix.lower() == ".xml":
+            listed |= read_camera_matrices(path)
+            continue
+        calibration, name = read_dng_calibration(path).calibration, camera_name(path)
+        if name is None:
+            raise DataError(f"{path} names no camera; give a cameras.xml that lists it")
+        taken[name] = calibration
+    profiles = {}
+    for camera in cameras:
+        by_dng = [entry for name, entry in taken.items() if is_same_camera(name, camera)]
+        if not by_dng and plain_name(camera) not in map(plain_name, listed):
+            raise unknown_camera(camera, [*taken, *listed])
+        profiles[camera] = by_dng[0] if by_dng else single_matrix(matrix_for(listed, camera))
+        _refuse_dark(profiles[camera], f"{' '.join(map(str, paths))} for {camera}")
+    temperatures = {
+        camera: tuple(profile.temperatures.tolist()) for camera, profile in profiles.items()
+    }
+    if len(set(temperatures.values())) > 1:
+        stated = ", ".join(
+            f"{camera} {low:g} and {high:g}" for camera, (low, high) in temperatures.items()
+        )
+        raise DataError(
+            f"the cameras are calibrated under different illuminants, in kelvin: {stated}; give a "
+            "cameras.xml for all"
+        )
+    return profiles
+
+
+def stack_calibrations(calibrations: Sequence[CameraCalibration]) -> CameraCalibration:
+    """Return calibrations of several cameras with a leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *calibrations)
+
+
+def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCalibration:
+    """Return the calibration of the camera that took a photo.
+
+    Args:
+      photo: photo from `read_photo`.
+      matrices: a DNG by the same camera, or a cameras.xml that lists it. By default a DNG's own
+        tags count, and of other raw files the matrix by which LibRaw knows the camera.
+
+    Raises:
+      MissingDataError: the file of matrices does not exist.
+      DataError: there are no matrices of the camera, or they are damaged.
+    """
+    if matrices is not None and matrices.suffix.lower() == ".xml":
+        if photo.camera is None:
+            raise DataError(
+                f"{photo.path} names no camera, and {matrices} lists matrices by camera; give a "
+                "DNG by the camera as --matrices"
+            )
+        calibration = single_matrix(matrix_for(read_camera_matrices(matrices), photo.camera))
+    elif matrices is not None:
+        calibration = read_dng_calibration(matrices).calibration
+    elif states_color_matrix(photo.path):
+        calibration = read_dng_calibration(photo.path).calibration
+    elif photo.xyz_to_camera is None:
+        raise DataError(
+            f"{photo.path} has no calibration matrices; give a DNG by its camera, or a cameras.xml "
+            "that lists it, as --matrices"
+        )
+    else:
+        calibration = single_matrix(photo.xyz_to_camera)
+    _refuse_dark(calibration, str(matrices or photo.path))
+    return calibration
+
+
+def _refuse_dark(calibration: CameraCalibration, source: str) -> None:
+    if not (np.asarray(calibration.matrices, float) @ WHITE > 0).all():
+        raise DataError(
+            f"the calibration matrices in {source} give daylight a colour that is not positive; "
+            "give those of the camera as --matrices"
+        )

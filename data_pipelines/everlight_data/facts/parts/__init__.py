@@ -1,0 +1,1 @@
+"""Parts of sets of facts: boxes, split files, rendered images, word vectors."""

@@ -1,0 +1,1 @@
+"""CORe50: its release, its prepared frames, and the classes of a level."""

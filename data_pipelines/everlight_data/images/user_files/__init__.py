@@ -1,0 +1,1 @@
+"""A user's own images, lists of them, features and labels."""

@@ -1,0 +1,1 @@
+"""Weights of trained networks, and the features that a frozen network computes."""

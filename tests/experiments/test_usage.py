@@ -1,0 +1,103 @@
+"""Words of the command line as options: what the parser and the library refuse, in one line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import pytest
+import tyro
+
+from everlight.errors import ArgumentError
+from everlight_experiments import cli
+from everlight_experiments.usage import UsageError, in_options, parsed
+
+NO_NUMBER = "--epochs: invalid literal for int() with base 10:"
+
+
+@dataclass(frozen=True)
+class Options:
+    source: tyro.conf.Positional[Path]
+    """Folder of the
+    data."""
+    epochs: int = 1
+    sizes: tuple[int, int] | None = None
+    kind: Literal["offline", "online"] = "online"
+    kinds: tuple[Literal["NI", "NC"], ...] = ("NI",)
+    published: bool = True
+
+
+def test_options_are_read():
+    words = ["here", "--sizes", "3", "4", "--no-published"]
+    assert parsed(Options, words) == Options(Path("here"), sizes=(3, 4), published=False)
+    before = Options(Path("there"), epochs=7)
+    changed = parsed(Options, ["--published", "False"], default=before, flags=False)
+    assert changed == Options(Path("there"), epochs=7, published=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("", "SOURCE is missing: Folder of the data."),
+        ("a --epochs", "--epochs has no value; give one."),
+        ("a --epochs --kind online", "--epochs has no value; give one."),
+        ("a --epochs 0x1", f"{NO_NUMBER} '0x1'; give --epochs INT."),
+        (f"a --epochs {'9' * 70}x", f"{NO_NUMBER} '{'9' * 59}...; give --epochs INT."),
+        ("a --sizes 3", "--sizes: give --sizes {None}|{INT INT}."),
+        ("a --kind of", "no --kind 'of'; did you mean offline? There are offline, online."),
+        ("a --kind x", "no --kind 'x'. There are offline, online."),
+        ("a --epoch 5", "no option '--epoch'; did you mean --epochs or --source?"),
+        ("a --Epo_chs=3", "no option '--Epo-chs'; did you mean --epochs?"),
+        ("a b", "no option 'b'."),
+        (f"a {'-' * 90} 3", f"no option '{'-' * 59}...."),
+        ("a --kinds NO", "no --kinds 'NO'; did you mean NI or NC? There are NC, NI."),
+    ],
+)
+def test_what_cannot_be_parsed_is_named_with_the_remedy(words, message):
+    with pytest.raises(UsageError) as refused:
+        parsed(Options, words.split())
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("Protocol: epochs=0; give 1 or more", "--epochs 0; give 1 or more"),
+        ("select='best', and task 0", "--select best, and task 0"),
+        ("boundaries=False needs select='last'", "--no-boundaries needs --select last"),
+        ("boundaries=True;", "--boundaries;"),
+        ("Protocol: first=0; give 1", "--nc.first 0; give 1"),
+        ("dropout[1]=2.0; give 0 to 1", "--dropout 2.0; give 0 to 1"),
+        ("give later=2 steps", "give later=2 steps"),
+        ("ewc: importance_samples=0; give 1", "ewc: importance_samples=0; give 1"),
+    ],
+)
+def test_arguments_that_one_option_sets_are_named_by_it(message, words):
+    options = ["epochs", "select", "boundaries", "dropout", "nc.first", "nc.later", "ni.later"]
+    assert in_options(message, options) == words
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "message"),
+    [
+        ("run", "digits --epochs 0", r"^--epochs 0; give 1 or more\. everlight run --help"),
+        ("tune", "digits --evaluate-every -2", r"^--evaluate-every -2; give 1 or more"),
+        ("run", "iirc --no-boundaries", r"^--select best needs boundaries; choose"),
+        (
+            "run",
+            "digits --seeds 0",
+            r"^--seeds 0; give 1 to 1,000\. everlight run --help lists all",
+        ),
+    ],
+)
+def test_a_part_that_refuses_a_value_is_named_by_its_option(command, words, message):
+    with pytest.raises(UsageError, match=message):
+        cli.options_of(command, words.split())
+
+
+def test_an_error_of_the_library_within_a_command_has_the_option_s_name(monkeypatch, capsys):
+    def refusing(options):
+        raise ArgumentError("buffer_size=3 of 2 samples; give fewer")
+
+    monkeypatch.setattr("everlight_experiments.commands.run.run_benchmark", refusing)
+    with pytest.raises(SystemExit, match=r"^error: --buffer-size 3 of 2 samples; give fewer$"):
+        cli.main(["run", "digits"])

@@ -1,0 +1,90 @@
+"""Benchmarks of a user's file: the guide's example in a run, and what is refused."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from everlight_data.errors import DataError
+from everlight_experiments import load_net
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.commands.tune import run_tune
+from everlight_experiments.continual.config import DIGITS
+from everlight_experiments.continual.image_benchmarks import compose
+
+GUIDE = Path(__file__).parents[2] / "docs" / "pages" / "guide" / "benchmarks.md"
+
+
+def run(tmp_path, *words):
+    return run_benchmark(options_of("run", [*words, "--runs", str(tmp_path / "runs")]))
+
+
+def test_the_guide_s_example_is_trained_reported_and_read_back(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)[0])
+    words = f"{path}:stripes", "--methods", "ER", "--seeds", "1", "--keep-nets"
+    report = run(tmp_path, *words)
+    assert report.parent.name == "run-stripes-demo"
+    with np.load(report.parent / "results.npz") as results:
+        worst = results["class-incremental/ER/worst class"]
+        by_class = results["class-incremental/ER/accuracy by class"]
+    np.testing.assert_array_equal(worst, by_class[:, -1].min(axis=1))
+    page = report.read_text()
+    assert "Lowest accuracy of a class at the end." in page
+    assert "Continual learning of stripes: 2 methods" in page
+    net = load_net(report.parent, "ER", seed=0, task=1)
+    assert net.class_names == ("a", "b", "c", "d")
+    units = {unit: unit.stat().st_mtime_ns for unit in report.parent.glob("units/*")}
+    assert run(tmp_path, *words) == report
+    assert units == {unit: unit.stat().st_mtime_ns for unit in units}
+    path.write_text(path.read_text().replace("+= 150", "+= 100"))
+    with pytest.raises(DataError, match=r"belongs to another configuration \(data: "):
+        run(tmp_path, *words)
+
+
+FILE = """
+raise_value = 3
+def none(): return None
+def fails(): return 1 / 0
+def leaves(): raise SystemExit(4)
+def takes(argument): return argument
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("mine.py:raise_value", r"mine\.py:raise_value is int, no Benchmark; give my_file\.py:my_"),
+        ("mine.py:none", r"mine\.py:none is NoneType, no Benchmark; give"),
+        ("mine.py:fails", r"mine\.py:fails: ZeroDivisionError: .* \(mine\.py, line 4\)"),
+        ("mine.py:leaves", r"mine\.py:leaves ends the process \(4\); give"),
+        ("mine.py:takes", r"mine\.py:takes takes arguments; give"),
+        ("mine.py:none --setting online", "--setting is not for none, which has its own"),
+    ],
+)
+def test_what_is_no_benchmark_is_refused_in_one_line(tmp_path, monkeypatch, name, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(FILE)
+    with pytest.raises(DataError, match=message) as error:
+        run(tmp_path, *name.split())
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_commands_that_vary_configurations_name_the_one_that_takes_it():
+    with pytest.raises(DataError, match=r"^mine.py:x is for everlight run; other commands take"):
+        run_tune(options_of("tune", ["mine.py:x", "--vary", "epochs=1,2"]))
+    with pytest.raises(DataError, match=r"--config is for benchmarks with a name; mine\.py:x has"):
+        options_of("run", ["mine.py:x", "--config", "digits:demo"])
+
+
+def test_images_take_the_place_of_the_configuration_s_data():
+    images = compose(DIGITS).data.images._replace(name="mine")
+    benchmark = compose(DIGITS, images, name="own", setting="online")
+    assert (benchmark.name, benchmark.setting.name, benchmark.data.note) == (
+        "own",
+        "online",
+        "mine",
+    )
