@@ -151,7 +151,9 @@ def _prepare_in(folder: Path, table: FrameTable, block: Block) -> None:
 def load_core50(
     side: int = SIDE, folder: Path | str | None = None, partial: bool = False
 ) -> Core50:
-    """Load CORe50 as prepared by `prepare_core50`; images are mapped into memory, not read.
+    """Load CORe50 as prepared by `prepare_core50`; images are mapped into memory.
+
+    The file of frames is read once to compare its checksums, 8.1 GB for the whole release.
 
     Args:
       side: side of the images in pixels. If it is below 128, images are block means, which are
