@@ -111,6 +111,27 @@ def test_no_module_of_the_library_imports_a_private_name_of_another():
     assert found == []
 
 
+def test_a_name_is_imported_from_the_module_that_defines_it():
+    """Packages re-export their public names; other modules re-export nothing."""
+    imports = {}
+    for folder in LAYERS.values():
+        for path in folder.rglob("*.py"):
+            module = ".".join(path.relative_to(folder).with_suffix("").parts)
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+            nodes = [node for node in body if isinstance(node, ast.ImportFrom)]
+            imports[module] = {item.asname or item.name for node in nodes for item in node.names}
+    indirect = [
+        f"{path.relative_to(ROOT)}: {node.module} does not define {item.name}"
+        for folder in (*LAYERS.values(), ROOT / "tests", ROOT / "benchmarks")
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for item in node.names
+        if item.name in imports.get(node.module, ())
+    ]
+    assert indirect == []
+
+
 def test_the_library_neither_reads_nor_sets_the_environment():
     variables = re.compile(r"environb?|getenvb?|putenv|unsetenv")
     found = [

@@ -12,9 +12,10 @@ import tyro
 from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_data.runs.descriptions import from_json
+from everlight_experiments.errors import UsageError
 from everlight_experiments.run_folder import config_options
 from everlight_experiments.run_folder.settings import Share
-from everlight_experiments.usage import UsageError, options_by_name
+from everlight_experiments.usage import options_by_name
 
 
 @dataclasses.dataclass(frozen=True)

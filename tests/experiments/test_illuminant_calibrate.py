@@ -26,7 +26,8 @@ from everlight_data.formats.files import read_bytes
 from everlight_experiments.cli import options_of
 from everlight_experiments.illuminant.calibrate import CalibrateRun, run_calibrate
 from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
+from everlight_experiments.illuminant.estimate import estimate
+from everlight_experiments.illuminant.estimate_settings import EstimateSettings
 from everlight_experiments.run_folder.folder import RunFolder
 
 pytestmark = pytest.mark.xdist_group("calibrate")
@@ -294,7 +295,7 @@ def copied(written, measured, tmp_path):
 
 
 def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
-    """Of one pair the chart is covered: it is told; given anywhere, it is read there."""
+    """The chart of one pair is covered: the pair is named; with corners from a file it is read."""
     folder, true, store_without = copied
     hidden = folder / "main" / f"{true.names[2]}.dng"
     whole = hidden.read_bytes()

@@ -27,7 +27,8 @@ from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, embedded_library
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import estimate as estimate_module
-from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
+from everlight_experiments.illuminant.estimate import estimate
+from everlight_experiments.illuminant.estimate_settings import EstimateSettings
 from tests.experiments.estimate_pairs import (
     ALIGNMENT,
     CANON,

@@ -23,7 +23,8 @@ from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_experiments.illuminant import estimate as estimate_module
-from everlight_experiments.illuminant.estimate import EstimateSettings, estimate
+from everlight_experiments.illuminant.estimate import estimate
+from everlight_experiments.illuminant.estimate_settings import EstimateSettings
 from tests.dng_writer import write_dng
 from tests.experiments.estimate_pairs import (
     ALIGNMENT,

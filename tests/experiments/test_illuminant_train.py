@@ -22,11 +22,8 @@ from everlight.illuminant.illuminant_interval import ChromaticityInterval
 from everlight.illuminant.out_of_distribution import OutOfDistributionScore
 from everlight.illuminant.pair_model import Estimate
 from everlight_data.color.models import image_model_files
-from everlight_data.color.models.image_model_files import (
-    errors_like,
-    load_estimator,
-    save_image_model,
-)
+from everlight_data.color.models.image_model_files import load_estimator, save_image_model
+from everlight_data.color.models.model_files import errors_like
 from everlight_data.color.models.pair_model_files import load_pair_model
 from everlight_data.color.photographs.camera_names import is_same_camera
 from everlight_data.errors import DataError

@@ -9,7 +9,8 @@ import tyro
 
 from everlight.errors import ArgumentError
 from everlight_experiments import cli
-from everlight_experiments.usage import UsageError, in_options, parsed
+from everlight_experiments.errors import UsageError
+from everlight_experiments.usage import in_options, parsed
 
 NO_NUMBER = "--epochs: invalid literal for int() with base 10:"
 

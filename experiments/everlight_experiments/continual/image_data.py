@@ -164,7 +164,7 @@ def _refuse_options_of_images(config: Config) -> None:
         names = ", ".join("--" + name.replace("_", "-") for name in values)
         raise DataError(
             f"{names} with only the features of {config.features}; leave out {names}, and put the "
-            "rows that are meant into the file, of which --test-every sets the test rows"
+            "selected rows into the file, of which --test-every sets the test rows"
         )
 
 

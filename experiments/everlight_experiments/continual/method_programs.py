@@ -25,7 +25,7 @@ from everlight.continual.engine.updates import StrategyError
 from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId
 from everlight_experiments.run_folder.compilation import release_programs
 
