@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from everlight_experiments.illuminant import report
-from everlight_experiments.illuminant.comparison import Comparison
+from everlight_experiments.illuminant import comparison, report, tables
 from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.illuminant.tables import MOST_CURVES, shown_curves
 
 
 def lights_at(degrees):
@@ -29,7 +27,7 @@ def drawn(monkeypatch, tmp_path, rng):
     lights = {name: lights_at(rng.uniform(0.9, 1.1, 40) * far) for name, far in degrees.items()}
     cameras = {f"Maker's long name {number}": rng.uniform(0.4, 1, (5, 3)) for number in range(3)}
     truth = np.broadcast_to([1.0, 0, 0], (1, 40, 3))
-    compared = Comparison(lights, truth, "held out")
+    compared = comparison.Comparison(lights, truth, "held out")
     panels = {" + ".join(cameras): cameras, "two": dict(list(cameras.items())[:2])}
     compared_sections(tmp_path, "?", "", {"": compared}, ("near",), panels, headline="kept")
     return canvases
@@ -58,7 +56,7 @@ def test_many_cameras_have_a_short_title_and_a_legend_beside_the_data(drawn):
 
 def test_what_is_always_drawn_goes_before_other_curves():
     lights = {f"m{number}": lights_at([10.0 + number]) for number in range(12)}
-    compared = Comparison(lights, np.broadcast_to([1.0, 0, 0], (1, 1, 3)))
-    (curves,) = shown_curves(sorted(lights), [compared], ("m11", "none")).values()
-    assert len(curves) == MOST_CURVES
+    compared = comparison.Comparison(lights, np.broadcast_to([1.0, 0, 0], (1, 1, 3)))
+    (curves,) = tables.shown_curves(sorted(lights), [compared], ("m11", "none")).values()
+    assert len(curves) == tables.MAX_CURVES
     assert {"m11", "m0"} <= {*curves}

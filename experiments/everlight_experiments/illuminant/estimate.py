@@ -99,8 +99,8 @@ def _estimate_pairs(settings: EstimateSettings, model: PairModel) -> list[PairEs
 def _estimate_files(
     main_file: Path, second_file: Path, model: PairModel, settings: EstimateSettings
 ) -> PairEstimate:
-    main = read_raw(main_file, settings.main_black_level, settings.main_white_level)
-    second = read_raw(second_file, settings.second_black_level, settings.second_white_level)
+    main = read_raw(main_file, settings.main_levels)
+    second = read_raw(second_file, settings.second_levels)
     homography = choose_homography(settings.homography, main, second)
     thumbnails = align_thumbnails(main, second, homography, settings.downsample)
     try:

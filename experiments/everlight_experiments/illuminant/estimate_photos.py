@@ -108,7 +108,7 @@ def describe_estimate(estimate: Estimate, validated: str = "pairs") -> str:
 
 
 def _read(path: Path, settings: EstimateSettings) -> RawImage:
-    return read_photo(path, settings.main_black_level, settings.main_white_level)
+    return read_photo(path, settings.main_levels)
 
 
 def _described(photo: RawImage, model: ImageModel) -> DescribedImage:

@@ -8,12 +8,13 @@ from typing import get_args
 import tyro
 
 from everlight_data.color.raw_files.corrections import Format
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.texts import one_line
 from everlight_experiments.report.cells import counted
 
-GREATEST_LEVEL = 2**32 - 1
+MAX_LEVEL = 2**32 - 1
 """Greatest sensor value of a raw file, of 32 bits."""
 
 
@@ -56,6 +57,16 @@ class EstimateSettings:
     second_white_level: int | None = None
     """White level that replaces the second file's, in sensor units."""
 
+    @property
+    def main_levels(self) -> LevelArguments:
+        """Return the levels of the main file or photo."""
+        return LevelArguments(self.main_black_level, self.main_white_level)
+
+    @property
+    def second_levels(self) -> LevelArguments:
+        """Return the levels of the second file."""
+        return LevelArguments(self.second_black_level, self.second_white_level)
+
     def refuse_levels(self) -> None:
         """Refuse levels that no sensor has.
 
@@ -64,9 +75,9 @@ class EstimateSettings:
         """
         for name in ("main_black", "main_white", "second_black", "second_white"):
             level = getattr(self, f"{name}_level")
-            if level is not None and not 0 <= level <= GREATEST_LEVEL:
+            if level is not None and not 0 <= level <= MAX_LEVEL:
                 option = name.replace("_", "-")
-                raise DataError(f"--{option}-level {level}; give 0 to {GREATEST_LEVEL:,}")
+                raise DataError(f"--{option}-level {level}; give 0 to {MAX_LEVEL:,}")
 
     def pairs(self) -> list[tuple[Path, Path]]:
         """Return main and second files.

@@ -18,7 +18,7 @@ from everlight_experiments.illuminant.tables import (
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import Figure, Section, Summary, Table
 
-LEAST_LIMIT = 12.0
+MIN_LIMIT = 12.0
 """Least end of the axis of angular errors, in degrees."""
 Report = tuple[list[tuple[str, str]], Summary, list[Section]]
 """A report's facts, summary and body."""
@@ -80,7 +80,7 @@ def _plot_error_curves(path: Path, panels: Mapping[str, Mapping[str, Errors]]) -
     canvas, axes = new_canvas(columns, 5.0 + legend / columns, 4.0, rows)
     halves = [np.nanmedian(curve) for errors in panels.values() for curve in errors.values()]
     # The picture shows half of every method's images.
-    limit = max(LEAST_LIMIT, 1.2 * float(np.nanmax(halves)))
+    limit = max(MIN_LIMIT, 1.2 * float(np.nanmax(halves)))
     for axis, (title, errors) in zip(axes, panels.items(), strict=False):
         plots.plot_error_curves(errors, axis, limit).set_title(title)
     for axis in axes[len(panels) :]:

@@ -39,7 +39,7 @@ LEADERS = 3
 BASELINES = ("GW", "The phone's white balance")
 """Baselines of the summary; the first available one is shown."""
 SPELLED = {"GW": "Gray World (GW)", "SoG": "Shades-of-Gray (SoG)"}
-MOST_CURVES = 8
+MAX_CURVES = 8
 """Maximum number of curves per panel."""
 
 spread = partial(cells.spread, digits=2)
@@ -141,7 +141,7 @@ def shown_curves(
 ) -> dict[str, dict[str, Errors]]:
     """Return errors of the named methods and of each condition's best one, by condition.
 
-    At most `MOST_CURVES` methods are kept, all of which every condition has; those of `always` go
+    At most `MAX_CURVES` methods are kept, all of which every condition has; those of `always` go
     before the other named ones.
     """
     errors = {compared.title: compared.errors() for compared in comparisons}
@@ -153,7 +153,7 @@ def shown_curves(
     names = [*dict.fromkeys((*names, *always))]
     named = [name for name in names if name in common and name not in best]
     named.sort(key=lambda name: name not in always)
-    few = {*named[: MOST_CURVES - len(best)], *best}
+    few = {*named[: MAX_CURVES - len(best)], *best}
     shown = [name for name in dict.fromkeys((*names, *sorted(best))) if name in few]
     return {title: {name: by_name[name] for name in shown} for title, by_name in errors.items()}
 

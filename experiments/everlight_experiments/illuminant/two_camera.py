@@ -25,7 +25,7 @@ from everlight_data.color.pairs.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
 from everlight_data.color.photographs.published_folds import FOLDS
-from everlight_data.color.spectra import EMBEDDED_CAMERAS
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.comparison import record_errors
 from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairPreset, Plan
@@ -43,7 +43,7 @@ from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import Count, RunSettings, in_words
 
-LEAST_SCENES = 16
+MIN_SCENES = 16
 """Minimum number of scenes: ten train, and linear regression fits that many numbers."""
 TITLES = {
     "rendered": "Two-camera illuminant estimation: rendered scenes (table 1)",
@@ -66,7 +66,7 @@ class TwoCameraRun(RunSettings):
     validation pairs."""
     camera_pairs: Annotated[int, Between(1, 378)] = 5
     """Number of randomly drawn pairs of measured cameras, for rendered presets except the demo."""
-    scenes: Annotated[int, Between(LEAST_SCENES, 10_000_000)] | None = None
+    scenes: Annotated[int, Between(MIN_SCENES, 10_000_000)] | None = None
     """Number of scenes of 24 surfaces, split 60/20/20, for rendered presets; by default 12,000 for
     the demo and 18,000 for others."""
 
