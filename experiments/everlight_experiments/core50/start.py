@@ -185,23 +185,26 @@ def _without_head(config: Base, layers: Layers) -> Layers:
 
 def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
     """Return the small network's weights after training on the procedural world's other objects."""
-    training = config.pretraining
+    pretraining = config.pretraining
     world = WORLD._replace(
-        superclasses=12, subclasses=training.subclasses, size=config.side, seed=OTHER_WORLD + seed
+        superclasses=12,
+        subclasses=pretraining.subclasses,
+        size=config.side,
+        seed=OTHER_WORLD + seed,
     )
     fingerprint = {
         "world": world._asdict(),
-        **dataclasses.asdict(training),
+        **dataclasses.asdict(pretraining),
         "channels": config.channels,
         "hidden": config.hidden,
         "dtype": config.dtype,
     }
-    images = load_procedural(world, PerClass(training.images, test=10))
+    images = load_procedural(world, PerClass(pretraining.images, test=10))
     classes, stored = len(images.class_names), store_images(images)
     net = make_net(config, classes)
 
     def build(data: StoredImages) -> tuple[Setup, Strategy]:
-        optimizer = optax.adam(training.learning_rate)
+        optimizer = optax.adam(pretraining.learning_rate)
         setup = flax_setup(net, data, fixed_test_objective(classes), optimizer)
         return setup, naive(setup)
 
@@ -215,7 +218,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     # Several networks that share a folder have a name each.
     name = f"pretraining-{zlib.crc32(repr(fingerprint).encode()):08x}"
     unit = Unit(name, fingerprint, sequence, jax.random.key(OTHER_WORLD + seed))
-    protocol = Protocol(epochs=training.epochs, select="last")
+    protocol = Protocol(epochs=pretraining.epochs, select="last")
     training = UnitTraining(build, protocol, stored, keep)
     (arrays,) = train_units(folder, [unit], training, one_by_one=True)
     if has_diverged(arrays):
@@ -225,7 +228,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     layers = unflatten_dict({name: jnp.asarray(array) for name, array in arrays.items()}, sep="/")
     source = (
         f"learned on {classes} other objects of a procedural world of another seed, "
-        f"{training.images} images each, of whose new images it names {accuracy:.0%}; this stands "
+        f"{pretraining.images} images each, of whose new images it names {accuracy:.0%}; this stands "
         "in for ILSVRC-2012"
     )
     return InitialWeights(_without_head(config, layers), stored.with_images(frames.images), source)
