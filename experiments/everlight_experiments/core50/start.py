@@ -228,8 +228,8 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     layers = unflatten_dict({name: jnp.asarray(array) for name, array in arrays.items()}, sep="/")
     source = (
         f"learned on {classes} other objects of a procedural world of another seed, "
-        f"{pretraining.images} images each, of whose new images it names {accuracy:.0%}; this stands "
-        "in for ILSVRC-2012"
+        f"{pretraining.images} images each, of whose new images it names {accuracy:.0%}; this "
+        "stands in for ILSVRC-2012"
     )
     return InitialWeights(_without_head(config, layers), stored.with_images(frames.images), source)
 
