@@ -38,7 +38,8 @@ from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
 from everlight_experiments.facts.paper import PAPER as FACTS
 from everlight_experiments.iirc.paper import PAPER as IIRC
 from everlight_experiments.illuminant.config import PRESETS
-from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from everlight_experiments.illuminant.two_camera.command import run_two_camera
+from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.run_folder.config_options import with_config
 from tests.experiments.illuminant_rows import set_settings
 from tests.experiments.rhythm import due_every

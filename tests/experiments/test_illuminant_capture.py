@@ -8,10 +8,10 @@ import pytest
 from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE, capture_features
 from everlight.metrics.angular import angular_error
 from everlight_data.color.photographs.illuminant_folds import split_across, split_within
-from everlight_experiments.illuminant import image_source
-from everlight_experiments.illuminant.dataset import DatasetRun, split_cameras
-from everlight_experiments.illuminant.image_source import load_cameras
-from everlight_experiments.illuminant.methods import cross_validate_methods
+from everlight_experiments.illuminant.photographs import source
+from everlight_experiments.illuminant.photographs.dataset import DatasetRun, split_cameras
+from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
+from everlight_experiments.illuminant.photographs.source import load_cameras
 from tests.experiments.illuminant_rows import set_settings
 
 HOUR = 3600
@@ -42,7 +42,7 @@ def write_day(path, camera, count, rng):
 
 @pytest.mark.slow
 def test_the_row_reads_the_time(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(source, "LEAST_IMAGES", 6)
     set_settings(monkeypatch, [TIME_AWARE, IMAGE_ALONE], steps=200)
     write_day(tmp_path / "P1.npz", "P1", 60, rng)
     settings = DatasetRun(thumbnails=(tmp_path / "P1.npz",))
@@ -55,7 +55,7 @@ def test_the_row_reads_the_time(tmp_path, rng, monkeypatch):
 
 
 def test_captures_stay_with_their_images(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(source, "LEAST_IMAGES", 6)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("P1", "P2"))
     times = [
         write_day(file, file.stem, count, rng)[0]

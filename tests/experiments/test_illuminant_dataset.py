@@ -19,35 +19,26 @@ from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.dmcc_thumbnails import CAMERAS
 from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight_data.color.photographs.method_inputs import moments_of, side_of
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained import trunk_views
-from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.illuminant import (
-    cross_validation,
-    image_source,
-    methods,
-    photographs,
-)
-from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.dataset import (
+from everlight_experiments.illuminant.core import cross_validation
+from everlight_experiments.illuminant.core.experiment import Comparison
+from everlight_experiments.illuminant.photographs import dataset, methods, source
+from everlight_experiments.illuminant.photographs.dataset import (
     DatasetRun,
+    absent,
+    pooled,
+    published_rows,
     run_dataset,
     split_cameras,
 )
-from everlight_experiments.illuminant.image_source import load_cameras
-from everlight_experiments.illuminant.methods import (
+from everlight_experiments.illuminant.photographs.methods import (
     cross_validate_methods,
     learned_methods,
     left_out,
-    moments_of,
-    side_of,
 )
-from everlight_experiments.illuminant.photographs import (
-    absent,
-    compare_images,
-    pooled,
-    published_rows,
-)
+from everlight_experiments.illuminant.photographs.source import load_cameras
 from everlight_experiments.illuminant.published_tables import CROSS_CAMERA, STATISTICS
 
 DUAL_MAPPING, POOLED = "DMCC", "FC4-style"
@@ -68,7 +59,7 @@ def write_thumbnails(path, camera, count, rng, side=16):
 @pytest.fixture
 def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
-    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(source, "LEAST_IMAGES", 6)
     one = ILLUMINANT_METHODS["Corrected moments, 9 of colours"]
 
     def rows(side):
@@ -199,31 +190,12 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     assert "All 2 cameras" in page
     assert ", re-illuminated<" not in page
 
-    monkeypatch.setattr(photographs, "compare_images", lambda *given: pytest.fail("again"))
+    monkeypatch.setattr(dataset, "compare_images", lambda *given: pytest.fail("again"))
     again = run_dataset(settings, {"small": SHORT})
     np.testing.assert_array_equal(np.load(again.parent / "results.npz")["A1/GW"], results["A1/GW"])
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
     with pytest.raises(DataError, match=r"units/B2\.npz.*\(data: "):
         run_dataset(settings, {"small": SHORT})
-
-
-@pytest.mark.slow
-def test_the_asked_images_lights_have_no_part(tmp_path, rng, few):
-    """Across cameras, other lights of the asked camera change nothing of what is estimated."""
-    for camera in ("A1", "B2"):
-        write_thumbnails(tmp_path / f"{camera}.npz", camera, 24, rng)
-    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
-    settings = DatasetRun(thumbnails=files)
-    settings = replace(settings, split="cross-camera")
-    data = split_cameras(load_cameras(settings)[0], settings)["B2"]
-    changed = data.illuminants.copy()
-    changed[data.folds[0]] = changed[data.folds[0]][:, ::-1]
-    before, after = (
-        compare_images(each, (0,), SHORT, Checkpoints(tmp_path / name))
-        for each, name in ((data, "a"), (data._replace(illuminants=changed), "b"))
-    )
-    for name, estimates in before.items():
-        np.testing.assert_array_equal(estimates, after[name], err_msg=name)
 
 
 def test_what_a_method_told_is_not_computed_again(tmp_path, rng, few):
@@ -280,7 +252,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
 
 def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(real_data("camera_matrices").parent))
-    monkeypatch.setattr(image_source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(source, "LEAST_IMAGES", 6)
     known = ("NikonD5200", "SonyA57")
     of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]

@@ -2,11 +2,8 @@
 
 import dataclasses
 import random
-import shutil
-import signal
 import subprocess
 import sys
-import time
 from unittest import mock
 
 import chex
@@ -19,7 +16,7 @@ from everlight.illuminant.illuminant_batches import predict_batch, stack_problem
 from everlight.illuminant.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.illuminant.networks import BLOCKS, train_networks
+from everlight_experiments.illuminant.core.networks import BLOCKS, NetworkTraining, train_networks
 from tests.experiments.rhythm import due_every
 
 # What its module prepares is prepared once.
@@ -44,7 +41,7 @@ def problems():
 def train(folder, settings=SETTINGS, depths=(2,), seed=1, data=None):
     data = problems() if data is None else data
     with mock.patch.object(Checkpoints, "due", due_every(1)):
-        return train_networks(data, depths, settings, seed, Checkpoints(folder))
+        return train_networks(data, depths, NetworkTraining(settings, (seed,), folder))
 
 
 @pytest.fixture(scope="module")
@@ -90,41 +87,6 @@ def test_stopped_at_a_checkpoint_it_ends_with_the_same_bits(tmp_path, monkeypatc
             train(tmp_path)
     assert Checkpoints(tmp_path).newest() == blocks
     chex.assert_trees_all_equal(train(tmp_path), uninterrupted[1])
-
-
-def newest_name(folder):
-    return max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=0)
-
-
-def test_killed_at_a_random_moment_it_ends_with_the_same_bits(tmp_path, uninterrupted):
-    script = (
-        "import sys; from pathlib import Path; "
-        "from tests.experiments.test_illuminant_networks import train; "
-        "train(Path(sys.argv[1]))"
-    )
-    after, delay = random.randrange(1, 8), random.uniform(0, 0.05)
-    process = subprocess.Popen([sys.executable, "-c", script, tmp_path], stderr=subprocess.PIPE)
-    # Not by Checkpoints, which would tidy up under the writer.
-    while process.poll() is None and newest_name(tmp_path) < after:
-        time.sleep(0.002)
-    time.sleep(delay)
-    process.kill()
-    _, errors = process.communicate()
-    assert process.returncode == -signal.SIGKILL, errors.decode()
-    assert (Checkpoints(tmp_path).newest() or 0) >= after
-    chex.assert_trees_all_equal(train(tmp_path), uninterrupted[1])
-
-
-def test_a_half_written_checkpoint_is_passed_over(tmp_path, uninterrupted):
-    folder, expected = uninterrupted
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    half = tmp_path / "10.orbax-checkpoint-tmp"
-    (tmp_path / "10").rename(half)
-    for path in (half / "state").rglob("*"):
-        if path.is_file():
-            path.write_bytes(b"garbage")
-    assert Checkpoints(tmp_path).newest() == 9
-    chex.assert_trees_all_equal(train(tmp_path), expected)
 
 
 def test_the_best_models_have_the_least_validation_losses(uninterrupted):

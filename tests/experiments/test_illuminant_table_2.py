@@ -21,22 +21,22 @@ from everlight_data.color.photographs.illuminant_folds import (
     read_images,
     thumbnail_cameras,
 )
+from everlight_data.color.photographs.method_inputs import moments_of, side_of
 from everlight_data.errors import MissingDataError
-from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.cli import main
-from everlight_experiments.illuminant import cross_validation, methods
 from everlight_experiments.illuminant.config import PRESETS
-from everlight_experiments.illuminant.corrections import correction_columns
-from everlight_experiments.illuminant.cross_validation import CHOSEN, DEPTHS, RULES, split_samples
-from everlight_experiments.illuminant.methods import (
-    cross_validate_methods,
-    left_out,
-    moments_of,
-    side_of,
+from everlight_experiments.illuminant.core.cross_validation import (
+    CHOSEN,
+    RULES,
+    split_samples,
 )
-from everlight_experiments.illuminant.networks import PARAMETERS
-from everlight_experiments.illuminant.photographs import compare_images
-from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTraining
+from everlight_experiments.illuminant.photographs import methods
+from everlight_experiments.illuminant.photographs.corrections import correction_columns
+from everlight_experiments.illuminant.photographs.dataset import compare_images
+from everlight_experiments.illuminant.photographs.methods import left_out
+from everlight_experiments.illuminant.two_camera.command import run_two_camera
+from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from tests.experiments.illuminant_rows import set_settings
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
@@ -88,35 +88,23 @@ def release(release_files, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("rules", "sizes"),
-    [
-        (["held-out"], [200]),
-        pytest.param(["held-out", "test-set"], [200, 470, 1460], marks=pytest.mark.slow),
-    ],
-)
-def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch, rules, sizes):
-    for rule in {*RULES} - {*rules}:
-        monkeypatch.delitem(RULES, rule)
-    monkeypatch.setitem(DEPTHS, "T", tuple(d for d, size in PARAMETERS.items() if size in sizes))
+def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
     set_settings(monkeypatch, ["SIIE", "C5, small form", "CCMNet, small form"], steps=2)
     set_settings(monkeypatch, ["FC4-style"], steps=2)
     set_settings(monkeypatch, ["DMCC"], steps=20)
-    if 470 not in sizes:
-        monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", ())
     settings = TwoCameraRun("nus-paper", seeds=1, runs=tmp_path)
     report = run_two_camera(settings, {"nus-paper": replace(PRESETS["nus-paper"], training=SHORT)})
     results = np.load(report.parent / "results.npz")
     given = ("moments", "T and moments")
     learners = [
-        *(f"Net, {size} parameters" for size in sizes),
-        *(f"Net on {name}" for name in given if 470 in sizes),
+        *(f"Net, {size} parameters" for size in PARAMETERS.values()),
+        *(f"Net on {name}" for name in given),
         "Linear regression",
         *(f"Linear regression on {name}" for name in given),
     ]
     # One seed has no ensembles.
     networks = {f"{m}, {a}" for m in learners for a in ("none", "re-illuminated", CHOSEN)}
-    for rule in rules:
+    for rule in RULES:
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert networks < names
         images = official_pairs(MAIN, SECOND, 0)[1]
@@ -207,23 +195,11 @@ def one_learner(monkeypatch):
     monkeypatch.setattr(methods, "methods_for", lambda side: rows)
 
 
-def test_nothing_that_learns_sees_its_test_images(small, one_learner):
-    """Other lights of one fold change what is learned for the other two folds only."""
-    before = cross_validate_methods(small)
-    lights = small.illuminants.copy()
-    lights[small.folds[1]] = lights[small.folds[1]][:, ::-1] * [1, 0.3, 1]
-    after = cross_validate_methods(small._replace(illuminants=lights))
-    for name in before:
-        np.testing.assert_array_equal(before[name][0, 1], after[name][0, 1])
-        changed = np.abs(before[name][0, ::2] - after[name][0, ::2]).max() > 1e-3
-        assert changed == name.startswith(("Gamut", "Homography")), name
-
-
 @pytest.mark.slow
 def test_figure_9_shows_scenes_by_difficulty_and_grays_them(small, tmp_path, one_learner):
     training = TrainingSettings(20, batch_size=4, validate_every=2)
     columns = correction_columns(
-        small, compare_images(small, (0,), training, Checkpoints(tmp_path))
+        small, compare_images(small, NetworkTraining(training, (0,), tmp_path))
     )
     assert [*columns] == ["input", "GW", "SoG", "PCA", "Gamut Pixel", "truth"]
     gray = [image[mask > 0].mean(axis=0) for image, mask in zip(*small[:2], strict=True)]

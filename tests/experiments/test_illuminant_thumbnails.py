@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from everlight_data.color.charts import chart_thumbnails
 from everlight_data.color.charts.chart import CENTERS, CORNERS, map_points, reference_colors
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.chart_thumbnails import measure_thumbnail
@@ -16,9 +17,8 @@ from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_data.registry import PHOTOGRAPH_SETS
-from everlight_experiments.illuminant import thumbnails
-from everlight_experiments.illuminant.image_source import Release
-from everlight_experiments.illuminant.thumbnails import ThumbnailsRun, make_thumbnails
+from everlight_experiments.illuminant.photographs.source import Release
+from everlight_experiments.illuminant.photographs.thumbnails import ThumbnailsRun, make_thumbnails
 
 COUNT, HIDDEN = 4, 2
 
@@ -43,7 +43,7 @@ def made(written, tmp_path_factory):
     (folder / "notes.txt").write_text("no photo")
     told = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(told):
-        patch.setattr(thumbnails, "LEAST_PHOTOS", COUNT - 1)
+        patch.setattr(chart_thumbnails, "LEAST_PHOTOS", COUNT - 1)
         settings = ThumbnailsRun(folder, folder.parent / "out" / "mine.npz")
         return make_thumbnails(settings), told.getvalue()
 

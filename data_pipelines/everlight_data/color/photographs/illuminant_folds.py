@@ -77,6 +77,18 @@ class IlluminantImages(NamedTuple):
         """Return the camera of each image."""
         return self.taken_by or [self.camera] * len(self.images)
 
+    @property
+    def camera_names(self) -> list[str]:
+        """The cameras in the order of their numbers."""
+        return sorted({*self.cameras(), self.camera})
+
+    def on_canvas(self, side: int) -> "IlluminantImages":
+        """Return the images at the upper left of squares, as a kept model reads photos."""
+        height, width = self.masks.shape[1:]
+        rest = (0, 0), (0, side - height), (0, side - width)
+        images = np.pad(self.images, (*rest, (0, 0)))
+        return self._replace(images=images, masks=np.pad(self.masks, rest))
+
 
 def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, ConstancySet]:
     """Return the thumbnails of several files by camera.
@@ -229,6 +241,18 @@ def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -
         camera=camera,
         captures=None if data.captures is None else data.captures[used],
     )
+
+
+def split_in_folds(
+    cameras: Mapping[str, CameraImages], seed: int, path: Path | None = None
+) -> dict[str, IlluminantImages]:
+    """Return each camera's images in the folds of a published split, or in drawn ones."""
+    sets = {}
+    for camera, data in cameras.items():
+        count = len(data.names)
+        folds = draw_folds(count, seed) if path is None else read_folds(path, count)
+        sets[camera] = split_within(camera, data, folds)
+    return sets
 
 
 def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantImages]:

@@ -32,10 +32,8 @@ from everlight.illuminant.pair_model import VIEWS, PairModel
 from everlight_data.color.charts.chart_measurements import (
     draw_scene_folds,
     group_scenes,
-    measure_pairs,
-    read_charts,
+    measure_folder,
 )
-from everlight_data.color.charts.chart_pairs import align_cameras, find_pairs
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
@@ -44,18 +42,21 @@ from everlight_data.color.pairs.pair_augmentations import (
     relit_inputs,
     resampled,
 )
-from everlight_data.color.pairs.view_pairs import read_homography, write_homography
+from everlight_data.color.pairs.view_pairs import write_homography
 from everlight_data.color.photographs.illuminant_folds import IlluminantImages
+from everlight_data.color.photographs.method_inputs import features_of
 from everlight_data.errors import DataError
-from everlight_experiments.illuminant import CITATION
-from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections
-from everlight_experiments.illuminant.comparison import Comparison, Units, record_errors
 from everlight_experiments.illuminant.config import CALIBRATE
-from everlight_experiments.illuminant.methods import features_of
-from everlight_experiments.illuminant.selection import NESTED, Choice, choose
-from everlight_experiments.report.writer import write_report
+from everlight_experiments.illuminant.core.experiment import Comparison, Units, record_errors
+from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.core.report import publish
+from everlight_experiments.illuminant.phone.report import (
+    Calibration,
+    calibration_experiment,
+)
+from everlight_experiments.illuminant.phone.selection import NESTED, Choice, choose
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import Count, Preset, RunSettings, in_words
+from everlight_experiments.run_folder.settings import Count, Preset, RunSettings
 
 SAMPLES = 4_096
 """Samples of a training with its re-illuminations, equal in every fold."""
@@ -85,83 +86,52 @@ def run_calibrate(
 ) -> Path:
     """Calibrate, save the model, and return the report's path."""
     folder = RunFolder("illuminant", "calibrate", settings)
-    if settings.homography is not None:
-        # Damage is known before the charts are searched, which takes longest.
-        read_homography(settings.homography)
     source, note = _source(settings, folder)
-    files = find_pairs(source)
-    charts = read_charts(source, files, folder)
-    homography, residuals = align_cameras(settings.homography, charts)
-    if np.median(residuals) > settings.downsample:
-        print(
-            f"WARNING: the patches lie {np.median(residuals):.1f} pixels from where the homography "
-            f"puts them, more than a block of {settings.downsample}; take pictures from farther "
-            "away, or give a greater --downsample"
-        )
-    measured = measure_pairs(files, charts, homography, settings.downsample, folder, note)
-    scenes = group_scenes(measured.quasi)
+    pairs = measure_folder(source, settings.homography, settings.downsample, folder, note)
+    scenes = group_scenes(pairs.measured.quasi)
     folds = draw_scene_folds(scenes, settings.seed)
-    quasi = measured.quasi._replace(folds=tuple(folds))
-    cameras = (measured.images["main"].camera, measured.images["second"].camera)
-    optimizer = training[settings.preset]
+    quasi = pairs.measured.quasi._replace(folds=tuple(folds))
+    images = pairs.measured.images
+    cameras = (images["main"].camera, images["second"].camera)
     seeds = range(settings.seed, settings.seed + settings.seeds)
+    networks = NetworkTraining(training[settings.preset], seeds, folder.checkpoints)
     augmentations = {
         name: resampled(augment, SAMPLES) for name, augment in chart_augmentations(quasi).items()
     }
     choices, views, comparisons = {}, {}, {}
     for view in VIEWS:
-        moments = measured.moments[view]
-        pairs = quasi_real_pairs(quasi, moments, cameras, note, view)
-        choice = choose(pairs, augmentations, seeds, optimizer, folder.checkpoints / view)
+        moments = pairs.measured.moments[view]
+        inputs = quasi_real_pairs(quasi, moments, cameras, note, view)
+        choice = choose(inputs, augmentations, networks.below(view))
         print(f"{view} camera: intervals and errors of the kept model", flush=True)
         relit = relit_inputs(quasi, moments, view)[choice.selected.input_name]
         distances = cross_calibrate_distances(jnp.asarray(relit), [*map(np.unique, folds)])
         choices[view], views[view] = choice, choice.view_model(distances)
-        comparisons[view] = compare(choice, measured.images[view], scenes)
+        comparisons[view] = compare(choice, images[view], scenes)
     models = folder.path / "models"
     model = PairModel(**views, prior=None, fit="scale", cameras=cameras, trained_on=note)
     save_pair_model(models / "calibrated", model)
-    write_homography(models / "homography.json", homography, charts[0].shapes, charts[0].flips)
+    first = pairs.charts[0]
+    write_homography(models / "homography.json", pairs.homography, first.shapes, first.flips)
     folder.save_results(
         **record_errors(folder, comparisons),
         **{f"illuminant/{view}": choice.data.illuminants for view, choice in choices.items()},
         transforms=quasi.transforms,
-        homography=homography,
+        homography=pairs.homography,
         scenes=scenes,
     )
-    results = Calibration(scenes, choices, comparisons, model, charts, residuals, quasi)
     command = shlex.join(
         [
-            *("everlight", "illuminant", "estimate", str(files[0].main), str(files[0].second)),
+            *("everlight", "illuminant", "estimate", str(pairs.files[0].main)),
+            str(pairs.files[0].second),
             *("--model", str(models / "calibrated")),
             *("--homography", str(models / "homography.json")),
             *("--downsample", str(settings.downsample)),
         ]
     )
-    summary = [
-        ("Paper", CITATION),
-        ("Data", note),
-        ("Cameras", " + ".join(cameras)),
-        ("Scenes", f"{len(files)} pairs in {scenes.max() + 1} scenes"),
-        ("Protocol", f"scenes left out in turn, {len(folds)} folds"),
-        (
-            "Selection rule",
-            "held-out selection: step and augmentation on 15% of the training pairs (pairs of a "
-            "scene may be divided); method and inputs by nested cross-validation over scenes, so "
-            "that errors are on scenes outside the selection",
-        ),
-        ("Seeds", f"{settings.seeds} per fold, from {settings.seed}; one for the nested trainings"),
-        ("Training", in_words(optimizer)),
-        (
-            "Command to use it, if its accuracy below suffices",
-            command,
-        ),
-        ("Duration", folder.duration()),
-    ]
+    results = Calibration(pairs, scenes, choices, comparisons, model)
     print("tables, pictures and intervals of the report", flush=True)
-    title = f"Two-camera illuminant estimation: calibration of {' + '.join(cameras)}"
-    first, sections = calibration_sections(folder.path, results, note)
-    report = write_report(folder.path, title, summary, sections, first)
+    report = publish(folder, calibration_experiment(results, networks, command))
     for view, choice in choices.items():
         error = np.nanmean(comparisons[view].errors()[NESTED])
         print(

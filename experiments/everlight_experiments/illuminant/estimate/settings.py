@@ -1,6 +1,6 @@
 """Options of `everlight illuminant estimate`, for single photos and for pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -15,6 +15,14 @@ from everlight_experiments.report.cells import counted
 
 GREATEST_LEVEL = 2**32 - 1
 """Greatest sensor value of a raw file, of 32 bits."""
+SOME_READ = {
+    "homography": "pairs",
+    "downsample": "pairs",
+    "second_black_level": "pairs",
+    "second_white_level": "pairs",
+    "matrices": "CCMNet trained on several cameras",
+}
+"""Options that only some models read, and which models these are."""
 
 
 @dataclass(frozen=True)
@@ -56,17 +64,27 @@ class EstimateSettings:
     second_white_level: int | None = None
     """White level that replaces the second file's, in sensor units."""
 
-    def refuse_levels(self) -> None:
-        """Refuse levels that no sensor has.
-
-        Raises:
-          DataError: which option.
-        """
+    def __post_init__(self):
         for name in ("main_black", "main_white", "second_black", "second_white"):
             level = getattr(self, f"{name}_level")
             if level is not None and not 0 <= level <= GREATEST_LEVEL:
                 option = name.replace("_", "-")
                 raise DataError(f"--{option}-level {level}; give 0 to {GREATEST_LEVEL:,}")
+
+    def refuse_unread(self, read: Collection[str], model: str) -> None:
+        """Refuse options that the model does not read.
+
+        Args:
+          read: options of `SOME_READ` that it reads.
+          model: what the model is, in words.
+
+        Raises:
+          DataError: which option, and the models that read it.
+        """
+        for name, models in SOME_READ.items():
+            if name not in read and getattr(self, name) != getattr(EstimateSettings, name):
+                option = name.replace("_", "-")
+                raise DataError(f"--{option} is for {models}, and {self.model} is {model}")
 
     def pairs(self) -> list[tuple[Path, Path]]:
         """Return main and second files.
@@ -80,54 +98,41 @@ class EstimateSettings:
                 f"{counted(len(self.files), 'raw file')} cannot be divided into pairs; give main "
                 "and second of each in turn"
             )
-        if self.matrices is not None:
-            raise DataError(f"--matrices is for single images, and {self.model} is for pairs")
-        pairs = list(zip(self.files[::2], self.files[1::2], strict=True))
-        _refuse_same_names("main files", [main for main, _ in pairs])
-        self._refuse_replacing([main for main, _ in pairs])
-        return pairs
+        self._refuse_outputs("main files", self.files[::2])
+        return list(zip(self.files[::2], self.files[1::2], strict=True))
 
     def photos(self) -> list[Path]:
         """Return the single photos, those of folders by name.
 
         Raises:
-          DataError: there is none, two have the same name, an option is for pairs, or a written
-            file would replace one of them.
+          DataError: there is none, two have the same name, or a written file would replace one of
+            them.
         """
         if not self.files:
             raise DataError("give photos or a folder of photos")
-        for name in ("homography", "downsample", "second_black_level", "second_white_level"):
-            if getattr(self, name) != getattr(EstimateSettings, name):
-                option = name.replace("_", "-")
-                raise DataError(f"--{option} is for pairs, and {self.model} is for single images")
         photos = list_photos(self.files)
-        _refuse_same_names("photos", photos)
-        self._refuse_replacing(photos)
+        self._refuse_outputs("photos", photos)
         return photos
 
-    def _refuse_replacing(self, mains: Sequence[Path]) -> None:
+    def _refuse_outputs(self, what: str, mains: Sequence[Path]) -> None:
+        """Refuse files whose outputs would replace each other, or a given file."""
+        stems = [file.stem for file in mains]
+        twice = sorted({stem for stem in stems if stems.count(stem) > 1})
+        if twice:
+            raise DataError(
+                f"several {what} are named {one_line(twice[0])}, and their outputs would have one "
+                "name; rename them, or give them one at a time, with different --output"
+            )
         inputs = {_identity(file) for file in (*mains, *self.files) if file.is_file()}
-        for main in mains:
-            for kind in self.formats:
-                path = self.output / f"{main.stem}.{kind}"
-                if path.exists() and _identity(path) in inputs:
-                    raise DataError(
-                        f"{path} is a given photo and would be replaced by its correction; give "
-                        "another folder as --output"
-                    )
+        for path in (self.output / f"{stem}.{kind}" for stem in stems for kind in self.formats):
+            if path.exists() and _identity(path) in inputs:
+                raise DataError(
+                    f"{path} is a given photo and would be replaced by its correction; give "
+                    "another folder as --output"
+                )
 
 
 def _identity(file: Path) -> tuple[int, int]:
     """Return what two names of one file have in common."""
     status = file.stat()
     return status.st_dev, status.st_ino
-
-
-def _refuse_same_names(what: str, files: list[Path]) -> None:
-    stems = [file.stem for file in files]
-    twice = sorted({stem for stem in stems if stems.count(stem) > 1})
-    if twice:
-        raise DataError(
-            f"several {what} are named {one_line(twice[0])}, and their outputs would have one "
-            "name; rename them, or give them one at a time, with different --output"
-        )

@@ -14,13 +14,13 @@ from everlight_data.color.photographs.illuminant_folds import (
     read_images,
     thumbnail_cameras,
 )
+from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra import embedded_library, measured_library
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_data.sets.constancy_set import ConstancySet
-from everlight_experiments.illuminant.thumbnail_checks import check_thumbnails
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.settings import RunSettings
 

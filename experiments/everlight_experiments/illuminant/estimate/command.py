@@ -1,0 +1,53 @@
+"""The illuminants of photos by a kept model: of single photos, or of pairs of two raw views.
+
+    everlight illuminant estimate photo.dng --model model
+    everlight illuminant estimate folder --model model --formats png
+    everlight illuminant estimate main.dng second.dng --model pairs --homography phone.json
+    everlight illuminant estimate photo.dng --model SoG
+
+A model of pairs states its inputs: the colour transform between the views, colour moments, or both.
+An estimator that needs no training, such as SoG (Shades-of-Gray), gives no interval.
+The command prints the illuminant with its interval. It writes the photo before and after as a
+picture, corrected as a linear TIFF, and as a DNG with the illuminant as AsShotNeutral. The
+estimates of all photos or pairs are in illuminants.csv, with warnings.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from everlight.color.illuminant_registry import ESTIMATORS
+from everlight.illuminant.image_model import ImageModel, untrained_model
+from everlight.illuminant.pair_estimate import PairEstimate
+from everlight.illuminant.pair_model import PairModel
+from everlight_data.color.models.image_model_files import load_any_model
+from everlight_data.errors import MissingDataError
+from everlight_experiments.illuminant.estimate.pairs import estimate_pairs
+from everlight_experiments.illuminant.estimate.photos import PhotoEstimate, estimate_photos
+from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+
+
+def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimate]:
+    """Read, estimate, print and write; files without an estimate are reported at the end.
+
+    Raises:
+      DataError: a file is missing, damaged, or unusable (all black, one colour, no overlap), or
+        too far from the training images.
+    """
+    model = _model(settings.model)
+    if isinstance(model, ImageModel):
+        return estimate_photos(settings, model)
+    return estimate_pairs(settings, model)
+
+
+def _model(source: Path) -> ImageModel | PairModel:
+    """Return the model of a folder, or the estimator without training of that name."""
+    try:
+        return load_any_model(source)
+    except MissingDataError as error:
+        names = {name.casefold(): name for name in ESTIMATORS}
+        name = names.get(str(source).casefold())
+        if name and not source.exists():
+            return untrained_model(name)
+        raise MissingDataError(
+            f"{error}, or name an estimator that needs no training: {', '.join(ESTIMATORS)}"
+        ) from error
