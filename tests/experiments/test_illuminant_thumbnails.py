@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everlight_data.color.charts import chart_thumbnails
 from everlight_data.color.charts.chart import CENTERS, CORNERS, map_points, reference_colors
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.chart_thumbnails import measure_thumbnail
@@ -17,6 +16,7 @@ from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_data.registry import PHOTOGRAPH_SETS
+from everlight_experiments.illuminant.photographs import thumbnails
 from everlight_experiments.illuminant.photographs.source import Release
 from everlight_experiments.illuminant.photographs.thumbnails import ThumbnailsRun, make_thumbnails
 
@@ -43,7 +43,7 @@ def made(written, tmp_path_factory):
     (folder / "notes.txt").write_text("no photo")
     told = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(told):
-        patch.setattr(chart_thumbnails, "LEAST_PHOTOS", COUNT - 1)
+        patch.setattr(thumbnails, "LEAST_PHOTOS", COUNT - 1)
         settings = ThumbnailsRun(folder, folder.parent / "out" / "mine.npz")
         return make_thumbnails(settings), told.getvalue()
 

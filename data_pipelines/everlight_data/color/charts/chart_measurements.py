@@ -18,15 +18,12 @@ from everlight_data.color.charts.chart_pairs import (
     LEAST_PAIRS,
     PairCharts,
     PairFiles,
-    align_cameras,
     check_one_kind,
-    find_pairs,
     measure_pair,
     read_chart_corners,
     read_chart_pair,
 )
 from everlight_data.color.pairs.quasi_real import QuasiReal
-from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.photographs.illuminant_folds import IlluminantImages
 from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
@@ -59,55 +56,6 @@ class Measured(NamedTuple):
     quasi: QuasiReal
     images: Mapping[View, IlluminantImages]
     moments: Mapping[View, Float[np.ndarray, "n 9"]]
-
-
-class PhonePairs(NamedTuple):
-    """Raw pairs of a folder that show a chart, aligned and measured.
-
-    Attributes:
-      files: files of each pair.
-      charts: charts of each pair.
-      homography: homography from main to second pixels.
-      residuals: root mean square residual of each pair's charts, in pixels.
-      measured: transforms, illuminants, images and moments.
-    """
-
-    files: Sequence[PairFiles]
-    charts: Sequence[PairCharts]
-    homography: Float[np.ndarray, "3 3"]
-    residuals: Float[np.ndarray, "n"]
-    measured: Measured
-
-
-def measure_folder(
-    folder: Path, homography: Path | None, downsample: int, store: Store, note: str
-) -> PhonePairs:
-    """Find, align and measure the pairs of a folder; finished pairs are read from the store.
-
-    Args:
-      folder: folder with main/ and second/, and an optional charts.json.
-      homography: file of the homography; without it the homography is fitted to all charts.
-      downsample: side in pixels of the blocks averaged before a fit.
-      store: place for each pair's measurements.
-      note: description of the data.
-
-    Raises:
-      DataError: a file is damaged, a chart is not found, or pairs have no transform.
-    """
-    if homography is not None:
-        # Damage is known before the charts are searched, which takes longest.
-        read_homography(homography)
-    files = find_pairs(folder)
-    charts = read_charts(folder, files, store)
-    alignment, residuals = align_cameras(homography, charts)
-    if np.median(residuals) > downsample:
-        print(
-            f"WARNING: the patches lie {np.median(residuals):.1f} pixels from where the homography "
-            f"puts them, more than a block of {downsample}; take pictures from farther "
-            "away, or give a greater --downsample"
-        )
-    measured = measure_pairs(files, charts, alignment, downsample, store, note)
-    return PhonePairs(files, charts, alignment, residuals, measured)
 
 
 def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[PairCharts]:

@@ -1,7 +1,6 @@
 """Thumbnails with known illuminants, from raw photographs that show the chart of 24 patches."""
 
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,30 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 from PIL import Image, ImageDraw, ImageFont
-from tqdm import tqdm
 
 from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb
-from everlight_data.color.charts.chart import CORNERS, map_points, reference_colors
+from everlight_data.color.charts.chart import CORNERS, map_points
 from everlight_data.color.charts.chart_pairs import (
     chart_illuminant,
     in_blocks,
     measure_chart,
-    read_chart_corners,
     small_without_chart,
 )
 from everlight_data.color.photographs.illuminant_folds import on_one_canvas
-from everlight_data.color.raw_files.photos import is_picture, list_photos
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.errors import DataError
-from everlight_data.progress import progress
 from everlight_data.sets.preparing import npz
 from everlight_data.writing import written_whole
 
 PICTURE_SIDE = 240
 """Longest side in pixels of a photograph on the contact sheet."""
-LEAST_PHOTOS = 6
-"""Minimum number of photographs whose chart is found."""
 COLUMNS, STRIP = 5, 34
 """Photographs per row of the contact sheet, and height in pixels of the text below each."""
 
@@ -56,40 +48,6 @@ class ChartThumbnail(NamedTuple):
     illuminant: Float[np.ndarray, "3"]
     picture: Float[np.ndarray, "c d 3"]
     outline: Float[np.ndarray, "4 2"]
-
-
-class ChartThumbnails(NamedTuple):
-    """Photographs of a folder whose chart is usable, and the number of all its raw files."""
-
-    photos: list[ChartThumbnail]
-    count: int
-
-
-def measure_thumbnails(folder: Path, side: int) -> ChartThumbnails:
-    """Measure all raw files of a folder; those without a usable chart are named and left out.
-
-    A charts.json in the folder places the charts that are not found.
-
-    Raises:
-      DataError: there is no such folder, it holds no raw files, the chart is usable in too few, or
-        charts.json is damaged.
-    """
-    if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; give the one that holds the raw files")
-    charts, reference = read_chart_corners(folder), reference_colors()
-    paths = [path for path in list_photos([folder]) if not is_picture(path)]
-    photos = []
-    for path in progress("photographs", unit="photo", values=paths):
-        try:
-            photos.append(measure_thumbnail(path, charts.get(path.name), reference, side))
-        except DataError as error:
-            tqdm.write(f"LEFT OUT: {error}", file=sys.stderr)
-    if len(photos) < LEAST_PHOTOS:
-        raise DataError(
-            f"{folder}: the chart is usable in {len(photos)} of {len(paths)} raw files; at least "
-            f"{LEAST_PHOTOS} are needed"
-        )
-    return ChartThumbnails(photos, len(paths))
 
 
 def measure_thumbnail(

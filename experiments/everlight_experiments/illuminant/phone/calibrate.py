@@ -32,8 +32,10 @@ from everlight.illuminant.pair_model import VIEWS, PairModel
 from everlight_data.color.charts.chart_measurements import (
     draw_scene_folds,
     group_scenes,
-    measure_folder,
+    measure_pairs,
+    read_charts,
 )
+from everlight_data.color.charts.chart_pairs import align_cameras, find_pairs
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
@@ -42,7 +44,7 @@ from everlight_data.color.pairs.pair_augmentations import (
     relit_inputs,
     resampled,
 )
-from everlight_data.color.pairs.view_pairs import write_homography
+from everlight_data.color.pairs.view_pairs import read_homography, write_homography
 from everlight_data.color.photographs.illuminant_folds import IlluminantImages
 from everlight_data.color.photographs.method_inputs import features_of
 from everlight_data.errors import DataError
@@ -86,13 +88,24 @@ def run_calibrate(
 ) -> Path:
     """Calibrate, save the model, and return the report's path."""
     folder = RunFolder("illuminant", "calibrate", settings)
+    if settings.homography is not None:
+        # Damage is known before the charts are searched, which takes longest.
+        read_homography(settings.homography)
     source, note = _source(settings, folder)
-    pairs = measure_folder(source, settings.homography, settings.downsample, folder, note)
-    scenes = group_scenes(pairs.measured.quasi)
+    files = find_pairs(source)
+    charts = read_charts(source, files, folder)
+    homography, residuals = align_cameras(settings.homography, charts)
+    if np.median(residuals) > settings.downsample:
+        print(
+            f"WARNING: the patches lie {np.median(residuals):.1f} pixels from where the homography "
+            f"puts them, more than a block of {settings.downsample}; take pictures from farther "
+            "away, or give a greater --downsample"
+        )
+    measured = measure_pairs(files, charts, homography, settings.downsample, folder, note)
+    scenes = group_scenes(measured.quasi)
     folds = draw_scene_folds(scenes, settings.seed)
-    quasi = pairs.measured.quasi._replace(folds=tuple(folds))
-    images = pairs.measured.images
-    cameras = (images["main"].camera, images["second"].camera)
+    quasi = measured.quasi._replace(folds=tuple(folds))
+    cameras = (measured.images["main"].camera, measured.images["second"].camera)
     seeds = range(settings.seed, settings.seed + settings.seeds)
     networks = NetworkTraining(training[settings.preset], seeds, folder.checkpoints)
     augmentations = {
@@ -100,36 +113,34 @@ def run_calibrate(
     }
     choices, views, comparisons = {}, {}, {}
     for view in VIEWS:
-        moments = pairs.measured.moments[view]
-        inputs = quasi_real_pairs(quasi, moments, cameras, note, view)
-        choice = choose(inputs, augmentations, networks.below(view))
+        moments = measured.moments[view]
+        pairs = quasi_real_pairs(quasi, moments, cameras, note, view)
+        choice = choose(pairs, augmentations, networks.below(view))
         print(f"{view} camera: intervals and errors of the kept model", flush=True)
         relit = relit_inputs(quasi, moments, view)[choice.selected.input_name]
         distances = cross_calibrate_distances(jnp.asarray(relit), [*map(np.unique, folds)])
         choices[view], views[view] = choice, choice.view_model(distances)
-        comparisons[view] = compare(choice, images[view], scenes)
+        comparisons[view] = compare(choice, measured.images[view], scenes)
     models = folder.path / "models"
     model = PairModel(**views, prior=None, fit="scale", cameras=cameras, trained_on=note)
     save_pair_model(models / "calibrated", model)
-    first = pairs.charts[0]
-    write_homography(models / "homography.json", pairs.homography, first.shapes, first.flips)
+    write_homography(models / "homography.json", homography, charts[0].shapes, charts[0].flips)
     folder.save_results(
         **record_errors(folder, comparisons),
         **{f"illuminant/{view}": choice.data.illuminants for view, choice in choices.items()},
         transforms=quasi.transforms,
-        homography=pairs.homography,
+        homography=homography,
         scenes=scenes,
     )
     command = shlex.join(
         [
-            *("everlight", "illuminant", "estimate", str(pairs.files[0].main)),
-            str(pairs.files[0].second),
+            *("everlight", "illuminant", "estimate", str(files[0].main), str(files[0].second)),
             *("--model", str(models / "calibrated")),
             *("--homography", str(models / "homography.json")),
             *("--downsample", str(settings.downsample)),
         ]
     )
-    results = Calibration(pairs, scenes, choices, comparisons, model)
+    results = Calibration(quasi, charts, residuals, scenes, choices, comparisons, model)
     print("tables, pictures and intervals of the report", flush=True)
     report = publish(folder, calibration_experiment(results, networks, command))
     for view, choice in choices.items():

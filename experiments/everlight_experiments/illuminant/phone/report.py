@@ -1,15 +1,17 @@
 """The report of a calibration: expected errors, and the measurements of each pair."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from everlight.illuminant.pair_model import PairModel, View
-from everlight_data.color.charts.chart_measurements import PhonePairs, sensor_differences
+from everlight_data.color.charts.chart_measurements import sensor_differences
+from everlight_data.color.charts.chart_pairs import PairCharts
+from everlight_data.color.pairs.quasi_real import QuasiReal
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
@@ -33,14 +35,18 @@ class Calibration(NamedTuple):
     """Results of a calibration.
 
     Attributes:
-      pairs: measurements of the pairs.
+      quasi: transforms, illuminants and charts of the pairs.
+      charts: charts of each pair.
+      residuals: root mean square residual of each pair's charts, in pixels.
       scenes: scene number of each pair.
       choices: kept candidate and its selection by camera.
       comparisons: every method's estimates by camera.
       model: the kept estimators.
     """
 
-    pairs: PhonePairs
+    quasi: QuasiReal
+    charts: Sequence[PairCharts]
+    residuals: Float[np.ndarray, "n"]
     scenes: Int[np.ndarray, "n"]
     choices: Mapping[View, Choice]
     comparisons: Mapping[View, Comparison]
@@ -52,7 +58,7 @@ def calibration_experiment(
 ) -> IlluminantExperiment:
     """Return the experiment of a calibration; the command is the one that uses its model."""
     model, scenes = results.model, results.scenes.max() + 1
-    quasi = results.pairs.measured.quasi
+    quasi = results.quasi
     main, second = model.cameras
     apart = sensor_differences(quasi)
     coverage = coverage_table(
@@ -144,16 +150,15 @@ def _verdict(view: View, results: Calibration) -> str:
 
 def _pairs_table(results: Calibration) -> Table:
     errors = [comparison.errors()[NESTED][0, 0] for comparison in results.comparisons.values()]
-    pairs, rows = results.pairs, []
-    quasi = pairs.measured.quasi
+    quasi, rows = results.quasi, []
     for row, (name, _) in enumerate(quasi.names):
         cells = [name, str(results.scenes[row] + 1)]
         for place, view in enumerate(results.comparisons):
             red, green, blue = getattr(quasi, f"illuminants_{view}")[row]
             cells += [f"{red / green:.3f}", f"{blue / green:.3f}"]
-            cells += [f"{pairs.charts[row].gray_spread(place):.2f}", f"{errors[place][row]:.2f}"]
+            cells += [f"{results.charts[row].gray_spread(place):.2f}", f"{errors[place][row]:.2f}"]
         usable = int(quasi.usable[row].sum())
-        rows.append([*cells, str(usable), f"{pairs.residuals[row]:.1f}"])
+        rows.append([*cells, str(usable), f"{results.residuals[row]:.1f}"])
     columns = [Column("Pair"), Column("Scene")]
     for view, camera in zip(results.comparisons, results.model.cameras, strict=True):
         group = f"{camera} ({view}), degrees"

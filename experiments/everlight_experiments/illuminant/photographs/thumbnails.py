@@ -7,22 +7,31 @@ The chart is found automatically; otherwise FOLDER/charts.json places it: by fil
 "IMG_1.dng", the [x, y] of the centres of dark skin, bluish green, black and white.
 """
 
+import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+from tqdm import tqdm
 
 from everlight.checks import Between
+from everlight_data.color.charts.chart import reference_colors
+from everlight_data.color.charts.chart_pairs import read_chart_corners
 from everlight_data.color.charts.chart_thumbnails import (
-    measure_thumbnails,
+    measure_thumbnail,
     write_contact_sheet,
     write_thumbnails,
 )
+from everlight_data.color.raw_files.photos import is_picture, list_photos
 from everlight_data.errors import DataError
+from everlight_data.progress import progress
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.photographs.source import LEAST_IMAGES
+
+LEAST_PHOTOS = 6
+"""Minimum number of photographs whose chart is found."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +55,26 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
       DataError: the folder holds no raw files, the chart is found in too few, charts.json is
         damaged, or a file cannot be written.
     """
-    out = settings.out
+    folder, out = settings.folder, settings.out
     if out.suffix != ".npz":
         raise DataError(f"--out {out}: give the name of a file that ends in .npz")
-    measured = measure_thumbnails(settings.folder, settings.side)
-    photos = measured.photos
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; give the one that holds the raw files")
+    charts, reference = read_chart_corners(folder), reference_colors()
+    paths = [path for path in list_photos([folder]) if not is_picture(path)]
+    photos = []
+    for path in progress("photographs", unit="photo", values=paths):
+        try:
+            photo = measure_thumbnail(path, charts.get(path.name), reference, settings.side)
+        except DataError as error:
+            tqdm.write(f"LEFT OUT: {error}", file=sys.stderr)
+        else:
+            photos.append(photo)
+    if len(photos) < LEAST_PHOTOS:
+        raise DataError(
+            f"{folder}: the chart is usable in {len(photos)} of {len(paths)} raw files; at least "
+            f"{LEAST_PHOTOS} are needed"
+        )
     make_folder(out.parent)
     # No name that a photograph of the user has.
     sheet = out.with_suffix(".charts.png")
@@ -58,7 +82,7 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
     write_contact_sheet(sheet, photos)
     counts = Counter(photo.camera for photo in photos)
     cameras = ", ".join(f"{camera} ({count})" for camera, count in counts.items())
-    print(f"illuminants of {len(photos)} of {measured.count} raw files: {cameras}")
+    print(f"illuminants of {len(photos)} of {len(paths)} raw files: {cameras}")
     print(f"thumbnails: {out}\nlook at the charts that were found: {sheet}")
     if min(counts.values()) < LEAST_IMAGES:
         print(f"train and dataset need {LEAST_IMAGES} images or more of each camera; add some")

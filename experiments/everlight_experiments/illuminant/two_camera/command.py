@@ -28,7 +28,7 @@ from everlight_experiments.illuminant.core.cross_validation import compare_rules
 from everlight_experiments.illuminant.core.experiment import IlluminantExperiment, record_errors
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import publish
-from everlight_experiments.illuminant.paper import METHOD_NOTES
+from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES
 from everlight_experiments.illuminant.photographs.corrections import corrections_figure
 from everlight_experiments.illuminant.photographs.dataset import (
     CURVES,
@@ -38,7 +38,6 @@ from everlight_experiments.illuminant.photographs.dataset import (
 )
 from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
 from everlight_experiments.illuminant.published_tables import TABLE_2_NUS
-from everlight_experiments.illuminant.two_camera.notes import QUASI_REAL_NOTES, in_folds
 from everlight_experiments.illuminant.two_camera.rendered import compare_rendered
 from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.illuminant.two_camera.transforms import compare_transforms
@@ -92,7 +91,8 @@ def _compare_quasi_real(
         curves=("Net, 1460 parameters, re-illuminated, ensemble", *CURVES),
         notes=(*QUASI_REAL_NOTES, *METHOD_NOTES, *absent({MAIN: images}, {MAIN: held_out})),
         figures=[corrections_figure(folder.path, images, held_out.estimates)],
-        **in_folds(training),
+        training=plan.training,
+        **settings.in_folds,
     )
 
 

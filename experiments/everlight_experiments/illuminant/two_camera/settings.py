@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from everlight.checks import Between
+from everlight_data.color.pairs.quasi_real import FOLDS
 from everlight_experiments.illuminant.config import PairPreset
 from everlight_experiments.run_folder.settings import Count, RunSettings
 
@@ -33,3 +34,15 @@ class TwoCameraRun(RunSettings):
     def training_seeds(self) -> Sequence[int]:
         """Seeds of a fold's trainings; the first also draws the folds."""
         return range(self.seed, self.seed + self.seeds)
+
+    @property
+    def in_folds(self) -> dict[str, Any]:
+        """Fields of an experiment on folds that state its protocol and seeds."""
+        return {
+            "protocol": {
+                "Protocol": f"{FOLDS} folds; statistics within a fold, averaged over folds"
+            },
+            "selection_rule": "held-out selection and the paper's test-set selection, a table "
+            "each; quote held-out",
+            "seeds": f"{self.seeds} per fold, from {self.seed}, which also draws the folds",
+        }

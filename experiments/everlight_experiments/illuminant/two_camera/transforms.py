@@ -38,8 +38,8 @@ from everlight_experiments.illuminant.core.experiment import (
 )
 from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTraining
 from everlight_experiments.illuminant.core.report import coverage_table, error_table, spread
+from everlight_experiments.illuminant.paper import PHONE_NOTES
 from everlight_experiments.illuminant.published_tables import TABLE_3_S20
-from everlight_experiments.illuminant.two_camera.notes import PHONE_NOTES, in_folds
 from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.report.writer import Column, Table
 from everlight_experiments.run_folder.folder import RunFolder
@@ -96,7 +96,8 @@ def compare_transforms(
             *map(error_table, (*comparisons.values(), other)),
             coverage,
         ],
-        **in_folds(training),
+        training=plan.training,
+        **settings.in_folds,
     )
 
 
