@@ -187,6 +187,13 @@ def test_levels_of_the_options_replace_those_of_the_files(tmp_path, small_pair, 
     assert np.abs(result.transform - TRANSFORM).max() > 0.01
 
 
+@pytest.mark.parametrize("name", ["main_black_level", "second_white_level"])
+def test_levels_have_at_most_32_bits(name):
+    for level in (-1, 2**32):
+        with pytest.raises(ValueError, match=rf"{name}={level}; give 0 to 4,294,967,295"):
+            EstimateSettings((), Path("net"), **{name: level})
+
+
 def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, small_pair):
     views = [read_raw(path) for path in small_pair()]
     taken = [described_view(*view.image.shape[:2], view.flip) for view in views]

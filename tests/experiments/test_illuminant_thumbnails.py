@@ -111,6 +111,8 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
     assert not (tmp_path / "mine.npz").exists()
     with pytest.raises(DataError, match=r"mine\.txt: give the name of a file that ends in \.npz"):
         make_thumbnails(ThumbnailsRun(folder, tmp_path / "mine.txt"))
+    with pytest.raises(DataError, match=r"--side 0; give 32 to 2,000"):
+        ThumbnailsRun(folder, tmp_path / "mine.npz", side=0)
     with pytest.raises(DataError, match="none is not a folder"):
         make_thumbnails(ThumbnailsRun(tmp_path / "none", tmp_path / "mine.npz"))
 

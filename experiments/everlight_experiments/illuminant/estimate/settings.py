@@ -3,18 +3,19 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, get_args
 
 import tyro
 
+from everlight.checks import Between, check_fields
 from everlight_data.color.raw_files.corrections import Format
 from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
 from everlight_experiments.report.cells import counted
 
-GREATEST_LEVEL = 2**32 - 1
-"""Greatest sensor value of a raw file, of 32 bits."""
+Level = Annotated[int, Between(0, 2**32 - 1)]
+"""Sensor value of a raw file, of 32 bits."""
 SOME_READ = {
     "homography": "pairs",
     "downsample": "pairs",
@@ -53,23 +54,19 @@ class EstimateSettings:
     dng, of raw files only, has their sensor values and the illuminant as AsShotNeutral."""
     downsample: int = 6
     """Side in pixels of the blocks averaged before the fit of pairs."""
-    main_black_level: int | None = None
+    main_black_level: Level | None = None
     """Black level that replaces that of the main file or photo, in sensor units; without it a PNG
     or TIFF has 0."""
-    main_white_level: int | None = None
+    main_white_level: Level | None = None
     """White level that replaces that of the main file or photo, in sensor units; without it a PNG
     or TIFF has its maximum."""
-    second_black_level: int | None = None
+    second_black_level: Level | None = None
     """Black level that replaces the second file's, in sensor units."""
-    second_white_level: int | None = None
+    second_white_level: Level | None = None
     """White level that replaces the second file's, in sensor units."""
 
     def __post_init__(self):
-        for name in ("main_black", "main_white", "second_black", "second_white"):
-            level = getattr(self, f"{name}_level")
-            if level is not None and not 0 <= level <= GREATEST_LEVEL:
-                option = name.replace("_", "-")
-                raise DataError(f"--{option}-level {level}; give 0 to {GREATEST_LEVEL:,}")
+        check_fields(self)
 
     def refuse_unread(self, read: Collection[str], model: str) -> None:
         """Refuse options that the model does not read.
