@@ -12,21 +12,25 @@ picture, corrected as a linear TIFF, and as a DNG with the illuminant as AsShotN
 estimates of all photos or pairs are in illuminants.csv, with warnings.
 """
 
-from collections.abc import Sequence
+import sys
 from pathlib import Path
+
+from tqdm import tqdm
 
 from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.illuminant.image_model import ImageModel, untrained_model
 from everlight.illuminant.pair_estimate import PairEstimate
 from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.models.image_model_files import load_any_model
-from everlight_data.errors import MissingDataError
-from everlight_experiments.illuminant.estimate.pairs import estimate_pairs
-from everlight_experiments.illuminant.estimate.photos import PhotoEstimate, estimate_photos
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+from everlight_data.color.raw_files.corrections import write_illuminants
+from everlight_data.errors import DataError, MissingDataError, MissingPackageError
+from everlight_data.progress import progress
+from everlight_experiments.illuminant.estimate.pairs import pair_estimates
+from everlight_experiments.illuminant.estimate.photos import PhotoEstimate, photo_estimates
+from everlight_experiments.illuminant.estimate.settings import EstimateSettings, FileEstimate
 
 
-def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimate]:
+def estimate(settings: EstimateSettings) -> list[PairEstimate | PhotoEstimate]:
     """Read, estimate, print and write; files without an estimate are reported at the end.
 
     Raises:
@@ -35,8 +39,41 @@ def estimate(settings: EstimateSettings) -> Sequence[PairEstimate | PhotoEstimat
     """
     model = _model(settings.model)
     if isinstance(model, ImageModel):
-        return estimate_photos(settings, model)
-    return estimate_pairs(settings, model)
+        kind, unit, tasks = "photos", "photo", photo_estimates(settings, model)
+    else:
+        kind, unit, tasks = "pairs", "pair", pair_estimates(settings, model)
+    single, table = len(tasks) == 1, settings.output / "illuminants.csv"
+    estimates: list[FileEstimate] = []
+    failures: list[DataError] = []
+    try:
+        for task in tasks if single else progress(kind, unit=unit, values=tasks):
+            try:
+                file = task()
+            except MissingPackageError:
+                raise
+            except DataError as error:
+                failures.append(error)
+                if not single:
+                    tqdm.write(f"NO ESTIMATE: {error}", file=sys.stderr)
+                continue
+            estimates.append(file)
+            for line in file.lines:
+                tqdm.write(line)
+            for warning in file.result.warnings:
+                tqdm.write(f"WARNING: {file.path}: {warning}", file=sys.stderr)
+    finally:
+        # What was estimated before a signal is kept.
+        if estimates:
+            write_illuminants(table, [file.row for file in estimates])
+            print(f"illuminants: {table}")
+    if failures and single:
+        raise failures[0]
+    if failures:
+        raise DataError(
+            f"{len(failures)} of {len(tasks)} {kind} have no estimate, for the reasons above; the "
+            f"first: {failures[0]}"
+        )
+    return [file.result for file in estimates]
 
 
 def _model(source: Path) -> ImageModel | PairModel:

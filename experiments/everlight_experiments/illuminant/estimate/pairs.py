@@ -1,12 +1,12 @@
 """The illuminants of pairs of two raw views by a kept model of pairs."""
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from everlight.illuminant.pair_estimate import (
-    PairEstimate,
     UnsuitablePairError,
     describe_estimate,
     describe_score,
@@ -19,19 +19,23 @@ from everlight_data.color.raw_files.corrections import pair_row, write_correctio
 from everlight_data.color.raw_files.raw import black_text, read_raw
 from everlight_data.errors import DataError
 from everlight_data.writing import make_folder
-from everlight_experiments.illuminant.estimate.files import FileEstimate, estimate_files
-from everlight_experiments.illuminant.estimate.settings import SOME_READ, EstimateSettings
+from everlight_experiments.illuminant.estimate.settings import (
+    SOME_READ,
+    EstimateSettings,
+    FileEstimate,
+)
 
 
-def estimate_pairs(settings: EstimateSettings, model: PairModel) -> list[PairEstimate]:
-    """Return the estimates of all pairs.
+def pair_estimates(
+    settings: EstimateSettings, model: PairModel
+) -> list[Callable[[], FileEstimate]]:
+    """Return a function for each pair, which reads, estimates and corrects it.
 
     Raises:
-      DataError: the files are no pairs, an option is for other models, or a pair has no estimate.
+      DataError: the files do not form pairs, or an option is for other models.
     """
     settings.refuse_unread(SOME_READ.keys() - {"matrices"}, "for pairs")
-    estimate = partial(_estimate, settings, model)
-    return estimate_files("pairs", settings.pairs(), estimate, settings.output)
+    return [partial(_estimate, settings, model, pair) for pair in settings.pairs()]
 
 
 def _estimate(

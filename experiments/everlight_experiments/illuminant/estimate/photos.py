@@ -1,7 +1,8 @@
 """The illuminants of single photos by a kept single-image model."""
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +24,7 @@ from everlight_data.color.raw_files.photos import is_picture, read_photo
 from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.errors import DataError
 from everlight_data.writing import make_folder
-from everlight_experiments.illuminant.estimate.files import FileEstimate, estimate_files
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+from everlight_experiments.illuminant.estimate.settings import EstimateSettings, FileEstimate
 from everlight_experiments.illuminant.photographs.methods import spread_rows
 
 Others = Mapping[Path, Sequence[DescribedImage]]
@@ -39,11 +39,13 @@ class PhotoEstimate(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[PhotoEstimate]:
-    """Return the estimates of all photos.
+def photo_estimates(
+    settings: EstimateSettings, model: ImageModel
+) -> list[Callable[[], FileEstimate]]:
+    """Return a function for each photo, which reads, estimates and corrects it.
 
     Raises:
-      DataError: there are no photos, an option is for other models, or a photo has no estimate.
+      DataError: there are no photos, or an option is for other models.
     """
     read = {"matrices"} if model.needs_calibration else set()
     settings.refuse_unread(read, f"{model.name} for {' + '.join(model.cameras) or 'any camera'}")
@@ -61,7 +63,7 @@ def estimate_photos(settings: EstimateSettings, model: ImageModel) -> list[Photo
         lines = _lines(photo, result, model, written, len(photos) == 1)
         return FileEstimate(path, result, row, lines)
 
-    return estimate_files("photos", photos, estimate, settings.output)
+    return [partial(estimate, path) for path in photos]
 
 
 def estimate_photo(

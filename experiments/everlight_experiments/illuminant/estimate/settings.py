@@ -1,14 +1,14 @@
-"""Options of `everlight illuminant estimate`, for single photos and for pairs."""
+"""Options of `everlight illuminant estimate`, and the estimate of a photo or pair."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 import tyro
 
 from everlight.checks import Between, check_fields
-from everlight_data.color.raw_files.corrections import Format
+from everlight_data.color.raw_files.corrections import Format, Row
 from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.formats.files import one_line
@@ -24,6 +24,22 @@ SOME_READ = {
     "matrices": "CCMNet trained on several cameras",
 }
 """Options that only some models read, and which models these are."""
+
+
+class FileEstimate(NamedTuple):
+    """The estimate of a photo or pair.
+
+    Attributes:
+      path: photo or main file.
+      result: estimate with its `warnings`.
+      row: row of the table of illuminants.
+      lines: sentences to print.
+    """
+
+    path: Path
+    result: Any
+    row: Row
+    lines: Sequence[str]
 
 
 @dataclass(frozen=True)
