@@ -16,7 +16,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from everlight_data.color.charts.chart import reference_colors
-from everlight_data.color.photographs.linear_pictures import decode_picture
+from everlight_data.color.photographs.linear_pictures import read_picture
 from everlight_data.color.raw_files.capture_data import read_capture
 from everlight_data.color.raw_files.dng import write_linear_tiff
 from everlight_data.color.raw_files.raw import read_raw
@@ -202,7 +202,7 @@ def read_png(folder):
     path = folder / "a.png"
     header = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x02\x10\x02\0\0\0"
     path.write_bytes(header)
-    return decode_picture(path, "Again.")
+    return read_picture(path, "Again.")
 
 
 def read_dng(folder):

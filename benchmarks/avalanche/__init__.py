@@ -1,1 +1,1 @@
-"""Strategies beside those of avalanche-lib, step by step and in the mean over seeds."""
+"""Strategies compared with those of avalanche-lib, step by step and in the mean over seeds."""

@@ -15,7 +15,7 @@ from benchmarks.avalanche.comparison import (
     compare_means,
     compare_steps,
 )
-from benchmarks.avalanche.material import MATERIALS
+from benchmarks.avalanche.inputs import INPUTS
 from benchmarks.avalanche.runs import VARIABLE, avalanche_python
 
 PAIRED = "everlight | with equation | Avalanche | everlight above | with equation above"
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("case", nargs="*", help="names of methods; none is all")
-    parser.add_argument("--data", choices=MATERIALS, default="digits")
+    parser.add_argument("--data", choices=INPUTS, default="digits")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="seeds of the means; 0 is none")
     options = parser.parse_args(arguments)
     names = [case.name for case in CASES]
@@ -39,12 +39,12 @@ def main(arguments: list[str] | None = None) -> None:
     python = avalanche_python()
     if python is None:
         parser.error(f'avalanche-lib is missing: install ".[bench]", or set {VARIABLE}')
-    material = MATERIALS[options.data]()
+    inputs = INPUTS[options.data]()
     steps, means = (cases_of(kind, tuple(options.case)) for kind in ("steps", "means"))
     if steps:
-        print(_steps_table(compare_steps(python, material, steps)), flush=True)
+        print(_steps_table(compare_steps(python, inputs, steps)), flush=True)
     if means and options.seeds:
-        means_of_cases, versions = compare_means(python, material, means, options.seeds)
+        means_of_cases, versions = compare_means(python, inputs, means, options.seeds)
         print("\n" + _means_table(means_of_cases))
         print("\n" + ", ".join(f"{name} {version}" for name, version in versions.items()))
 

@@ -17,7 +17,7 @@ from benchmarks.avalanche.equations import (
     their_replay,
     their_si,
 )
-from benchmarks.avalanche.material import BATCH, CLASSES, HELD, PER_CLASS, TASKS, FixedSamples
+from benchmarks.avalanche.inputs import BATCH, CLASSES, HELD, PER_CLASS, TASKS, FixedSamples
 from everlight.base import Batch, Learner, Outputs, Samples, Task
 from everlight.continual import (
     Setup,

@@ -1,4 +1,4 @@
-"""Everlight's strategies beside avalanche-lib's: step by step, and in the mean over seeds."""
+"""Everlight's strategies and avalanche-lib's compared: step by step, and in the mean."""
 
 import time
 from collections.abc import Iterable, Sequence
@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Float
 
 from benchmarks.avalanche.cases import NAIVE, Case
-from benchmarks.avalanche.material import (
+from benchmarks.avalanche.inputs import (
     CLASSES,
     TASKS,
-    Material,
+    Inputs,
     Seeded,
     over_seeds,
     task_order,
@@ -66,9 +66,9 @@ class Means(NamedTuple):
     """Median seconds of a run, everlight's once it is compiled and Avalanche's."""
 
 
-def compare_steps(python: str, material: Material, cases: Sequence[Case]) -> list[Steps]:
+def compare_steps(python: str, inputs: Inputs, cases: Sequence[Case]) -> list[Steps]:
     """Compare every case in one run with the same weights, batches and replayed samples."""
-    (seeded,) = over_seeds(material, 1)
+    (seeded,) = over_seeds(inputs, 1)
     pairs, questions = [], []
     for case in cases:
         trainer = Trainer(case, STEP_EPOCHS, avalanche=True, stepwise=True)
@@ -106,10 +106,10 @@ def _apart(first: Weights, second: Weights, names: Iterable[str]) -> float:
 
 
 def compare_means(
-    python: str, material: Material, cases: Sequence[Case], seeds: int = SEEDS
+    python: str, inputs: Inputs, cases: Sequence[Case], seeds: int = SEEDS
 ) -> tuple[list[Means], dict[str, str]]:
     """Compare every case over seeds; returns Avalanche's package versions too."""
-    all_seeds = over_seeds(material, seeds)
+    all_seeds = over_seeds(inputs, seeds)
     plain = {n: [plain_batches(seeded, n) for seeded in all_seeds] for n in {1, MEAN_EPOCHS}}
     questions = [
         Question(case, seeded, batches, False)
@@ -118,8 +118,8 @@ def compare_means(
             all_seeds, plain[protocol_of(case, MEAN_EPOCHS).epochs], strict=True
         )
     ]
-    with ThreadPoolExecutor(1) as beside:
-        waiting = beside.submit(ask, python, questions)
+    with ThreadPoolExecutor(1) as executor:
+        waiting = executor.submit(ask, python, questions)
         local = [_both_sides(case, all_seeds) for case in cases]
         answers, versions = waiting.result()
     out = []
@@ -159,7 +159,7 @@ def _both_sides(
 
 def accuracies(scores: Float[np.ndarray, "m c"], seeded: Seeded) -> tuple[float, float]:
     """Return the mean accuracy over tasks, with scores masked to the task and without."""
-    labels = seeded.material.labels[seeded.material.trained :]
+    labels = seeded.inputs.labels[seeded.inputs.trained :]
     order = task_order(seeded.seed)
     task = np.argmax((labels[:, None, None] == order).any(axis=2), axis=1)
     in_task = (np.arange(CLASSES) == order[task][..., None]).any(axis=1)

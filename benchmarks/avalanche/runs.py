@@ -24,7 +24,7 @@ import optax
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from benchmarks.avalanche.cases import Case
-from benchmarks.avalanche.material import BATCH, TASKS, RunData, Seeded, task_order
+from benchmarks.avalanche.inputs import BATCH, TASKS, RunData, Seeded, task_order
 from everlight.base import Epoch
 from everlight.continual import (
     Protocol,
@@ -68,13 +68,13 @@ class Trainer:
 
     def train(self, seeded: Seeded) -> Weights:
         """Return weights and test scores of one seed's run."""
-        params, scores = self._run(seeded.material.net, seeded.data, seeded.sequence, seeded.key)
+        params, scores = self._run(seeded.inputs.net, seeded.data, seeded.sequence, seeded.key)
         return named(params) | {"scores": np.asarray(scores)}
 
     def batches(self, seeded: Seeded) -> Int[np.ndarray, "t e s b"]:
         """Return the batches that the engine takes, with samples from memory."""
         epochs = []
-        build = self.build(seeded.material.net)
+        build = self.build(seeded.inputs.net)
         run = Run(build, self.protocol, seeded.data, seeded.sequence, seeded.key)
         for _ in drive_runs(Runs.of(run), announce=epochs.append):
             pass
@@ -164,7 +164,7 @@ def avalanche_python() -> str | None:
 
 
 def ask(python: str, questions: Sequence[Question]) -> tuple[list[Weights], dict[str, str]]:
-    """Return Avalanche's answer to each question about one material, and package versions.
+    """Return Avalanche's answer to each question about the same inputs, and package versions.
 
     Raises:
       DataError: Avalanche did not run there; the message has the last line of its errors.
@@ -190,9 +190,9 @@ def ask(python: str, questions: Sequence[Question]) -> tuple[list[Weights], dict
 
 
 def _arrays(questions: Sequence[Question]) -> dict[str, np.ndarray]:
-    material, runs = questions[0].seeded.material, []
-    test = np.arange(material.trained, len(material.labels))
-    out = {"images": material.images, "labels": material.labels, "test": test}
+    inputs, runs = questions[0].seeded.inputs, []
+    test = np.arange(inputs.trained, len(inputs.labels))
+    out = {"images": inputs.images, "labels": inputs.labels, "test": test}
     for number, (case, seeded, batches, stepwise) in enumerate(questions):
         seed, fixed, train = seeded.seed, seeded.data.fixed, seeded.sequence.tasks.train
         out |= {

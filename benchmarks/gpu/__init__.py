@@ -1,1 +1,1 @@
-"""Speed of everlight on one GPU, beside PyTorch, within a given time."""
+"""Speed of everlight on one GPU, compared with PyTorch, within a given time."""

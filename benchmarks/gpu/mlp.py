@@ -1,4 +1,4 @@
-"""Whole sequences on noise of Fashion-MNIST's size: of one to many seeds, beside PyTorch's loop."""
+"""Whole sequences on noise of Fashion-MNIST's size: of one to many seeds, and PyTorch's loop."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""A training step of IIRC's ResNet-32 on noise: of one to many seeds, beside loops in PyTorch.
+"""A training step of IIRC's ResNet-32 on noise: of one to many seeds, and loops in PyTorch.
 
 Two tasks of 50 classes, two epochs, batches of 128 images of 32×32, crops and flips on the device,
 SGD with momentum, binary cross-entropy; the data lie on the device on both sides.

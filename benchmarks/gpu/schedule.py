@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.gpu.alone import MARK
+from benchmarks.gpu.case_process import MARK
 from benchmarks.gpu.cases import Case
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def measure(cases: Sequence[Case], seconds: float, output: Path, small: bool) ->
         result = {
             "case": case.name,
             "setup": setup,
-            **run_alone(case, min(case.limit, left), output, small),
+            **run_case_process(case, min(case.limit, left), output, small),
         }
         others = [one for one in results if (one["case"], one["setup"]) != (case.name, setup)]
         results = [*others, result]
@@ -64,11 +64,11 @@ def measure(cases: Sequence[Case], seconds: float, output: Path, small: bool) ->
         print(f"{case.name}: {summary(result)}", flush=True)
 
 
-def run_alone(case: Case, seconds: float, output: Path, small: bool) -> dict:
+def run_case_process(case: Case, seconds: float, output: Path, small: bool) -> dict:
     """Return what a case measured in a process of its own, and how it ended."""
     folder = str(output.with_suffix(".runs").resolve())
     words = [case.target, folder, json.dumps(small), json.dumps(case.arguments)]
-    command = [sys.executable, "-m", "benchmarks.gpu.alone", *words]
+    command = [sys.executable, "-m", "benchmarks.gpu.case_process", *words]
     begin, log = time.monotonic(), output.with_suffix(".log")
     with log.open("w+", encoding="utf-8", errors="replace") as stream:
         process = subprocess.Popen(

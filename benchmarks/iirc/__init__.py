@@ -1,1 +1,1 @@
-"""IIRC beside the code of its authors, step by step and in the mean over seeds."""
+"""IIRC compared with the code of its authors, step by step and in the mean over seeds."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.iirc --authors FOLDER [METHOD ...]`: IIRC beside its authors' code.
+"""`python -m benchmarks.iirc --authors FOLDER [METHOD ...]`: IIRC compared with its authors' code.
 
 FOLDER is a checkout of chandar-lab/IIRC. Both sides read one archive in CIFAR-100's format, made of
 Tiny-ImageNet's first 100 classes below EVERLIGHT_DATA. The authors' code needs torch and Pillow;
@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.iirc.cases import CASES
 from benchmarks.iirc.comparison import rows_of, table
 from benchmarks.iirc.equations import EQUATIONS
-from benchmarks.iirc.material import Plan
+from benchmarks.iirc.inputs import Plan
 from benchmarks.iirc.runs import (
     AUTHORS_SCORES,
     EVERLIGHT_SCORES,
@@ -29,7 +29,7 @@ from benchmarks.iirc.runs import (
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print whether both sides have the same material, and a table."""
+    """Print whether both sides have the same inputs, and a table."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.iirc",
         description=__doc__,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from benchmarks.iirc.material import DATA, Plan
+from benchmarks.iirc.inputs import DATA, Plan
 
 
 class Case(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from benchmarks.iirc.cases import CASES, Case
-from benchmarks.iirc.material import DATA, Plan
+from benchmarks.iirc.inputs import DATA, Plan
 from everlight.continual import (
     Protocol,
     Run,

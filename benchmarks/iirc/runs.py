@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.iirc import everlight_side, steps
 from benchmarks.iirc.cases import Case
 from benchmarks.iirc.equations import EQUATIONS
-from benchmarks.iirc.material import Plan, labelled_samples, read_material, write_material
+from benchmarks.iirc.inputs import Plan, labelled_samples, read_inputs, write_inputs
 from everlight_data.errors import DataError
 
 SIDE = Path(__file__).with_name("authors_side.py")
@@ -77,8 +77,8 @@ def authors_python() -> str | None:
 
 def same_material(authors: Authors, plan: Plan, folder: Path) -> tuple[bool, int]:
     """Return whether both sides have the same labelled samples and layers, and the parameters."""
-    write_material(plan, folder)
-    data = read_material(folder)
+    write_inputs(plan, folder)
+    data = read_inputs(folder)
     request = {"layers": plan.layers, "classes": data.classes}
     description = authors.run(
         folder, {"augment": True, "runs": [], "describe": request}, "same.jsonl"
@@ -95,8 +95,8 @@ def train_both(
     authors: Authors, plan: Plan, folder: Path, cases: Sequence[Case], seeds: int
 ) -> None:
     """Train what is missing on both sides, each in a process of its own."""
-    write_material(plan, folder)
-    data = read_material(folder)
+    write_inputs(plan, folder)
+    data = read_inputs(folder)
     done = scores_in(folder / AUTHORS_SCORES)
     runs = [
         {"method": case.name, "seed": seed, "options": case.options(plan, seed)}
@@ -133,9 +133,9 @@ def compare_steps(
       equation: use the authors' equation in everlight, for methods of `EQUATIONS`.
     """
     plan = steps.plan_of(case)
-    write_material(plan, folder)
+    write_inputs(plan, folder)
     with EQUATIONS[case.name]() if equation else nullcontext():
-        local = steps.trace(read_material(folder), plan, folder, case)
+        local = steps.trace(read_inputs(folder), plan, folder, case)
     np.savez(folder / "weights.npz", **local.start)
     choices = {"orders": local.orders, "exemplars": local.exemplars}
     run = {"method": case.name, "options": case.options(plan, 0)}

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.iirc.cases import Case
 from benchmarks.iirc.everlight_side import label_scores_of, make_run
-from benchmarks.iirc.material import Plan
+from benchmarks.iirc.inputs import Plan
 from everlight.continual import Run, Samples
 from everlight.continual.engine.run import SequenceState
 from everlight.continual.engine.tasks import (

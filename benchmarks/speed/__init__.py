@@ -1,1 +1,1 @@
-"""Speed of everlight on CPU beside NumPy, PyTorch and Avalanche, taking turns."""
+"""Speed of everlight on CPU compared with NumPy, PyTorch and Avalanche, taking turns."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.speed [CASE ...]` times everlight beside other ways to do the work."""
+"""`python -m benchmarks.speed [CASE ...]` times everlight and other ways to do the work."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Whole sequences on images of Fashion-MNIST's size beside PyTorch and Avalanche, and their growth.
+"""Whole sequences on images of Fashion-MNIST's size, also in PyTorch and Avalanche, and growth.
 
 Five tasks of two classes, an MLP of two hidden layers, SGD, batches of 10 and 128 replayed samples:
 the protocol of `everlight paper rethinking-er`, on noise. The plain PyTorch loops do the same work
@@ -45,7 +45,7 @@ PROTOCOL = Protocol(epochs=1, batch_size=BATCH, select="last")
 
 
 def replay(machine: Machine, small: bool) -> list[Case]:
-    """Return every method with one seed and ER with ten beside PyTorch, and ER by buffer size."""
+    """Return every method with one seed and ER with ten, PyTorch's, and ER by buffer size."""
     per_class, seeds = (20, 2) if small else (6_000, 10)
     images, labels = noise(per_class)
     steps = CLASSES * per_class // BATCH

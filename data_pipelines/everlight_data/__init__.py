@@ -1,1 +1,13 @@
-"""Readers that turn files, packages and archives into NumPy arrays; all file input is here."""
+"""Readers, renderers and the storage of runs; the only code that reads and writes files.
+
+- `color`: photographs with measured illuminants, raw files, charts, rendered scenes, camera pairs.
+- `facts`: facts with their images and word vectors, split into tasks.
+- `formats`: file formats, read without running what they hold.
+- `iirc`: the benchmarks of incremental learning with implicitly refined classes.
+- `images`: labelled images, a file for each data set, and the user's folders.
+- `pretrained`: weights of pretrained networks, and the features that they compute.
+- `procedural`: labelled images that are rendered from a seed, without files.
+- `runs`: configurations, checkpoints, events and results of runs.
+- `sets`: the types that readers return, and preparation of data sets.
+- `user_code`: Python files of users, with their checksums.
+"""

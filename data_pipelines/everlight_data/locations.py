@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import one_line, refusing
+from everlight_data.formats.files import refusing
+from everlight_data.texts import one_line
 
 
 def data_root() -> Path | None:

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Sequence
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 
 MAX_NAMED = 5
 """Default limit on the items that a message names."""

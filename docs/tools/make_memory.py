@@ -35,7 +35,7 @@ PAGE = Path(__file__).parents[1] / "pages" / "memory.md"
 HEAD = """# Memory of the readers
 
 Measured by `python -m docs.tools.make_memory` on {date}, {cores} CPU cores. Each file is read in a
-process of its own. Peak is the resident memory above that after a small file of the same kind,
+separate process. Peak is the resident memory above that after a small file of the same kind,
 native libraries included. Read is the size of the arrays and texts that a reader returns.
 
 Sizes are checked before memory is allocated; the limits stand in each reader's module

@@ -69,7 +69,7 @@ COMMANDS: dict[str, Command] = {
         "cl_metrics.paper:PAPER",
     ),
     "paper rethinking-er": Command(
-        "Experience replay with tricks on split Fashion-MNIST, beside the published table.",
+        "Experience replay with tricks on split Fashion-MNIST, and the published table.",
         "rethinking_er.paper:PAPER",
     ),
     "paper iirc": Command(

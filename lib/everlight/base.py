@@ -1,7 +1,7 @@
 """Types of continual learning: learner, task, strategy, objective and setup.
 
 A strategy is a tuple of pure functions over pytrees. A factory builds it from a `Setup` and its
-hyperparameters. The engine (`engine/`) owns the training step, the batches, validation, the
+hyper-parameters. The engine (`engine/`) owns the training step, the batches, validation, the
 learning-rate schedule and the best epoch. A strategy owns its `memory` alone.
 """
 

@@ -9,12 +9,12 @@ from benchmarks.avalanche.__main__ import main
 from benchmarks.avalanche.cases import NAIVE, cases_of
 from benchmarks.avalanche.comparison import accuracies, compare_steps, pair
 from benchmarks.avalanche.equations import TheirPasses, TheirTurns, their_agem, their_replay
-from benchmarks.avalanche.material import (
+from benchmarks.avalanche.inputs import (
     BATCH,
     CLASSES,
-    MATERIALS,
+    INPUTS,
     TASKS,
-    Material,
+    Inputs,
     fixed_samples,
     over_seeds,
     task_order,
@@ -44,7 +44,7 @@ def seeded():
     rng = np.random.default_rng(0)
     labels = np.concatenate([np.repeat(np.arange(CLASSES), 10), np.repeat(np.arange(CLASSES), 2)])
     images = rng.normal(size=(len(labels), 4)).astype(np.float32)
-    return over_seeds(Material(images, labels, 10 * CLASSES, MLP(CLASSES, (3,))), 2)[1]
+    return over_seeds(Inputs(images, labels, 10 * CLASSES, MLP(CLASSES, (3,))), 2)[1]
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def steps():
     python = avalanche_python()
     if python is None:
         pytest.skip(f"avalanche-lib is missing: install '.[bench]', or name a Python in {VARIABLE}")
-    rows = compare_steps(python, MATERIALS["digits"](), cases_of("steps"))
+    rows = compare_steps(python, INPUTS["digits"](), cases_of("steps"))
     return {row.case.name: row for row in rows}
 
 
@@ -74,7 +74,7 @@ def test_avalanches_si_is_plain_finetuning_on_a_cpu(steps):
 
 
 def test_accuracies_of_scores_that_know_the_task_alone_or_the_class(seeded):
-    labels, order = seeded.material.labels[seeded.material.trained :], task_order(seeded.seed)
+    labels, order = seeded.inputs.labels[seeded.inputs.trained :], task_order(seeded.seed)
     right = np.eye(CLASSES)[labels]
     assert accuracies(right, seeded) == (1, 1)
     # The first class of the own task: half of the samples, masked to the task or not.
@@ -107,14 +107,14 @@ def test_the_batches_are_those_that_the_engine_takes(seeded):
     np.testing.assert_array_equal(plain_batches(seeded, 2), taken)
     # Two classes of ten samples at sixteen a step, each sample once an epoch.
     assert taken.shape == (TASKS, 2, 2, BATCH)
-    labels = seeded.material.labels[taken[3, 1][taken[3, 1] >= 0]]
+    labels = seeded.inputs.labels[taken[3, 1][taken[3, 1] >= 0]]
     assert np.bincount(labels, minlength=CLASSES)[task_order(seeded.seed)[3]].tolist() == [10, 10]
 
 
 def test_replayed_samples_belong_to_earlier_tasks():
     labels = np.repeat(np.arange(CLASSES), 20)
-    material = Material(np.zeros((200, 1), np.float32), labels, 200, MLP(CLASSES, ()))
-    fixed, order = fixed_samples(material, seed=3), task_order(3)
+    inputs = Inputs(np.zeros((200, 1), np.float32), labels, 200, MLP(CLASSES, ()))
+    fixed, order = fixed_samples(inputs, seed=3), task_order(3)
     assert fixed.replay.shape == (TASKS, 200, BATCH)
     for task in range(1, TASKS):
         assert set(labels[np.asarray(fixed.replay[task]).ravel()]) <= set(order[:task].ravel())
@@ -133,7 +133,7 @@ def given_batch(size):
 
 def test_avalanches_reference_takes_the_earlier_tasks_in_turn(seeded):
     """Of three tasks 16 // 3 = 5 each, four steps through 20 samples, then from the first again."""
-    setup, _ = Trainer(NAIVE, epochs=1).build(seeded.material.net)(seeded.data)
+    setup, _ = Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_agem(setup, TASKS, 20)
     index = jnp.arange(TASKS * 20).reshape(TASKS, 20)
     every = Samples(index, index[..., None], jnp.ones(index.shape, bool))
@@ -152,7 +152,7 @@ def test_avalanches_reference_takes_the_earlier_tasks_in_turn(seeded):
 def test_avalanches_replay_goes_through_its_memory(seeded, at_beginning, sizes):
     """A hundred samples: replay's seventh batch has the four that are left and its eighth and
     ninth begin anew, the ninth with the next epoch; ER-ACE leaves four out of every pass."""
-    setup, _ = Trainer(NAIVE, epochs=1).build(seeded.material.net)(seeded.data)
+    setup, _ = Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_replay(setup, 100, 2, 8, at_beginning)
     index = jnp.arange(200)
     every = Samples(index, index[:, None], index % 2 == 0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.iirc import material
+from benchmarks.iirc import inputs
 from benchmarks.iirc.__main__ import main
 from benchmarks.iirc.cases import CASES
 from benchmarks.iirc.comparison import rows_of, table
@@ -25,38 +25,38 @@ WITHIN = 0.03
 def images(rng, monkeypatch):
     """Noise in place of Tiny-ImageNet: 100 classes of 30 and 2 images."""
     pytest.importorskip("iirc")
-    classes = np.arange(material.CLASSES, dtype=np.int32)
+    classes = np.arange(inputs.CLASSES, dtype=np.int32)
     labels, tested = np.tile(classes, 30), np.tile(classes, 2)
     pixels = rng.integers(0, 256, (len(labels) + len(tested), 32, 32, 3), np.uint8)
     names = tuple(map(str, classes))
     made = ImageSet("noise", pixels, labels, tested, names)
-    monkeypatch.setattr(material, "load_tiny_imagenet_32", lambda classes: made)
+    monkeypatch.setattr(inputs, "load_tiny_imagenet_32", lambda classes: made)
     return made
 
 
 def test_the_archive_holds_the_images_under_the_names_of_cifar_100(images, tmp_path):
-    plan = material.Plan(train_images=30, test_images=2)
-    material.write_material(plan, tmp_path)
-    data = material.read_material(tmp_path)
+    plan = inputs.Plan(train_images=30, test_images=2)
+    inputs.write_inputs(plan, tmp_path)
+    data = inputs.read_inputs(tmp_path)
     np.testing.assert_array_equal(data.images.images, images.images)
     np.testing.assert_array_equal(data.images.train_labels, images.train_labels)
     assert data.images.class_names[:3] == ("apple", "aquarium_fish", "baby")
     order = data.metadata.configurations[0].tasks
-    assert list(map(list, order)) == material.task_order(plan)
+    assert list(map(list, order)) == inputs.task_order(plan)
     assert data.classes == plan.superclasses + 4 * plan.task_classes
-    samples = material.labelled_samples(data)
+    samples = inputs.labelled_samples(data)
     # Of 24 training images per subclass a superclass has int(0.4 * 24), of 3 for validation one.
-    assert [len(samples[split][0]) for split in material.SPLITS] == [90, 10, 20]
+    assert [len(samples[split][0]) for split in inputs.SPLITS] == [90, 10, 20]
     assert {label for _, (label,) in samples["train"][0]} == set(order[0])
 
 
 def test_the_first_tasks_are_a_part_of_the_authors_configuration():
     pytest.importorskip("iirc")
-    first, second, *_ = material.task_order(material.Plan(superclasses=4, task_classes=5))
+    first, second, *_ = inputs.task_order(inputs.Plan(superclasses=4, task_classes=5))
     assert first == ["flowers", "small_mammals", "trees", "aquatic_mammals"]
     assert second == ["television", "spider", "shrew", "mountain", "hamster"]
     with pytest.raises(ValueError, match="needs more classes than the first configuration has"):
-        material.task_order(material.Plan(tasks=30))
+        inputs.task_order(inputs.Plan(tasks=30))
 
 
 def test_means_differ_in_units_of_their_standard_error():
@@ -74,7 +74,7 @@ def test_means_differ_in_units_of_their_standard_error():
 
 
 def test_both_sides_have_the_same_options():
-    plan = material.Plan(learning_rate=0.25, exemplars_per_class=7)
+    plan = inputs.Plan(learning_rate=0.25, exemplars_per_class=7)
     options = {case.name: case.options(plan, 3) for case in CASES}
     given = dict(zip(options["LUCIR"][:-1:2], options["LUCIR"][1::2], strict=False))
     assert (given["--lr"], given["--n_memories_per_class"], given["--seed"]) == ("0.25", "7", "3")

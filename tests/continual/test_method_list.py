@@ -19,10 +19,13 @@ ROWS = {row.name: row for row in method_rows()}
 def test_the_page_and_the_command_have_the_same_rows(capsys):
     assert make_methods.PAGE.read_text(encoding="utf-8") == make_methods.render()
     cli.main(["methods"])
-    lines = capsys.readouterr().out.splitlines()
+    listed, grids = capsys.readouterr().out.split("\n\n")
+    lines = listed.splitlines()
     assert len(lines) == 1 + len(METHODS)
+    assert "SI=0.01,0.1,1,10,100" in grids
     cells = [tuple(re.split(" {2,}", line)) for line in lines[1:]]
-    assert cells == [tuple(filter(None, row)) for row in ROWS.values()]
+    described = [(*row, METHODS[name].summary) for name, row in ROWS.items()]
+    assert cells == [tuple(filter(None, row)) for row in described]
     table = make_methods.PAGE.read_text(encoding="utf-8").splitlines()
     assert f"| {' | '.join(ROWS['EWC'])} |" in table
 

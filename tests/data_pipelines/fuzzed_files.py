@@ -16,12 +16,12 @@ from everlight_data.color.charts.chart_pairs import read_chart_corners
 from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
 from everlight_data.color.nus8 import load_official
 from everlight_data.color.pairs.view_pairs import read_homography
-from everlight_data.color.photographs.illuminant_folds import read_folds
+from everlight_data.color.photographs.published_folds import read_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
 from everlight_data.color.spectra import measured_library
-from everlight_data.facts.parts.splits import Fact, FactSamples, FactSet, read_split
+from everlight_data.facts.parts.split_files import Fact, FactSamples, FactSet, read_split
 from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.facts.vrd import PREDICATES, load_vrd
 from everlight_data.formats.arrays import read_npz
@@ -118,7 +118,7 @@ def nus_release(folder, rng):
     def read():
         camera = load_official(folder, MAIN)
         for index in range(2):
-            camera.read_image(index)
+            camera.photographs.read_image(index)
             camera.read_chart(index)
 
     return [path for path in sorted((folder / MAIN).rglob("*")) if path.is_file()], read

@@ -9,11 +9,11 @@ import imagecodecs
 import numpy as np
 import scipy.io
 
-from everlight_data.color.cube_plus import cube_plus
-from everlight_data.color.gehler_shi import gehler_shi
-from everlight_data.color.intel_tau import intel_tau
+from everlight_data.color.cube_plus import load_cube_plus
+from everlight_data.color.gehler_shi import load_gehler_shi
+from everlight_data.color.intel_tau import load_intel_tau
 from everlight_data.color.photographs.thumbnails import thumbnail_set
-from everlight_data.facts.parts.splits import read_images
+from everlight_data.facts.parts.split_files import read_images
 from everlight_data.images.core50.prepared import load_core50, prepare_core50
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
@@ -150,7 +150,7 @@ def cube_plus_release(folder, rng):
     truth, path = folder / "cube+_gt.txt", folder / "1.PNG"
     truth.write_text("0.3 0.5 0.2\n")
     path.write_bytes(imagecodecs.png_encode(picture(rng)))
-    return [truth, path], lambda: every_photograph(cube_plus(folder))
+    return [truth, path], lambda: every_photograph(load_cube_plus(folder))
 
 
 def gehler_release(folder, rng):
@@ -160,7 +160,7 @@ def gehler_release(folder, rng):
     scipy.io.savemat(truth, {"real_rgb": rng.uniform(0.1, 1, (1, 3))})
     path.write_bytes(imagecodecs.png_encode(picture(rng)))
     chart.write_text("24 16\n2 2\n2 6\n6 2\n6 6\n")
-    return [truth, path, chart], lambda: every_photograph(gehler_shi(folder))
+    return [truth, path, chart], lambda: every_photograph(load_gehler_shi(folder))
 
 
 def intel_release(folder, rng):
@@ -168,7 +168,7 @@ def intel_release(folder, rng):
     path.parent.mkdir(parents=True)
     path.write_bytes(imagecodecs.tiff_encode(picture(rng)))
     path.with_suffix(".wp").write_text("0.3,0.5,0.2")
-    return [path, path.with_suffix(".wp")], lambda: every_photograph(intel_tau(folder))
+    return [path, path.with_suffix(".wp")], lambda: every_photograph(load_intel_tau(folder))
 
 
 READERS = (

@@ -17,7 +17,6 @@ from everlight_data.formats.arrays import decode_npy, map_npy, read_npz
 from everlight_data.formats.files import (
     inflate,
     leads_outside,
-    one_line,
     opened_archive,
     read_bytes,
     read_csv,
@@ -26,6 +25,7 @@ from everlight_data.formats.files import (
 )
 from everlight_data.formats.image_headers import jpeg_size, png_size
 from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
+from everlight_data.texts import one_line
 from tests.data_pipelines.prepared import zipped
 
 # ---- Array files

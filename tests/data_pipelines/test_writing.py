@@ -15,6 +15,7 @@ import pytest
 from everlight_data import writing
 from everlight_data.errors import DataError
 from everlight_data.images.core50.prepared import prepare_core50
+from everlight_data.locks import lock_folder
 from everlight_data.runs.claims import Claims
 
 ARRAYS = {"accuracy": np.arange(12.0).reshape(3, 4), "name": np.array("naïve")}
@@ -75,7 +76,7 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path):
 HOLDER = """
 import sys, time
 from pathlib import Path
-from everlight_data.writing import lock_folder
+from everlight_data.locks import lock_folder
 lock = lock_folder(Path(sys.argv[1]), "Wait.")
 print("held", flush=True)
 time.sleep(60)
@@ -93,13 +94,13 @@ def hold(folder):
 def test_a_second_process_is_refused_until_the_first_is_gone_even_killed(tmp_path):
     process = hold(tmp_path)
     with pytest.raises(DataError, match=r"is in use by another process\. Wait\."):
-        writing.lock_folder(tmp_path, "Wait.")
+        lock_folder(tmp_path, "Wait.")
     process.send_signal(signal.SIGKILL)
     process.wait()
     started = time.monotonic()
-    lock = writing.lock_folder(tmp_path, "Wait.")
+    lock = lock_folder(tmp_path, "Wait.")
     assert time.monotonic() - started < 1
-    assert writing.lock_folder(tmp_path, "Wait.") is lock, "the same process may claim it again"
+    assert lock_folder(tmp_path, "Wait.") is lock, "the same process may claim it again"
     lock.release(force=True)
     hold(tmp_path).kill()
 
@@ -147,9 +148,9 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
     folder = tmp_path / str(number)
     folder.mkdir()
     with pytest.raises(DataError, match=r"without locks of files \(flock\).* local disk: --runs"):
-        writing.lock_folder(folder, "Wait.")
+        lock_folder(folder, "Wait.")
     with pytest.raises(DataError, match="without locks"):
         Claims().claim(folder / "unit.npz")
     # Nothing stands in the way of a start where there are locks.
     monkeypatch.undo()
-    writing.lock_folder(folder, "Wait.").release()
+    lock_folder(folder, "Wait.").release()

@@ -90,7 +90,7 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
         ("run digits --epochs one", "'one'; give --epochs INT. everlight run --help lists all"),
         (f"run digits --epochs{'-' * 3000}", "no option '--epochs---"),
         ("run digits --methods naive,ER", "separate names by spaces, as in naive ER"),
-        ("run digits --methods ER --hyperparameters EWC=1", "no method with hyperparameters"),
+        ("run digits --methods ER --hyperparameters EWC=1", "no method with hyper-parameters"),
         ("run digits --methods EWC --validation-fraction 0", "--validation-fraction 0 leaves"),
         ("grid --benchmarks facts facts:demo", "--benchmarks has facts and facts:demo; give each"),
         ("data prepare", "NAME is missing: Name of the data set;"),

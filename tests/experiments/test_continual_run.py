@@ -204,7 +204,7 @@ def test_other_libraries_names_lead_to_methods_that_there_are():
         ("--side 16", r"side=16; images of 8x8 shrink by integer factors only"),
         ("--epochs many", r"--epochs"),
         ("--per-class 1 5", r"a class has one training image, .* --validation-fraction 0"),
-        ("--hyperparameters EWC=1", r"no method with hyperparameters .*: 'EWC'\. There are 'LwF'"),
+        ("--hyperparameters EWC=1", r"no method with hyper-parameters .*: 'EWC'\. There are 'LwF'"),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, capsys, words, message):

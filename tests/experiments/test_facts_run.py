@@ -17,14 +17,14 @@ from everlight.metrics.fact_scores import (
     STANDARD,
 )
 from everlight_data.errors import DataError
-from everlight_data.facts.divisions.divided import (
+from everlight_data.facts.parts.split_files import read_images
+from everlight_data.facts.splits.fact_images import FactSource
+from everlight_data.facts.splits.fact_splits import (
     Size,
     WordFile,
     load_source,
 )
-from everlight_data.facts.divisions.pictured import FactSource
-from everlight_data.facts.divisions.published import open_photographs, read_published
-from everlight_data.facts.parts.splits import read_images
+from everlight_data.facts.splits.published_splits import open_photographs, read_published
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.paper import PaperOptions

@@ -7,7 +7,7 @@ import pytest
 
 from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE, capture_features
 from everlight.metrics.angular import angular_error
-from everlight_data.color.photographs.illuminant_folds import split_across, split_within
+from everlight_data.color.photographs.camera_images import split_across, split_within
 from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.dataset import DatasetRun, split_cameras
 from everlight_experiments.illuminant.photographs.methods import cross_validate_methods

@@ -19,11 +19,11 @@ from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.dmcc_thumbnails import CAMERAS
 from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
-from everlight_data.color.photographs.method_inputs import moments_of, side_of
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained import trunk_views
 from everlight_experiments.illuminant.core import cross_validation
 from everlight_experiments.illuminant.core.experiment import Comparison
+from everlight_experiments.illuminant.core.method_inputs import moments_of, side_of
 from everlight_experiments.illuminant.photographs import dataset, methods, source
 from everlight_experiments.illuminant.photographs.dataset import (
     DatasetRun,

@@ -4,9 +4,9 @@ import numpy as np
 
 from everlight.color import ILLUMINANT_METHODS
 from everlight_data.color.camera_matrices import matrix_for, read_camera_matrices
-from everlight_data.color.photographs.illuminant_folds import IlluminantImages
-from everlight_data.color.photographs.method_inputs import side_of
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.color.raw_files.calibrations import single_matrix
+from everlight_experiments.illuminant.core.method_inputs import side_of
 from everlight_experiments.illuminant.photographs import methods
 
 CALIBRATED = ILLUMINANT_METHODS["CCMNet, small form"]

@@ -45,7 +45,7 @@ def experiment(*comparisons, **fields):
     return IlluminantExperiment(comparisons=by_title, **{**texts, **others, **fields})
 
 
-def cells(table, method, group="ours"):
+def cells(table, method, group="everlight"):
     (row,) = [row for row in table.rows if row[0] == method]
     named = zip(table.columns, row, strict=True)
     return {column.name: cell for column, cell in named if column.group.startswith(group)}

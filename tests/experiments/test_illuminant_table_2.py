@@ -14,14 +14,10 @@ from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.dmcc_thumbnails import thumbnail_files
 from everlight_data.color.pairs.camera_pairs import problem_of, quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import chart_augmentations
-from everlight_data.color.photographs.illuminant_folds import (
-    IlluminantImages,
-    draw_folds,
-    official_pairs,
-    read_images,
-    thumbnail_cameras,
-)
-from everlight_data.color.photographs.method_inputs import moments_of, side_of
+from everlight_data.color.pairs.quasi_real import official_pairs
+from everlight_data.color.photographs.camera_images import IlluminantImages, read_images
+from everlight_data.color.photographs.published_folds import draw_folds
+from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.errors import MissingDataError
 from everlight_experiments.cli import main
 from everlight_experiments.illuminant.config import PRESETS
@@ -30,6 +26,7 @@ from everlight_experiments.illuminant.core.cross_validation import (
     RULES,
     split_samples,
 )
+from everlight_experiments.illuminant.core.method_inputs import moments_of, side_of
 from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTraining
 from everlight_experiments.illuminant.photographs import methods
 from everlight_experiments.illuminant.photographs.corrections import correction_columns

@@ -10,7 +10,7 @@ from everlight.continual.methods.method import WHY_NOT
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS
-from everlight_experiments.commands.load_and_train import load_requested, of_use
+from everlight_experiments.commands.load_and_train import applicable_methods, load_requested
 from everlight_experiments.continual import image_benchmarks
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.parts import feature_head
@@ -28,8 +28,8 @@ OFFERS = frozenset(("one label", "class scores", "last weights"))
 def kept(benchmark, offers, *asked):
     options = SimpleNamespace(benchmark=benchmark, methods=asked)
     settings = [SimpleNamespace(capabilities=one) for one in offers]
-    benchmarks = {str(place): SimpleNamespace(setting=one) for place, one in enumerate(settings)}
-    rows, lines = of_use(options, benchmarks, list(METHODS.values()))
+    benchmarks = {str(number): SimpleNamespace(setting=one) for number, one in enumerate(settings)}
+    rows, lines = applicable_methods(options, benchmarks, list(METHODS.values()))
     return {*METHODS} - {row.name for row in rows}, lines
 
 

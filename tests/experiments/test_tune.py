@@ -131,7 +131,7 @@ def test_what_two_draws_do_not_tell_from_the_best_is_said():
     """Means over both methods .3 and .4, .25 and .43, .2 and .2: the second is behind by .05 and
     -.03, so by .01 ± .04."""
     every = [tried(0.1, (0.6, 0.8)), tried(0.2, (0.5, 0.86)), tried(0.3, (0.4, 0.4))]
-    np.testing.assert_allclose(every[1].by_draw, [0.25, 0.43])
+    np.testing.assert_allclose(every[1].scores_by_seed, [0.25, 0.43])
     assert ranked(every) == (0, [1])
 
 

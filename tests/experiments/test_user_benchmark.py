@@ -40,7 +40,7 @@ def test_the_guide_s_example_is_trained_reported_and_read_back(tmp_path):
     assert run(tmp_path, *words) == report
     assert units == {unit: unit.stat().st_mtime_ns for unit in units}
     path.write_text(path.read_text().replace("+= 150", "+= 100"))
-    with pytest.raises(DataError, match=r"of another configuration \(data: "):
+    with pytest.raises(DataError, match=r"belongs to another configuration \(data: "):
         run(tmp_path, *words)
 
 

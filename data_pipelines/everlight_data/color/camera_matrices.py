@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight_data.color.photographs.camera_names import plain_name
-from everlight_data.color.raw_files.dng_colors import checked_matrix
+from everlight_data.color.photographs.matrices import checked_matrix
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_bytes, refusing
 from everlight_data.names import nearest_names

@@ -20,7 +20,7 @@ _CUBE_BLACK = 2048
 _CUBE_TARGET = 1049, 2049
 
 
-def cube_plus(folder: Path) -> dict[str, ConstancySet]:
+def load_cube_plus(folder: Path) -> dict[str, ConstancySet]:
     """Return the unpacked Cube+ set: `cube+_gt.txt` and `<number>.PNG` at any depth of the folder.
 
     According to its authors, the black level is 2048, and pixels from two below the image's maximum
@@ -58,6 +58,6 @@ DATA_SETS = {
     "cube-plus": DataSet(
         "Cube+: photographs by a Canon 550D, with illuminants",
         owner=CUBE_PLUS,
-        read_photographs=cube_plus,
+        read_photographs=load_cube_plus,
     )
 }

@@ -25,7 +25,7 @@ _GEHLER_CAMERAS = {"Canon1D": ("8D5U", 0), "Canon5D": ("IMG_", 129)}
 _GEHLER_WHITE = 4095
 
 
-def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
+def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     """Return the unpacked Gehler-Shi set, by camera.
 
     The folder holds, at any depth, `png/`, `coordinates/<name>_macbeth.txt` and
@@ -60,8 +60,12 @@ def gehler_shi(folder: Path) -> dict[str, ConstancySet]:
         if photos:
             read = partial(_read_gehler_shi, photos, charts, black)
             sets[camera] = ConstancySet(tuple(p.stem for p in photos), illuminants[rows], read)
-    if sum(len(images.names) for images in sets.values()) < len(paths):
-        raise DataError(f"{folder}: an image's name begins with neither 8D5U (1D) nor IMG_ (5D).")
+    taken = {name for images in sets.values() for name in images.names}
+    if other := [path for path in paths if path.stem not in taken]:
+        raise DataError(
+            f"{other[0]}: its name begins with neither 8D5U (1D) nor IMG_ (5D). Remove it, or "
+            f"download the images again from {GEHLER_SHI}."
+        )
     return sets
 
 
@@ -106,6 +110,6 @@ DATA_SETS = {
     "gehler-shi": DataSet(
         "Gehler-Shi: 568 photographs by two Canon cameras, with illuminants",
         owner=GEHLER_SHI,
-        read_photographs=gehler_shi,
+        read_photographs=load_gehler_shi,
     )
 }

@@ -18,7 +18,7 @@ INTEL_TAU = "the INTEL-TAU set's page (processed images in 1080p: TIFF and .wp f
 _TIFF = (".tif", ".tiff")
 
 
-def intel_tau(folder: Path) -> dict[str, ConstancySet]:
+def load_intel_tau(folder: Path) -> dict[str, ConstancySet]:
     """Return the INTEL-TAU set's processed images, by camera.
 
     The files are `<camera>/<set>/<name>_<number>.tiff`. The illuminant (R G B) is in the `.wp` file
@@ -94,6 +94,6 @@ DATA_SETS = {
     "intel-tau": DataSet(
         "INTEL-TAU: processed photographs by three cameras, with illuminants",
         owner=INTEL_TAU,
-        read_photographs=intel_tau,
+        read_photographs=load_intel_tau,
     )
 }

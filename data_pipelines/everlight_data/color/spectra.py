@@ -187,7 +187,7 @@ def _read_spectra(data_set: str, names: tuple[str, ...] = ()) -> list[np.ndarray
     return arrays
 
 
-def cameras(source: Source) -> Files:
+def camera_files(source: Source) -> Files:
     """Return the recipe of the cameras' sensitivities, `[c, 3, 33]`, in their published scale."""
 
     def make() -> bytes:
@@ -208,7 +208,7 @@ def cameras(source: Source) -> Files:
     return {"camspec.npz": make}
 
 
-def illuminants(source: Source) -> Files:
+def illuminant_files(source: Source) -> Files:
     """Return the recipe of the illuminants' spectra, `[102, 101]`."""
 
     def make() -> bytes:
@@ -220,7 +220,7 @@ def illuminants(source: Source) -> Files:
     return {f"{ILLUMINANTS}.npy": make}
 
 
-def munsell(source: Source) -> Files:
+def munsell_files(source: Source) -> Files:
     """Return the recipe of the chips' reflectances, `[1269, 421]`."""
 
     def make() -> bytes:
@@ -238,7 +238,7 @@ def munsell(source: Source) -> Files:
     return {"munsell380_800_1nm.npz": make}
 
 
-def psychtoolbox(source: Source) -> Files:
+def psychtoolbox_files(source: Source) -> Files:
     """Return the recipe of the reflectances `sur_NAME` and their wavelengths `sur_NAME_wl`."""
 
     def make() -> bytes:
@@ -275,7 +275,7 @@ DATA_SETS = {
         "(gujinwei.org/research/camspec)",
         source=CAMERAS,
         bytes=20_000,
-        prepare=file_by_file(cameras),
+        prepare=file_by_file(camera_files),
         original=CAMERAS_ORIGINAL,
     ),
     "illuminants": DataSet(
@@ -284,7 +284,7 @@ DATA_SETS = {
         owner="Barnard et al. 2002, SFU colour constancy data (cs.sfu.ca/~colour/data)",
         source=f"{ILLUMINANTS}, or .illum.gz",
         bytes=83_000,
-        prepare=file_by_file(illuminants),
+        prepare=file_by_file(illuminant_files),
     ),
     "munsell": DataSet(
         "1,269 Munsell matte reflectances, 380 to 800 nm in steps of 1 nm",
@@ -292,7 +292,7 @@ DATA_SETS = {
         owner="University of Eastern Finland, spectral color research group",
         source=f"{MUNSELL}.asc, .asc.gz or .mat (MATLAB 5)",
         bytes=1_270_000,
-        prepare=file_by_file(munsell),
+        prepare=file_by_file(munsell_files),
     ),
     "psychtoolbox": DataSet(
         "Vrhel, Nickerson, Krinov and Macbeth reflectances",
@@ -300,6 +300,6 @@ DATA_SETS = {
         owner="Psychtoolbox (psychtoolbox.org; Debian's package psychtoolbox-3-common)",
         source="the folder PsychColorimetricMatFiles",
         bytes=500_000,
-        prepare=file_by_file(psychtoolbox),
+        prepare=file_by_file(psychtoolbox_files),
     ),
 }

@@ -22,9 +22,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.texts import one_line
 
-MAX_MESSAGE_LENGTH = 300
-"""Limit on the characters quoted from another library's error message."""
 MAX_TEXT_BYTES = 256_000_000
 """Limit on the size of a text file: CSV, JSON or a list of numbers."""
 MAX_ROWS = 2_000_000
@@ -38,17 +37,6 @@ MAX_INFLATION = 1_100
 
 _ENCRYPTED = 1
 _PART_BYTES = 1 << 20
-
-
-def one_line(error: object) -> str:
-    """Return an error's text on one line, cut to `MAX_MESSAGE_LENGTH` characters.
-
-    Control characters and those that change the direction of text become question marks: a
-    terminal would obey them.
-    """
-    text = " ".join(str(error).split())
-    text = "".join(character if character.isprintable() else "?" for character in text)
-    return text if len(text) <= MAX_MESSAGE_LENGTH else f"{text[:MAX_MESSAGE_LENGTH]}..."
 
 
 def leads_outside(name: str) -> bool:
@@ -124,6 +112,12 @@ def opened(path: Path, limit: int, remedy: str) -> Iterator[BinaryIO]:
             if error.errno is None or isinstance(error, DataError):
                 raise
             raise DataError(f"{path} cannot be read ({one_line(error)}). {remedy}") from error
+
+
+def check_readable(path: Path, limit: int, remedy: str) -> None:
+    """Check that `opened` can open a file; raises the same errors."""
+    with opened(path, limit, remedy):
+        pass
 
 
 def read_bytes(path: Path, limit: int, remedy: str) -> bytes:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
 from everlight_data.formats.pickle_values import (
     ADMITTED,
     OBJECT_BYTES,
@@ -25,6 +24,7 @@ from everlight_data.formats.pickle_values import (
     dtype_from_state,
     text_of,
 )
+from everlight_data.texts import one_line
 
 Encoding = Literal["ASCII", "latin1", "bytes"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from everlight_data.formats.arrays import MAX_DIMENSIONS, admitted_dtype, shaped
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 
 KEYS = (type(None), bool, int, float, str, bytes)
 SCALARS = (*KEYS, complex)

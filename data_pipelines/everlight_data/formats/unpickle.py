@@ -15,9 +15,10 @@ import numpy as np
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import array_of, parse_header
-from everlight_data.formats.files import one_line, read_bytes
+from everlight_data.formats.files import read_bytes
 from everlight_data.formats.pickle_machine import MAX_OBJECTS, Encoding, Foreign, run_pickle
 from everlight_data.formats.pickle_values import SCALARS, Refused
+from everlight_data.texts import one_line
 
 MAX_DEPTH = 50
 """Limit on the nesting of containers."""

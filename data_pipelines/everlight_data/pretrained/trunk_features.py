@@ -17,14 +17,15 @@ from everlight.models.efficientnet import DEVIATION, MEAN
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import take
 from everlight_data.images.user_files.feature_files import Features
+from everlight_data.locks import locked_folder
 from everlight_data.pretrained.efficientnet_weights import load_efficientnet_lite0
 from everlight_data.sets.image_set import ImageSet, as_rgb
-from everlight_data.writing import locked_folder, make_folder, read_sealed, save_sealed
+from everlight_data.writing import make_folder, read_sealed, save_sealed
 
 LITE0 = "efficientnet-lite0"
-SMALLEST = 128
+MIN_SIDE = 128
 """Side of images below which the trunk reads them enlarged to it."""
-AT_ONCE = 8
+BLOCK = 8
 """Images of a step of the trunk, on each device."""
 Steps = Callable[[range], Iterable[int]]
 
@@ -32,7 +33,7 @@ Steps = Callable[[range], Iterable[int]]
 def trunk_features(
     images: UInt8[np.ndarray, "n h w c"], steps: Steps = iter
 ) -> Float[np.ndarray, "n 1280"]:
-    """Return EfficientNet-Lite0's features of square images, small ones enlarged to `SMALLEST`.
+    """Return EfficientNet-Lite0's features of square images, small ones enlarged to `MIN_SIDE`.
 
     Args:
       images: grey or RGB images.
@@ -45,7 +46,7 @@ def trunk_features(
     mesh = runs_mesh()
     weights = efficientnet_variables(load_efficientnet_lite0())
     weights = jax.device_put(weights, NamedSharding(mesh, REPLICATED))
-    size, features = AT_ONCE * mesh.size, []
+    size, features = BLOCK * mesh.size, []
     for start in steps(range(0, len(images), size)):
         batch = _enlarged(as_rgb(images[start : start + size]))
         missing = [(0, size - len(batch))] + [(0, 0)] * 3
@@ -69,7 +70,7 @@ def stored_features(images: ImageSet, folder: Path, steps: Steps = iter) -> Feat
       MissingDataError: the trunk's weights are not installed.
       DataError: the folder cannot be written.
     """
-    side = max(images.images.shape[1], SMALLEST)
+    side = max(images.images.shape[1], MIN_SIDE)
     checksum = zlib.crc32(np.ascontiguousarray(images.images))
     path = folder / f"{LITE0}-{side}-{checksum:08x}.npz"
     make_folder(folder)
@@ -105,7 +106,7 @@ def _trunk(weights: PyTree, images: UInt8[Array, "b h w 3"]) -> Float[Array, "b 
 
 
 def _enlarged(images: UInt8[np.ndarray, "b h w 3"]) -> UInt8[np.ndarray, "b s s 3"]:
-    if images.shape[1] >= SMALLEST:
+    if images.shape[1] >= MIN_SIDE:
         return images
-    size, way = (SMALLEST, SMALLEST), Image.Resampling.BICUBIC
+    size, way = (MIN_SIDE, MIN_SIDE), Image.Resampling.BICUBIC
     return np.stack([np.asarray(Image.fromarray(image).resize(size, way)) for image in images])

@@ -17,7 +17,7 @@ from everlight_data.pretrained.efficientnet_weights import (
 )
 from everlight_data.progress import progress
 
-AT_ONCE = 16
+BLOCK = 16
 """Number of images in one pass through the frozen network."""
 _last: dict[int, TrunkViews] = {}
 """The last views; across cameras the same images are needed once per camera."""
@@ -52,10 +52,10 @@ def _compute(images: Float[np.ndarray, "n h w 3"], masks: Float[np.ndarray, "n h
     weights = efficientnet_variables(load_efficientnet_lite0())
     drawn = draw_views(len(images))
     blocks = []
-    for start in progress("trunk", values=range(0, len(images), AT_ONCE)):
+    for start in progress("trunk", values=range(0, len(images), BLOCK)):
         # The last step's rows beyond the end repeat the last image, for one program.
-        rows = np.minimum(np.arange(start, start + AT_ONCE), len(images) - 1)
-        count = min(AT_ONCE, len(images) - start)
+        rows = np.minimum(np.arange(start, start + BLOCK), len(images) - 1)
+        count = min(BLOCK, len(images) - start)
         views = []
         for view in range(VIEWS):
             chosen = jax.tree.map(lambda leaf, v=view, r=rows: leaf[r, v], drawn)

@@ -5,7 +5,7 @@ from everlight_data.sets.image_set import ImageSet, PerClass
 
 CLASSES, PER_CLASS = 20, PerClass(train=100, test=50)
 """Default size: classes, and training and test images per class."""
-MOST_CLASSES = 100
+MAX_CLASSES = 100
 """Largest number of classes without repeated textures or palettes."""
 
 
@@ -13,7 +13,7 @@ def _requested(request: ImageRequest) -> ImageSet:
     # JAX is slow to import, and not needed by the stored sets.
     from everlight_data.procedural.world import World, load_procedural
 
-    classes = min(request.classes or CLASSES, MOST_CLASSES)
+    classes = min(request.classes or CLASSES, MAX_CLASSES)
     subclasses = -(-classes // 10)
     # A number of classes that `subclasses` does not divide leaves the last ones over.
     world = World(-(-classes // subclasses), subclasses, seed=request.seed)

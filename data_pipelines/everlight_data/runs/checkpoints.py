@@ -28,10 +28,10 @@ from everlight.trees import (
     words_of_keys,
 )
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import one_line
 from everlight_data.runs.descriptions import as_json, json_checksum, name_differences
 from everlight_data.runs.orbax_messages import silence_orbax
 from everlight_data.runs.processes import from_all, is_first, meet
+from everlight_data.texts import one_line
 from everlight_data.writing import check_room
 
 SECONDS_AT_STAKE = 10.0

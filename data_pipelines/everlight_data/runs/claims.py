@@ -8,7 +8,8 @@ from pathlib import Path
 
 import filelock
 
-from everlight_data.writing import LOCK, make_folder, try_lock
+from everlight_data.locks import LOCK, try_lock
+from everlight_data.writing import make_folder
 
 
 class Claims:

@@ -10,8 +10,8 @@ from jaxtyping import Float, Int
 
 from everlight_data.errors import DataError
 from everlight_data.formats.files import refusing
-from everlight_data.images.user_files.class_names import printable
 from everlight_data.runs.configs import read_any_config
+from everlight_data.texts import printable
 from everlight_data.writing import read_sealed
 
 NUMBER_COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")

@@ -46,6 +46,24 @@ def every_nth(labels: Int[np.ndarray, "n"], interval: int) -> Bool[np.ndarray, "
     return chosen
 
 
+def equal_steps(groups: Int[np.ndarray, "n"], most: int) -> Int[np.ndarray, "n"]:
+    """Return the step of each sample, where every group is cut into at most `most` equal steps.
+
+    The first or the last samples of all steps are evenly spaced in their groups. No two groups
+    share a step.
+    """
+    _, group, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    return group * most + _ranks(groups) * most // counts[group]
+
+
+def _ranks(groups: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+    """Return the place of each sample among those of its group, from 0."""
+    order = np.argsort(groups, kind="stable")
+    ranks = np.empty(len(groups), int)
+    ranks[order] = np.arange(len(groups)) - np.searchsorted(groups[order], groups[order])
+    return ranks
+
+
 def split_off(
     name: str,
     images: UInt8[np.ndarray, "n h w c"],
@@ -71,16 +89,8 @@ def some_classes(images: ImageSet, first: int, end: int) -> ImageSet:
 
 def first_per_class(images: ImageSet, counts: PerClass) -> ImageSet:
     """Return the first images of every class, in their order, or all if there are fewer."""
-
-    def first(labels: Int[np.ndarray, "n"], count: int) -> Bool[np.ndarray, "n"]:
-        chosen = np.zeros(len(labels), bool)
-        for label in np.unique(labels):
-            chosen[np.flatnonzero(labels == label)[:count]] = True
-        return chosen
-
-    return select_samples(
-        images, first(images.train_labels, counts.train), first(images.test_labels, counts.test)
-    )
+    train, test = _ranks(images.train_labels), _ranks(images.test_labels)
+    return select_samples(images, train < counts.train, test < counts.test)
 
 
 def select_samples(

@@ -25,13 +25,8 @@ from everlight_data.formats.files import (
     read_json,
     refusing,
 )
-from everlight_data.writing import (
-    check_room,
-    locked_folder,
-    make_folder,
-    remove_unfinished,
-    written_whole,
-)
+from everlight_data.locks import locked_folder
+from everlight_data.writing import check_room, make_folder, remove_unfinished, written_whole
 
 MANIFEST = "manifest.json"
 _BUSY = "Wait until it has prepared the data set."

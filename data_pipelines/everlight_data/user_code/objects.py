@@ -15,8 +15,9 @@ from everlight.continual.engine.setups.network_setup import Net, arguments_of
 from everlight.continual.training.adapted_net import check_outputs
 from everlight.models import Network
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line, read_bytes
+from everlight_data.formats.files import read_bytes
 from everlight_data.names import nearest_names
+from everlight_data.texts import one_line
 from everlight_data.user_code.checksums import PACKAGES, sources_checksum
 
 _MOST_BYTES = 10_000_000
@@ -60,7 +61,7 @@ def load_object(reference: str, option: str, form: str) -> Loaded:
     # Anything may fail in a user's code, which may also leave.
     except (Exception, SystemExit) as error:
         raise DataError(
-            f"{path} cannot be run ({type(error).__name__}: {one_line(error)})"
+            f"{path} cannot be run ({type(error).__name__}: {one_line(error)}); correct the file"
         ) from error
     if not is_there:
         near = nearest_names(name, list(vars(module)))

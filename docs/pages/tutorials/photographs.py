@@ -36,7 +36,7 @@ REGIONS = {
     "petals": (flower, slice(110, 340), slice(190, 430)),
     "leaf": (flower, slice(80, 330), slice(0, 140)),
     "shade above": (flower, slice(0, 80), slice(140, 440)),
-    "shade beside": (flower, slice(120, 350), slice(470, 640)),
+    "shade at the right": (flower, slice(120, 350), slice(470, 640)),
 }
 SIDE, STEP = 40, 20
 

@@ -1,4 +1,4 @@
-"""The paper's report: the printed criteria beside ours.
+"""The paper's report: the printed criteria and everlight's.
 
 Task-incremental is the paper's protocol, as its FWT of 0.1 shows: a head of ten outputs with the
 task identity is right by chance on later tasks.

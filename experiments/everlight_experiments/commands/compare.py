@@ -18,7 +18,6 @@ from jaxtyping import Float
 
 from everlight.metrics import student_interval
 from everlight_data.errors import DataError
-from everlight_data.images.user_files.class_names import printable
 from everlight_data.runs.finished_runs import (
     FinishedRun,
     check_comparable,
@@ -26,6 +25,7 @@ from everlight_data.runs.finished_runs import (
     name_other_options,
     read_finished_run,
 )
+from everlight_data.texts import printable
 from everlight_experiments.commands.columns import DIVERGED, column, score_figure
 from everlight_experiments.continual.report import sentence
 from everlight_experiments.continual.report_tables import table_of

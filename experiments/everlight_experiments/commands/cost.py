@@ -24,9 +24,9 @@ from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.models import NetworkRequest
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.divisions.divided import SPLITS, DividedFacts, Part
-from everlight_data.facts.divisions.pictured import PicturedFacts
 from everlight_data.facts.parts.word_vectors import WordVectors
+from everlight_data.facts.splits.fact_images import PicturedFacts
+from everlight_data.facts.splits.fact_splits import SPLITS, Part, SplitFacts
 from everlight_data.iirc.metadata import official_metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.images.core50.frames import LabelledFrames
@@ -189,7 +189,7 @@ def mid_scale_facts() -> Work:
     vectors = WordVectors(np.zeros((words, dimension), np.float32), (), "")
     order = dict.fromkeys(SPLITS, np.arange(count) * tasks // count)
     pieces = np.zeros((count, 3), int)
-    divided = DividedFacts(((),) * count, pieces, vectors, *parts, order, None)
+    divided = SplitFacts(((),) * count, pieces, vectors, *parts, order, None)
     inputs = Inputs(stored_shapes(images.images))
     benchmarks = fact_benchmarks(config, PicturedFacts(divided, images), inputs)
     return Work("facts, mid-scale", benchmarks["random"], METHODS["IMM mode"])

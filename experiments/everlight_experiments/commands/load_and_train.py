@@ -72,7 +72,7 @@ class Loaded(NamedTuple):
     benchmarks: Benchmarks
     rows: list[Method]
     lines: list[str]
-    """Lines for the user on methods that are left out or of little use (`of_use`)."""
+    """Lines for the user on methods that are left out or of little use (`applicable_methods`)."""
 
 
 def load_requested(options: RunOptions) -> Loaded:
@@ -97,7 +97,7 @@ def load_requested(options: RunOptions) -> Loaded:
         config = with_published_settings(config, rows)
     config = with_method_arguments(config, options.method_arguments, rows)
     benchmarks = load_benchmarks(options, config)
-    rows, lines = of_use(options, benchmarks, rows)
+    rows, lines = applicable_methods(options, benchmarks, rows)
     first = next(iter(benchmarks.values()))
     grids = given_hyperparameters(grid_texts, [first.row(row) for row in rows])
     benchmarks = {name: with_grids(benchmark, grids) for name, benchmark in benchmarks.items()}
@@ -122,7 +122,7 @@ def selected_methods(names: Sequence[str]) -> list[str]:
     return [name for name in METHODS if name in names or ALL in names]
 
 
-def of_use(
+def applicable_methods(
     options: MethodOptions, benchmarks: Benchmarks, rows: Sequence[Method]
 ) -> tuple[list[Method], list[str]]:
     """Return the methods without those that `--methods all` leaves out, and lines for the user.
@@ -216,7 +216,7 @@ def given_hyperparameters(
             raise DataError(
                 f"--hyperparameters {text!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6"
             )
-        check_name("method with hyperparameters among those that are run:", name, list(known))
+        check_name("method with hyper-parameters among those that are run:", name, list(known))
         try:
             hyperparameters = {float(value) for value in values.split(",")}
         except ValueError as error:

@@ -31,7 +31,7 @@ from everlight_experiments.commands.benchmark_registry import (
 )
 from everlight_experiments.commands.columns import DIVERGED, column, score_figure
 from everlight_experiments.commands.load_and_train import (
-    of_use,
+    applicable_methods,
     refuse_inapplicable,
     selected_methods,
 )
@@ -66,7 +66,7 @@ class Tried(NamedTuple):
     config: Any
     training: str
     """Network, optimizer and length in words."""
-    scores: Mapping[str, Float[np.ndarray, "draws"]]
+    scores: Mapping[str, Float[np.ndarray, "seeds"]]
     """Scores by column, of the best hyper-parameter; NaN where a run diverged."""
     choices: Mapping[str, Choice]
     """Selections by "method, setting"."""
@@ -77,7 +77,7 @@ class Tried(NamedTuple):
         return label_of(self.changes)
 
     @property
-    def by_draw(self) -> Float[np.ndarray, "draws"]:
+    def scores_by_seed(self) -> Float[np.ndarray, "seeds"]:
         """Return the means over columns; a diverged run counts as 0."""
         return np.mean([np.nan_to_num(scores) for scores in self.scores.values()], axis=0)
 
@@ -97,7 +97,7 @@ def run_tune(options: TuneOptions) -> Path:
         first = load_benchmarks(options, candidates[0][1])
         rows = [row_on(next(iter(first.values())), row) for row in rows]
         refuse_inapplicable(first, options.methods, rows)
-        rows, lines = of_use(options, first, rows)
+        rows, lines = applicable_methods(options, first, rows)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
         _refuse_unlike(options, first, rows, candidates)
         folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, RUN_SELECTORS)
@@ -107,7 +107,7 @@ def run_tune(options: TuneOptions) -> Path:
         for changes, config in candidates:
             benchmarks = load_benchmarks(options, config)
             tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
-            print(f"{label_of(changes)}: {tried[-1].by_draw.mean():.3f}", flush=True)
+            print(f"{label_of(changes)}: {tried[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
     scores = {
         f"{trial.label}/{name}": values for trial in tried for name, values in trial.scores.items()
@@ -159,9 +159,11 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
     """
     if all(np.isnan(values).all() for trial in tried for values in trial.scores.values()):
         raise DataError("every run diverged and none is best; give smaller learning rates")
-    by_draw = np.stack([trial.by_draw for trial in tried])
-    best = int(np.argmax(by_draw.mean(axis=1)))
-    return best, [place for place in np.flatnonzero(tied_with(best, by_draw)) if place != best]
+    scores_by_seed = np.stack([trial.scores_by_seed for trial in tried])
+    best = int(np.argmax(scores_by_seed.mean(axis=1)))
+    return best, [
+        place for place in np.flatnonzero(tied_with(best, scores_by_seed)) if place != best
+    ]
 
 
 def run_command(options: TuneOptions, config: Any) -> str:
@@ -248,8 +250,10 @@ def _results_summary(
         name.partition("/"): {trial.label: trial.scores[name] for trial in tried}
         for name in tried[0].scores
     }
-    means = {trial.label: f"{trial.by_draw.mean():.3f}" for trial in tried}
-    below = {trial.label: spread(tried[best].by_draw - trial.by_draw) for trial in tried}
+    means = {trial.label: f"{trial.scores_by_seed.mean():.3f}" for trial in tried}
+    below = {
+        trial.label: spread(tried[best].scores_by_seed - trial.scores_by_seed) for trial in tried
+    }
     below[labels[best]] = "best"
     columns = [
         *(column(name[2], by_label, final_cell, name[0]) for name, by_label in scores.items()),
@@ -263,7 +267,7 @@ def _results_summary(
     figure = score_figure(folder / "tried.png", labels, shown, measure, "validation seeds")
     sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
-        f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].by_draw)}.",
+        f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].scores_by_seed)}.",
     ]
     if best:
         sentences.append(f"Baseline, the first: {labels[0]}, {means[labels[0]]}.")

@@ -15,7 +15,7 @@ from everlight.continual import Setup, Strategy
 from everlight.continual.methods.method import BENCHMARK_ARGUMENTS, Method, Source
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 from everlight_data.user_code.objects import load_object, place_in
 
 _FORM = "give my_file.py:my_strategy, a function from a Setup to a Strategy"

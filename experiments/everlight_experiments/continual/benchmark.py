@@ -318,7 +318,7 @@ class Request(NamedTuple):
     """Folder of run folders; computed features are kept there."""
 
     def refuse_more_seeds_than(self, available: int, what: str) -> None:
-        """Refuse more seeds than a benchmark has beside those for validation, its last ones.
+        """Refuse more seeds than a benchmark has without those for validation, its last ones.
 
         Raises:
           DataError: there are too many; the message has the largest number.

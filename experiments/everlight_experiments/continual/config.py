@@ -163,8 +163,8 @@ class Config:
     weights; None predicts by these."""
     dtype: Dtype = "float32"
     metrics: tuple[str, ...] = ()
-    """Metrics beside accuracy: accuracy by class, confusion; diagnostics of plasticity after every
-    task: dormant units, dead units, effective rank, stable rank, weight norm."""
+    """Metrics in addition to accuracy: accuracy by class, confusion; diagnostics of plasticity
+    after every task: dormant units, dead units, effective rank, stable rank, weight norm."""
     criterion: Criterion = "final accuracy"
     """Value on the validation seeds that selects hyper-parameters."""
     method_settings: tyro.conf.Suppress[Mapping[str, MethodSettings]] = field(default_factory=dict)

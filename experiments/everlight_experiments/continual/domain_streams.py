@@ -25,7 +25,7 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
     """Return the function from seed and use to a sequence, which is the same for all seeds."""
 
     @functools.cache
-    def of_use(use: Use) -> TaskSequence:
+    def sequence_of(use: Use) -> TaskSequence:
         sequence = domain_incremental(
             images.train_labels,
             images.test_labels,
@@ -36,7 +36,7 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
         )
         return tested_on_validation(sequence) if use == "validation" else sequence
 
-    return lambda seed, use: of_use(use)
+    return lambda seed, use: sequence_of(use)
 
 
 def with_stream(setup: Setup, images: ImageSet, config: Config) -> Setup:

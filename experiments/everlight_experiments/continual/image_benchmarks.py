@@ -33,7 +33,7 @@ from everlight_experiments.continual.config import Config, config_of
 from everlight_experiments.continual.config_checks import DOMAIN, check_options
 from everlight_experiments.continual.domain_streams import with_stream
 from everlight_experiments.continual.image_data import ImageInputs, load_inputs
-from everlight_experiments.continual.image_words import number_of_tasks, training_words
+from everlight_experiments.continual.image_descriptions import number_of_tasks, training_words
 from everlight_experiments.continual.method_arguments import loss_arguments
 from everlight_experiments.continual.metrics import (
     BY_STEP,

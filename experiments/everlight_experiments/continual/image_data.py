@@ -32,7 +32,7 @@ from everlight_experiments.continual.benchmark import Data, Request, Use
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.config_checks import check_sizes
 from everlight_experiments.continual.domain_streams import STREAM_SEED, domain_sequences
-from everlight_experiments.continual.image_words import (
+from everlight_experiments.continual.image_descriptions import (
     data_counts,
     data_sections,
     number_of_tasks,

@@ -40,7 +40,7 @@ from everlight_experiments.run_folder.folder import RunFolder
 NETS = "models"
 """Folder of the networks that a run keeps."""
 CHECKPOINT_OVERHEAD_BYTES = 85_000
-"""Bytes of a checkpoint beside its arrays, as measured."""
+"""Bytes of a checkpoint in addition to its arrays, as measured."""
 
 
 def nets_folder(run: Path, part: str, setting: str, method: Method, order: int) -> Path:

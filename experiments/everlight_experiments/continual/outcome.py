@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     settings: Mapping[str, Any] = {}
     """Arguments of the strategy, among them the selected hyper-parameter."""
     replayed: int = 0
-    """Samples from memory that every step learns beside its own."""
+    """Samples from memory that every step learns in addition to the task's."""
     learning_rate: str = "–"
     """Learning rate of the optimizer's steps, in words."""
     boundaries: bool = True

@@ -108,14 +108,14 @@ class Paper(NamedTuple):
     sections: Callable[[Results], Sequence[Section]] = lambda results: ()
     """Sections before those of the general report."""
     summary: Callable[[Results], Sequence[tuple[str, str]]] = lambda results: ()
-    """Summary rows beside those of every report."""
+    """Summary rows in addition to those of every report."""
     published: Callable[[Results], Published] = lambda results: NOTHING_PUBLISHED
     rule: str | None = None
     """Selection rule; None is the common one, on one validation seed."""
     first: Callable[[Results], Summary] | None = None
     """Opening of a report that has only the paper's own sections; None makes the general report."""
     arrays: Callable[[Results], Mapping[str, np.ndarray]] = lambda results: {}
-    """Arrays of results.npz beside those of the outcomes."""
+    """Arrays of results.npz in addition to those of the outcomes."""
     unexplained: Callable[[Results], Sequence[str]] = lambda results: ()
     """Differences from published numbers that have no known cause, a line each (`--check`)."""
     findings: Callable[[Results], Sequence[Finding]] = lambda results: ()

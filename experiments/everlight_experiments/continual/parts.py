@@ -1,7 +1,7 @@
 """Networks, optimizers and features that options name, including those of a user's files.
 
 `--features efficientnet-lite0` computes features of a frozen trunk, once for all methods and seeds,
-and keeps them beside the run folders, in `features/`. `--features FILE` takes an `.npz` of
+and keeps them next to the run folders, in `features/`. `--features FILE` takes an `.npz` of
 `features`, numbers `[n, f]`, and `labels`, whole numbers or text `[n]`. It has a row per image of
 the benchmark, the training images first (CORe50: the frames in the order of the release). Files in
 the folder `features/` have this form. For the benchmark `images` without `--data`, the file is the
@@ -21,14 +21,18 @@ from everlight.continual.methods.method import Demand, Method
 from everlight.errors import ArgumentError
 from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError
-from everlight_data.images.inputs.as_inputs import Channels, channels, store_features, store_images
+from everlight_data.images.inputs.as_inputs import (
+    DeviceChannels,
+    channels,
+    store_features,
+    store_images,
+)
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.images.user_files.feature_files import Features, features_of_images
 from everlight_data.names import check_name
 from everlight_data.pretrained.trunk_features import LITE0, stored_features
 from everlight_data.progress import progress
-from everlight_data.sets.image_set import Channels as ChannelValues
-from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.image_set import Channels, ImageSet
 from everlight_data.user_code.objects import load_network
 from everlight_experiments.run_folder.interruption import stop_if_requested
 
@@ -122,7 +126,7 @@ def _steps(starts: range) -> Iterator[int]:
 class Inputs(NamedTuple):
     """Images in memory, images streamed from files, or features, as networks read them."""
 
-    stored: StoredImages | Channels
+    stored: StoredImages | DeviceChannels
     """Images or features on the device; of streamed images the channels alone."""
     store: JpegStore | None = None
     """Reader of streamed images."""
@@ -138,7 +142,7 @@ def inputs_of(
     reference: str | None,
     images: ImageSet | JpegStore,
     runs: Path,
-    normalization: ChannelValues | None = None,
+    normalization: Channels | None = None,
 ) -> Inputs:
     """Return a benchmark's images, or the features that `--features` names in their place.
 

@@ -1,4 +1,4 @@
-"""The seven criteria of Díaz-Rodríguez et al. 2018 as a table, beside published numbers."""
+"""The seven criteria of Díaz-Rodríguez et al. 2018 as a table, with published numbers."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from everlight_experiments.report.writer import PAPER, Column, Table
 
 
 class Published(NamedTuple):
-    """A paper's own numbers, which stand beside ours."""
+    """A paper's numbers, in the table with everlight's."""
 
     name: str = ""
     """How they are marked."""

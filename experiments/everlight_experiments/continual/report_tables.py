@@ -43,7 +43,7 @@ PUBLISHED_ROW = {
     ", published": "Rows “, published” have the hyper-parameter value that the method's own paper "
     "recommends, instead of the selected one."
 }
-"""The mark of a row beside that of the selected hyper-parameter."""
+"""The mark of a row in addition to that of the selected hyper-parameter."""
 BY_SEED = "paired by seed"
 UNDEFINED = {"–": "–: not defined for this method or setting."}
 FORGETTING = (

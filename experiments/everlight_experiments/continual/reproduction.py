@@ -1,4 +1,4 @@
-"""A reproduction table: published numbers beside ours, with differences in standard errors."""
+"""A reproduction table: published numbers and everlight's, with differences in standard errors."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ TOLERANCE = 2.0
 
 
 class Known(NamedTuple):
-    """Mean of a final score over runs that are not ours."""
+    """Mean of a final score over runs of others' code."""
 
     mean: float
     deviation: float | None = None
@@ -32,7 +32,7 @@ class Known(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Known numbers of a method's final score in a column of the run, and ours."""
+    """Known numbers of a method's final score in a column of the run, and everlight's."""
 
     column: str
     method: str
@@ -48,7 +48,7 @@ class Comparison(NamedTuple):
 
     @property
     def verified(self) -> str:
-        """Return which numbers ours agrees with: "table", "code", "both", or "no"."""
+        """Return which numbers everlight's agrees with: "table", "code", "both", or "no"."""
         known = {"table": self.published, "code": self.code}
         agree = [name for name, number in known.items() if abs(self.errors(number)) <= TOLERANCE]
         return "both" if len(agree) == 2 else "".join(agree) or "no"
@@ -87,7 +87,7 @@ def reproduction_section(
             "published", lambda row: "–" if row.published is None else row.published.cell, PAPER
         ),
         Measure("authors' code", lambda row: "–" if row.code is None else row.code.cell, PAPER),
-        Measure("ours", lambda row: percent(row.measured)),
+        Measure("everlight", lambda row: percent(row.measured)),
         Measure(
             "from published", lambda row: _errors(row.errors(row.published)), "standard errors"
         ),
@@ -99,9 +99,9 @@ def reproduction_section(
         ),
     ]
     caption = (
-        "Final average accuracy in percent, mean ± standard deviation over seeds. Verified: ours "
-        f"is within {TOLERANCE:g} standard errors of the published table, of the authors' code as "
-        "run here on the same images, or of both."
+        "Final average accuracy in percent, mean ± standard deviation over seeds. Verified: "
+        f"everlight is within {TOLERANCE:g} standard errors of the published table, of the "
+        "authors' code as run here on the same images, or of both."
     )
     table = table_of(caption, {row.name: row for row in compared}, measures)
     return Section("Published and own numbers", [source], [table])

@@ -126,7 +126,9 @@ def train_units(
             # A device without a run of its own would read the last one's images again.
             mesh = runs_mesh(jax.devices()[: len(group)])
         checkpoints = folder.checkpoints / group_name(group)
-        rows = stacked([(unit.sequence, unit.key, unit.run_data) for unit in _full(group, mesh)])
+        rows = stacked(
+            [(unit.sequence, unit.key, unit.run_data) for unit in _padded_group(group, mesh)]
+        )
         runs = Runs(build, protocol, shared, *rows, join)
         if not fits:
             # All groups have these shapes, and later ones are no larger.
@@ -264,7 +266,7 @@ def _train_group(
     return state
 
 
-def _full(group: Sequence[Unit], mesh: Mesh) -> list[Unit]:
+def _padded_group(group: Sequence[Unit], mesh: Mesh) -> list[Unit]:
     """Return the group, its last unit repeated until each of several processes has as many."""
     missing = -len(group) % mesh.shape[RUNS_AXIS] if mesh.is_multi_process else 0
     return [*group, *group[-1:] * missing]

@@ -62,7 +62,7 @@ IDENTIFYING = (
     *("frames", "test_frames", "side", "net", "pretraining", "channels", "hidden", "dense_rate"),
     *("batch_size", "dtype", "gain", "replay_batch_size"),
 )
-"""Fields of a configuration that identify a run beside its seed, data and training length."""
+"""Fields of a configuration that identify a run, without its seed, data and training length."""
 ACCURACY = "accuracy"
 SEEN, ROC, AREA = "accuracy on seen classes", "ROC curve", "area under the ROC curve"
 TRUNK_OPERATIONS = "trunk operations per frame"
@@ -147,7 +147,7 @@ def core50_benchmarks(scenario: Scenario, request: Request) -> Benchmarks:
     """Return the benchmark of a scenario, for any methods.
 
     Raises:
-      DataError: more seeds than published orders beside those of the validation seeds.
+      DataError: more seeds than published orders without those of the validation seeds.
     """
     request.refuse_more_seeds_than(RUNS, "published orders")
     return batch_benchmarks(request, "object", (scenario,))

@@ -138,7 +138,7 @@ FINDINGS = (
 
 
 def sections(results: Results) -> list[Section]:
-    """Return what the paper's report shows beside the general one."""
+    """Return what the paper's report shows in addition to the general one."""
     paper_scores, outcomes = published(results), results.outcomes
     costs = (
         "The paper compares accuracy relative to cumulative training, extra storage and "
@@ -185,7 +185,7 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: P
 
 
 def extra_storage(outcome: Outcome) -> int:
-    """Return the bytes beside the network: the method's memory and the most samples it stores."""
+    """Return the bytes of the method's memory and of the most samples it stores."""
     cost, stored = outcome.cost, int(outcome.stored_samples.max())
     return cost.memory_bytes + stored * cost.sample_bytes
 

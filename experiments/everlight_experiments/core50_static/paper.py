@@ -31,7 +31,7 @@ from everlight_experiments.run_folder.folder import RunFolder
 WINDOWS = (1, 2, 4, 8, 16, 32)
 """Numbers of fused frames, as far as the recordings reach."""
 FUSED = 8
-"""Fused frames in the table, beside single frames; fewer where the recordings are shorter."""
+"""Fused frames in the table, after single frames; fewer where the recordings are shorter."""
 LEARNED = (1, 2, 4, 6, 8, 10)
 """Numbers of sessions, the first ones, that the SVM learns; it is tested on the others."""
 SCRATCH, SVM, TUNING = "from scratch", "frozen + SVM", "fine-tuning"
@@ -201,7 +201,7 @@ def sections(results: Results) -> list[Section]:
 
 
 def _table(config: StaticConfig, accuracies: Accuracies) -> Table:
-    """Return the accuracies on single and on fused frames, beside the paper's."""
+    """Return the accuracies on single and on fused frames, with the paper's."""
     paper = STATIC[published_net(config.net)]
     fused = min(WINDOWS.index(FUSED), reach(accuracies) - 1)
     groups = {0: "single frames, %", fused: f"{WINDOWS[fused]} frames fused, %"}

@@ -43,9 +43,9 @@ from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import same_shapes
 from everlight.trees import checksums_of
-from everlight_data.facts.divisions.divided import SPLITS, DividedFacts, Split
-from everlight_data.facts.divisions.pictured import PicturedFacts, pictured_facts
-from everlight_data.images.inputs.as_inputs import Channels, naming_files, stream_centers
+from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_facts
+from everlight_data.facts.splits.fact_splits import SPLITS, Split, SplitFacts
+from everlight_data.images.inputs.as_inputs import DeviceChannels, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.images.user_files.feature_files import Features
 from everlight_experiments.continual.benchmark import (
@@ -88,7 +88,7 @@ LEAST = (15, 50)
 BY_COUNT, NEAREST, SPO = "{} by training examples", "nearest facts", "SPO generalisation"
 
 
-def group_tests(divided: DividedFacts) -> FactGroups:
+def group_tests(divided: SplitFacts) -> FactGroups:
     """Return the groups of the test examples."""
     return group_facts(divided.pieces, divided.train_counts, divided.test.fact, LEAST)
 
@@ -146,7 +146,7 @@ def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> list[M
 class Shared(NamedTuple):
     """Data of all runs."""
 
-    images: StoredImages | Channels
+    images: StoredImages | DeviceChannels
     """Channels alone where images are streamed."""
     facts: Facts
     shown: Int[Array, "s"]

@@ -17,8 +17,8 @@ from everlight.checks import Between
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method, with_published
 from everlight.continual.methods.registry import METHODS
-from everlight_data.facts.divisions.divided import Size
-from everlight_data.facts.divisions.pictured import FactSource
+from everlight_data.facts.splits.fact_images import FactSource
+from everlight_data.facts.splits.fact_splits import Size
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.facts.published_tables import TABLES

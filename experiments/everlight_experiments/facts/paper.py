@@ -5,10 +5,10 @@ from jaxtyping import Float
 
 from everlight.continual.methods.method import Method
 from everlight.metrics.fact_scores import BACKWARD, GENERALISED
-from everlight_data.facts.divisions.divided import SPLITS
-from everlight_data.facts.divisions.pictured import pictured_facts
-from everlight_data.facts.divisions.published import published_scales
 from everlight_data.facts.parts.word_vectors import vectors_note
+from everlight_data.facts.splits.fact_images import pictured_facts
+from everlight_data.facts.splits.fact_splits import SPLITS
+from everlight_data.facts.splits.published_splits import published_scales
 from everlight_experiments.continual.benchmark import Benchmark, SequenceId
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.parts import inputs_of

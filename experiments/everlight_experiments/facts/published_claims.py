@@ -14,7 +14,7 @@ from everlight.metrics.fact_scores import (
     OVER_TASKS,
     STANDARD,
 )
-from everlight_data.facts.divisions.divided import SPLITS
+from everlight_data.facts.splits.fact_splits import SPLITS
 from everlight_experiments.facts.published_tables import TABLES
 
 PARTS = MID, LARGE = "mid-scale", "large-scale"

@@ -20,24 +20,28 @@ from everlight.metrics.fact_scores import (
 from everlight.metrics.ranking import chance_hits, nearest_facts, rank_facts
 from everlight.metrics.ranking_groups import SPO_CASES, embedding_similarity, spo_overlap
 from everlight.scenarios.facts import split_statistics
-from everlight_data.facts.divisions.divided import SPLITS, DividedFacts, division_notes
-from everlight_data.facts.divisions.pictured import PicturedFacts
+from everlight.scenarios.facts_splits import semantic_split
+from everlight_data.facts.splits.fact_images import PicturedFacts
+from everlight_data.facts.splits.fact_splits import SPLITS, SplitFacts
 from everlight_experiments.continual.benchmark import Benchmarks, SequenceId, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
 from everlight_experiments.continual.train_runs import DIVERGED_AT, NOT_DIVERGED
+from everlight_experiments.facts.baselines import baseline_embeddings
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
 from everlight_experiments.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
 from everlight_experiments.report.cells import dash, percent, spread
 from everlight_experiments.report.writer import PAPER, Column, Section, Table
 
+SINGLE_LINKAGE = 1_000
+"""Number of facts up to which the paper's linkage is computed too."""
 Metrics = Mapping[str, np.ndarray]
 Values = Mapping[str, Mapping[str, Metrics]]
 """Metrics by column and method or baseline."""
 
 
 class FactsData(NamedTuple):
-    """Data that the paper's sections need beside outcomes."""
+    """Data that the paper's sections need in addition to outcomes."""
 
     learned: Mapping[str, PicturedFacts]
     """Facts by benchmark of the paper."""
@@ -53,7 +57,7 @@ def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[Sequ
     divided, shown = data.divided, data.shown
     facts, joint = divided.label_space, METHODS["joint"]
     metrics: dict[str, dict[str, Metrics]] = {column: {} for column in benchmarks}
-    for name, embeddings in divided.baseline_embeddings([seq_id.order for seq_id in ids]).items():
+    for name, embeddings in baseline_embeddings(divided, [seq_id.order for seq_id in ids]).items():
         for column, benchmark in benchmarks.items():
             runs = []
             for seq_id, points in zip(ids, jnp.asarray(embeddings), strict=True):
@@ -96,13 +100,35 @@ def fact_sections(results: Results) -> list[Section]:
         sections.append(_tail_section(part, divided, of_part))
     tables = [_similarity_table(parts)]
     tables += [_statistics_table(part, divided) for part, divided in parts.items()]
-    return [*sections, Section("The splits", division_notes(parts), tables)]
+    return [*sections, Section("The splits", split_notes(parts), tables)]
+
+
+def split_notes(parts: Mapping[str, SplitFacts]) -> list[str]:
+    """Return how facts were split, and the sizes that the paper's linkage would give.
+
+    Args:
+      parts: facts by the name of the benchmark.
+    """
+    order = "Tasks are learned in the order of their numbers."
+    if any(divided.semantic is None for divided in parts.values()):
+        return [f"Both splits are those of the files that were given. {order}"]
+    notes = [
+        "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
+        f"most balanced of a hundred. {order}"
+    ]
+    for part, divided in parts.items():
+        if len(divided.facts) <= SINGLE_LINKAGE:
+            vectors = divided.words.vectors
+            single = semantic_split(divided.pieces, vectors, divided.tasks, "single")
+            sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
+            notes.append(f"{part}: the paper's single linkage would give tasks of {sizes} facts.")
+    return notes
 
 
 def _final_table(
-    part: str, split: str, divided: DividedFacts, methods: Mapping[str, Metrics]
+    part: str, split: str, divided: SplitFacts, methods: Mapping[str, Metrics]
 ) -> Table:
-    """Return Top-5 by task and in the mean, its drop and its transfer, beside the paper's."""
+    """Return Top-5 by task and in the mean, its drop and its transfer, with the paper's."""
     transfer = (
         "Transfer: GEM's backward and forward transfer on the generalised Top-5, from the "
         "accuracies after every task and before the first (table 10)."
@@ -133,7 +159,7 @@ def _final_table(
     return Table(caption, columns, rows)
 
 
-def _chance(divided: DividedFacts, split: str) -> Metrics:
+def _chance(divided: SplitFacts, split: str) -> Metrics:
     """Return the Top-5 of a random order of facts."""
     hits = chance_hits(divided.fact_task[split], divided.test.fact, TOP)
     shares = {STANDARD: hits[0], GENERALISED: hits[1], DROP: hits[0] - hits[1]}
@@ -151,7 +177,7 @@ def _printed(column: str, method: str) -> tuple[float, ...]:
     return (*row, *[np.nan] * (5 - len(row)))
 
 
-def _tail_section(part: str, divided: DividedFacts, values: Values) -> Section:
+def _tail_section(part: str, divided: SplitFacts, values: Values) -> Section:
     """Return the accuracies on rare facts: few-shot and SPO generalization."""
     groups, paragraphs, items = group_tests(divided), [], []
     if groups.few.any():
@@ -203,7 +229,7 @@ def _percent_table(
     return Table(caption, [Column("method"), *map(Column, names)], cells)
 
 
-def _similarity_table(parts: Mapping[str, DividedFacts]) -> Table:
+def _similarity_table(parts: Mapping[str, SplitFacts]) -> Table:
     rows = []
     for part, divided in parts.items():
         for split in SPLITS:
@@ -227,7 +253,7 @@ def _similarity_table(parts: Mapping[str, DividedFacts]) -> Table:
     return Table(caption, columns, rows)
 
 
-def _statistics_table(part: str, divided: DividedFacts) -> Table:
+def _statistics_table(part: str, divided: SplitFacts) -> Table:
     rows = []
     for split in SPLITS:
         train, test = (

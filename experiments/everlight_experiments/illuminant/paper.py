@@ -18,7 +18,8 @@ METHOD_NOTES = (
     "ImageNet, at 128x128 pixels. FC4 itself trains its trunk on full photographs; its row "
     "is the paper's. Predicting each location's illuminant relative to its colour, and the stage "
     "of the trunk, were selected on Sony A57's folds. Time-aware white balance reads the time, "
-    "the sun, ISO, exposure and flash beside the image; a second row has its network without them.",
+    "the sun, ISO, exposure and flash in addition to the image; a second row has its network "
+    "without them.",
     "Single-image networks and regressions use nine colour moments, with or without von Kries "
     "re-illumination, as selected by each fold's validation images. These networks have five "
     "layers of nine units, with the loss and training of the two-camera networks. Ensembles are "
@@ -33,8 +34,8 @@ QUASI_REAL_NOTES = (
 )
 PHONE_NOTES = (
     "Augmentations, 99 copies of each pair: none; von Kries, the paper's re-illumination with "
-    "diagonal factors instead of its chart transforms (beside its columns of table 3); mixed, "
-    "ours, mixtures with 5 or 20 pairs under similar illuminants. 'chosen in the fold': each "
+    "diagonal factors instead of its chart transforms (next to its columns of table 3); mixed, of "
+    "everlight, mixtures with 5 or 20 pairs under similar illuminants. 'chosen in the fold': each "
     "fold's validation pairs select among them. Linear regression has the same training samples. "
     "Ensembles are geometric means over the seeds' networks. The release has only the phone's own "
     "white balance of the main image, which replaces single-image methods; methods that need the "

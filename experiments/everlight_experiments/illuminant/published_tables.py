@@ -101,7 +101,7 @@ FFCC_THUMBNAILS = {
 }
 """FFCC's own means in three folds of thumbnails of 32x48, with settings tuned on them.
 
-They stand beside the settings in its authors' repository.
+They stand next to the settings in its authors' repository.
 """
 
 

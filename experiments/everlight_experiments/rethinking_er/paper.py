@@ -1,4 +1,4 @@
-"""The paper's report: final accuracy of every method and buffer beside the published one."""
+"""The paper's report: final accuracy of every method and buffer, with the published one."""
 
 import numpy as np
 
@@ -74,7 +74,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
 
 
 def compared(results: Results) -> list[reproduction.Comparison]:
-    """Return the published numbers beside ours, where the data are the paper's."""
+    """Return the published numbers and everlight's, where the data are the paper's."""
     same = results.config.benchmark.data == "fashion-mnist"
     return reproduction.compare(REFERENCES if same else [], results.outcomes)
 

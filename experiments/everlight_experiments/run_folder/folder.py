@@ -15,6 +15,7 @@ import numpy as np
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_json, read_text, refusing
+from everlight_data.locks import LOCK, lock_folder, try_lock
 from everlight_data.runs.claims import Claims
 from everlight_data.runs.configs import read_config, state_of, write_config
 from everlight_data.runs.descriptions import (
@@ -27,14 +28,11 @@ from everlight_data.runs.events import append_event, whole_events
 from everlight_data.runs.processes import is_first
 from everlight_data.writing import (
     FOLDER_GONE,
-    LOCK,
     UNFINISHED,
-    lock_folder,
     make_folder,
     remove,
     remove_unfinished,
     save_sealed,
-    try_lock,
     written_whole,
 )
 from everlight_experiments.run_folder.interruption import stop_if_requested
@@ -69,7 +67,7 @@ class RunFolder:
         """Open or create the folder.
 
         Args:
-          paper, run: parts of the folder's name, beside the preset, if there is one, and the tag.
+          paper, run: parts of the folder's name; a preset, if there is one, and the tag follow.
           settings: settings of the run.
           shared: whether all work is divided into units, so that other processes may take part.
           run_selectors: fields that select units, such as the number of seeds; they may differ from

@@ -163,9 +163,9 @@ def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -
     wrong = ~np.isfinite(np.asarray(values))
     if wrong.any():
         wrong = wrong if shape is None else wrong.reshape(-1, *shape)
-        place = ", ".join(map(str, np.argwhere(wrong)[0]))
+        position = ", ".join(map(str, np.argwhere(wrong)[0]))
         raise ArgumentError(
-            f"{name} holds {wrong.sum()} values that are not finite, the first at [{place}]; "
+            f"{name} holds {wrong.sum()} values that are not finite, the first at [{position}]; "
             "leave them out"
         )
 
@@ -253,12 +253,12 @@ def _check(name: str, value: Any, hint: Any) -> None:
         _refuse_item(name, value, hint)
         raise _MisfitError(name, value, hint)
     elif origin is tuple and ... not in typing.get_args(hint):
-        for place, (element, element_hint) in enumerate(
+        for position, (element, element_hint) in enumerate(
             zip(value, typing.get_args(hint), strict=True)
         ):
-            _check(f"{name}[{place}]", element, element_hint)
+            _check(f"{name}[{position}]", element, element_hint)
     elif origin in (Sequence, tuple) and Annotated is typing.get_origin(typing.get_args(hint)[0]):
-        items = {f"{name}[{place}]": element for place, element in enumerate(value)}
+        items = {f"{name}[{position}]": element for position, element in enumerate(value)}
         _check_items(items, typing.get_args(hint)[0])
 
 
@@ -266,9 +266,9 @@ def _refuse_item(name: str, value: Any, hint: Any) -> None:
     """Raise the error of the first item that does not fit, if a value is a sequence of arrays."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Sequence and isinstance(value, list | tuple) and is_array_type(arguments[0]):
-        wrong = (place for place, item in enumerate(value) if not fits(item, arguments[0]))
-        for place in wrong:
-            raise _MisfitError(f"{name}[{place}]", value[place], arguments[0])
+        wrong = (position for position, item in enumerate(value) if not fits(item, arguments[0]))
+        for position in wrong:
+            raise _MisfitError(f"{name}[{position}]", value[position], arguments[0])
 
 
 def _check_items(items: Mapping[str, Any], hint: Any) -> None:

@@ -36,7 +36,7 @@ class LabelledImages(NamedTuple):
 
 
 class SideInformation(NamedTuple):
-    """Information that methods read beside the pixels of a set of images.
+    """Information that methods read in addition to the pixels of a set of images.
 
     Attributes:
       cameras: names of the cameras, in the order of their numbers.

@@ -255,7 +255,7 @@ def untrained_model(name: str) -> ImageModel:
 def _stacked(others: Sequence[DescribedImage]) -> PyTree:
     if not others:
         return None
-    return stacked([others[place % len(others)].features for place in range(ADDITIONAL_IMAGES)])
+    return stacked([others[index % len(others)].features for index in range(ADDITIONAL_IMAGES)])
 
 
 @partial(jax.jit, static_argnums=0)

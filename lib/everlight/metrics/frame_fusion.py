@@ -17,11 +17,11 @@ def fuse_adjacent(
       recording: number of each frame's recording, equal ones side by side.
       window: number of summed frames; fewer where the recording has just begun.
     """
-    place = np.arange(len(recording))
+    position = np.arange(len(recording))
     begins = np.concatenate([[True], recording[1:] != recording[:-1]])
-    first = np.maximum(np.maximum.accumulate(np.where(begins, place, 0)), place - window + 1)
+    first = np.maximum(np.maximum.accumulate(np.where(begins, position, 0)), position - window + 1)
     total = np.concatenate([np.zeros_like(confidence[:1]), np.cumsum(confidence, axis=0)])
-    return total[place + 1] - total[first]
+    return total[position + 1] - total[first]
 
 
 def fused_accuracies(

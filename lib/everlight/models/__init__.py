@@ -32,6 +32,7 @@ from everlight.models.resnet import (
     ReducedResNet,
     ResNet50,
 )
+from everlight.models.resnet18 import ResNet18
 from everlight.models.small_cnn import SmallCNN
 from everlight.models.vit import Prompts, VisionTransformer, interpolate_positions, vit_layers
 
@@ -55,6 +56,7 @@ __all__ = [
     "Prompting",
     "Prompts",
     "ReducedResNet",
+    "ResNet18",
     "ResNet50",
     "SmallCNN",
     "VisionTransformer",

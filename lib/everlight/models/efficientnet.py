@@ -86,8 +86,8 @@ class EfficientNetLite0(nn.Module):
         maps = nn.relu6(norm("stem_norm")(stem(images)))
         number = 0
         for stage in STAGES:
-            for place in range(stage.blocks):
-                stride = stage.stride if place == 0 else 1
+            for position in range(stage.blocks):
+                stride = stage.stride if position == 0 else 1
                 block = InvertedResidual(stage, stride, self.dtype, name=f"block{number}")
                 maps = block(maps, train)
                 number += 1

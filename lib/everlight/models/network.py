@@ -41,7 +41,7 @@ class Network(NamedTuple):
     """Checksum of a user's file, so that results of an earlier version are not reused."""
 
     def fingerprint(self) -> dict[str, str]:
-        """Return values that identify the network's results beside its name; may be empty."""
+        """Return values that identify the network's results with its name; may be empty."""
         return {"net_version": self.version} if self.version else {}
 
     @property
@@ -73,7 +73,7 @@ class NamedNetwork(NamedTuple):
     counts: tuple[int, ...] = (0,)
     """How many numbers may follow the name."""
     options: tuple[str, ...] = ()
-    """Fields of `NetworkRequest` that it reads beside its sizes and dtype."""
+    """Fields of `NetworkRequest` that it reads in addition to its sizes and dtype."""
 
     @property
     def form(self) -> str:

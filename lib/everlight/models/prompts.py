@@ -154,8 +154,8 @@ def prompt_pool(
         }
 
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
-        cosines, place = jax.lax.top_k(unit(query, -1) @ unit(params["key"], -1).T, chosen)
-        tokens = params["prompt"][place].reshape(query.shape[0], chosen * length, width)
+        cosines, position = jax.lax.top_k(unit(query, -1) @ unit(params["key"], -1).T, chosen)
+        tokens = params["prompt"][position].reshape(query.shape[0], chosen * length, width)
         return Prompts(tokens), -pull * jnp.sum(cosines, axis=1)
 
     return Prompting(init, choose)
@@ -250,12 +250,12 @@ def new_components(
     number = jnp.arange(rows.shape[0])[:, None]
     drawn = jax.random.normal(key, rows.shape, rows.dtype)
 
-    def add(place: Int[Array, ""], rows: Float[Array, "m d"]) -> Float[Array, "m d"]:
+    def add(position: Int[Array, ""], rows: Float[Array, "m d"]) -> Float[Array, "m d"]:
         squares = jnp.sum(rows**2, axis=1)
-        along = matrix_product(rows, drawn[place])
+        along = matrix_product(rows, drawn[position])
         share = jnp.where(squares > 0, along / jnp.where(squares > 0, squares, 1), 0)
-        rest = drawn[place] - matrix_product(share, rows)
-        return rows.at[place].set(rest)
+        rest = drawn[position] - matrix_product(share, rows)
+        return rows.at[position].set(rest)
 
     rows = jax.lax.fori_loop(first, end, add, jnp.where(number < first, rows, 0))
     rows = jnp.where(number < first, rows, unit(rows, -1))

@@ -112,16 +112,18 @@ class BasicBlock(nn.Module):
       width: output channels.
       stride: stride of the first convolution.
       dtype: dtype of the computation and the sum; parameters and statistics are float32.
+      kernel_init: initializer of the kernels.
     """
 
     width: int
     stride: int = 1
     dtype: DTypeLike = jnp.float32
+    kernel_init: Initializer = HE_NORMAL
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "b h w c"], train: bool) -> Float[Array, "b h2 w2 f"]:
         """Return the sum, `[b, ceil(h / stride), ceil(w / stride), width]`."""
-        normalized = partial(NormalizedConvolution, dtype=self.dtype)
+        normalized = partial(NormalizedConvolution, kernel_init=self.kernel_init, dtype=self.dtype)
         hidden = relu(normalized(self.width, 3, self.stride)(inputs, train))
         hidden = normalized(self.width)(hidden, train)
         if inputs.shape[-1] != self.width:

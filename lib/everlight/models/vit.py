@@ -32,7 +32,7 @@ _XAVIER, _SMALL = nn.initializers.xavier_uniform(), nn.initializers.normal(1e-6)
 
 
 class Prompts(NamedTuple):
-    """Prompts of a batch, which a transformer reads beside the images."""
+    """Prompts of a batch, which a transformer reads in addition to the images."""
 
     tokens: Float[Array, "b p w"] | None = None
     """Tokens before those of the images at the first block, without position embeddings."""
@@ -111,7 +111,7 @@ class VisionTransformer(nn.Module):
 
 
 class _Block(nn.Module):
-    """Self-attention and MLP, each after a layer normalization and beside a shortcut."""
+    """Self-attention and MLP, each after a layer normalization and with a shortcut."""
 
     heads: int
     mlp_width: int

@@ -1,4 +1,4 @@
-"""Pictures of test samples beside the answers of several methods."""
+"""Pictures of test samples with the answers of several methods."""
 
 from collections.abc import Mapping, Sequence
 

@@ -15,7 +15,7 @@ from everlight.plots.style import Numbers, axes_or_new, line_style
 def plot_rejection(
     curves: Mapping[str, Annotated[Float[Numbers, "points"], FRACTION]], axes: Axes | None = None
 ) -> Axes:
-    """Plot ROC curves of the rejection of unseen classes, beside that of chance.
+    """Plot ROC curves of the rejection of unseen classes, and that of chance.
 
     Args:
       curves: accepted fraction of known samples by name, at fractions of accepted unknown samples

@@ -136,7 +136,7 @@ def training_batches(
     # All runs shuffle the same list in turn, without resetting it.
     for _ in range(run + 1):
         generator.shuffle(order)
-    return batches[:fixed] + [batches[place] for place in order]
+    return batches[:fixed] + [batches[index] for index in order]
 
 
 def _new_instances(sessions: tuple[int, ...]) -> list[TrainingBatch]:
@@ -146,8 +146,8 @@ def _new_instances(sessions: tuple[int, ...]) -> list[TrainingBatch]:
 def _new_classes(sessions: tuple[int, ...]) -> list[TrainingBatch]:
     """Return batches of one new object from each of five categories, the first five or the last."""
     rest = [
-        tuple(first + place for first in half)
-        for place in range(1, OBJECTS_PER_CATEGORY)
+        tuple(first + index for first in half)
+        for index in range(1, OBJECTS_PER_CATEGORY)
         for half in (FIRST_OBJECTS[:5], FIRST_OBJECTS[5:])
     ]
     return [TrainingBatch(objects, sessions) for objects in (FIRST_OBJECTS, *rest)]
@@ -163,7 +163,7 @@ def _new_instances_and_classes(sessions: tuple[int, ...]) -> list[TrainingBatch]
     units += [TrainingBatch(half, (session,)) for session in sessions[1:] for half in halves]
     order = np.arange(len(units))
     generator.shuffle(order)
-    return [TrainingBatch(FIRST_OBJECTS, sessions[:1]), *(units[place] for place in order)]
+    return [TrainingBatch(FIRST_OBJECTS, sessions[:1]), *(units[index] for index in order)]
 
 
 def _check_sessions(name: str, sessions: Sequence[int]) -> None:
@@ -197,7 +197,7 @@ def _check_frames(
         check_range(name, values, 0, count - 1)
     shown = np.zeros((OBJECTS, SESSIONS), bool)
     shown[objects, sessions] = True
-    missing = [(place, session) for session in used for place in np.flatnonzero(~shown[:, session])]
+    missing = [(index, session) for session in used for index in np.flatnonzero(~shown[:, session])]
     if missing:
         raise ArgumentError(
             f"object {missing[0][0]} has no frames in session {missing[0][1]}, and "

@@ -199,5 +199,5 @@ def _cut(tree: Float[np.ndarray, "_ 4"], tasks: int) -> Int[np.ndarray, "leaves"
 def _largest_first(cluster: Int[np.ndarray, "f"]) -> Int[np.ndarray, "f"]:
     """Number clusters by descending size, ties by their first fact."""
     _, first, sizes = np.unique(cluster, return_index=True, return_counts=True)
-    place = np.argsort(np.lexsort((first, -sizes)))
-    return place[cluster]
+    position = np.argsort(np.lexsort((first, -sizes)))
+    return position[cluster]

@@ -123,7 +123,7 @@ def _numbers(
     data_classes: Sequence[str], hierarchy: Hierarchy, names: Sequence[str]
 ) -> Int[np.ndarray, "d 2"]:
     """Return each data class's superclass number and its own, -1 if no task introduces it."""
-    number = {name: place for place, name in enumerate(names)}
+    number = {name: position for position, name in enumerate(names)}
     parent = _parents(hierarchy)
     pairs = [(number.get(parent.get(name), -1), number.get(name, -1)) for name in data_classes]
     return np.array(pairs)

@@ -250,8 +250,8 @@ def recurring(
                 f"{np.sum(test_labels == label)} test samples; give one per task and one to test"
             )
         divided = np.array_split(rng.permutation(members), len(places))
-        for place, samples in zip(places, divided, strict=True):
-            parts[place].append(samples)
+        for position, samples in zip(places, divided, strict=True):
+            parts[position].append(samples)
     train = [np.concatenate(samples) for samples in parts]
     valid = [np.flatnonzero(np.isin(train_labels, list(task)) & validates) for task in tasks]
     return _tested_by_class(train, train_labels, test_labels, tasks, classes, valid)

@@ -1,4 +1,4 @@
-"""Networks of NNX and Equinox beside the same ones of linen, which has tests of its own."""
+"""Networks of NNX and Equinox compared with the same ones of linen, which has tests of its own."""
 
 import re
 from dataclasses import replace

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tifffile
 
-from everlight_data.color.photographs.linear_pictures import decode_picture
+from everlight_data.color.photographs.linear_pictures import read_picture
 from everlight_data.color.raw_files.photos import read_photo
 from everlight_data.errors import DataError
 from tests.data_pipelines.images.user_folders import png_chunk
@@ -24,7 +24,7 @@ def test_a_tiff_in_planes_is_the_same_picture(tmp_path, rng, shape, byteorder, o
         tifffile.imwrite(
             path, stored, photometric="rgb", planarconfig=layout, byteorder=byteorder, **options
         )
-        np.testing.assert_array_equal(decode_picture(path, ""), pixels)
+        np.testing.assert_array_equal(read_picture(path, ""), pixels)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_picture_is_turned_upright(tmp_path, rng, orientation, kind):
     np.testing.assert_allclose(photo.image, expected, rtol=1e-6)
     assert photo.saturated.shape == photo.image.shape[:2]
     assert photo.flip == {1: 0, 3: 3, 6: 6, 8: 5}.get(orientation, photo.flip)
-    np.testing.assert_array_equal(decode_picture(path, ""), stored)
+    np.testing.assert_array_equal(read_picture(path, ""), stored)
 
 
 @pytest.mark.parametrize(

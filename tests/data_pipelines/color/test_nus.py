@@ -38,14 +38,13 @@ def release(tmp_path, raw):
 
 def test_official_ground_truth_comes_back(release, raw):
     camera = load_official(release, "SonyA57")
-    assert camera.names == ("SonyA57_0001", "SonyA57_0002")
-    assert (camera.darkness, camera.saturation) == (1024, 15000)
-    np.testing.assert_array_equal(camera.illuminants, raw[2].astype(np.float32))
-    np.testing.assert_array_equal(camera.chart_rectangles, [RECTANGLE] * 2)
+    assert camera.photographs.names == ("SonyA57_0001", "SonyA57_0002")
+    assert camera.levels == (1024, 15000)
+    np.testing.assert_array_equal(camera.photographs.illuminants, raw[2].astype(np.float32))
 
 
 def test_official_images_are_linear_from_darkness_to_saturation(release, raw):
-    image, mask = load_official(release, "SonyA57").read_image(1)
+    image, mask = load_official(release, "SonyA57").photographs.read_image(1)
     expected = (raw[0][1].astype(np.float64) - 1024) / (15000 - 1024)
     np.testing.assert_allclose(image, np.clip(expected, 0, None), rtol=1e-6)
     assert (image.dtype, mask.dtype) == (np.float32, bool)
@@ -55,11 +54,11 @@ def test_official_images_are_linear_from_darkness_to_saturation(release, raw):
 
 def test_official_masks_hide_the_chart_and_saturation_and_nothing_else(release):
     camera = load_official(release, "SonyA57")
-    _, mask = camera.read_image(0)
+    _, mask = camera.photographs.read_image(0)
     row, column = np.indices((30, 41)) + 1
     expected = ~((row >= 5) & (row <= 16) & (column >= 21) & (column <= 38))
     np.testing.assert_array_equal(mask, expected)
-    _, mask = camera.read_image(1)
+    _, mask = camera.photographs.read_image(1)
     expected[0, 0] = False
     np.testing.assert_array_equal(mask, expected)
 
@@ -74,8 +73,8 @@ def test_official_charts_are_on_the_images_scale(release, raw):
 
 def test_a_chart_outside_its_image_is_named(tmp_path, raw):
     write_camera(tmp_path, "SonyA57", *raw, CC_coords=np.array([[5, 31, 21, 38]] * 2))
-    with pytest.raises(DataError, match=r"0001\.PNG is 30x41, .* rows 5 to 31"):
-        load_official(tmp_path, "SonyA57").read_image(0)
+    with pytest.raises(DataError, match=r"0001\.PNG is 30x41, .* rows 5 to 31.*Download it"):
+        load_official(tmp_path, "SonyA57").photographs.read_image(0)
 
 
 def test_missing_files_are_named(release):
@@ -85,7 +84,7 @@ def test_missing_files_are_named(release):
     (camera.folder / "PNG" / "SonyA57_0001.PNG").unlink()
     (camera.folder / "CHECKER" / "SonyA57_0001_color.txt").unlink()
     with pytest.raises(MissingDataError, match=r"SonyA57_0001\.PNG does not exist"):
-        camera.read_image(0)
+        camera.photographs.read_image(0)
     with pytest.raises(MissingDataError, match=r"SonyA57_0001_color\.txt does not exist"):
         camera.read_chart(0)
 
@@ -97,7 +96,7 @@ def test_images_of_another_kind_are_named(release, channels, bitdepth):
     path = camera.folder / "PNG" / "SonyA57_0001.PNG"
     path.write_bytes(imagecodecs.png_encode(pixels))
     with pytest.raises(DataError, match=f"{channels} channels of {bitdepth} bits"):
-        camera.read_image(0)
+        camera.photographs.read_image(0)
 
 
 @pytest.mark.parametrize(

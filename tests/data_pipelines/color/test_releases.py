@@ -8,10 +8,10 @@ import pytest
 import scipy.io
 
 from everlight_data.color import cube_plus as cube_plus_module
-from everlight_data.color.cube_plus import cube_plus
-from everlight_data.color.gehler_shi import gehler_shi
-from everlight_data.color.intel_tau import intel_tau
-from everlight_data.color.nus8 import nus8
+from everlight_data.color.cube_plus import load_cube_plus
+from everlight_data.color.gehler_shi import load_gehler_shi
+from everlight_data.color.intel_tau import load_intel_tau
+from everlight_data.color.nus8 import load_nus8
 from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.image_headers import tiff_header
@@ -80,7 +80,7 @@ def test_thumbnails_have_their_captures(tmp_path, rng):
         ({"time": np.full(3, 25 * HOUR)}, "a value of time is not between 0 and 86400"),
         ({"exposure": np.zeros(3)}, "a value of exposure is not between 1e-09"),
         ({"iso": np.full(3, np.nan)}, "a value of iso is not between"),
-        ({"flash": np.array(["no"] * 3)}, "flash is <U2"),
+        ({"flash": np.array(["no"] * 3)}, "flash has dtype <U2"),
         ({"sun_events": np.zeros((3, 5))}, r"sun_events has dtype float64 and shape \(3, 5\)"),
         ({"time": np.zeros(2)}, r"time has dtype float64 and shape \(2,\)"),
     ],
@@ -115,7 +115,7 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
         ({"illuminant_rgb": np.full((3, 3), 3e38)}, "illuminant is not between 1e-15 and 1e.15"),
         ({"illuminant_rgb": np.full((3, 3), 1e-44)}, "illuminant is not between 1e-15 and 1e.15"),
         ({"images": np.full((3, 4, 5, 3), 1e-38)}, "brightest pixel is 1e-38; 1 is white, scale"),
-        ({"images": np.ones((3, 4, 5))}, "images are float64"),
+        ({"images": np.ones((3, 4, 5))}, "images have dtype float64"),
         # Without pixels their number costs no bytes.
         ({"images": np.ones((3, 0, 5, 3))}, r"images have dtype float64 and shape \(3, 0, 5, 3\)"),
         ({"images": np.full((3, 4, 5, 3), np.nan)}, "below 0 or not finite"),
@@ -167,7 +167,7 @@ def write_gehler_shi(folder, rng):
 
 def test_gehler_shi(tmp_path, rng):
     pixels = write_gehler_shi(tmp_path, rng)
-    cameras = gehler_shi(tmp_path)
+    cameras = load_gehler_shi(tmp_path)
     assert {camera: each.names for camera, each in cameras.items()} == {
         "Canon1D": ("8D5U5524",),
         "Canon5D": ("IMG_0278", "IMG_0300"),
@@ -188,10 +188,10 @@ def test_gehler_shi(tmp_path, rng):
 
 def test_gehler_shi_that_is_not_whole_is_named(tmp_path, rng):
     with pytest.raises(MissingDataError, match=r"no real_illum_568\*\.mat below"):
-        gehler_shi(tmp_path)
+        load_gehler_shi(tmp_path)
     write_gehler_shi(tmp_path, rng)
     (tmp_path / "568_dataset/coordinates/8D5U5524_macbeth.txt").unlink()
-    cameras = gehler_shi(tmp_path)
+    cameras = load_gehler_shi(tmp_path)
     with pytest.raises(MissingDataError, match=r"8D5U5524_macbeth\.txt for .* is missing"):
         cameras["Canon1D"].read_image(0)
     for text in ("15 10\n1 x\n", "15 10\n", "15 10\n1 2\n3 4\n", "0 10\n1 1\n2 2\n3 3\n4 4\n"):
@@ -200,16 +200,24 @@ def test_gehler_shi_that_is_not_whole_is_named(tmp_path, rng):
             cameras["Canon5D"].read_image(0)
     (tmp_path / "568_dataset/png/8D5U5524.png").unlink()
     with pytest.raises(DataError, match=r"2 images below png/, .* has 3 illuminants"):
-        gehler_shi(tmp_path)
+        load_gehler_shi(tmp_path)
+
+
+def test_an_image_by_neither_camera_of_gehler_shi_is_named(tmp_path, rng):
+    write_gehler_shi(tmp_path, rng)
+    path = tmp_path / "568_dataset/png/IMG_0278.png"
+    path.rename(path.with_name("DSC_0278.png"))
+    with pytest.raises(DataError, match=r"png/DSC_0278\.png: .* 8D5U .* IMG_ .*Remove it, or down"):
+        load_gehler_shi(tmp_path)
 
 
 def test_names_of_a_release_may_be_in_upper_case(tmp_path, rng):
     write_gehler_shi(tmp_path, rng)
-    expected = gehler_shi(tmp_path)
+    expected = load_gehler_shi(tmp_path)
     for path in [*tmp_path.rglob("*.png"), *tmp_path.rglob("*.txt"), *tmp_path.rglob("*.mat")]:
         path.rename(path.with_name(path.name.upper()))
     (tmp_path / "568_dataset/png").rename(tmp_path / "568_dataset/PNG")
-    found = gehler_shi(tmp_path)
+    found = load_gehler_shi(tmp_path)
     assert {name: each.names for name, each in found.items()} == {
         name: each.names for name, each in expected.items()
     }
@@ -226,7 +234,7 @@ def test_gehler_shi_with_two_files_of_one_name_is_refused(tmp_path, rng, copied)
     second.parent.mkdir()
     second.write_bytes(first.read_bytes())
     with pytest.raises(DataError, match=r"IMG_0278.* have one name; remove one") as no:
-        gehler_shi(tmp_path)
+        load_gehler_shi(tmp_path)
     assert str(second) in str(no.value)
 
 
@@ -235,7 +243,7 @@ def test_cube_plus_with_two_files_of_one_name_is_refused(tmp_path, rng):
     for name in ("a/1.PNG", "a/2.PNG", "a/3.PNG", "b/2.png"):
         write_picture(tmp_path / name, rng.integers(2_100, 9_000, (18, 26, 3)))
     with pytest.raises(DataError, match=r"2\.(png|PNG) and .*2\.(png|PNG) have one name"):
-        cube_plus(tmp_path)
+        load_cube_plus(tmp_path)
 
 
 def test_two_ground_truths_are_refused(tmp_path, rng):
@@ -243,7 +251,7 @@ def test_two_ground_truths_are_refused(tmp_path, rng):
     write_gehler_shi(tmp_path, rng)
     scipy.io.savemat(tmp_path / "real_illum_568_old.mat", {"real_rgb": LIGHTS[::-1]})
     with pytest.raises(DataError, match=r"568\.\.mat and .*real_illum_568_old\.mat; keep the"):
-        gehler_shi(tmp_path)
+        load_gehler_shi(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -263,14 +271,14 @@ def test_intel_tau_with_two_files_for_one_is_refused(tmp_path, rng, files, messa
         else:
             write_picture(folder / name, rng.integers(0, 9_000, (8, 10, 3)))
     with pytest.raises(DataError, match=message):
-        intel_tau(tmp_path)
+        load_intel_tau(tmp_path)
 
 
 def test_one_name_in_two_folders_of_intel_tau_is_two_images(tmp_path, rng):
     for part in ("field", "lab"):
         write_picture(tmp_path / "Sony" / part / "a_1.tiff", rng.integers(1, 9_000, (8, 10, 3)))
         (tmp_path / "Sony" / part / "a_001.wp").write_text("1 2 3")
-    assert intel_tau(tmp_path)["Sony"].names == ("field/a_1", "lab/a_1")
+    assert load_intel_tau(tmp_path)["Sony"].names == ("field/a_1", "lab/a_1")
 
 
 def test_cube_plus(tmp_path, rng, monkeypatch):
@@ -280,7 +288,7 @@ def test_cube_plus(tmp_path, rng, monkeypatch):
     for number, raw in enumerate(pixels, start=1):
         raw[2, 3, 1] = 15_000
         write_picture(tmp_path / "PNG_1_200" / f"{number}.PNG", raw)
-    (camera, each) = cube_plus(tmp_path).popitem()
+    (camera, each) = load_cube_plus(tmp_path).popitem()
     assert (camera, each.names) == ("Canon550D", ("1", "2", "3"))
     np.testing.assert_allclose(each.illuminants, LIGHTS, rtol=1e-6)
     image, usable = each.read_image(1)
@@ -291,7 +299,7 @@ def test_cube_plus(tmp_path, rng, monkeypatch):
     np.testing.assert_array_equal(usable, open_to_use)
     (tmp_path / "PNG_1_200" / "2.PNG").unlink()
     with pytest.raises(MissingDataError, match=r"lacks 2\.PNG and 0 others of the 3"):
-        cube_plus(tmp_path)
+        load_cube_plus(tmp_path)
 
 
 def test_intel_tau(tmp_path, rng):
@@ -303,7 +311,7 @@ def test_intel_tau(tmp_path, rng):
     (camera / "field_1_cameras/Canon_5DSR_field_007.wp").write_text("0.4 0.8\t0.5\n")
     (camera / "lab_printouts/Canon_5DSR_lab_012.wp").write_text("0.6,0.7,0.3")
     (tmp_path / "info").mkdir()
-    cameras = intel_tau(tmp_path)
+    cameras = load_intel_tau(tmp_path)
     assert list(cameras) == ["Canon_5DSR"]
     each = cameras["Canon_5DSR"]
     assert each.names == ("field_1_cameras/Canon_5DSR_field_7", "lab_printouts/Canon_5DSR_lab_012")
@@ -313,21 +321,21 @@ def test_intel_tau(tmp_path, rng):
     np.testing.assert_array_equal(usable, (raw < 9_500).all(axis=-1))
     (camera / "lab_printouts/Canon_5DSR_lab_012.wp").unlink()
     with pytest.raises(MissingDataError, match=r"Canon_5DSR_lab_012\.wp for .* is missing"):
-        intel_tau(tmp_path)
+        load_intel_tau(tmp_path)
     with pytest.raises(MissingDataError, match=r"<camera>/<set>/<name>\.tiff"):
-        intel_tau(tmp_path / "info")
+        load_intel_tau(tmp_path / "info")
 
 
 def test_nus8_reads_the_cameras_that_are_there(tmp_path, rng):
     _, images, charts, lights = nus_files.render(rng, 2)
     nus_files.write_camera(tmp_path, nus_files.SECOND, images[1], charts[1], lights[1])
-    (camera, each) = nus8(tmp_path).popitem()
+    (camera, each) = load_nus8(tmp_path).popitem()
     assert camera == nus_files.SECOND
     image, usable = each.read_image(1)
     assert image.shape == (26, 40, 3)
     assert not usable[7:15, 10:22].any()
     with pytest.raises(MissingDataError, match="Cheng, Prasad and Brown"):
-        nus8(tmp_path / "elsewhere")
+        load_nus8(tmp_path / "elsewhere")
 
 
 @pytest.mark.parametrize("keep", [0, 3, 8, 12, 40, -30])
@@ -339,4 +347,4 @@ def test_cut_pictures_are_named(tmp_path, rng, keep):
     (folder / "a_1.tiff").write_bytes(content[:keep])
     (folder / "a_001.wp").write_text("1 2 3")
     with pytest.raises(DataError, match=r"a_1\.tiff is damaged or not the expected file"):
-        intel_tau(tmp_path)["Sony"].read_image(0)
+        load_intel_tau(tmp_path)["Sony"].read_image(0)

@@ -7,13 +7,9 @@ import numpy as np
 import pytest
 
 from everlight_data.color.dmcc_thumbnails import CAMERAS
-from everlight_data.color.photographs.illuminant_folds import (
-    CameraImages,
-    read_images,
-    thumbnail_cameras,
-)
+from everlight_data.color.photographs.camera_images import CameraImages, read_images
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
-from everlight_data.color.photographs.thumbnails import thumbnail_set
+from everlight_data.color.photographs.thumbnails import thumbnail_cameras, thumbnail_set
 from everlight_data.errors import DataError
 
 COUNT, FILE = 12, Path("mine.npz")

@@ -14,7 +14,7 @@ from everlight_data.facts.parts.boxes import (
     boxed_facts,
     squares,
 )
-from everlight_data.facts.parts.splits import Fact
+from everlight_data.facts.parts.split_files import Fact
 from everlight_data.facts.vrd import ACTIONS, PREDICATES, load_vrd
 
 

@@ -79,5 +79,5 @@ def test_pngs_of_16_bits_are_refused_in_every_kind_of_color(tmp_path, channels, 
     pixels = np.full((8, 8, channels), white, np.uint16)
     (tmp_path / "a" / "00.PNG").write_bytes(imagecodecs.png_encode(pixels))
     message = refused(tmp_path)
-    assert "1 of 7 files is missing" in message
+    assert "1 of 7 files cannot be used" in message
     assert "a/00.PNG. Repair, convert or remove them. 1 of them has 16 bits: save with 8" in message

@@ -9,7 +9,8 @@ from PIL import Image, ImageCms
 from everlight_data.errors import DataError
 from everlight_data.images.user_files.class_names import class_numbers
 from everlight_data.images.user_files.feature_files import features_alone
-from tests.data_pipelines.images.user_folders import SIDE, load, png_chunk
+from everlight_data.texts import printable
+from tests.data_pipelines.images.user_folders import SIDE, folder_of, load, png_chunk
 
 
 def arrays(path, images, **others):
@@ -28,6 +29,17 @@ def pictures(rng, count=10):
 def test_names_that_look_the_same_are_refused(tmp_path, names):
     with pytest.raises(DataError, match="differ only in case, spaces, invisible characters"):
         class_numbers(tmp_path, names * 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("Zoë <b>&", "Zoë <b>&"), ("a\nb", "a\\nb"), ("\udcff", "\\udcff"), ("\x1b[31m", "\\x1b[31m")],
+)
+def test_names_of_any_bytes_can_be_printed(tmp_path, name, shown):
+    assert printable(name) == shown
+    folder_of(tmp_path, {name: 3, "other": 3})
+    images, _ = load(tmp_path)
+    assert set(images.class_names) == {shown, "other"}
 
 
 def test_single_letters_keep_their_case(tmp_path):
@@ -55,7 +67,7 @@ def test_arrays_that_are_not_read_are_named(tmp_path, rng):
     values = np.arange(20.0).reshape(10, 2)
     labels = np.array(["a", "b"]).repeat(5)
     np.savez(tmp_path / "f.npz", features=values, labels=labels, test_features=values)
-    note = features_alone(str(tmp_path / "f.npz"), 5)[2]
+    note = features_alone(str(tmp_path / "f.npz"), 5).note
     assert note.endswith("; arrays not read: test_features")
 
 

@@ -7,7 +7,7 @@ from PIL import Image
 from everlight_data.errors import MissingDataError
 from everlight_data.pretrained import trunk_features as module
 from everlight_data.pretrained.efficientnet_weights import load_efficientnet_lite0
-from everlight_data.pretrained.trunk_features import SMALLEST, trunk_features
+from everlight_data.pretrained.trunk_features import MIN_SIDE, trunk_features
 
 
 def test_small_images_are_enlarged_for_the_trunk(rng, monkeypatch):
@@ -27,11 +27,11 @@ def test_small_images_are_enlarged_for_the_trunk(rng, monkeypatch):
         return steps
 
     monkeypatch.setattr(module, "_trunk", stand_in)
-    monkeypatch.setattr(module, "AT_ONCE", 8)
+    monkeypatch.setattr(module, "BLOCK", 8)
     small = rng.integers(0, 256, (17, 8, 8, 3), dtype=np.uint8)
     found = trunk_features(small, watched)
     large = np.stack([np.asarray(Image.fromarray(each).resize((128, 128), 3)) for each in small])
     np.testing.assert_allclose(found, large.mean(axis=(1, 2)), rtol=1e-4)
-    assert {shape[1:] for shape in seen} == {(SMALLEST, SMALLEST, 3)}
+    assert {shape[1:] for shape in seen} == {(MIN_SIDE, MIN_SIDE, 3)}
     assert len({shape[0] for shape in seen}) == 1
     assert len(starts) == len(seen)

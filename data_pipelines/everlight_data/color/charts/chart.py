@@ -49,7 +49,7 @@ MAX_DEFECTIVE = 16
 """Number of brightest pixels that do not count for the maximum."""
 MAX_DEPARTURE = 0.04
 """Maximum relative departure of a patch's ratios of channels from those that are predicted."""
-LEAST_FITTED = 6
+MIN_FITTED = 6
 """Minimum number of patches that predict the others."""
 
 
@@ -123,7 +123,7 @@ def mark_clipped(
     tops = np.array([np.partition(channel, rank - 1)[rank - 1] for channel in pixels.T])
     at_top = (seen.colors >= (1 - TOP_BAND) * tops).any(axis=1)
     fitted = seen.usable & ~at_top
-    if not at_top.any() or fitted.sum() < LEAST_FITTED:
+    if not at_top.any() or fitted.sum() < MIN_FITTED:
         return seen
     matrix = np.linalg.lstsq(reference[fitted], seen.colors[fitted])[0]
     ratios = seen.colors / np.maximum(reference @ matrix, 1e-9)

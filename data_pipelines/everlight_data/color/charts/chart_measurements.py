@@ -15,7 +15,7 @@ from everlight.illuminant.pair_model import VIEWS, View
 from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.chart import reference_colors
 from everlight_data.color.charts.chart_pairs import (
-    LEAST_PAIRS,
+    MIN_PAIRS,
     PairCharts,
     PairFiles,
     check_one_kind,
@@ -24,11 +24,11 @@ from everlight_data.color.charts.chart_pairs import (
     read_chart_pair,
 )
 from everlight_data.color.pairs.quasi_real import QuasiReal
-from everlight_data.color.photographs.illuminant_folds import IlluminantImages
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
 
-MOST_FOLDS = 8
+MAX_FOLDS = 8
 """Maximum number of folds; each two folds are another training."""
 SAME_SCENE = 0.5
 """Maximum angle in degrees between the illuminants of two pairs of one scene, in both cameras."""
@@ -197,10 +197,10 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
     for colors in (quasi.illuminants_main, quasi.illuminants_second):
         alike &= np.asarray(_angles(jnp.asarray(colors), jnp.asarray(colors))) < SAME_SCENE
     scenes = connected_components(alike)[1]
-    if (count := int(scenes.max()) + 1) < LEAST_PAIRS:
+    if (count := int(scenes.max()) + 1) < MIN_PAIRS:
         raise DataError(
             f"{len(scenes)} pairs show {count} illuminant{'s' * (count != 1)} that differ by "
-            f"{SAME_SCENE} degrees; {LEAST_PAIRS} are the minimum. Add pairs under others."
+            f"{SAME_SCENE} degrees; {MIN_PAIRS} are the minimum. Add pairs under others."
         )
     return scenes
 
@@ -211,7 +211,7 @@ _angles = jax.jit(jax.vmap(jax.vmap(angular_error, (None, 0)), (0, None)))
 def draw_scene_folds(scenes: Int[np.ndarray, "n"], seed: int) -> list[Int[np.ndarray, "k"]]:
     """Draw folds of whole scenes; shorter folds repeat rows, so that all have one length."""
     order = np.random.default_rng(seed).permutation(scenes.max() + 1)
-    count = min(len(order), MOST_FOLDS)
+    count = min(len(order), MAX_FOLDS)
     rows = [np.flatnonzero(np.isin(scenes, order[fold::count])) for fold in range(count)]
     longest = max(map(len, rows))
     return [np.resize(fold, longest) for fold in rows]

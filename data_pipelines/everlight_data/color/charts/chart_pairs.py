@@ -37,9 +37,10 @@ from everlight_data.color.pairs.view_pairs import align_thumbnails, read_homogra
 from everlight_data.color.photographs.camera_names import UNNAMED
 from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, read_raw
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line, read_bytes, read_json
+from everlight_data.formats.files import read_bytes, read_json
+from everlight_data.texts import one_line
 
-LEAST_PAIRS = 6
+MIN_PAIRS = 6
 """Minimum number of pairs, and of scenes, of a calibration."""
 SIDE = 96
 """Longest side in pixels of the images for single-image methods."""
@@ -133,9 +134,9 @@ def find_pairs(folder: Path) -> list[PairFiles]:
             f"{folder}: {one_line(', '.join(unpaired))} in only one of main and second; the files "
             "of a pair have the same name in both"
         )
-    if (count := len(files["main"])) < LEAST_PAIRS:
+    if (count := len(files["main"])) < MIN_PAIRS:
         raise DataError(
-            f"{folder} has {count} pair{'s' * (count != 1)}; {LEAST_PAIRS} under different "
+            f"{folder} has {count} pair{'s' * (count != 1)}; {MIN_PAIRS} under different "
             "illuminants are the minimum, and thirty are better"
         )
     return [
@@ -238,7 +239,9 @@ def measure_chart(
     height, width = photo.image.shape[:2]
     outer = map_points(chart, np.array([[-0.5, -0.5], [5.5, -0.5], [5.5, 3.5], [-0.5, 3.5]]))
     if not np.all((outer >= 0) & (outer <= [width - 1, height - 1])):
-        raise DataError(f"{path}: the given chart extends beyond the {width}×{height} picture.")
+        raise DataError(
+            f"{path}: the given chart extends beyond the {width}×{height} picture. {LAYOUT}"
+        )
     seen = mark_clipped(read_chart(photo.image, photo.saturated, chart), photo.image, reference)
     known = seen.usable
     if known.sum() >= 12 and fit_residual(seen.colors[known], reference[known]) > MAX_RESIDUAL:

@@ -19,7 +19,7 @@ from everlight_data.color.charts.chart_pairs import (
     measure_chart,
     small_without_chart,
 )
-from everlight_data.color.photographs.illuminant_folds import on_one_canvas
+from everlight_data.color.photographs.camera_images import on_one_canvas
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.sets.preparing import npz
 from everlight_data.writing import written_whole

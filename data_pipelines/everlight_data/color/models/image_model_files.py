@@ -37,7 +37,7 @@ from everlight_data.color.models.model_files import (
 from everlight_data.color.models.pair_model_files import read_pair_model
 from everlight_data.color.raw_files.calibrations import single_matrix, stack_calibrations
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 
 MOMENTS = 9
 """Number of colour moments whose distribution a model keeps."""

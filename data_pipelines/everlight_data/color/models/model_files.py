@@ -15,8 +15,8 @@ from everlight.color.feature_distribution import FeatureDistribution
 from everlight.illuminant.illuminant_interval import IntervalScale
 from everlight.illuminant.out_of_distribution import QUANTILES, DistanceCalibration
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
 from everlight_data.runs.checkpoints import Checkpoints, open_existing
+from everlight_data.texts import one_line
 
 Kind = Literal["pair", "image"]
 """A model for pairs of two cameras' images, or for single images."""

@@ -23,7 +23,7 @@ from everlight_data.color.models.model_files import (
     save_model,
 )
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 
 DESCRIBED = ("fit", "cameras", "trained_on")
 """Description of a model in its checkpoint, beside its two estimators."""

@@ -3,19 +3,16 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.color.chromaticity import to_chromaticity
-from everlight.color.transforms import fit_color_transform, scale_free
+from everlight.color.transforms import scale_free
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
 from everlight_data.color.pairs.quasi_real import QuasiReal
-from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
 from everlight_data.color.s20 import load_s20
-from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
 
 TRANSFORM = "T"
 MOMENTS = "moments"
@@ -146,22 +143,5 @@ def released_pairs(view: View = "main") -> CameraPairs:
         ("S20 Ultra main", "S20 Ultra wide-angle"),
         f"S20 release: {len(data.names)} real pairs (the paper counts 156), transforms of "
         "sum-normalised images",
-        view,
-    )
-
-
-def rendered_pairs(seed: int, view: View = "main") -> CameraPairs:
-    """Render as many pairs as S20 has, for a rehearsal without data."""
-    library, count = embedded_library(), 162
-    scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
-    main, second = (photograph(library, camera, scenes) for camera in EMBEDDED_CAMERAS)
-    fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="sum"))
-    return CameraPairs(
-        {TRANSFORM: np.asarray(fit(main.colors, second.colors).transform).reshape(-1, 9)},
-        main.illuminants,
-        second.illuminants,
-        np.random.default_rng(seed).permutation(count).reshape(3, -1),
-        EMBEDDED_CAMERAS,
-        f"NOT S20: {count} pairs rendered from the spectra of colour-science",
         view,
     )

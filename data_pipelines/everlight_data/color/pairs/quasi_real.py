@@ -16,10 +16,11 @@ from jaxtyping import Array, Bool, Float, Int
 from everlight.color.alignment import MaskedImage, area_downsample
 from everlight.color.reillumination import augment_transforms, chart_transforms
 from everlight.color.transforms import Normalization, apply_color_transform, fit_color_transform
-from everlight_data.color.nus8 import OfficialNus
+from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
+from everlight_data.color.nus8 import DATA_SETS, OfficialNus, load_official
+from everlight_data.color.photographs.camera_images import IlluminantImages, shrink_photographs
+from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.errors import DataError
-
-FOLDS = 3
 
 
 class QuasiReal(NamedTuple):
@@ -94,14 +95,14 @@ def build_quasi_real(
         chart_main, below_main = main.read_chart(i)
         chart_second, below_second = second.read_chart(j)
         both = below_main & below_second
-        image, mask = main.read_image(i)
+        image, mask = main.photographs.read_image(i)
         transform = _pair_transform(
             jnp.asarray(chart_main, jnp.float32),
             jnp.asarray(chart_second, jnp.float32),
             jnp.asarray(both, jnp.float32),
             area_downsample(jnp.asarray(image), mask=jnp.asarray(mask)),
             normalize,
-            f"{main.names[i]} with {second.names[j]}",
+            f"{main.photographs.names[i]} with {second.photographs.names[j]}",
         )
         transforms.append(transform)
         charts_main.append(chart_main)
@@ -111,13 +112,38 @@ def build_quasi_real(
     return QuasiReal(
         names=tuple(pairs),
         transforms=np.stack(transforms),
-        illuminants_main=main.illuminants[indices_main],
-        illuminants_second=second.illuminants[indices_second],
+        illuminants_main=main.photographs.illuminants[indices_main],
+        illuminants_second=second.photographs.illuminants[indices_second],
         charts_main=np.stack(charts_main),
         charts_second=np.stack(charts_second),
         usable=np.stack(usable),
         folds=tuple(np.sort(order[fold::FOLDS]) for fold in range(FOLDS)),
     )
+
+
+def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, IlluminantImages]:
+    """Return the quasi-real pairs of two cameras, and the main images at `THUMBNAIL_SIDE` pixels.
+
+    Folds are of equal size: if the list does not divide, the least similar pairs are left out.
+    """
+    folder = DATA_SETS["nus8"].locate()
+    both = [load_official(folder, camera) for camera in (main, second)]
+    listed = load_same_scene_pairs()
+    alike = np.argsort(-listed.similarity, kind="stable")
+    used = np.sort(alike[: len(alike) // FOLDS * FOLDS])
+    names = [(listed.main[i], listed.second[i]) for i in used]
+    dropped = [listed.main[i] for i in np.setdiff1d(alike, used)]
+    quasi = build_quasi_real(*both, names, seed)
+    photographs = both[0].photographs
+    rows = [photographs.names.index(name) for name, _ in names]
+    images, masks = shrink_photographs(photographs, rows)
+    note = (
+        f"NUS-8 release: {len(names)} quasi-real pairs of {main} and {second} (the paper's own "
+        "list has 195); charts and saturation masked"
+    )
+    if dropped:
+        note += f"; left out for folds of equal size: {', '.join(dropped)}"
+    return quasi, IlluminantImages(images, masks, quasi.illuminants_main, quasi.folds, note, main)
 
 
 def reilluminate_training(
@@ -195,7 +221,7 @@ def relight_by_charts(data: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:
 
 
 def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:
-    positions = {name: i for i, name in enumerate(camera.names)}
+    positions = {name: i for i, name in enumerate(camera.photographs.names)}
     unknown = [name for name in names if name not in positions]
     if unknown:
         raise DataError(f"pairs: {camera.folder} has no image {', '.join(unknown)}.")

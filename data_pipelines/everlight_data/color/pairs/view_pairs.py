@@ -13,7 +13,8 @@ from everlight.color.alignment import area_downsample, fit_homography, warp_imag
 from everlight.illuminant.pair_model import VIEWS
 from everlight_data.color.raw_files.raw import RawImage, black_text
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line, read_json
+from everlight_data.formats.files import read_json
+from everlight_data.texts import one_line
 from everlight_data.writing import written_whole
 
 
@@ -72,7 +73,7 @@ def _refuse_other_views(path: Path, main: RawImage, second: RawImage) -> None:
         if isinstance(views, dict) and views.get(name, taken) != taken:
             raise DataError(
                 f"{view.path} has {_in_words(taken)}, and the homography of {path} is for "
-                f"{_in_words(views[name])}; hold the phone as for that, or align again."
+                f"{_in_words(views[name])}; use the same orientation, or align again."
             )
 
 
@@ -94,7 +95,7 @@ def read_homography(path: Path) -> Float[np.ndarray, "3 3"]:
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} does not hold a homography; write it as {layout}.") from error
     if not all(np.all(np.isfinite(array)) for array in arrays.values()):
-        raise DataError(f"{path} holds a number that is not finite.")
+        raise DataError(f"{path} holds a number that is not finite; write it as {layout}.")
     if arrays.keys() == {"matrix"}:
         return _checked_matrix(arrays["matrix"], path)
     if arrays.keys() == {"main", "second"}:
@@ -163,7 +164,9 @@ def align_thumbnails(
 def _check_pixels(view: RawImage) -> None:
     unfit = int(np.sum(~np.isfinite(view.image)))
     if unfit:
-        raise DataError(f"{view.path} has {unfit} values that are NaN or infinite.")
+        raise DataError(
+            f"{view.path} has {unfit} values that are NaN or infinite; give another file."
+        )
     if not np.mean(view.image) > 0:
         raise DataError(
             f"{view.path} is all black above its black level {black_text(view)}; give "

@@ -12,7 +12,7 @@ from everlight_data.optional_packages import import_package
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
 """Limits on the size and pixels of an image; the largest have 24 megapixels."""
-LEAST, GREATEST = 1e-15, 1e15
+MIN_VALUE, MAX_VALUE = 1e-15, 1e15
 """Limits on a thumbnail's brightest pixel and on illuminants, whose squares 32 bits can hold."""
 
 
@@ -20,7 +20,7 @@ def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
     """Return illuminants as float32 after checking them.
 
     Raises:
-      ValueError: the array does not hold three numbers from `LEAST` to `GREATEST` per illuminant.
+      ValueError: the array does not hold three numbers per illuminant, within the limits.
     """
     if illuminants.ndim != 2 or illuminants.shape[1] != 3 or illuminants.dtype.kind not in "fiu":
         raise ValueError(
@@ -30,22 +30,14 @@ def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
         illuminants = illuminants.astype(np.float32)
     if not (np.isfinite(illuminants) & (illuminants > 0)).all():
         raise ValueError("an illuminant is not above 0 or not finite")
-    if not LEAST <= illuminants.min(initial=1) <= illuminants.max(initial=1) <= GREATEST:
-        raise ValueError(f"an illuminant is not between {LEAST:g} and {GREATEST:g}; scale it")
+    if not MIN_VALUE <= illuminants.min(initial=1) <= illuminants.max(initial=1) <= MAX_VALUE:
+        raise ValueError(f"an illuminant is not between {MIN_VALUE:g} and {MAX_VALUE:g}; scale it")
     return illuminants
 
 
 def read_picture(path: Path, source: str) -> np.ndarray:
-    """Read a release's picture; raises as `decode_picture` does."""
-    return decode_picture(path, f"Download it again from {source}.")
-
-
-def decode_picture(path: Path, remedy: str) -> np.ndarray:
-    """Read a PNG or TIFF with three channels of 16 bits; rows and columns stay as stored.
-
-    Arguments and errors are those of `decode_oriented`.
-    """
-    return decode_oriented(path, remedy)[0]
+    """Return the pixels of a release's picture as stored; raises as `decode_oriented` does."""
+    return decode_oriented(path, f"Download it again from {source}.")[0]
 
 
 def decode_oriented(path: Path, remedy: str) -> tuple[np.ndarray, int]:
@@ -66,7 +58,7 @@ def decode_oriented(path: Path, remedy: str) -> tuple[np.ndarray, int]:
     tiff = path.suffix.lower().startswith(".tif")
     with refusing(path, remedy):
         header = tiff_header(content) if tiff else None
-        height, width = png_size(content) if header is None else header[:2]
+        height, width = (header.height, header.width) if header else png_size(content)
         orientation = png_orientation(content) if header is None else header.orientation
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels")

@@ -14,7 +14,7 @@ from jaxtyping import Float
 
 from everlight.color import ESTIMATORS, map_images
 from everlight.metrics.angular import angular_error
-from everlight_data.color.photographs.illuminant_folds import CameraImages
+from everlight_data.color.photographs.camera_images import CameraImages
 from everlight_data.errors import DataError
 
 GAINS_MEDIAN = 15.0

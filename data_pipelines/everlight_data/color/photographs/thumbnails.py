@@ -1,7 +1,7 @@
 """Files of linear thumbnails with their illuminants, and the features of their captures."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -12,7 +12,11 @@ from jaxtyping import Bool, Float
 
 from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
 from everlight.color.thumbnails import SATURATION
-from everlight_data.color.photographs.linear_pictures import GREATEST, LEAST, checked_illuminants
+from everlight_data.color.photographs.linear_pictures import (
+    MAX_VALUE,
+    MIN_VALUE,
+    checked_illuminants,
+)
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape, read_npz
 from everlight_data.formats.files import refusing
@@ -101,10 +105,10 @@ def _scaled_images(images: np.ndarray) -> Float[np.ndarray, "n h w 3"]:
         scaled = images.astype(np.float32) / (65535 if is_integer else 1)
     if not (np.isfinite(scaled) & (scaled >= 0)).all():
         raise ValueError("a pixel is below 0 or not finite")
-    if scaled.max() > GREATEST:
-        raise ValueError(f"a pixel is {scaled.max():g}; 1 is white, give at most {GREATEST:g}")
+    if scaled.max() > MAX_VALUE:
+        raise ValueError(f"a pixel is {scaled.max():g}; 1 is white, give at most {MAX_VALUE:g}")
     brightest = scaled.max(axis=(1, 2, 3), initial=0)
-    if (dark := brightest[(brightest > 0) & (brightest < LEAST)]).size:
+    if (dark := brightest[(brightest > 0) & (brightest < MIN_VALUE)]).size:
         raise ValueError(f"an image's brightest pixel is {dark[0]:g}; 1 is white, scale it")
     return scaled
 
@@ -182,6 +186,25 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
         )
         for camera in np.unique(cameras)
     }
+
+
+def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, ConstancySet]:
+    """Return the thumbnails of several files by camera.
+
+    Args:
+      files: `.npz` files as for `thumbnail_set`.
+      camera: camera of all images, where their names do not say it.
+
+    Raises:
+      DataError: two files hold images of one camera, or a file is damaged.
+    """
+    sets: dict[str, ConstancySet] = {}
+    for file in files:
+        for name, thumbnails in thumbnail_set(file, camera).items():
+            if name in sets:
+                raise DataError(f"{file} has images of {name}, as another file has; give one")
+            sets[name] = thumbnails
+    return sets
 
 
 def _masked_thumbnail(

@@ -29,7 +29,7 @@ from everlight_data.color.raw_files.dng_colors import (
 from everlight_data.color.raw_files.dng_tags import is_tiff, raw_directories
 from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, camera_name
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import opened, refusing
+from everlight_data.formats.files import check_readable, refusing
 
 
 class DngCalibration(NamedTuple):
@@ -104,8 +104,7 @@ def read_dng_calibration(path: Path) -> DngCalibration:
       DataError: the file is damaged or no DNG, or one of two illuminants is unknown.
     """
     remedy = "Give a DNG with ColorMatrix1."
-    with opened(path, MAX_BYTES, remedy):
-        pass
+    check_readable(path, MAX_BYTES, remedy)
     with refusing(path, remedy):
         if not is_tiff(path):
             raise ValueError("it is not a TIFF")

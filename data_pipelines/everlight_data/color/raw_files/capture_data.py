@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everlight_data.color.raw_files.raw import MAX_BYTES
-from everlight_data.formats.files import opened, refusing
+from everlight_data.formats.files import check_readable, refusing
 from everlight_data.optional_packages import import_package
 
 EXIF = 34665
@@ -46,8 +46,7 @@ def read_capture(path: Path) -> Capture:
       MissingPackageError: tifffile is not installed.
       DataError: the file is damaged or no TIFF, or a tag is missing or damaged.
     """
-    with opened(path, MAX_BYTES, REMEDY):
-        pass
+    check_readable(path, MAX_BYTES, REMEDY)
     with refusing(path, REMEDY):
         with import_package("tifffile").TiffFile(path) as file:
             tags = file.pages[0].tags

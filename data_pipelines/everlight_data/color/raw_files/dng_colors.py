@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from everlight_data.color.photographs.matrices import MAX_ENTRY
 from everlight_data.color.raw_files.dng_mosaic import plane_colors
 from everlight_data.color.raw_files.dng_tags import (
     DAMAGED,
@@ -18,8 +19,6 @@ from everlight_data.color.raw_files.dng_tags import (
     raw_directories,
 )
 
-MAX_ENTRY = 20.0
-"""Limit on the size of a matrix's entries; those of real cameras stay below 3."""
 MAX_CONDITION = 1e4
 """Limit on a matrix's condition number; those of real cameras stay below 20."""
 STANDARD_A, D65 = 2856.0, 6504.0
@@ -156,17 +155,6 @@ def as_shot_neutral(raw: RawDirectories) -> Float[np.ndarray, "3"] | None:
         return None
     neutral = neutral[np.argsort(plane_colors(raw))]
     return (neutral / neutral[1]).astype(np.float32)
-
-
-def checked_matrix(matrix: Float[np.ndarray, "3 3"]) -> Float[np.ndarray, "3 3"]:
-    """Return a matrix of 3×3 entries within `MAX_ENTRY`.
-
-    Raises:
-      ValueError: the matrix is another.
-    """
-    if matrix.shape != (3, 3) or not (np.abs(matrix) <= MAX_ENTRY).all():
-        raise ValueError(f"a matrix is of {matrix.shape}, or an entry is not within {MAX_ENTRY:g}")
-    return matrix
 
 
 def two_temperatures(raw: RawDirectories, colors: DngColors) -> Float[np.ndarray, "2"]:

@@ -24,10 +24,14 @@ from everlight_data.color.raw_files.dng_mosaic import (
     shifted_black,
 )
 from everlight_data.color.raw_files.dng_tags import is_tiff, raw_directories
-from everlight_data.color.raw_files.raw_refusals import check_levels, not_bayer, refusing_raw
+from everlight_data.color.raw_files.raw_refusals import (
+    check_level_arguments,
+    not_bayer,
+    refusing_raw,
+)
 from everlight_data.color.raw_files.sensor_clipping import clipped_sites
 from everlight_data.errors import DataError
-from everlight_data.formats.files import opened
+from everlight_data.formats.files import check_readable
 from everlight_data.optional_packages import import_package
 
 if TYPE_CHECKING:
@@ -49,6 +53,13 @@ MAX_PIXELS = 200_000_000
 """Limit on the pixels of a sensor."""
 
 
+class LevelArguments(NamedTuple):
+    """Levels in sensor units that replace a file's; None keeps the file's."""
+
+    black: float | Sequence[float] | None = None
+    white: int | None = None
+
+
 class RawImage(NamedTuple):
     """Raw photo in upright orientation.
 
@@ -65,7 +76,7 @@ class RawImage(NamedTuple):
       camera: camera name in the file, or None.
       flip: sensor orientation (LibRaw's number), which has been undone; 0 is upright.
       path: path of the file.
-      levels: black and white level that the user gave instead of the file's, or None.
+      levels: levels that the user gave instead of the file's.
     """
 
     image: Float[np.ndarray, "h w 3"]
@@ -77,7 +88,7 @@ class RawImage(NamedTuple):
     camera: str | None
     flip: int
     path: Path
-    levels: tuple[float | Sequence[float] | None, int | None] = (None, None)
+    levels: LevelArguments = LevelArguments()
 
 
 class SensorValues(NamedTuple):
@@ -151,7 +162,7 @@ def read_raw(
         camera=camera_name(path),
         flip=sensor.flip,
         path=path,
-        levels=(black_level, white_level),
+        levels=LevelArguments(black_level, white_level),
     )
 
 
@@ -161,9 +172,8 @@ def read_sensor(
     white_level: int | None = None,
 ) -> SensorValues:
     """Read the values and tags of a raw file's sensor; arguments and errors as for `read_raw`."""
-    with opened(path, MAX_BYTES, "Give the path of a DNG or camera raw file."):
-        pass
-    check_levels(path, black_level, white_level)
+    check_readable(path, MAX_BYTES, "Give the path of a DNG or camera raw file.")
+    check_level_arguments(path, black_level, white_level)
     with refusing_raw(path), import_package("rawpy").RawPy() as raw:
         raw.open_file(str(path))
         _check_size(raw, path)
@@ -186,7 +196,7 @@ def read_sensor(
             matrix = _camera_matrix(raw)
         values, pattern = _active(raw, stated if is_dng else None, path)
         black, white = _levels(raw, stated, pattern, black_level, white_level)
-        _check_levels(path, black, white, values.shape)
+        _check_black_level(path, black, white, values.shape)
         return SensorValues(
             values=values,
             pattern=pattern,
@@ -212,7 +222,7 @@ def _check_one_mosaic(raw: "rawpy.RawPy", path: Path) -> None:
         raise not_bayer(raw, path)
     if raw.sizes.pixel_aspect != 1:
         raise DataError(
-            f"{path} has pixels of aspect {raw.sizes.pixel_aspect}; only square ones are supported."
+            f"{path} has pixels of aspect {raw.sizes.pixel_aspect}; give a file with square pixels."
         )
 
 
@@ -266,7 +276,7 @@ def _visible_black(raw: "rawpy.RawPy", stated: MosaicTags) -> BlackLevels:
     )
 
 
-def _check_levels(path: Path, black: BlackLevels, white: int, shape: tuple[int, int]) -> None:
+def _check_black_level(path: Path, black: BlackLevels, white: int, shape: tuple[int, int]) -> None:
     highest = black_map(black, *shape).max()
     if not (black.pattern.min() >= 0 and highest < white):
         low = black.pattern.min()

@@ -10,8 +10,9 @@ import numpy as np
 from everlight_data.color.raw_files.dng_mosaic import read_mosaic_tags
 from everlight_data.color.raw_files.dng_tags import LINEAR_RAW, is_tiff, raw_directories
 from everlight_data.errors import DataError
-from everlight_data.formats.files import converting, one_line
+from everlight_data.formats.files import converting
 from everlight_data.optional_packages import import_package
+from everlight_data.texts import one_line
 
 if TYPE_CHECKING:
     import rawpy
@@ -27,7 +28,7 @@ COMPRESSIONS = {
     52546: "JPEG XL",
 }
 """Names of TIFF's and DNG's compressions."""
-LEAST_SIDE = 22
+MIN_SIDE = 22
 """Minimum side of a sensor that LibRaw opens, in pixels."""
 
 
@@ -51,7 +52,7 @@ def refusing_raw(path: Path) -> AbstractContextManager[None]:
     return converting(convert)
 
 
-def check_levels(
+def check_level_arguments(
     path: Path, black_level: float | Sequence[float] | None, white_level: int | None
 ) -> None:
     """Refuse a user's levels that are not numbers, or of which there are too few or too many."""
@@ -112,9 +113,9 @@ def _unsupported(path: Path, reason: str) -> DataError:
                 kind, remedy = "DNG", "as a DNG without compression or with lossless JPEG"
                 if tags.is_bigtiff:
                     kind, remedy = "BigTIFF DNG", "as a DNG in a classic TIFF"
-                elif code in (1, 7) and min(sides) < LEAST_SIDE:
+                elif code in (1, 7) and min(sides) < MIN_SIDE:
                     kind = f"DNG of {sides[1]}x{sides[0]} pixels"
-                    remedy = f"with sides of {LEAST_SIDE} pixels or more"
+                    remedy = f"with sides of {MIN_SIDE} pixels or more"
                 elif code in (1, 7):
                     remedy += ", of 16 bits or fewer"
                 return DataError(

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.ndimage import minimum_filter
 
-LEAST_SITES = 16
+MIN_SITES = 16
 """Minimum number of photosites of a plateau whose neighbours of the channel lie on it too."""
 FEW = 2e-5
 """Fraction of photosites above a plateau, which are defective."""
@@ -58,7 +58,7 @@ def clipping_level(
     if not pedestal < level < white:
         return None
     inside = minimum_filter(plane >= level, size=3, mode="constant")
-    if inside.sum() < LEAST_SITES:
+    if inside.sum() < MIN_SITES:
         return None
     others = (plane[inside] for plane in planes)
     return level if any(_varies(values) for values in others) else None

@@ -20,7 +20,13 @@ from everlight.color.transform_prior import (
 from everlight.color.transforms import fit_color_transform
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
-from everlight_data.color.pairs.camera_pairs import Samples, finite_rows, problem_of
+from everlight_data.color.pairs.camera_pairs import (
+    TRANSFORM,
+    CameraPairs,
+    Samples,
+    finite_rows,
+    problem_of,
+)
 from everlight_data.color.rendered.ambient_sensor import read_ambient
 from everlight_data.color.rendered.radiometric import (
     PATCHES,
@@ -29,16 +35,17 @@ from everlight_data.color.rendered.radiometric import (
     Split,
     draw_color_counts,
     draw_scenes,
+    photograph,
     show_colors,
 )
 from everlight_data.color.rendered.rendered_views import (
-    BATCH,
+    BLOCK,
     RenderedView,
     exposure_features,
     in_pieces,
     views_of,
 )
-from everlight_data.color.spectra import SpectralLibrary
+from everlight_data.color.spectra import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
 from everlight_data.errors import DataError
 
 Condition = Literal["exact", "noisy"]
@@ -66,7 +73,7 @@ TRAINING_NOISE = (0.002, 0.05)
 """Range of the noisy training scenes' read noise, log-uniform, as a share of white."""
 SWEEP_SCENES = 1_200
 """Number of test scenes rendered under each of `VARIANTS`."""
-LEAST_COLORS = 3
+MIN_COLORS = 3
 """Minimum number of colours of calibration scenes; `estimate` refuses fewer."""
 SPLITS: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
 """Kinds of test scenes, and whether their illuminants occur in training."""
@@ -144,7 +151,24 @@ class RenderedPair(NamedTuple):
     def determined(self, rows: slice) -> Bool[np.ndarray, "k"]:
         """Return which noisy scenes have enough colours to determine more than the prior."""
         colors = np.array([len(set(row)) for row in self.scenes.surfaces[rows].tolist()])
-        return np.isfinite(np.asarray(self.distances[rows])) & (colors >= LEAST_COLORS)
+        return np.isfinite(np.asarray(self.distances[rows])) & (colors >= MIN_COLORS)
+
+
+def rehearsal_pairs(seed: int, view: View = "main") -> CameraPairs:
+    """Render as many pairs as S20 has, for a rehearsal without data."""
+    library, count = embedded_library(), 162
+    scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
+    main, second = (photograph(library, camera, scenes) for camera in EMBEDDED_CAMERAS)
+    fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="sum"))
+    return CameraPairs(
+        {TRANSFORM: np.asarray(fit(main.colors, second.colors).transform).reshape(-1, 9)},
+        main.illuminants,
+        second.illuminants,
+        np.random.default_rng(seed).permutation(count).reshape(3, -1),
+        EMBEDDED_CAMERAS,
+        f"NOT S20: {count} pairs rendered from the spectra of colour-science",
+        view,
+    )
 
 
 def draw_camera_pairs(cameras: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
@@ -289,7 +313,7 @@ _learn_prior = jax.jit(learn_transform_prior)
 @jax.jit
 def _probable(main: Array, second: Array, prior: TransformPrior) -> Any:
     return jax.lax.map(
-        lambda one: fit_probable_transform(*one, prior), (main, second), batch_size=BATCH
+        lambda one: fit_probable_transform(*one, prior), (main, second), batch_size=BLOCK
     )
 
 

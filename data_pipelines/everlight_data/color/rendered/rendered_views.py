@@ -17,7 +17,7 @@ from everlight.color.radiometry import (
     take_exposures,
     take_photograph,
 )
-from everlight_data.color.photographs.illuminant_folds import CameraImages
+from everlight_data.color.photographs.camera_images import CameraImages
 from everlight_data.color.rendered.radiometric import (
     RadiometricSettings,
     Scenes,
@@ -28,7 +28,7 @@ from everlight_data.color.spectra import SpectralLibrary
 
 PIECE = 1_200
 """Scenes rendered or fitted at once, so that each program is compiled for one number of scenes."""
-BATCH = 60
+BLOCK = 60
 """Scenes per step; it divides `PIECE`, so that no smaller batch is compiled."""
 
 patch_thumbnails = jax.jit(jax.vmap(patch_thumbnail))
@@ -100,7 +100,7 @@ def _expose_piece(
         fit = dual_exposure_feature(take_exposures(key, colors, Sensor(read_noise=noise)))
         return jnp.where(fit.valid, fit.transform, jnp.nan).reshape(9)
 
-    return jax.lax.map(one, (keys, exact, read_noise), batch_size=BATCH)
+    return jax.lax.map(one, (keys, exact, read_noise), batch_size=BLOCK)
 
 
 def views_of(
@@ -158,4 +158,4 @@ def _take_piece(
         image = take_photograph(key, exact, Sensor(read_noise=noise))
         return patch_means(image) if means else image
 
-    return jax.lax.map(one, (keys, colors, read_noise), batch_size=BATCH)
+    return jax.lax.map(one, (keys, colors, read_noise), batch_size=BLOCK)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from everlight_data.facts.parts.splits import Fact, FactSamples, FactSet
+from everlight_data.facts.parts.split_files import Fact, FactSamples, FactSet
 
 MARGIN = 0.1
 """Margin on every side of a sample's square, as a fraction of its boxes' longer side."""

@@ -13,6 +13,7 @@ from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.images.core50.prepared import Core50, category_of, load_core50
 from everlight_data.images.core50.release import count_frames
+from everlight_data.sets.image_set import equal_steps
 
 
 def load_release(side: int, partial: bool) -> Core50:
@@ -54,16 +55,16 @@ def thinned(frames: Core50, sessions: Sequence[int], count: int | None) -> Int[n
 
     Args:
       frames: in the order of their recordings.
-      sessions: in which at most `count` frames per object are kept, evenly spaced.
+      sessions: in which at most `count` frames per object are kept, the last of equal steps.
       count: None keeps all.
     """
     if count is None:
         return np.arange(len(frames.session))
     recording = frames.session * len(frames.object_names) + frames.object
-    _, place, sizes = np.unique(recording, return_inverse=True, return_counts=True)
-    rank = np.arange(len(recording)) - np.concatenate([[0], np.cumsum(sizes)[:-1]])[place]
-    chosen = (rank + 1) * count // sizes[place] > rank * count // sizes[place]
-    return np.flatnonzero(chosen | ~np.isin(frames.session, sessions) | (sizes[place] < count))
+    _, from_end = np.unique(equal_steps(recording, count)[::-1], return_index=True)
+    chosen = ~np.isin(frames.session, sessions)
+    chosen[len(chosen) - 1 - from_end] = True
+    return np.flatnonzero(chosen)
 
 
 VALIDATION_TRAIN_SESSIONS, VALIDATION_TEST_SESSIONS = (0, 1, 3, 4, 7, 8), (5, 10)

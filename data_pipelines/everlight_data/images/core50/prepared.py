@@ -32,6 +32,7 @@ from everlight_data.images.core50.release import (
     list_frames,
     opened_release,
 )
+from everlight_data.locks import locked_folder
 from everlight_data.progress import progress
 from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import block_means
@@ -39,7 +40,6 @@ from everlight_data.sets.loading import loaded_once
 from everlight_data.writing import (
     cannot_write,
     check_room,
-    locked_folder,
     make_folder,
     read_sealed,
     remove,
@@ -225,7 +225,10 @@ def _is_prepared_from(folder: Path, table: FrameTable) -> bool:
     except DataError as error:
         print(f"{error} It is being prepared again.", flush=True)
         return False
-    return all(map(np.array_equal, earlier[1:-1], table[1:-1]))
+    return all(
+        np.array_equal(getattr(earlier, name), getattr(table, name))
+        for name in ("session", "object", "frame", "size")
+    )
 
 
 def _write_frames(path: Path, count: int, side: int, block: Block) -> None:

@@ -13,19 +13,18 @@ from everlight.continual.training.labelled_images import channel_statistics, sto
 from everlight_data.errors import DataError
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.images.user_files.feature_files import Features
-from everlight_data.sets.image_set import Channels as ChannelValues
-from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.image_set import Channels, ImageSet
 
 MEAN = np.array([123.675, 116.28, 103.53], np.float32)
 DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)
 """Mean and standard deviation of ImageNet's channels, 0 to 255, which normalize photographs."""
 
-Channels = tuple[Float[Array, "3"], Float[Array, "3"]]
+DeviceChannels = tuple[Float[Array, "3"], Float[Array, "3"]]
 """Mean and deviation on the device: the only part of streamed images that programs receive."""
 
 
 def store_images(
-    images: ImageSet, channels: ChannelValues | None = None, unit: bool = False
+    images: ImageSet, channels: Channels | None = None, unit: bool = False
 ) -> StoredImages:
     """Return a set's images on the device, normalized by channel when a network reads them.
 
@@ -94,17 +93,17 @@ def feature_statistics(
     return mean, deviation
 
 
-def channels() -> Channels:
+def channels() -> DeviceChannels:
     """Return mean and standard deviation of ImageNet's channels on the device."""
     return jnp.asarray(MEAN), jnp.asarray(DEVIATION)
 
 
-def stream(store: JpegStore, data: Channels) -> StreamedImages:
+def stream(store: JpegStore, data: DeviceChannels) -> StreamedImages:
     """Return the store's images, normalized by `data`; crops and mirrors are drawn in training."""
     return StreamedImages(store.read, store.shape, *data)
 
 
-def stream_centers(store: JpegStore, data: Channels) -> StreamedImages:
+def stream_centers(store: JpegStore, data: DeviceChannels) -> StreamedImages:
     """Return the store's images without random crops, where left must not become right."""
 
     def read(

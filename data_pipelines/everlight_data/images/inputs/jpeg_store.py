@@ -14,8 +14,9 @@ from jaxtyping import Int, Shaped, UInt8, UInt32
 from PIL import Image
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import converting, one_line
+from everlight_data.formats.files import converting
 from everlight_data.formats.pictures import in_mode, opaque, open_image
+from everlight_data.texts import one_line
 
 CROP_AREA = (0.08, 1.0)
 """Range of the fraction of an image that a training crop covers."""

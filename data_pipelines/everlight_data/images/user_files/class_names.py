@@ -12,13 +12,14 @@ from jaxtyping import Int
 from everlight.data_checks import equal_numbers, is_missing
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape
+from everlight_data.texts import printable
 
-FEWEST = 3
+MIN_IMAGES = 3
 """Smallest number of images of a class: to train, to select hyper-parameters and to test."""
 
 
 def class_numbers(
-    source: Path, labels: Sequence[str], fewest: int = FEWEST
+    source: Path, labels: Sequence[str], fewest: int = MIN_IMAGES
 ) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
     """Return the classes, sorted by their printable names, and the number of each label's class.
 
@@ -69,14 +70,6 @@ def check_shape(
         raise DataError(
             f"{path}: labels have {dtype_and_shape(labels)}, {what} shape {shape}. {remedy}"
         )
-
-
-def printable(name: str) -> str:
-    """Return a name with escapes for characters that cannot be printed, such as bad bytes."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
-        for char in name
-    )
 
 
 def _check_labels(source: Path, labels: Sequence[str]) -> None:

@@ -11,15 +11,11 @@ from jaxtyping import Shaped
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
-from everlight_data.images.user_files.class_names import (
-    check_present,
-    check_shape,
-    class_numbers,
-    printable,
-)
+from everlight_data.images.user_files.class_names import check_present, check_shape, class_numbers
 from everlight_data.sets.image_set import ImageSet, every_nth, split_off
+from everlight_data.texts import printable
 
-LARGEST = 1e30
+MAX_FEATURE = 1e30
 """Largest magnitude of a feature: differences from the mean stay finite in 32 bits."""
 _REMEDY = (
     "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n], text or "
@@ -39,6 +35,25 @@ class Features(NamedTuple):
     def marks(self) -> tuple[np.ndarray, ...]:
         """Return properties that identify the features beside their values, for checksums."""
         return (np.array("per column"),) if self.per_column else ()
+
+
+class FeatureFile(NamedTuple):
+    """Arrays of a file of features as stored."""
+
+    path: Path
+    values: Shaped[np.ndarray, "n f"]
+    labels: np.ndarray
+    others: str
+    """Names of the arrays that are not read."""
+
+
+class LabelledFeatures(NamedTuple):
+    """Features without images, and a set with their labels and images of no pixels."""
+
+    features: Features
+    images: ImageSet
+    note: str
+    """Description of what was read, for the report."""
 
 
 def features_of_images(file: str, images: ImageSet) -> Features:
@@ -63,15 +78,12 @@ def features_of_images(file: str, images: ImageSet) -> Features:
     return _with_note(path, values)
 
 
-def features_alone(file: str, test_every: int) -> tuple[Features, ImageSet, str]:
+def features_alone(file: str, test_every: int) -> LabelledFeatures:
     """Read features without images.
 
     Args:
       file: path of the .npz.
       test_every: interval of test rows: every N-th row of a class.
-
-    Returns:
-      Features, a set with their labels and images of no pixels, and a note for the report.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -90,7 +102,7 @@ def features_alone(file: str, test_every: int) -> tuple[Features, ImageSet, str]
         f"{len(images.test_labels):,} test (of a class one in {test_every})"
         f"{f'; arrays not read: {others}' if others else ''}"
     )
-    return _with_note(path, values[order]), images, note
+    return LabelledFeatures(_with_note(path, values[order]), images, note)
 
 
 def _with_note(path: Path, values: Shaped[np.ndarray, "n f"]) -> Features:
@@ -98,8 +110,7 @@ def _with_note(path: Path, values: Shaped[np.ndarray, "n f"]) -> Features:
     return Features(values, note, per_column=True)
 
 
-def _read_features(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarray, str]:
-    """Read the features, their labels, and the names of arrays that are not read."""
+def _read_features(file: str) -> FeatureFile:
     if not file.lower().endswith(".npz"):
         raise DataError(f"--features {file!a}. {_REMEDY}")
     path = Path(file)
@@ -109,11 +120,11 @@ def _read_features(file: str) -> tuple[Path, Shaped[np.ndarray, "n f"], np.ndarr
         raise DataError(f"{path}: features have {dtype_and_shape(values)}. {_REMEDY}")
     check_shape(path, labels, "features", values.shape, _REMEDY)
     # Written so that NaN is refused.
-    wrong = ~((values <= LARGEST) & (values >= -LARGEST))
+    wrong = ~((values <= MAX_FEATURE) & (values >= -MAX_FEATURE))
     if np.any(wrong):
         raise DataError(
             f"{path}: the features of row {np.argwhere(wrong)[0][0]} are not all numbers of at "
-            f"most {LARGEST:g}. Leave it out, or scale them."
+            f"most {MAX_FEATURE:g}. Leave it out, or scale them."
         )
     others = ", ".join(printable(name) for name in arrays if name not in ("features", "labels"))
-    return path, values, labels, others
+    return FeatureFile(path, values, labels, others)

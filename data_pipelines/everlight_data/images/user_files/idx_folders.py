@@ -13,8 +13,8 @@ from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.idx import REMEDY, read_idx
-from everlight_data.images.user_files.class_names import printable
 from everlight_data.sets.image_set import ImageSet
+from everlight_data.texts import printable
 
 PARTS = ("train", "t10k")
 IMAGES_FILE, LABELS_FILE = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"

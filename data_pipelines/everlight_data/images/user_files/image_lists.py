@@ -10,7 +10,7 @@ from typing import NamedTuple
 from everlight.data_checks import is_missing
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import leads_outside, read_csv, refusing
-from everlight_data.images.user_files.class_names import printable
+from everlight_data.texts import printable
 
 FORMS = (
     "a folder with one sub-folder per class, a .csv of file and label, an .npz with images and "

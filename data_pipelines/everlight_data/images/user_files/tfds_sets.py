@@ -17,11 +17,11 @@ from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import dtype_and_shape
-from everlight_data.formats.files import one_line
 from everlight_data.formats.pictures import square
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
 from everlight_data.sets.image_set import ImageSet
+from everlight_data.texts import one_line
 
 FOLDER = "tensorflow_datasets"
 MAX_BYTES = 8_000_000_000

@@ -33,11 +33,10 @@ from everlight_data.formats.pictures import (
     square,
 )
 from everlight_data.images.user_files.class_names import (
-    FEWEST,
+    MIN_IMAGES,
     check_present,
     check_shape,
     class_numbers,
-    printable,
 )
 from everlight_data.images.user_files.idx_folders import is_idx_folder, load_idx
 from everlight_data.images.user_files.image_lists import ListedImages, list_csv, list_folder
@@ -51,6 +50,7 @@ from everlight_data.sets.image_set import (
     shrink_images,
     split_off,
 )
+from everlight_data.texts import printable
 
 SIDE = 32
 """Default side of photographs in pixels."""
@@ -62,7 +62,7 @@ LARGE_PIXELS = 20_000_000
 """Pixels of an image from which on one image is decoded at a time; 1 GB may be needed for it."""
 SHOWN = 3
 """Number of names that a message repeats."""
-LEAST_TRAINING = 2
+MIN_TRAINING = 2
 """Smallest number of training images of a class, to train and to select hyper-parameters."""
 _ONE_LARGE = threading.Lock()
 _GRAY = "grey"
@@ -115,7 +115,7 @@ def load_user_images(
         image, contradictory or unusable labels, or too many images, or it is `test_data` too; the
         message names it.
     """
-    part = _read_source(source, side, FEWEST if test_data is None else 1)
+    part = _read_source(source, side, MIN_IMAGES if test_data is None else 1)
     images, notes = part.images, list(part.notes)
     if test_data is not None:
         if Path(source).resolve() == test_data.resolve() and not len(images.test_labels):
@@ -202,13 +202,13 @@ def _check_counts(source: str, images: ImageSet) -> None:
     classes = len(images.class_names)
     train = np.bincount(images.train_labels, minlength=classes)
     test = np.bincount(images.test_labels, minlength=classes)
-    few = np.flatnonzero((train < LEAST_TRAINING) | (test < 1))
+    few = np.flatnonzero((train < MIN_TRAINING) | (test < 1))
     if classes < 2:
         raise DataError(f"{source} holds one class. Give two or more.")
     if len(few):
         raise DataError(
             f"{source}: the class {images.class_names[few[0]]!a} has {train[few[0]]} training and "
-            f"{test[few[0]]} test images; a class needs {LEAST_TRAINING} and 1."
+            f"{test[few[0]]} test images; a class needs {MIN_TRAINING} and 1."
         )
 
 

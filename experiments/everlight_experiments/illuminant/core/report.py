@@ -114,13 +114,13 @@ def experiment_report(folder: RunFolder, experiment: IlluminantExperiment) -> Re
 
 
 def error_table(compared: Comparison) -> Table:
-    """Return one row of statistics per method, and the published ones beside.
+    """Return one row of statistics per method, and the published ones.
 
     Methods that only the paper has follow as "not run".
     """
     errors, reproduction = compared.errors(), compared.errors(reproduction_errors)
     statistics = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
-    columns = [Column("Method"), *(Column(name, "ours, degrees") for name in statistics)]
+    columns = [Column("Method"), *(Column(name, "everlight, degrees") for name in statistics)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
     columns += [Column(name, PAPER) for name in STATISTICS]
     rows = []

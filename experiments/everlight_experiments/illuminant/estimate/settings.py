@@ -11,7 +11,7 @@ from everlight.checks import Between, check_fields
 from everlight_data.color.raw_files.corrections import Format, Row
 from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 from everlight_experiments.report.cells import counted
 
 Level = Annotated[int, Between(0, 2**32 - 1)]

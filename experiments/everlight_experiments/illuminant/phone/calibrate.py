@@ -45,11 +45,11 @@ from everlight_data.color.pairs.pair_augmentations import (
     resampled,
 )
 from everlight_data.color.pairs.view_pairs import read_homography, write_homography
-from everlight_data.color.photographs.illuminant_folds import IlluminantImages
-from everlight_data.color.photographs.method_inputs import features_of
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import CALIBRATE
 from everlight_experiments.illuminant.core.experiment import Comparison, Units, record_errors
+from everlight_experiments.illuminant.core.method_inputs import features_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import publish
 from everlight_experiments.illuminant.phone.report import (
@@ -157,7 +157,7 @@ def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
     if settings.preset == "demo":
         if settings.folder is not None:
             raise DataError("--preset demo makes its own pairs; leave out the folder or --preset")
-        source = folder.path / "made-up-pairs"
+        source = folder.path / "synthetic-pairs"
         write_chart_pairs(source, DEMO_PAIRS, settings.seed)
         return source, f"NOT photographs: {DEMO_PAIRS} pairs rendered from colour-science's spectra"
     if settings.folder is None:

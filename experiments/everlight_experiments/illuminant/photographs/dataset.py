@@ -27,14 +27,13 @@ from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.trees import checksums_of
 from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
-from everlight_data.color.pairs.quasi_real import FOLDS
-from everlight_data.color.photographs.illuminant_folds import (
+from everlight_data.color.photographs.camera_images import (
     CameraImages,
     IlluminantImages,
     split_across,
     split_in_folds,
 )
-from everlight_data.color.photographs.method_inputs import moments_of
+from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.color.raw_files.calibrations import calibrations_from
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
@@ -46,6 +45,7 @@ from everlight_experiments.illuminant.core.experiment import (
     IlluminantExperiment,
     record_errors,
 )
+from everlight_experiments.illuminant.core.method_inputs import moments_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import error_table, publish
 from everlight_experiments.illuminant.paper import METHOD_NOTES
@@ -269,7 +269,7 @@ def absent(
 def pooled(comparisons: Mapping[str, Comparison], split: Split) -> Comparison:
     """Return all cameras' images in one fold, with the methods that every camera has.
 
-    Published numbers across cameras stand beside all cameras of a data set.
+    Published numbers across cameras stand next to all cameras of a data set.
     """
     cameras = list(comparisons.values())
 

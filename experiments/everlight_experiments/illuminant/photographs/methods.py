@@ -7,10 +7,10 @@ import numpy as np
 from jaxtyping import Float, Int, PyTree
 
 from everlight.color import IlluminantMethod, estimate_folds, methods_for
-from everlight_data.color.photographs.illuminant_folds import IlluminantImages
-from everlight_data.color.photographs.method_inputs import labelled, side_of
+from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.names import check_name
 from everlight_data.progress import progress
+from everlight_experiments.illuminant.core.method_inputs import labelled, side_of
 
 Keep = Callable[..., dict[str, np.ndarray]]
 """Takes a name and a function `compute` of arrays by name; returns these, perhaps read."""

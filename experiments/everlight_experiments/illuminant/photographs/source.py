@@ -8,13 +8,9 @@ from typing import Annotated, Literal
 from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
 from everlight_data.color.dmcc_thumbnails import CAMERAS, thumbnail_files
-from everlight_data.color.photographs.illuminant_folds import (
-    CameraImages,
-    check_edges,
-    read_images,
-    thumbnail_cameras,
-)
+from everlight_data.color.photographs.camera_images import CameraImages, check_edges, read_images
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
+from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra import embedded_library, measured_library
 from everlight_data.errors import DataError

@@ -43,7 +43,7 @@ class ThumbnailsRun:
     """Folder with raw files of one or more cameras, and an optional charts.json of chart
     corners."""
     out: Path
-    """File to write, .npz, for --thumbnails of `train` and `dataset`. A picture beside it,
+    """File to write, .npz, for --thumbnails of `train` and `dataset`. A picture next to it,
     .charts.png, shows each photograph with its chart and the colour of its illuminant."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side of the thumbnails in pixels."""

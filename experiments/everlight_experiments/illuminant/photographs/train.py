@@ -26,17 +26,11 @@ from everlight.illuminant.image_model import ImageModel, calibrate_errors
 from everlight.trees import checksums_of, rows_of
 from everlight_data.color.models.image_model_files import save_image_model
 from everlight_data.color.models.model_files import refuse_other_contents
-from everlight_data.color.photographs.illuminant_folds import (
+from everlight_data.color.photographs.camera_images import (
     CameraImages,
     IlluminantImages,
     split_across,
     split_in_folds,
-)
-from everlight_data.color.photographs.method_inputs import (
-    features_of,
-    labelled,
-    moments_of,
-    side_of,
 )
 from everlight_data.color.raw_files.calibrations import calibrations_from
 from everlight_data.errors import DataError
@@ -46,6 +40,12 @@ from everlight_experiments.illuminant.core.experiment import (
     IlluminantExperiment,
     record_errors,
 )
+from everlight_experiments.illuminant.core.method_inputs import (
+    features_of,
+    labelled,
+    moments_of,
+    side_of,
+)
 from everlight_experiments.illuminant.core.report import fold_statistics, publish
 from everlight_experiments.illuminant.paper import METHOD_NOTES
 from everlight_experiments.illuminant.photographs.dataset import matrices_checksum
@@ -54,7 +54,7 @@ from everlight_experiments.illuminant.photographs.source import ImageSource, loa
 from everlight_experiments.run_folder.folder import RunFolder
 
 BESIDE = ("GW", "SoG")
-"""Statistics in the report's table beside the method."""
+"""Statistics in the report's table in addition to the method."""
 
 
 @dataclass(frozen=True)

@@ -20,12 +20,13 @@ from pathlib import Path
 
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import chart_augmentations
-from everlight_data.color.photographs.illuminant_folds import THUMBNAIL_SIDE, official_pairs
-from everlight_data.color.photographs.method_inputs import moments_of
+from everlight_data.color.pairs.quasi_real import official_pairs
+from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
 from everlight_data.color.spectra import EMBEDDED_CAMERAS
 from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairPreset, Plan
 from everlight_experiments.illuminant.core.cross_validation import compare_rules
 from everlight_experiments.illuminant.core.experiment import IlluminantExperiment, record_errors
+from everlight_experiments.illuminant.core.method_inputs import moments_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import publish
 from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES

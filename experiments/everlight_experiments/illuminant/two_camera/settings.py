@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from everlight.checks import Between
-from everlight_data.color.pairs.quasi_real import FOLDS
+from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_experiments.illuminant.config import PairPreset
 from everlight_experiments.run_folder.settings import Count, RunSettings
 

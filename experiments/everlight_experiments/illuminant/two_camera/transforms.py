@@ -17,10 +17,10 @@ from everlight_data.color.pairs.camera_pairs import (
     WHITE_BALANCE,
     CameraPairs,
     released_pairs,
-    rendered_pairs,
 )
 from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
-from everlight_data.color.pairs.quasi_real import FOLDS
+from everlight_data.color.photographs.published_folds import FOLDS
+from everlight_data.color.rendered.rendered_pairs import rehearsal_pairs
 from everlight_data.color.s20 import load_augmented_s20
 from everlight_experiments.illuminant.config import RATES, Plan
 from everlight_experiments.illuminant.core.cross_validation import (
@@ -53,7 +53,7 @@ def compare_transforms(
     """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
 
     def pairs(view: View) -> CameraPairs:
-        return released_pairs(view) if plan.measured else rendered_pairs(settings.seed, view)
+        return released_pairs(view) if plan.measured else rehearsal_pairs(settings.seed, view)
 
     data, second = pairs("main"), pairs("second")
     seeds = settings.training_seeds

@@ -3,8 +3,8 @@
 Kim, Afifi, Brown 2025, "CCMNet: Leveraging calibrated color correction matrices for cross-camera
 color constancy" (arXiv 2504.07959). An encoder reads the histogram of Planckian illuminants in the
 camera's colours (`camera_calibration.camera_fingerprint`), and its eight features are channels
-beside the image's histograms. Training has views by imaginary cameras, whose matrices lie between
-those of two cameras. A new camera needs its matrices and no image. The authors' network has
+in addition to the image's histograms. Training has views by imaginary cameras, whose matrices lie
+between those of two cameras. A new camera needs its matrices and no image. The authors' network has
 `CALIBRATED_AUTHORS_SIZE`; `CALIBRATED_SMALL_FORM` has the sizes of C5's small form.
 
 Equal to the authors' code (DY112/CCMNet at 298275b, `scripts/train.py`) except for what
@@ -12,7 +12,7 @@ Equal to the authors' code (DY112/CCMNet at 298275b, `scripts/train.py`) except 
 state, and for:
 
 - Training images are thumbnails, there of 384x256 pixels. Each has two views, there one by default.
-- Illuminants of views are those of the camera's own images, without sampled ones beside.
+- Illuminants of views are those of the camera's images, without sampled ones.
 - Training has a number of steps in place of 50 epochs, and C5's optimizer here. Gradients are not
   clipped, there to a norm of 0.5. The rate starts at 0.002 and falls by a cosine, there at 0.0005,
   halved after 25 epochs.

@@ -112,9 +112,9 @@ def log_chroma_histograms(image: Image, mask: Mask) -> Histograms:
 def _histogram(colors: Image, observed: Bool[Array, "h w"]) -> Float[Array, "64 64"]:
     usable = observed & jnp.all(colors >= DARK_THRESHOLD, axis=-1)
     logs = jnp.log(jnp.where(usable[..., None], colors, 1))
-    place = jnp.round((logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH).astype(int) % BINS
+    position = jnp.round((logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH).astype(int) % BINS
     counts = jnp.zeros((BINS, BINS), colors.dtype)
-    counts = counts.at[place[..., 0], place[..., 1]].add(usable.astype(colors.dtype))
+    counts = counts.at[position[..., 0], position[..., 1]].add(usable.astype(colors.dtype))
     return counts / jnp.maximum(jnp.sum(counts), 1)
 
 
@@ -153,15 +153,15 @@ def fit_fourier_constancy(
         filtered = jnp.fft.irfft2(jnp.sum(spectra * parts[:2], axis=1), (BINS, BINS))
         return filtered + jnp.fft.irfft2(parts[2], (BINS, BINS))
 
-    def crossentropy(scored: Float[Array, "64 64"], place: Float[Array, "2"]) -> Array:
-        row, column = jnp.round(place).astype(int) % BINS
+    def crossentropy(scored: Float[Array, "64 64"], position: Float[Array, "2"]) -> Array:
+        row, column = jnp.round(position).astype(int) % BINS
         return jax.nn.logsumexp(scored) - scored[row, column]
 
     @full_precision
-    def likelihood(scored: Float[Array, "64 64"], place: Float[Array, "2"]) -> Array:
+    def likelihood(scored: Float[Array, "64 64"], position: Float[Array, "2"]) -> Array:
         mean, variance = _moments(scored, origin)
         variance = variance + settings.spread * jnp.eye(2)
-        apart = place - mean
+        apart = position - mean
         determinant = variance[0, 0] * variance[1, 1] - variance[0, 1] ** 2
         other = jnp.array([[variance[1, 1], -variance[0, 1]], [-variance[0, 1], variance[0, 0]]])
         distance = apart @ other @ apart / determinant

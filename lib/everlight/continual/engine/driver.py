@@ -1,4 +1,4 @@
-"""Training of many runs of one shape at once on a mesh: seeds, task orders, hyperparameters.
+"""Training of many runs of one shape at once on a mesh: seeds, task orders, hyper-parameters.
 
 Runs are distributed over the mesh's axis "runs"; devices do not communicate (`shard_map`). Runs on
 one device are vmapped. On CPU they run one after another, since grouped convolutions have no fast
@@ -70,7 +70,7 @@ class Runs:
     key: Shaped[PRNGKeyArray, "runs"]
     """Random key of every run."""
     run_data: PyTree = ()
-    """Other data of each run, such as hyperparameters or groups of classes; every leaf has a
+    """Other data of each run, such as hyper-parameters or groups of classes; every leaf has a
     leading axis over runs."""
     join: Join = ignore_run_data
     """Function from `data` and a run's `run_data` to the data of its build."""

@@ -221,10 +221,10 @@ def over_blocks(
     count = jnp.sum(mask)
 
     def put(block: Int[Array, ""], rows: PyTree) -> PyTree:
-        place = block * size + jnp.arange(size)
+        position = block * size + jnp.arange(size)
         # The first selected slot pads the last block; its row past the end is dropped.
-        chosen = jnp.where(place < count, order[place], order[0])
-        target = jnp.where(place < count, chosen, slots)
+        chosen = jnp.where(position < count, order[position], order[0])
+        target = jnp.where(position < count, chosen, slots)
         return jax.tree.map(
             lambda leaf, new: leaf.at[target].set(new, mode="drop"), rows, of_slots(chosen)
         )

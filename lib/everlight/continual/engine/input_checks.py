@@ -49,8 +49,8 @@ def _refuse_unlabelled(name: str, samples: Samples) -> None:
         return
     without = np.asarray(samples.mask) & (np.asarray(samples.labels)[..., 0] < 0)
     if without.any():
-        place = np.asarray(samples.index)[without][0]
-        raise ArgumentError(f"{name} holds the sample {place} without a label; leave it out")
+        position = np.asarray(samples.index)[without][0]
+        raise ArgumentError(f"{name} holds the sample {position} without a label; leave it out")
 
 
 def _refuse_unscorable(sequence: TaskSequence) -> None:

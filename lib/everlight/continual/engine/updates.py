@@ -95,9 +95,9 @@ def complete_batch(
     leaves, tree = jax.tree.flatten(drawn, is_leaf=_is_batch)
     if not any(map(_is_batch, leaves)):
         raise StrategyError("draw returned no Batch; return one or more (memory.batch_at)")
-    for place, leaf in enumerate(leaves):
+    for position, leaf in enumerate(leaves):
         if _is_batch(leaf):
-            leaves[place] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, place))
+            leaves[position] = with_inputs(setup, leaf, jax.random.fold_in(keys.replay, position))
     return batch._replace(replay=jax.tree.unflatten(tree, leaves))
 
 

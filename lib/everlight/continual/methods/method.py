@@ -65,7 +65,7 @@ WHY_NOT: dict[Demand, str] = {
 
 
 class Needs(NamedTuple):
-    """Values of a benchmark from which strategies are made, beside the setup."""
+    """Values of a benchmark from which strategies are made, in addition to the setup."""
 
     tasks: int
     """Number of tasks of the sequence."""
@@ -204,10 +204,10 @@ class Method(NamedTuple):
         return {name: " ".join(text.replace("`", "").split()) for name, text in pairs}
 
     def row_arguments(self, needs: Needs) -> dict[str, Any]:
-        """Return the factory's arguments by name, beside the setup.
+        """Return the factory's arguments by name, without the setup.
 
         A parameter's default stays where `Needs` has None. `buffer_size` gets the number of samples
-        of the whole memory; beside `exemplars_per_class` it gets the benchmark's, if that is set.
+        of the whole memory; with `exemplars_per_class` it gets the benchmark's, if that is set.
         """
         _, *parameters = inspect.signature(self.factory).parameters.values()
         per_class = any(parameter.name == "exemplars_per_class" for parameter in parameters)

@@ -1,4 +1,4 @@
-"""Variants of methods that store samples: further rows beside those of the registry."""
+"""Variants of methods that store samples: further rows, which the registry does not have."""
 
 import functools
 from collections.abc import Callable, Sequence

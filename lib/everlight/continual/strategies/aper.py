@@ -12,7 +12,7 @@ Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/aper_adapter.py`) at t
 step of the first task, the features, the prototypes and the scores, but for their scale, which
 ranks no class; differs in:
 
-- Adapters are those of the setup. There they are two layers beside each block's MLP.
+- Adapters are those of the setup. There they are two layers parallel to each block's MLP.
 - The head of the first task is the network's own. There it is a cosine head with a learned scale.
 - The score of a class without samples is −∞. There it is 0.
 - Prototypes of a class that comes again have all of its samples. There they have the new ones.

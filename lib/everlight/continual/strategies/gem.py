@@ -181,10 +181,10 @@ def gem(
         memory: Samples, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Samples, Learner]:
         epoch = shuffle(Epoch(task.train, jnp.zeros_like(task.train.mask)), key)
-        place = jnp.arange(per_task)
+        position = jnp.arange(per_task)
         # What fills up is a held sample, for what normalizes over the batch.
-        slots = epoch.slots[place % jnp.maximum(epoch.count, 1)]
-        stored = Samples(task.train.index[slots], task.train.labels[slots], place < epoch.count)
+        slots = epoch.slots[position % jnp.maximum(epoch.count, 1)]
+        stored = Samples(task.train.index[slots], task.train.labels[slots], position < epoch.count)
         memory = jax.tree.map(lambda leaf, new: leaf.at[task.id].set(new), memory, stored)
         return memory, learner
 

@@ -233,7 +233,7 @@ def onpro(
 
 
 class Step(NamedTuple):
-    """Values of a step beside the parameters that it changes."""
+    """Values of a step in addition to the parameters that it changes."""
 
     setup: Setup
     settings: LossSettings
@@ -274,7 +274,7 @@ RunNetwork = Callable[[PyTree, Array, PRNGKeyArray], tuple[Outputs, Array, PyTre
 def step_loss(
     step: Step, params: PyTree, layers: tuple[Linear, ...], key: PRNGKeyArray
 ) -> tuple[Float[Array, ""], tuple]:
-    """Return L, and beside it L, batch statistics and prototypes of the replayed samples."""
+    """Return L, and (L, batch statistics, prototypes of the replayed samples)."""
     keys = jax.random.split(key, 7)
 
     def run(batch_stats: PyTree, inputs: Array, key: PRNGKeyArray) -> tuple[Outputs, Array, PyTree]:

@@ -334,11 +334,11 @@ def scaled_params(
             return leaf
         region, matrix = regions[path], _matrix(leaf)
         change = jnp.zeros_like(matrix)
-        for place in range(REGIONS):
-            chosen = region.chosen[task, place]
+        for index in range(REGIONS):
+            chosen = region.chosen[task, index]
             columns = region.basis * (region.member[chosen] & (chosen >= 0))
             within = matrix_product(columns.T, matrix)
-            change += matrix_product(columns, matrix_product(scales[path][place], within) - within)
+            change += matrix_product(columns, matrix_product(scales[path][index], within) - within)
         return leaf + change.reshape(leaf.shape)
 
     return jax.tree_util.tree_map_with_path(scaled, params)
@@ -367,9 +367,9 @@ def with_task(
     taken = jnp.zeros_like(taken).at[order].set(taken)
     old, new = taken[:width], taken[width:]
     filled = jnp.sum(jnp.any(region.basis != 0, axis=0))
-    place = jnp.where(new, filled + jnp.cumsum(new) - 1, width)
-    basis = region.basis.at[:, place].set(directions.T, mode="drop")
-    member = old.at[place].set(True, mode="drop")
+    index = jnp.where(new, filled + jnp.cumsum(new) - 1, width)
+    basis = region.basis.at[:, index].set(directions.T, mode="drop")
+    member = old.at[index].set(True, mode="drop")
     return region._replace(basis=basis, member=region.member.at[task].set(member))
 
 

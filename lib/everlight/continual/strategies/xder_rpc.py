@@ -348,8 +348,8 @@ def balanced_choice(
     free = slots - jnp.sum(jnp.where(past, jnp.minimum(held, share), 0))
     number = jnp.maximum(jnp.sum(present), 1)
     drawn = jax.random.uniform(key_classes, (classes,)) + ~present
-    place = jnp.argsort(jnp.argsort(drawn))
-    quota = jnp.where(past, share, free // number + (place < free % number))
+    position = jnp.argsort(jnp.argsort(drawn))
+    quota = jnp.where(past, share, free // number + (position < free % number))
     rank = random_ranks(candidates._replace(labels=candidates.labels[:, :1]), key_samples)[:, 0]
     return (rank >= 0) & (rank < quota[jnp.maximum(candidates.labels[:, 0], 0)])
 

@@ -69,7 +69,7 @@ def split_labelled(
                 f"{images.shape[1:]}; give one shape"
             )
         class_names, number = _numbered(labels)
-        known = {name: place for place, name in enumerate(class_names)}
+        known = {name: position for position, name in enumerate(class_names)}
         unknown = [label for label in test_labels if label not in known]
         if unknown:
             raise ArgumentError(
@@ -167,8 +167,8 @@ def _numbered(labels: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndar
     # Numbers and text together have no common order.
     except TypeError:
         ordered = sorted(names, key=lambda name: (type(name).__name__, str(name)))
-    place = {name: number for number, name in enumerate(ordered)}
-    return tuple(ordered), np.array([place[label] for label in labels])
+    position = {name: number for number, name in enumerate(ordered)}
+    return tuple(ordered), np.array([position[label] for label in labels])
 
 
 def store_normalized(images: Shaped[np.ndarray, "n *shape"], trained: int) -> StoredImages:
@@ -197,7 +197,7 @@ def store_with_statistics(
 ) -> StoredImages:
     """Store images on the device, uint8 as they are and others as float32.
 
-    Where a mean is so large beside the deviation that float32 would round what varies, it is
+    Where a mean is so large compared with the deviation that float32 would round what varies, it is
     subtracted before (`StoredImages.offset`).
 
     Args:

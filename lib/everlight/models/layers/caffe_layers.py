@@ -52,5 +52,5 @@ def local_response_normalization(
     squares = jnp.pad(
         images.astype(jnp.float32) ** 2, [(0, 0)] * (images.ndim - 1) + [(size // 2, size // 2)]
     )
-    total = sum(squares[..., place : place + channels] for place in range(size))
+    total = sum(squares[..., position : position + channels] for position in range(size))
     return (images * (k + alpha / size * total) ** -beta).astype(images.dtype)

@@ -98,8 +98,8 @@ def _moments_in_one_pass(
     """Return mean and variance, the mean of squares minus the squared mean, from one reading.
 
     On a GPU a second reading costs as much as the first. The variance loses digits where the mean
-    is large beside the deviation: at ten times the deviation its relative error is about 1e-5. On
-    CPU one pass saves no time.
+    is large compared with the deviation: at ten times the deviation its relative error is about
+    1e-5. On CPU one pass saves no time.
     """
     count = inputs.size // inputs.shape[-1]
     mean, square = (total / count for total in _channel_sums(inputs, inputs**2))

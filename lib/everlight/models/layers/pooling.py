@@ -67,12 +67,12 @@ def _gradient_of_shifts(
         return window_positions(padded, window, stride)
 
     largest, *others = positions(images, -jnp.inf)
-    place = jnp.zeros(gradient.shape, jnp.int32)
+    position = jnp.zeros(gradient.shape, jnp.int32)
     for number, values in enumerate(others, 1):
         is_larger = values > largest
         largest = jnp.where(is_larger, values, largest)
-        place = jnp.where(is_larger, number, place)
-    parts = [jnp.where(place == number, gradient, 0) for number in range(window**2)]
+        position = jnp.where(is_larger, number, position)
+    parts = [jnp.where(position == number, gradient, 0) for number in range(window**2)]
     return jax.linear_transpose(partial(positions, outside=0), images)(parts)[0]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everlight_data.color.charts.chart_pairs import LEAST_PAIRS, find_pairs, read_chart_corners
+from everlight_data.color.charts.chart_pairs import MIN_PAIRS, find_pairs, read_chart_corners
 from everlight_data.errors import DataError
 
 
@@ -10,7 +10,7 @@ from everlight_data.errors import DataError
 def folder(tmp_path):
     for view in ("main", "second"):
         (tmp_path / "in" / view).mkdir(parents=True)
-        for index in range(LEAST_PAIRS):
+        for index in range(MIN_PAIRS):
             (tmp_path / "in" / view / f"IMG_{index}.dng").write_bytes(b"no raw file")
     return tmp_path / "in"
 
@@ -21,7 +21,7 @@ def refused(folder, message):
 
 
 def test_pairs_are_found_by_their_common_names(folder):
-    assert [pair.name for pair in find_pairs(folder)] == [f"IMG_{i}" for i in range(LEAST_PAIRS)]
+    assert [pair.name for pair in find_pairs(folder)] == [f"IMG_{i}" for i in range(MIN_PAIRS)]
 
 
 def test_files_without_partners_are_named(folder):

@@ -16,7 +16,7 @@ def world(tmp_path, rng):
     write_camera(tmp_path, MAIN, images[0], charts[0], lights[0])
     write_camera(tmp_path, SECOND, images[1, ::-1], charts[1, ::-1], lights[1, ::-1])
     cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
-    pairs = list(zip(cameras[0].names, cameras[1].names[::-1], strict=True))
+    pairs = list(zip(cameras[0].photographs.names, cameras[1].photographs.names[::-1], strict=True))
     truth = np.linalg.inv(responses[0]) @ responses[1]
     return cameras, pairs, truth, images, charts, lights
 
@@ -63,7 +63,8 @@ def test_saturated_patches_do_not_count(tmp_path, rng):
     for camera, own, chart, light in zip((MAIN, SECOND), images, charts, lights, strict=True):
         write_camera(tmp_path, camera, own, chart, light)
     cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
-    data = build_quasi_real(*cameras, list(zip(*(c.names for c in cameras), strict=True)), seed=0)
+    names = [camera.photographs.names for camera in cameras]
+    data = build_quasi_real(*cameras, list(zip(*names, strict=True)), seed=0)
     assert np.argwhere(~data.usable).tolist() == [[1, 3], [2, 4]]
     for i in (1, 2):
         truth = np.linalg.inv(responses[0, i]) @ responses[1, i]

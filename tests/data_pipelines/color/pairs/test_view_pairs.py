@@ -27,7 +27,7 @@ LINE = [[0, 0], [10, 10], [20, 20], [30, 30]]
         ("[1, 2]", "does not hold a homography"),
         ('{"matrix": [[1, 2], [3]]}', "does not hold a homography"),
         ('{"matrix": "unit"}', "does not hold a homography"),
-        ('{"matrix": [[1, 0, NaN], [0, 1, 0], [0, 0, 1]]}', "not finite"),
+        ('{"matrix": [[1, 0, NaN], [0, 1, 0], [0, 0, 1]]}', "not finite; write it as"),
         ('{"H": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]}', r"has the keys \['H'\]; write it as"),
         ('{"matrix": [[1, 0], [0, 1]]}', "invertible 3×3"),
         ('{"matrix": [[1, 0, 0], [1, 0, 0], [0, 0, 1]]}', "invertible 3×3"),

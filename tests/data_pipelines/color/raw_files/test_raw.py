@@ -211,7 +211,7 @@ def write_oblong(path, flat):
         (write_text, "is not a raw file"),
         (write_png, "is not a raw file"),
         (write_monochrome, "Bayer"),
-        (write_oblong, "aspect 2.0"),
+        (write_oblong, "aspect 2.0; give a file with square"),
     ],
 )
 def test_unsupported_kinds_are_named(tmp_path, flat, write, reason):

@@ -40,7 +40,7 @@ class GeneratorSettings(NamedTuple):
         otherwise they share one, and their order has no effect.
       fingerprint: channels of each level of the fingerprint's encoder; empty without a fingerprint.
       fingerprint_window: range and number of bins of the fingerprint.
-      features: features of the fingerprint beside the histograms.
+      features: features of the fingerprint, in addition to the histograms.
     """
 
     window: ChromaWindow = ChromaWindow()
@@ -166,8 +166,8 @@ class GeneratorNet(nn.Module):
         count = images.shape[1] - 1
         if count and self.settings.separate:
             outputs += [
-                kind(*size, name=f"{name}_other{place}")(images[:, place + 1], train)[:, None]
-                for place in range(count)
+                kind(*size, name=f"{name}_other{position}")(images[:, position + 1], train)[:, None]
+                for position in range(count)
             ]
         elif count:
             flat = images[:, 1:].reshape(-1, *images.shape[2:])

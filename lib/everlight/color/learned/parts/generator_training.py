@@ -70,7 +70,7 @@ class Pool(NamedTuple):
     Attributes:
       histograms: histograms, 0 for an image without usable pixels.
       illuminants: illuminants of any scale.
-      cameras: camera of each image; of an imaginary camera, the one beside the image's own.
+      cameras: camera of each image; of an imaginary camera, the other one of its mixture.
       has_pixels: whether the image has usable pixels.
       source_cameras: camera that took the image.
       shares: share of that camera in the one of the view.
@@ -191,8 +191,8 @@ def fit_generator(
     def loss(variables: PyTree, key: PRNGKeyArray) -> tuple[Array, PyTree]:
         return generator_loss(net, variables, *batch(key))
 
-    samples, *beside = jax.eval_shape(batch, drawn)
-    variables = initial_variables(key, net, samples.histograms, *beside)
+    samples, *inputs = jax.eval_shape(batch, drawn)
+    variables = initial_variables(key, net, samples.histograms, *inputs)
     trained = descend_with_stats(loss, variables, generator_optimizer(steps), drawn, steps)
     return GeneratorModel(trained, settings)
 
@@ -227,7 +227,7 @@ def generator_loss(
     window = net.settings.window
     estimates = jax.vmap(filtered_illuminant, (0, 0, None))(generated, samples.histograms, window)
     errors = jax.vmap(angular_error)(estimates, samples.illuminant)
-    filters = sum(roughness(generated.filters[..., place]) for place in range(2))
+    filters = sum(roughness(generated.filters[..., position]) for position in range(2))
     rough = FILTER_SMOOTHNESS * filters + BIAS_SMOOTHNESS * roughness(generated.bias)
     error = jnp.mean(jnp.where(samples.has_pixels, errors, 0))
     return error + rough, changed["batch_stats"]

@@ -78,18 +78,18 @@ def equinox_setup(
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         leaves = jax.tree.leaves(make(key))
         params = [
-            _as_kernel(leaves[place]) if place in template.kernels else leaves[place]
-            for place in template.params
+            _as_kernel(leaves[index]) if index in template.kernels else leaves[index]
+            for index in template.params
         ]
-        stats = [leaves[place] for place in template.batch_stats]
+        stats = [leaves[index] for index in template.batch_stats]
         return params_names.pack(params), stats_names.pack(stats)
 
     def merge(params: PyTree, batch_stats: PyTree) -> Any:
         leaves = list(template.leaves)
-        for place, value in zip(template.params, params_names.unpack(params), strict=True):
-            leaves[place] = _as_weight(value) if place in template.kernels else value
-        for place, value in zip(template.batch_stats, stats_names.unpack(batch_stats), strict=True):
-            leaves[place] = value
+        for index, value in zip(template.params, params_names.unpack(params), strict=True):
+            leaves[index] = _as_weight(value) if index in template.kernels else value
+        for index, value in zip(template.batch_stats, stats_names.unpack(batch_stats), strict=True):
+            leaves[index] = value
         return template.tree.unflatten(leaves)
 
     def apply(
@@ -118,7 +118,7 @@ def equinox_setup(
             return as_outputs(returned), batch_stats
         leaves = jax.tree.leaves((net, after))
         return as_outputs(returned), stats_names.pack(
-            [leaves[place] for place in template.batch_stats]
+            [leaves[index] for index in template.batch_stats]
         )
 
     return setup_from(init, apply, source, objective, optimizer, augment)
@@ -157,22 +157,22 @@ def equinox_template(make: Callable[[PRNGKeyArray], Any]) -> _Template:
     weights = _kernel_paths(eqx, net)
     flat, tree = jax.tree_util.tree_flatten_with_path(result)
     params, stats, kernels = {}, {}, set()
-    for place, (path, leaf) in enumerate(flat):
+    for index, (path, leaf) in enumerate(flat):
         names = names_of(path if state is None else path[1:])
         if not isinstance(leaf, jax.ShapeDtypeStruct):
             continue
         if state is not None and path[0].idx == 1:
-            stats[place] = names
+            stats[index] = names
         elif not jnp.issubdtype(leaf.dtype, jnp.floating):
             raise ArgumentError(
                 f"the module's {'.'.join(names)} is {leaf.dtype}{list(leaf.shape)}, which cannot "
                 "be trained; give floating-point arrays, or a NumPy array for a constant"
             )
         elif names in weights:
-            params[place] = (*names[:-1], "kernel")
-            kernels.add(place)
+            params[index] = (*names[:-1], "kernel")
+            kernels.add(index)
         else:
-            params[place] = names
+            params[index] = names
     leaves = tuple(leaf for _, leaf in flat)
     return _Template(leaves, tree, params, stats, frozenset(kernels), _batch_axis(eqx, net))
 

@@ -96,9 +96,9 @@ def best_threshold(
     # There is one slot of the flat logits per label.
     tried = jnp.argsort(~holds, stable=True)[: samples.labels.size]
 
-    def mean_metric(place: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        below = jnp.max(jnp.where(others < values[place], others, -jnp.inf))
-        threshold = jnp.where(below > -jnp.inf, (values[place] + below) / 2, values[place] - 1)
+    def mean_metric(index: Int[Array, ""]) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        below = jnp.max(jnp.where(others < values[index], others, -jnp.inf))
+        threshold = jnp.where(below > -jnp.inf, (values[index] + below) / 2, values[index] - 1)
         pair = jnp.stack([jnp.ones(()), -threshold])
         metrics = metric(correct_classes(correction, pair, new)(logits), samples.labels, seen)
         return weighted_mean(metrics, samples.mask.astype(logits.dtype)), threshold

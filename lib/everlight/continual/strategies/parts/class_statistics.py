@@ -137,9 +137,9 @@ def add_squares(
     present = jnp.any(member, axis=0)
     order = jnp.argsort(~present, stable=True)
 
-    def add(place: Int[Array, ""], scatter: Float[Array, "c f f"]) -> Float[Array, "c f f"]:
-        class_rows = jnp.where(member[:, order[place]][:, None], rows, 0)
-        return scatter.at[order[place]].add(matrix_product(class_rows.T, class_rows))
+    def add(position: Int[Array, ""], scatter: Float[Array, "c f f"]) -> Float[Array, "c f f"]:
+        class_rows = jnp.where(member[:, order[position]][:, None], rows, 0)
+        return scatter.at[order[position]].add(matrix_product(class_rows.T, class_rows))
 
     return jax.lax.fori_loop(0, jnp.sum(present), add, scatter)
 

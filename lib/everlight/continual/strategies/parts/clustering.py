@@ -39,10 +39,10 @@ def first_centers(
         centers, nearest = carry
         away = jnp.where(member, nearest, 0)
         odds = jnp.where(jnp.any(away > 0), away, member)
-        place = jax.random.categorical(jax.random.fold_in(key, number), jnp.log(odds))
-        distance = jnp.sum((rows - rows[place]) ** 2, axis=1)
+        position = jax.random.categorical(jax.random.fold_in(key, number), jnp.log(odds))
+        distance = jnp.sum((rows - rows[position]) ** 2, axis=1)
         nearest = jnp.where(number == 0, distance, jnp.minimum(nearest, distance))
-        return centers.at[number].set(rows[place]), nearest
+        return centers.at[number].set(rows[position]), nearest
 
     start = jnp.zeros((clusters, rows.shape[1]), rows.dtype), jnp.ones(rows.shape[0], rows.dtype)
     return jax.lax.fori_loop(0, clusters, draw, start)[0]

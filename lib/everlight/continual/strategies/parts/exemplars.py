@@ -86,8 +86,8 @@ def divide_slots(slots: int, classes: int, among: Bool[Array, "c"] | None = None
         return Division(jnp.arange(classes, dtype=jnp.int32) * (slots // classes), slots // classes)
     count = jnp.sum(among).astype(jnp.int32)
     size = slots // jnp.maximum(count, 1)
-    place = (jnp.cumsum(among) - 1).astype(jnp.int32)
-    return Division(jnp.where(among, place * size, slots), size)
+    position = (jnp.cumsum(among) - 1).astype(jnp.int32)
+    return Division(jnp.where(among, position * size, slots), size)
 
 
 @checked
@@ -162,10 +162,10 @@ def random_ranks(samples: Samples, key: PRNGKeyArray) -> Int[Array, "n k"]:
     real = (samples.mask[:, None] & (samples.labels >= 0)).reshape(-1)
     label = jnp.where(real, samples.labels.reshape(-1), jnp.iinfo(samples.labels.dtype).max)
     order = jnp.lexsort((jnp.repeat(drawn, samples.labels.shape[1]), label))
-    place = jnp.arange(order.shape[0], dtype=jnp.int32)
+    position = jnp.arange(order.shape[0], dtype=jnp.int32)
     begins = jnp.append(True, label[order][1:] != label[order][:-1])
-    rank = place - jax.lax.cummax(jnp.where(begins, place, 0))
-    ranks = jnp.zeros_like(place).at[order].set(rank)
+    rank = position - jax.lax.cummax(jnp.where(begins, position, 0))
+    ranks = jnp.zeros_like(position).at[order].set(rank)
     return jnp.where(real, ranks, -1).reshape(samples.labels.shape)
 
 
@@ -234,7 +234,7 @@ def herd_ranks(
     # Each label of a sample is in its class's herd; those in no herd are in one past the last.
     herded = samples.mask[:, None] & (samples.labels >= 0) & classes[samples.labels]
     herd = jnp.where(herded, samples.labels, count)
-    place = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32)[:, None], herd.shape)
+    position = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32)[:, None], herd.shape)
 
     def by_herd(reduce: Callable, values: Array) -> Array:
         return reduce(values.reshape(-1, *values.shape[2:]), herd.reshape(-1), count + 1)
@@ -253,9 +253,9 @@ def herd_ranks(
         distance = squares + 2 * along.T
         distance = jnp.where(free, distance, jnp.inf)
         nearest = distance == by_herd(jax.ops.segment_min, distance)[herd]
-        best = by_herd(jax.ops.segment_min, jnp.where(free & nearest, place, size))
+        best = by_herd(jax.ops.segment_min, jnp.where(free & nearest, position, size))
         total = total + jnp.where((best < size)[:, None], rows[best], 0)
-        return total, jnp.where(free & (place == best[herd]), step.astype(jnp.int32), rank)
+        return total, jnp.where(free & (position == best[herd]), step.astype(jnp.int32), rank)
 
     rounds = most
     if not isinstance(most, int):
@@ -285,13 +285,13 @@ def into_slots(
     count = samples.mask.shape[0]
     fits = chosen & (rank < division.size)
     slot = jnp.where(fits, division.first[label] + rank, slots)
-    place = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[:, None], slot.shape)
+    position = jnp.broadcast_to(jnp.arange(count, dtype=jnp.int32)[:, None], slot.shape)
 
     def put(values: Int[Array, "n k"], empty: int) -> Int[Array, "m"]:
         filled = jnp.full(slots, empty, jnp.int32)
         return filled.at[slot].set(values.astype(jnp.int32), mode="drop")
 
-    source = put(place, count)
+    source = put(position, count)
     held = source < count
     row = jnp.where(held, source, 0)
     index = jnp.where(held, samples.index[row], 0).astype(jnp.int32)

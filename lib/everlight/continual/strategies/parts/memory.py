@@ -79,8 +79,8 @@ def draw_slots(
     value, slots = jax.lax.top_k(drawn, min(size, mask.shape[0]))
     held = value >= 0
     # The held slots fill up in turn, so that batch norm sees each of them equally often.
-    place = jnp.arange(slots.shape[0]) % jnp.maximum(jnp.sum(held), 1)
-    return slots[place], held.astype(jnp.float32)
+    position = jnp.arange(slots.shape[0]) % jnp.maximum(jnp.sum(held), 1)
+    return slots[position], held.astype(jnp.float32)
 
 
 def draw_first_slots(
@@ -171,10 +171,10 @@ def fill_up(drawn: Batch, batch: Batch) -> Batch:
       batch: the step's own batch; its samples are taken in turn, cyclically.
     """
     held = drawn.weight > 0
-    place = jnp.arange(drawn.index.shape[0]) % batch.index.shape[0]
+    position = jnp.arange(drawn.index.shape[0]) % batch.index.shape[0]
     return drawn._replace(
-        index=jnp.where(held, drawn.index, batch.index[place]),
-        labels=jnp.where(held[:, None], drawn.labels, batch.labels[place]),
+        index=jnp.where(held, drawn.index, batch.index[position]),
+        labels=jnp.where(held[:, None], drawn.labels, batch.labels[position]),
     )
 
 

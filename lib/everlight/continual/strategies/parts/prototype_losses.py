@@ -8,7 +8,7 @@ from everlight.models.heads import unit
 from everlight.precision import full_precision
 
 SMALL = 1e-8
-"""The authors' constant beside sums and within logarithms of the instance loss."""
+"""The authors' constant added to sums and within logarithms of the instance loss."""
 
 
 @full_precision

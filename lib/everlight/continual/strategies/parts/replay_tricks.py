@@ -120,10 +120,10 @@ def review_memory(
 
         def step(number: Int[Array, ""], now: Learner) -> Learner:
             key_inputs, key_pass = jax.random.split(jax.random.fold_in(key_steps, number))
-            place = number * batch_size + jnp.arange(batch_size)
-            weight = (place < count).astype(jnp.float32)
+            position = number * batch_size + jnp.arange(batch_size)
+            weight = (position < count).astype(jnp.float32)
             # The first samples fill up the last batch, at weight 0, for batch norm.
-            batch = batch_at(held, order[place % jnp.maximum(count, 1)], weight)
+            batch = batch_at(held, order[position % jnp.maximum(count, 1)], weight)
             batch = with_inputs(setup, batch, key_inputs)
             gradient, info = task_gradient(setup, now, batch, key_pass)
             return optimizer_step(setup, now, gradient)._replace(batch_stats=info.batch_stats)

@@ -25,7 +25,7 @@ HELD = 20
 """Samples of every task in GEM's memory."""
 
 
-class Material(NamedTuple):
+class Inputs(NamedTuple):
     """Normalized images, training images first, and the network."""
 
     images: Float[np.ndarray, "n *shape"]
@@ -55,31 +55,31 @@ class RunData(NamedTuple):
 class Seeded(NamedTuple):
     """Everything that all methods share under one seed."""
 
-    material: Material
+    inputs: Inputs
     seed: int
     sequence: TaskSequence
     data: RunData
     key: PRNGKeyArray
 
 
-def digits() -> Material:
+def digits() -> Inputs:
     """Return handwritten digits and the network of the split-digits benchmark."""
     images = first_per_class(load_digits(), PerClass(PER_CLASS, 36))
     gray = images.images[..., 0].reshape(len(images.images), -1)
-    return _material(images, gray, MLP(CLASSES, (100, 100)))
+    return _inputs(images, gray, MLP(CLASSES, (100, 100)))
 
 
-def tiny_imagenet() -> Material:
+def tiny_imagenet() -> Inputs:
     """Return ten classes of Tiny-ImageNet and a small convolutional network."""
     images = first_per_class(load_tiny_imagenet_32(range(CLASSES)), PerClass(PER_CLASS, 50))
     images = shrink_images(images, 16)
-    return _material(images, images.images, PlainCNN(CLASSES, (16, 32), 64))
+    return _inputs(images, images.images, PlainCNN(CLASSES, (16, 32), 64))
 
 
-MATERIALS: dict[str, Callable[[], Material]] = {"digits": digits, "tiny-imagenet": tiny_imagenet}
+INPUTS: dict[str, Callable[[], Inputs]] = {"digits": digits, "tiny-imagenet": tiny_imagenet}
 
 
-def _material(images: ImageSet, pixels: np.ndarray, net: nn.Module) -> Material:
+def _inputs(images: ImageSet, pixels: np.ndarray, net: nn.Module) -> Inputs:
     trained = len(images.train_labels)
     labels = np.concatenate([images.train_labels, images.test_labels]).astype(np.int64)
     # Avalanche sorts a task's samples by class, which decides its importances' batches.
@@ -87,7 +87,7 @@ def _material(images: ImageSet, pixels: np.ndarray, net: nn.Module) -> Material:
     order = np.concatenate([by_class, np.arange(trained, len(labels))])
     values = pixels[order].astype(np.float32)
     values = (values - values[:trained].mean()) / values[:trained].std()
-    return Material(values, labels[order], trained, net)
+    return Inputs(values, labels[order], trained, net)
 
 
 def task_order(seed: int) -> Int[np.ndarray, "t 2"]:
@@ -95,28 +95,28 @@ def task_order(seed: int) -> Int[np.ndarray, "t 2"]:
     return np.random.default_rng(seed).permutation(CLASSES).reshape(TASKS, -1)
 
 
-def over_seeds(material: Material, seeds: int) -> list[Seeded]:
+def over_seeds(inputs: Inputs, seeds: int) -> list[Seeded]:
     """Return the first seeds, whose sequences have one shape: all training images, two classes a
     task."""
-    train, test = np.split(material.labels, [material.trained])
+    train, test = np.split(inputs.labels, [inputs.trained])
     sequences = [
         class_incremental(train, test, task_order(seed).tolist(), CLASSES, valid_fraction=0.0)
         for seed in range(seeds)
     ]
-    stored = StoredImages.of(jnp.asarray(material.images), jnp.zeros(1), jnp.ones(1))
-    blank = jnp.zeros((1, *material.images.shape[1:]))
+    stored = StoredImages.of(jnp.asarray(inputs.images), jnp.zeros(1), jnp.ones(1))
+    blank = jnp.zeros((1, *inputs.images.shape[1:]))
     out = []
     for seed, sequence in enumerate(same_shapes(sequences)):
-        start = material.net.init(jax.random.key(1_000 + seed), blank, False)["params"]
-        data = RunData(stored, start, fixed_samples(material, seed))
-        out.append(Seeded(material, seed, sequence, data, jax.random.key(seed)))
+        start = inputs.net.init(jax.random.key(1_000 + seed), blank, False)["params"]
+        data = RunData(stored, start, fixed_samples(inputs, seed))
+        out.append(Seeded(inputs, seed, sequence, data, jax.random.key(seed)))
     return out
 
 
-def fixed_samples(material: Material, seed: int) -> FixedSamples:
+def fixed_samples(inputs: Inputs, seed: int) -> FixedSamples:
     """Draw the samples of earlier tasks that every step replays, with logits, and GEM's memory."""
-    rng, count = np.random.default_rng(seed), len(material.labels)
-    trained, order = material.labels[: material.trained], task_order(seed)
+    rng, count = np.random.default_rng(seed), len(inputs.labels)
+    trained, order = inputs.labels[: inputs.trained], task_order(seed)
     replay = np.zeros((TASKS, count, BATCH), int)
     held = np.zeros((TASKS, HELD), int)
     for task in range(TASKS):
@@ -125,4 +125,4 @@ def fixed_samples(material: Material, seed: int) -> FixedSamples:
             earlier = np.flatnonzero(np.isin(trained, order[:task]))
             replay[task] = rng.choice(earlier, (count, BATCH))
     logits = rng.normal(size=(count, CLASSES)).astype(np.float32)
-    return FixedSamples(*map(jnp.asarray, (replay, held, logits, material.labels)))
+    return FixedSamples(*map(jnp.asarray, (replay, held, logits, inputs.labels)))

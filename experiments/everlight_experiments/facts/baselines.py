@@ -1,4 +1,4 @@
-"""Ridge regression on random hidden units: a baseline that is trained in closed form.
+"""Baselines without pixels: ridge regression on random hidden units, trained in closed form.
 
 Schmidt et al. 1992, "Feedforward neural networks with random weights".
 """
@@ -8,9 +8,46 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight_data.facts.parts.boxes import box_features
+from everlight_data.facts.splits.fact_splits import SplitFacts
+
+LAYOUT, NO_INPUT = "layout only", "no input"
+"""Names of the baselines."""
 UNITS = 256
 RIDGE = 1e-3
 """Weight of the squared norm, relative to the number of samples."""
+
+
+def baseline_features(facts: SplitFacts) -> dict[str, tuple[Float[np.ndarray, "n f"], ...]]:
+    """Return the baselines' inputs by name, for training and test examples.
+
+    `LAYOUT` has the boxes, where they are known; `NO_INPUT` has nothing.
+    """
+    parts = facts.train, facts.test
+    nothing = tuple(np.zeros((len(part.fact), 0), np.float32) for part in parts)
+    if any(part.samples is None for part in parts):
+        return {NO_INPUT: nothing}
+    return {LAYOUT: tuple(box_features(part.samples) for part in parts), NO_INPUT: nothing}
+
+
+def baseline_embeddings(
+    facts: SplitFacts, seeds: Sequence[int]
+) -> dict[str, Float[np.ndarray, "s m 3 d"]]:
+    """Return the baselines' embeddings of the test examples by name and seed.
+
+    They learn all facts at once, by `regress_on_random_units`.
+
+    Args:
+      facts: training and test examples.
+      seeds: random seeds of the hidden units.
+    """
+    pieces, vectors = facts.pieces[facts.train.fact].T, facts.words.vectors
+    defined = list(pieces >= 0)
+    targets = [vectors[piece[rows]] for piece, rows in zip(pieces, defined, strict=True)]
+    return {
+        name: np.stack([regress_on_random_units(*inputs, targets, defined, seed) for seed in seeds])
+        for name, inputs in baseline_features(facts).items()
+    }
 
 
 def regress_on_random_units(

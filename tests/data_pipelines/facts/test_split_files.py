@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.parts.splits import (
+from everlight_data.facts.parts.split_files import (
     Fact,
     FactSamples,
     FactSet,

@@ -1,4 +1,4 @@
-"""Facts divided into tasks: chosen examples, held-out scenes, sequences, baselines and notes."""
+"""Facts split into tasks: chosen examples, held-out scenes, and sequences."""
 
 import numpy as np
 import pytest
@@ -7,25 +7,21 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from everlight_data.errors import MissingDataError
-from everlight_data.facts.divisions.divided import (
-    LAYOUT,
-    NO_INPUT,
+from everlight_data.facts.parts.word_vectors import MAX_NAMED, WordVectors, vectors_note
+from everlight_data.facts.splits.fact_splits import (
     Size,
-    divide_facts,
-    division_notes,
     load_source,
     part_images,
     spaced_examples,
+    split_facts,
 )
-from everlight_data.facts.divisions.pictured import FactSource
-from everlight_data.facts.divisions.published import published_scales
-from everlight_data.facts.parts.word_vectors import MAX_NAMED, WordVectors, vectors_note
+from everlight_data.facts.splits.published_splits import published_scales
 
 
 @pytest.fixture(scope="module")
 def divided():
     source = load_source("procedural", (60, 20), 0)
-    return divide_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
+    return split_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
 
 
 @given(
@@ -46,7 +42,7 @@ def test_kept_examples_are_spaced_evenly(fact, chosen, most):
 
 def test_scenes_that_choose_hyperparameters_are_held_out_whole():
     source = load_source("procedural", (60, 20), 0)
-    divided = divide_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
+    divided = split_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
     samples = divided.train.samples
     scene = samples.scenes.image[samples.subject]
     assert set(scene[divided.held_out]) == {9, 19, 29, 39, 49, 59}
@@ -60,7 +56,7 @@ def test_scenes_that_choose_hyperparameters_are_held_out_whole():
 
 def test_photographs_take_the_place_of_rendered_images(tmp_path):
     source = load_source("procedural", (3, 1), 0)
-    divided = divide_facts(source, "procedural", Size(None, 1, (100, 100)), 0)
+    divided = split_facts(source, "procedural", Size(None, 1, (100, 100)), 0)
     for number in range(3):
         path = tmp_path / f"{divided.train.samples.scenes.images[number]}.png"
         Image.new("RGB", (256, 256), (50 * number, 7, 9)).save(path)
@@ -83,38 +79,6 @@ def test_a_sequence_for_validation_tests_the_held_out_examples_alone(divided, sp
     trained = np.asarray(held.tasks.train.index)[np.asarray(held.tasks.train.mask)]
     assert not set(trained.tolist()) & set(np.flatnonzero(divided.held_out).tolist())
     assert not np.asarray(held.tasks.valid.mask).any()
-
-
-def test_baselines_know_the_boxes_or_nothing(divided):
-    features = divided.baseline_features()
-    assert [part.shape for part in features[NO_INPUT]] == [(240, 0), (80, 0)]
-    assert [part.shape for part in features[LAYOUT]] == [(240, 13), (80, 13)]
-    found = divided.baseline_embeddings((0, 1))
-    size = divided.words.vectors.shape[1]
-    assert {name: each.shape for name, each in found.items()} == dict.fromkeys(
-        (LAYOUT, NO_INPUT), (2, 80, 3, size)
-    )
-    # Without input every example has the mean embedding of the training facts.
-    subjects = divided.label_space.vectors[divided.pieces[divided.train.fact, 0]]
-    np.testing.assert_allclose(found[NO_INPUT][0, 7, 0], subjects.mean(axis=0), atol=1e-4)
-    assert np.ptp(found[LAYOUT][0, :, 0], axis=0).max() > 0
-    # Where boxes are not known, as in the authors' files.
-    blind = divided._replace(test=divided.test._replace(samples=None))
-    assert list(blind.baseline_features()) == [NO_INPUT]
-
-
-def test_notes_say_how_facts_were_divided_and_what_their_sources_are(divided, tmp_path):
-    first, second = division_notes({"mid-scale": divided})
-    assert "Ward's linkage" in first
-    assert second.startswith("mid-scale: the paper's single linkage would give tasks of ")
-    (note,) = division_notes({"mid-scale": divided._replace(semantic=None)})
-    assert note.startswith("Both splits are those of the files")
-    assert FactSource("procedural").title == "procedural, rendered images"
-    given = FactSource(photographs=tmp_path, splits=tmp_path / "splits")
-    assert (given.title, given.pixels) == (
-        "the splits in splits, photographs",
-        "centres of the photographs",
-    )
 
 
 def test_words_without_a_vector_are_counted_and_some_are_named():

@@ -1,4 +1,4 @@
-"""Photographs of cameras, shrunk to one size, and the folds that cross-validation tests in turn."""
+"""Photographs of cameras, shrunk to one size, and the folds of one or of all cameras."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,13 +12,8 @@ from scipy.ndimage import minimum_filter
 
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.thumbnails import shrink_image
-from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
-from everlight_data.color.nus8 import DATA_SETS, OfficialNus, load_official
-from everlight_data.color.pairs.quasi_real import FOLDS, QuasiReal, build_quasi_real
-from everlight_data.color.photographs.thumbnails import thumbnail_set
+from everlight_data.color.photographs.published_folds import draw_folds, read_folds
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_text, refusing
-from everlight_data.formats.matlab import read_mat
 from everlight_data.progress import progress
 from everlight_data.sets.constancy_set import ConstancySet
 
@@ -26,12 +21,8 @@ THUMBNAIL_SIDE = 384
 """Longest side in pixels of the official release's images for single-image methods."""
 SUPPORT = 7
 """Side of the pixels that a gradient reads, with a sigma of one pixel."""
-LEAST_SIDE = 32
+MIN_SIDE = 32
 """Side of images that are surely large enough."""
-FOLD_LAYOUT = (
-    "Give a text file or `indices` with each image's fold, 1 to 3, in the order of the images' "
-    "names, or `te_split` and `tr_split` with each fold's image numbers, from 1."
-)
 
 
 class CameraImages(NamedTuple):
@@ -90,27 +81,8 @@ class IlluminantImages(NamedTuple):
         return self._replace(images=images, masks=np.pad(self.masks, rest))
 
 
-def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, ConstancySet]:
-    """Return the thumbnails of several files by camera.
-
-    Args:
-      files: `.npz` files as for `thumbnail_set`.
-      camera: camera of all images, where their names do not say it.
-
-    Raises:
-      DataError: two files hold images of one camera, or a file is damaged.
-    """
-    sets: dict[str, ConstancySet] = {}
-    for file in files:
-        for name, thumbnails in thumbnail_set(file, camera).items():
-            if name in sets:
-                raise DataError(f"{file} has images of {name}, as another file has; give one")
-            sets[name] = thumbnails
-    return sets
-
-
 def shrink_photographs(
-    camera: ConstancySet | OfficialNus, rows: Sequence[int], side: int = THUMBNAIL_SIDE
+    camera: ConstancySet, rows: Sequence[int], side: int = THUMBNAIL_SIDE
 ) -> tuple[Float[np.ndarray, "n h w 3"], Float[np.ndarray, "n h w"]]:
     """Return block means on a canvas for upright and wide images; the rest is masked.
 
@@ -160,7 +132,7 @@ def check_edges(camera: str, data: CameraImages) -> None:
     if not inside.any():
         raise DataError(
             f"{camera}: none of the images of {height}x{width} pixels has {SUPPORT}x{SUPPORT} "
-            f"unmasked pixels side by side; give images of {LEAST_SIDE}x{LEAST_SIDE} or more, with "
+            f"unmasked pixels side by side; give images of {MIN_SIDE}x{MIN_SIDE} or more, with "
             "less of them masked or saturated"
         )
     seen = data.masks[..., None] > 0
@@ -168,65 +140,6 @@ def check_edges(camera: str, data: CameraImages) -> None:
     most = np.max(data.images, axis=(1, 2), where=seen, initial=0)
     if not (most > least).any():
         raise DataError(f"{camera}: every image has only one colour; give photographs")
-
-
-def draw_folds(count: int, seed: int) -> list[Int[np.ndarray, "k"]]:
-    """Draw disjoint sets of test images of equal size; up to two images are in none."""
-    drawn = np.random.default_rng(seed).permutation(count)
-    return np.split(drawn[: count // FOLDS * FOLDS], FOLDS)
-
-
-def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
-    """Read three sets of test images of equal size from a published split.
-
-    Larger folds lose their last images. Two layouts are known: each image's fold (text, or a MATLAB
-    file with `indices`), and FC4's MATLAB file with the image numbers of `te_split` and `tr_split`.
-
-    Raises:
-      MissingDataError: the file does not exist.
-      DataError: the file does not assign every image to one of three folds.
-    """
-    if path.suffix == ".mat":
-        folds = _matlab_folds(path, count)
-    else:
-        text = read_text(path, FOLD_LAYOUT)
-        with refusing(path, FOLD_LAYOUT):
-            parts = np.array(text.split(), int)
-        folds = _parted(path, parts, count)
-    size = min(map(len, folds))
-    if sum(map(len, folds)) < count or not size:
-        raise DataError(f"{path} leaves images of {count} in no fold. {FOLD_LAYOUT}")
-    return [fold[:size] for fold in folds]
-
-
-def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
-    try:
-        (parts,) = read_mat(path, ["indices"])
-    except DataError as error:
-        try:
-            tests, trains = read_mat(path, ["te_split", "tr_split"])
-        except DataError:
-            raise DataError(f"{error} {FOLD_LAYOUT}") from None
-    else:
-        return _parted(path, parts.ravel(), count)
-    with refusing(path, FOLD_LAYOUT):
-        folds, taught = (
-            [np.sort(np.asarray(cell, int).ravel()) - 1 for cell in cells.ravel()]
-            for cells in (tests, trains)
-        )
-        if len(folds) != FOLDS or len(taught) != FOLDS:
-            raise ValueError(f"{len(folds)} folds")
-        if sorted(np.concatenate(folds)) != list(range(count)):
-            raise ValueError(f"test images are not 1 to {count}, each once")
-        if any(np.intersect1d(*both).size for both in zip(folds, taught, strict=True)):
-            raise ValueError("a test image is in its own training part")
-    return folds
-
-
-def _parted(path: Path, parts: np.ndarray, count: int) -> list[Int[np.ndarray, "k"]]:
-    if len(parts) != count:
-        raise DataError(f"{path} has {len(parts)} entries for {count} images. {FOLD_LAYOUT}")
-    return [np.flatnonzero(parts == part) for part in range(1, FOLDS + 1)]
 
 
 def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -> IlluminantImages:
@@ -271,29 +184,6 @@ def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantIma
             images, masks, illuminants, [rows], note, camera, taken_by, captures
         )
     return sets
-
-
-def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, IlluminantImages]:
-    """Return the quasi-real pairs of two cameras, and the main images at `THUMBNAIL_SIDE` pixels.
-
-    Folds are of equal size: if the list does not divide, the least similar pairs are left out.
-    """
-    folder = DATA_SETS["nus8"].locate()
-    both = [load_official(folder, camera) for camera in (main, second)]
-    listed = load_same_scene_pairs()
-    alike = np.argsort(-listed.similarity, kind="stable")
-    used = np.sort(alike[: len(alike) // FOLDS * FOLDS])
-    names = [(listed.main[i], listed.second[i]) for i in used]
-    dropped = [listed.main[i] for i in np.setdiff1d(alike, used)]
-    quasi = build_quasi_real(*both, names, seed)
-    images, masks = shrink_photographs(both[0], [both[0].names.index(name) for name, _ in names])
-    note = (
-        f"NUS-8 release: {len(names)} quasi-real pairs of {main} and {second} (the paper's own "
-        "list has 195); charts and saturation masked"
-    )
-    if dropped:
-        note += f"; left out for folds of equal size: {', '.join(dropped)}"
-    return quasi, IlluminantImages(images, masks, quasi.illuminants_main, quasi.folds, note, main)
 
 
 def _note(camera: str, used: int, count: int) -> str:

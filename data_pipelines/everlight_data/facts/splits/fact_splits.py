@@ -1,4 +1,4 @@
-"""Facts that are chosen from a data set and divided into tasks in two ways, with their images.
+"""Facts that are chosen from a data set and split into tasks in two ways, with their images.
 
 A test image may show a fact that is not in training; the facts of both are one label space.
 """
@@ -9,21 +9,20 @@ from typing import Literal, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int, UInt8
+from jaxtyping import Bool, Int, UInt8
 
 from everlight.continual import TaskSequence
 from everlight.metrics.ranking import Facts
 from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.facts_splits import SemanticSplit, random_split, semantic_split
-from everlight_data.facts.divisions.random_hidden_units import regress_on_random_units
 from everlight_data.facts.glove import default_word_vectors
-from everlight_data.facts.parts.boxes import BoxedFacts, BoxedSamples, box_features, squares
+from everlight_data.facts.parts.boxes import BoxedFacts, BoxedSamples, squares
 from everlight_data.facts.parts.render import procedural_facts, render_facts
-from everlight_data.facts.parts.splits import Fact, read_images
+from everlight_data.facts.parts.split_files import Fact, read_images
 from everlight_data.facts.parts.word_vectors import WordVectors, load_word_vectors
 from everlight_data.facts.vrd import load_vrd
 from everlight_data.facts.vrd_vectors import load_vrd_vectors
-from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet, equal_steps
 from everlight_data.sets.loading import loaded_once
 
 FactsName = Literal["procedural", "vrd"]
@@ -32,12 +31,6 @@ Split = Literal["random", "semantic"]
 SPLITS: tuple[Split, ...] = ("random", "semantic")
 HELD_OUT = 10
 """One in this many training scenes selects hyper-parameters, with all its facts."""
-
-
-SINGLE_LINKAGE = 1_000
-"""Number of facts up to which the paper's linkage is computed too."""
-LAYOUT, NO_INPUT = "layout only", "no input"
-"""Names of the baselines without pixels."""
 
 
 class Size(NamedTuple):
@@ -60,7 +53,7 @@ class WordFile(NamedTuple):
 
 
 OWN_WORDS = WordFile()
-CHUNK = 1 << 13
+BLOCK = 1 << 13
 """Images that are made at once."""
 
 
@@ -76,8 +69,8 @@ class Part(NamedTuple):
     """Boxes; None where there are none."""
 
 
-class DividedFacts(NamedTuple):
-    """Label space with its examples, divided into tasks twice."""
+class SplitFacts(NamedTuple):
+    """Label space with its examples, split into tasks in two ways."""
 
     facts: tuple[Fact, ...]
     pieces: Int[np.ndarray, "f 3"]
@@ -111,7 +104,7 @@ class DividedFacts(NamedTuple):
 
     @property
     def tasks(self) -> int:
-        """Number of tasks of either division."""
+        """Number of tasks of either split."""
         return int(self.fact_task["random"].max()) + 1
 
     @property
@@ -120,7 +113,7 @@ class DividedFacts(NamedTuple):
         return Facts(jnp.asarray(self.pieces), jnp.asarray(self.words.vectors))
 
     def sequence(self, split: Split, held_out: bool = False) -> TaskSequence:
-        """Return the tasks of a division.
+        """Return the tasks of a split.
 
         Args:
           split: random or semantic.
@@ -133,35 +126,6 @@ class DividedFacts(NamedTuple):
             train, tested = (Examples(*(part[mask] for part in train)) for mask in (~rows, rows))
         nothing = Examples(np.zeros(0, int), np.zeros(0, int))
         return fact_sequence(self.fact_task[split], train, nothing, tested)
-
-    def baseline_features(self) -> dict[str, tuple[Float[np.ndarray, "n f"], ...]]:
-        """Return the inputs of baselines without pixels by name, for training and test examples.
-
-        `LAYOUT` has the boxes, where they are known; `NO_INPUT` has nothing.
-        """
-        parts = self.train, self.test
-        nothing = tuple(np.zeros((len(part.fact), 0), np.float32) for part in parts)
-        if any(part.samples is None for part in parts):
-            return {NO_INPUT: nothing}
-        return {LAYOUT: tuple(box_features(part.samples) for part in parts), NO_INPUT: nothing}
-
-    def baseline_embeddings(self, seeds: Sequence[int]) -> dict[str, Float[np.ndarray, "s m 3 d"]]:
-        """Return the baselines' embeddings of the test examples by name and seed.
-
-        They learn all facts at once, by `regress_on_random_units`.
-
-        Args:
-          seeds: random seeds of the hidden units.
-        """
-        pieces, vectors = self.pieces[self.train.fact].T, self.words.vectors
-        defined = list(pieces >= 0)
-        targets = [vectors[piece[rows]] for piece, rows in zip(pieces, defined, strict=True)]
-        return {
-            name: np.stack(
-                [regress_on_random_units(*inputs, targets, defined, seed) for seed in seeds]
-            )
-            for name, inputs in self.baseline_features().items()
-        }
 
 
 @loaded_once
@@ -176,10 +140,10 @@ def load_source(data: FactsName, scenes: tuple[int, int], seed: int) -> BoxedFac
     return load_vrd() if data == "vrd" else procedural_facts(*scenes, seed)
 
 
-def divide_facts(
+def split_facts(
     source: BoxedFacts, data: FactsName, size: Size, seed: int, words: WordFile = OWN_WORDS
-) -> DividedFacts:
-    """Choose facts and examples, and divide them into tasks.
+) -> SplitFacts:
+    """Choose facts and examples, and split them into tasks.
 
     Args:
       source: facts of the data set.
@@ -198,7 +162,7 @@ def divide_facts(
     pieces, vocabulary = number_pieces(facts)
     vectors = _word_vectors(data, vocabulary, words)
     parts = [
-        _divided_part(samples, part.facts, part.images, chosen, most)
+        _chosen_part(samples, part.facts, part.images, chosen, most)
         for samples, part, most in zip(
             (source.train, source.test), (train, test), size.per_fact, strict=True
         )
@@ -209,7 +173,7 @@ def divide_facts(
         "random": random_split(*counts, size.tasks, seed),
         "semantic": semantic.fact_task,
     }
-    return DividedFacts(facts, pieces, vectors, *parts, fact_task, semantic)
+    return SplitFacts(facts, pieces, vectors, *parts, fact_task, semantic)
 
 
 def number_pieces(facts: Sequence[Fact]) -> tuple[Int[np.ndarray, "f 3"], list[str]]:
@@ -223,16 +187,11 @@ def spaced_examples(
     fact: Int[np.ndarray, "n"], chosen: Int[np.ndarray, "f"], most: int
 ) -> Int[np.ndarray, "k"]:
     """Return at most `most` examples of each chosen fact, evenly spaced in their order."""
-    order = np.argsort(fact, kind="stable")
-    counts = np.bincount(fact)[fact[order]]
-    first = np.searchsorted(fact[order], fact[order])
-    position = np.arange(len(fact)) - first
-    # The place in the shortened list grows by at most one per step; each growth keeps an example.
-    grows = position * most // counts > (position - 1) * most // counts
-    return np.sort(order[(grows | (counts <= most)) & np.isin(fact[order], chosen)])
+    _, first = np.unique(equal_steps(fact, most), return_index=True)
+    return np.sort(first[np.isin(fact[first], chosen)])
 
 
-def _divided_part(
+def _chosen_part(
     samples: BoxedSamples,
     fact: Int[np.ndarray, "n"],
     links: tuple[str, ...],
@@ -257,7 +216,7 @@ def _word_vectors(data: FactsName, vocabulary: list[str], words: WordFile) -> Wo
     return default_word_vectors(vocabulary)
 
 
-def make_images(divided: DividedFacts, side: int, photographs: Path | None) -> ImageSet:
+def make_images(divided: SplitFacts, side: int, photographs: Path | None) -> ImageSet:
     """Return the images of all examples, training first, whose labels are facts.
 
     Args:
@@ -268,8 +227,8 @@ def make_images(divided: DividedFacts, side: int, photographs: Path | None) -> I
     train, test = divided.train, divided.test
     images = np.empty((len(train.fact) + len(test.fact), side, side, 3), np.uint8)
     for offset, part in ((0, train), (len(train.fact), test)):
-        for start in range(0, len(part.fact), CHUNK):
-            rows = np.arange(start, min(start + CHUNK, len(part.fact)))
+        for start in range(0, len(part.fact), BLOCK):
+            rows = np.arange(start, min(start + BLOCK, len(part.fact)))
             images[offset + rows] = part_images(part, rows, side, photographs)
     names = tuple(f"fact {number}" for number in range(len(divided.facts)))
     return ImageSet("facts", images, train.fact, test.fact, names)
@@ -290,25 +249,3 @@ def part_images(
     if photographs is None:
         return render_facts(shown, side)
     return read_images(photographs, [part.links[row] for row in rows], side, squares(shown))
-
-
-def division_notes(parts: Mapping[str, DividedFacts]) -> list[str]:
-    """Return how facts were divided, and the sizes that the paper's linkage would give.
-
-    Args:
-      parts: facts by the name of the benchmark.
-    """
-    order = "Tasks are learned in the order of their numbers."
-    if any(divided.semantic is None for divided in parts.values()):
-        return [f"Both splits are those of the files that were given. {order}"]
-    notes = [
-        "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
-        f"most balanced of a hundred. {order}"
-    ]
-    for part, divided in parts.items():
-        if len(divided.facts) <= SINGLE_LINKAGE:
-            vectors = divided.words.vectors
-            single = semantic_split(divided.pieces, vectors, divided.tasks, "single")
-            sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
-            notes.append(f"{part}: the paper's single linkage would give tasks of {sizes} facts.")
-    return notes

@@ -1,7 +1,7 @@
 """The authors' files of lifelong fact learning: tasks as published, photographs in a folder.
 
 `splits/4tasks_random`, `4tasks_semantic`, `8tasks_random` and `8tasks_semantic` hold the files that
-`everlight_data.facts.parts.splits.read_split` reads. Photographs are read when a step needs them.
+`facts.parts.split_files.read_split` reads. Photographs are read when a step needs them.
 """
 
 from collections.abc import Mapping
@@ -11,28 +11,28 @@ import numpy as np
 from jaxtyping import Int
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.divisions.divided import (
+from everlight_data.facts.parts.split_files import Fact, FactSamples, find_images, read_split
+from everlight_data.facts.parts.word_vectors import load_word_vectors
+from everlight_data.facts.splits.fact_splits import (
     SPLITS,
-    DividedFacts,
     Part,
     Size,
     Split,
+    SplitFacts,
     WordFile,
     number_pieces,
     spaced_examples,
 )
-from everlight_data.facts.parts.splits import Fact, FactSamples, find_images, read_split
-from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.images.inputs.jpeg_store import JpegStore
 
 
 def split_folders(splits: Path, tasks: int) -> dict[Split, Path]:
-    """Return the folders of both divisions into a number of tasks."""
+    """Return the folders of both splits into a number of tasks."""
     return {split: splits / f"{tasks}tasks_{split}" for split in SPLITS}
 
 
 def published_scales(splits: Path, tasks: Mapping[str, int]) -> list[str]:
-    """Return the benchmarks of the paper of which both divisions exist.
+    """Return the benchmarks of the paper of which both splits exist.
 
     Args:
       splits: the authors' folder.
@@ -50,8 +50,8 @@ def published_scales(splits: Path, tasks: Mapping[str, int]) -> list[str]:
     return complete
 
 
-def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
-    """Return the facts of both divisions; the random one lists the images.
+def read_published(splits: Path, size: Size, words: WordFile) -> SplitFacts:
+    """Return the facts of both splits; the random one lists the images.
 
     Args:
       splits: the authors' folder.
@@ -60,7 +60,7 @@ def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
 
     Raises:
       MissingDataError: there is no file of word vectors, or a file is missing.
-      DataError: a file cannot be read, or the two divisions differ in their facts.
+      DataError: a file cannot be read, or the two splits differ in their facts.
     """
     if words.path is None:
         raise MissingDataError("--splits needs --words, a file of word vectors (word2vec, GloVe)")
@@ -77,10 +77,10 @@ def read_published(splits: Path, size: Size, words: WordFile) -> DividedFacts:
         for samples, most in zip((random.train, random.test), size.per_fact, strict=True)
     ]
     vectors = load_word_vectors(words.path, vocabulary, words.unknown)
-    return DividedFacts(random.facts, pieces, vectors, *parts, fact_task, None)
+    return SplitFacts(random.facts, pieces, vectors, *parts, fact_task, None)
 
 
-def open_photographs(facts: DividedFacts, folder: Path, side: int, memory_limit: int) -> JpegStore:
+def open_photographs(facts: SplitFacts, folder: Path, side: int, memory_limit: int) -> JpegStore:
     """Return a reader of the images, training first.
 
     Raises:
@@ -91,13 +91,13 @@ def open_photographs(facts: DividedFacts, folder: Path, side: int, memory_limit:
 
 
 def _same_order(facts: tuple[Fact, ...], task: Mapping[Fact, int]) -> Int[np.ndarray, "f"]:
-    """Return the facts' tasks in another division."""
+    """Return the facts' tasks in another split."""
     apart = set(facts) ^ task.keys()
     if apart:
         named = ", ".join(str(tuple(fact)) for fact in sorted(apart)[:3])
         raise DataError(
             f"the random and the semantic split differ in {len(apart)} facts, such as {named}; "
-            "give two divisions of the same facts"
+            "give two splits of the same facts"
         )
     return np.array([task[fact] for fact in facts])
 

@@ -58,7 +58,7 @@ class Plan:
         return 6 * self.blocks + 2
 
 
-def write_material(plan: Plan, folder: Path) -> None:
+def write_inputs(plan: Plan, folder: Path) -> None:
     """Write the archive and the metadata files that both sides read."""
     images = load_tiny_imagenet_32(range(CLASSES))
     write_archive(
@@ -122,8 +122,8 @@ def task_order(plan: Plan) -> list[list[str]]:
     return [list(chosen), *(rest[size * task : size * (task + 1)] for task in range(count))]
 
 
-def read_material(folder: Path) -> IIRCData:
-    """Return everlight's view of the files that `write_material` wrote."""
+def read_inputs(folder: Path) -> IIRCData:
+    """Return everlight's view of the files that `write_inputs` wrote."""
     contents = [(folder / FOLDER / member).read_bytes() for member in MEMBERS]
     images = _assemble(contents, folder)
     path = folder / METADATA / f"{DATA}_task_configurations.json"

@@ -1,4 +1,4 @@
-"""One case in this process: `python -m benchmarks.gpu.alone TARGET FOLDER SMALL ARGUMENTS`.
+"""One case in this process: `python -m benchmarks.gpu.case_process TARGET FOLDER SMALL ARGUMENTS`.
 
 SMALL and ARGUMENTS are JSON. A line per result begins with `MARK`; a case that is stopped leaves
 those that it had.

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from everlight.color import LabelledImages, SideInformation, map_images, pixel_moments
-from everlight_data.color.photographs.illuminant_folds import CameraImages, IlluminantImages
+from everlight_data.color.photographs.camera_images import CameraImages, IlluminantImages
 from everlight_data.color.raw_files.calibrations import camera_calibrations, stack_calibrations
 from everlight_data.pretrained.trunk_views import missing_trunk, trunk_views
 

@@ -10,16 +10,16 @@ from jaxtyping import Int
 
 from everlight.checks import Between
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.divisions.divided import (
-    DividedFacts,
+from everlight_data.facts.splits.fact_splits import (
     FactsName,
     Size,
+    SplitFacts,
     WordFile,
-    divide_facts,
     load_source,
     make_images,
+    split_facts,
 )
-from everlight_data.facts.divisions.published import open_photographs, read_published
+from everlight_data.facts.splits.published_splits import open_photographs, read_published
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import ImageSet
 
@@ -31,7 +31,7 @@ SHOWN = 48
 class PicturedFacts(NamedTuple):
     """Facts, and their images in memory or read when steps need them."""
 
-    divided: DividedFacts
+    divided: SplitFacts
     images: ImageSet | JpegStore
     """Images, training first."""
 
@@ -121,7 +121,7 @@ def pictured_facts(source: FactSource, side: int, seed: int) -> Callable[[Size],
     loaded = load_source(source.data, source.scenes, seed)
 
     def choose(size: Size) -> PicturedFacts:
-        divided = divide_facts(loaded, source.data, size, seed, words)
+        divided = split_facts(loaded, source.data, size, seed, words)
         return PicturedFacts(divided, make_images(divided, side, source.photographs))
 
     return choose

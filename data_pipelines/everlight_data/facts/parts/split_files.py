@@ -18,9 +18,10 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import leads_outside, one_line, read_columns
+from everlight_data.formats.files import leads_outside, read_columns
 from everlight_data.formats.pictures import opaque, opened_image
 from everlight_data.names import name_first
+from everlight_data.texts import one_line
 
 _REMEDY = "Download the split's folder again."
 

@@ -1,4 +1,4 @@
-"""A benchmark of images in words: its network and training, and the sizes of its data."""
+"""Descriptions of a benchmark of images: its network and training, and the sizes of its data."""
 
 from pathlib import Path
 

@@ -1,0 +1,75 @@
+"""The three folds that cross-validation tests in turn: drawn, or read from a published split."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int
+
+from everlight_data.errors import DataError
+from everlight_data.formats.files import read_text, refusing
+from everlight_data.formats.matlab import read_mat
+
+FOLDS = 3
+FOLD_LAYOUT = (
+    "Give a text file or `indices` with each image's fold, 1 to 3, in the order of the images' "
+    "names, or `te_split` and `tr_split` with each fold's image numbers, from 1."
+)
+
+
+def draw_folds(count: int, seed: int) -> list[Int[np.ndarray, "k"]]:
+    """Draw disjoint sets of test images of equal size; up to two images are in none."""
+    drawn = np.random.default_rng(seed).permutation(count)
+    return np.split(drawn[: count // FOLDS * FOLDS], FOLDS)
+
+
+def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
+    """Read three sets of test images of equal size from a published split.
+
+    Larger folds lose their last images. Two layouts are known: each image's fold (text, or a MATLAB
+    file with `indices`), and FC4's MATLAB file with the image numbers of `te_split` and `tr_split`.
+
+    Raises:
+      MissingDataError: the file does not exist.
+      DataError: the file does not assign every image to one of three folds.
+    """
+    if path.suffix == ".mat":
+        folds = _matlab_folds(path, count)
+    else:
+        text = read_text(path, FOLD_LAYOUT)
+        with refusing(path, FOLD_LAYOUT):
+            parts = np.array(text.split(), int)
+        folds = _parted(path, parts, count)
+    size = min(map(len, folds))
+    if sum(map(len, folds)) < count or not size:
+        raise DataError(f"{path} leaves images of {count} in no fold. {FOLD_LAYOUT}")
+    return [fold[:size] for fold in folds]
+
+
+def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
+    try:
+        (parts,) = read_mat(path, ["indices"])
+    except DataError as error:
+        try:
+            tests, trains = read_mat(path, ["te_split", "tr_split"])
+        except DataError:
+            raise DataError(f"{error} {FOLD_LAYOUT}") from None
+    else:
+        return _parted(path, parts.ravel(), count)
+    with refusing(path, FOLD_LAYOUT):
+        folds, taught = (
+            [np.sort(np.asarray(cell, int).ravel()) - 1 for cell in cells.ravel()]
+            for cells in (tests, trains)
+        )
+        if len(folds) != FOLDS or len(taught) != FOLDS:
+            raise ValueError(f"{len(folds)} folds")
+        if sorted(np.concatenate(folds)) != list(range(count)):
+            raise ValueError(f"test images are not 1 to {count}, each once")
+        if any(np.intersect1d(*both).size for both in zip(folds, taught, strict=True)):
+            raise ValueError("a test image is in its own training part")
+    return folds
+
+
+def _parted(path: Path, parts: np.ndarray, count: int) -> list[Int[np.ndarray, "k"]]:
+    if len(parts) != count:
+        raise DataError(f"{path} has {len(parts)} entries for {count} images. {FOLD_LAYOUT}")
+    return [np.flatnonzero(parts == part) for part in range(1, FOLDS + 1)]

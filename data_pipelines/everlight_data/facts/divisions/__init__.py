@@ -1,1 +1,0 @@
-"""Facts divided into tasks, with their images."""

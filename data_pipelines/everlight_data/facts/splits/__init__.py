@@ -1,0 +1,1 @@
+"""Facts split into tasks, with their images."""
