@@ -39,7 +39,7 @@ TEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/test-programs $(CACHE) \
 HOOK := --jaxtyping-packages=everlight,beartype.beartype
 HOOKED := tests/contracts/test_traced.py tests/contracts/test_arguments.py -k "traced or accepted"
 
-test: $(VENV)/ready      ## every quick test: five to seven minutes
+test: $(VENV)/ready      ## the quick tests of every file
 	$(TEST) tests
 
 test-medium: $(VENV)/ready ## the tests of more than a second, and those under jaxtyping's import hook

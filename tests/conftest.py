@@ -37,7 +37,7 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     """A file's tests go to one worker, which compiles what they share once, but for groups.
 
-    A group is in one part. Tests of a list are marked as medium.
+    A group is in one part. Tests in `MEDIUM` are marked as medium.
     """
     part, parts = map(int, config.getoption("--part").split("/"))
     others = set()

@@ -20,11 +20,11 @@ from everlight_data.color.photographs.linear_pictures import read_picture
 from everlight_data.color.raw_files.capture_data import read_capture
 from everlight_data.color.raw_files.dng import write_linear_tiff
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.color.spectra import embedded_library
+from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import MissingPackageError
 from everlight_data.iirc.metadata import official_metadata
 from everlight_data.images.digits import load_digits
-from everlight_data.images.user_files.tfds_sets import read_prepared
+from everlight_data.images.published_forms.tfds_sets import read_prepared
 from everlight_data.optional_packages import PACKAGES, import_package, missing_package
 from everlight_experiments.cli import main
 from tests.dng_writer import write_dng
@@ -109,6 +109,27 @@ def test_no_module_of_the_library_imports_a_private_name_of_another():
         if name.name.startswith("_") and not name.name.startswith("__")
     ]
     assert found == []
+
+
+def test_a_name_is_imported_from_the_module_that_defines_it():
+    """Packages re-export their public names; other modules re-export nothing."""
+    imports = {}
+    for folder in LAYERS.values():
+        for path in folder.rglob("*.py"):
+            module = ".".join(path.relative_to(folder).with_suffix("").parts)
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+            nodes = [node for node in body if isinstance(node, ast.ImportFrom)]
+            imports[module] = {item.asname or item.name for node in nodes for item in node.names}
+    indirect = [
+        f"{path.relative_to(ROOT)}: {node.module} does not define {item.name}"
+        for folder in (*LAYERS.values(), ROOT / "tests", ROOT / "benchmarks")
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for item in node.names
+        if item.name in imports.get(node.module, ())
+    ]
+    assert indirect == []
 
 
 def test_the_library_neither_reads_nor_sets_the_environment():

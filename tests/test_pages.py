@@ -18,7 +18,7 @@ from docs.tools.measured import ROOT, Table
 from everlight import continual
 from everlight.color import ESTIMATORS
 from everlight.continual import strategies
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS, ORDER
 from everlight.continual.methods.replay_variants import VariantName
 from everlight.metrics import CRITERIA, WEIGHTINGS
@@ -243,7 +243,7 @@ def test_every_strategy_that_has_a_method_has_its_cost():
     costs = next(table for table in measured.tables() if table.page == "costs.md")
     # The benchmark whose steps are counted has one label per sample, and no pretrained network.
     left_out = {"several labels", "pretrained transformer"}
-    names = [name for name, row in METHODS.items() if not left_out & {*row.demands}]
+    names = [name for name, row in METHODS.items() if not left_out & {*row.requirements}]
     assert [row.split("|")[1].strip() for row in costs.rows] == names
 
 
@@ -329,7 +329,7 @@ def test_published_rows_have_all_known_values_of_their_authors():
     published = [method for method in METHODS.values() if method.published is not None]
     assert len(published) > 5
     for method in published:
-        arguments = method.arguments(Needs(5, 10, 20, hyperparameter=method.published))
+        arguments = method.arguments(StrategyArguments(5, 10, 20, hyperparameter=method.published))
         for name in {*arguments} & {*method.authors} - free:
             value = method.authors[name]
             assert arguments[name] == value or isinstance(value, str), (method.name, name)

@@ -38,7 +38,7 @@ BANNED = {
 OTHER_SPELLING = re.compile(r"(?!colour$).*(?:colour|grey|centre|neighbour|learnt)", re.IGNORECASE)
 """Spellings of prose, which names do not have; `colour` is a package."""
 FRAGMENT = re.compile(r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As)\b")
-LEAST_WORDS = 4
+MIN_WORDS = 4
 COUNTED = (
     r"(?:\d[\d,.]*|class|devices?|epochs?|exemplars?|features?|fold|images?|labels?|line|number|"
     r"operations?|page|places?|runs?|samples?|seconds?|steps?|table|terms?|units?)"
@@ -163,8 +163,8 @@ def test_help_texts_have_four_words_and_no_private_ones(arguments):
     }
     if arguments == ("paper core50",):  # Options of a configuration and of its parts are read.
         assert {"--orders", "--pretraining.epochs", "--nic.learning-rate"} <= set(texts)
-    short = [name for name, text in texts.items() if len(text.split()) < LEAST_WORDS]
-    _refuse(f"{name}: {texts[name]!r}; write {LEAST_WORDS} words or more" for name in short)
+    short = [name for name, text in texts.items() if len(text.split()) < MIN_WORDS]
+    _refuse(f"{name}: {texts[name]!r}; write {MIN_WORDS} words or more" for name in short)
     texts["summary"] = inspect.getdoc(options) or ""
     _refuse(f"{name}: {problem}" for name in texts for _, problem in _problems(texts[name]))
 
@@ -175,6 +175,51 @@ def test_pages_have_no_private_words(page):
     if page.name == "CHANGELOG.md":
         text = FORMER_NAMES.sub(lambda names: re.sub(r"[^\n]", " ", names[0]), text)
     _refuse(f"{page.name}:{line}: {problem}" for line, problem in _problems(text))
+
+
+def test_new_names_in_the_changelog_exist():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    rows = [
+        row
+        for table in re.findall(r"\| old \| new \|\n\|---\|---\|\n((?:\|.*\n)*)", text)
+        for row in table.splitlines()
+    ]
+    assert len(rows) > 100
+    defined = _endings_of_dotted_names()
+    _refuse(
+        f"CHANGELOG.md: {row}: {item} is no module, name or argument"
+        for row in rows
+        for item in row.split("|")[2].strip().split(", ")
+        if re.sub(r"\((\w+)=\)$", r".\1", item) not in defined
+    )
+
+
+def _endings_of_dotted_names():
+    """Return `b.c` and `c` of every `a.b.c`, a module, name, attribute or argument."""
+    names = []
+    for path, tree in TREES.items():
+        parts = re.sub(r"(/__init__)?\.py$", "", path).split("/")
+        module = ".".join(parts)
+        names += [module, ".".join(parts[:-1]), *_dotted_names(module, tree.body)]
+    dots = [(name, at.end()) for name in names for at in re.finditer(r"^|\.", name)]
+    return {name[start:] for name, start in dots}
+
+
+def _dotted_names(prefix, nodes):
+    """Yield the names that statements define, import and take as arguments."""
+    for node in nodes:
+        match node:
+            case ast.FunctionDef(name=name):
+                yield f"{prefix}.{name}"
+                owner = prefix if name in ("__init__", "__call__") else f"{prefix}.{name}"
+                yield from (f"{owner}.{argument}" for argument in _arguments(node))
+            case ast.ClassDef(name=name):
+                yield f"{prefix}.{name}"
+                yield from _dotted_names(f"{prefix}.{name}", node.body)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                yield from (f"{prefix}.{alias.asname or alias.name}" for alias in aliases)
+            case ast.Assign() | ast.AnnAssign():
+                yield from (f"{prefix}.{name}" for _, name in _names(node))
 
 
 @pytest.mark.parametrize("folder", FOLDERS)

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.gpu.cases import Setting
 from everlight_data.errors import DataError
 from everlight_data.images.cifar100 import load_cifar100
-from everlight_data.runs.finished_runs import read_results
+from everlight_data.runs.finished_runs import ResultKey, read_results
 
 ROOT = Path(__file__).parents[2]
 LEAST = "run digits --methods naive --seeds 1 --epochs 1"
@@ -47,7 +47,7 @@ def _scores(runs: Path) -> dict[str, list[float]]:
         arrays = read_results(path, "Run the case again.")
         measure = str(arrays["measure"])
         for name, values in arrays.items():
-            if name.rpartition("/")[2] == measure and np.ndim(values) == 2:
+            if ResultKey.parse(name).metric == measure and np.ndim(values) == 2:
                 scores[name] = np.nanmean(values, axis=0).tolist()
     return scores
 

@@ -21,11 +21,12 @@ from everlight.continual import (
     TaskSequence,
     drive_runs,
 )
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
+from everlight.continual.objectives.many_labels import label_scores
 from everlight.metrics.multilabel import TaskMeans
 from everlight_data.iirc.sets import IIRCData
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId
-from everlight_experiments.iirc.benchmark import iirc_benchmark, label_scores, load_inputs
+from everlight_experiments.iirc.benchmark import iirc_benchmark, load_inputs
 from everlight_experiments.iirc.config import FORMS, Config
 
 
@@ -88,7 +89,7 @@ def parameter_shapes(data: IIRCData, plan: Plan, folder: Path) -> list[tuple[int
 
 
 def _without_augmentation(benchmark: Benchmark) -> Callable:
-    def begin(method: Method, run_data: RunData) -> tuple[Setup, Needs]:
+    def begin(method: Method, run_data: RunData) -> tuple[Setup, StrategyArguments]:
         setup, needs = benchmark.training.setup(method, run_data)
         return setup._replace(gather=lambda index, key: setup.gather(index, None)), needs
 

@@ -10,4 +10,9 @@
 - `runs`: configurations, checkpoints, events and results of runs.
 - `sets`: the types that readers return, and preparation of data sets.
 - `user_code`: Python files of users, with their checksums.
+
+`registry` collects the rows of data sets, `image_requests` loads images by name or path, and
+`tfds_builders` registers sets with TensorFlow Datasets. `locations` finds EVERLIGHT_DATA, `writing`
+writes whole files, and `locks` keeps processes apart. `errors`, `names`, `texts` and `progress`
+serve messages, and `optional_packages` imports the packages of extras.
 """

@@ -21,13 +21,8 @@ from jaxtyping import UInt8
 
 from everlight.scenarios.core50 import TEST_SESSIONS
 from everlight_data.color.s20 import load_s20
-from everlight_data.images.core50.prepared import (
-    CATEGORIES,
-    OBJECTS,
-    SIDE,
-    category_of,
-    load_core50,
-)
+from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, category_of, load_core50
+from everlight_data.images.core50.release import SIDE
 from everlight_data.optional_packages import import_package
 from everlight_data.procedural.render import World
 from everlight_data.procedural.world import class_names, load_procedural, superclass_of

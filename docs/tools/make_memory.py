@@ -22,8 +22,8 @@ from everlight_data.color.photographs.linear_pictures import read_picture
 from everlight_data.color.photographs.thumbnails import read_thumbnails
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.formats.arrays import read_npz
-from everlight_data.formats.files import read_csv, read_json
 from everlight_data.formats.matlab import read_mat
+from everlight_data.formats.tables import read_csv, read_json
 from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_restricted
 from everlight_data.images.user_files.feature_files import features_alone

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.commands.benchmark_registry import default_config
 from everlight_experiments.continual.config import config_of
@@ -18,7 +18,7 @@ from everlight_experiments.continual.parts import optimizer
 PAGE = Path(__file__).parents[1] / "pages" / "official_code.md"
 COLUMN = "default in the command differs in"
 SEPARATOR = re.compile(r"(?<!\\)\|")
-UNKNOWN, NONE = "–", "nothing known"
+UNKNOWN, NONE = "–", "same"
 
 
 def render(page: str) -> str:
@@ -63,7 +63,7 @@ def differences(method: Method) -> str:
             isinstance(default, tuple) and authors_value in default
         ):
             word = f"`{name}`" if name in inspect.signature(method.factory).parameters else name
-            parts.append(f"{word} {_text(default)}, there {_text(authors_value)}")
+            parts.append(f"{word} {_text(default)} (authors: {_text(authors_value)})")
     return "; ".join(parts) or NONE
 
 
@@ -72,7 +72,7 @@ def command_values(method: Method) -> dict[str, Any]:
     config = config_of(default_config("images"), method)
     protocol = config.protocol
     implicit = optimizer(config.optimizer, config.learning_rate).implicit_rate
-    needs = Needs(
+    needs = StrategyArguments(
         tasks=config.tasks[0],
         classes=2 * config.tasks[0],
         exemplars_per_class=config.exemplars_per_class,
@@ -87,7 +87,7 @@ def command_values(method: Method) -> dict[str, Any]:
     values |= {name: method.hyperparameters for name, value in row_values.items() if value is mark}
     if "replay_batch_size" in takes:
         values.setdefault("replay_batch_size", protocol.batch_size)
-    pretrained = "pretrained transformer" in method.demands
+    pretrained = "pretrained transformer" in method.requirements
     return values | {
         "batch size": protocol.batch_size,
         "epochs per task": protocol.epochs,

@@ -6,8 +6,8 @@ import sys
 
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
 from everlight_data.optional_packages import missing_package
+from everlight_data.texts import one_line
 from everlight_experiments.errors import UsageError
 from everlight_experiments.run_folder.interruption import (
     begin_stopping,

@@ -13,15 +13,15 @@ from everlight.errors import ArgumentError
 
 MISSING_TEXTS = ("nan", "NaN", "NaT", "<NA>", "NA", "N/A", "None", "NULL", "null")
 """Texts of missing values, as Python, NumPy, pandas, R and SQL write them."""
-MOST_RATIO = 10
+MAX_RATIO = 10
 """Ratio between the values of training and test images above which their scales differ."""
-MOST_NEGATIVE = 0.05
+MAX_NEGATIVE = 0.05
 """Share of negative values from which a set is refused if the other set has none."""
 RATIO_OF_FEW = 50
 """The same ratio for small sets of images, which may be dark or bright."""
-MOST_MEASURED = 1_000_000
+MAX_MEASURED = 1_000_000
 """Number of values of which a median is taken."""
-MOST_COMPARED = 256
+MAX_COMPARED = 256
 """Values of a sample that are compared before the whole sample is."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,6})?")
 
@@ -67,7 +67,7 @@ def check_tests(
     """Refuse test images that equal the training images, or have another type or scale.
 
     Scales differ where both the largest value and the median of the values that are not 0 differ
-    by a factor above `MOST_RATIO`, or where negative values occur in one of both alone, unless they
+    by a factor above `MAX_RATIO`, or where negative values occur in one of both alone, unless they
     are features `[n, f]`.
 
     Raises:
@@ -102,7 +102,7 @@ def repeated_samples(
     integers = np.result_type(images, tests)
     common = min(floats, key=lambda kind: kind.itemsize, default=integers)
     rows = [samples.reshape(len(samples), -1) for samples in (images, tests)]
-    step = max(1, rows[0].shape[1] // MOST_COMPARED)
+    step = max(1, rows[0].shape[1] // MAX_COMPARED)
     # A part of the values tells most samples apart, and whole ones are read only where it does not.
     near = _members([samples[:, ::step] for samples in rows], common)
     if near.any():
@@ -124,7 +124,7 @@ def warn_of_scale(name: str, images: Shaped[np.ndarray, "n *shape"], trained: "S
     `RATIO_OF_FEW`, or negative values occur in images `[n, h, w, c]` where training had none.
     """
     scale = scale_of(images)
-    signs = trained.least >= 0 and scale.negative > MOST_NEGATIVE and images.ndim > 2
+    signs = trained.least >= 0 and scale.negative > MAX_NEGATIVE and images.ndim > 2
     if signs or _ratios_differ(trained, scale, RATIO_OF_FEW):
         warnings.warn(
             f"{name} hold {_range(images)}, and the largest magnitude in training was "
@@ -145,10 +145,10 @@ class Scale(NamedTuple):
 
 
 def _scales_differ(one: Scale, other: Scale, is_image: bool) -> bool:
-    if _ratios_differ(one, other, MOST_RATIO):
+    if _ratios_differ(one, other, MAX_RATIO):
         return True
     pairs = ((one, other), (other, one)) if is_image else ()
-    return any(a.least >= 0 and b.negative > MOST_NEGATIVE for a, b in pairs)
+    return any(a.least >= 0 and b.negative > MAX_NEGATIVE for a, b in pairs)
 
 
 def _ratios_differ(one: Scale, other: Scale, most: float) -> bool:
@@ -162,7 +162,7 @@ def scale_of(values: Shaped[np.ndarray, "n *shape"]) -> Scale:
     """Measure the range of all values, and the median of evenly spaced rows of them."""
     if not values.size:
         return Scale(0, 0, 0, 0)
-    rows = max(1, MOST_MEASURED * len(values) // values.size)
+    rows = max(1, MAX_MEASURED * len(values) // values.size)
     chosen = values[:: -(-len(values) // rows)].astype(np.float64)
     sizes = np.abs(chosen[chosen != 0])
     least, greatest = float(values.min()), float(values.max())

@@ -1,6 +1,6 @@
 """The error of an argument that a function of the library refuses, and others' errors in a line."""
 
-MOST_OF_A_REASON = 200
+MAX_REASON_LENGTH = 200
 """Characters of another library's error that a message quotes."""
 
 
@@ -14,4 +14,4 @@ class ArgumentError(ValueError):
 
 def reason_of(error: Exception) -> str:
     """Return the kind of an error and the beginning of its text, as one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:MOST_OF_A_REASON]}"
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON_LENGTH]}"

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.avalanche import runs
 from benchmarks.avalanche.__main__ import main
 from benchmarks.avalanche.cases import NAIVE, cases_of
 from benchmarks.avalanche.comparison import accuracies, compare_steps, pair
@@ -18,15 +19,6 @@ from benchmarks.avalanche.inputs import (
     fixed_samples,
     over_seeds,
     task_order,
-)
-from benchmarks.avalanche.runs import (
-    VARIABLE,
-    Question,
-    Trainer,
-    ask,
-    avalanche_python,
-    cut,
-    plain_batches,
 )
 from everlight.base import Batch, Samples, Task
 from everlight.models import MLP
@@ -50,9 +42,11 @@ def seeded():
 @pytest.fixture(scope="module")
 def steps():
     """Every case step by step, where there is an Avalanche."""
-    python = avalanche_python()
+    python = runs.avalanche_python()
     if python is None:
-        pytest.skip(f"avalanche-lib is missing: install '.[bench]', or name a Python in {VARIABLE}")
+        pytest.skip(
+            f"avalanche-lib is missing: install '.[bench]', or name a Python in {runs.VARIABLE}"
+        )
     rows = compare_steps(python, INPUTS["digits"](), cases_of("steps"))
     return {row.case.name: row for row in rows}
 
@@ -95,7 +89,7 @@ def test_differences_are_paired_by_seed():
 
 
 def test_batches_are_cut_and_padded():
-    batches = cut([np.arange(20), np.arange(3)], epochs=1)
+    batches = runs.cut([np.arange(20), np.arange(3)], epochs=1)
     assert batches.shape == (2, 1, 2, BATCH)
     assert batches[0].ravel().tolist() == [*range(20), *[-1] * 12]
     assert batches[1].ravel().tolist() == [0, 1, 2, *[-1] * 29]
@@ -103,8 +97,8 @@ def test_batches_are_cut_and_padded():
 
 @pytest.mark.slow
 def test_the_batches_are_those_that_the_engine_takes(seeded):
-    taken = Trainer(NAIVE, epochs=2).batches(seeded)
-    np.testing.assert_array_equal(plain_batches(seeded, 2), taken)
+    taken = runs.Trainer(NAIVE, epochs=2).batches(seeded)
+    np.testing.assert_array_equal(runs.plain_batches(seeded, 2), taken)
     # Two classes of ten samples at sixteen a step, each sample once an epoch.
     assert taken.shape == (TASKS, 2, 2, BATCH)
     labels = seeded.inputs.labels[taken[3, 1][taken[3, 1] >= 0]]
@@ -133,7 +127,7 @@ def given_batch(size):
 
 def test_avalanches_reference_takes_the_earlier_tasks_in_turn(seeded):
     """Of three tasks 16 // 3 = 5 each, four steps through 20 samples, then from the first again."""
-    setup, _ = Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
+    setup, _ = runs.Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_agem(setup, TASKS, 20)
     index = jnp.arange(TASKS * 20).reshape(TASKS, 20)
     every = Samples(index, index[..., None], jnp.ones(index.shape, bool))
@@ -152,7 +146,7 @@ def test_avalanches_reference_takes_the_earlier_tasks_in_turn(seeded):
 def test_avalanches_replay_goes_through_its_memory(seeded, at_beginning, sizes):
     """A hundred samples: replay's seventh batch has the four that are left and its eighth and
     ninth begin anew, the ninth with the next epoch; ER-ACE leaves four out of every pass."""
-    setup, _ = Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
+    setup, _ = runs.Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_replay(setup, 100, 2, 8, at_beginning)
     index = jnp.arange(200)
     every = Samples(index, index[:, None], index % 2 == 0)
@@ -176,6 +170,6 @@ def test_a_case_that_does_not_exist_is_named(capsys):
 
 
 def test_an_environment_without_avalanche_is_named_with_the_remedy(seeded):
-    question = Question(NAIVE, seeded, plain_batches(seeded, 2), False)
-    with pytest.raises(DataError, match=rf"false could not run Avalanche.*{VARIABLE}"):
-        ask("false", [question])
+    question = runs.Question(NAIVE, seeded, runs.plain_batches(seeded, 2), False)
+    with pytest.raises(DataError, match=rf"false could not run Avalanche.*{runs.VARIABLE}"):
+        runs.ask("false", [question])

@@ -9,7 +9,7 @@ def unit(vector):
 
 
 def least_squares(source, target, weights=None):
-    """By LAPACK's SVD instead of the library's Gram-Schmidt."""
+    """Return the least-squares solution by LAPACK's SVD; the library uses Gram-Schmidt."""
     root = np.ones(len(source)) if weights is None else np.sqrt(np.float64(weights))
     source, target = np.float64(source) * root[:, None], np.float64(target) * root[:, None]
     return np.linalg.lstsq(source, target, rcond=None)[0]

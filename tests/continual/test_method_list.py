@@ -8,7 +8,7 @@ import pytest
 
 from docs.tools import make_methods
 from docs.tools.measured import ROOT
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.method_list import method_rows
 from everlight.continual.methods.registry import METHODS, ORDER
 from everlight_experiments import cli
@@ -47,7 +47,9 @@ def test_papers_are_those_of_docstrings_and_summaries():
 def test_stored_samples_are_those_of_the_arguments():
     """Their arguments change with the number of stored samples that a benchmark sets."""
     for name, method in METHODS.items():
-        one, two = (method.row_arguments(Needs(1, 1, exemplars_per_class=n)) for n in (1, 2))
+        one, two = (
+            method.row_arguments(StrategyArguments(1, 1, exemplars_per_class=n)) for n in (1, 2)
+        )
         assert (one != two) == method.stores_samples, name
         assert ("samples" in ROWS[name].keeps.split(", ")) == method.stores_samples, name
 

@@ -8,13 +8,13 @@ import pytest
 
 from everlight.continual import strategies
 from everlight.continual.methods import registry
-from everlight.continual.methods.method import Method, Needs, Source
+from everlight.continual.methods.method import Method, Source, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import VARIANTS, with_variants
 from everlight.declared_rows import declared_rows
 from tests.continual.small_net import CLASSES, small_learner, small_setup
 
-NEEDS = Needs(tasks=5, classes=10, exemplars_per_class=20)
+NEEDS = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20)
 FILE = """
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
@@ -93,21 +93,21 @@ def test_every_method_that_stores_samples_has_a_row_per_variant():
     assert not {"naive", "joint", "EWC", "ER-infinite", "nearest mean", "iCaRL"} & set(STORING)
     rows = with_variants([METHODS["EWC"], METHODS["A-GEM"]], list(VARIANTS))
     assert [row.name for row in rows] == ["EWC", "A-GEM", "A-GEM, nearest-mean", "A-GEM, review"]
-    assert rows[2].demands == ("class scores", "one label")
-    assert rows[3].demands == METHODS["A-GEM"].demands
+    assert rows[2].requirements == ("class scores", "one label")
+    assert rows[3].requirements == METHODS["A-GEM"].requirements
     assert rows[3].summary.startswith(METHODS["A-GEM"].summary)
     # Compiled programs are found again by equal rows.
     assert rows == with_variants([METHODS["EWC"], METHODS["A-GEM"]], list(VARIANTS))
-    needs = Needs(2, CLASSES, exemplars_per_class=4)
+    needs = StrategyArguments(2, CLASSES, exemplars_per_class=4)
     assert rows[2].arguments(needs) == METHODS["A-GEM"].arguments(needs)
 
 
 @pytest.mark.parametrize("name", [name for name in STORING if METHODS[name].head == "linear"])
 def test_a_variant_of_a_method_finds_its_stored_samples(name):
     """Traced alone; the tricks' numbers are tested in `test_replay_tricks`."""
-    needs = Needs(2, CLASSES, exemplars_per_class=4, hyperparameter=1.0)
+    needs = StrategyArguments(2, CLASSES, exemplars_per_class=4, hyperparameter=1.0)
     (_, *rows) = with_variants([METHODS[name]], list(VARIANTS))
-    if "several labels" in METHODS[name].demands:
+    if "several labels" in METHODS[name].requirements:
         pytest.skip("for several labels")
     for row in rows:
         strategy = row.make(SETUP, needs)

@@ -17,7 +17,7 @@ import pytest
 from everlight.base import Outputs, Setup, Strategy
 from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
@@ -34,7 +34,9 @@ from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
-NEEDS = Needs(TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64)
+NEEDS = StrategyArguments(
+    TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64
+)
 # The layer that low-rank additions adapt.
 GIVEN = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
 # A transformer of one token, for prompts.
@@ -114,7 +116,10 @@ def _case(name: str, **fields: Any) -> Case:
     row = METHODS[name]
     network = NETWORKS.get(name, "plain" if row.adapt is None else "transformer")
     case = Case(
-        row, ARGUMENTS.get(name, {}), network=network, many_labels="several labels" in row.demands
+        row,
+        ARGUMENTS.get(name, {}),
+        network=network,
+        many_labels="several labels" in row.requirements,
     )
     fields["arguments"] = {**case.arguments, **fields.get("arguments", {})}
     return case._replace(**fields)

@@ -117,7 +117,7 @@ def excess(honest: Taken, mutated: Taken) -> str | None:
 
 
 def problem(read: Read, names: set[str]) -> str | None:
-    """What is wrong with how a reader took a file, whose refusal has one of the names."""
+    """Return what is wrong with how a reader took a file; a refusal must have one of the names."""
     signal.alarm(SECONDS)
     try:
         read()

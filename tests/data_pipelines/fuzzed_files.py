@@ -12,7 +12,7 @@ import numpy as np
 import scipy.io
 
 from everlight.models import VisionTransformer
-from everlight_data.color.charts.chart_pairs import read_chart_corners
+from everlight_data.color.charts.measured_chart import read_chart_corners
 from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
 from everlight_data.color.nus8 import load_official
 from everlight_data.color.pairs.view_pairs import read_homography
@@ -20,13 +20,13 @@ from everlight_data.color.photographs.published_folds import read_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
-from everlight_data.color.spectra import measured_library
+from everlight_data.color.spectra.library import measured_library
 from everlight_data.facts.parts.split_files import Fact, FactSamples, FactSet, read_split
 from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.facts.vrd import PREDICATES, load_vrd
 from everlight_data.formats.arrays import read_npz
-from everlight_data.formats.files import read_csv, read_json
 from everlight_data.formats.matlab import read_mat
+from everlight_data.formats.tables import read_csv, read_json
 from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 from everlight_data.pretrained.caffe_weights import load_caffe_weights

@@ -16,8 +16,8 @@ from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.facts.parts.split_files import read_images
 from everlight_data.images.core50.prepared import load_core50, prepare_core50
 from everlight_data.images.inputs.jpeg_store import JpegStore
+from everlight_data.images.published_forms.idx_folders import load_idx
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
-from everlight_data.images.user_files.idx_folders import load_idx
 from everlight_data.images.user_files.user_images import load_user_images
 
 

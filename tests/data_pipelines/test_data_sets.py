@@ -15,11 +15,11 @@ import pytest
 import scipy.io
 
 from everlight_data.errors import DataError
+from everlight_data.formats.originals import Original
 from everlight_data.images import cifar100, tiny_imagenet
 from everlight_data.images.core50.prepared import load_core50
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.registry import ORDER, STORED_SETS
-from everlight_data.sets.preparing import Original
 from everlight_experiments import cli
 from tests.data_pipelines.prepared import arrays, assert_same_arrays, prepare, zipped
 
@@ -116,7 +116,7 @@ def test_cifar100_is_unpacked_as_it_is(root, tmp_path, monkeypatch):
             prepare(root, "cifar100", place)
     packed = source.read_bytes()
     known = Original(len(packed), hashlib.md5(packed).hexdigest())
-    monkeypatch.setattr(cifar100, "ORIGINAL", known)
+    monkeypatch.setitem(cifar100.ORIGINALS, cifar100.ARCHIVE, known)
     folder = prepare(root, "cifar100", source)
     assert {name: (folder / name).read_bytes() for name in contents} == contents
 

@@ -13,17 +13,11 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_data.facts.parts.word_vectors import load_word_vectors
+from everlight_data.formats.archives import inflate, opened_archive
 from everlight_data.formats.arrays import decode_npy, map_npy, read_npz
-from everlight_data.formats.files import (
-    inflate,
-    leads_outside,
-    opened_archive,
-    read_bytes,
-    read_csv,
-    read_json,
-    read_text,
-)
+from everlight_data.formats.files import leads_outside, read_bytes, read_text
 from everlight_data.formats.image_headers import jpeg_size, png_size
+from everlight_data.formats.tables import read_csv, read_json
 from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 from everlight_data.texts import one_line
 from tests.data_pipelines.prepared import zipped
@@ -244,7 +238,7 @@ def test_a_deep_json_a_large_number_and_another_encoding_are_refused(tmp_path):
 
 def test_rows_of_a_csv_are_bounded(tmp_path, monkeypatch):
     """10 million rows in 110 MB took 3.2 GB."""
-    monkeypatch.setattr("everlight_data.formats.files.MAX_ROWS", 1_000)
+    monkeypatch.setattr("everlight_data.formats.tables.MAX_ROWS", 1_000)
     path = tmp_path / "some.csv"
     path.write_text("a,b\n" * 1_000 + "\n" * 1_000)
     assert len(read_csv(path, "Again.")) == 1_000

@@ -10,7 +10,8 @@ from everlight_data.image_requests import load_images
 from everlight_data.images import cifar100
 from everlight_data.images.digits import load_digits
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
-from everlight_data.procedural.world import World, load_procedural
+from everlight_data.procedural.render import World
+from everlight_data.procedural.world import load_procedural
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images

@@ -23,20 +23,12 @@ import pytest
 from everlight.continual import Protocol
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.cl_metrics.config import PaperConfig
-from everlight_experiments.cl_metrics.paper import PAPER as CL_METRICS
 from everlight_experiments.commands.benchmark_registry import default_config
 from everlight_experiments.commands.data import PrepareSettings, prepare
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.config import Config
-from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.core50 import start
-from everlight_experiments.core50.config import PaperConfig as BatchesConfig
-from everlight_experiments.core50.paper import PAPER as CORE50
 from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
-from everlight_experiments.facts.paper import PAPER as FACTS
-from everlight_experiments.iirc.paper import PAPER as IIRC
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
 from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
@@ -64,59 +56,13 @@ def nus(runs: Path) -> None:
         two_camera("nus-demo", runs, seeds=1)
 
 
-def phone_pairs(runs: Path) -> None:
-    two_camera("s20-demo", runs, seeds=1)
-
-
-def cl_metrics(runs: Path) -> None:
-    benchmark = Config(
-        data="procedural",
-        classes=4,
-        per_class=(20, 10),
-        side=8,
-        tasks=(2,),
-        net="small-cnn:2,4,8",
-        protocol=Protocol(epochs=2, batch_size=16),
-    )
-    # Without hyper-parameters to be selected, which take most of its time.
-    config = PaperConfig(benchmark, methods=("Naive",), seeds=2)
-    CL_METRICS.run(with_config(PaperOptions, config)(runs=runs))
-
-
-def iirc(runs: Path) -> None:
-    from tests.experiments.test_iirc_run import tiny_options
-
-    IIRC.run(tiny_options(runs))
-
-
-def core50(runs: Path) -> None:
-    from tests.experiments.test_core50_run import TINY, asked
-
-    show_colors()
-    methods = ("naive", "CWR")
-    config = BatchesConfig(TINY, scenarios=("NC",), methods=methods, orders=2)
-    CORE50.run(asked(runs, config))
-
-
 def core50_static(runs: Path) -> None:
-    from tests.experiments.test_core50_run import STATIC, asked
-
-    show_colors()
-    STATIC_PAPER.run(asked(runs, STATIC))
-
-
-def show_colors() -> None:
-    """Give every object a color where the procedural world would be rendered."""
-    from tests.experiments.test_core50_run import colored_frames, other_objects
+    """Every object has a color where the procedural world would be rendered."""
+    from tests.experiments.test_core50_run import STATIC, asked, colored_frames, other_objects
 
     start.load_procedural_core50 = lambda frames, world: colored_frames(frames)
     start.load_procedural = other_objects
-
-
-def facts(runs: Path) -> None:
-    from tests.experiments.test_facts_run import options_with
-
-    FACTS.run(options_with(runs))
+    STATIC_PAPER.run(asked(runs, STATIC))
 
 
 def digits(runs: Path, **asked: Any) -> None:
@@ -155,13 +101,7 @@ def core50_release(runs: Path) -> None:
 RUNS: dict[str, tuple[Callable[[Path], None], int]] = {
     "paper two-camera, rendered": (rendered, 1),
     "paper two-camera, nus": (nus, 1),
-    "paper two-camera, s20": (phone_pairs, 1),
-    "paper cl-metrics": (cl_metrics, 1),
-    "paper cl-metrics, two processes": (cl_metrics, 2),
-    "paper iirc": (iirc, 1),
-    "paper core50": (core50, 1),
     "paper core50-static": (core50_static, 1),
-    "paper facts": (facts, 1),
     "run, two processes": (several_seeds, 2),
     "run, selecting": (selecting, 1),
     "data prepare core50": (core50_release, 1),

@@ -5,8 +5,11 @@ images, so that most are decoded when they are asked for and some ahead, as thre
 the folder each process leaves the number of images that it read.
 """
 
+import os
+import signal
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -73,6 +76,21 @@ def keep(result):
     return {str(number): jnp.asarray(leaf) for number, leaf in enumerate(leaves)}
 
 
+def kill_at(folder: Path, moment: int) -> None:
+    """Odd moments are while a checkpoint is being written, even ones anywhere."""
+    rng = np.random.default_rng(moment)
+    while not folder.exists():
+        time.sleep(0.001)
+    for _ in range(rng.integers(1, 6)):
+        if moment % 2:
+            while not list(folder.glob("*.orbax-checkpoint-tmp*")):
+                pass
+            time.sleep(rng.uniform(0, 0.01))
+        else:
+            time.sleep(rng.uniform(0.02, 0.3))
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @dataclass(frozen=True)
 class Settings:
     """None but how many processes there are."""
@@ -93,9 +111,6 @@ def run(settings: Settings) -> None:
     store.read = counting
     shared = RunFolder("paper", "run", RunSettings(runs=Path(folder)), shared=True)
     if moment:
-        # It computes where it is imported, before which processes must have been joined.
-        from tests.experiments.killed_sequence import kill_at
-
         killed = shared.checkpoints / group_name(units(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)

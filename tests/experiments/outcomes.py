@@ -4,25 +4,20 @@ import numpy as np
 
 from everlight.continual import RunCost, fixed_hyperparameter
 from everlight.continual.methods.registry import METHODS
-from everlight_experiments.continual.benchmark import (
-    Benchmark,
-    Data,
-    Metric,
-    Selection,
-    Setting,
-    Training,
-)
+from everlight_experiments.continual import benchmark
 from everlight_experiments.continual.outcome import BY_TASK, Outcome
 
 TASKS, RUNS = 3, 2
 SCORE = "accuracy"
 MATRIX = BY_TASK.format(SCORE)
-BENCHMARK = Benchmark(
+BENCHMARK = benchmark.Benchmark(
     "digits",
-    Data("digits", (), {}, shared=None, sequence=None),
-    Setting("class-incremental", "order of classes", frozenset(), (Metric(SCORE, print),)),
-    Training("", dict, setup=None, protocol=None, keep=None),
-    Selection(""),
+    benchmark.Data("digits", (), {}, shared=None, sequence=None),
+    benchmark.Setting(
+        "class-incremental", "order of classes", frozenset(), (benchmark.Metric(SCORE, print),)
+    ),
+    benchmark.Training("", dict, setup=None, protocol=None, keep=None),
+    benchmark.Selection(""),
 )
 """A benchmark for reports, of which nothing is trained."""
 ACCURACY = np.array(

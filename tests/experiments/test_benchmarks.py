@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import WHY_NOT, why_not, with_published
+from everlight.continual.methods.method import INCOMPATIBILITIES, incompatibility, with_published
 from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
@@ -103,7 +103,7 @@ def test_scores_over_time_are_means_of_the_tasks_so_far():
 
 def test_methods_that_make_no_sense_say_why(core50):
     def refused(offers):
-        return {name for name, row in METHODS.items() if why_not(row, offers) is not None}
+        return {name for name, row in METHODS.items() if incompatibility(row, offers) is not None}
 
     several = {"incremental joint", "iCaRL-CNN", "iCaRL-norm"}
     several |= {name for name in METHODS if name.startswith("BiC-")}
@@ -111,7 +111,7 @@ def test_methods_that_make_no_sense_say_why(core50):
     assert several | {"LUCIR", "HAT", "PackNet", "ER-ACE"} <= refused(of_nc)
     assert not {"ER", "iCaRL", "BiC", "CWR"} & refused(of_nc)
     assert refused(of_nc) | {"iCaRL", "BiC"} <= refused(of_ni)
-    assert why_not(METHODS["iCaRL"], of_ni) == WHY_NOT["own classes"]
+    assert incompatibility(METHODS["iCaRL"], of_ni) == INCOMPATIBILITIES["own classes"]
 
 
 def test_a_published_hyperparameter_is_a_row_of_its_own():

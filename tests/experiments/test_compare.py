@@ -4,9 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from scipy import stats
 
-from everlight.metrics import student_interval
 from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
 from everlight_experiments.commands.compare import CompareOptions, run_compare
@@ -89,14 +87,6 @@ def test_settings_that_differ_are_told(tmp_path):
     write_config(second / "config.json", settings, {})
     page = compare(tmp_path, first, second)
     assert "learning_rate: None | 0.5; protocol.epochs: None | 2; seed: 0 | 7" in page
-
-
-def test_the_interval_is_students(rng):
-    values = rng.normal(size=7)
-    mean, half = student_interval(values)
-    expected = stats.ttest_1samp(values, 0).confidence_interval(0.95)
-    np.testing.assert_allclose([mean - half, mean + half], [expected.low, expected.high])
-    assert np.isnan(student_interval(values[:1]).half)
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path):

@@ -71,8 +71,7 @@ def test_less_is_optimized_where_the_cpu_computes(monkeypatch, given, plugins, e
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
-    [({}, "12"), ({"PJRT_NPROC": "5"}, "5"), ({"NPROC": "5"}, None)],
+    ("given", "expected"), [({}, "12"), ({"PJRT_NPROC": "5"}, "5"), ({"NPROC": "5"}, None)]
 )
 def test_xla_has_more_threads_than_devices_unless_they_are_set(monkeypatch, given, expected):
     """With one thread per device, batched Cholesky factors of all devices wait for each other."""

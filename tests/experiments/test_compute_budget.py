@@ -6,15 +6,13 @@ import pytest
 
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_experiments.continual.config import DIGITS
-from everlight_experiments.continual.image_benchmarks import compose
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual import config, image_benchmarks, method_programs
 
-CONFIG = replace(DIGITS, compute_budget=100, tasks=(5,), net="mlp:64")
+CONFIG = replace(config.DIGITS, compute_budget=100, tasks=(5,), net="mlp:64")
 
 
 def programs_of(**changes):
-    return Programs(compose(replace(CONFIG, **changes)))
+    return method_programs.Programs(image_benchmarks.compose(replace(CONFIG, **changes)))
 
 
 def protocol_of(name, **changes):
@@ -49,4 +47,4 @@ def test_what_has_no_steps_to_count_is_refused():
     with pytest.raises(DataError, match="compute-budget counts training steps, and GDumb"):
         protocol_of("GDumb")
     with pytest.raises(DataError, match="compute-budget: the online setting is one pass"):
-        compose(CONFIG, setting="online")
+        image_benchmarks.compose(CONFIG, setting="online")

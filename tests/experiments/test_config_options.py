@@ -12,16 +12,10 @@ import tyro
 from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_data.runs.descriptions import from_json
-from everlight_experiments.run_folder.config_options import (
-    changed,
-    changed_options,
-    full_name,
-    option_value,
-    take_option,
-    with_config,
-)
+from everlight_experiments.errors import UsageError
+from everlight_experiments.run_folder import config_options
 from everlight_experiments.run_folder.settings import Share
-from everlight_experiments.usage import UsageError, options_by_name
+from everlight_experiments.usage import options_by_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +48,13 @@ class Command:
 
 
 def test_options_of_a_configuration_stand_beside_those_of_the_command():
-    kind = with_config(Command, Config(most=9))
+    kind = config_options.with_config(Command, Config(most=9))
     found = tyro.cli(kind, args=["--seeds", "2", "--protocol.epochs", "5", "--rate", "1"])
     assert isinstance(found, Command)
     expected = Config(Protocol(epochs=5), Part(rate=1.0), most=9)
     assert (found.seeds, found.config) == (2, expected)
     assert kind.__doc__ == Command.__doc__
-    assert tyro.cli(with_config(Command, Config(), seeds=5), args=[]).seeds == 5
+    assert tyro.cli(config_options.with_config(Command, Config(), seeds=5), args=[]).seeds == 5
 
 
 def test_names_of_options_are_those_of_the_command_line():
@@ -69,10 +63,10 @@ def test_names_of_options_are_those_of_the_command_line():
     assert {"parts.mid-scale.steps", "parts.mid-scale.rate"} <= set(names)
     assert not {"chosen", "protocol", "unnamed", "parts"} & set(names)
     # The part after the last dot is enough where it has one meaning.
-    assert full_name(names, "epochs") == "protocol.epochs"
-    assert full_name(names, "batch_size") == "protocol.batch-size"
-    assert full_name(names, "rate") == "rate"
-    assert full_name(names, "nothing") == "nothing"
+    assert config_options.full_name(names, "epochs") == "protocol.epochs"
+    assert config_options.full_name(names, "batch_size") == "protocol.batch-size"
+    assert config_options.full_name(names, "rate") == "rate"
+    assert config_options.full_name(names, "nothing") == "nothing"
 
 
 def test_values_are_changed_wherever_they_stand():
@@ -96,20 +90,18 @@ def test_values_are_changed_wherever_they_stand():
         shares=(0.1, 1.0),
         augment=False,
     )
-    found = changed(Config(), changes, "--set")
+    found = config_options.changed(Config(), changes, "--set")
     assert found == expected
     assert isinstance(found.unnamed.rate, float)
-    assert changed(Config(), {"epochs": 5}, "--set") == Config(Protocol(epochs=5))
-    assert changed(Config(), {}, "--set") == Config()
+    assert config_options.changed(Config(), {"epochs": 5}, "--set") == Config(Protocol(epochs=5))
+    assert config_options.changed(Config(), {}, "--set") == Config()
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"epoch": "5"}, r"^no setting of --set 'epoch'; did you mean"),
-        ({"protocol.epoch": "5"}, r"did you mean .*'protocol\.epochs'"),
         ({"chosen": "well"}, r"no setting of --set 'chosen'"),
-        ({"protocol": "5"}, r"no setting of --set 'protocol'"),
         ({"parts.large-scale.steps": "2"}, r"did you mean 'parts\.mid-scale\.steps'"),
         ({"epochs": "many"}, r"^--set protocol\.epochs=many: .*; give --protocol\.epochs INT\."),
         ({"epochs": "0"}, r"^--set protocol\.epochs=0: give 1 or more$"),
@@ -123,14 +115,14 @@ def test_values_are_changed_wherever_they_stand():
 )
 def test_what_cannot_be_changed_is_named(changes, message):
     with pytest.raises(DataError, match=message):
-        changed(Config(), changes, "--set")
+        config_options.changed(Config(), changes, "--set")
 
 
 def test_changed_options_make_one_configuration_of_another():
     other = Config(
         Protocol(epochs=3, batch_size=7), Part(rate=0.5), channels=(1, 2, 3), augment=False
     )
-    words = changed_options(Config(), other)
+    words = config_options.changed_options(Config(), other)
     assert words == {
         "protocol.batch-size": ["--protocol.batch-size", "7"],
         "rate": ["--rate", "0.5"],
@@ -142,7 +134,7 @@ def test_changed_options_make_one_configuration_of_another():
 
 
 def test_json_gives_back_the_same_configuration():
-    kind = with_config(Command, Config())
+    kind = config_options.with_config(Command, Config())
     options = kind(config=Config(most=3, folder=Path("a/b"), channels=(1,), shares=(1.0,)))
     stored = json.loads(json.dumps(dataclasses.asdict(options), default=str))
     assert from_json(kind, stored) == options
@@ -151,12 +143,14 @@ def test_json_gives_back_the_same_configuration():
 
 
 def test_an_option_s_value_is_found_among_arguments():
-    assert option_value(["x", "--preset", "small", "--a_b", "2"], "--preset") == "small"
-    assert option_value(["--preset=paper"], "--preset") == "paper"
-    assert option_value(["x", "--presets", "small"], "--preset") is None
+    assert (
+        config_options.option_value(["x", "--preset", "small", "--a_b", "2"], "--preset") == "small"
+    )
+    assert config_options.option_value(["--preset=paper"], "--preset") == "paper"
+    assert config_options.option_value(["x", "--presets", "small"], "--preset") is None
     for words in (["x", "--preset", "--seed", "3"], ["--preset="], ["--preset", ""]):
         with pytest.raises(UsageError, match=r"^--preset has no value; give one\."):
-            option_value(words, "--preset")
+            config_options.option_value(words, "--preset")
     arguments = ["x", "--config", "a.json", "--tag", "b"]
-    assert take_option(arguments, "--config") == "a.json"
+    assert config_options.take_option(arguments, "--config") == "a.json"
     assert arguments == ["x", "--tag", "b"]

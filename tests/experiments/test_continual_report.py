@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 import numpy as np
-import pytest
 
 from everlight.continual import choose_hyperparameter, fixed_hyperparameter
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS
+from everlight_experiments.continual import report_tables
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.report import (
     ReportInput,
@@ -18,56 +18,26 @@ from everlight_experiments.continual.report import (
     report_summary,
     why_white,
 )
-from everlight_experiments.continual.report_tables import (
-    NOTHING_SELECTED,
-    argument_meanings,
-    choices_of,
-    hyperparameters_table,
-    left_out_table,
-    selection_rule,
-    settings_table,
-    user_strategy_table,
-)
 from everlight_experiments.report.cells import deviation, percent, spread
-from tests.experiments.outcomes import (
-    ACCURACY,
-    BENCHMARK,
-    JOINT,
-    MATRIX,
-    METHOD_OUTCOME,
-    NAIVE,
-    NAIVE_OUTCOME,
-    RUNS,
-    SCORE,
-    TASKS,
-    with_metrics,
-)
+from tests.experiments import outcomes as known
 
-
-@pytest.fixture
-def naive():
-    return NAIVE_OUTCOME
-
-
-@pytest.fixture
-def method():
-    return METHOD_OUTCOME
+naive, method = known.NAIVE_OUTCOME, known.METHOD_OUTCOME
 
 
 def test_the_rule_says_where_nothing_was_selected():
     """Given and published values are not a selection."""
     given = fixed_hyperparameter(3.0)
     tried = choose_hyperparameter((1.0, 2.0), np.array([[0.1], [0.2]]))
-    for choices, rule in (((given, given), NOTHING_SELECTED), ((given, tried), 2)):
+    for choices, rule in (((given, given), report_tables.NOTHING_SELECTED), ((given, tried), 2)):
         by_name = {str(n): SimpleNamespace(choice=each) for n, each in enumerate(choices)}
-        assert selection_rule({"online": by_name}, 2) == rule
+        assert report_tables.selection_rule({"online": by_name}, 2) == rule
 
 
-def test_cells_of_a_matrix_that_have_no_value_are_white(naive):
+def test_cells_of_a_matrix_that_have_no_value_are_white():
     """Tasks whose classes cannot be predicted, and the time before joint training."""
-    blind = with_metrics(naive, matrices=np.tril(ACCURACY))
+    blind = known.with_metrics(naive, matrices=np.tril(known.ACCURACY))
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
-    ahead = np.triu(np.ones((TASKS, TASKS), bool), 1)
+    ahead = np.triu(np.ones((known.TASKS, known.TASKS), bool), 1)
     assert not np.isnan(naive.mean_matrix).any()
     np.testing.assert_array_equal(np.isnan(blind.mean_matrix), ahead)
     np.testing.assert_array_equal(np.isnan(joint.mean_matrix).all(axis=1), [True, True, False])
@@ -76,8 +46,10 @@ def test_cells_of_a_matrix_that_have_no_value_are_white(naive):
     assert why_white([joint]) == " White: joint training has not begun."
 
 
-def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
-    made = METHODS["DER++"].arguments(Needs(tasks=2, classes=10, exemplars_per_class=20))
+def test_settings_of_methods_are_said_once_for_all_scenarios():
+    made = METHODS["DER++"].arguments(
+        StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
+    )
     assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "all"}
     der = naive._replace(settings=made, replayed=32, learning_rate="0.03, then 0.01")
     told, not_told = (
@@ -88,7 +60,7 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
         "task-incremental": {"naive": naive, "DER++": der, "EWC": naive._replace(settings=told)},
         "class-incremental": {"DER++": der, "EWC": naive._replace(settings=not_told)},
     }
-    assert settings_table(outcomes).rows == [
+    assert report_tables.settings_table(outcomes).rows == [
         [
             "DER++",
             "task-incremental, class-incremental",
@@ -99,78 +71,82 @@ def test_settings_of_methods_are_said_once_for_all_scenarios(naive):
         ["EWC", "task-incremental", "–", "hyperparameter 1000, online yes"],
         ["EWC", "class-incremental", "–", "hyperparameter 100000, online yes"],
     ]
-    without = settings_table({"task-incremental": {"EWC": naive._replace(settings=told)}}).shown
+    without = report_tables.settings_table(
+        {"task-incremental": {"EWC": naive._replace(settings=told)}}
+    ).shown
     assert "learning rate" not in [column.name for column in without.columns]
     rated = naive._replace(learning_rate="0.03")
-    assert settings_table({"a": {"naive": rated}}).rows == [["naive", "a", "0.03", "–"]]
+    assert report_tables.settings_table({"a": {"naive": rated}}).rows == [
+        ["naive", "a", "0.03", "–"]
+    ]
 
 
-def test_arguments_have_the_meaning_that_their_function_states(naive):
-    needs = Needs(tasks=2, classes=10, exemplars_per_class=20)
+def test_arguments_have_the_meaning_that_their_function_states():
+    needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
     by_name = {row.name: naive._replace(settings=row.arguments(needs)) for row in rows[:3]}
-    found = argument_meanings({"class-incremental": by_name}, rows)
+    found = report_tables.argument_meanings({"class-incremental": by_name}, rows)
     assert "labels (ER, DER++): labels per sample in the sequence." in found
     assert any(line.startswith("alpha (DER++): coefficient α") for line in found)
     assert not any("EWC" in line for line in found)
 
 
 def test_a_single_seed_is_stated_in_the_singular():
-    one = dict(report_summary(BENCHMARK, 3, 1, "", ""))["Seeds"]
+    one = dict(report_summary(known.BENCHMARK, 3, 1, "", ""))["Seeds"]
     assert one == "1 evaluation seed (3), which sets the order of classes"
-    three = dict(report_summary(BENCHMARK, 0, 3, "", ""))["Seeds"]
+    three = dict(report_summary(known.BENCHMARK, 0, 3, "", ""))["Seeds"]
     assert three.startswith("3 evaluation seeds (0 to 2), each with its own order of classes; ±")
 
 
-def test_a_baseline_of_another_name_is_called_naive_too(naive):
-    rows = [NAIVE._replace(name="finetune")]
-    table = _finals(ReportInput({"NI": BENCHMARK}, {"NI": {"finetune": naive}}, rows))
+def test_a_baseline_of_another_name_is_called_naive_too():
+    rows = [known.NAIVE._replace(name="finetune")]
+    table = _finals(ReportInput({"NI": known.BENCHMARK}, {"NI": {"finetune": naive}}, rows))
     assert table.shown.caption.endswith(
         "Method finetune trains on one task after the other and does no more. Other reports call "
         "it naive."
     )
     gone = naive._replace(diverged_at=np.array([[-1, -1], [1, 0]]))
-    (row,) = _finals(ReportInput({"NI": BENCHMARK}, {"NI": {"finetune": gone}}, rows)).rows
+    (row,) = _finals(ReportInput({"NI": known.BENCHMARK}, {"NI": {"finetune": gone}}, rows)).rows
     assert row[1] == "diverged in 1 of 2"
 
 
-def test_ones_own_strategy_is_compared_with_every_other(naive):
-    best = with_metrics(naive, over_time=naive.over_time + 0.1)
+def test_ones_own_strategy_is_compared_with_every_other():
+    best = known.with_metrics(naive, over_time=naive.over_time + 0.1)
     own = METHODS["ER"]._replace(name="mine", version="12ab")
     outcomes = {
         "task-incremental": {"naive": naive, "mine": best},
         "class-incremental": {"naive": naive},
     }
-    table = user_strategy_table(outcomes, [NAIVE, own])
+    table = report_tables.user_strategy_table(outcomes, [known.NAIVE, own])
     assert table.rows == [["mine above naive, task-incremental", "+0.100 ± 0.000", "2 of 2"]]
-    assert not user_strategy_table(outcomes, [NAIVE]).rows
+    assert not report_tables.user_strategy_table(outcomes, [known.NAIVE]).rows
 
 
-def test_metrics_by_name_are_a_table_with_dashes_where_there_is_no_value(method, tmp_path):
+def test_metrics_by_name_are_a_table_with_dashes_where_there_is_no_value(tmp_path):
     types = Metric("pw-JS by type", print, (("fine", "none"),), meaning="By type of class.")
     unsaid = Metric("seconds", print)
-    setting = BENCHMARK.setting._replace(metrics=(SCORE, MATRIX, types, unsaid))
-    benchmark = BENCHMARK._replace(setting=setting)
+    setting = known.BENCHMARK.setting._replace(metrics=(known.SCORE, known.MATRIX, types, unsaid))
+    benchmark = known.BENCHMARK._replace(setting=setting)
     values = np.array([[0.1, np.nan], [0.3, np.nan]])
-    typed = with_metrics(method, **{types.name: values})
-    gone = with_metrics(method, **{types.name: np.full((RUNS, 2), np.nan)})
+    typed = known.with_metrics(method, **{types.name: values})
+    gone = known.with_metrics(method, **{types.name: np.full((known.RUNS, 2), np.nan)})
     (table,) = metric_items(tmp_path, "NI", benchmark, {"a": typed, "gone": gone})
     assert [column.name for column in table.columns] == ["method", "fine", "none"]
     assert table.rows == [["a", "0.200 ± 0.141", "–"], ["gone", "–", "–"]]
-    assert metric_items(tmp_path, "NI", BENCHMARK, {"a": method}) == []
+    assert metric_items(tmp_path, "NI", known.BENCHMARK, {"a": method}) == []
 
 
-def test_the_first_screen_names_the_best_and_the_runner_up(naive):
+def test_the_first_screen_names_the_best_and_the_runner_up():
     def sentence_of(column, by_name, rows):
-        return _runner_up(column, ReportInput({column: BENCHMARK}, {column: by_name}, rows))
+        return _runner_up(column, ReportInput({column: known.BENCHMARK}, {column: by_name}, rows))
 
     def headline_of(outcomes, rows):
-        return _headline(ReportInput({"NI": BENCHMARK}, outcomes, rows))
+        return _headline(ReportInput({"NI": known.BENCHMARK}, outcomes, rows))
 
-    best = with_metrics(naive, over_time=naive.over_time + 0.1)
-    joint = with_metrics(naive, over_time=naive.over_time + 0.2)
+    best = known.with_metrics(naive, over_time=naive.over_time + 0.1)
+    joint = known.with_metrics(naive, over_time=naive.over_time + 0.2)
     by_name = {"naive": naive, "ER": best, "joint": joint}
-    rows = [NAIVE, METHODS["ER"], JOINT]
+    rows = [known.NAIVE, METHODS["ER"], known.JOINT]
     assert sentence_of("class-incremental", by_name, rows) == (
         "Class-incremental: second is naive with 0.700 ± 0.141, behind by 0.100 ± 0.000 (paired "
         "by seed)."
@@ -183,21 +159,28 @@ def test_the_first_screen_names_the_best_and_the_runner_up(naive):
         "Baseline, naive: 0.700 ± 0.141 (class-incremental).",
     )
     # A second value of the best is not the next method.
-    near = with_metrics(naive, over_time=best.over_time - [[0.18], [0.0]])
+    near = known.with_metrics(naive, over_time=best.over_time - [[0.18], [0.0]])
     many = {"naive": naive, "EWC": best, "EWC, published": best, "ER": near}
     published = METHODS["EWC"]._replace(name="EWC, published")
     assert sentence_of("task-incremental", many, [*rows, METHODS["EWC"], published]) == (
         "Task-incremental: second is ER with 0.710 ± 0.269, behind by 0.090 ± 0.127 (paired by "
         "seed)."
     )
-    one = {name: with_metrics(each, over_time=each.over_time[:1]) for name, each in by_name.items()}
+    one = {
+        name: known.with_metrics(each, over_time=each.over_time[:1])
+        for name, each in by_name.items()
+    }
     assert "ER 0.700 (no interval from one seed) (NI)" in headline_of({"NI": one}, rows)[1]
-    assert sentence_of("NI", {"joint": joint}, [JOINT]) == ""
+    assert sentence_of("NI", {"joint": joint}, [known.JOINT]) == ""
     # What has all labels bounds the others, and what diverged is behind them.
     upper = METHODS["incremental joint"]
-    bounded = headline_of({"NI": {"naive": naive, "incremental joint": joint}}, [NAIVE, upper])
+    bounded = headline_of(
+        {"NI": {"naive": naive, "incremental joint": joint}}, [known.NAIVE, upper]
+    )
     assert bounded[1].startswith("Best, with Student's 95% interval over seeds: naive 0.700")
-    nan = with_metrics(best, over_time=np.where([[False] * 3, [True] * 3], np.nan, best.over_time))
+    nan = known.with_metrics(
+        best, over_time=np.where([[False] * 3, [True] * 3], np.nan, best.over_time)
+    )
     both = {"naive": naive, "ER": nan}
     assert headline_of({"NI": both}, rows)[1].startswith(
         "Best, with Student's 95% interval over seeds: naive 0.700"
@@ -207,16 +190,16 @@ def test_the_first_screen_names_the_best_and_the_runner_up(naive):
     assert headline_of({"NI": {"ER": nan}}, rows)[1].endswith("none, all diverged.")
 
 
-def test_hyperparameters_and_what_was_left_out_are_said(naive):
+def test_hyperparameters_and_what_was_left_out_are_said():
     tuned = naive._replace(choice=choose_hyperparameter((1.0, 2.0), np.array([[0.2], [0.4]])))
     given = naive._replace(choice=fixed_hyperparameter(0.5))
-    choices = choices_of({"task-incremental": {"a": tuned, "b": given, "c": naive}})
-    table = hyperparameters_table("final accuracy", choices)
+    choices = report_tables.choices_of({"task-incremental": {"a": tuned, "b": given, "c": naive}})
+    table = report_tables.hyperparameters_table("final accuracy", choices)
     assert table.rows == [
         ["a, task-incremental", "1: 0.200; 2: 0.400", "2 (edge of the grid)"],
         ["b, task-incremental", "given", "0.5"],
     ]
-    left = left_out_table([NAIVE, METHODS["HAT"]], {"NI": frozenset()})
+    left = report_tables.left_out_table([known.NAIVE, METHODS["HAT"]], {"NI": frozenset()})
     assert [row[0] for row in left.rows] == ["HAT, NI"]
 
 

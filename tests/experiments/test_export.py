@@ -1,7 +1,6 @@
 """Exported numbers: a line each, and where every one belongs."""
 
 import csv
-import json
 
 import numpy as np
 import pytest
@@ -66,14 +65,6 @@ def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
     # Not one per seed, although there are as many.
     assert value("tried[1]") == 0.2
     assert value("draws[0]", method="") == 11
-
-
-def test_matrices_are_nested_lists_and_tables(run):
-    found = json.loads(export(ExportSettings(run, "matrices")).read_text())
-    assert list(found) == [f"class-incremental/{name}/accuracy by task" for name in ("ER", "joint")]
-    assert found["class-incremental/ER/accuracy by task"][1] == [[0.7, None], [0.6, 0.75]]
-    (table,) = (run / "matrices").glob("*ER*.csv")
-    assert table.read_text().splitlines()[2] == "0,1,0.5,0.8"
 
 
 @pytest.mark.parametrize("form", ["matrices", "tensorboard"])

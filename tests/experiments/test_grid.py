@@ -1,12 +1,13 @@
 """The grid at its smallest: its table, its plans, what it refuses, and the nets that it keeps."""
 
+import contextlib
 import json
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import WHY_NOT
+from everlight.continual.methods.method import INCOMPATIBILITIES
 from everlight.metrics import forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
@@ -16,6 +17,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.columns import ranks_of
 from everlight_experiments.commands.grid import run_grid, runs_of
 from everlight_experiments.report.cells import final_cell
+from tests.experiments.running import arrays_of
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("grid")
@@ -32,8 +34,7 @@ def grid(runs, *words):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     report = grid(tmp_path_factory.mktemp("runs"), *ASKED, *SET, "--keep-nets")
-    with np.load(report.parent / "results.npz") as results:
-        return report, dict(results)
+    return report, arrays_of(report)
 
 
 def test_a_cell_tells_how_many_runs_diverged():
@@ -68,7 +69,7 @@ def test_a_grid_has_every_method_everywhere_or_says_why(finished):
     # Its default, which nobody gave.
     assert config["methods"] == {"digits-class-incremental-nearest mean": {"directions": False}}
     page = report.read_text()
-    assert WHY_NOT["task-incremental"] in page
+    assert INCOMPATIBILITIES["task-incremental"] in page
     assert f"{finals[NEAREST]:.3f} (1)" in page
 
 
@@ -106,6 +107,19 @@ def test_what_no_grid_has_is_refused(tmp_path, words, message):
     assert not list(tmp_path.iterdir())
 
 
+@contextlib.contextmanager
+def started_with(folder, **settings):
+    """The folder as after a start with other settings."""
+    path = folder / "config.json"
+    before = path.read_text()
+    config = json.loads(before)
+    config["settings"] |= settings
+    config["crc32"] = json_checksum(config["settings"])
+    path.write_text(json.dumps(config))
+    yield
+    path.write_text(before)
+
+
 def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
     report, results = finished
     digits = load_digits()
@@ -120,24 +134,12 @@ def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
     with pytest.raises(DataError, match=r"no benchmark 'digit'; did you mean 'digits'"):
         load_net(report.parent, "nearest mean", seed=0, task=1, benchmark="digit")
     # Of several one has to be named.
-    path = report.parent / "config.json"
-    before = path.read_text()
-    config = json.loads(before)
-    config["settings"]["benchmarks"] = ["digits", "facts"]
-    config["crc32"] = json_checksum(config["settings"])
-    path.write_text(json.dumps(config))
-    with pytest.raises(DataError, match="has several benchmarks; give one: digits, facts"):
+    several = started_with(report.parent, benchmarks=["digits", "facts"])
+    with several, pytest.raises(DataError, match="has several benchmarks; give one: digits, facts"):
         load_net(report.parent, "nearest mean", seed=0, task=1)
-    path.write_text(before)
 
 
 def test_a_net_of_an_earlier_start_of_other_methods_is_read(finished):
     report, _ = finished
-    path = report.parent / "config.json"
-    before = path.read_text()
-    config = json.loads(before)
-    config["settings"]["methods"] = ["joint"]
-    config["crc32"] = json_checksum(config["settings"])
-    path.write_text(json.dumps(config))
-    assert load_net(report.parent, "nearest mean", seed=0, task=0).class_names[9] == "9"
-    path.write_text(before)
+    with started_with(report.parent, methods=["joint"]):
+        assert load_net(report.parent, "nearest mean", seed=0, task=0).class_names[9] == "9"

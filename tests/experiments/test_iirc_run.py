@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.methods.method import why_not
+from everlight.continual.methods.method import incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.models import ResNet50
 from everlight.scenarios.iirc import TaskConfiguration
@@ -17,33 +17,16 @@ from everlight_data.iirc import sets
 from everlight_data.iirc.metadata import Metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.cli import options_of
-from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmark import Request, RunData, SequenceId, Trained
 from everlight_experiments.continual.paper import PaperOptions
-from everlight_experiments.iirc import benchmark as iirc_module
-from everlight_experiments.iirc.benchmark import (
-    CLASS_TYPES,
-    SETTING,
-    iirc_benchmark,
-    iirc_benchmarks,
-    load_data,
-    load_inputs,
-    protocol_of,
-    setup_factory,
-)
-from everlight_experiments.iirc.config import (
-    FORMS,
-    FULL,
-    IMAGENET,
-    Config,
-    PaperConfig,
-)
+from everlight_experiments.iirc import benchmark as iirc
+from everlight_experiments.iirc import config as settings
 from everlight_experiments.iirc.paper import PAPER, options
 from everlight_experiments.run_folder.config_options import with_config
+from tests.experiments.running import arrays_of
 
-TINY = PaperConfig(
-    Config(
+TINY = settings.PaperConfig(
+    settings.Config(
         data="procedural",
         side=8,
         net="mlp:16",
@@ -63,11 +46,6 @@ def tiny_options(tmp_path, **changes):
     return with_config(PaperOptions, config)(runs=tmp_path)
 
 
-def arrays_of(report):
-    with np.load(report.parent / "results.npz") as results:
-        return dict(results)
-
-
 def test_it_reports_the_findings_and_refuses_runs_of_another_configuration(tmp_path):
     report = PAPER.run(tiny_options(tmp_path))
     page = report.read_text()
@@ -78,49 +56,26 @@ def test_it_reports_the_findings_and_refuses_runs_of_another_configuration(tmp_p
         assert (report.parent / f"{picture}.png").stat().st_size > 0
     first = arrays_of(report)
     # 16 classes: three shapes first, then tasks of five, five and three.
-    matrix = first[f"{SETTING}/LUCIR/pw-JS by task"]
+    matrix = first[f"{iirc.SETTING}/LUCIR/pw-JS by task"]
     assert matrix.shape == (2, 4, 4)
     upper = np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
     np.testing.assert_array_equal(np.isnan(matrix), upper)
-    newest = first[f"{SETTING}/LUCIR/pw-JS on the newest task"]
+    newest = first[f"{iirc.SETTING}/LUCIR/pw-JS on the newest task"]
     np.testing.assert_array_equal(newest, np.diagonal(matrix, axis1=1, axis2=2))
-    scores = first[f"{SETTING}/LUCIR/scores"]
-    np.testing.assert_array_equal(scores[..., 0], first[f"{SETTING}/LUCIR/pw-JS"])
+    scores = first[f"{iirc.SETTING}/LUCIR/scores"]
+    np.testing.assert_array_equal(scores[..., 0], first[f"{iirc.SETTING}/LUCIR/pw-JS"])
     # Only methods with exemplars are trained with another number of them.
     aside = {key for key in first if key.startswith("1 exemplars/") and key.endswith("pw-JS")}
     assert aside == {"1 exemplars/LUCIR/pw-JS"}
     # The first task brings superclasses, and in the end each sample has its subclass too.
-    labels = first[f"{SETTING}/LUCIR/labels per sample"][..., 1]
+    labels = first[f"{iirc.SETTING}/LUCIR/labels per sample"][..., 1]
     np.testing.assert_allclose(labels[:, [0, -1]], [[1, 2]] * 2)
     # In this world every subclass has a superclass, and no class is without one.
-    by_type = first[f"{SETTING}/LUCIR/pw-JS by class type"]
-    assert by_type.shape == (2, len(CLASS_TYPES))
+    by_type = first[f"{iirc.SETTING}/LUCIR/pw-JS by class type"]
+    assert by_type.shape == (2, len(iirc.CLASS_TYPES))
     np.testing.assert_array_equal(np.isnan(by_type), [[False, False, True]] * 2)
     with pytest.raises(DataError, match=r"exemplars_per_class.*2.*3"):
         PAPER.run(tiny_options(tmp_path, benchmark=replace(TINY.benchmark, exemplars_per_class=3)))
-
-
-@pytest.mark.slow
-def test_the_one_runner_has_it_for_any_method(tmp_path):
-    words = "iirc --seeds 2 --validation-seeds 1 --side 8 --per-class 30 2 --epochs 1"
-    methods = ("joint", "incremental joint", "GDumb", "EWC")
-    every = [*words.split(), "--first-epochs", "2", "--exemplars-per-class", "2", "--no-published"]
-    every += ["--hyperparameters", "EWC=1,100", "--runs", str(tmp_path), "--methods", *methods]
-    report = run_benchmark(options_of("run", every))
-    kept = arrays_of(report)
-    name = f"{SETTING}/naive"
-    assert kept[f"{name}/pw-JS"].shape == (2, 4)
-    joint = kept[f"{SETTING}/joint/pw-JS"]
-    assert np.isnan(joint[:, :-1]).all()
-    assert np.isfinite(joint[:, -1]).all()
-    assert np.isfinite(kept[f"{SETTING}/EWC/pw-JS"]).all()
-    # Incremental joint holds the samples of earlier tasks beside each task's own; some are both's.
-    own, upper = kept[f"{name}/samples"], f"{SETTING}/incremental joint"
-    np.testing.assert_array_equal(kept[f"{upper}/samples"], own)
-    earlier = np.cumsum(own, axis=1) - own
-    assert (kept[f"{upper}/stored_samples"] <= earlier).all()
-    assert (kept[f"{upper}/stored_samples"][:, 1:] > earlier[:, 1:] / 2).all()
-    assert "task configuration" in report.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -135,12 +90,12 @@ def loaded(tmp_path_factory):
         TaskConfiguration((("top", "d"), ("b", "a", "c"))),
     )
     data = IIRCData(images, Metadata({"top": ("a", "b")}, orders, 0.2))
-    return load_inputs(TINY.benchmark, data, tmp_path_factory.mktemp("runs"), validation=True)
+    return iirc.load_inputs(TINY.benchmark, data, tmp_path_factory.mktemp("runs"), validation=True)
 
 
 @pytest.fixture(scope="module")
 def benchmark(loaded):
-    return iirc_benchmark(TINY.benchmark, loaded, 0)
+    return iirc.iirc_benchmark(TINY.benchmark, loaded, 0)
 
 
 def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp_path):
@@ -148,7 +103,9 @@ def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp
     order = TaskConfiguration((("top", "c"), ("a",)), left_out=("b", "d"))
     data = loaded.data._replace(metadata=Metadata({"top": ("a", "b")}, (order,), 0.2))
     assert data.classes == 3
-    benchmark = iirc_benchmark(TINY.benchmark, load_inputs(TINY.benchmark, data, tmp_path), 0)
+    benchmark = iirc.iirc_benchmark(
+        TINY.benchmark, iirc.load_inputs(TINY.benchmark, data, tmp_path), 0
+    )
     naive = METHODS["naive"]
     sequence = benchmark.data.sequence(naive, SequenceId("evaluation", 0, 0))
     assert sequence.class_task.shape == (3,)
@@ -192,10 +149,8 @@ def test_joint_training_has_a_score_at_the_end_alone(benchmark):
 
 
 def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
-    calls, plain = [], iirc_module.label_scores
-    monkeypatch.setattr(
-        iirc_module, "label_scores", lambda *given: calls.append(1) or plain(*given)
-    )
+    calls, plain = [], iirc.label_scores
+    monkeypatch.setattr(iirc, "label_scores", lambda *given: calls.append(1) or plain(*given))
     naive, seq_id = METHODS["naive"], SequenceId("evaluation", 0, 1)
     sequence = benchmark.data.sequence(naive, seq_id)
     predicted = np.zeros((2, len(sequence.test.mask), 1), np.uint8)
@@ -208,7 +163,7 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
 
 def test_methods_that_make_no_sense_are_refused(benchmark):
     offers = benchmark.setting.capabilities
-    refused = {name for name, row in METHODS.items() if why_not(row, offers)}
+    refused = {name for name, row in METHODS.items() if incompatibility(row, offers)}
     # These methods need one label per sample, named hidden layers or the task at test.
     assert {"LwF", "iCaRL", "CWR+", "streaming LDA", "ER-tricks", "HAT", "PackNet"} <= refused
     assert not {"naive", "joint", "EWC", "ER", "A-GEM", "LUCIR", "BiC", "iCaRL-CNN"} & refused
@@ -217,7 +172,7 @@ def test_methods_that_make_no_sense_are_refused(benchmark):
 @pytest.mark.parametrize(("name", "reach"), [("EWC", 2), ("MAS", 3)])
 def test_penalties_know_how_far_momentum_carries(loaded, name, reach):
     config = replace(TINY.benchmark, learning_rate=0.3, learning_rates={"EWC": 0.2})
-    made = iirc_benchmark(config, loaded, 0)
+    made = iirc.iirc_benchmark(config, loaded, 0)
     _, needs = made.training.setup(METHODS[name], RunData(loaded.inputs.stored, None))
     assert needs.implicit_rate == pytest.approx(reach)
 
@@ -231,7 +186,7 @@ def test_cifar_is_normalized_as_by_the_authors(data, tmp_path):
     order = TaskConfiguration((("a",), ("b",)))
     config = replace(TINY.benchmark, data=data)
     source = IIRCData(given, Metadata({}, (order,), 0.1))
-    found = load_inputs(config, source, tmp_path).inputs.stored
+    found = iirc.load_inputs(config, source, tmp_path).inputs.stored
     pixels = images / 255
     mean, deviation = (
         (pixels.mean((0, 1, 2)), pixels.std((0, 1, 2)))
@@ -244,14 +199,14 @@ def test_cifar_is_normalized_as_by_the_authors(data, tmp_path):
 
 
 def test_a_linear_head_learns_from_features_of_the_images(tmp_path):
-    plain = load_data(TINY.benchmark, 1, 0)
+    plain = iirc.load_data(TINY.benchmark, 1, 0)
     images = plain.images
     numbers = np.concatenate([images.train_labels, images.test_labels])
     path, values = tmp_path / "features.npz", np.random.default_rng(0).random((len(numbers), 4))
     np.savez(path, features=values, labels=np.array(images.class_names)[numbers])
     config = replace(TINY.benchmark, features=str(path))
     request = Request("iirc", config, runs=tmp_path)
-    (made,) = iirc_benchmarks(request).values()
+    (made,) = iirc.iirc_benchmarks(request).values()
     assert "a linear head on 4 features" in made.training.words
     assert "learning rate 0.01" in made.training.words
     naive = METHODS["naive"]
@@ -270,7 +225,7 @@ def test_what_cannot_be_is_refused(tmp_path, monkeypatch):
             PAPER.run(tiny_options(tmp_path, **changes))
     request = Request("iirc", TINY.benchmark, seeds=9, validation_seeds=2, runs=tmp_path)
     with pytest.raises(DataError, match=r"--seeds 9; iirc has 10 .* give 8 or less"):
-        iirc_benchmarks(request)
+        iirc.iirc_benchmarks(request)
     procedural = sets.procedural_metadata
     monkeypatch.setattr(sets, "procedural_metadata", lambda world, _: procedural(world, 2))
     with pytest.raises(DataError, match="--configurations 3; procedural has 2"):
@@ -282,21 +237,21 @@ def test_the_paper_s_settings_on_cifar_and_imagenet():
         arguments = ["--preset", "paper", *words]
         return options(arguments)().config
 
-    assert config_of() == FULL
-    assert config_of("--data", "iirc_imagenet_full") == IMAGENET
-    config = IMAGENET.benchmark
+    assert config_of() == settings.FULL
+    assert config_of("--data", "iirc_imagenet_full") == settings.IMAGENET
+    config = settings.IMAGENET.benchmark
     assert (config.side, config.net, config.learning_rate) == (224, "resnet50", 0.1)
     assert config.learning_rates == {"iCaRL-CNN": 0.5, "A-GEM": 0.5}
-    epochs = {name: protocol_of(config, method) for name, method in FORMS.items()}
+    epochs = {name: iirc.protocol_of(config, method) for name, method in settings.FORMS.items()}
     assert epochs["joint"].epochs_of(0) == 180
     assert (epochs["ER-balanced"].epochs_of(0), epochs["ER-balanced"].epochs_of(1)) == (200, 100)
     assert (epochs["LUCIR"].select, epochs["ER-balanced"].select) == ("last", "best")
 
 
 def test_networks_compute_as_the_configuration_says(loaded):
-    config = replace(IMAGENET.benchmark, remat=True, dtype="bfloat16")
-    net = iirc_module.network_of(config, 4)
+    config = replace(settings.IMAGENET.benchmark, remat=True, dtype="bfloat16")
+    net = iirc.network_of(config, 4)
     assert net.make("linear") == ResNet50(4, "linear", "bfloat16", True)
-    begin = setup_factory(replace(TINY.benchmark, replay_batch_size=64), net, 5, 2)
+    begin = iirc.setup_factory(replace(TINY.benchmark, replay_batch_size=64), net, 5, 2)
     _, needs = begin(METHODS["A-GEM"], RunData(loaded.inputs.stored, None))
     assert needs.replay_batch_size == 64

@@ -6,29 +6,18 @@ import re
 import shlex
 import shutil
 import zlib
-from dataclasses import replace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight_data.color.charts import chart_pairs
+from everlight.illuminant.pair_model import VIEWS
+from everlight_data.color.charts import chart_measurements, chart_pairs, pair_files
 from everlight_data.color.charts.chart import CENTERS, CORNERS, chart_mask, map_points
-from everlight_data.color.charts.chart_measurements import (
-    draw_scene_folds,
-    group_scenes,
-    measure_pairs,
-    read_charts,
-    sensor_differences,
-)
-from everlight_data.color.charts.chart_pairs import (
-    VIEWS,
-    align_cameras,
-    find_pairs,
-    in_blocks,
-)
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.charts.measured_pair import in_blocks
+from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.pairs.pair_augmentations import relit_inputs
 from everlight_data.color.pairs.view_pairs import align_thumbnails
 from everlight_data.color.raw_files.raw import read_raw
@@ -61,10 +50,10 @@ def measured(written, tmp_path_factory):
     source, _ = written
     settings = CalibrateRun(folder=source, runs=tmp_path_factory.mktemp("runs"))
     run = RunFolder("illuminant", "calibrate", settings)
-    files = find_pairs(source)
-    charts = read_charts(source, files, run)
-    homography, residuals = align_cameras(None, charts)
-    pairs = measure_pairs(files, charts, homography, 6, run, "")
+    files = pair_files.find_pairs(source)
+    charts = chart_measurements.read_charts(source, files, run)
+    homography, residuals = chart_pairs.align_cameras(None, charts)
+    pairs = chart_measurements.measure_pairs(files, charts, homography, 6, run, "")
     return charts, homography, residuals, pairs.quasi, pairs
 
 
@@ -132,11 +121,11 @@ def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
     other = np.float64(quasi.charts_second[2] / quasi.illuminants_second[2])
     cosines = (own * other).sum(1) / np.linalg.norm(own, axis=1) / np.linalg.norm(other, axis=1)
     angle = np.degrees(np.arccos(np.minimum(cosines, 1)))[quasi.usable[2]].mean()
-    np.testing.assert_allclose(sensor_differences(quasi)[2], angle, atol=0.01)
+    np.testing.assert_allclose(chart_measurements.sensor_differences(quasi)[2], angle, atol=0.01)
     alike = quasi._replace(
         charts_second=2 * quasi.charts_main, illuminants_second=quasi.illuminants_main
     )
-    assert sensor_differences(alike).max() < 0.01
+    assert chart_measurements.sensor_differences(alike).max() < 0.01
 
 
 def test_re_illuminated_inputs_are_those_under_the_other_light(written, measured):
@@ -158,24 +147,24 @@ def test_re_illuminated_inputs_are_those_under_the_other_light(written, measured
 
 def test_pairs_under_one_light_are_one_scene(measured):
     quasi = measured[3]
-    assert sorted(group_scenes(quasi)) == list(range(PAIRS))
+    assert sorted(chart_measurements.group_scenes(quasi)) == list(range(PAIRS))
     twice = quasi._replace(
         names=quasi.names * 2,
         illuminants_main=np.tile(quasi.illuminants_main, (2, 1)) * 1.001,
         illuminants_second=np.tile(quasi.illuminants_second, (2, 1)),
     )
-    scenes = group_scenes(twice)
+    scenes = chart_measurements.group_scenes(twice)
     np.testing.assert_array_equal(scenes[:PAIRS], scenes[PAIRS:])
     one = quasi._replace(illuminants_main=np.ones((PAIRS, 3), np.float32))
     one = one._replace(illuminants_second=np.ones((PAIRS, 3), np.float32))
     with pytest.raises(DataError, match=r"6 pairs show 1 illuminant that differ by 0.5 deg"):
-        group_scenes(one)
+        chart_measurements.group_scenes(one)
 
 
 @pytest.mark.parametrize("scenes", [6, 8, 30])
 def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
     numbers = np.concatenate([np.arange(scenes), rng.integers(0, scenes, 9)])
-    folds = draw_scene_folds(numbers, seed=0)
+    folds = chart_measurements.draw_scene_folds(numbers, seed=0)
     assert len(folds) == min(scenes, 8)
     assert len({len(fold) for fold in folds}) == 1
     owners = [set(numbers[fold].tolist()) for fold in folds]
@@ -266,13 +255,13 @@ def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):
         read.append(path.name)
         return read_bytes(path, *rest)
 
-    monkeypatch.setattr(chart_pairs, "read_bytes", counted)
+    monkeypatch.setattr(pair_files, "read_bytes", counted)
     files = find_pairs(folder)
     assert len(read) == 2 * PAIRS
     assert files[0].checksums == {view: zlib.crc32(b"no raw file") for view in VIEWS}
     run = RunFolder("illuminant", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
     with pytest.raises(DataError):
-        read_charts(folder, files, run)
+        chart_measurements.read_charts(folder, files, run)
     assert len(read) == 2 * PAIRS
 
 
@@ -280,50 +269,68 @@ def test_every_file_that_is_no_photo_is_named(folder, tmp_path):
     refused(folder, tmp_path, r"6 of 6 pairs: .*IMG_0\.dng is trunc.*IMG_5\.dng is trunc")
 
 
-def test_a_chart_that_is_not_found_is_named_and_can_be_given(written, tmp_path):
-    """Of one pair the chart is covered: it is told; given anywhere, it is read there."""
+class KnownCharts:
+    """A store of the measured charts of all pairs but one."""
+
+    def __init__(self, names, charts, absent):
+        self.units = {
+            f"charts-{name}": chart._asdict()
+            for name, chart in zip(names, charts, strict=True)
+            if name != absent
+        }
+
+    def read_unit(self, name, facts):
+        return self.units.get(name)
+
+    def save_unit(self, name, facts, **arrays):
+        self.units[name] = arrays
+
+
+@pytest.fixture
+def copied(written, measured, tmp_path):
+    """A copy of the photos, and a store of all charts but those of one pair."""
     source, true = written
-    folder = tmp_path / "in"
-    shutil.copytree(source, folder)
+    folder = shutil.copytree(source, tmp_path / "in")
+    return folder, true, lambda pair: KnownCharts(true.names, measured[0], true.names[pair])
+
+
+def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
+    """The chart of one pair is covered: the pair is named; with corners from a file it is read."""
+    folder, true, store_without = copied
     hidden = folder / "main" / f"{true.names[2]}.dng"
-    content = bytearray(hidden.read_bytes())
-    pixels = np.frombuffer(content, np.uint16)[-360 * 480 :].reshape(360, 480)
+    whole = hidden.read_bytes()
+    pixels = np.frombuffer(whole, np.uint16)[-360 * 480 :].reshape(360, 480)
     assert pixels.min() > 100, "the sensor's numbers lie last in the file"
-    middle = map_points(true.charts[2], np.array([[2.5, 1.5]]))[0].astype(int)
+    column, row = map_points(true.charts[2], np.array([[2.5, 1.5]]))[0].astype(int)
     shaded = pixels.copy()
-    shaded[middle[1] - 90 : middle[1] + 90, max(middle[0] - 120, 0) : middle[0] + 120] = 4_000
-    whole = bytes(content)
-    content[-shaded.nbytes :] = shaded.tobytes()
-    hidden.write_bytes(content)
-    settings = CalibrateRun(folder=folder, runs=tmp_path / "runs")
-    run = RunFolder("illuminant", "calibrate", settings)
-    files = find_pairs(folder)
+    shaded[row - 90 : row + 90, max(column - 120, 0) : column + 120] = 4_000
+    hidden.write_bytes(whole[: -shaded.nbytes] + shaded.tobytes())
+
+    def read():
+        return chart_measurements.read_charts(
+            folder, pair_files.find_pairs(folder), store_without(2)
+        )
+
     with pytest.raises(DataError, match=r"1 of 6 pairs: .*scene-02\.dng: no chart found. Write"):
-        read_charts(folder, files, run)
+        read()
     corners = map_points(true.charts[2], CORNERS)
-    given = {f"main/{hidden.name}": corners.tolist()}
-    (folder / "charts.json").write_text(json.dumps(given))
+    listed = folder / "charts.json"
+    listed.write_text(json.dumps({f"main/{hidden.name}": corners.tolist()}))
     with pytest.raises(DataError, match=r"scene-02\.dng: there is no chart at the given corners"):
-        read_charts(folder, files, run)
+        read()
     hidden.write_bytes(whole)
-    files = find_pairs(folder)
-    charts = read_charts(folder, files, run)
-    np.testing.assert_allclose(map_points(charts[2].charts[0], CORNERS), corners, atol=0.01)
+    np.testing.assert_allclose(map_points(read()[2].charts[0], CORNERS), corners, atol=0.01)
     # From its other end on it is another chart.
-    turned = {f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}
-    (folder / "charts.json").write_text(json.dumps(turned))
+    listed.write_text(json.dumps({f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}))
     with pytest.raises(DataError, match=r"scene-02\.dng: there is no chart at the given corners"):
-        read_charts(folder, files, RunFolder("illuminant", "calibrate", replace(settings, tag="t")))
+        read()
 
 
-def test_files_of_the_other_camera_among_them_are_named(written, tmp_path):
-    source, true = written
-    folder = tmp_path / "in"
-    shutil.copytree(source, folder)
+def test_files_of_the_other_camera_among_them_are_named(copied):
+    folder, true, store_without = copied
     main, second = (folder / view / f"{true.names[3]}.dng" for view in ("main", "second"))
     kept = main.read_bytes()
     main.write_bytes(second.read_bytes())
     second.write_bytes(kept)
-    run = RunFolder("illuminant", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
     with pytest.raises(DataError, match=rf"different cameras, as in {true.names[3]} and"):
-        read_charts(folder, find_pairs(folder), run)
+        chart_measurements.read_charts(folder, pair_files.find_pairs(folder), store_without(3))

@@ -3,16 +3,12 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
-from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE, capture_features
-from everlight.metrics.angular import angular_error
+from everlight.color.learned.capture_aware import capture_features
 from everlight_data.color.photographs.camera_images import split_across, split_within
 from everlight_experiments.illuminant.photographs import source
-from everlight_experiments.illuminant.photographs.dataset import DatasetRun, split_cameras
-from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
+from everlight_experiments.illuminant.photographs.dataset import DatasetRun
 from everlight_experiments.illuminant.photographs.source import load_cameras
-from tests.experiments.illuminant_rows import set_settings
 
 HOUR = 3600
 SUN = np.array([5.5, 6, 12, 18, 18.5, 24]) * HOUR
@@ -40,22 +36,8 @@ def write_day(path, camera, count, rng):
     return time, lights
 
 
-@pytest.mark.slow
-def test_the_row_reads_the_time(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(source, "LEAST_IMAGES", 6)
-    set_settings(monkeypatch, [TIME_AWARE, IMAGE_ALONE], steps=200)
-    write_day(tmp_path / "P1.npz", "P1", 60, rng)
-    settings = DatasetRun(thumbnails=(tmp_path / "P1.npz",))
-    data = split_cameras(load_cameras(settings)[0], settings)["P1"]
-    found = cross_validate_methods(data, names=[TIME_AWARE, IMAGE_ALONE])
-    truth = data.illuminants[np.stack(data.folds)]
-    degrees = jnp.vectorize(angular_error, signature="(c),(c)->()")
-    errors = {name: float(jnp.mean(degrees(each[0], truth))) for name, each in found.items()}
-    assert errors[TIME_AWARE] < 0.5 * errors[IMAGE_ALONE]
-
-
 def test_captures_stay_with_their_images(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(source, "MIN_IMAGES", 6)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("P1", "P2"))
     times = [
         write_day(file, file.stem, count, rng)[0]

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight_data.color.pairs.camera_pairs import (
-    TRANSFORM,
-    WHITE_BALANCE,
-    CameraPairs,
-    Samples,
-    alone_and_joined,
-    problem_of,
-)
-from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS, repeat_samples
+from everlight_data.color.pairs import camera_pairs, pair_augmentations
 from everlight_experiments.illuminant.core import cross_validation
 from everlight_experiments.illuminant.core.cross_validation import (
     CHOSEN,
@@ -33,8 +25,10 @@ def pairs(rng):
     features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
     told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
     folds = rng.permutation(60).reshape(3, 20)
-    return CameraPairs(
-        alone_and_joined({TRANSFORM: features, WHITE_BALANCE: told}),
+    return camera_pairs.CameraPairs(
+        camera_pairs.alone_and_joined(
+            {camera_pairs.TRANSFORM: features, camera_pairs.WHITE_BALANCE: told}
+        ),
         np.float32(lights),
         np.float32(lights),
         folds,
@@ -55,13 +49,15 @@ def errors_of(outcome, data):
 
 
 def good(data, train, key):
-    return repeat_samples(data, train, 2)
+    return pair_augmentations.repeat_samples(data, train, 2)
 
 
 def bad(data, train, key):
     """Targets that have nothing to do with the inputs."""
-    samples = repeat_samples(data, train, 2)
-    return Samples(samples.inputs, jax.random.permutation(key, jnp.asarray(samples.targets)))
+    samples = pair_augmentations.repeat_samples(data, train, 2)
+    return camera_pairs.Samples(
+        samples.inputs, jax.random.permutation(key, jnp.asarray(samples.targets))
+    )
 
 
 @pytest.mark.slow
@@ -89,7 +85,7 @@ def test_each_fold_takes_the_augmentation_that_its_own_validation_pairs_prefer(p
 
 def test_an_augmentation_by_which_nets_diverge_is_not_chosen(pairs, tmp_path):
     def not_finite(data, train, key):
-        samples = repeat_samples(data, train, 2)
+        samples = pair_augmentations.repeat_samples(data, train, 2)
         inputs = {name: np.array(values) for name, values in samples.inputs.items()}
         for values in inputs.values():
             values[0] = np.nan
@@ -124,10 +120,12 @@ def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
 @pytest.mark.slow
 def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
     """By float64 least squares on the same augmented samples, without the validation pairs."""
-    only = {"mixed": PHONE_AUGMENTATIONS["mixed with 5"]}
+    only = {"mixed": pair_augmentations.PHONE_AUGMENTATIONS["mixed with 5"]}
     outcome = cross_validate(pairs, only, "held-out", NetworkTraining(SETTINGS, (3,), tmp_path))
     for fold in range(3):
-        problem = problem_of("T", *split_samples(pairs, only["mixed"], "held-out", fold, 3))
+        problem = camera_pairs.problem_of(
+            "T", *split_samples(pairs, only["mixed"], "held-out", fold, 3)
+        )
         assert len(problem.features) == 100 * (40 - 6)
         features = np.float64(np.column_stack([problem.features, np.ones(len(problem.features))]))
         weights = np.linalg.lstsq(features, np.float64(problem.targets), rcond=1e-6)[0]

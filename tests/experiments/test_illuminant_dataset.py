@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 
 from everlight.color import ILLUMINANT_METHODS, IlluminantMethod, methods_for
-from everlight.color.learned.capture_aware import (
-    IMAGE_ALONE,
-    TIME_AWARE,
-    WITHOUT_CAPTURES,
-)
+from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE, WITHOUT_CAPTURES
 from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.dmcc_thumbnails import CAMERAS
@@ -27,16 +23,8 @@ from everlight_experiments.illuminant.core.method_inputs import moments_of, side
 from everlight_experiments.illuminant.photographs import dataset, methods, source
 from everlight_experiments.illuminant.photographs.dataset import (
     DatasetRun,
-    absent,
-    pooled,
-    published_rows,
     run_dataset,
     split_cameras,
-)
-from everlight_experiments.illuminant.photographs.methods import (
-    cross_validate_methods,
-    learned_methods,
-    left_out,
 )
 from everlight_experiments.illuminant.photographs.source import load_cameras
 from everlight_experiments.illuminant.published_tables import CROSS_CAMERA, STATISTICS
@@ -56,10 +44,18 @@ def write_thumbnails(path, camera, count, rng, side=16):
     return images, lights
 
 
+def write_cameras(folder, rng, count, names=("A1", "B2")):
+    """Files of equally many thumbnails of each camera."""
+    files = tuple(folder / f"{camera}.npz" for camera in names)
+    for file in files:
+        write_thumbnails(file, file.stem, count, rng)
+    return files
+
+
 @pytest.fixture
 def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
-    monkeypatch.setattr(source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(source, "MIN_IMAGES", 6)
     one = ILLUMINANT_METHODS["Corrected moments, 9 of colours"]
 
     def rows(side):
@@ -205,27 +201,24 @@ def test_what_a_method_told_is_not_computed_again(tmp_path, rng, few):
     def keep(name, compute):
         return kept.setdefault(name, compute() if name not in kept else None)
 
-    first = cross_validate_methods(data, keep)
+    first = methods.cross_validate_methods(data, keep)
     assert list(kept) == ["A1-of A1"]
     kept["A1-of A1"] = {"estimates": 2 * kept["A1-of A1"]["estimates"]}
-    again = cross_validate_methods(data, keep)
+    again = methods.cross_validate_methods(data, keep)
     np.testing.assert_array_equal(again["of A1"], 2 * first["of A1"])
-    fewer = cross_validate_methods(data, names=["of A1"])
+    fewer = methods.cross_validate_methods(data, names=["of A1"])
     np.testing.assert_array_equal(fewer["of A1"], first["of A1"])
-    assert learned_methods(data) == ["of A1"]
-    assert list(cross_validate_methods(data, names=[])) == ["GW"]
+    assert methods.learned_methods(data) == ["of A1"]
+    assert list(methods.cross_validate_methods(data, names=[])) == ["GW"]
 
 
 def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
-    for camera in names:
-        write_thumbnails(tmp_path / f"{camera}.npz", camera, 12, rng)
-    files = tuple(tmp_path / f"{camera}.npz" for camera in names)
-    settings = DatasetRun(thumbnails=files, split=split)
+    settings = DatasetRun(thumbnails=write_cameras(tmp_path, rng, 12, names), split=split)
     return split_cameras(load_cameras(settings)[0], settings)
 
 
 def available(data):
-    return set(methods_for(side_of(data))) - set(left_out(data))
+    return set(methods_for(side_of(data))) - set(methods.left_out(data))
 
 
 @pytest.mark.parametrize("split", ["folds", "cross-camera"])
@@ -238,7 +231,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
     spy = IlluminantMethod("spy", lambda image, mask: image, fit, lambda _, image: image[0, 0])
     monkeypatch.setattr(methods, "methods_for", lambda side: {"spy": spy})
     data = two_cameras(tmp_path, rng, split=split)["B2"]
-    (estimates,) = cross_validate_methods(data)["spy"]
+    (estimates,) = methods.cross_validate_methods(data)["spy"]
     assert len(lessons) == len(data.folds)
     for (lesson, camera), estimate, test in zip(lessons, estimates, data.folds, strict=True):
         taught = np.setdiff1d(np.arange(len(data.images)), test)
@@ -252,20 +245,20 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
 
 def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(real_data("camera_matrices").parent))
-    monkeypatch.setattr(source, "LEAST_IMAGES", 6)
+    monkeypatch.setattr(source, "MIN_IMAGES", 6)
     known = ("NikonD5200", "SonyA57")
     of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
     in_folds = two_cameras(tmp_path, rng, known)["SonyA57"]
     monkeypatch.setattr(trunk_views, "efficientnet_lite0_folder", lambda: None)
     without = {TIME_AWARE: WITHOUT_CAPTURES}
-    assert left_out(of_known) == without
-    assert left_out(in_folds) == without
+    assert methods.left_out(of_known) == without
+    assert methods.left_out(in_folds) == without
     captured = in_folds._replace(captures=np.zeros((12, 15), np.float32))
-    assert not left_out(captured)
+    assert not methods.left_out(captured)
     assert {TIME_AWARE, IMAGE_ALONE} <= available(captured)
     assert {DUAL_MAPPING, POOLED} <= available(of_known)
-    assert "none is known of B2" in left_out(of_others)[DUAL_MAPPING]
+    assert "none is known of B2" in methods.left_out(of_others)[DUAL_MAPPING]
 
     asked = []
 
@@ -275,22 +268,20 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data
 
     monkeypatch.setattr(trunk_views, "efficientnet_lite0_folder", missing)
     # A name is known, whether its method can run or not.
-    assert POOLED in learned_methods(of_known)
+    assert POOLED in methods.learned_methods(of_known)
     assert not asked
-    assert left_out(of_known) == {POOLED: "not installed"} | without
+    assert methods.left_out(of_known) == {POOLED: "not installed"} | without
     assert available(of_known) == available(in_folds) - {POOLED} | {TUNED_HERE}
     ones = np.ones((1, 12, 3))
-    sentences = absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
+    sentences = dataset.absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
     assert len(sentences) == 2
     assert "FC4-style has no row for SonyA57: not installed." in sentences
     every = {POOLED: ones, TIME_AWARE: ones}
-    assert not absent({"SonyA57": of_known}, {"SonyA57": Comparison(every, ones)})
+    assert not dataset.absent({"SonyA57": of_known}, {"SonyA57": Comparison(every, ones)})
 
 
 def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
-    for camera in ("A1", "B2"):
-        write_thumbnails(tmp_path / f"{camera}.npz", camera, 8, rng)
-    files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
+    files = write_cameras(tmp_path, rng, 8)
     settings = DatasetRun(thumbnails=files, split="cross-camera", tested=("B2",), runs=tmp_path)
     cameras, _ = load_cameras(settings)
     sets = split_cameras(cameras, settings)
@@ -307,7 +298,7 @@ def test_all_cameras_images_are_pooled():
         lights = jnp.full((2, folds, count, 3), value)
         return Comparison({"GW": lights, f"own {value}": lights}, np.full((folds, count, 3), value))
 
-    both = pooled({"a": one(1.0, 3, 2), "b": one(2.0, 1, 5)}, "folds")
+    both = dataset.pooled({"a": one(1.0, 3, 2), "b": one(2.0, 1, 5)}, "folds")
     assert list(both.estimates) == ["GW"]
     assert both.estimates["GW"].shape == (2, 1, 11, 3)
     np.testing.assert_array_equal(both.truth[0, :, 0], [1] * 6 + [2] * 5)
@@ -316,23 +307,23 @@ def test_all_cameras_images_are_pooled():
 def test_published_numbers_stand_beside_the_same_data_only():
     ones = np.ones((1, 3, 3))
     every = {camera: Comparison({"GW": ones[None]}, ones) for camera in CAMERAS}
-    across = pooled(every, "cross-camera")
+    across = dataset.pooled(every, "cross-camera")
     row = across.published["C5 with eight other images, published"]
     named = dict(zip(STATISTICS, row, strict=True))
     shown = {name: value for name, value in named.items() if not np.isnan(value)}
     assert shown == {"Mean": 1.77, "Med": 1.37, "Tri": 1.46, "B25%": 0.48, "W25%": 3.75}
     assert "also trained on the other sets" in across.caption
-    assert not pooled(every, "folds").published
+    assert not dataset.pooled(every, "folds").published
     del every["SonyA57"]
-    assert not pooled(every, "cross-camera").published
-    assert published_rows("NikonD5200", "folds")["GW"][0] == 4.43
-    assert published_rows("SonyA57", "folds") == {TUNED_HERE: (2.11,)}
-    assert not published_rows("SonyA57", "cross-camera")
-    cube = published_rows("Canon550D", "cross-camera")
+    assert not dataset.pooled(every, "cross-camera").published
+    assert dataset.published_rows("NikonD5200", "folds")["GW"][0] == 4.43
+    assert dataset.published_rows("SonyA57", "folds") == {TUNED_HERE: (2.11,)}
+    assert not dataset.published_rows("SonyA57", "cross-camera")
+    cube = dataset.published_rows("Canon550D", "cross-camera")
     assert [cube[name][0] for name in ("GW", "CCMNet, published")] == [3.52, 1.68]
     # In every row the best quarter is below the median, and the worst above the mean.
     for rows in CROSS_CAMERA.values():
         for mean, median, best, worst, *_, trimean in rows.values():
             assert best < median < mean < worst
             assert np.isnan(trimean) or median <= trimean < mean
-    assert not published_rows("A1", "folds")
+    assert not dataset.published_rows("A1", "folds")

@@ -19,7 +19,7 @@ from everlight_data.color.models.pair_model_files import load_pair_model, save_p
 from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.rendered.rendered_pairs import SPLITS, render_conditions
-from everlight_data.color.spectra import EMBEDDED_CAMERAS, embedded_library
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, embedded_library
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.estimate import command
@@ -197,12 +197,11 @@ def test_a_trained_net_tells_the_light_of_a_real_photo(tmp_path, chart, trained_
     assert {each.name for each in (tmp_path / "out").iterdir()} == {"main.png", "illuminants.csv"}
 
 
-@pytest.mark.parametrize("ratio", [0.5, 1.2])
-def test_the_second_cameras_exposure_has_no_part_in_the_light(tmp_path, chart, trained_net, ratio):
+def test_the_second_cameras_exposure_has_no_part_in_the_light(tmp_path, chart, trained_net):
     photo, white = chart
     light, transform = light_and_transform("D65")
     lights = []
-    for folder, exposure in (("one", 1.0), ("other", ratio)):
+    for folder, exposure in (("one", 1.0), ("other", 0.5)):
         (tmp_path / folder).mkdir()
         pair = write_pair(
             tmp_path / folder, photo, white, CHART, light, exposure * transform, ALIGNMENT

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tyro
 
 from everlight.illuminant.illuminant_interval import ChromaticityInterval
 from everlight.illuminant.out_of_distribution import OutOfDistributionScore
@@ -19,6 +18,7 @@ from everlight_data.color.pairs.view_pairs import (
     described_view,
 )
 from everlight_data.color.raw_files.corrections import draw_correction
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_experiments.illuminant.estimate import command
@@ -111,19 +111,6 @@ def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
     assert (tmp_path / "main.png").exists()
 
 
-def test_the_fit_normalizes_as_the_net_was_trained(tmp_path, small_pair, use_net):
-    net = ClosedFormNet()
-    net.fit = "sum"
-    use_net(net)
-    paths = small_pair()
-    transform = estimate(settings_for(paths, tmp_path))[0].transform
-    pixels = []
-    for path in paths:
-        means = read_raw(path).image.astype(float).reshape(10, 6, 14, 6, 3).mean((1, 3))
-        pixels.append((means / means.sum(-1, keepdims=True)).reshape(-1, 3))
-    np.testing.assert_allclose(transform, np.linalg.lstsq(*pixels)[0], atol=1e-4)
-
-
 def test_inputs_far_from_the_training_are_warned_of(tmp_path, small_pair, use_net, capsys):
     score = OutOfDistributionScore(np.float32(1.7), np.float32(0))
     use_net(answering(told_lights([0.5, 1, 0.6], score=score)))
@@ -181,7 +168,10 @@ def test_levels_of_the_options_replace_those_of_the_files(tmp_path, small_pair, 
     levels = {"main_black_level": 0, "main_white_level": 16000}
     levels |= {"second_black_level": 60, "second_white_level": 15000}
     (result,) = estimate(settings_for(paths, tmp_path, **levels))
-    views = read_raw(paths[0], 0, 16000), read_raw(paths[1], 60, 15000)
+    views = (
+        read_raw(paths[0], LevelArguments(0, 16000)),
+        read_raw(paths[1], LevelArguments(60, 15000)),
+    )
     expected = estimate_pair(ClosedFormNet(), *align_thumbnails(*views, np.eye(3), 6))
     np.testing.assert_array_equal(result.transform, expected.transform)
     assert np.abs(result.transform - TRANSFORM).max() > 0.01
@@ -219,15 +209,6 @@ def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_p
     linear = np.clip(balanced / np.quantile(balanced.max(-1), 0.995), 0, 1)
     curved = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     np.testing.assert_allclose(panel, 255 * curved, atol=0.6)
-
-
-def test_the_command_line_takes_pairs_and_a_model():
-    parsed = tyro.cli(EstimateSettings, args=["a.dng", "b.dng", "--model", "net"])
-    assert parsed == EstimateSettings((Path("a.dng"), Path("b.dng")), Path("net"))
-    words = ["a", "b", "c", "d", "--model", "net", "--formats", "png", "dng"]
-    parsed = tyro.cli(EstimateSettings, args=words)
-    assert parsed.pairs() == [(Path("a"), Path("b")), (Path("c"), Path("d"))]
-    assert parsed.formats == ("png", "dng")
 
 
 def test_of_several_pairs_one_that_fails_is_named_and_the_others_are_estimated(

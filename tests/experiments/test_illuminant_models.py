@@ -78,11 +78,7 @@ def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, given, 
     model = model_of(1, depth, fit, second, given)
     save_pair_model(tmp_path / "net", model)
     read = load_pair_model(tmp_path / "net")
-    assert (read.fit, read.cameras, read.trained_on) == (
-        fit,
-        ("Main Eye", "Second Eye"),
-        "made up",
-    )
+    assert (read.fit, read.cameras, read.trained_on) == (fit, ("Main Eye", "Second Eye"), "made up")
     assert (read.main.inputs, read.main.depth) == (given, depth)
     assert read.second is None or (read.second.inputs, read.second.depth) == ("moments", None)
     inputs = model.inputs(*pair_of(rng), jnp.ones(20))
@@ -187,20 +183,14 @@ def changed(field, value):
     "change",
     [
         changed("cameras", 7),
-        changed("cameras", ["Main Eye"]),
         changed("cameras", [["Main Eye"], "Second Eye"]),
-        changed("trained_on", {"a": 1}),
         changed("fit", ["sum"]),
-        changed("main", None),
         changed("main", {"inputs": "T", "depth": 2.5, "size": 3}),
         changed("main", {"inputs": "T", "depth": 2, "size": 10**12}),
         changed("second", 5),
-        changed("version", [2]),
         changed("version", 1),
         changed("version", True),
         lambda record: record.update(facts=[1, 2]),
-        lambda record: record.update(arrays=[]),
-        lambda record: record.update(step=None),
         lambda record: record.pop("step"),
     ],
 )
@@ -216,26 +206,12 @@ def test_a_description_of_another_form_is_refused(tmp_path, change):
         load_pair_model(tmp_path)
 
 
-def test_a_model_whose_arrays_are_another_nets_is_refused(tmp_path):
-    wrong = dataclasses.replace(model_of(1), main=dataclasses.replace(model_of(1).main, depth=5))
-    save_pair_model(tmp_path, wrong)
-    with pytest.raises(DataError, match=r"hidden_2_bias: stored absent"):
-        load_pair_model(tmp_path)
-
-
 def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
     unknown = dataclasses.replace(model_of(1).main, inputs="T and the phone's white balance")
     save_pair_model(tmp_path / "net", dataclasses.replace(model_of(1), main=unknown))
     message = r"net needs the input T and the phone's white balance, which estimate does not"
     with pytest.raises(DataError, match=message):
         load_pair_model(tmp_path / "net")
-
-
-def test_a_model_of_the_most_probable_transforms_needs_its_prior(tmp_path):
-    model = dataclasses.replace(model_of(1, fit="probable"), prior=None)
-    save_pair_model(tmp_path, model)
-    with pytest.raises(DataError, match=r"prior/mean: stored absent"):
-        load_pair_model(tmp_path)
 
 
 @pytest.mark.parametrize("fit", [None, "scale", "sum"])

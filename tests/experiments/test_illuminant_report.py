@@ -12,7 +12,7 @@ from everlight_experiments.illuminant.core.experiment import (
     Units,
 )
 from everlight_experiments.illuminant.core.report import (
-    MOST_CURVES,
+    MAX_CURVES,
     error_table,
     publish,
     shown_curves,
@@ -148,7 +148,7 @@ def test_curves_are_those_named_the_best_of_each_condition_and_the_headline():
     many = compared({f"m{number}": np.full((1, 1, 1), 10.0 + number) for number in range(12)})
     fields = {"curves": sorted(many.estimates), "headline": "m11", "baselines": ("none",)}
     (curves,) = shown_curves(experiment(many, **fields)).values()
-    assert len(curves) == MOST_CURVES
+    assert len(curves) == MAX_CURVES
     assert {"m11", "m0"} <= {*curves}
 
 

@@ -18,7 +18,6 @@ from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import IlluminantImages, read_images
 from everlight_data.color.photographs.published_folds import draw_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
-from everlight_data.errors import MissingDataError
 from everlight_experiments.cli import main
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.core.cross_validation import (
@@ -31,7 +30,6 @@ from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTr
 from everlight_experiments.illuminant.photographs import methods
 from everlight_experiments.illuminant.photographs.corrections import correction_columns
 from everlight_experiments.illuminant.photographs.dataset import compare_images
-from everlight_experiments.illuminant.photographs.methods import left_out
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
 from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from tests.experiments.illuminant_rows import set_settings
@@ -86,8 +84,8 @@ def release(release_files, monkeypatch):
 
 @pytest.mark.slow
 def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
-    set_settings(monkeypatch, ["SIIE", "C5, small form", "CCMNet, small form"], steps=2)
-    set_settings(monkeypatch, ["FC4-style"], steps=2)
+    few = ["SIIE", "C5, small form", "CCMNet, small form", "FC4-style"]
+    set_settings(monkeypatch, few, steps=2)
     set_settings(monkeypatch, ["DMCC"], steps=20)
     settings = TwoCameraRun("nus-paper", seeds=1, runs=tmp_path)
     report = run_two_camera(settings, {"nus-paper": replace(PRESETS["nus-paper"], training=SHORT)})
@@ -105,7 +103,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert networks < names
         images = official_pairs(MAIN, SECOND, 0)[1]
-        assert names - networks == set(methods_for(side_of(images))) - set(left_out(images))
+        assert names - networks == set(methods_for(side_of(images))) - set(methods.left_out(images))
     assert {results[name].shape for name in results.files} == {(1, 3, 6)}
     assert all(np.isfinite(results[name]).all() for name in results.files)
 
@@ -125,8 +123,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
         assert re.search(rf'class="paper">\s*{theirs}<', page)
 
 
-@pytest.mark.parametrize("selection", ["held-out", "test-set"])
-@pytest.mark.parametrize("fold", [0, 2])
+@pytest.mark.parametrize(("selection", "fold"), [("held-out", 0), ("test-set", 2)])
 def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, selection, fold):
     """In this world a pair under another's light has exactly the other's transform."""
     quasi, images = official_pairs(MAIN, SECOND, seed=0)
@@ -163,12 +160,6 @@ def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, sele
     repeated = problem_of("T", *split_samples(pairs, augmentations["none"], selection, fold, 5))
     assert repeated.features.shape == problem.features.shape
     assert len(np.unique(repeated.features, axis=0)) == count
-
-
-def test_the_release_is_asked_for_by_name(tmp_path, monkeypatch):
-    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
-    with pytest.raises(MissingDataError, match=r"nus8 does not exist.*Cheng, Prasad and Brown"):
-        run_two_camera(TwoCameraRun("nus-paper", runs=tmp_path))
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,7 @@ from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_experiments.illuminant.photographs import thumbnails
 from everlight_experiments.illuminant.photographs.source import Release
 from everlight_experiments.illuminant.photographs.thumbnails import ThumbnailsRun, make_thumbnails
+from tests.experiments.test_illuminant_table_2 import degrees
 
 COUNT, HIDDEN = 4, 2
 
@@ -43,15 +44,9 @@ def made(written, tmp_path_factory):
     (folder / "notes.txt").write_text("no photo")
     told = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(told):
-        patch.setattr(thumbnails, "LEAST_PHOTOS", COUNT - 1)
+        patch.setattr(thumbnails, "MIN_PHOTOS", COUNT - 1)
         settings = ThumbnailsRun(folder, folder.parent / "out" / "mine.npz")
         return make_thumbnails(settings), told.getvalue()
-
-
-def degrees(estimate, truth):
-    cosine = np.sum(estimate * truth, axis=-1)
-    lengths = np.linalg.norm(estimate, axis=-1) * np.linalg.norm(truth, axis=-1)
-    return np.degrees(np.arccos(np.minimum(cosine / lengths, 1)))
 
 
 def shaded(path):

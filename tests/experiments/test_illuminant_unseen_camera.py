@@ -29,7 +29,7 @@ from everlight_experiments.illuminant.photographs.train import TrainRun, run_tra
 from tests.color.learned.test_calibrated_camera import TINY
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant_rows import set_settings
-from tests.experiments.test_illuminant_dataset import write_thumbnails
+from tests.experiments.test_illuminant_dataset import write_cameras
 
 CALIBRATED = "CCMNet, small form"
 SIDE = 32
@@ -58,14 +58,12 @@ def trained(tmp_path_factory):
     """A small CCMNet of two cameras, kept; the list of cameras is gone when it is used."""
     folder = tmp_path_factory.mktemp("unseen")
     rng = np.random.default_rng(5)
-    files = tuple(folder / f"{camera}.npz" for camera in ("A1", "B2"))
-    for file in files:
-        write_thumbnails(file, file.stem, 12, rng)
+    files = write_cameras(folder, rng, 12)
     (folder / "data" / "camera_matrices").mkdir(parents=True)
     listed(folder / "data" / "camera_matrices" / "cameras.xml", A1=MATRIX, B2=OTHER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVERLIGHT_DATA", str(folder / "data"))
-        patch.setattr(source, "LEAST_IMAGES", 6)
+        patch.setattr(source, "MIN_IMAGES", 6)
         set_settings(patch, [CALIBRATED], settings=TINY, steps=4)
         settings = TrainRun(
             thumbnails=files, runs=folder, side=SIDE, method="ccmnet", out=folder / "model"

@@ -7,18 +7,17 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import Demand
+from everlight.continual.methods.method import Requirement
 from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.images import cifar100
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.continual.method_programs import Programs
 from everlight_experiments.continual.parts import module_of, network
 from everlight_experiments.continual.train_methods import jobs_of, train_jobs
+from tests.experiments import running
 
 
 @pytest.fixture
@@ -32,8 +31,7 @@ def pictures(monkeypatch, rng):
 
 
 def loaded(*words):
-    (benchmark,) = load_benchmarks(options_of("run", ["cifar100", *words])).values()
-    return benchmark
+    return running.loaded("cifar100", *words)
 
 
 def test_a_data_set_is_taken_in_its_presets_size(pictures):
@@ -62,27 +60,17 @@ def test_methods_that_look_into_the_network_fit_that_of_pictures(pictures, name)
     assert jax.tree.leaves(programs.net(METHODS[name]).learner.params)
 
 
-def test_a_reduced_resnet_has_six_layers_per_block_and_two(pictures):
-    """By the shapes of its kernels."""
+def test_a_network_of_blocks_leaves_out_hat_and_packnet(pictures):
     deep = loaded(*TINY, "--net", "resnet:1", "--setting", "task-incremental")
-    params = Programs(deep).net(METHODS["LUCIR"]).learner.params
-    kernels = [leaf.shape for leaf in jax.tree.leaves(params) if len(leaf.shape) == 4]
-    three = [shape for shape in kernels if shape[:2] == (3, 3)]
-    assert sorted(shape[3] for shape in three) == [16] * 3 + [32] * 2 + [64] * 2
     assert deep.training.words.startswith("reduced ResNet of 8 layers")
-    # So that HAT and PackNet are left out.
     assert "hidden layers" not in deep.setting.capabilities
 
 
-def test_features_before_a_cosine_head_keep_their_sign(pictures):
-    """LUCIR's published networks end without a ReLU; other runs are not taken for theirs."""
-    images = jax.random.normal(jax.random.key(0), (8, 8, 8, 1))
-    net, benchmark = network("mlp:5", NetworkRequest(10, 8), (8, 8, 1)), loaded(*TINY)
-    for name, signed in (("naive", False), ("LUCIR", True)):
-        made = net.make(METHODS[name].head)
-        outputs, _ = made.init_with_output(jax.random.key(1), images, False)
-        assert (float(outputs.features.min()) < 0) == signed
-        assert ("last_relu" in benchmark.fingerprint(METHODS[name])) == signed
+def test_runs_whose_features_keep_their_sign_are_not_taken_for_others(pictures):
+    """LUCIR's published networks end without a ReLU."""
+    told = {name: loaded(*TINY).fingerprint(METHODS[name]) for name in ("naive", "LUCIR")}
+    assert "last_relu" in told["LUCIR"]
+    assert "last_relu" not in told["naive"]
 
 
 def test_methods_of_heads_learn_on_the_inputs_or_on_features_of_a_pretrained_network():
@@ -114,7 +102,7 @@ def test_what_other_processes_train_comes_last():
             taken.discard("EWC")
             return SimpleNamespace(final=np.zeros(seeds), score="accuracy")
 
-    setting = SimpleNamespace(capabilities=frozenset(get_args(Demand)))
+    setting = SimpleNamespace(capabilities=frozenset(get_args(Requirement)))
     benchmark = SimpleNamespace(setting=setting, row=lambda method: method)
     rows = [METHODS[name] for name in ("naive", "EWC", "ER", "joint")]
     column = "task-incremental"

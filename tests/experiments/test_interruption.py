@@ -3,47 +3,40 @@
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 
 from everlight_data.runs.checkpoints import Checkpoints
+from everlight_experiments.run_folder import interruption
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.interruption import (
-    SIGNALS,
-    StoppedError,
-    signal_received,
-    stopping_on_signals,
-    uninterrupted,
-)
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.contracts.strategies import PROTOCOL
 from tests.experiments.a_unit import checkpoints_of
+from tests.experiments.children import end, start
 
 
 @pytest.fixture(autouse=True)
 def heeded():
     """Tests that run in the background inherit signals that are ignored, and so do children."""
-    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in interruption.SIGNALS}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("number", interruption.SIGNALS)
 def test_a_signal_raises_once_and_what_was_there_before_is_put_back(number):
     before = signal.getsignal(number)
 
-    @stopping_on_signals()
+    @interruption.stopping_on_signals()
     def stopped():
         try:
             os.kill(os.getpid(), number)
         finally:
             os.kill(os.getpid(), number)
 
-    with pytest.raises(StoppedError, match=signal.Signals(number).name):
+    with pytest.raises(interruption.StoppedError, match=signal.Signals(number).name):
         stopped()
     assert signal.getsignal(number) is before
 
@@ -51,16 +44,16 @@ def test_a_signal_raises_once_and_what_was_there_before_is_put_back(number):
 def test_a_signal_waits_for_what_must_not_be_interrupted():
     done = []
 
-    @stopping_on_signals()
+    @interruption.stopping_on_signals()
     def stopped():
-        with uninterrupted():
-            with uninterrupted():
+        with interruption.uninterrupted():
+            with interruption.uninterrupted():
                 os.kill(os.getpid(), signal.SIGTERM)
                 done.append("inner")
             done.append("outer")
         done.append("never")
 
-    with pytest.raises(StoppedError):
+    with pytest.raises(interruption.StoppedError):
         stopped()
     assert done == ["inner", "outer"]
 
@@ -74,30 +67,30 @@ def test_a_signal_that_was_swallowed_is_raised_at_the_next_safe_point():
             os.kill(os.getpid(), signal.SIGTERM)
             return np.zeros(2)
 
-    @stopping_on_signals()
+    @interruption.stopping_on_signals()
     def stopped():
-        with contextlib.suppress(ValueError, StoppedError):
+        with contextlib.suppress(ValueError, interruption.StoppedError):
             np.array([Swallowing(), Swallowing()])
-        done.append(signal_received())
-        with uninterrupted():
+        done.append(interruption.signal_received())
+        with interruption.uninterrupted():
             done.append("never")
 
-    with pytest.raises(StoppedError):
+    with pytest.raises(interruption.StoppedError):
         stopped()
     assert done == [signal.SIGTERM]
-    assert signal_received() is None
+    assert interruption.signal_received() is None
 
 
 def test_nothing_is_kept_that_was_computed_after_a_signal(tmp_path):
     folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
 
-    @stopping_on_signals()
+    @interruption.stopping_on_signals()
     def stopped():
-        with contextlib.suppress(StoppedError):
+        with contextlib.suppress(interruption.StoppedError):
             os.kill(os.getpid(), signal.SIGTERM)
         folder.save_unit("EWC-0", {}, x=np.zeros(1))
 
-    with pytest.raises(StoppedError):
+    with pytest.raises(interruption.StoppedError):
         stopped()
     assert folder.read_unit("EWC-0", {}) is None
 
@@ -105,39 +98,30 @@ def test_nothing_is_kept_that_was_computed_after_a_signal(tmp_path):
 def test_an_ignored_signal_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with stopping_on_signals():
+        with interruption.stopping_on_signals():
             os.kill(os.getpid(), signal.SIGHUP)
     finally:
         signal.signal(signal.SIGHUP, before)
 
 
-def run_child(tmp_path, folder, *stop):
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    command = [sys.executable, "-m", "tests.experiments.stopped_sequence", str(tmp_path / folder)]
-    command += [str(tmp_path / f"{folder}.npz"), *map(str, stop)]
-    return subprocess.run(
-        command, env=os.environ | cache, capture_output=True, text=True, check=False
-    )
-
-
 @pytest.mark.slow
 def test_a_stopped_run_saves_its_newest_epoch_and_ends_with_the_same_bits(tmp_path):
     assert PROTOCOL.epochs > 1, "every epoch is a task's last one"
-    whole = run_child(tmp_path, "whole")
-    assert whole.returncode == 0, whole.stderr
+
+    def start_run(folder, *stop):
+        arguments = (tmp_path / folder, tmp_path / f"{folder}.npz", *map(int, stop))
+        return start("stopped_sequence", tmp_path, *arguments)
+
+    end(start_run("whole"))
     for reached, number in enumerate((signal.SIGTERM, signal.SIGHUP), 1):
-        stopped = run_child(tmp_path, "stopped", int(number), 1)
-        assert stopped.returncode == -number, stopped.stderr
-        assert f"stopped by {signal.Signals(number).name}; the same command continues" in (
-            stopped.stderr
-        )
-        assert "Traceback" not in stopped.stderr
+        stopped = start_run("stopped", number, 1)
+        said = stopped.communicate()[1]
+        assert stopped.returncode == -number, said
+        assert f"stopped by {signal.Signals(number).name}; finished work is kept" in said
+        assert "Traceback" not in said
         # A signal waits for the end of the epoch, the second one of each process.
         assert Checkpoints(checkpoints_of(tmp_path / "stopped")).newest() == 2 * reached
-    assert run_child(tmp_path, "stopped").returncode == 0
+    end(start_run("stopped"))
     with np.load(tmp_path / "whole.npz") as first, np.load(tmp_path / "stopped.npz") as second:
         for name in first.files:
             np.testing.assert_array_equal(first[name], second[name])

@@ -8,10 +8,9 @@ import pytest
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
-from everlight_experiments.cli import options_of
-from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.config import CONFIGS, config_of
 from everlight_experiments.continual.method_arguments import with_method_arguments
+from tests.experiments import running
 
 DIGITS = CONFIGS["digits"]["demo"]
 ROWS = [METHODS[name] for name in ("naive", "EWC", "ER", "DER++", "A-GEM", "ER-ACE", "iCaRL")]
@@ -19,8 +18,8 @@ ROWS = [METHODS[name] for name in ("naive", "EWC", "ER", "DER++", "A-GEM", "ER-A
 
 def run(runs, words):
     fixed = "digits --net mlp:8 --epochs 1 --seeds 1 --no-published --buffer-size 50"
-    report = run_benchmark(options_of("run", [*f"{fixed} {words}".split(), "--runs", str(runs)]))
-    return json.loads((report.parent / "config.json").read_text())["methods"], report.parent
+    report = running.run(runs, *f"{fixed} {words}".split())
+    return json.loads((report.parent / "config.json").read_text())["methods"], report
 
 
 def test_a_method_and_its_variants_have_the_arguments_and_others_do_not():
@@ -43,20 +42,15 @@ def test_arguments_that_take_words_have_those_of_the_method_s_function():
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("DER++", r"'DER\+\+'; give NAME:ARGUMENT=VALUE"),
         ("DER++:0.2", r"'DER\+\+:0.2'; give NAME:ARGUMENT=VALUE"),
         ("DER++:alpha=x", r"alpha of DER\+\+ is a number, not 'x'"),
-        ("DER++:alpha=", r"'alpha=' is neither a number nor NAME=NUMBER"),
         ("ER-ACE:loss_over=al", r"no loss_over of ER-ACE 'al'; did you mean 'all'"),
         ("ER-ACE:loss_over=1", r"no loss_over of ER-ACE '1'. There are 'seen', 'all'"),
         ("DER:alpha=1", r"no method among those that are run: 'DER'; did you mean 'DER\+\+'"),
         ("DER++:alfa=1", r"no argument of DER\+\+ 'alfa'; did you mean 'alpha'.* 'alpha', 'beta'"),
         ("DER++:alpha=True", r"alpha of DER\+\+ is a number, not True"),
         ("EWC:importance_samples=0.5", r"importance_samples of EWC is a whole number, not 0.5"),
-        (
-            "EWC:importance_samples=0",
-            r"arguments EWC: importance_samples=0; give 1 or more",
-        ),
+        ("EWC:importance_samples=0", r"arguments EWC: importance_samples=0; give 1 or more"),
         ("DER++:alpha=-1", r"--method-arguments DER\+\+: alpha=-1.0; give 0 or more"),
         ("EWC:online=1", r"online of EWC is True or False, not 1"),
         ("EWC:regularization=1", r"is its hyper-parameter; give --hyperparameters 'EWC=1'"),
@@ -79,27 +73,13 @@ def test_benchmarks_without_such_a_configuration_refuse_them():
 
 
 def test_without_weight_on_the_memory_a_method_is_naive_and_the_record_names_it(tmp_path):
-    settings, folder = run(
+    settings, report = run(
         tmp_path, "--methods DER++ --method-arguments DER++:alpha=0,beta=0 --loss-classes all"
     )
     recorded = settings["class-incremental-DER++"]
     assert (recorded["alpha"], recorded["beta"], recorded["loss_over"]) == (0, 0, "all")
-    with np.load(folder / "results.npz") as results:
-        matrices = [
-            results[f"class-incremental/{name}/accuracy by task"] for name in ("naive", "DER++")
-        ]
-    np.testing.assert_array_equal(*matrices)
-
-
-def test_er_ace_over_all_outputs_is_another_training_and_the_record_names_it(tmp_path):
-    """While some classes are unseen, `loss_over="all"` adds them to both softmaxes."""
-    words, matrices = "--methods ER-ACE --method-arguments ER-ACE:loss_over=", []
-    for classes in ("seen", "all"):
-        settings, folder = run(tmp_path / classes, words + classes)
-        assert settings["class-incremental-ER-ACE"]["loss_over"] == classes
-        with np.load(folder / "results.npz") as results:
-            matrices.append(results["class-incremental/ER-ACE/accuracy by task"])
-    assert np.any(matrices[0] != matrices[1])
+    results, of = running.arrays_of(report), "class-incremental/{}/accuracy by task"
+    np.testing.assert_array_equal(results[of.format("naive")], results[of.format("DER++")])
 
 
 @pytest.mark.parametrize("name", ["ER-ACE", "ER-ACE-MKD", "X-DER-RPC"])

@@ -9,6 +9,7 @@ from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES
+from tests.experiments.running import arrays_of
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("kept nets")
@@ -25,8 +26,7 @@ def finished(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     both = ("--setting", "task-incremental", "class-incremental")
     report = run(runs, "--methods", "nearest mean", "--seeds", "2", *both)
-    with np.load(report.parent / "results.npz") as results:
-        return report.parent, dict(results)
+    return report.parent, arrays_of(report)
 
 
 @pytest.fixture(scope="module")

@@ -6,20 +6,13 @@ import pytest
 
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_net import load_net
-from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmark import SequenceId
+from tests.experiments.running import loaded, run
 
 SMALL = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "5")
 FIRST = (*SMALL, "--normalization", "first-task")
 NAIVE = METHODS["naive"]
-
-
-def loaded(*words):
-    (benchmark,) = load_benchmarks(options_of("run", list(words))).values()
-    return benchmark
 
 
 def gathered(benchmark, sequence):
@@ -92,24 +85,20 @@ def test_first_features_that_are_one_number_are_refused(tmp_path):
 
 
 def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_path):
-    words = [*FIRST, "--methods", "naive", "ER"]
-    both = run_benchmark(
-        options_of("run", [*words, "--seeds", "2", "--keep-nets", "--runs", str(tmp_path)])
-    ).parent
-    only = ["--seed", "1", "--seeds", "1", "--runs", str(tmp_path / "alone")]
-    alone = run_benchmark(options_of("run", [*words, *only])).parent
-    benchmark = loaded(*words)
-    for method in ("naive", "ER"):
-        unit = f"units/class-incremental-{method}-1.npz"
-        with np.load(both / unit) as together, np.load(alone / unit) as single:
-            np.testing.assert_array_equal(together["losses"], single["losses"])
-            final = together["matrix"][-1]
-        sequence = benchmark.data.sequence(METHODS[method], SequenceId("evaluation", 0, 1))
-        test = np.asarray(sequence.test.index)
-        scores = load_net(both, method, 1, 4).predict(benchmark.data.images.images[test])
-        right = scores.argmax(axis=1) == np.asarray(sequence.test.labels[:, 0])
-        members = np.asarray(sequence.test_member)
-        np.testing.assert_allclose([right[member].mean() for member in members], final, atol=1e-6)
+    words = [*FIRST, "--methods", "naive", "--seeds"]
+    both = run(tmp_path, *words, "2", "--keep-nets").parent
+    alone = run(tmp_path / "alone", *words, "1", "--seed", "1").parent
+    unit = "units/class-incremental-naive-1.npz"
+    with np.load(both / unit) as together, np.load(alone / unit) as single:
+        np.testing.assert_array_equal(together["losses"], single["losses"])
+        final = together["matrix"][-1]
+    benchmark = loaded(*FIRST)
+    sequence = benchmark.data.sequence(NAIVE, SequenceId("evaluation", 0, 1))
+    test = np.asarray(sequence.test.index)
+    scores = load_net(both, "naive", 1, 4).predict(benchmark.data.images.images[test])
+    right = scores.argmax(axis=1) == np.asarray(sequence.test.labels[:, 0])
+    members = np.asarray(sequence.test_member)
+    np.testing.assert_allclose([right[member].mean() for member in members], final, atol=1e-6)
     page = (both / "report.html").read_text()
     assert "inputs normalized by the training images of each seed" in page
     assert "which is optimistic" not in page.split("Training")[1].split("Duration")[0]
@@ -119,11 +108,11 @@ def test_runs_of_the_other_normalization_are_not_read_back(tmp_path):
     """Values identify a run; those from before the option are those of all tasks."""
     first, common = loaded(*FIRST).fingerprint(NAIVE), loaded(*SMALL).fingerprint(NAIVE)
     assert (first["normalization"], common["normalization"]) == ("first-task", None)
-    words = ["--methods", "naive", "--seeds", "1", "--runs", str(tmp_path)]
-    page = run_benchmark(options_of("run", [*SMALL, *words])).read_text()
+    words = ["--methods", "naive", "--seeds", "1"]
+    page = run(tmp_path, *SMALL, *words).read_text()
     assert "inputs normalized by the training images of all tasks, which is optimistic" in page
     with pytest.raises(DataError, match=r"normalization: stored None, now 'first-task'"):
-        run_benchmark(options_of("run", [*FIRST, *words]))
+        run(tmp_path, *FIRST, *words)
 
 
 @pytest.mark.parametrize(

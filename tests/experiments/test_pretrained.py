@@ -9,7 +9,7 @@ import pytest
 
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import trainable_part
-from everlight.continual.methods.method import WHY_NOT, why_not
+from everlight.continual.methods.method import INCOMPATIBILITIES, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.models import VisionTransformer, vit_layers
 from everlight_data.errors import DataError, MissingDataError
@@ -107,8 +107,8 @@ def test_additions_need_a_pretrained_transformer(tmp_path):
     plain, cnn = begun(tmp_path, None), begun(tmp_path, None, "cnn")
     for name in ADDING:
         for each in (plain, cnn):
-            found = why_not(METHODS[name], each.setting.capabilities)
-            assert found == WHY_NOT["pretrained transformer"]
+            found = incompatibility(METHODS[name], each.setting.capabilities)
+            assert found == INCOMPATIBILITIES["pretrained transformer"]
 
 
 def test_a_released_checkpoint_has_its_own_normalization(tmp_path, rng):

@@ -1,20 +1,17 @@
 """Published settings: they fit the methods, and the command applies them or says why not."""
 
 import inspect
-import json
-import re
 from dataclasses import replace
 
 import pytest
 
 from everlight.continual import Protocol
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.load_and_train import given_hyperparameters
-from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.commands.load_and_train import given_hyperparameters, load_requested
 from everlight_experiments.continual.config import CONFIGS, config_of
 from everlight_experiments.continual.published import with_published_settings
 from everlight_experiments.continual.published_settings import PUBLISHED
@@ -69,7 +66,7 @@ def test_a_configuration_has_each_method_s_values_and_names_the_others():
     assert scr.learning_rate == FASHION.learning_rate
     assert "of naive, GEM, ER: published by Buzzega" in config.chosen
     assert "None are published there for SCR: the benchmark's are kept." in config.chosen
-    needs = Needs(5, 10, 50, buffer_size=500, arguments=gem.arguments)
+    needs = StrategyArguments(5, 10, 50, buffer_size=500, arguments=gem.arguments)
     assert METHODS["GEM"].arguments(needs)["margin"] == 1.0
 
 
@@ -101,25 +98,22 @@ def test_what_they_were_not_selected_for_is_refused(config, said):
         with_published_settings(config, [METHODS["ER"]])
 
 
-def test_the_command_takes_them_and_a_further_value(tmp_path, monkeypatch):
+def test_the_command_takes_them_and_a_further_value(monkeypatch):
     """Digits have none, so they are given Fashion-MNIST's."""
     found = PUBLISHED["fashion-mnist", "classes"]
     monkeypatch.setitem(PUBLISHED, ("digits", "classes"), found)
     words = "--pixels unit --batch-size 10 --epochs 1 --optimizer sgd --net mlp:8"
     given = "--buffer-size 200 --seeds 1 --methods ER SI --hyperparameters published SI=0.1"
-    arguments = [*f"digits {words} {given}".split(), "--runs", str(tmp_path)]
-    report = run_benchmark(options_of("run", arguments))
-    page = report.read_text()
-    assert "Learning rates and coefficients of naive, ER: published by Buzzega" in page
-    assert "Nothing was selected: all values of hyper-parameters were given or published" in page
-    every = found.with_buffer(200)
+    loaded = load_requested(options_of("run", f"digits {words} {given}".split()))
+    (benchmark,) = loaded.benchmarks.values()
+    said = "Learning rates and coefficients of naive, ER: published by Buzzega"
+    assert said in benchmark.selection.chosen
     for name in ("naive", "ER"):
-        cells = (name, "class-incremental", f"{every[name].learning_rate:g}")
-        assert re.search(r"\s*".join(f"<td>{cell}</td>" for cell in cells), page)
-    assert every["naive"].learning_rate != every["ER"].learning_rate
-    told = json.loads((report.parent / "config.json").read_text())["methods"]
-    assert told["class-incremental-ER"]["replay_batch_size"] == 128
-    assert told["class-incremental-SI"]["regularization"] == 0.1
+        told, expected = benchmark.fingerprint(METHODS[name]), found.with_buffer(200)[name]
+        assert told["learning_rate"] == expected.learning_rate
+        assert told["replay_batch_size"] == expected.replay_batch_size
+    values = {row.name: row.hyperparameters for row in map(benchmark.row, loaded.rows)}
+    assert values["SI"] == (0.1,)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +134,7 @@ def test_hyperparameters_that_would_be_others_are_refused(asked, message):
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["GPM", "TRGP", "CoFiMA", "shrink and perturb", "CBP", "streaming LDA", "RanDumb"],
+    "name", ["GPM", "TRGP", "CoFiMA", "shrink and perturb", "CBP", "streaming LDA", "RanDumb"]
 )
 def test_shares_above_1_are_no_hyperparameters(name):
     rows = [METHODS[name]]

@@ -13,33 +13,15 @@ from everlight_experiments.continual.report_criteria import (
     criteria_tables,
     summarize,
 )
-from everlight_experiments.continual.report_tables import (
-    costs_table,
-    scores_table,
-)
+from everlight_experiments.continual.report_tables import costs_table, scores_table
 from everlight_experiments.report.cells import spread
 from everlight_experiments.report.writer import PAPER
-from tests.experiments.outcomes import (
-    ACCURACY,
-    BENCHMARK,
-    METHOD_OUTCOME,
-    NAIVE_OUTCOME,
-    TASKS,
-    with_metrics,
-)
+from tests.experiments import outcomes
+
+naive, method = outcomes.NAIVE_OUTCOME, outcomes.METHOD_OUTCOME
 
 
-@pytest.fixture
-def naive():
-    return NAIVE_OUTCOME
-
-
-@pytest.fixture
-def method():
-    return METHOD_OUTCOME
-
-
-def test_the_criteria_of_two_runs_are_those_by_hand(method, naive):
+def test_the_criteria_of_two_runs_are_those_by_hand():
     summary = summarize(method, naive)
     # Over all times: the mean of the six accuracies on and below the diagonal.
     accuracies = [(0.9 + 0.8 + 0.6 + 0.85 + 0.5 + 0.7) / 6, (0.7 + 0.7 + 0.8 + 0.6 + 0.9 + 0.5) / 6]
@@ -66,7 +48,7 @@ def test_the_criteria_of_two_runs_are_those_by_hand(method, naive):
         assert summary.deviation[name] == pytest.approx(np.std(values, ddof=1), abs=1e-6), name
 
 
-def test_the_criteria_stand_beside_the_papers(method, naive):
+def test_the_criteria_stand_beside_the_papers():
     by_name = {"Naive": naive, "LwF": method, "one's own": method}
     published = Published("theirs", criteria={"task-incremental": PRINTED})
     (table,) = criteria_tables(by_name, "Naive", published, "task-incremental")
@@ -86,9 +68,9 @@ def test_the_criteria_stand_beside_the_papers(method, naive):
     assert criteria_tables(by_name, "", NOTHING_PUBLISHED, "task-incremental") == []
 
 
-def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
-    ahead = np.triu(np.ones((TASKS, TASKS), bool), 1)
-    unknown = with_metrics(method, matrices=np.where(ahead, np.nan, ACCURACY))
+def test_what_a_benchmark_does_not_tell_is_a_dash():
+    ahead = np.triu(np.ones((outcomes.TASKS, outcomes.TASKS), bool), 1)
+    unknown = outcomes.with_metrics(method, matrices=np.where(ahead, np.nan, outcomes.ACCURACY))
     (table,) = criteria_tables(
         {"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "task-incremental"
     )
@@ -98,22 +80,22 @@ def test_what_a_benchmark_does_not_tell_is_a_dash(method, naive):
     assert table.rows[1][8:] == ["–"] * 6
 
 
-def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer(method, naive):
+def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer():
     """All of it is 0 for that reason alone; what is 0 by chance in one place is told."""
-    blind = with_metrics(method, matrices=np.tril(ACCURACY))
+    blind = outcomes.with_metrics(method, matrices=np.tril(outcomes.ACCURACY))
     (table,) = criteria_tables(
         {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "class-incremental"
     )
     place = [column.name for column in table.columns].index("FWT")
     assert [row[place] for row in table.rows] == ["0.133 ± 0.094", "–"]
-    scores = scores_table(BENCHMARK, {"naive": naive, "x": blind}, "")
+    scores = scores_table(outcomes.BENCHMARK, {"naive": naive, "x": blind}, "")
     place = [column.name for column in scores.columns].index("forward transfer")
     assert [row[place] for row in scores.rows] == ["0.133 ± 0.094", "–"]
 
 
-def test_what_learns_all_at_once_forgets_nothing(naive):
+def test_what_learns_all_at_once_forgets_nothing():
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
-    scores = scores_table(BENCHMARK, {"naive": naive, "joint": joint}, "")
+    scores = scores_table(outcomes.BENCHMARK, {"naive": naive, "joint": joint}, "")
     names = ["average incremental accuracy", "backward transfer"]
     places = [[column.name for column in scores.columns].index(name) for name in names]
     assert [scores.rows[1][place] for place in places] == ["–"] * 2
@@ -124,10 +106,10 @@ def test_what_learns_all_at_once_forgets_nothing(naive):
     assert [row[0] for row in table.rows] == ["naive"]
 
 
-def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost(method, naive):
+def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost():
     """Of a run that left nothing neither steps nor stored samples are known."""
-    matrices = np.stack([ACCURACY[0], np.full((TASKS, TASKS), np.nan)])
-    gone = with_metrics(method, matrices=matrices)._replace(
+    matrices = np.stack([outcomes.ACCURACY[0], np.full((outcomes.TASKS, outcomes.TASKS), np.nan)])
+    gone = outcomes.with_metrics(method, matrices=matrices)._replace(
         diverged_at=np.array([[-1, -1], [1, 0]]),
         steps=method.steps * [[1], [0]],
         stored_samples=method.stored_samples * [[1], [0]],
@@ -137,14 +119,14 @@ def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost(method, naive)
     table = costs_table({"x": gone})
     row = dict(zip([column.name for column in table.columns], table.rows[0], strict=True))
     assert (row["held in the last task"], row["steps"]) == ("40", "4,800")
-    blind = with_metrics(gone, matrices=np.tril(gone.matrices))
+    blind = outcomes.with_metrics(gone, matrices=np.tril(gone.matrices))
     (table,) = criteria_tables(
         {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "task-incremental"
     )
     assert table.rows[1][[column.name for column in table.columns].index("FWT")] == "–"
 
 
-def test_definitions_are_those_of_the_columns_that_are_shown(method, naive):
+def test_definitions_are_those_of_the_columns_that_are_shown():
     """One seed has no stability; the weights name their criteria, shown or not."""
 
     def caption(**methods):
@@ -155,9 +137,9 @@ def test_definitions_are_those_of_the_columns_that_are_shown(method, naive):
     assert "CL stability: 1 minus" in both
     assert "W2 weighs A by 0.4, MS by 0.05, SSS by 0.2, CE by 0.1, BWT+ by 0.05, REM by" in both
     assert "A: average accuracy over all times" in both
-    first = {"matrices": ACCURACY[:1], "over_time": naive.over_time[:1]}
+    first = {"matrices": outcomes.ACCURACY[:1], "over_time": naive.over_time[:1]}
     one = [
-        with_metrics(each, **first)._replace(
+        outcomes.with_metrics(each, **first)._replace(
             **{name: getattr(each, name)[:1] for name in ("diverged_at", "steps", "samples")},
             stored_samples=each.stored_samples[:1],
         )

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from everlight.continual import Protocol
@@ -10,16 +9,14 @@ from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.config import MethodSettings, config_of
 from everlight_experiments.continual.reproduction import Comparison, Known, compare
+from everlight_experiments.rethinking_er import config as settings
 from everlight_experiments.rethinking_er import paper
-from everlight_experiments.rethinking_er.config import (
-    DIGITS,
-    PAPER_METHODS,
-    PAPER_PRESETS,
-    PaperConfig,
-)
+from tests.experiments.running import arrays_of
 
-TINY = PaperConfig(
-    replace(DIGITS, net="mlp:16", protocol=Protocol(epochs=1, batch_size=64, select="last")),
+TINY = settings.PaperConfig(
+    replace(
+        settings.DIGITS, net="mlp:16", protocol=Protocol(epochs=1, batch_size=64, select="last")
+    ),
     methods=("SGD", "ER"),
     buffer_sizes=(50, 100),
     seeds=2,
@@ -30,8 +27,7 @@ TINY = PaperConfig(
 def finished(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     report = paper.PAPER.run(options_with(runs))
-    with np.load(report.parent / "results.npz") as results:
-        return report, dict(results)
+    return report, arrays_of(report)
 
 
 def options_with(runs, *words):
@@ -54,23 +50,23 @@ def test_methods_with_a_memory_have_a_column_per_buffer(finished):
 
 def test_every_method_has_the_authors_settings():
     """Numbers of `best_args.py` for Fashion-MNIST, read there."""
-    config = PAPER_PRESETS["paper"]
+    config = settings.PAPER_PRESETS["paper"]
     for size, er, icarl in ((200, (0.03, 128), 0.1), (500, (0.1, 128), 0.03)):
         benchmark = config.benchmark_of(size)
-        assert benchmark.method_settings.keys() == PAPER_METHODS.keys()
-        own = config_of(benchmark, PAPER_METHODS["ER"])
+        assert benchmark.method_settings.keys() == settings.PAPER_METHODS.keys()
+        own = config_of(benchmark, settings.PAPER_METHODS["ER"])
         assert (own.learning_rate, own.replay_batch_size, own.buffer_size) == (*er, size)
         # Twice the coefficient of the squared norm.
-        assert config_of(benchmark, PAPER_METHODS["iCaRL"]).weight_decay == 2 * 0.0005
-        assert config_of(benchmark, PAPER_METHODS["iCaRL"]).learning_rate == icarl
-        assert config_of(benchmark, PAPER_METHODS["SGD"]).learning_rate == 0.2
+        assert config_of(benchmark, settings.PAPER_METHODS["iCaRL"]).weight_decay == 2 * 0.0005
+        assert config_of(benchmark, settings.PAPER_METHODS["iCaRL"]).learning_rate == icarl
+        assert config_of(benchmark, settings.PAPER_METHODS["SGD"]).learning_rate == 0.2
 
 
 def test_a_method_without_settings_has_the_benchmark_s():
-    config = replace(DIGITS, method_settings={"ER": MethodSettings(learning_rate=0.5)})
+    config = replace(settings.DIGITS, method_settings={"ER": MethodSettings(learning_rate=0.5)})
     assert config_of(config, METHODS["ER"]).learning_rate == 0.5
-    assert config_of(config, METHODS["GEM"]).learning_rate == DIGITS.learning_rate
-    assert config_of(config, METHODS["ER"]).replay_batch_size == DIGITS.replay_batch_size
+    assert config_of(config, METHODS["GEM"]).learning_rate == settings.DIGITS.learning_rate
+    assert config_of(config, METHODS["ER"]).replay_batch_size == settings.DIGITS.replay_batch_size
 
 
 def test_check_ends_with_the_differences_that_have_no_cause(finished, tmp_path, monkeypatch):

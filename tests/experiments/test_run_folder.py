@@ -13,7 +13,6 @@ from pathlib import Path
 
 import filelock
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -127,23 +126,13 @@ def test_a_folder_may_be_moved_and_named_from_elsewhere(settings, tmp_path, monk
     assert config_of(folder)["settings"]["runs"] == "moved"
 
 
-@pytest.mark.parametrize(
-    ("change", "difference"),
-    [
-        ({"rate": 0.2}, r"\(rate: stored 0\.1, now 0\.2\)"),
-        ({"seeds": (0, 1, 2)}, r"\(seeds: stored \[0, 1\], now \[0, 1, 2\]\)"),
-        (
-            {"rate": 1.0, "seeds": (5,)},
-            r"rate: stored 0\.1, now 1\.0; seeds: stored .*, now \[5\]\)",
-        ),
-    ],
-)
-def test_other_settings_are_refused_by_their_difference(settings, change, difference):
+def test_other_settings_are_refused_by_their_difference(settings):
     folder = RunFolder("paper", "run", settings)
     folder.log(step=0)
     before = (folder.path / "config.json").read_text()
+    difference = r"\(rate: stored 0\.1, now 1\.0; seeds: stored \[0, 1\], now \[5\]\)"
     with pytest.raises(DataError, match=rf"paper-run-demo .*{difference}.*--tag"):
-        RunFolder("paper", "run", replace(settings, **change))
+        RunFolder("paper", "run", replace(settings, rate=1.0, seeds=(5,)))
     assert (folder.path / "config.json").read_text() == before
 
 
@@ -164,16 +153,6 @@ def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(setti
     # A start that does not say so compares them.
     with pytest.raises(DataError, match=r"\(seeds: stored \[0, 1, 2\], now \[0, 1\]\)"):
         RunFolder("paper", "run", settings)
-
-
-def test_a_setting_that_came_or_went_is_named(settings):
-    @dataclass(frozen=True)
-    class Newer(Settings):
-        width: int = 9
-
-    RunFolder("paper", "run", settings).log(step=0)
-    with pytest.raises(DataError, match="width: stored None, now 9"):
-        RunFolder("paper", "run", Newer(runs=settings.runs))
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -224,9 +203,7 @@ def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"seed": -1}, "--seed -1; give 0 to"),
-        ({"tag": "a/b"}, "--tag 'a/b' becomes part of a folder's name"),
-        *(({"tag": tag}, "--tag") for tag in ("a/../../b", "a\nb", "a\0b", "\udcff")),
+        ({"tag": "a/../../b"}, "--tag"),
         ({"tag": "x" * 300}, "cannot be written"),
         ({"runs": Path("/dev/null/runs")}, "cannot be written .*choose another folder"),
     ],
@@ -246,16 +223,6 @@ def test_a_run_that_goes_on_logs_nothing_twice_and_reads_it_back(settings):
             {"unit": "WP", "error": [2.0]},
         ]
         del folder
-
-
-def test_results_are_read_without_pickle_to_the_bit(settings, rng):
-    errors = rng.normal(size=(3, 4)).astype(np.float32)
-    names = np.array(["a", "bc"])
-    path = RunFolder("paper", "run", settings).save_results(errors=jnp.asarray(errors), names=names)
-    stored = np.load(path, allow_pickle=False)
-    np.testing.assert_array_equal(stored["errors"], errors)
-    assert stored["errors"].dtype == np.float32
-    assert stored["names"].tolist() == ["a", "bc"]
 
 
 ARRAYS = {"accuracy": np.arange(6.0).reshape(2, 3), "names": np.array(["a", "bc"])}
@@ -302,16 +269,7 @@ def test_no_damaged_unit_is_believed_and_each_is_told(settings, capsys, rng):
 
 @pytest.mark.parametrize(
     "damage",
-    [
-        lambda text: "",
-        lambda text: text[: len(text) // 2],
-        lambda text: "{}",
-        lambda text: "[]",
-        lambda text: "\x00" * len(text),
-        lambda text: text.replace('"rate": 0.1', '"rate": 0.3'),
-        lambda text: text.replace('"crc32"', '"crc33"'),
-        lambda text: "[" * 100_000,
-    ],
+    [lambda text: text[: len(text) // 2], lambda text: text.replace('"rate": 0.1', '"rate": 0.3')],
 )
 def test_a_damaged_config_is_named_with_what_to_do(settings, damage):
     folder = RunFolder("paper", "run", settings)
@@ -325,15 +283,6 @@ def test_a_damaged_config_is_named_with_what_to_do(settings, damage):
     config.unlink()
     with pytest.raises(DataError, match=r"config\.json does not exist.*restore it"):
         RunFolder("paper", "run", settings)
-
-
-def test_what_a_kill_left_is_removed_by_the_next_start(settings):
-    folder = RunFolder("paper", "run", settings)
-    folder.save_unit("EWC-0", FACTS, **ARRAYS)
-    for left in ("report.html", "results.npz", "units/EWC-1.npz", "config.json"):
-        (folder.path / f"{left}.unfinished").write_text("half")
-    RunFolder("paper", "run", settings)
-    assert not list(folder.path.rglob("*.unfinished"))
 
 
 OPENER = """

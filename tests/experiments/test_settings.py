@@ -51,11 +51,9 @@ def test_bounds_hold_within_mappings_and_tuples(change, message):
     ("change", "message"),
     [
         ({"seed": -1}, "--seed -1; give 0 to 2,147,483,647"),
-        ({"seed": 2**31}, "--seed 2147483648; give 0 to 2,147,483,647"),
         ({"seed": 10**400}, "; give 0 to 2,147,483,647"),
         ({"seeds": 0}, "--seeds 0; give 1 to 1,000,000"),
         ({"gain": float("nan")}, "--gain nan; give 0 to 10"),
-        ({"gain": float("inf")}, "--gain inf; give 0 to 10"),
         ({"gain": -1.0}, r"--gain -1\.0; give 0 to 10"),
         ({"shares": (0.5, 2.0)}, r"--shares 2\.0; give 0 to 1"),
         ({"batch": 10**12}, "--batch 1000000000000; give 2,147,483,647 or less"),

@@ -1,10 +1,6 @@
 """Training from a tree of JPEG files: killed and continued, within its memory, through the run."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +20,7 @@ from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc.config import Config, PaperConfig
 from everlight_experiments.iirc.paper import PAPER
 from everlight_experiments.run_folder.config_options import with_config
+from tests.experiments.children import end, pair_of_processes, start, units_of
 from tests.experiments.killed_stream import WNIDS
 from tests.jpeg_tree import Mosaics, write_tree
 
@@ -33,56 +30,33 @@ def mosaics(real_data):
     return Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
 
 
-def start_child(module, root, *arguments, **environment):
-    command = [sys.executable, "-m", f"tests.experiments.{module}", *map(str, arguments)]
-    environment = os.environ | {"EVERLIGHT_DATA": str(root)} | environment
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(command, env=environment, **pipes)
-
-
-def end_child(child):
-    output, errors = child.communicate()
-    assert child.returncode == 0, errors
-    return output
-
-
 def start_stream(root, folder, *moment, distributed=None, devices=2):
     arguments = (root / folder, distributed, *moment)
-    return start_child("killed_stream", root, *arguments, JAX_NUM_CPU_DEVICES=str(devices))
-
-
-def units_of(root, folder):
-    kept = root / folder / "paper-run-demo" / "units"
-    return {path.name: path.read_bytes() for path in kept.iterdir() if path.suffix == ".npz"}
+    return start("killed_stream", root, *arguments, JAX_NUM_CPU_DEVICES=str(devices))
 
 
 @pytest.mark.slow
 def test_killed_anywhere_they_end_with_the_same_bits(mosaics, tmp_path):
     """Two runs on two devices, or one after another on one."""
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (20, 5)))
-    end_child(start_stream(tmp_path, "whole"))
-    end_child(start_stream(tmp_path, "one", devices=1))
+    end(start_stream(tmp_path, "whole"))
+    end(start_stream(tmp_path, "one", devices=1))
     killed = [start_stream(tmp_path, "killed", moment).wait() for moment in range(3)]
-    end_child(start_stream(tmp_path, "killed"))
+    end(start_stream(tmp_path, "killed"))
     assert killed.count(-9) >= 2, "few processes lived to their kill"
-    whole = units_of(tmp_path, "whole")
+    whole = units_of(tmp_path / "whole")
     assert sorted(whole) == ["ER-0.npz", "ER-1.npz"]
-    assert units_of(tmp_path, "killed") == units_of(tmp_path, "one") == whole
+    assert units_of(tmp_path / "killed") == units_of(tmp_path / "one") == whole
 
 
 @pytest.mark.slow
 def test_joined_processes_read_each_what_its_own_runs_need(mosaics, tmp_path):
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (20, 5)), smallest=40, greatest=60)
-    end_child(start_stream(tmp_path, "one"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = "127.0.0.1:{1}".format(*free.getsockname())
-    for child in [
-        start_stream(tmp_path, "two", distributed=f"{number}/2@{address}", devices=1)
-        for number in range(2)
-    ]:
-        end_child(child)
-    assert units_of(tmp_path, "two") == units_of(tmp_path, "one")
+    end(start_stream(tmp_path, "one"))
+    both = pair_of_processes()
+    for child in [start_stream(tmp_path, "two", distributed=each, devices=1) for each in both]:
+        end(child)
+    assert units_of(tmp_path / "two") == units_of(tmp_path / "one")
     whole, *halves = (
         int((tmp_path / name).read_text()) for name in ("one-read-0", "two-read-0", "two-read-1")
     )
@@ -96,7 +70,7 @@ def devices(real_data, tmp_path_factory):
     root = tmp_path_factory.mktemp("tree")
     mosaics = Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
     write_tree(root, mosaics, dict.fromkeys(WNIDS[:4], (12, 3)), smallest=30, greatest=60)
-    return json.loads(end_child(start_child("stream_devices", root, JAX_NUM_CPU_DEVICES="2")))
+    return json.loads(end(start("stream_devices", root, JAX_NUM_CPU_DEVICES="2")))
 
 
 @pytest.mark.parametrize("name", ["naive", "icarl"])
@@ -136,8 +110,8 @@ def test_memory_stays_below_a_tenth_of_the_tree(mosaics, tmp_path):
     """A quarter is the store's; 37 MB of growth come without any tree, from checkpoints and JAX."""
     sizes = {"smallest": 500, "greatest": 1000, "quality": 95}
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (345, 6)), **sizes)
-    child = start_child("stream_memory", tmp_path, tmp_path / "runs", GROWTH // 4)
-    answer = json.loads(end_child(child).splitlines()[-1])
+    child = start("stream_memory", tmp_path, tmp_path / "runs", GROWTH // 4)
+    answer = json.loads(end(child).splitlines()[-1])
     print(answer, end=" ")
     assert answer["tree"] >= 10 * GROWTH
     assert answer["growth"] < GROWTH

@@ -12,11 +12,10 @@ from everlight.continual.methods.registry import METHODS
 from everlight.metrics import backward_transfer, forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
-from everlight_experiments.cli import options_of
-from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmark import PerRunData, RunData, SequenceId
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import compose
+from tests.experiments.running import arrays_of, run
 
 COUNT = 1797
 
@@ -36,34 +35,11 @@ def inputs_of(benchmark, index):
     return np.asarray(jax.jit(lambda i: setup.gather(i, None))(jnp.asarray(index)))
 
 
-def test_permuted_tasks_have_the_same_pixels_in_other_orders():
-    benchmark = benchmark_of("permuted")
-    first, second = (inputs_of(benchmark, [5 + task * COUNT]).ravel() for task in (0, 1))
-    assert np.any(first != second)
-    np.testing.assert_array_equal(np.sort(first), np.sort(second))
-    other = [inputs_of(benchmark, [9 + task * COUNT]).ravel() for task in (0, 1)]
-    # One permutation per task: positions that agree for one image do so for the other.
-    for position in range(64):
-        same = np.flatnonzero(first == second[position])
-        assert other[1][position] in other[0][same]
-
-
 def test_rotated_tasks_have_the_angles_of_scipy():
     benchmark = benchmark_of("rotated", pixels="unit")
     start, turned = (inputs_of(benchmark, [5 + task * COUNT])[0, ..., 0] for task in (0, 2))
     expected = ndimage.rotate(start, 90, reshape=False, order=1)
     np.testing.assert_allclose(turned, expected, atol=1e-5)
-
-
-def test_permuted_labels_are_those_of_the_task_alone():
-    benchmark = benchmark_of("permuted-labels")
-    tasks = benchmark.data.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0)).tasks.train
-    labels = np.asarray(tasks.labels[..., 0])
-    assert np.all(inputs_of(benchmark, [5]) == inputs_of(benchmark, [5 + COUNT]))
-    for task in (1, 2, 3):
-        pairs = {*zip(labels[0], labels[task], strict=True)}
-        assert len(pairs) == 10
-        assert np.any(labels[0] != labels[task])
 
 
 def test_validation_images_are_no_training_images_and_no_test_images():
@@ -107,16 +83,14 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
     ],
 )
 def test_what_does_not_fit_is_refused(words, message, tmp_path):
-    words = ["digits", "--stream", "rotated", *words.split(), "--runs", str(tmp_path)]
     with pytest.raises(DataError, match=message):
-        run_benchmark(options_of("run", words))
+        run(tmp_path, "digits", "--stream", "rotated", *words.split())
 
 
 def test_a_run_has_a_matrix_over_all_tasks(tmp_path):
     words = "digits --stream rotated --tasks 3 --epochs 1 --seeds 1 --methods naive --net linear"
-    report = run_benchmark(options_of("run", [*words.split(), "--runs", str(tmp_path)]))
-    with np.load(report.parent / "results.npz") as results:
-        matrix = results["domain-incremental/naive/accuracy by task"][0]
+    report = run(tmp_path, *words.split())
+    matrix = arrays_of(report)["domain-incremental/naive/accuracy by task"][0]
     # An angle that was not seen is predicted worse than the newest one.
     assert matrix[0, 0] > matrix[0, 2] + 0.2
     assert "3 tasks of all classes (rotated)" in report.read_text()
@@ -125,15 +99,15 @@ def test_a_run_has_a_matrix_over_all_tasks(tmp_path):
 def test_a_recurring_class_counts_once(tmp_path):
     """After the third of four tasks, of two groups of classes: the mean of two accuracies."""
     words = "digits --tasks 2 --cycles 2 --epochs 1 --seeds 1 --methods joint --net linear"
-    report = run_benchmark(options_of("run", [*words.split(), "--runs", str(tmp_path)]))
-    with np.load(report.parent / "results.npz") as results:
-        for name in ("naive", "joint"):
-            of = f"class-incremental/{name}/accuracy"
-            matrix, curve = results[f"{of} by task"][0], results[of][0]
-            assert np.isnan(matrix[:, 2:]).all()
-            np.testing.assert_allclose(curve[1:], matrix[1:, :2].mean(axis=1))
-            assert np.isfinite(curve[-1])
-        naive = results["class-incremental/naive/accuracy by task"][0]
+    report = run(tmp_path, *words.split())
+    results = arrays_of(report)
+    for name in ("naive", "joint"):
+        of = f"class-incremental/{name}/accuracy"
+        matrix, curve = results[f"{of} by task"][0], results[of][0]
+        assert np.isnan(matrix[:, 2:]).all()
+        np.testing.assert_allclose(curve[1:], matrix[1:, :2].mean(axis=1))
+        assert np.isfinite(curve[-1])
+    naive = results["class-incremental/naive/accuracy by task"][0]
     # Learned again, the first group is known and the second forgotten.
     assert naive[2, 0] > naive[1, 0] + 0.2
     page = report.read_text()

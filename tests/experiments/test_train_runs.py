@@ -1,32 +1,23 @@
 """Runs trained together and kept as units: read back, killed and continued, diverged."""
 
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual import naive, run_sequence
+from everlight.continual import run_sequence
 from everlight.continual.engine.run import Run
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual import train_runs
-from everlight_experiments.continual.train_runs import (
-    Unit,
-    has_diverged,
-    train_units,
-)
+from everlight_experiments.continual.train_runs import Unit, group_name, has_diverged, train_units
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs
-from tests.continual.engine.test_sequence import linear_setup
 from tests.experiments.a_unit import checkpoints_of, folder_in, train_unit
+from tests.experiments.children import end, pair_of_processes, start, units_of
 
 
 def units(hyperparameters=(1.0, 3.0, 0.3)):
@@ -73,27 +64,6 @@ def test_what_is_there_is_read_back_and_the_rest_comes_to_the_same_bits(tmp_path
         train(folder, units((1.0, 3.0, 0.5)))
 
 
-def test_a_stopped_wave_does_not_stand_in_the_way_of_others_that_begin_alike(tmp_path):
-    """Two devices; a wave of the first and third runs is stopped, then the first two are one."""
-    code = (
-        "import jax, sys; jax.config.update('jax_num_cpu_devices', 2)\n"
-        "from pathlib import Path\n"
-        "from everlight_experiments.continual import train_runs\n"
-        "from tests.experiments.test_train_runs import *\n"
-        "folder, every = run_folder(Path(sys.argv[1])), units()\n"
-        "def stop(*_, **__): raise KeyboardInterrupt\n"
-        "save, RunFolder.save_unit = RunFolder.save_unit, stop\n"
-        "train_runs.Checkpoints.due = lambda self: True\n"
-        "try: train(folder, [every[0], every[2]])\n"
-        "except KeyboardInterrupt: print(len(list(folder.checkpoints.iterdir())))\n"
-        "RunFolder.save_unit = save\n"
-        "print(len(train(folder)), len(list(folder.checkpoints.iterdir())))\n"
-    )
-    called = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(called, capture_output=True, text=True, check=False)
-    assert done.stdout.split()[-3:] == ["1", "3", "0"], done.stderr
-
-
 def test_one_that_diverges_is_told_and_its_neighbors_are_kept(tmp_path, capsys):
     asked = units((1.0, 1e30, 0.3))
     kept = train(run_folder(tmp_path), asked)
@@ -129,75 +99,15 @@ def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
     assert {told.count(("EWC-0", task)) for task in range(tasks)} == {1}
 
 
-def noisy(data):
-    """Naive finetuning whose memory is a random key, from which every step's noise is drawn."""
-    setup = linear_setup(data)
-    base = naive(setup)
-
-    def grads(memory, learner, batch, task, key):
-        gradient, info = base.grads((), learner, batch, task, key)
-        noise = jax.tree.map(lambda g: 0.1 * jax.random.normal(memory, g.shape), gradient)
-        return jax.tree.map(jnp.add, gradient, noise), info
-
-    def after_step(memory, learner, info, key):
-        return jax.random.split(memory)[0], learner
-
-    return setup, base._replace(init=lambda key, learner: key, grads=grads, after_step=after_step)
-
-
-def test_a_memory_that_holds_a_random_key_goes_on_to_the_same_bits(tmp_path, monkeypatch):
-    """Stopped after seven epochs, six of them saved."""
-
-    def kept(result):
-        return {**keep(result), "key": jax.random.key_data(result.memory)}
-
-    parts = [unit._replace(run_data=()) for unit in units()[:1]], noisy, PROTOCOL, DATA, kept
-    monkeypatch.setattr(Checkpoints, "due", lambda self: True)
-    (whole,) = train_units(run_folder(tmp_path / "whole"), *parts)
-    driven = train_runs.drive_runs
-
-    def stopping(*arguments):
-        for epoch, state in enumerate(driven(*arguments), start=1):
-            if epoch == 7:
-                raise OSError("stopped")
-            yield state
-
-    monkeypatch.setattr(train_runs, "drive_runs", stopping)
-    with pytest.raises(OSError, match="stopped"):
-        train_units(run_folder(tmp_path / "stopped"), *parts)
-    monkeypatch.setattr(train_runs, "drive_runs", driven)
-    (checkpoints,) = run_folder(tmp_path / "stopped").checkpoints.iterdir()
-    assert Checkpoints(checkpoints).newest() == 6
-    (resumed,) = train_units(run_folder(tmp_path / "stopped"), *parts)
-    for name in whole:
-        np.testing.assert_array_equal(resumed[name], whole[name])
-
-
 def start_child(tmp_path, folder, devices, *stop, distributed=None):
-    module = "tests.experiments.stopped_runs"
-    command = [sys.executable, "-m", module, str(tmp_path / folder), str(distributed)]
-    environment = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_NUM_CPU_DEVICES": str(devices),
-    }
-    return subprocess.Popen(
-        [*command, *(str(int(each)) for each in stop)],
-        env=os.environ | environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    arguments = (tmp_path / folder, distributed, *map(int, stop))
+    return start("stopped_runs", tmp_path, *arguments, JAX_NUM_CPU_DEVICES=str(devices))
 
 
-def end_child(child, *stop):
-    errors = child.communicate()[1]
-    assert child.returncode == -sum(stop[:1]), errors
-
-
-def units_of(tmp_path, folder):
-    kept = tmp_path / folder / "paper-run-demo" / "units"
-    return {path.name: path.read_bytes() for path in kept.iterdir()}
+def start_two(tmp_path, folder, *stop):
+    """A run of two processes, of which the second stops."""
+    both = zip(pair_of_processes(), ((), stop), strict=True)
+    return [start_child(tmp_path, folder, 1, *stops, distributed=each) for each, stops in both]
 
 
 def epochs_in(tmp_path, folder):
@@ -214,11 +124,11 @@ STOPS = [(KILL, 3), (TERM, 2), (KILL, 7), (KILL, 5)]
 @pytest.mark.slow
 def test_killed_or_stopped_anywhere_they_end_with_the_same_bits(tmp_path):
     """Three runs on two devices, so that the third is trained after the first two."""
-    end_child(start_child(tmp_path, "whole", 2))
+    end(start_child(tmp_path, "whole", 2))
     for stop in STOPS:
-        end_child(start_child(tmp_path, "stopped", 2, *stop), *stop)
-    end_child(start_child(tmp_path, "stopped", 2))
-    whole, stopped = units_of(tmp_path, "whole"), units_of(tmp_path, "stopped")
+        end(start_child(tmp_path, "stopped", 2, *stop), -stop[0])
+    end(start_child(tmp_path, "stopped", 2))
+    whole, stopped = units_of(tmp_path / "whole"), units_of(tmp_path / "stopped")
     assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
     assert whole == stopped
 
@@ -229,10 +139,10 @@ def test_processes_share_a_folder_and_one_that_is_killed_is_replaced(tmp_path):
     stop = KILL, 5
     first = start_child(tmp_path, "shared", 1, *stop)
     others = [start_child(tmp_path, "shared", 1) for _ in range(2)]
-    end_child(first, *stop)
+    end(first, -KILL)
     for child in others:
-        end_child(child)
-    assert sorted(units_of(tmp_path, "shared")) == [f"EWC-{number}.npz" for number in range(3)]
+        end(child)
+    assert sorted(units_of(tmp_path / "shared")) == [f"EWC-{number}.npz" for number in range(3)]
     # Three runs of 13 epochs, and what the killed one had learned since its checkpoint.
     assert epochs_in(tmp_path, "shared") in (39, 40)
     for unit, arrays in zip(units(), train(run_folder(tmp_path / "shared")), strict=True):
@@ -240,34 +150,23 @@ def test_processes_share_a_folder_and_one_that_is_killed_is_replaced(tmp_path):
         np.testing.assert_allclose(arrays["losses"], alone["losses"], atol=1e-5)
 
 
-def start_two(tmp_path, folder, *stop):
-    """A run of two processes, of which the second stops."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = "127.0.0.1:{1}".format(*free.getsockname())
-    return [
-        start_child(tmp_path, folder, 1, *stops, distributed=f"{number}/2@{address}")
-        for number, stops in enumerate(((), stop))
-    ]
-
-
 @pytest.mark.slow
 def test_two_joined_processes_give_the_bits_of_one_that_has_as_many_devices(tmp_path):
     """Killed in its sixth epoch, one of them takes the other along; then both go on."""
-    end_child(start_child(tmp_path, "one", 2))
+    end(start_child(tmp_path, "one", 2))
     for child in start_two(tmp_path, "two"):
-        end_child(child)
+        end(child)
     first, second = start_two(tmp_path, "killed", KILL, 5)
-    end_child(second, KILL)
+    end(second, -KILL)
     # It waits for the other for a minute and a half before it gives up.
     first.kill()
     first.communicate()
-    assert not units_of(tmp_path, "killed").keys() & {"EWC-0.npz", "EWC-1.npz"}
+    assert not units_of(tmp_path / "killed").keys() & {"EWC-0.npz", "EWC-1.npz"}
     for child in start_two(tmp_path, "killed"):
-        end_child(child)
-    whole = units_of(tmp_path, "one")
+        end(child)
+    whole = units_of(tmp_path / "one")
     assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
-    assert units_of(tmp_path, "two") == units_of(tmp_path, "killed") == whole
+    assert units_of(tmp_path / "two") == units_of(tmp_path / "killed") == whole
     # Two waves of two runs, the second filled up. Four epochs were saved; the fifth was learned
     # twice, and perhaps the sixth.
     assert epochs_in(tmp_path, "two") == 52
@@ -275,31 +174,6 @@ def test_two_joined_processes_give_the_bits_of_one_that_has_as_many_devices(tmp_
 
 
 # ---- One run alone
-
-
-def run_sequence_child(tmp_path, folder, *moment):
-    cache = {
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-    command = [sys.executable, "-m", "tests.experiments.killed_sequence", str(tmp_path / folder)]
-    command += [str(tmp_path / f"{folder}.npz"), *map(str, moment)]
-    environment = os.environ | cache
-    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode
-
-
-@pytest.mark.slow
-def test_a_single_run_that_is_killed_anywhere_ends_with_the_same_bits(tmp_path):
-    """Twenty times, every other one while a checkpoint is being written."""
-    kills = 20
-    assert run_sequence_child(tmp_path, "whole") == 0
-    killed = sum(run_sequence_child(tmp_path, "killed", moment) == -9 for moment in range(kills))
-    assert killed >= 0.75 * kills, "few processes lived to their kill"
-    assert run_sequence_child(tmp_path, "killed") == 0
-    with np.load(tmp_path / "whole.npz") as whole, np.load(tmp_path / "killed.npz") as resumed:
-        assert len(whole.files) > 10
-        for name in whole.files:
-            np.testing.assert_array_equal(whole[name], resumed[name])
 
 
 def test_checkpoints_of_another_configuration_are_refused_by_name(tmp_path):
@@ -316,6 +190,10 @@ def test_checkpoints_that_a_killed_run_left_of_a_finished_part_are_removed(tmp_p
     left = checkpoints / "20" / "state"
     left.mkdir(parents=True)
     (left / "array").write_bytes(b"half removed")
+    # Of waves that were stopped and did not form again, and of a unit that is not asked for.
+    waves = [group_name([unit, each]) for unit, *others in [units()] for each in others]
+    assert len(set(waves)) == 2
+    (checkpoints.parent / "A-GEM and 1 more 0123abcd").mkdir()
     other = checkpoints.parent / "EWC-1" / "10"
     other.mkdir(parents=True)
     train_unit(tmp_path, tmp_path / "again.npz")

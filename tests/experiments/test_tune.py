@@ -15,16 +15,11 @@ from everlight_data.registry import IMAGE_SETS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands import tune
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.commands.tune import (
-    Tried,
-    ranked,
-    run_command,
-    run_tune,
-)
 from everlight_experiments.continual.method_programs import Programs
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
+from tests.experiments.running import arrays_of
 
 # What its module prepares is prepared once.
 pytestmark = pytest.mark.xdist_group("tune")
@@ -42,9 +37,8 @@ def asked(runs, *words):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    report = run_tune(asked(tmp_path_factory.mktemp("runs"), *ASKED, *VARY))
-    with np.load(report.parent / "results.npz") as results:
-        return report, dict(results)
+    report = tune.run_tune(asked(tmp_path_factory.mktemp("runs"), *ASKED, *VARY))
+    return report, arrays_of(report)
 
 
 def test_the_better_rate_is_named_and_the_command_given(finished):
@@ -80,7 +74,7 @@ def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, mo
     replaced = images._replace(test_labels=wrong)
     monkeypatch.setitem(IMAGE_SETS, "digits", lambda request: replaced)
     words = ("digits", *SMALL, "--methods", "naive", "--vary", "learning-rate=.02")
-    report = run_tune(asked(tmp_path, *words))
+    report = tune.run_tune(asked(tmp_path, *words))
     with np.load(report.parent / "results.npz") as again:
         name = LABEL.format("0.02", "naive")
         np.testing.assert_array_equal(again[name], results[name])
@@ -92,7 +86,7 @@ def test_more_values_train_nothing_again(finished, tmp_path):
     shutil.copytree(report.parent, folder)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
     assert len(before) == 2 * 2 * (1 + len(METHODS["MAS"].hyperparameters))
-    run_tune(asked(tmp_path, *ASKED, "--vary", "learning-rate=.05,.0001,.02"))
+    tune.run_tune(asked(tmp_path, *ASKED, "--vary", "learning-rate=.05,.0001,.02"))
     after = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
     assert len(after) == 3 * len(before) // 2
     assert before.items() <= after.items()
@@ -106,17 +100,8 @@ def test_more_values_train_nothing_again(finished, tmp_path):
 def test_nets_of_core50_are_pretrained_each(tmp_path):
     """The pretraining of every network is a unit of its own."""
     words = ["core50-ni", "--methods", "naive", "--validation-seeds", "1", "--vary", "hidden=8,16"]
-    short = [
-        "--pretraining.images",
-        "20",
-        "--pretraining.epochs",
-        "1",
-        "--ni.first",
-        "6",
-        "--ni.later",
-        "6",
-    ]
-    report = run_tune(asked(tmp_path, *words, *short))
+    short = "--pretraining.images 20 --pretraining.epochs 1 --ni.first 6 --ni.later 6"
+    report = tune.run_tune(asked(tmp_path, *words, *short.split()))
     assert len(list(report.parent.rglob("pretraining-*.npz"))) == 2
 
 
@@ -124,7 +109,7 @@ def tried(rate, values, other=(0.0, 0.0)):
     found = {"task-incremental/a": np.array(values), "task-incremental/b": np.array(other)}
     names = ("a, task-incremental", "b, task-incremental")
     choices = dict.fromkeys(names, fixed_hyperparameter())
-    return Tried({"learning-rate": rate}, None, "", found, choices)
+    return tune.Tried({"learning-rate": rate}, None, "", found, choices)
 
 
 def test_what_two_draws_do_not_tell_from_the_best_is_said():
@@ -132,21 +117,21 @@ def test_what_two_draws_do_not_tell_from_the_best_is_said():
     -.03, so by .01 ± .04."""
     every = [tried(0.1, (0.6, 0.8)), tried(0.2, (0.5, 0.86)), tried(0.3, (0.4, 0.4))]
     np.testing.assert_allclose(every[1].scores_by_seed, [0.25, 0.43])
-    assert ranked(every) == (0, [1])
+    assert tune.ranked(every) == (0, [1])
 
 
 def test_a_run_that_diverged_counts_as_nothing_right():
     """Without it .9 would be the greatest mean."""
     every = [tried(0.1, (0.5, 0.5)), tried(0.2, (0.9, np.nan))]
-    assert ranked(every)[0] == 0
+    assert tune.ranked(every)[0] == 0
     with pytest.raises(DataError, match="every run diverged"):
-        ranked([tried(0.1, (np.nan, np.nan), (np.nan, np.nan))])
+        tune.ranked([tried(0.1, (np.nan, np.nan), (np.nan, np.nan))])
 
 
 def test_the_command_has_all_that_was_given():
     options = options_of("tune", ["icifar:small", "--methods", "naive", "--per-class", "9", "5"])
     config = replace(options.config, learning_rate=0.01)
-    command = run_command(options, config)
+    command = tune.run_command(options, config)
     assert command.startswith("everlight run icifar --preset small --methods naive")
     assert "--per-class 9 5" in command
     assert "--learning-rate 0.01" in command
@@ -171,6 +156,7 @@ def test_the_command_has_all_that_was_given():
             "10,201 combinations; give at most 10,000",
         ),
         (("net='resnt:1'",), "did you mean 'resnet'"),
+        (("net='cnn','linear'",), "which methods apply"),
         (("tasks=2,5",), "tasks=5 changes the data .*5 tasks"),
     ],
 )
@@ -178,7 +164,7 @@ def test_what_cannot_be_tried_is_refused(words, message, tmp_path, monkeypatch):
     """Before anything is trained."""
     monkeypatch.setattr(tune, "_try_all", lambda *parts: tried(0.1, (0.5, 0.5)))
     with pytest.raises(DataError, match=message):
-        run_tune(asked(tmp_path, *ASKED, *(("--vary", *words) if words else ())))
+        tune.run_tune(asked(tmp_path, *ASKED, *(("--vary", *words) if words else ())))
 
 
 @pytest.mark.parametrize(
@@ -186,20 +172,5 @@ def test_what_cannot_be_tried_is_refused(words, message, tmp_path, monkeypatch):
 )
 def test_a_later_value_is_refused_before_the_first_is_trained(varied, tmp_path):
     with pytest.raises(ValueError, match=r"foo|lbfgs|changes the data or their use"):
-        run_tune(asked(tmp_path / "runs", *ASKED, "--vary", varied))
+        tune.run_tune(asked(tmp_path / "runs", *ASKED, "--vary", varied))
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("digits --methods HAT --vary epochs=1,2", "HAT .*; give --setting task-incremental"),
-        ("icifar --methods naive --vary dropout=0,.25", "--vary dropout|3 values"),
-        ("iirc --methods naive --vary epochs=1 --validation-seeds 10", "iirc has 10"),
-        ("procedural --methods naive --vary net='cnn','linear'", "which methods apply"),
-    ],
-)
-def test_what_other_benchmarks_refuse(words, message, tmp_path, monkeypatch):
-    monkeypatch.setattr(tune, "_try_all", lambda *parts: tried(0.1, (0.5, 0.5)))
-    with pytest.raises(DataError, match=message):
-        run_tune(asked(tmp_path, *words.split()))

@@ -56,8 +56,6 @@ def takes(argument): return argument
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("missing.py:x", r"missing\.py does not exist"),
-        ("mine.py:other", r"mine\.py has no 'other'"),
         ("mine.py:raise_value", r"mine\.py:raise_value is int, no Benchmark; give my_file\.py:my_"),
         ("mine.py:none", r"mine\.py:none is NoneType, no Benchmark; give"),
         ("mine.py:fails", r"mine\.py:fails: ZeroDivisionError: .* \(mine\.py, line 4\)"),

@@ -4,27 +4,15 @@ import numpy as np
 import pytest
 
 from everlight.continual import Setup
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight_data.errors import DataError
-from everlight_experiments.cli import options_of
-from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.user_strategy import load_strategy
+from tests.experiments import running
 
-SMALLEST = [
-    "--epochs",
-    "1",
-    "--batch-size",
-    "64",
-    "--validation-seeds",
-    "1",
-    "--tasks",
-    "2",
-    "--seeds",
-    "1",
-]
+SMALLEST = "--epochs 1 --batch-size 64 --validation-seeds 1 --tasks 2 --seeds 1"
 SETUP = Setup(None, None, None, None, None)
 """Nothing of it is used by a function that is refused or raises."""
-NEEDS = Needs(tasks=2, classes=10, exemplars_per_class=20)
+NEEDS = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
 OWN = """
 from everlight.continual import naive
 
@@ -54,8 +42,7 @@ number = 3
 
 
 def run(runs, *words):
-    words = ["digits", *SMALLEST, "--methods", "naive", *words, "--runs", str(runs)]
-    return run_benchmark(options_of("run", words))
+    return running.run(runs, "digits", *SMALLEST.split(), "--methods", "naive", *words)
 
 
 @pytest.fixture
@@ -68,11 +55,8 @@ def own_file(tmp_path):
 def test_it_is_one_more_method(tmp_path, own_file):
     """It is naive's, and so are its numbers; units are of one version of the file."""
     report = run(tmp_path / "runs", "--strategy", f"{own_file}:mine")
-    with np.load(report.parent / "results.npz") as results:
-        mine, naive = (
-            results[f"class-incremental/{name}/accuracy by task"] for name in ("mine", "naive")
-        )
-    np.testing.assert_array_equal(mine, naive)
+    results, of = running.arrays_of(report), "class-incremental/{}/accuracy by task"
+    np.testing.assert_array_equal(results[of.format("mine")], results[of.format("naive")])
     version = load_strategy(f"{own_file}:mine").version
     assert (report.parent / "units" / f"class-incremental-mine@{version}-0.npz").exists()
     own_file.write_text(OWN + "\n# Another one.\n")
@@ -165,12 +149,6 @@ def test_files_that_would_be_misunderstood_are_refused(own_file, more, name, mes
     own_file.write_text(f"{OWN}\n{more}\n")
     with pytest.raises(DataError, match=message):
         load_strategy(f"{own_file}:{name}")
-
-
-def test_a_function_that_ends_the_process_is_refused(own_file):
-    own_file.write_text("import sys\ndef leaving(setup): sys.exit(0)\n")
-    with pytest.raises(DataError, match=r"leaving ends the process \(0\)"):
-        load_strategy(f"{own_file}:leaving").make(SETUP, NEEDS)
 
 
 FAILING = """

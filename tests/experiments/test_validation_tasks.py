@@ -6,22 +6,21 @@ import pytest
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.continual.benchmark import SequenceId, Trained
 from everlight_experiments.continual.method_programs import Programs
 from everlight_experiments.continual.method_runner import Runner
+from everlight_experiments.continual.report import report_summary
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
+from tests.experiments import running
 
 SMALL = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "5")
 EWC = METHODS["EWC"]._replace(hyperparameters=(10.0, 1e4))
 
 
 def loaded(*words):
-    (benchmark,) = load_benchmarks(options_of("run", [*SMALL, *words])).values()
-    return benchmark
+    return running.loaded(*SMALL, *words)
 
 
 def chosen(folder, *words):
@@ -51,11 +50,23 @@ def test_the_score_after_the_first_tasks_is_that_of_a_whole_run_s_row(tmp_path):
     values = [float(name) for name in ("10", "10000")]
     np.testing.assert_array_equal(choice.hyperparameters, values)
     np.testing.assert_allclose(choice.tried, by_value, rtol=1e-6)
+    with pytest.raises(DataError, match=r"validation_tasks: stored None, now 2"):
+        chosen(tmp_path / "all", "--validation-tasks", "2")
+
+
+def test_the_report_states_which_tasks_the_choice_sees():
+    every, two = (
+        dict(report_summary(loaded(*words), 0, 1, 1, ""))["Selection rule"]
+        for words in ((), ("--validation-tasks", "2"))
+    )
+    assert "The choice sees all tasks of the validation seeds, so it is optimistic" in every
+    assert "highest accuracy after task 2 on validation samples" in two
+    assert "sees only the first tasks of the validation seeds (number of tasks: 2)" in two
+    assert "so it is optimistic" not in two
 
 
 @pytest.mark.parametrize(
-    ("tasks", "final", "over_all_times"),
-    [(None, 0.4, 0.6), (1, 0.9, 0.9), (2, 0.6, 0.7)],
+    ("tasks", "final", "over_all_times"), [(None, 0.4, 0.6), (1, 0.9, 0.9), (2, 0.6, 0.7)]
 )
 def test_both_criteria_see_the_first_tasks_alone(tasks, final, over_all_times):
     """A matrix worked out by hand: mean of row k, and of the lower triangle up to it."""
@@ -72,22 +83,6 @@ def test_both_criteria_see_the_first_tasks_alone(tasks, final, over_all_times):
         arrays = {"matrix": matrix, "steps": np.array([1, 2, 3])}
         run = Trained(arrays, benchmark.data.sequence(METHODS["EWC"], seq_id), seq_id, 3)
         assert benchmark.select_by(run) == pytest.approx(value)
-
-
-def test_the_report_states_which_tasks_the_choice_sees(tmp_path):
-    words = ["--methods", "EWC", "--hyperparameters", "EWC=10,1e4", "--seeds", "1"]
-    words += ["--validation-seeds", "1", "--runs", str(tmp_path), "--no-published"]
-    by_all = run_benchmark(options_of("run", [*SMALL, *words]))
-    assert "The choice sees all tasks of the validation seeds, so it is optimistic" in (
-        by_all.read_text()
-    )
-    limited = [*SMALL, *words, "--validation-tasks", "2"]
-    with pytest.raises(DataError, match=r"validation_tasks: stored None, now 2"):
-        run_benchmark(options_of("run", limited))
-    page = run_benchmark(options_of("run", [*limited, "--tag", "two"])).read_text()
-    assert "highest accuracy after task 2 on validation samples" in page
-    assert "sees only the first tasks of the validation seeds (number of tasks: 2)" in page
-    assert "so it is optimistic" not in page
 
 
 @pytest.mark.parametrize(

@@ -5,18 +5,8 @@ import pytest
 
 from everlight.continual import Protocol
 from everlight_data.errors import DataError
+from everlight_experiments.continual import method_programs, metrics, outcome, train_runs
 from everlight_experiments.continual.benchmark import STEPS_WITHIN, Trained
-from everlight_experiments.continual.method_programs import Programs
-from everlight_experiments.continual.metrics import (
-    BY_STEP,
-    MATRIX,
-    WITHIN,
-    accuracy_by_step,
-    curves_within,
-    scores_within,
-)
-from everlight_experiments.continual.outcome import measured
-from everlight_experiments.continual.train_runs import DIVERGED_AT
 from tests.experiments.outcomes import BENCHMARK
 
 
@@ -27,8 +17,8 @@ def trained(diverged_at=(-1, -1)):
     within[0, 0, :, 0] = 0.5, 0.75, 0.875
     within[1, 0, :2] = [[0.25, 0.5], [0.5, 0.75]]
     matrix = np.array([[1.0, 0.0], [0.75, 1.0]], np.float32)
-    arrays = {WITHIN: within, STEPS_WITHIN: steps, MATRIX: matrix}
-    arrays[DIVERGED_AT] = np.array(diverged_at)
+    arrays = {metrics.WITHIN: within, STEPS_WITHIN: steps, metrics.MATRIX: matrix}
+    arrays[train_runs.DIVERGED_AT] = np.array(diverged_at)
     return Trained(arrays, sequence=None, sequence_id=None, tasks=2)
 
 
@@ -36,30 +26,30 @@ def test_a_task_ends_with_the_evaluation_after_it_and_scores_are_those_of_their_
     run = trained()
     nan = [np.nan] * 2
     np.testing.assert_array_equal(
-        accuracy_by_step(run), [[0.5, 0], [0.75, 0], [1, 0], [0.25, 0.5], nan, [0.75, 1]]
+        metrics.accuracy_by_step(run), [[0.5, 0], [0.75, 0], [1, 0], [0.25, 0.5], nan, [0.75, 1]]
     )
     anytime = np.mean([0.5, 0.75, 1, (0.25 + 0.5) / 2, (0.75 + 1) / 2])
     # The first task's lowest since its end is 0.25; it ends the second with 0.75.
     expected = [anytime, 0.25, 0.5 * 1 + 0.5 * 0.25, 0.75 - 0.25]
-    np.testing.assert_allclose(scores_within(run), expected, rtol=1e-6)
+    np.testing.assert_allclose(metrics.scores_within(run), expected, rtol=1e-6)
 
 
 def test_joint_training_has_no_scores_and_a_diverged_run_is_nan():
     joint = trained()
-    joint.arrays[STEPS_WITHIN][0], joint.arrays[WITHIN][0] = 0, np.nan
-    assert np.isnan(scores_within(joint)).all()
-    found = measured(BY_STEP, [trained(), trained((1, 0))])
+    joint.arrays[STEPS_WITHIN][0], joint.arrays[metrics.WITHIN][0] = 0, np.nan
+    assert np.isnan(metrics.scores_within(joint)).all()
+    found = outcome.measured(metrics.BY_STEP, [trained(), trained((1, 0))])
     assert found["accuracy by step"].shape == (2, 6, 2)
     assert np.isnan(found["accuracy by step"][1]).all()
     assert np.isnan(found["continual evaluation"][1]).all()
 
 
 def test_curves_leave_out_what_seeds_do_not_share_and_joint_training_has_its_end_alone():
-    runs = accuracy_by_step(trained())[None].repeat(2, axis=0)
+    runs = metrics.accuracy_by_step(trained())[None].repeat(2, axis=0)
     runs[1, 1] = np.nan
     late = runs.copy()
     late[:, :5] = np.nan
-    first, so_far = curves_within({"EWC": runs, "joint": late}).values()
+    first, so_far = metrics.curves_within({"EWC": runs, "joint": late}).values()
     np.testing.assert_allclose(first["EWC"], [[0.5, 1, 0.25, 0.75]] * 2)
     np.testing.assert_allclose(so_far["EWC"], [[0.5, 1, 0.375, 0.875]] * 2)
     np.testing.assert_allclose(so_far["joint"], [[0.875]] * 2)
@@ -70,4 +60,4 @@ def test_a_benchmark_that_evaluates_after_tasks_alone_refuses_it():
     training = BENCHMARK.training._replace(protocol=lambda method: protocol)
     benchmark = BENCHMARK._replace(training=training)
     with pytest.raises(DataError, match=r"^--evaluate-steps: digits is evaluated only after tasks"):
-        Programs(benchmark).protocol(None)
+        method_programs.Programs(benchmark).protocol(None)

@@ -5,46 +5,33 @@ in what is static. Prints the resident size in MB after every tenth of the units
 """
 
 import gc
+import os
 import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
-from everlight.continual import (
-    Protocol,
-    Runs,
-    StoredImages,
-    drive_runs,
-    flax_setup,
-    naive,
-    softmax_objective,
-)
+from everlight import continual
 from everlight.continual.engine.run import Run
 from everlight.models import MLP
 from everlight.scenarios import class_incremental
+from tests.experiments.command_memory import resident
 
-PROTOCOL = Protocol(epochs=1, batch_size=8, select="last")
+PROTOCOL = continual.Protocol(epochs=1, batch_size=8, select="last")
 LABELS = np.arange(60) % 6
 SEQUENCE = class_incremental(LABELS[:40], LABELS[40:], ((0, 1, 2), (3, 4, 5)), 6, 0.0)
-DATA = StoredImages.of(jnp.ones((60, 8)), jnp.float32(0), jnp.float32(1))
+DATA = continual.StoredImages.of(jnp.ones((60, 8)), jnp.float32(0), jnp.float32(1))
 
 
 def new_build(rate: float):
     def build(data):
         net = MLP(classes=6, hidden=(16,))
-        setup = flax_setup(net, data, softmax_objective(), optax.sgd(rate))
-        return setup, naive(setup)
+        setup = continual.flax_setup(net, data, continual.softmax_objective(), optax.sgd(rate))
+        return setup, continual.naive(setup)
 
     return build
-
-
-def resident() -> int:
-    """Megabytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) // 1024
 
 
 def main() -> None:
@@ -53,11 +40,11 @@ def main() -> None:
     for unit in range(units):
         build = shared if builds == "shared" else new_build(0.1 + 1e-4 * unit)
         run = Run(build, PROTOCOL, DATA, SEQUENCE, jax.random.key(unit))
-        for state in drive_runs(Runs.of(run)):
+        for state in continual.drive_runs(continual.Runs.of(run)):
             jax.block_until_ready(state)
         if unit % max(1, units // 10) == 0 or unit == units - 1:
             gc.collect()
-            print(unit, resident(), flush=True)
+            print(unit, resident(os.getpid()) // 1_000_000, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from everlight_data.color.photographs.release_files import (
     read_illuminants,
 )
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.names import name_first
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet
 
@@ -37,7 +38,7 @@ def load_cube_plus(folder: Path) -> dict[str, ConstancySet]:
     missing = [name for name in names if name not in paths]
     if missing:
         raise MissingDataError(
-            f"{folder} lacks {missing[0]}.PNG and {len(missing) - 1} others of the {len(names)} "
+            f"{folder} lacks {name_first([f'{name}.PNG' for name in missing])} of the {len(names)} "
             f"images listed in {truth.name}. Download them from {CUBE_PLUS}."
         )
     read = partial(_read_cube_plus, [paths[name] for name in names])

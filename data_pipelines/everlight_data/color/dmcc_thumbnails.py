@@ -14,7 +14,8 @@ from jaxtyping import Float, Int
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import decode_npy, dtype_and_shape
-from everlight_data.formats.files import read_columns, refusing
+from everlight_data.formats.files import refusing
+from everlight_data.formats.tables import read_columns
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, matching, npz
 
@@ -196,10 +197,7 @@ def _read_array(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.n
     return array.reshape(shape)
 
 
-_RELEASE = {
-    "owner": OWNER,
-    "source": "the repository, or its folder dataset",
-}
+_RELEASE = {"owner": OWNER, "source": "the repository, or its folder dataset"}
 DATA_SETS = {
     "nus-thumbnails": DataSet(
         "NUS-8: 1,853 linear 64x64 thumbnails by eight cameras, with illuminants",

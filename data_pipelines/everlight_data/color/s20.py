@@ -13,11 +13,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import opened_archive, read_bytes
+from everlight_data.formats.archives import opened_archive
+from everlight_data.formats.files import read_bytes
 from everlight_data.formats.matlab import read_mat
+from everlight_data.formats.originals import Original
 from everlight_data.formats.unpickle import load_npy_restricted
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Original, copies
+from everlight_data.sets.preparing import copies
 
 OWNER = "SamsungLabs/two-camera-white-balance on GitHub, CC BY-NC-SA 4.0"
 ARCHIVE = "Metadata_Image_Pairs.zip"
@@ -138,7 +140,7 @@ def _pair_files(folder: Path, name: str = ARCHIVE) -> Iterator[tuple[str, bytes]
     archive, unpacked = folder / name, folder / Path(name).stem
     if archive.exists():
         with opened_archive(archive, _REMEDY) as members:
-            files = sorted(name for name, _ in members.files() if name.endswith(".npy"))
+            files = sorted(file.name for file in members.files() if file.name.endswith(".npy"))
             _check_count(archive, len(files))
             for file in files:
                 yield f"{archive}/{file}", members.read(file, MAX_PAIR_BYTES)

@@ -67,5 +67,5 @@ DATA_SETS = {
         source=f"glove.6B.zip, or {TEXT} from it",
         bytes=6_100_000,
         prepare=file_by_file(glove_file),
-    ),
+    )
 }

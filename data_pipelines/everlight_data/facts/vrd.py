@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from everlight_data.facts.parts.boxes import AnnotatedScenes, BoxedFacts, Relations, boxed_facts
-from everlight_data.formats.files import Archive, opened_archive, parse_json, refusing
+from everlight_data.formats.archives import Archive, opened_archive
+from everlight_data.formats.files import refusing
+from everlight_data.formats.tables import parse_json
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, find
 
@@ -57,7 +59,7 @@ def load_vrd() -> BoxedFacts:
     add 1,029, 20 and 0 more.
 
     Image paths are those of the release's photographs, `sg_train_images/` and `sg_test_images/`.
-    With the photographs, `facts.read_images` with `squares` cuts out the samples.
+    With the photographs, `split_files.read_images` with `squares` cuts out the samples.
 
     Raises:
       MissingDataError: `vrd_spo_facts/vrd_annotations.zip` below EVERLIGHT_DATA is missing.
@@ -167,5 +169,5 @@ DATA_SETS = {
         source="json_dataset.zip",
         bytes=700_000,
         prepare=file_by_file(vrd_annotations),
-    ),
+    )
 }

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, opened_archive, read_bytes
+from everlight_data.formats.archives import opened_archive
+from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, read_bytes
 
 MAX_BYTES = 4_000_000_000
 """Default limit on the size of an array file."""
@@ -139,7 +140,7 @@ def decode_npy(content: bytes, name: str, remedy: str) -> np.ndarray:
     except ValueError as error:
         raise DataError(
             f"{name} is not an intact .npy of numbers or text: {error}. {remedy}"
-        ) from (error)
+        ) from error
 
 
 def read_npz(path: Path, remedy: str, limit: int = MAX_BYTES) -> dict[str, np.ndarray]:

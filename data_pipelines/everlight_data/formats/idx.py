@@ -3,7 +3,7 @@
 It may be compressed by gzip (`.gz`). Of the format's types only unsigned bytes are read.
 """
 
-import hashlib
+import io
 import math
 import struct
 import zlib
@@ -12,7 +12,9 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
-from everlight_data.formats.files import inflate, read_bytes, refusing
+from everlight_data.formats.archives import inflate
+from everlight_data.formats.files import read_bytes, refusing
+from everlight_data.formats.originals import Original, check_original
 
 MAX_BYTES = 2_000_000_000
 """Limit on the bytes of one file, as it is stored and uncompressed."""
@@ -21,13 +23,15 @@ _BYTES_TYPE = 8
 """Code of unsigned bytes in the third byte of a header."""
 
 
-def read_idx(path: Path, dimensions: int, sha256: str | None = None) -> UInt8[np.ndarray, "*shape"]:
+def read_idx(
+    path: Path, dimensions: int, original: Original | None = None
+) -> UInt8[np.ndarray, "*shape"]:
     """Return the array of a file; nothing above what its header states is decompressed.
 
     Args:
       path: path of the file, compressed if it ends with `.gz`.
       dimensions: number of dimensions that the array must have.
-      sha256: hash of the unpacked file; None compares nothing.
+      original: hash of the unpacked file; None compares nothing.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -48,6 +52,6 @@ def read_idx(path: Path, dimensions: int, sha256: str | None = None) -> UInt8[np
         values = inflate(content, size + 1, gzip=True) if packed else content
         if len(values) != size:
             raise ValueError(f"{len(values):,} bytes, but {shape} needs {size:,}")
-        if sha256 is not None and hashlib.sha256(values).hexdigest() != sha256:
-            raise ValueError("its SHA-256 is not that of the published file")
+        if original is not None:
+            check_original(io.BytesIO(values), path, original, REMEDY)
         return np.frombuffer(values, np.uint8, offset=start).reshape(shape)

@@ -13,8 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
+from everlight_data.formats.archives import inflate
 from everlight_data.formats.arrays import MAX_DIMENSIONS
-from everlight_data.formats.files import inflate, read_bytes, refusing
+from everlight_data.formats.files import read_bytes, refusing
 
 MAX_BYTES = 256_000_000
 """Limit on the size of a file, and of its decompressed content."""

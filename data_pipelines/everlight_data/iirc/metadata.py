@@ -12,7 +12,7 @@ import numpy as np
 
 from everlight.scenarios.iirc import Hierarchy, TaskConfiguration
 from everlight_data.errors import DataError
-from everlight_data.formats.files import parse_json
+from everlight_data.formats.tables import parse_json
 from everlight_data.images.tiny_imagenet import tiny_imagenet_wnids
 from everlight_data.optional_packages import import_package
 from everlight_data.procedural.render import World

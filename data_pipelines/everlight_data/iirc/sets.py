@@ -25,7 +25,8 @@ from everlight_data.iirc.metadata import (
 from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
 from everlight_data.images.imagenet import ImageFiles, list_imagenet
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
-from everlight_data.procedural.world import World, load_procedural
+from everlight_data.procedural.render import World
+from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import (
     Channels,
     ImageSet,

@@ -1,6 +1,5 @@
 """Reader of CIFAR-100 (Krizhevsky 2009): the official files, or TensorFlow Datasets' version."""
 
-import hashlib
 import io
 import tarfile
 from pathlib import Path
@@ -9,12 +8,13 @@ import numpy as np
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_bytes, refusing
+from everlight_data.formats.originals import Original, check_original
 from everlight_data.formats.unpickle import load_restricted
-from everlight_data.images.user_files.tfds_sets import read_prepared
+from everlight_data.images.published_forms.tfds_sets import read_prepared
 from everlight_data.locations import data_root
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.image_set import Channels, ImageSet
-from everlight_data.sets.preparing import Files, Original, Source, check_original, find
+from everlight_data.sets.preparing import Files, Source, find
 from everlight_data.writing import amount
 
 OWNER = "Krizhevsky 2009 (cs.toronto.edu/~kriz/cifar.html)"
@@ -22,13 +22,12 @@ FOLDER = "cifar-100-python"
 ARCHIVE = "cifar-100-python.tar.gz"
 PREPARED = "tensorflow_datasets/cifar100/3.0.2"
 MEMBERS = ("train", "test", "meta")
-MD5 = {
-    ARCHIVE: "eb9058c3a382ffc7106e4002c42a8d85",
-    "train": "16019d7e3df5f24257cddd939b257f8d",
-    "test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
-    "meta": "7973b15100ade9c7d40fb424638fde48",
+ORIGINALS = {
+    ARCHIVE: Original(169_001_437, "eb9058c3a382ffc7106e4002c42a8d85"),
+    "train": Original(None, "16019d7e3df5f24257cddd939b257f8d"),
+    "test": Original(None, "f0ef6b0ae62326f3e7ffdfab6717acfc"),
+    "meta": Original(None, "7973b15100ade9c7d40fb424638fde48"),
 }
-ORIGINAL = Original(169_001_437, MD5[ARCHIVE])
 IIRC_CHANNELS: Channels = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
 """Mean and deviation by which IIRC's authors normalize.
 
@@ -64,9 +63,9 @@ def load_cifar100() -> ImageSet:
             return read(root / place)
     where = "EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root} lacks it"
     raise MissingDataError(
-        f"CIFAR-100 is needed, but {where}. Download {ARCHIVE} ({amount(ORIGINAL.size)}) from "
-        f"{OWNER}, put it at <folder>/{ARCHIVE}, or unpacked ({DATA_SETS['cifar100'].size}) at "
-        f"<folder>/{FOLDER}, or prepare cifar100 with "
+        f"CIFAR-100 is needed, but {where}. Download {ARCHIVE} "
+        f"({amount(ORIGINALS[ARCHIVE].size)}) from {OWNER}, put it at <folder>/{ARCHIVE}, or "
+        f"unpacked ({DATA_SETS['cifar100'].size}) at <folder>/{FOLDER}, or prepare cifar100 with "
         f'tensorflow-datasets, file_format="array_record", at <folder>/{PREPARED}; '
         "then set EVERLIGHT_DATA=<folder>."
     )
@@ -99,20 +98,16 @@ def cifar100_files(source: Source) -> Files:
       DataError: the source is not the official archive.
     """
     content = source.read(find(source, ARCHIVE), MAX_BYTES)
-    check_original(io.BytesIO(content), f"{source.path}: {ARCHIVE}", ORIGINAL, source.remedy)
+    name = f"{source.path}: {ARCHIVE}"
+    check_original(io.BytesIO(content), name, ORIGINALS[ARCHIVE], source.remedy)
     members = zip(MEMBERS, _unpacked(content), strict=True)
     return {member: lambda content=content: content for member, content in members}
 
 
 def _read_checked(path: Path, remedy: str) -> bytes:
-    """Return the bytes of an official file, whose MD5 must be the published one."""
+    """Return the bytes of an official file, which must be as it was published."""
     content = read_bytes(path, MAX_BYTES, remedy)
-    digest = hashlib.md5(content).hexdigest()
-    if digest != MD5[path.name]:
-        raise DataError(
-            f"{path} has md5 {digest}, expected {MD5[path.name]}: it is truncated, damaged or "
-            f"not the expected file. Download it again from {OWNER}."
-        )
+    check_original(io.BytesIO(content), path, ORIGINALS[path.name], remedy)
     return content
 
 

@@ -1,6 +1,7 @@
 """Reader of Fashion-MNIST (Xiao et al. 2017)."""
 
-from everlight_data.images.user_files.idx_folders import FILES, PUBLISHED_AS, load_idx
+from everlight_data.formats.originals import Original
+from everlight_data.images.published_forms.idx_folders import FILES, PUBLISHED_AS, load_idx
 from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import ImageSet
 
@@ -27,7 +28,8 @@ def load_fashion_mnist() -> ImageSet:
       MissingDataError: `fashion_mnist` below EVERLIGHT_DATA is missing, or lacks a file.
       DataError: as for `load_idx`, or a file is another one than the published.
     """
-    return load_idx(DATA_SETS["fashion-mnist"].locate(), "Fashion-MNIST", CLASSES, SHA256)
+    originals = {file: Original(None, digest) for file, digest in SHA256.items()}
+    return load_idx(DATA_SETS["fashion-mnist"].locate(), "Fashion-MNIST", CLASSES, originals)
 
 
 DATA_SETS = {

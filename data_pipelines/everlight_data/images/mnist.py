@@ -1,6 +1,6 @@
 """Reader of MNIST (LeCun et al. 1998)."""
 
-from everlight_data.images.user_files.idx_folders import FILES, PUBLISHED_AS, load_idx
+from everlight_data.images.published_forms.idx_folders import FILES, PUBLISHED_AS, load_idx
 from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import ImageSet
 

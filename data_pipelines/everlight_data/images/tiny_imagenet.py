@@ -18,12 +18,14 @@ from PIL import Image
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
-from everlight_data.formats.files import read_json, refusing
+from everlight_data.formats.files import refusing
 from everlight_data.formats.image_headers import jpeg_size
+from everlight_data.formats.originals import Original
+from everlight_data.formats.tables import read_json
 from everlight_data.optional_packages import import_package
 from everlight_data.sets.data_set import DataSet, ImageRequest, file_by_file
 from everlight_data.sets.image_set import ImageSet
-from everlight_data.sets.preparing import Files, Original, Source, find, matching, npz, read_text_of
+from everlight_data.sets.preparing import Files, Source, find, matching, npz, read_text_of
 
 FOLDER = "tiny_imagenet_32x32"
 TRAIN_FILES = ("train_0.npz", "train_1.npz")
@@ -192,8 +194,7 @@ def _test_images(source: Source, base: str, wnids: Sequence[str]) -> bytes:
     """Return the packed validation images below the folder `base`, sorted by their numbers."""
     file = "val_annotations.txt"
     listed = sorted(
-        _unique(file, _pairs(read_text_of(source, file))).items(),
-        key=lambda pair: _number(pair[0]),
+        _unique(file, _pairs(read_text_of(source, file))).items(), key=lambda pair: _number(pair[0])
     )
     # A box follows the WordNet id.
     labels = [wnids.index(rest.split("\t")[0]) for _, rest in listed]
@@ -265,5 +266,5 @@ DATA_SETS = {
         prepare=file_by_file(tiny_imagenet_files),
         original=ORIGINAL,
         load=_requested,
-    ),
+    )
 }

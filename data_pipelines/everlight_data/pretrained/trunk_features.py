@@ -16,9 +16,9 @@ from everlight.models import EfficientNetLite0, efficientnet_variables
 from everlight.models.efficientnet import DEVIATION, MEAN
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import take
-from everlight_data.images.user_files.feature_files import Features
 from everlight_data.locks import locked_folder
 from everlight_data.pretrained.efficientnet_weights import load_efficientnet_lite0
+from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet, as_rgb
 from everlight_data.writing import make_folder, read_sealed, save_sealed
 

@@ -11,7 +11,8 @@ MAX_CLASSES = 100
 
 def _requested(request: ImageRequest) -> ImageSet:
     # JAX is slow to import, and not needed by the stored sets.
-    from everlight_data.procedural.world import World, load_procedural
+    from everlight_data.procedural.render import World
+    from everlight_data.procedural.world import load_procedural
 
     classes = min(request.classes or CLASSES, MAX_CLASSES)
     subclasses = -(-classes // 10)

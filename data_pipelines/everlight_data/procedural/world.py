@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from everlight.color.radiometry import illuminant_response
-from everlight_data.color.spectra import embedded_library
+from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import DataError
 from everlight_data.procedural.render import (
     Ids,

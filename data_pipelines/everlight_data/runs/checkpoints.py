@@ -28,6 +28,7 @@ from everlight.trees import (
     words_of_keys,
 )
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.names import name_first
 from everlight_data.runs.descriptions import as_json, json_checksum, name_differences
 from everlight_data.runs.orbax_messages import silence_orbax
 from everlight_data.runs.processes import from_all, is_first, meet
@@ -267,8 +268,7 @@ class Checkpoints:
         wrong = [name for name, value in expected.items() if checksums.get(name) != value]
         if wrong:
             raise DamagedCheckpointError(
-                f"{path} is damaged: {wrong[0]} and {len(wrong) - 1} other arrays are not what was "
-                "written"
+                f"{path} is damaged: the checksums of {name_first(wrong)} differ"
             )
         return state
 
@@ -318,7 +318,8 @@ def _refuse_other_structure(path: Path, stored: dict[str, list], state: Any) -> 
     ]
     if differences:
         raise DataError(
-            f"{path} was written with another configuration: {'; '.join(differences[:5])}"
+            f"{path} was written with another configuration: {'; '.join(differences[:5])}. Give "
+            "the settings that it was written with, or another folder."
         )
 
 

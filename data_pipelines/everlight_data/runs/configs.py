@@ -12,7 +12,8 @@ from typing import Any
 import jax
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_json, refusing
+from everlight_data.formats.files import refusing
+from everlight_data.formats.tables import read_json
 from everlight_data.runs.descriptions import json_checksum, name_differences
 from everlight_data.writing import written_whole
 

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Literal, Union
 
 import numpy as np
 
-from everlight_data.formats.files import parse_json, refusing
+from everlight_data.formats.files import refusing
+from everlight_data.formats.tables import parse_json
 from everlight_data.names import check_name
 from everlight_data.writing import make_folder, read_sealed, save_sealed
 

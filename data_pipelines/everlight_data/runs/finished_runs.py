@@ -14,8 +14,49 @@ from everlight_data.runs.configs import read_any_config
 from everlight_data.texts import printable
 from everlight_data.writing import read_sealed
 
-NUMBER_COLUMNS = ("method", "setting", "seed", "task", "tested on", "metric", "value")
 _REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
+
+
+class ResultKey(NamedTuple):
+    """Name of an array of results; setting and method are empty where it is of the whole run."""
+
+    setting: str
+    method: str
+    metric: str
+
+    @classmethod
+    def parse(cls, name: str) -> "ResultKey":
+        """Return the parts of `setting/method/metric`; another name is a metric as a whole."""
+        before, _, metric = name.rpartition("/")
+        setting, _, method = before.partition("/")
+        return cls(setting, method, metric) if method else cls("", "", name)
+
+    def __str__(self) -> str:
+        return f"{self.setting}/{self.method}/{self.metric}" if self.method else self.metric
+
+    def beside(self, metric: str) -> str:
+        """Return the name of another metric of the method."""
+        return str(self._replace(metric=metric))
+
+
+class Number(NamedTuple):
+    """A number of results; fields are empty where its array is of no method, seed or task."""
+
+    method: str
+    setting: str
+    seed: int | str
+    task: int | str
+    tested_on: int | str
+    metric: str
+    value: Any
+
+
+class DataChecksums(NamedTuple):
+    """Checksums of images and of their labels."""
+
+    images: int
+    train_labels: int
+    test_labels: int
 
 
 class FinishedRun(NamedTuple):
@@ -23,8 +64,7 @@ class FinishedRun(NamedTuple):
 
     name: str
     """Name of its folder."""
-    data: tuple[int, ...]
-    """Checksums of images and of their labels."""
+    data: DataChecksums
     draws: Int[np.ndarray, "seeds"]
     """Checksum of the order of samples, for each seed."""
     score: str
@@ -48,17 +88,16 @@ def read_finished_run(folder: Path) -> FinishedRun:
         raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {_REMEDY}")
     score = str(arrays["measure"])
     finals: dict[str, dict[str, np.ndarray]] = {}
-    for key, values in arrays.items():
-        setting, _, rest = key.partition("/")
-        method, _, metric = rest.rpartition("/")
-        if metric == score and method:
-            finals.setdefault(setting, {})[method] = values[:, -1]
+    for name, values in arrays.items():
+        key = ResultKey.parse(name)
+        if key.metric == score and key.method:
+            finals.setdefault(key.setting, {})[key.method] = values[:, -1]
     config = folder / "config.json"
     stored = read_any_config(config, _REMEDY)
     with refusing(config, _REMEDY):
         options = _flat("", stored["settings"])
     # After the first three come checksums of features.
-    data = tuple(arrays["data"].tolist()[:3])
+    data = DataChecksums(*arrays["data"].tolist()[:3])
     name = printable(folder.resolve().name)
     return FinishedRun(name, data, arrays["draws"], score, finals, options)
 
@@ -76,19 +115,20 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
         _check("measure", score, "U", score.shape == ())
         # Steps come first, as scores must have their shape.
         for name, array in sorted(arrays.items(), key=lambda item: not item[0].endswith("/steps")):
-            before, _, metric = name.rpartition("/")
-            steps = arrays.get(f"{before}/steps", array).shape
+            key = ResultKey.parse(name)
+            steps = arrays.get(key.beside("steps"), array).shape
             if name in ("data", "draws"):
                 # The first three checksums of the data say which they are.
                 least = 3 if name == "data" else 1
                 _check(name, array, "iu", array.ndim == 1 and array.size >= least)
-            elif before and metric == "steps":
+            elif not key.method:
+                continue
+            elif key.metric == "steps":
                 _check(name, array, "iu", array.ndim == 2 and array.size > 0)
-            elif before and metric == str(score):
-                _check(
-                    name, array, "f", array.ndim == 2 and array.size > 0 and array.shape == steps
-                )
-            elif before and metric == f"{score} by task" and f"{before}/steps" in arrays:
+            elif key.metric == str(score):
+                fits = array.ndim == 2 and array.size > 0 and array.shape == steps
+                _check(name, array, "f", fits)
+            elif key.metric == f"{score} by task" and key.beside("steps") in arrays:
                 _check(name, array, "f", array.shape == (*steps, steps[-1]))
     return arrays
 
@@ -108,11 +148,17 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
     for other in runs[1:]:
         # Images of another size, or generated from another seed, have other checksums.
         seeds = {run.options.get("seed") for run in (first, other)}
-        differs = other.data[0] != first.data[0] and len(seeds) > 1
-        if other.data[1:] != first.data[1:] or other.score != first.score or differs:
-            raise DataError(f"{other.name} has other data than {first.name}; they cannot be paired")
+        data = other.data if len(seeds) > 1 else other.data._replace(images=first.data.images)
+        if data != first.data or other.score != first.score:
+            raise DataError(
+                f"{other.name} has other data than {first.name}; they cannot be paired. Give runs "
+                "of one benchmark, on the same images and labels."
+            )
         if not len(np.intersect1d(other.draws, first.draws)):
-            raise DataError(f"{other.name} shares no order of classes with {first.name}")
+            raise DataError(
+                f"{other.name} shares no order of classes with {first.name}. Give runs whose "
+                "seeds (--seed, --seeds) overlap."
+            )
 
 
 def differences(
@@ -141,33 +187,32 @@ def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = (
     return "; ".join(differing) or "none"
 
 
-def numbers_of(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[tuple]:
-    """Yield `NUMBER_COLUMNS` of every number of a results.npz; texts are left out.
+def numbers_of(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[Number]:
+    """Yield every number of a results.npz; texts are left out.
 
-    Columns are empty where an array is of no method, seed or task. Places along other axes stand in
-    brackets behind the metric, as in `tried[2]`.
+    Places along other axes stand in brackets behind the metric, as in `tried[2]`.
     """
     for name, array in arrays.items():
         if array.dtype.kind in "biuf":
             yield from _numbers(name, arrays, first_seed)
 
 
-def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterator[tuple]:
-    before, _, metric = name.rpartition("/")
-    setting, _, method = before.partition("/")
-    steps, shape = arrays.get(f"{before}/steps"), arrays[name].shape
-    if not method or steps is None:
-        setting, method, metric, of_seeds = "", "", name, False
+def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterator[Number]:
+    key, shape = ResultKey.parse(name), arrays[name].shape
+    steps = arrays.get(key.beside("steps")) if key.method else None
+    if steps is None:
+        key, of_seeds = ResultKey("", "", name), False
     else:
         # The grid of a hyper-parameter has no seeds.
-        of_seeds = shape[:1] == steps.shape[:1] and metric not in ("hyperparameters", "tried")
+        of_seeds = shape[:1] == steps.shape[:1] and key.metric not in ("hyperparameters", "tried")
     of_tasks = itertools.takewhile(lambda size: size == steps.shape[1], shape[1:3])
     count = len(list(of_tasks)) if of_seeds else 0
     for place, value in np.ndenumerate(arrays[name]):
         seed = first + place[0] if of_seeds else ""
         task, tested = [*place[1 : 1 + count], "", ""][:2]
         left = ",".join(map(str, place[of_seeds + count :]))
-        yield method, setting, seed, task, tested, metric + (f"[{left}]" if left else ""), value
+        metric = key.metric + (f"[{left}]" if left else "")
+        yield Number(key.method, key.setting, seed, task, tested, metric, value)
 
 
 def _flat(name: str, part: Any) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_json, read_text, refusing
+from everlight_data.formats.files import read_text, refusing
+from everlight_data.formats.tables import read_json
 
 _REMEDY = "Run it again, or delete its folder."
 

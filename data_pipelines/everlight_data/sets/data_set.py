@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from everlight_data.errors import DataError
+from everlight_data.formats.originals import Original
 from everlight_data.locations import locate
 from everlight_data.sets.constancy_set import ConstancySet
 from everlight_data.sets.image_set import ImageSet, PerClass
-from everlight_data.sets.preparing import Original, Recipe, prepare_files, read_manifest
+from everlight_data.sets.preparing import Recipe, prepare_files, read_manifest
 from everlight_data.writing import amount
 
 

@@ -9,22 +9,15 @@ import io
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import (
-    MAX_RELEASE_BYTES,
-    MAX_TEXT_BYTES,
-    Archive,
-    Folder,
-    inflate,
-    opened,
-    opened_source,
-    read_json,
-    refusing,
-)
+from everlight_data.formats.archives import Archive, Folder, inflate, opened_source
+from everlight_data.formats.files import MAX_RELEASE_BYTES, MAX_TEXT_BYTES, opened, refusing
+from everlight_data.formats.originals import Original, check_original
+from everlight_data.formats.tables import read_json
 from everlight_data.locks import locked_folder
 from everlight_data.writing import check_room, make_folder, remove_unfinished, written_whole
 
@@ -37,14 +30,6 @@ Files = Mapping[str, Callable[[], bytes]]
 """Mapping from the name of each file to a function that makes its content."""
 Recipe = Callable[[Source], Files]
 """Function from an opened release to its files; each file's content is made on demand."""
-
-
-class Original(NamedTuple):
-    """Known size and hash of a published file."""
-
-    size: int
-    digest: str
-    """Hexadecimal hash: 32 digits of MD5 or 64 of SHA-256."""
 
 
 def prepare_files(
@@ -94,28 +79,6 @@ def prepare_files(
     return created
 
 
-def check_original(stream: BinaryIO, name: object, original: Original, remedy: str) -> None:
-    """Check that a file is the one that its publisher released.
-
-    Raises:
-      DataError: the size or the hash differs; the message gives both values.
-    """
-    size = stream.seek(0, io.SEEK_END)
-    if size != original.size:
-        raise DataError(
-            f"{name} has {size:,} bytes, expected {original.size:,}: it is truncated or not "
-            f"the expected file. {remedy}"
-        )
-    kind = {32: "md5", 64: "sha256"}[len(original.digest)]
-    stream.seek(0)
-    digest = hashlib.file_digest(stream, kind).hexdigest()
-    if digest != original.digest:
-        raise DataError(
-            f"{name} has {kind} {digest}, expected {original.digest}: it is damaged or not the "
-            f"expected file. {remedy}"
-        )
-
-
 def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
     """Return the manifest's entries by file; empty if there is no manifest.
 
@@ -143,8 +106,9 @@ def find(source: Source, name: str) -> str:
     Raises:
       DataError: there is no such file, or several.
     """
-    if len(source.files()) == 1:
-        return source.files()[0][0]
+    files = source.files()
+    if len(files) == 1:
+        return files[0].name
     paths = matching(source, lambda path: f"/{path}".endswith(f"/{name}"))
     if len(paths) != 1:
         matches = f"matches several files, {paths[0]} and {paths[1]}" if paths else "was not found"
@@ -155,7 +119,8 @@ def find(source: Source, name: str) -> str:
 def matching(source: Source, condition: Callable[[str], object]) -> list[str]:
     """Return the sorted names of a source's files that satisfy a condition."""
     # Archives made on a Mac hold a copy of every name.
-    return sorted(name for name, _ in source.files() if "__MACOSX/" not in name and condition(name))
+    names = (member.name for member in source.files())
+    return sorted(name for name in names if "__MACOSX/" not in name and condition(name))
 
 
 def read_text_of(source: Source, name: str) -> str:
@@ -171,6 +136,17 @@ def read_text_of(source: Source, name: str) -> str:
     if path.endswith(".gz"):
         content = inflate(content, MAX_TEXT_BYTES, gzip=True)
     return content.decode("utf-8")
+
+
+def numbers_of(text: str) -> np.ndarray:
+    """Return all numbers of a text, without lines that begin with #."""
+    lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return np.array(" ".join(lines).split(), float)
+
+
+def one_file(name: str, make: Callable[[Source], bytes]) -> Recipe:
+    """Return the recipe of one file with the content that `make` returns."""
+    return lambda source: {name: lambda: make(source)}
 
 
 def copies(limit: int, known: Mapping[str, Original], optional: Iterable[str] = ()) -> Recipe:

@@ -23,7 +23,7 @@ from everlight.color import (
 )
 from everlight.metrics import angular_error
 from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
-from everlight_data.color.spectra import WAVELENGTHS, embedded_library
+from everlight_data.color.spectra.library import WAVELENGTHS, embedded_library
 
 library = embedded_library()
 print(library.note)

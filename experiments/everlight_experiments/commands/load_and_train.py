@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight.continual.methods.method import (
-    WHY_NOT,
+    INCOMPATIBILITIES,
     Method,
+    incompatibility,
     why_left_out,
-    why_not,
     with_published,
 )
 from everlight.continual.methods.registry import METHODS
@@ -44,11 +44,11 @@ from everlight_experiments.run_folder.settings import check_methods
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 
 _REMEDIES = {
-    WHY_NOT["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz",
-    WHY_NOT["task boundaries"]: "--boundaries",
-    WHY_NOT["hidden layers"]: "--net mlp:256,256",
-    WHY_NOT["layer inputs"]: "--net mlp:256,256",
-    WHY_NOT["pretrained layers"]: "--pretrained or --features",
+    INCOMPATIBILITIES["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz",
+    INCOMPATIBILITIES["task boundaries"]: "--boundaries",
+    INCOMPATIBILITIES["hidden layers"]: "--net mlp:256,256",
+    INCOMPATIBILITIES["layer inputs"]: "--net mlp:256,256",
+    INCOMPATIBILITIES["pretrained layers"]: "--pretrained or --features",
 }
 """Options that meet a requirement, by the reason with which a method is refused."""
 
@@ -247,9 +247,11 @@ def refuse_inapplicable(
     """
     for method in rows:
         capabilities = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
-        reasons = [why_not(method, offered) for offered in capabilities]
+        reasons = [incompatibility(method, offered) for offered in capabilities]
         if (method.name in names or method.version) and all(reasons):
-            fits_multi_head = why_not(method, capabilities[0] | {"task-incremental"}) is None
+            fits_multi_head = (
+                incompatibility(method, capabilities[0] | {"task-incremental"}) is None
+            )
             remedy = "--setting task-incremental" if fits_multi_head else _REMEDIES.get(reasons[0])
             advice = f"; give {remedy}" if remedy else ""
             raise DataError(f"{method.name} {reasons[0]}{advice}")

@@ -8,7 +8,8 @@ from typing import Any
 from everlight.checks import check_fields
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_json, refusing
+from everlight_data.formats.files import refusing
+from everlight_data.formats.tables import read_json
 from everlight_data.runs.descriptions import from_json
 from everlight_data.user_code.objects import load_object
 from everlight_experiments.commands.benchmark_registry import (

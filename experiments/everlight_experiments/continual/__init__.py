@@ -20,8 +20,7 @@ The steps of `everlight run digits --methods EWC`:
    which calls the strategy's `draw`, `grads` and `after_step`; `engine.evaluation` scores all
    test sets.
 6. `outcome.measured` computes the benchmark's named metrics from the arrays that the runs return,
-and
-   `train_methods.save_outcomes` writes them to results.npz.
+   and `train_methods.save_outcomes` writes them to results.npz.
 7. `report.report_sections` makes tables and figures, `everlight_experiments.report.writer` the
    page.
 """

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
-from everlight.continual.methods.method import Demand, Method, Needs
+from everlight.continual.methods.method import Method, Requirement, StrategyArguments
 from everlight_data.errors import DataError
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import ImageSet
@@ -149,7 +149,7 @@ class Setting(NamedTuple):
     """Setting: class-incremental, task-incremental, online, or the benchmark's own."""
     draws: str
     """The part of a run that differs between seeds."""
-    capabilities: frozenset[Demand]
+    capabilities: frozenset[Requirement]
     """Requirements of methods that are met here."""
     metrics: tuple[Metric, ...]
     """Metrics: the first is the score over time on all classes so far, the second that by task."""
@@ -164,7 +164,7 @@ class Training(NamedTuple):
     """Network, optimizer and length, for the report."""
     fingerprint: Callable[[Method], Mapping[str, Any]]
     """Values that identify a method's runs beside data, method, order and hyper-parameter."""
-    setup: Callable[[Method, RunData], tuple[Setup, Needs]]
+    setup: Callable[[Method, RunData], tuple[Setup, StrategyArguments]]
     """Parts of a strategy, without its hyper-parameter."""
     protocol: Callable[[Method], Protocol]
     keep: Callable[[Method, SequenceResult], dict[str, Any]]

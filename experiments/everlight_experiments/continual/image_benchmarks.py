@@ -15,7 +15,7 @@ from everlight.continual import (
     softmax_objective,
     with_predictions,
 )
-from everlight.continual.methods.method import Demand, Method, Needs
+from everlight.continual.methods.method import Method, Requirement, StrategyArguments
 from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, VisionTransformer, crop_and_flip, with_xavier
 from everlight_data.sets.image_set import ImageSet, LoadedImages
@@ -189,7 +189,7 @@ def setup_factory(
     net: Network,
     task_given: bool,
     images_of: Callable[[Setup], Setup] = lambda setup: setup,
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the function that makes the parts of a strategy: softmax over the seen classes.
 
     With `task_given` every task has its own head. `images_of` changes the setup's inputs, such as
@@ -197,7 +197,7 @@ def setup_factory(
     """
     augment = crop_and_flip if config.augmentation == "crop-and-flip" else None
 
-    def make(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
         settings, group = config_of(config, method), data.per_run.class_group
         updates = optimizer(settings.optimizer, settings.learning_rate, settings.weight_decay)
         objective = softmax_objective(group, config.loss_classes == "seen")
@@ -212,7 +212,7 @@ def setup_factory(
             setup = with_xavier(setup)
         if read_diagnostics(config.metrics):
             setup = setup._replace(measure=diagnose_plasticity)
-        needs = Needs(
+        needs = StrategyArguments(
             number_of_tasks(config),
             net.classes,
             config.exemplars_per_class,
@@ -231,7 +231,7 @@ def setup_factory(
     return make
 
 
-def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Demand]:
+def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Requirement]:
     """Return what methods may require of images with classes."""
     has = {
         "task-incremental": setting == "task-incremental",

@@ -23,10 +23,11 @@ from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.image_requests import load_images
 from everlight_data.images.inputs.as_inputs import store_features, store_images
-from everlight_data.images.user_files.feature_files import Features, features_alone
+from everlight_data.images.user_files.feature_files import features_alone
 from everlight_data.pretrained.trunk_features import LITE0
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
+from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass
 from everlight_experiments.continual.benchmark import Data, Request, Use
 from everlight_experiments.continual.config import Config
@@ -163,7 +164,7 @@ def _refuse_options_of_images(config: Config) -> None:
         names = ", ".join("--" + name.replace("_", "-") for name in values)
         raise DataError(
             f"{names} with only the features of {config.features}; leave out {names}, and put the "
-            "rows that are meant into the file, of which --test-every sets the test rows"
+            "selected rows into the file, of which --test-every sets the test rows"
         )
 
 

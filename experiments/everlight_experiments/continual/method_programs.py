@@ -22,10 +22,10 @@ from everlight.continual import (
     run_sequence,
 )
 from everlight.continual.engine.updates import StrategyError
-from everlight.continual.methods.method import Method, why_not
+from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
-from everlight_data.formats.files import one_line
+from everlight_data.texts import one_line
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId
 from everlight_experiments.run_folder.compilation import release_programs
 
@@ -58,16 +58,16 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
 def row_on(benchmark: Benchmark, method: Method) -> Method:
     """Return a method's row on a benchmark, with its grid there.
 
-    Without task boundaries, a method that acts at the start or end of a task demands them.
+    Without task boundaries, a method that acts at the start or end of a task requires them.
     """
     row = benchmark.row(method)
     # Methods that do not apply cannot be built.
-    applies = why_not(row, benchmark.setting.capabilities) is None
+    applies = incompatibility(row, benchmark.setting.capabilities) is None
     if not applies or benchmark.training.protocol(row).boundaries:
         return row
     if not Programs(benchmark).strategy(row).needs_boundaries:
         return row
-    return row._replace(demands=(*row.demands, "task boundaries"))
+    return row._replace(requirements=(*row.requirements, "task boundaries"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ import numpy as np
 
 from everlight.continual import StoredImages, TaskSequence
 from everlight_data.images.inputs.as_inputs import feature_statistics, image_statistics
-from everlight_data.images.user_files.feature_files import Features
+from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Normalization
 from everlight_experiments.continual.config import Config

@@ -17,7 +17,7 @@ import numpy as np
 
 from everlight.continual import Optimizer, StoredImages, named_optimizer
 from everlight.continual.engine.setups.network_setup import Net
-from everlight.continual.methods.method import Demand, Method
+from everlight.continual.methods.method import Method, Requirement
 from everlight.errors import ArgumentError
 from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError
@@ -28,10 +28,11 @@ from everlight_data.images.inputs.as_inputs import (
     store_images,
 )
 from everlight_data.images.inputs.jpeg_store import JpegStore
-from everlight_data.images.user_files.feature_files import Features, features_of_images
+from everlight_data.images.user_files.feature_files import features_of_images
 from everlight_data.names import check_name
 from everlight_data.pretrained.trunk_features import LITE0, stored_features
 from everlight_data.progress import progress
+from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import Channels, ImageSet
 from everlight_data.user_code.objects import load_network
 from everlight_experiments.run_folder.interruption import stop_if_requested
@@ -73,7 +74,7 @@ def module_of(net: Network, method: Method, pretrained: bool = False) -> Net:
     return net.make(method.head)
 
 
-def network_capabilities(net: Network) -> frozenset[Demand]:
+def network_capabilities(net: Network) -> frozenset[Requirement]:
     """Return the requirements of methods that a network meets."""
     has = {
         "named head": net.named,

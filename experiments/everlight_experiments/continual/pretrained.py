@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.continual import Setup, StoredImages
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.models import Network, VisionTransformer, with_layers
 from everlight.trees import named_leaves
 from everlight_data.errors import DataError, MissingDataError
@@ -92,7 +92,11 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[s
 
 
 def begin_with(
-    setup: Setup, module: object, layers: dict[str, PyTree], method: Method, needs: Needs
+    setup: Setup,
+    module: object,
+    layers: dict[str, PyTree],
+    method: Method,
+    needs: StrategyArguments,
 ) -> Setup:
     """Return the setup that a method has on a pretrained network.
 

@@ -39,7 +39,7 @@ from everlight_experiments.report.cells import counted, dash, interval_cell, spr
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.report.writer import Figure, Section, Summary, Table
 
-MOST_COLUMNS = 50
+MAX_COLUMNS = 50
 """Names of an axis that a table shows as columns."""
 MEANINGS = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
@@ -292,13 +292,13 @@ def _item(
             caption, values, [Measure(metric.name, lambda values: dash(spread(values)))]
         )
     (names,) = axes
-    if len(names) > MOST_COLUMNS:
-        caption += f" The first {MOST_COLUMNS} of {len(names):,}; results.npz has all."
+    if len(names) > MAX_COLUMNS:
+        caption += f" The first {MAX_COLUMNS} of {len(names):,}; results.npz has all."
 
     def cell(place: int) -> Callable[[np.ndarray], str]:
         return lambda values: dash(spread(values[:, place]))
 
-    shown = enumerate(names[:MOST_COLUMNS])
+    shown = enumerate(names[:MAX_COLUMNS])
     measures = [Measure(name, cell(place), metric.name) for place, name in shown]
     return table_of(caption, values, measures)
 

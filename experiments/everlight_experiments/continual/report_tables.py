@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.continual import Choice
-from everlight.continual.methods.method import Demand, Method, why_not
+from everlight.continual.methods.method import Method, Requirement, incompatibility
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.outcome import Outcome, Outcomes
@@ -299,12 +299,14 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
     ]
 
 
-def left_out_table(rows: Sequence[Method], offers: Mapping[str, frozenset[Demand]]) -> Table:
+def left_out_table(
+    rows: Sequence[Method], capabilities: Mapping[str, frozenset[Requirement]]
+) -> Table:
     """Return the methods that were not run in some setting, with the requirement that it lacks."""
     reasons = {
         f"{method.name}, {column}": reason
-        for column, offered in offers.items()
+        for column, offered in capabilities.items()
         for method in rows
-        if (reason := why_not(method, offered)) is not None
+        if (reason := incompatibility(method, offered)) is not None
     }
     return table_of("Methods that were not run.", reasons, [Measure("reason", str)])

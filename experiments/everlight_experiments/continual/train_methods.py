@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from everlight.continual.methods.method import Method, why_not
+from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
@@ -50,7 +50,7 @@ def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[
         Job(column, benchmark.row(method), seeds)
         for method in rows
         for column, benchmark in benchmarks.items()
-        if why_not(method, benchmark.setting.capabilities) is None
+        if incompatibility(method, benchmark.setting.capabilities) is None
     ]
 
 

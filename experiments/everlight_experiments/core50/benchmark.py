@@ -21,7 +21,7 @@ from everlight.continual import (
     fixed_test_objective,
     flax_setup,
 )
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.metrics.open_set import OpenSet, open_set_scores_over_time
 from everlight.models import with_layers
 from everlight.models.caffe_nets import scale_layers
@@ -271,13 +271,13 @@ def core50_benchmark(
 
 def setup_factory(
     config: Base, schedule: TrainingSchedule, classes: int, on_features: bool = False
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the parts of strategies: softmax over all classes, SGD with momentum and decay.
 
     With `on_features` every method learns a head on features in the frames' place.
     """
 
-    def make(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
         shared: Shared = data.shared
         frozen = on_features or method.trains == "head"
         optimizer = optax.chain(
@@ -290,7 +290,7 @@ def setup_factory(
         setup = with_layers(drawn, shared.layers)._replace(
             task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
         )
-        needs = Needs(
+        needs = StrategyArguments(
             BATCHES[schedule.scenario],
             classes,
             EXEMPLARS,

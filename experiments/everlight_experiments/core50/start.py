@@ -48,7 +48,7 @@ OTHER_WORLD = 1_000
 DRAWN_DEVIATION = 64.0
 """Approximate standard deviation of the channels, 0 to 255."""
 CAFFE_NETS = {"Mid-CaffeNet": caffe_nets.MidCaffeNet, "Mid-VGG": caffe_nets.MidVGG}
-SMALLEST_SIDE = 48
+MIN_SIDE = 48
 """Smallest side of the images, in pixels, that the paper's networks are given."""
 
 
@@ -123,10 +123,10 @@ def check_net(config: Base) -> None:
       DataError: images that are too small, weights for the small network, or no such file.
     """
     weights = config.weights
-    if config.net in CAFFE_NETS and config.side < SMALLEST_SIDE:
+    if config.net in CAFFE_NETS and config.side < MIN_SIDE:
         raise DataError(
             f"--net {config.net} at --side {config.side}; give --preset paper, or --side "
-            f"{SMALLEST_SIDE} or more"
+            f"{MIN_SIDE} or more"
         )
     if weights is None:
         return

@@ -20,7 +20,7 @@ from jaxtyping import Array, Int
 from everlight.continual import SequenceResult, Setup, StoredImages, embedding_objective, flax_setup
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import initial_evaluation
-from everlight.continual.methods.method import Method, Needs
+from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives.embedding import RanksAndNearest, with_nearest_facts
 from everlight.continual.strategies.expert_gate import expert_gate
@@ -47,7 +47,7 @@ from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_fact
 from everlight_data.facts.splits.fact_splits import SPLITS, Split, SplitFacts
 from everlight_data.images.inputs.as_inputs import DeviceChannels, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
-from everlight_data.images.user_files.feature_files import Features
+from everlight_data.sets.features import Features
 from everlight_experiments.continual.benchmark import (
     Axis,
     Benchmark,
@@ -222,19 +222,19 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, inputs: Inputs) -> B
 
 def setup_factory(
     config: Config, word_dimensions: int, facts: int, store: JpegStore | None = None
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the function that makes the parts of a strategy: one embedding for all tasks."""
     net, scale = config.network, config.scale
     module = JointEmbedding(word_dimensions, net.trunk, net.branch, net.hidden, net.dtype)
 
-    def make(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
         shared: Shared = data.shared
         plain = embedding_objective(shared.facts)
         objective = with_nearest_facts(plain, shared.facts, shared.shown, TOP)
         images = shared.images if store is None else stream_centers(store, shared.images)
         setup = flax_setup(module, images, objective, optax.adam(net.learning_rate))
         gate = {"features": partial(block_means, side=GATE_SIDE), "hidden": GATE_HIDDEN}
-        return setup, Needs(
+        return setup, StrategyArguments(
             scale.tasks,
             facts,
             EXEMPLARS,

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from everlight.continual.engine.run_states import NOT_DIVERGED
 from everlight.continual.methods.registry import METHODS
 from everlight.metrics.fact_scores import (
     BACKWARD,
@@ -26,7 +27,7 @@ from everlight_data.facts.splits.fact_splits import SPLITS, SplitFacts
 from everlight_experiments.continual.benchmark import Benchmarks, SequenceId, Trained
 from everlight_experiments.continual.outcome import BY_TASK, measured
 from everlight_experiments.continual.paper import Results
-from everlight_experiments.continual.train_runs import DIVERGED_AT, NOT_DIVERGED
+from everlight_experiments.continual.train_runs import DIVERGED_AT
 from everlight_experiments.facts.baselines import baseline_embeddings
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
 from everlight_experiments.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5

@@ -23,7 +23,7 @@ from everlight.continual import (
     binary_objective,
     network_setup,
 )
-from everlight.continual.methods.method import Demand, Method, Needs
+from everlight.continual.methods.method import Method, Requirement, StrategyArguments
 from everlight.continual.objectives.many_labels import label_scores
 from everlight.metrics.multilabel import LabelScores
 from everlight.models import Network, NetworkRequest
@@ -72,9 +72,9 @@ SCORES, SCORE_NAMES = "scores", (SCORE, "JS", "exact match", "recall")
 NEWEST = "pw-JS on the newest task"
 CONFUSION = "confusion of labels"
 CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
-MOST_CONFIGURATIONS = 10
+MAX_CONFIGURATIONS = 10
 """Task configurations of `everlight run iirc`."""
-CAPABILITIES: frozenset[Demand] = frozenset(
+CAPABILITIES: frozenset[Requirement] = frozenset(
     ("class scores", "several labels", "own classes", "chosen classes", "last weights")
 )
 Sequences = Callable[[Method, SequenceId], TaskSequence]
@@ -97,7 +97,7 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
       DataError: more seeds than configurations, or data or options that cannot be used.
     """
     config, seed = request.config, request.seed
-    data = load_data(config, MOST_CONFIGURATIONS, seed)
+    data = load_data(config, MAX_CONFIGURATIONS, seed)
     request.refuse_more_seeds_than(len(data.metadata.configurations), "configurations")
 
     def benchmark_of(data: IIRCData) -> Benchmark:
@@ -200,26 +200,26 @@ def iirc_benchmark(config: Config, loaded: IIRCInputs, seed: int) -> Benchmark:
     )
 
 
-def capabilities_of(config: Config, net: Network) -> frozenset[Demand]:
+def capabilities_of(config: Config, net: Network) -> frozenset[Requirement]:
     """Return what methods may require of IIRC."""
-    pretrained: set[Demand] = set() if config.features is None else {"pretrained layers"}
+    pretrained: set[Requirement] = set() if config.features is None else {"pretrained layers"}
     return CAPABILITIES | network_capabilities(net) - {"hidden layers"} | pretrained
 
 
 def setup_factory(
     config: Config, net: Network, classes: int, tasks: int, store: JpegStore | None = None
-) -> Callable[[Method, RunData], tuple[Setup, Needs]]:
+) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the function that makes the parts of a strategy."""
     # Images from a store crop and mirror themselves; features have nothing to crop.
     augment = crop_and_flip if store is None and config.features is None else None
 
-    def make(method: Method, data: RunData) -> tuple[Setup, Needs]:
+    def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
         images = data.shared if store is None else stream(store, data.shared)
         updates = optimizer_of(config, method)
         setup = network_setup(
             module_of(net, method), images, binary_objective(), updates.transformation, augment
         )
-        return setup, Needs(
+        return setup, StrategyArguments(
             1 if method.label_setting == "joint" else tasks,
             classes,
             config.exemplars_per_class,

@@ -21,7 +21,12 @@ from everlight.continual import (
     regression_objective,
     softmax_objective,
 )
-from everlight.continual.methods.method import NETWORK_DEMANDS, WHY_NOT, Method, Needs
+from everlight.continual.methods.method import (
+    INCOMPATIBILITIES,
+    NETWORK_REQUIREMENTS,
+    Method,
+    StrategyArguments,
+)
 from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, with_kaiming
 from everlight.scenarios import (
@@ -80,7 +85,10 @@ def load_problem(name: str, config: Config, seed: int) -> Problem:
     shape = images.images.shape[1:]
     net = network(config.net, NetworkRequest(classes, shape[0]), shape)
     if name == "class-pairs" and not net.named:
-        raise DataError(f"--net {config.net} has no layer named head, which class-pairs sets to 0")
+        raise DataError(
+            f"--net {config.net} has no layer named head, which class-pairs sets to 0; "
+            "name the last layer head"
+        )
     stored = store_images(images, unit=True)
     if name == "permuted":
         stored = replace(stored, copies=config.tasks)
@@ -134,9 +142,9 @@ def refuse_unfit(problem: Problem, methods: Sequence[Method]) -> None:
     """
     has = network_capabilities(problem.net)
     for method in methods:
-        for demand in method.demands:
-            if demand in NETWORK_DEMANDS - has:
-                raise DataError(f"{method.name} {WHY_NOT[demand]}")
+        for requirement in method.requirements:
+            if requirement in NETWORK_REQUIREMENTS - has:
+                raise DataError(f"{method.name} {INCOMPATIBILITIES[requirement]}")
 
 
 def learn_problem(
@@ -150,7 +158,7 @@ def learn_problem(
     """Return the result of one run, as a pure function of images, key and hyper-parameter."""
     of_problem, of_run = jax.random.split(key)
     setup, generator = problem.begin(images, of_problem)
-    needs = Needs(
+    needs = StrategyArguments(
         config.tasks,
         problem.classes,
         exemplars_per_class=1,

@@ -16,7 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.optional_packages import import_package
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import read_scalars
-from everlight_data.runs.finished_runs import NUMBER_COLUMNS, numbers_of, read_results
+from everlight_data.runs.finished_runs import Number, ResultKey, numbers_of, read_results
 from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.over_time import mean_over_time, of_learned
 
@@ -62,7 +62,8 @@ def _write_csv(run: Path) -> Path:
     arrays = read_results(run / "results.npz", WAIT)
     first = read_any_config(run / "config.json", NAME_A_RUN)["settings"].get("seed", 0)
     rows = numbers_of(arrays | _criteria(arrays), first)
-    return _write_table(run / "scores.csv", NUMBER_COLUMNS, rows)
+    columns = [field.replace("_", " ") for field in Number._fields]
+    return _write_table(run / "scores.csv", columns, rows)
 
 
 def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -70,16 +71,16 @@ def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     score = str(arrays.get("measure", ""))
     criteria = {}
     for name, values in arrays.items():
-        before, _, metric = name.rpartition("/")
-        matrices, steps = (arrays.get(f"{before}/{key}") for key in (f"{score} by task", "steps"))
-        if metric != score or matrices is None or not before:
+        key = ResultKey.parse(name)
+        matrices, steps = (arrays.get(key.beside(other)) for other in (f"{score} by task", "steps"))
+        if key.metric != score or matrices is None or not key.method:
             continue
         learned = matrices, steps, np.isnan(values[:, -1])
         criteria |= {
-            f"{before}/final {score}": values[:, -1],
-            f"{before}/average incremental {score}": mean_over_time(values, steps),
-            f"{before}/forgetting": of_learned(forgetting, *learned),
-            f"{before}/backward transfer": of_learned(backward_transfer, *learned),
+            key.beside(f"final {score}"): values[:, -1],
+            key.beside(f"average incremental {score}"): mean_over_time(values, steps),
+            key.beside("forgetting"): of_learned(forgetting, *learned),
+            key.beside("backward transfer"): of_learned(backward_transfer, *learned),
         }
     return criteria
 

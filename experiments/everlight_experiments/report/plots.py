@@ -28,7 +28,7 @@ LEVELS = (":", "-.", "--")
 """Line style of a level with one value, in grey."""
 MARKERS = "os^D"
 """Markers of points; the next one where all colours have been used."""
-MOST_CURVES = 8
+MAX_CURVES = 8
 """Curves of a panel."""
 COLUMNS = 6
 """Matrices side by side."""
@@ -86,7 +86,7 @@ def plot_curves(
 ) -> Path:
     """Draw means over runs with bands of one standard deviation, a panel per title.
 
-    All panels have one vertical scale. A panel has at most `MOST_CURVES` curves, those that end
+    All panels have one vertical scale. A panel has at most `MAX_CURVES` curves, those that end
     highest and the baseline. A method with one value, since it learns all tasks at once, is a level
     line. The legend goes from the curve that ends highest, in the mean over panels, to the lowest.
 
@@ -140,17 +140,17 @@ def plot_curves(
 
 
 def highest_curves(curves: Curves, baseline: str = "") -> Curves:
-    """Return the `MOST_CURVES` curves that end highest, the baseline among them, in their order."""
+    """Return the `MAX_CURVES` curves that end highest, the baseline among them, in their order."""
     ranked = sorted(curves, key=lambda name: (name != baseline, -_end([curves], name)))
-    return {name: curves[name] for name in curves if name in ranked[:MOST_CURVES]}
+    return {name: curves[name] for name in curves if name in ranked[:MAX_CURVES]}
 
 
 def curves_left_out(panels: Mapping[str, Curves], baseline: str = "") -> str:
     """Return the caption's sentence on curves that are not drawn; empty where all are."""
-    if all(len(curves) <= MOST_CURVES for curves in panels.values()):
+    if all(len(curves) <= MAX_CURVES for curves in panels.values()):
         return ""
     prefix = f"the baseline {baseline} and " if baseline else ""
-    return f" Shown are {prefix}the highest final values, {MOST_CURVES} curves; the table has all."
+    return f" Shown are {prefix}the highest final values, {MAX_CURVES} curves; the table has all."
 
 
 def _end(panels: Iterable[Curves], name: str) -> float:

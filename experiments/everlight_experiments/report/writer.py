@@ -10,7 +10,7 @@ from typing import Any
 
 import jinja2
 
-from everlight_data.formats.files import read_json
+from everlight_data.formats.tables import read_json
 from everlight_data.writing import FOLDER_GONE, written_whole
 
 PAPER = "paper"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import jax
 
-LEAST_SECONDS = 0.1
+MIN_SECONDS = 0.1
 """Minimum compilation time in seconds of a program that is cached on disk."""
-MOST_RESIDENT = 2_000_000_000
+MAX_RESIDENT = 2_000_000_000
 """Largest size of a process in bytes; above it, programs are dropped and compiled again later."""
 
 
@@ -52,7 +52,7 @@ def keep_compiled_programs() -> None:
     except RuntimeError:  # no home
         return
     jax.config.update("jax_compilation_cache_dir", str(caches / "everlight"))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", MIN_SECONDS)
 
 
 def compile_faster() -> None:
@@ -77,7 +77,7 @@ def describe_tpu() -> None:
 
 def release_programs() -> None:
     """Drop all compiled programs if the process is large, and return their memory to the system."""
-    if _resident() < MOST_RESIDENT:
+    if _resident() < MAX_RESIDENT:
         return
     jax.clear_caches()
     gc.collect()

@@ -9,8 +9,9 @@ import tyro
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
+from everlight_experiments.errors import UsageError
 from everlight_experiments.run_folder.settings import check_settings
-from everlight_experiments.usage import UsageError, options_by_name, parsed
+from everlight_experiments.usage import options_by_name, parsed
 
 C = TypeVar("C")
 

@@ -14,7 +14,8 @@ import jax
 import numpy as np
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import read_json, read_text, refusing
+from everlight_data.formats.files import read_text, refusing
+from everlight_data.formats.tables import read_json
 from everlight_data.locks import LOCK, lock_folder, try_lock
 from everlight_data.runs.claims import Claims
 from everlight_data.runs.configs import read_config, state_of, write_config

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float
 from everlight.checks import FINITE, NOT_NEGATIVE, PositiveInt, checked
 from everlight.color.illuminants import Illuminant, Image, Mask, keep_observed, unit_illuminant
 
-SMALLEST_SUM = 1e-9
+MIN_SUM = 1e-9
 """Added to a histogram's sum before it is divided by it."""
 
 
@@ -78,7 +78,7 @@ def weighted_chroma_histogram(
     counts = counts.at[cells[:, 1], cells[:, 0]].add(jnp.where(inside, weights, 0))
     rows = counts[1:] + counts[:-1]
     total = (rows[:, 1:] + rows[:, :-1])[::-1]
-    share = total / (jnp.sum(total) + SMALLEST_SUM)
+    share = total / (jnp.sum(total) + MIN_SUM)
     # The square root's gradient at 0 is infinite.
     return jnp.where(share > 0, jnp.sqrt(jnp.where(share > 0, share, 1)), 0)
 

@@ -19,7 +19,7 @@ from everlight.models.efficientnet import DEVIATION, MEAN, EfficientNetLite0
 SIDE = 128
 PLACES = 8
 VIEWS = 6
-LEAST_CROP = 0.5
+MIN_CROP = 0.5
 FACTORS = 0.6, 1.4
 GAMMA = 2.2
 STAGES = ("block4", "block10")
@@ -38,7 +38,7 @@ def draw_views(count: int) -> CroppedView:
     """Return the views of a number of images, the same ones every time, `[count, VIEWS]`."""
     generator = np.random.default_rng(0)
     shape = count, VIEWS
-    size = LEAST_CROP ** generator.uniform(size=shape)
+    size = MIN_CROP ** generator.uniform(size=shape)
     corner = generator.uniform(size=(*shape, 2)) * (1 - size)[..., None]
     mirrored = generator.uniform(size=shape) < 0.5
     factors = generator.uniform(*FACTORS, (*shape, 3))

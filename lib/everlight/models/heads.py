@@ -15,7 +15,7 @@ HeadKind = Literal["linear", "cosine", "local similarity"]
 SimilarityForm = Literal["code", "paper"]
 """Nearness of features and a proxy: the negative squared distance of the authors' code, or the
 paper's cosine."""
-SMALLEST_SQUARE = 1e-24
+MIN_SQUARE = 1e-24
 """Smallest squared length used in normalization, so that a zero vector has a finite gradient."""
 
 
@@ -115,7 +115,7 @@ def make_head(kind: HeadKind, classes: PositiveInt) -> nn.Module:
 def unit(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
     """Normalize vectors along an axis to length 1; zero stays zero."""
     squares = jnp.sum(vectors**2, axis=axis, keepdims=True)
-    return vectors * jax.lax.rsqrt(jnp.maximum(squares, SMALLEST_SQUARE))
+    return vectors * jax.lax.rsqrt(jnp.maximum(squares, MIN_SQUARE))
 
 
 def head_layer(params: PyTree) -> PyTree:

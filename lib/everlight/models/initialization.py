@@ -61,7 +61,10 @@ def _with_kernels(setup: Setup, draw_of: Callable[[str], Initializer]) -> Setup:
         params, batch_stats = setup.init(key)
         leaves, tree = jax.tree_util.tree_flatten_with_path(params)
         if not any(path[-1].key == "kernel" for path, _ in leaves):
-            raise ArgumentError(f"the parameters are {', '.join(params)}; none of them is a kernel")
+            raise ArgumentError(
+                f"the parameters are {', '.join(params)}, none of them a kernel; give the setup of "
+                "a network with flax layers, or keep its own initialization"
+            )
         keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))
         drawn = [
             draw_of(path[0].key)(rng, leaf.shape, leaf.dtype) if path[-1].key == "kernel" else leaf

@@ -46,7 +46,7 @@ from everlight.models.heads import unit
 from everlight.models.vit import Prompts, VisionTransformer
 from everlight.precision import matrix_product
 
-LARGEST_START = 0.01
+MAX_START = 0.01
 """Bound of the uniform distribution from 0 of a pool's first prompts and keys."""
 
 
@@ -149,8 +149,8 @@ def prompt_pool(
     def init(key: PRNGKeyArray) -> PyTree:
         key_prompt, key_key = jax.random.split(key)
         return {
-            "prompt": jax.random.uniform(key_prompt, (size, length, width), maxval=LARGEST_START),
-            "key": jax.random.uniform(key_key, (size, width), maxval=LARGEST_START),
+            "prompt": jax.random.uniform(key_prompt, (size, length, width), maxval=MAX_START),
+            "key": jax.random.uniform(key_key, (size, width), maxval=MAX_START),
         }
 
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:

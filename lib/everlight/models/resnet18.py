@@ -76,8 +76,7 @@ class ResNet18(nn.Module):
         def draw_bias(key: Array, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
             return jax.random.uniform(key, shape, dtype, -1, 1) / math.sqrt(width)
 
-        kernel_init = PYTORCH_UNIFORM
-        return nn.Dense(self.classes, kernel_init=kernel_init, bias_init=draw_bias, name="head")
+        return nn.Dense(self.classes, kernel_init=PYTORCH_UNIFORM, bias_init=draw_bias, name="head")
 
 
 def _resnet18(numbers: Numbers, request: NetworkRequest) -> Network:

@@ -17,7 +17,7 @@ from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 Places = Sequence[Int[np.ndarray, "_"]]
 """One array of indices or labels per experience."""
-MOST_SAMPLES = 2**31
+MAX_SAMPLES = 2**31
 """Number of samples that indices of 32 bits count."""
 
 
@@ -168,7 +168,7 @@ def _check_all(
         if not len(indices) and name != "valid":
             raise ArgumentError(f"{name}[{number}] has no sample; leave the experience out")
         for what, values, most in (
-            (name, indices, MOST_SAMPLES),
+            (name, indices, MAX_SAMPLES),
             (f"{name}_labels", index_labels, classes),
         ):
             wrong = values[(values < 0) | (values >= most)]

@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 
 from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
-from everlight.color.learned.cross_camera import (
-    ADDITIONAL_IMAGES,
-    cross_camera_estimate,
-    fit_cross_camera,
-)
+from everlight.color.illuminant_method import ADDITIONAL_IMAGES
+from everlight.color.learned.cross_camera import cross_camera_estimate, fit_cross_camera
 from everlight.color.learned.parts.generator_net import GeneratorNet, GeneratorSettings
 from everlight.color.learned.parts.generator_training import GeneratorModel, initial_variables
 from everlight.color.learned.parts.observed_image import ObservedImage

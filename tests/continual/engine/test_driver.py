@@ -23,7 +23,9 @@ pytestmark = pytest.mark.xdist_group("many runs")
 
 ORDERS = ([[0, 1], [2, 3], [4, 5]], [[5, 2], [0, 4], [1, 3]], [[3, 0], [5, 1], [4, 2]])
 STRENGTHS = jnp.array([1.0, 3.0, 0.3])
-PROTOCOL = Protocol(epochs=4, first_epochs=5, batch_size=8)
+# No metric of 1 or less is an improvement, so that the rate drops after every further epoch.
+FALLING = {"plateau_factor": 0.5, "plateau_patience": 0, "plateau_threshold": 2.0}
+PROTOCOL = Protocol(epochs=4, first_epochs=5, batch_size=8, **FALLING)
 
 
 def build(data):

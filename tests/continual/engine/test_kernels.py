@@ -18,7 +18,7 @@ from everlight.continual.engine.tasks import next_epoch
 from everlight_experiments.commands.cost import iirc_cifar
 
 ROOT = Path(__file__).parents[3]
-MOST_KERNELS = {1: 520, 8: 520}
+MAX_KERNELS = {1: 520, 8: 520}
 """Bounds on the kernels of a step of ResNet-32 in float32, by runs at once; it has 506 and 503."""
 CONVOLUTIONS = 31
 HAS_CUDA = any(
@@ -87,7 +87,7 @@ def test_kernels_of_loops_branches_and_calls_count_and_what_they_call_does_not()
 @pytest.mark.slow
 @pytest.mark.cpu
 @pytest.mark.skipif(not HAS_CUDA, reason="extra cuda12 or cuda13 not installed")
-@pytest.mark.parametrize("runs", MOST_KERNELS)
+@pytest.mark.parametrize("runs", MAX_KERNELS)
 def test_a_step_for_an_h100_has_few_kernels_and_groups_the_runs(runs):
     """In a process of its own: JAX loads its plugin once, and without a driver on no GPU's machine.
 
@@ -102,7 +102,7 @@ def test_a_step_for_an_h100_has_few_kernels_and_groups_the_runs(runs):
     assert answer.returncode == 0, answer.stderr[-2000:]
     count = len(kernel_bytes(answer.stdout, "run"))
     print(f"{count} kernels of a step of {runs} runs")
-    assert count <= MOST_KERNELS[runs]
+    assert count <= MAX_KERNELS[runs]
     calls = re.findall(r"__cudnn\$conv\w+", answer.stdout)
     assert len(calls) == 3 * CONVOLUTIONS - 1
     if runs > 1:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from everlight.base import Samples
 from everlight.continual.engine.updates import complete_batch
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.strategies.agem import agem, project
 from everlight.continual.strategies.balanced_replay import Exemplars
@@ -108,7 +108,7 @@ OWN = net.batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
 
 def test_a_reference_batch_beyond_the_memory_is_all_of_it():
     """The registry's 256 of three held samples among eight slots: their mean, whatever the key."""
-    needs = Needs(tasks=2, classes=CLASSES, exemplars_per_class=2)
+    needs = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2)
     given = METHODS["A-GEM"].arguments(needs)
     assert given["replay_batch_size"] == 256
     strategy = net.compiled(agem(SETUP, **given))
@@ -129,7 +129,7 @@ def test_a_reference_batch_beyond_the_memory_is_all_of_it():
 
 
 def test_the_registry_has_the_task_s_size_in_iirc_s_form_and_what_is_given():
-    several = Needs(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
+    several = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
     given = METHODS["A-GEM"].row_arguments(several)
     assert (given["replay_batch_size"], given["separate_classes"]) == (None, True)
     for needs in (several, several._replace(labels=1)):

@@ -11,12 +11,13 @@ from scipy.special import expit
 
 from everlight.base import Samples
 from everlight.continual.objectives.many_labels import binary_objective
-from everlight.continual.strategies.bic import bic, label_entropy
+from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.parts.bias_correction import (
     best_threshold,
     correct_classes,
     fit_pair,
 )
+from everlight.continual.strategies.parts.distillation import label_entropy
 from tests.continual import many_labels as many
 from tests.continual import small_net as net
 from tests.continual.many_labels import OLD, PAIRS
@@ -48,9 +49,9 @@ TWENTY = net.compiled(bic(SETUP, exemplars_per_class=20, labels=2))
     [({}, 2, 0.4), ({"temperature": 3.5}, 3.5, 0.4), ({"weigh_labels": False}, 2, 1)],
 )
 def test_stage_1_weighs_labels_and_the_old_network(given, temperature, share):
-    """By the number of their classes, w = 3/5, or labels whole. Corrections stay in both networks.
+    """The weight of distillation is the share of known classes, w = 3/5, or labels count fully.
 
-    The temperature is 2 by default.
+    Corrections stay in both networks. The temperature is 2 by default.
     """
     strategy = net.compiled(bic(SETUP, exemplars_per_class=2, labels=2, **given))
     learner = net.small_learner(SETUP, np.flatnonzero(SEEN))

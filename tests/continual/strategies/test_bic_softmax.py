@@ -8,8 +8,9 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from everlight.base import Outputs
-from everlight.continual.strategies.bic import bic, label_softmax
+from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.parts.bias_correction import fit_pair
+from everlight.continual.strategies.parts.distillation import label_softmax
 from tests.continual import small_net as net
 from tests.continual.many_labels import OLD, labelled, mean_gradient, teacher_logits
 from tests.continual.small_net import CLASSES, LABELS, START

@@ -7,7 +7,8 @@ import numpy as np
 from everlight.base import Task, TaskSequence
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.tasks import take_task
-from everlight.continual.strategies.cumulative import cumulative, joint, unlimited_replay
+from everlight.continual.strategies.cumulative import cumulative, joint
+from everlight.continual.strategies.unlimited_replay import unlimited_replay
 from tests.continual import many_labels as many
 from tests.continual import small_net as net
 from tests.continual.many_labels import PAIRS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.strategies import der, der_plus_plus
 from tests.continual import small_net as net
@@ -66,6 +66,6 @@ def test_stored_logits_of_unseen_classes_lie_below_those_of_seen_ones(factory, l
 
 def test_the_registry_s_methods_of_stored_logits_take_all_classes():
     """As Mammoth's and the authors' code do; ER-MKD and ER-ACE-MKD keep the seen ones."""
-    needs = Needs(tasks=2, classes=10, exemplars_per_class=20)
+    needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     found = {name: METHODS[name].arguments(needs)["loss_over"] for name in MADE_OF_LOGITS | SEEN}
     assert found == dict.fromkeys(MADE_OF_LOGITS, "all") | dict.fromkeys(SEEN, "seen")

@@ -164,5 +164,5 @@ def test_finetuning_on_the_memory_starts_the_optimizer_anew():
 
 
 def test_a_memory_smaller_than_the_tasks_is_refused():
-    with pytest.raises(ValueError, match="buffer_size 3 is below the number of tasks 5"):
+    with pytest.raises(ValueError, match="below the number of tasks 5; give 5 or more"):
         hal(SETUP, 5, 3)

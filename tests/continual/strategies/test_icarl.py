@@ -182,7 +182,7 @@ def test_the_class_is_that_of_the_nearest_mean_of_its_exemplars():
 
 @pytest.mark.parametrize("make", [icarl, lucir, podnet])
 def test_the_classifier_is_a_choice_of_all_that_rehearse(make):
-    """What comes before an evaluation are the means of the exemplars."""
+    """Before an evaluation, the means of the exemplars are computed."""
     for classifier in ("head", "nearest mean"):
         strategy = make(SINGLE, classifier=classifier)
         assert (strategy.before_evaluation is None) == (classifier == "head")

@@ -10,7 +10,7 @@ import pytest
 
 from everlight.continual import l2p
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.methods.method import Needs
+from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.strategies.l2p import with_pool
 from everlight.models import prompt_pool
 from tests.continual.small_net import finite_differences, unit
@@ -102,7 +102,7 @@ def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
         "with_prompts",
         lambda setup, net, layers, prompting: asked.append(prompting),
     )
-    with_pool(vit.plain_setup(), SimpleNamespace(width=WIDTH), {}, Needs(10, 100, 0))
+    with_pool(vit.plain_setup(), SimpleNamespace(width=WIDTH), {}, StrategyArguments(10, 100, 0))
     (prompting,) = asked
     params = prompting.init(jax.random.key(0))
     assert params["prompt"].shape == (10, 10, WIDTH)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from everlight.continual.methods.registry import METHODS
-from everlight.continual.strategies.lwf import distillation, lwf
+from everlight.continual.strategies.lwf import lwf
+from everlight.continual.strategies.parts.distillation import distillation
 from everlight.continual.strategies.parts.teacher import Teacher
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, LABELS, START

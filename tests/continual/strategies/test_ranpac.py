@@ -31,7 +31,7 @@ def regression(rows, targets, ridge):
 
 @pytest.mark.parametrize("width", [WIDTH, 0])
 def test_scores_are_ridge_regression_of_the_labels(width):
-    """Of the projected features, and without a projection of the features themselves."""
+    """The statistics are of the projected features, or without a projection of the features."""
     strategy = net.compiled(ranpac(SETUP, width, RIDGE))
     memory, learner = stream.after(strategy)
     memory = stream.solved(strategy, memory, learner)

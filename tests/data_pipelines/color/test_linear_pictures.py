@@ -8,6 +8,7 @@ import pytest
 import tifffile
 
 from everlight_data.color.photographs.linear_pictures import read_picture
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.photos import read_photo
 from everlight_data.errors import DataError
 from tests.data_pipelines.images.user_folders import png_chunk
@@ -84,7 +85,7 @@ def test_a_picture_is_turned_upright(tmp_path, rng, orientation, kind):
         tifffile.imwrite(path, stored, photometric="rgb", extratags=[tag])
     else:
         path.write_bytes(add_exif(imagecodecs.png_encode(stored), orientation))
-    photo = read_photo(path, 0, 65535)
+    photo = read_photo(path, LevelArguments(0, 65535))
     expected = UPRIGHT[orientation](stored) / 65535
     np.testing.assert_allclose(photo.image, expected, rtol=1e-6)
     assert photo.saturated.shape == photo.image.shape[:2]

@@ -120,12 +120,20 @@ def test_the_authors_own_files_are_read(tmp_path):
         ("B1_facts.csv", "9,S,person,,", r"tasks 1 and 2 share 1 facts: \('person', '', ''\)"),
         ("B1_facts.csv", "0,S,man,,", "tasks 1 and 2 share 1 ids: 0"),
         ("B1_facts.csv", "3,S,man,,", r"B1_facts\.csv has the id 3 twice"),
-        ("B1_facts.csv", "9,SP,dog,jump,", r"1 facts more than once: \('dog', 'jump', ''\)"),
+        (
+            "B1_facts.csv",
+            "9,SP,dog,jump,",
+            r"1 facts more than once: \('dog', 'jump', ''\)\. Correct",
+        ),
         ("B1_facts.csv", "x,S,man,,", r"B1_facts\.csv has the id 'x'; an id must be an integer"),
         ("B1_facts.csv", "9,SO,man,,dog", r"1 facts that are not S, SP or SPO: \('man', '', 'd"),
         ("B1_facts.csv", "9,P,,jump,", r"not S, SP or SPO: \('', 'jump', ''\)"),
         ("B1_facts.csv", "9,S,man", r"B1_facts\.csv, line 4 has 3 cells, the header 5"),
-        ("B2_train.csv", "train/a.jpg,3", r"B2_train\.csv has ids that are not in B2_facts\.csv"),
+        (
+            "B2_train.csv",
+            "train/a.jpg,3",
+            r"B2_train\.csv has ids that are not in B2_facts\.csv: 3\. Correct",
+        ),
         ("B2_test.csv", "train/a.jpg,3.5", r"B2_test\.csv has the id '3.5'"),
     ],
 )

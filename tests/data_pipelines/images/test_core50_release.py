@@ -2,6 +2,7 @@
 
 import csv
 import zipfile
+from itertools import starmap
 from pathlib import Path
 
 import imagecodecs
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.formats.archives import Member
 from everlight_data.images.core50.release import (
     FRAME_COUNTS,
     check_counts,
@@ -41,7 +43,7 @@ def test_frames_are_listed_in_order_and_other_files_counted():
         "__MACOSX/s2/o9/._C_02_09_299.png": 1,
         "paths.pkl": 1,
     }
-    names, manifest = list_frames(list(files.items()), SOURCE)
+    names, manifest = list_frames(list(starmap(Member, files.items())), SOURCE)
     expected = ["C_02_09_299.png", "C_02_10_100.png", "C_11_50_007.png"]
     assert [Path(name).name for name in names] == expected
     assert manifest.source == "core50_128x128"
@@ -62,23 +64,23 @@ def test_frames_are_listed_in_order_and_other_files_counted():
 def test_a_name_that_is_none_of_the_releases_is_refused(name):
     message = f"core50_128x128: copy/{name} is not a file name of CORe50"
     with pytest.raises(DataError, match=message):
-        list_frames([(FIRST, 1), (f"copy/{name}", 1)], SOURCE)
+        list_frames([Member(FIRST, 1), Member(f"copy/{name}", 1)], SOURCE)
 
 
 def test_a_frame_that_is_there_twice_is_named():
     with pytest.raises(DataError, match=f"holds a frame twice, {FIRST} and copy/{FIRST}"):
-        list_frames([(FIRST, 1), (f"copy/{FIRST}", 1)], SOURCE)
+        list_frames([Member(FIRST, 1), Member(f"copy/{FIRST}", 1)], SOURCE)
 
 
 def test_a_source_without_frames_tells_what_it_holds():
     message = (
         "no 128x128 frame.* 0 depth images, 1 of 350x350 and 2 other files. Download .*about 6 GB"
     )
-    others = [("paths.pkl", 1), ("labels.txt", 1)]
+    others = [Member("paths.pkl", 1), Member("labels.txt", 1)]
     with pytest.raises(MissingDataError, match=message):
-        list_frames([(f"core50_350x350/{FIRST}", 1), *others], SOURCE)
+        list_frames([Member(f"core50_350x350/{FIRST}", 1), *others], SOURCE)
     with pytest.raises(MissingDataError, match=r"Give the zip itself: core50_128x128/in/a\.zip"):
-        list_frames([("in/b.zip", 1), ("in/a.zip", 1), *others], SOURCE)
+        list_frames([Member("in/b.zip", 1), Member("in/a.zip", 1), *others], SOURCE)
 
 
 # ---- Counts

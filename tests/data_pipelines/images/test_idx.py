@@ -8,8 +8,9 @@ import pytest
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats import idx
+from everlight_data.formats.originals import Original
 from everlight_data.images.fashion_mnist import load_fashion_mnist
-from everlight_data.images.user_files.idx_folders import is_idx_folder, load_idx
+from everlight_data.images.published_forms.idx_folders import is_idx_folder, load_idx
 from everlight_data.images.user_files.user_images import load_user_images
 
 TRAIN_LABELS, TEST_LABELS = [1, 3, 1, 3, 4, 4], [4, 1, 3]
@@ -138,9 +139,11 @@ def test_labels_of_a_named_set_are_those_of_its_names(folder):
 
 def test_another_file_than_the_published_one_is_refused(folder):
     digest = hashlib.sha256((folder / LABELS).read_bytes()).hexdigest()
-    assert len(load_idx(folder, sha256={LABELS: digest}).train_labels) > 0
-    with pytest.raises(DataError, match=rf"{LABELS} .*SHA-256 is not that of the published file"):
-        load_idx(folder, sha256={LABELS: "0" * 64})
+    assert len(load_idx(folder, originals={LABELS: Original(None, digest)}).train_labels) > 0
+    with pytest.raises(
+        DataError, match=rf"{LABELS} has sha256 {digest}, expected 0{{64}}: .*Download"
+    ):
+        load_idx(folder, originals={LABELS: Original(None, "0" * 64)})
 
 
 def test_fashion_mnist_is_whole():

@@ -11,7 +11,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.images.user_files.tfds_sets import find_prepared, load_tfds
+from everlight_data.images.published_forms.tfds_sets import find_prepared, load_tfds
 
 NAMES = ("apple", "bear", "cat")
 LABELS = {"train": [2, 0, 1, 1, 0], "validation": [1, 2]}

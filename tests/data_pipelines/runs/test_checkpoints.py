@@ -85,7 +85,7 @@ def test_random_keys_survive_and_are_held_to_their_words(tmp_path, impl):
     Checkpoints(tmp_path / "b").save(1, {**keys, "key": jax.random.key(8, impl=impl)})
     shutil.rmtree(tmp_path / "a" / "1" / "state")
     shutil.copytree(tmp_path / "b" / "1" / "state", tmp_path / "a" / "1" / "state")
-    with pytest.raises(DamagedCheckpointError, match="1 is damaged: key and 0 other arrays"):
+    with pytest.raises(DamagedCheckpointError, match="1 is damaged: the checksums of key differ"):
         Checkpoints(tmp_path / "a").restore(1, keys)
     with pytest.raises(DataError, match=r"key: stored \[\]key<.*>, expected \[2\]uint32"):
         Checkpoints(tmp_path / "a").restore(2, {**keys, "key": jnp.zeros(2, jnp.uint32)})
@@ -239,7 +239,7 @@ def test_wrong_values_that_orbax_restores_are_refused(tmp_path, rng):
     two_checkpoints(tmp_path, rng)
     shutil.rmtree(tmp_path / "2" / "state")
     shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
-    with pytest.raises(DamagedCheckpointError, match="2 is damaged: x and 0 other arrays"):
+    with pytest.raises(DamagedCheckpointError, match="2 is damaged: the checksums of x differ"):
         Checkpoints(tmp_path).restore(2, {"x": jnp.zeros(200)})
     assert resumed(tmp_path)[0] == 1
 
@@ -314,7 +314,9 @@ def test_other_facts_and_shapes_are_no_damage(tmp_path, rng):
     like = {"x": jnp.zeros(200)}
     with pytest.raises(DataError, match=r"another configuration \(seed: stored 0, now 1\)"):
         Checkpoints(tmp_path).resume({"seed": 1}, lambda: like)
-    with pytest.raises(DataError, match="was written with another configuration: x"):
+    with pytest.raises(
+        DataError, match=r"was written with another configuration: x.* another folder"
+    ):
         Checkpoints(tmp_path).resume({"seed": 0}, lambda: {"x": jnp.zeros(3)})
     assert {path.name for path in tmp_path.iterdir()} == {"1", "2"}
 

@@ -5,7 +5,12 @@ import pytest
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs.configs import write_config
-from everlight_data.runs.finished_runs import name_other_options, read_finished_run
+from everlight_data.runs.finished_runs import (
+    ResultKey,
+    name_other_options,
+    numbers_of,
+    read_finished_run,
+)
 from everlight_data.writing import read_sealed, save_sealed
 
 
@@ -31,6 +36,30 @@ def test_finals_and_options_are_read_by_name(tmp_path):
     assert first.options == {"seed": 0, "learning_rate": 0.1, "protocol.epochs": 2}
     assert name_other_options([first, second]) == "learning_rate: 0.1 | 0.5"
     assert name_other_options([first, second], {"learning_rate"}) == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("online/ER/accuracy by task", ("online", "ER", "accuracy by task")),
+        ("online/my/net/steps", ("online", "my/net", "steps")),
+        ("draws", ("", "", "draws")),
+        ("features/0", ("", "", "features/0")),
+    ],
+)
+def test_a_key_is_its_parts_and_its_text(name, parts):
+    key = ResultKey.parse(name)
+    assert (tuple(key), str(key)) == (parts, name)
+    assert key.beside("steps") == (f"{parts[0]}/{parts[1]}/steps" if parts[1] else "steps")
+
+
+def test_numbers_name_method_setting_and_seed(tmp_path):
+    arrays = read_sealed(finished(tmp_path / "a", 0.1) / "results.npz", "")
+    rows = list(numbers_of(arrays, first_seed=3))
+    accuracy = [(row.seed, row.task, row.value) for row in rows if row.metric == "accuracy"]
+    assert accuracy == [(3, 0, 0.1), (3, 1, 0.2), (4, 0, 0.3), (4, 1, 0.4)]
+    assert {(row.setting, row.method) for row in rows if row.seed != ""} == {("online", "ER")}
+    assert [(row.method, row.value) for row in rows if row.metric == "draws[1]"] == [("", 1)]
 
 
 def test_other_folders_are_refused(tmp_path):

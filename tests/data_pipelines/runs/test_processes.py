@@ -5,12 +5,8 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.runs.processes import from_all
-from everlight_experiments.run_folder.processes import (
-    broadcast_from_first,
-    is_first,
-    join_processes,
-)
+from everlight_data.runs.processes import from_all, is_first
+from everlight_experiments.run_folder.processes import broadcast_from_first, join_processes
 
 
 @pytest.mark.parametrize(

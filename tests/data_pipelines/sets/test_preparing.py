@@ -7,8 +7,9 @@ from collections import namedtuple
 import pytest
 
 from everlight_data.errors import DataError
+from everlight_data.formats.originals import Original
 from everlight_data.sets import preparing
-from everlight_data.sets.preparing import MANIFEST, Original, copies, prepare_files
+from everlight_data.sets.preparing import MANIFEST, copies, prepare_files
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def two_files(tmp_path):
     made = []
 
     def recipe(published):
-        ((name, _),) = published.files()
+        (name,) = (file.name for file in published.files())
 
         def make(copy):
             made.append(copy)

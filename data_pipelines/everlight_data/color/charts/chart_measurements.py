@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,15 +14,10 @@ from everlight.color.rendering import white_balance
 from everlight.illuminant.pair_model import VIEWS, View
 from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.chart import reference_colors
-from everlight_data.color.charts.chart_pairs import (
-    MIN_PAIRS,
-    PairCharts,
-    PairFiles,
-    check_one_kind,
-    measure_pair,
-    read_chart_corners,
-    read_chart_pair,
-)
+from everlight_data.color.charts.chart_pairs import PairCharts, check_one_kind, read_chart_pair
+from everlight_data.color.charts.measured_chart import read_chart_corners
+from everlight_data.color.charts.measured_pair import MeasuredPair, measure_pair
+from everlight_data.color.charts.pair_files import MIN_PAIRS, PairFiles
 from everlight_data.color.pairs.quasi_real import QuasiReal
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError, MissingPackageError
@@ -32,6 +27,9 @@ MAX_FOLDS = 8
 """Maximum number of folds; each two folds are another training."""
 SAME_SCENE = 0.5
 """Maximum angle in degrees between the illuminants of two pairs of one scene, in both cameras."""
+
+
+Record = TypeVar("Record", PairCharts, MeasuredPair)
 
 
 class Store(Protocol):
@@ -66,17 +64,15 @@ def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[
     """
     listed, reference = read_chart_corners(folder), reference_colors()
 
-    def read(index: int) -> dict[str, np.ndarray]:
-        return read_chart_pair(folder, files[index], listed, reference)._asdict()
+    def read(index: int) -> PairCharts:
+        return read_chart_pair(folder, files[index], listed, reference)
 
     fingerprints = []
     for pair in files:
         outlines = [listed.get(f"{view}/{getattr(pair, view).name}") for view in VIEWS]
         corners = [None if outline is None else outline.tolist() for outline in outlines]
         fingerprints.append({"corners": corners, "measured": list(PairCharts._fields)})
-    charts = [
-        PairCharts(**arrays) for arrays in _measure_all("charts", files, fingerprints, read, store)
-    ]
+    charts = _measure_all("charts", files, fingerprints, PairCharts, read, store)
     check_one_kind(folder, files, charts)
     return charts
 
@@ -85,29 +81,26 @@ def _measure_all(
     kind: str,
     files: Sequence[PairFiles],
     fingerprints: Sequence[dict],
-    measure: Callable[[int], dict[str, np.ndarray]],
+    record: type[Record],
+    measure: Callable[[int], Record],
     store: Store,
-) -> list[dict[str, np.ndarray]]:
-    """Measure every pair that the store does not have, and save it there.
-
-    Raises:
-      DataError: the errors of all pairs in one.
-    """
+) -> list[Record]:
+    """Measure every pair that the store does not have, and save it there."""
     measured, failures = [], []
     for index, pair in enumerate(progress(kind, unit="pair", values=files)):
         name, known = f"{kind}-{pair.name}", {**pair.checksums} | fingerprints[index]
         arrays = store.read_unit(name, known)
-        if arrays is None:
+        if arrays is not None:
+            measured.append(record(**arrays))
+        else:
             try:
-                arrays = measure(index)
+                measured.append(measure(index))
             except MissingPackageError:
                 raise
             except DataError as error:
                 failures.append(str(error))
             else:
-                store.save_unit(name, known, **arrays)
-        if arrays is not None:
-            measured.append(arrays)
+                store.save_unit(name, known, **measured[-1]._asdict())
     if failures:
         raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")
     return measured
@@ -127,7 +120,7 @@ def measure_pairs(
       DataError: pairs have no transform; the message names all of them.
     """
 
-    def measure(index: int) -> dict[str, np.ndarray]:
+    def measure(index: int) -> MeasuredPair:
         return measure_pair(files[index], charts[index], homography, downsample)
 
     fingerprints = [
@@ -138,20 +131,24 @@ def measure_pairs(
         }
         for pair in charts
     ]
-    measured = _measure_all("transforms", files, fingerprints, measure, store)
-    arrays = {name: np.stack([pair[name] for pair in measured]) for name in measured[0]}
+    measured = _measure_all("transforms", files, fingerprints, MeasuredPair, measure, store)
+    stacked = jax.tree.map(lambda *arrays: np.stack(arrays), *measured)
     truth = {
         view: np.stack([pair.illuminant(place) for pair in charts]).astype(np.float32)
         for place, view in enumerate(VIEWS)
     }
-    quasi = _quasi_real(files, charts, arrays["transform"], truth)
+    quasi = _quasi_real(files, charts, stacked.transform, truth)
+    main, second = map(str, charts[0].cameras)
     images = {
-        view: IlluminantImages(
-            arrays[f"image_{view}"], arrays[f"mask_{view}"], truth[view], (), note, str(camera)
-        )
-        for view, camera in zip(VIEWS, charts[0].cameras, strict=True)
+        "main": IlluminantImages(
+            stacked.image_main, stacked.mask_main, truth["main"], (), note, main
+        ),
+        "second": IlluminantImages(
+            stacked.image_second, stacked.mask_second, truth["second"], (), note, second
+        ),
     }
-    return Measured(quasi, images, {view: arrays[f"moments_{view}"] for view in VIEWS})
+    moments = {"main": stacked.moments_main, "second": stacked.moments_second}
+    return Measured(quasi, images, moments)
 
 
 def _quasi_real(

@@ -13,11 +13,7 @@ from jaxtyping import Float, Int
 from everlight.color.radiometry import response_table
 from everlight_data.color.charts.chart import COLUMNS, ROWS
 from everlight_data.color.raw_files.dng import mosaic_rggb, write_dng
-from everlight_data.color.spectra import (
-    EMBEDDED_CAMERAS,
-    SpectralLibrary,
-    embedded_library,
-)
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
 from everlight_data.writing import make_folder
 
 HEIGHT, WIDTH = 360, 480

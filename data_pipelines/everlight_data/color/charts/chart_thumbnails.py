@@ -13,12 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb
 from everlight_data.color.charts.chart import CORNERS, map_points
-from everlight_data.color.charts.chart_pairs import (
-    chart_illuminant,
-    in_blocks,
-    measure_chart,
-    small_without_chart,
-)
+from everlight_data.color.charts.measured_chart import chart_illuminant, measure_chart
+from everlight_data.color.charts.measured_pair import in_blocks, small_without_chart
 from everlight_data.color.photographs.camera_images import on_one_canvas
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.sets.preparing import npz
@@ -70,15 +66,15 @@ def measure_thumbnail(
     """
     photo = read_raw(path)
     seen = measure_chart(photo, corners, reference)
-    image, _ = small_without_chart(photo, seen["charts"], side)
+    image, _ = small_without_chart(photo, seen.chart, side)
     factor = -(-max(photo.image.shape) // PICTURE_SIDE)
     return ChartThumbnail(
         path.name,
-        re.sub(r"[^\w .+-]", "-", str(seen["cameras"])),
+        re.sub(r"[^\w .+-]", "-", seen.camera),
         image,
-        chart_illuminant(seen["colors"], seen["usable"]),
+        chart_illuminant(seen.colors, seen.usable),
         np.asarray(area_downsample(jnp.asarray(photo.image), factor).image),
-        map_points(in_blocks(factor) @ seen["charts"], CORNERS),
+        map_points(in_blocks(factor) @ seen.chart, CORNERS),
     )
 
 

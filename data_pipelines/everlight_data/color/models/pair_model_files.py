@@ -126,11 +126,7 @@ def read_pair_model(stored: StoredModel) -> PairModel:
 
 
 def _arrays_of(described: ViewDescription, folder: Path) -> dict[str, Any]:
-    """Return the shapes of one estimator's arrays.
-
-    Raises:
-      DataError: the model's inputs are unknown to this version.
-    """
+    """Return the shapes of one estimator's arrays."""
     inputs, depth, size = described.inputs, described.depth, described.size
     if inputs not in WIDTHS:
         raise DataError(

@@ -13,7 +13,7 @@ from everlight.color.alignment import area_downsample, fit_homography, warp_imag
 from everlight.illuminant.pair_model import VIEWS
 from everlight_data.color.raw_files.raw import RawImage, black_text
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_json
+from everlight_data.formats.tables import read_json
 from everlight_data.texts import one_line
 from everlight_data.writing import written_whole
 

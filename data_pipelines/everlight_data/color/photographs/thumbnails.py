@@ -92,11 +92,7 @@ def _stored_images(arrays: Mapping[str, np.ndarray], path: Path, remedy: str) ->
 
 
 def _scaled_images(images: np.ndarray) -> Float[np.ndarray, "n h w 3"]:
-    """Return images whose white is 1, as float32.
-
-    Raises:
-      ValueError: the array has no images of three channels, or a pixel is out of range.
-    """
+    """Return images whose white is 1, as float32."""
     is_integer = images.dtype == np.uint16
     shaped = images.ndim == 4 and images.shape[3] == 3 and images.size
     if not shaped or not (is_integer or images.dtype.kind == "f"):
@@ -131,11 +127,7 @@ def _masks(arrays: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> Bool[np.
 
 
 def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Float[np.ndarray, "n 15"] | None:
-    """Return the features of the images' captures, None without any of the arrays.
-
-    Raises:
-      ValueError: some of the arrays are missing, or one has other values or another shape.
-    """
+    """Return the features of the images' captures, None without any of the arrays."""
     missing = [name for name in CAPTURE if name not in arrays]
     if len(missing) == len(CAPTURE):
         return None
@@ -202,7 +194,9 @@ def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, Cons
     for file in files:
         for name, thumbnails in thumbnail_set(file, camera).items():
             if name in sets:
-                raise DataError(f"{file} has images of {name}, as another file has; give one")
+                raise DataError(
+                    f"{file} has images of {name}, as another file has; give one of them"
+                )
             sets[name] = thumbnails
     return sets
 

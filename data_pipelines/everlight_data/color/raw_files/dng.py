@@ -32,15 +32,6 @@ def mosaic_rggb(image: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
     return mosaic
 
 
-def rationals(values: Float[np.ndarray, "..."], denominator: int = 10_000) -> tuple[int, ...]:
-    """Return values as TIFF rationals: numerator, denominator, numerator, denominator, ..."""
-    return tuple(
-        part
-        for value in np.ravel(values)
-        for part in (round(float(value) * denominator), denominator)
-    )
-
-
 def write_dng(
     path: Path,
     mosaic: UInt16[np.ndarray, "h w"],
@@ -81,7 +72,7 @@ def write_dng(
         (50707, BYTE, 4, b"\x01\x01\x00\x00"),  # DNGBackwardVersion
         (50708, ASCII, 0, model.encode("ascii", "replace").decode()),  # UniqueCameraModel
         (50713, SHORT, 2, (2, 2)),  # BlackLevelRepeatDim
-        (50714, RATIONAL, 4, rationals(np.asarray(black, float)[places], 256)),  # BlackLevel
+        (50714, RATIONAL, 4, rationals(np.asarray(black, float)[places])),  # BlackLevel
         (50717, LONG, 1, white),  # WhiteLevel
     ]
     tags += _color_tags(color_matrix, as_shot_neutral)
@@ -107,7 +98,7 @@ def _color_tags(
         tags.append((50778, SHORT, 1, 21))  # CalibrationIlluminant1: D65
         tags.append((50721, SIGNED_RATIONAL, 9, rationals(color_matrix)))
     if as_shot_neutral is not None:
-        tags.append((50728, RATIONAL, 3, rationals(as_shot_neutral, 1_000_000)))
+        tags.append((50728, RATIONAL, 3, rationals(as_shot_neutral)))
     return tags
 
 
@@ -128,8 +119,7 @@ def rewrite_with_illuminant(
     Raises:
       DataError: the file cannot be written.
     """
-    black_level, white_level = photo.levels
-    sensor = read_sensor(photo.path, black_level, white_level)
+    sensor = read_sensor(photo.path, photo.levels)
     neutral = np.asarray(illuminant) / np.max(illuminant)
     tags, planes = _black_tags(sensor.black), np.arange(3)
     matrix = photo.xyz_to_camera
@@ -157,16 +147,16 @@ def _black_tags(black: BlackLevels) -> list[tuple]:
     """Return the tags of black levels, `(code, type, count, value)`."""
     tags = [
         (50713, SHORT, 2, black.pattern.shape),  # BlackLevelRepeatDim
-        (50714, RATIONAL, black.pattern.size, exact_rationals(black.pattern)),  # BlackLevel
+        (50714, RATIONAL, black.pattern.size, rationals(black.pattern)),  # BlackLevel
     ]
     for code, additions in ((50715, black.of_columns), (50716, black.of_rows)):
         if additions is not None:
-            fractions = exact_rationals(additions)
+            fractions = rationals(additions)
             tags.append((code, SIGNED_RATIONAL, len(additions), fractions))
     return tags
 
 
-def exact_rationals(values: Float[np.ndarray, "..."]) -> tuple[int, ...]:
+def rationals(values: Float[np.ndarray, "..."]) -> tuple[int, ...]:
     """Return the nearest TIFF rationals: numerator, denominator, numerator, denominator, ..."""
     parts = []
     for value in np.ravel(values).tolist():

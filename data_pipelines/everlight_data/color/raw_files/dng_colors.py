@@ -119,11 +119,7 @@ def read_dng_colors(raw: RawDirectories) -> DngColors:
 def _usable_matrix(
     raw: RawDirectories, number: int, matrix: Float[np.ndarray, "3 3"]
 ) -> Float[np.ndarray, "3 3"]:
-    """Return a matrix that maps three colours to three.
-
-    Raises:
-      DataError: an entry is above the limit, or the matrix has no inverse.
-    """
+    """Return a matrix that maps three colours to three."""
     name = f"ColorMatrix{number}"
     if not (np.abs(matrix) <= MAX_ENTRY).all():
         raise raw.refusal(name, f"has an entry that is not within {MAX_ENTRY:g}", DAMAGED)

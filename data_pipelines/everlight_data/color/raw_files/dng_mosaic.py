@@ -5,6 +5,7 @@ Values to Linear Reference Values"). LibRaw rounds black levels, averages their 
 column, and reads unknown patterns and orientations as others.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,21 @@ _CONVERT = (
     "give a DNG of a plain 2x2 Bayer mosaic, as by the camera's full-resolution or binned mode"
 )
 _LEVELS = "give the sensor's own as black_level and white_level"
+
+
+class LevelArguments(NamedTuple):
+    """A user's levels in sensor units that replace a file's; None keeps the file's.
+
+    Attributes:
+      black_level: one value, or four for R, G, B and the second G.
+      white_level: value.
+    """
+
+    black_level: float | Sequence[float] | None = None
+    white_level: int | None = None
+
+
+FILE_LEVELS = LevelArguments()
 
 
 class BlackLevels(NamedTuple):
@@ -96,15 +112,14 @@ def bayer_pattern(colors: Int[np.ndarray, "rows columns"]) -> Int[np.ndarray, "2
 
 
 def read_mosaic_tags(
-    raw: RawDirectories, shape: tuple[int, int], reads_black: bool = True, reads_white: bool = True
+    raw: RawDirectories, shape: tuple[int, int], levels: LevelArguments = FILE_LEVELS
 ) -> MosaicTags:
     """Return what the tags state about the mosaic.
 
     Args:
       raw: directories of the file.
       shape: height and width of the decoded sensor.
-      reads_black: the file's black level counts; False where the user gives another.
-      reads_white: the same for the white level.
+      levels: levels that the user gives; the file's own are then not read.
 
     Raises:
       DataError: a tag is damaged, or states what is not supported.
@@ -122,16 +137,13 @@ def read_mosaic_tags(
             "give a DNG whose full image is its only mosaic",
         )
     area = _area(raw, shape)
-    black = _black(raw, area) if reads_black else None
-    return MosaicTags(flip, pattern, black, _white(raw) if reads_white else None, area)
+    black = _black(raw, area) if levels.black_level is None else None
+    white = _white(raw) if levels.white_level is None else None
+    return MosaicTags(flip, pattern, black, white, area)
 
 
 def _flip(raw: RawDirectories) -> int:
-    """Return LibRaw's flip of the orientation.
-
-    Raises:
-      DataError: the orientation is none of TIFF's eight.
-    """
+    """Return LibRaw's flip of the orientation."""
     tag = raw.color_tag("Orientation")
     if tag is None:
         return 0
@@ -144,11 +156,7 @@ def _flip(raw: RawDirectories) -> int:
 
 
 def _pattern(raw: RawDirectories) -> Int[np.ndarray, "2 2"] | None:
-    """Return the channels of the mosaic's 2×2 block; None for a file that is not a DNG.
-
-    Raises:
-      DataError: the mosaic is not Bayer.
-    """
+    """Return the channels of the mosaic's 2×2 block; None for a file that is not a DNG."""
     tag = raw.mosaic_tag("CFAPattern")
     if tag is None and raw.is_dng:
         raise raw.refusal("CFAPattern", "is missing", _CONVERT)
@@ -186,11 +194,7 @@ def plane_colors(raw: RawDirectories) -> Int[np.ndarray, "3"]:
 
 
 def _refuse_other_values(raw: RawDirectories) -> None:
-    """Refuse layouts and numbers that are read as others.
-
-    Raises:
-      DataError: the message names the tag.
-    """
+    """Refuse layouts and numbers that are read as others."""
     plane_colors(raw)
     name = "LinearizationTable"
     if raw.is_dng and raw.mosaic_tag(name) is None and name in raw.first:
@@ -212,11 +216,7 @@ def _refuse_other_values(raw: RawDirectories) -> None:
 
 
 def _area(raw: RawDirectories, shape: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the active area; by default it is the whole image.
-
-    Raises:
-      DataError: the area leaves the image.
-    """
+    """Return the active area; by default it is the whole image."""
     tag = raw.mosaic_tag("ActiveArea")
     if tag is None:
         return (0, 0, *shape)
@@ -229,11 +229,7 @@ def _area(raw: RawDirectories, shape: tuple[int, int]) -> tuple[int, int, int, i
 
 
 def _black(raw: RawDirectories, area: tuple[int, int, int, int]) -> BlackLevels | None:
-    """Return the black levels; without any tag a DNG's are 0, and other files' not stated.
-
-    Raises:
-      DataError: a tag has another number of levels than positions, rows or columns.
-    """
+    """Return the black levels; without any tag a DNG's are 0, and other files' not stated."""
     top, left, bottom, right = area
     tag, dims, *deltas = (raw.level_tag(name, BLACK_TAGS) for name in BLACK_TAGS)
     shape, levels = (1, 1), np.zeros(1)
@@ -254,16 +250,12 @@ def _black(raw: RawDirectories, area: tuple[int, int, int, int]) -> BlackLevels 
     if tag is None and not raw.is_dng:
         return None
     if tag is None and raw.mosaic_tag("MaskedAreas") is not None:
-        raise raw.refusal("BlackLevel", "is missing beside MaskedAreas", _LEVELS)
+        raise raw.refusal("BlackLevel", "is missing, although MaskedAreas is present", _LEVELS)
     return BlackLevels(levels.reshape(shape), *additions)
 
 
 def _white(raw: RawDirectories) -> int | None:
-    """Return the white level; without the tag a DNG's is the greatest value of its bits.
-
-    Raises:
-      DataError: the tag has different values, or values are mapped to unknown ones.
-    """
+    """Return the white level; without the tag a DNG's is the greatest value of its bits."""
     tag = raw.level_tag("WhiteLevel", ["WhiteLevel"])
     if tag is not None:
         values = raw.numbers(tag)
@@ -274,5 +266,5 @@ def _white(raw: RawDirectories) -> int | None:
     if not raw.is_dng:
         return None
     if raw.mosaic_tag("LinearizationTable") is not None:
-        raise raw.refusal("WhiteLevel", "is missing beside a LinearizationTable", _LEVELS)
+        raise raw.refusal("WhiteLevel", "is missing for the LinearizationTable", _LEVELS)
     return int(2 ** raw.numbers(raw.mosaic_tag("BitsPerSample"))[0]) - 1

@@ -8,7 +8,7 @@ import numpy as np
 
 from everlight.color.thumbnails import below_saturation
 from everlight_data.color.photographs.linear_pictures import decode_oriented, linear
-from everlight_data.color.raw_files.dng_mosaic import FLIPS
+from everlight_data.color.raw_files.dng_mosaic import FILE_LEVELS, FLIPS, LevelArguments
 from everlight_data.color.raw_files.raw import RawImage, read_raw, upright
 from everlight_data.errors import DataError, MissingDataError
 
@@ -47,17 +47,15 @@ def is_picture(path: Path) -> bool:
     return path.suffix.lower() in PICTURES
 
 
-def read_photo(
-    path: Path, black_level: int | None = None, white_level: int | None = None
-) -> RawImage:
+def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:
     """Read a raw file as `read_raw` does, or a linear picture without white balance.
 
     Both are turned upright by the orientation that the file states.
 
     Args:
       path: path of the file.
-      black_level: value that replaces a raw file's; 0 by default for a picture.
-      white_level: value that replaces a raw file's; by default a picture's maximum.
+      levels: levels that replace a raw file's; a picture's are single values, 0 and its maximum by
+        default.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -65,12 +63,12 @@ def read_photo(
         level.
     """
     if not is_picture(path):
-        return read_raw(path, black_level, white_level)
+        return read_raw(path, levels)
     stored, orientation = decode_oriented(path, REMEDY)
     flip = FLIPS[orientation]
     pixels = upright(stored, flip)
-    black = black_level or 0
-    white = int(pixels.max()) if white_level is None else white_level
+    black = levels.black_level or 0
+    white = int(pixels.max()) if levels.white_level is None else levels.white_level
     if not 0 <= black < white:
         raise DataError(
             f"{path}: black level {black} does not lie between 0 and the white level {white}; give "

@@ -4,7 +4,6 @@ For a DNG, LibRaw decodes the sensor's values and this package reads the tags (`
 `dng_colors`). Lens shading (a DNG's opcode lists) is not corrected.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +15,9 @@ from everlight_data.color.photographs.camera_names import make_and_model
 from everlight_data.color.raw_files.demosaicing import demosaic, halve
 from everlight_data.color.raw_files.dng_colors import as_shot_neutral, read_dng_colors
 from everlight_data.color.raw_files.dng_mosaic import (
+    FILE_LEVELS,
     BlackLevels,
+    LevelArguments,
     MosaicTags,
     bayer_pattern,
     black_map,
@@ -53,13 +54,6 @@ MAX_PIXELS = 200_000_000
 """Limit on the pixels of a sensor."""
 
 
-class LevelArguments(NamedTuple):
-    """Levels in sensor units that replace a file's; None keeps the file's."""
-
-    black: float | Sequence[float] | None = None
-    white: int | None = None
-
-
 class RawImage(NamedTuple):
     """Raw photo in upright orientation.
 
@@ -88,7 +82,7 @@ class RawImage(NamedTuple):
     camera: str | None
     flip: int
     path: Path
-    levels: LevelArguments = LevelArguments()
+    levels: LevelArguments = FILE_LEVELS
 
 
 class SensorValues(NamedTuple):
@@ -113,10 +107,7 @@ class SensorValues(NamedTuple):
 
 
 def read_raw(
-    path: str | Path,
-    black_level: float | Sequence[float] | None = None,
-    white_level: int | None = None,
-    half_size: bool = False,
+    path: str | Path, levels: LevelArguments = FILE_LEVELS, half_size: bool = False
 ) -> RawImage:
     """Read a Bayer raw file: demosaiced and scaled, with no white balance, matrix or gamma.
 
@@ -127,9 +118,7 @@ def read_raw(
 
     Args:
       path: path of the file.
-      black_level: in sensor units, one value or four for R, G, B and the second G. It replaces the
-        file's level.
-      white_level: in sensor units; it replaces the file's.
+      levels: levels that replace the file's.
       half_size: return one pixel for each complete 2×2 block of photosites instead of
         interpolating.
 
@@ -141,13 +130,13 @@ def read_raw(
         supported.
     """
     path = Path(path)
-    sensor = read_sensor(path, black_level, white_level)
+    sensor = read_sensor(path, levels)
     height, width = sensor.values.shape
     black = black_map(sensor.black, height, width).astype(np.float32)
     mosaic = (sensor.values - black) / (sensor.white - black)
     mosaic = np.minimum(mosaic, np.float32(1), dtype=np.float32)
     image = (halve if half_size else demosaic)(mosaic, sensor.pattern)
-    levels = {
+    means = {
         int(sensor.pattern[row, column]): black[row::2, column::2].mean(dtype=float)
         for row in (0, 1)
         for column in (0, 1)
@@ -155,25 +144,21 @@ def read_raw(
     return RawImage(
         image=upright(image, sensor.flip),
         saturated=upright(_saturated(sensor, black, half_size), sensor.flip),
-        black_level=np.array([levels[channel] for channel in range(4)]),
+        black_level=np.array([means[channel] for channel in range(4)]),
         white_level=sensor.white,
         xyz_to_camera=sensor.xyz_to_camera,
         as_shot_neutral=sensor.as_shot_neutral,
         camera=camera_name(path),
         flip=sensor.flip,
         path=path,
-        levels=LevelArguments(black_level, white_level),
+        levels=levels,
     )
 
 
-def read_sensor(
-    path: Path,
-    black_level: float | Sequence[float] | None = None,
-    white_level: int | None = None,
-) -> SensorValues:
+def read_sensor(path: Path, levels: LevelArguments = FILE_LEVELS) -> SensorValues:
     """Read the values and tags of a raw file's sensor; arguments and errors as for `read_raw`."""
     check_readable(path, MAX_BYTES, "Give the path of a DNG or camera raw file.")
-    check_level_arguments(path, black_level, white_level)
+    check_level_arguments(path, levels)
     with refusing_raw(path), import_package("rawpy").RawPy() as raw:
         raw.open_file(str(path))
         _check_size(raw, path)
@@ -184,7 +169,7 @@ def read_sensor(
         stated = MosaicTags(raw.sizes.flip)
         if is_tiff(path):
             with raw_directories(path, shape) as tags:
-                stated = read_mosaic_tags(tags, shape, black_level is None, white_level is None)
+                stated = read_mosaic_tags(tags, shape, levels)
                 is_dng = tags.is_dng
                 if is_dng:
                     neutral = as_shot_neutral(tags)
@@ -195,7 +180,7 @@ def read_sensor(
         if not is_dng:
             matrix = _camera_matrix(raw)
         values, pattern = _active(raw, stated if is_dng else None, path)
-        black, white = _levels(raw, stated, pattern, black_level, white_level)
+        black, white = _levels(raw, stated, pattern, levels)
         _check_black_level(path, black, white, values.shape)
         return SensorValues(
             values=values,
@@ -250,19 +235,16 @@ def _active(
 
 
 def _levels(
-    raw: "rawpy.RawPy",
-    stated: MosaicTags,
-    pattern: Int[np.ndarray, "2 2"],
-    black_level: float | Sequence[float] | None,
-    white_level: int | None,
+    raw: "rawpy.RawPy", stated: MosaicTags, pattern: Int[np.ndarray, "2 2"], levels: LevelArguments
 ) -> tuple[BlackLevels, int]:
     """Return the levels that are given, or else those of the tags, or else LibRaw's."""
-    by_channel = raw.black_level_per_channel if black_level is None else black_level
+    replaced = levels.black_level is not None
+    by_channel = levels.black_level if replaced else raw.black_level_per_channel
     black = BlackLevels(np.broadcast_to(np.asarray(by_channel, float), 4)[pattern])
-    if black_level is None and stated.black is not None:
+    if not replaced and stated.black is not None:
         black = stated.black
     white = raw.white_level if stated.white is None else stated.white
-    return black, int(white if white_level is None else white_level)
+    return black, int(white if levels.white_level is None else levels.white_level)
 
 
 def _visible_black(raw: "rawpy.RawPy", stated: MosaicTags) -> BlackLevels:

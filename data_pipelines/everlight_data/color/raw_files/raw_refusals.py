@@ -1,13 +1,12 @@
 """Errors of one line for raw files that LibRaw or the reader of their tags does not take."""
 
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from everlight_data.color.raw_files.dng_mosaic import read_mosaic_tags
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments, read_mosaic_tags
 from everlight_data.color.raw_files.dng_tags import LINEAR_RAW, is_tiff, raw_directories
 from everlight_data.errors import DataError
 from everlight_data.formats.files import converting
@@ -52,14 +51,11 @@ def refusing_raw(path: Path) -> AbstractContextManager[None]:
     return converting(convert)
 
 
-def check_level_arguments(
-    path: Path, black_level: float | Sequence[float] | None, white_level: int | None
-) -> None:
+def check_level_arguments(path: Path, levels: LevelArguments) -> None:
     """Refuse a user's levels that are not numbers, or of which there are too few or too many."""
-    for name, level, sizes in (
-        ("black_level", black_level, (1, 4)),
-        ("white_level", white_level, (1,)),
-    ):
+    sizes_by_name = {"black_level": (1, 4), "white_level": (1,)}
+    for name, sizes in sizes_by_name.items():
+        level = getattr(levels, name)
         if level is None:
             continue
         numbers = np.ravel(np.asarray(level))

@@ -1,1 +1,1 @@
-"""Measured spectra, and scenes, views and sensors rendered from them."""
+"""Scenes, views and sensors that are rendered from measured spectra."""

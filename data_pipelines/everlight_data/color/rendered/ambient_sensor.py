@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from everlight.color.radiometry import ambient_readings
 from everlight_data.color.rendered.radiometric import Scenes
-from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary
+from everlight_data.color.spectra.library import WAVELENGTHS, SpectralLibrary
 
 CHANNELS = {415: 26, 445: 30, 480: 36, 515: 39, 555: 39, 590: 40, 630: 50, 680: 52}
 """Centre and full width at half maximum of each channel in nm."""

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from scipy.sparse.csgraph import connected_components
 
 from everlight.color.radiometry import response_table
-from everlight_data.color.spectra import SpectralLibrary
+from everlight_data.color.spectra.library import SpectralLibrary
 from everlight_data.errors import DataError
 
 PATCHES = 24

@@ -45,7 +45,7 @@ from everlight_data.color.rendered.rendered_views import (
     in_pieces,
     views_of,
 )
-from everlight_data.color.spectra import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
 from everlight_data.errors import DataError
 
 Condition = Literal["exact", "noisy"]
@@ -145,7 +145,7 @@ class RenderedPair(NamedTuple):
         inputs = np.asarray(self.inputs[input_name][rows])
         chosen = finite_rows(inputs)
         if not len(chosen):
-            raise DataError(f"no scene determines the input {input_name!r}")
+            raise DataError(f"no scene determines the input {input_name!r}; render more scenes")
         return Samples({input_name: inputs[chosen]}, np.asarray(self.targets(rows, view))[chosen])
 
     def determined(self, rows: slice) -> Bool[np.ndarray, "k"]:

@@ -24,7 +24,7 @@ from everlight_data.color.rendered.radiometric import (
     draw_scenes,
     photograph,
 )
-from everlight_data.color.spectra import SpectralLibrary
+from everlight_data.color.spectra.library import SpectralLibrary
 
 PIECE = 1_200
 """Scenes rendered or fitted at once, so that each program is compiled for one number of scenes."""
@@ -136,10 +136,7 @@ def in_pieces(of_rows: Callable[[slice], PyTree], count: int) -> PyTree:
 
 
 def _photographs(
-    keys: PRNGKeyArray,
-    colors: Float[Array, "n 24 3"],
-    read_noise: Float[Array, "n"],
-    means: bool,
+    keys: PRNGKeyArray, colors: Float[Array, "n 24 3"], read_noise: Float[Array, "n"], means: bool
 ) -> Float[Array, "n ..."]:
     return in_pieces(
         lambda rows: _take_piece(keys[rows], colors[rows], read_noise[rows], means), len(colors)
@@ -148,10 +145,7 @@ def _photographs(
 
 @partial(jax.jit, static_argnums=3)
 def _take_piece(
-    keys: PRNGKeyArray,
-    colors: Float[Array, "n 24 3"],
-    read_noise: Float[Array, "n"],
-    means: bool,
+    keys: PRNGKeyArray, colors: Float[Array, "n 24 3"], read_noise: Float[Array, "n"], means: bool
 ) -> Float[Array, "n ..."]:
     def one(scene: tuple) -> Array:
         key, exact, noise = scene

@@ -18,12 +18,14 @@ from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import leads_outside, read_columns
+from everlight_data.formats.files import leads_outside
 from everlight_data.formats.pictures import opaque, opened_image
+from everlight_data.formats.tables import read_columns
 from everlight_data.names import name_first
 from everlight_data.texts import one_line
 
 _REMEDY = "Download the split's folder again."
+_CORRECT = "Correct or remove these lines."
 
 
 class Fact(NamedTuple):
@@ -88,10 +90,7 @@ def read_split(folder: Path) -> tuple[FactSet, Int[np.ndarray, "f"]]:
 
 
 def read_images(
-    folder: Path,
-    links: Sequence[str],
-    side: int,
-    squares: Float[np.ndarray, "n 4"] | None = None,
+    folder: Path, links: Sequence[str], side: int, squares: Float[np.ndarray, "n 4"] | None = None
 ) -> UInt8[np.ndarray, "n side side 3"]:
     """Read images from a folder as RGB; for many images, call it with batches of links.
 
@@ -202,10 +201,14 @@ def _check_facts(facts: Sequence[Fact], name: str) -> None:
         tuple(fact) for fact in facts if not fact.subject or (fact.object and not fact.predicate)
     ]
     if odd:
-        raise DataError(f"{name} has {len(odd)} facts that are not S, SP or SPO: {name_first(odd)}")
+        raise DataError(
+            f"{name} has {len(odd)} facts that are not S, SP or SPO: {name_first(odd)}. {_CORRECT}"
+        )
     twice = [tuple(fact) for fact, count in Counter(facts).items() if count > 1]
     if twice:
-        raise DataError(f"{name} has {len(twice)} facts more than once: {name_first(twice)}")
+        raise DataError(
+            f"{name} has {len(twice)} facts more than once: {name_first(twice)}. {_CORRECT}"
+        )
 
 
 def _read_samples(
@@ -219,7 +222,9 @@ def _read_samples(
     numbers = [_number(text, path) for _, text in rows]
     strange = [number for number in dict.fromkeys(numbers) if number not in table]
     if strange:
-        raise DataError(f"{path} has ids that are not in B{task}_facts.csv: {name_first(strange)}")
+        raise DataError(
+            f"{path} has ids that are not in B{task}_facts.csv: {name_first(strange)}. {_CORRECT}"
+        )
     # Some of the authors' links stand in single quotes, which their loader takes away.
     return [link.strip("'") for link, _ in rows], numbers
 

@@ -169,10 +169,7 @@ def split_facts(
     ]
     counts = [np.bincount(part.fact, minlength=len(facts)) for part in parts]
     semantic = semantic_split(pieces, vectors.vectors, size.tasks)
-    fact_task = {
-        "random": random_split(*counts, size.tasks, seed),
-        "semantic": semantic.fact_task,
-    }
+    fact_task = {"random": random_split(*counts, size.tasks, seed), "semantic": semantic.fact_task}
     return SplitFacts(facts, pieces, vectors, *parts, fact_task, semantic)
 
 

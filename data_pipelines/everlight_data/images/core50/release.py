@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import opened_archive, opened_source, refusing
+from everlight_data.formats.archives import Member, opened_archive, opened_source
+from everlight_data.formats.files import refusing
 from everlight_data.formats.image_headers import png_size
 from everlight_data.optional_packages import import_package
 
@@ -80,8 +81,8 @@ def count_frames(
 
 
 @contextmanager
-def opened_release(source: Path) -> Iterator[tuple[list[tuple[str, int]], Read]]:
-    """Open a folder or zip; yield names and sizes of its files, and their reader.
+def opened_release(source: Path) -> Iterator[tuple[list[Member], Read]]:
+    """Open a folder or zip; yield its files and their reader.
 
     Raises:
       MissingDataError: the file or folder does not exist.
@@ -97,7 +98,7 @@ def opened_release(source: Path) -> Iterator[tuple[list[tuple[str, int]], Read]]
 _FRAME = re.compile(r"(?:.*/)?s(\d+)/o(\d+)/C_(\d\d)_(\d\d)_(\d{3})\.png")
 
 
-def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], FrameTable]:
+def list_frames(files: list[Member], source: Path) -> tuple[list[str], FrameTable]:
     """Return the frames' sorted names and their table.
 
     Raises:
@@ -105,7 +106,7 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
       DataError: a frame occurs twice, or its name is not one of CORe50's; the message names it.
     """
     aside = Counter({"depth": 0, "350x350": 0, "other": 0})
-    frames: dict[tuple[int, int, int], tuple[str, int]] = {}
+    frames: dict[tuple[int, int, int], Member] = {}
     for name, size in files:
         match = _FRAME.fullmatch(name)
         if "depth" in name.lower() or Path(name).name.startswith("D_"):
@@ -118,9 +119,9 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
             ids = _ids(match, source)
             if ids in frames:
                 raise DataError(
-                    f"{source} holds a frame twice, {frames[ids][0]} and {name}. Remove one."
+                    f"{source} holds a frame twice, {frames[ids].name} and {name}. Remove one."
                 )
-            frames[ids] = name, size
+            frames[ids] = Member(name, size)
     if not frames:
         raise MissingDataError(
             f"{source} holds no 128x128 frame s*/o*/C_*.png, but {aside['depth']} depth images, "
@@ -135,7 +136,7 @@ def list_frames(files: list[tuple[str, int]], source: Path) -> tuple[list[str], 
     )
 
 
-def _remedy(files: list[tuple[str, int]], source: Path) -> str:
+def _remedy(files: list[Member], source: Path) -> str:
     zips = [name for name, _ in files if name.lower().endswith(".zip")]
     return (
         f"Give the zip itself: {source / min(zips)}."

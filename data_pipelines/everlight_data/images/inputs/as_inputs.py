@@ -12,7 +12,7 @@ from everlight.continual.engine.sources import StreamedImages
 from everlight.continual.training.labelled_images import channel_statistics, store_with_statistics
 from everlight_data.errors import DataError
 from everlight_data.images.inputs.jpeg_store import JpegStore
-from everlight_data.images.user_files.feature_files import Features
+from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import Channels, ImageSet
 
 MEAN = np.array([123.675, 116.28, 103.53], np.float32)

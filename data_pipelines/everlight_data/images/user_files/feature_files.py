@@ -12,6 +12,7 @@ from jaxtyping import Shaped
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
 from everlight_data.images.user_files.class_names import check_present, check_shape, class_numbers
+from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet, every_nth, split_off
 from everlight_data.texts import printable
 
@@ -21,20 +22,6 @@ _REMEDY = (
     "Give --features efficientnet-lite0, or an .npz with features [n, f] and labels [n], text or "
     "integers."
 )
-
-
-class Features(NamedTuple):
-    """Rows of features, those of the training images first, and their name in reports."""
-
-    values: Shaped[np.ndarray, "n f"]
-    note: str
-    per_column: bool = False
-    """True if each column is standardized by itself, as the columns of a file may be of any scale.
-    Features of one network have one scale, and share one mean and deviation."""
-
-    def marks(self) -> tuple[np.ndarray, ...]:
-        """Return properties that identify the features beside their values, for checksums."""
-        return (np.array("per column"),) if self.per_column else ()
 
 
 class FeatureFile(NamedTuple):

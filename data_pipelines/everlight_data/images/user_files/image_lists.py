@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from everlight.data_checks import is_missing
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.files import leads_outside, read_csv, refusing
+from everlight_data.formats.files import leads_outside, refusing
+from everlight_data.formats.tables import read_csv
 from everlight_data.texts import printable
 
 FORMS = (

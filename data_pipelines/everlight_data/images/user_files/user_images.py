@@ -32,15 +32,15 @@ from everlight_data.formats.pictures import (
     opened_image,
     square,
 )
+from everlight_data.images.published_forms.idx_folders import is_idx_folder, load_idx
+from everlight_data.images.published_forms.tfds_sets import load_tfds
 from everlight_data.images.user_files.class_names import (
     MIN_IMAGES,
     check_present,
     check_shape,
     class_numbers,
 )
-from everlight_data.images.user_files.idx_folders import is_idx_folder, load_idx
 from everlight_data.images.user_files.image_lists import ListedImages, list_csv, list_folder
-from everlight_data.images.user_files.tfds_sets import load_tfds
 from everlight_data.names import name_first
 from everlight_data.sets.image_set import (
     ImageSet,

@@ -55,10 +55,10 @@ ABBREVIATIONS = (
 LEADERS = 3
 """Number of methods per condition in the summary's table."""
 SPELLED = {"GW": "Gray World (GW)", "SoG": "Shades-of-Gray (SoG)"}
-MOST_CURVES = 8
+MAX_CURVES = 8
 """Maximum number of curves per panel."""
 
-LEAST_LIMIT = 12.0
+MIN_LIMIT = 12.0
 """Least end of the axis of angular errors, in degrees."""
 
 spread = partial(cells.spread, digits=2)
@@ -201,7 +201,7 @@ def summary(experiment: IlluminantExperiment, figure: Figure) -> Summary:
 def shown_curves(experiment: IlluminantExperiment) -> dict[str, dict[str, Errors]]:
     """Return errors of the named methods and of each condition's best one, by condition.
 
-    At most `MOST_CURVES` methods are kept, all of which every condition has; headline and baselines
+    At most `MAX_CURVES` methods are kept, all of which every condition has; headline and baselines
     go before the other named ones.
     """
     always = (experiment.headline, *experiment.baselines)
@@ -214,7 +214,7 @@ def shown_curves(experiment: IlluminantExperiment) -> dict[str, dict[str, Errors
     names = [*dict.fromkeys((*experiment.curves, *always))]
     named = [name for name in names if name in common and name not in best]
     named.sort(key=lambda name: name not in always)
-    few = {*named[: MOST_CURVES - len(best)], *best}
+    few = {*named[: MAX_CURVES - len(best)], *best}
     shown = [name for name in dict.fromkeys((*names, *sorted(best))) if name in few]
     return {title: {name: by_name[name] for name in shown} for title, by_name in errors.items()}
 
@@ -268,7 +268,7 @@ def _plot_error_curves(path: Path, panels: Mapping[str, Mapping[str, Errors]]) -
     canvas, axes = new_canvas(columns, 5.0 + legend / columns, 4.0, rows)
     halves = [np.nanmedian(curve) for errors in panels.values() for curve in errors.values()]
     # The picture shows half of every method's images.
-    limit = max(LEAST_LIMIT, 1.2 * float(np.nanmax(halves)))
+    limit = max(MIN_LIMIT, 1.2 * float(np.nanmax(halves)))
     for axis, (title, errors) in zip(axes, panels.items(), strict=False):
         plots.plot_error_curves(errors, axis, limit).set_title(title)
     for axis in axes[len(panels) :]:

@@ -43,8 +43,8 @@ def _estimate(
 ) -> FileEstimate:
     """Return the estimate of a main and a second file, and write the corrected main one."""
     main_file, second_file = pair
-    main = read_raw(main_file, settings.main_black_level, settings.main_white_level)
-    second = read_raw(second_file, settings.second_black_level, settings.second_white_level)
+    main = read_raw(main_file, settings.main_levels)
+    second = read_raw(second_file, settings.second_levels)
     homography = choose_homography(settings.homography, main, second)
     thumbnails = align_thumbnails(main, second, homography, settings.downsample)
     try:

@@ -91,7 +91,7 @@ def estimate_photo(
 
 
 def _read(path: Path, settings: EstimateSettings) -> RawImage:
-    return read_photo(path, settings.main_black_level, settings.main_white_level)
+    return read_photo(path, settings.main_levels)
 
 
 def _described(photo: RawImage, model: ImageModel) -> DescribedImage:

@@ -9,6 +9,7 @@ import tyro
 
 from everlight.checks import Between, check_fields
 from everlight_data.color.raw_files.corrections import Format, Row
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.texts import one_line
@@ -83,6 +84,16 @@ class EstimateSettings:
 
     def __post_init__(self):
         check_fields(self)
+
+    @property
+    def main_levels(self) -> LevelArguments:
+        """Return the levels of the main file or photo."""
+        return LevelArguments(self.main_black_level, self.main_white_level)
+
+    @property
+    def second_levels(self) -> LevelArguments:
+        """Return the levels of the second file."""
+        return LevelArguments(self.second_black_level, self.second_white_level)
 
     def refuse_unread(self, read: Collection[str], model: str) -> None:
         """Refuse options that the model does not read.

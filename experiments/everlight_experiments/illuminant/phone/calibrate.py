@@ -35,8 +35,9 @@ from everlight_data.color.charts.chart_measurements import (
     measure_pairs,
     read_charts,
 )
-from everlight_data.color.charts.chart_pairs import align_cameras, find_pairs
+from everlight_data.color.charts.chart_pairs import align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import (

@@ -12,7 +12,7 @@ from everlight_data.color.photographs.camera_images import CameraImages, check_e
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
-from everlight_data.color.spectra import embedded_library, measured_library
+from everlight_data.color.spectra.library import embedded_library, measured_library
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS
@@ -24,7 +24,7 @@ Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
 
 RENDERED = 162
 """Number of rendered scenes, each by every camera."""
-LEAST_IMAGES = 45
+MIN_IMAGES = 45
 """Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
 
 
@@ -73,9 +73,9 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
     # All counts are known before the first image is read.
     for camera in chosen:
         count = len(sets[camera].names)
-        if count < LEAST_IMAGES:
+        if count < MIN_IMAGES:
             raise DataError(
-                f"{camera} has {counted(count, 'image')}; at least {LEAST_IMAGES} are needed to "
+                f"{camera} has {counted(count, 'image')}; at least {MIN_IMAGES} are needed to "
                 "train and to test. Leave it out by --cameras, add images, or, if all images are "
                 "by one camera, name it by --camera."
             )

@@ -18,20 +18,20 @@ from tqdm import tqdm
 
 from everlight.checks import Between
 from everlight_data.color.charts.chart import reference_colors
-from everlight_data.color.charts.chart_pairs import read_chart_corners
 from everlight_data.color.charts.chart_thumbnails import (
     measure_thumbnail,
     write_contact_sheet,
     write_thumbnails,
 )
+from everlight_data.color.charts.measured_chart import read_chart_corners
 from everlight_data.color.raw_files.photos import is_picture, list_photos
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder
-from everlight_experiments.illuminant.photographs.source import LEAST_IMAGES
+from everlight_experiments.illuminant.photographs.source import MIN_IMAGES
 from everlight_experiments.run_folder.settings import check_settings
 
-LEAST_PHOTOS = 6
+MIN_PHOTOS = 6
 """Minimum number of photographs whose chart is found."""
 
 
@@ -74,10 +74,10 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
             tqdm.write(f"LEFT OUT: {error}", file=sys.stderr)
         else:
             photos.append(photo)
-    if len(photos) < LEAST_PHOTOS:
+    if len(photos) < MIN_PHOTOS:
         raise DataError(
             f"{folder}: the chart is usable in {len(photos)} of {len(paths)} raw files; at least "
-            f"{LEAST_PHOTOS} are needed"
+            f"{MIN_PHOTOS} are needed"
         )
     make_folder(out.parent)
     # No name that a photograph of the user has.
@@ -88,8 +88,8 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
     cameras = ", ".join(f"{camera} ({count})" for camera, count in counts.items())
     print(f"illuminants of {len(photos)} of {len(paths)} raw files: {cameras}")
     print(f"thumbnails: {out}\nlook at the charts that were found: {sheet}")
-    if min(counts.values()) < LEAST_IMAGES:
-        print(f"train and dataset need {LEAST_IMAGES} images or more of each camera; add some")
+    if min(counts.values()) < MIN_IMAGES:
+        print(f"train and dataset need {MIN_IMAGES} images or more of each camera; add some")
     else:
         print(f"use them: everlight illuminant train --thumbnails {out} --out model")
     return out

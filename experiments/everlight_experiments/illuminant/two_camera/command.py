@@ -22,7 +22,7 @@ from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
-from everlight_data.color.spectra import EMBEDDED_CAMERAS
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
 from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairPreset, Plan
 from everlight_experiments.illuminant.core.cross_validation import compare_rules
 from everlight_experiments.illuminant.core.experiment import IlluminantExperiment, record_errors

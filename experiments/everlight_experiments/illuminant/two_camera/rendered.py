@@ -39,7 +39,7 @@ from everlight_data.color.rendered.rendered_pairs import (
     render_conditions,
     render_variants,
 )
-from everlight_data.color.spectra import embedded_library, measured_library
+from everlight_data.color.spectra.library import embedded_library, measured_library
 from everlight_data.progress import progress
 from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
 from everlight_experiments.illuminant.core.experiment import (

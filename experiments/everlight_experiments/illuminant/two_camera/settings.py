@@ -9,7 +9,7 @@ from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_experiments.illuminant.config import PairPreset
 from everlight_experiments.run_folder.settings import Count, RunSettings
 
-LEAST_SCENES = 16
+MIN_SCENES = 16
 """Minimum number of scenes: ten train, and linear regression fits that many numbers."""
 
 
@@ -26,7 +26,7 @@ class TwoCameraRun(RunSettings):
     validation pairs."""
     camera_pairs: Annotated[int, Between(1, 378)] = 5
     """Number of randomly drawn pairs of measured cameras, for rendered presets except the demo."""
-    scenes: Annotated[int, Between(LEAST_SCENES, 10_000_000)] | None = None
+    scenes: Annotated[int, Between(MIN_SCENES, 10_000_000)] | None = None
     """Number of scenes of 24 surfaces, split 60/20/20, for rendered presets; by default 12,000 for
     the demo and 18,000 for others."""
 

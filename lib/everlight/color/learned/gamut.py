@@ -57,7 +57,7 @@ def _fibonacci_sphere(count: int) -> Float[np.ndarray, "n 3"]:
 
 DIRECTIONS = _fibonacci_sphere(144)
 PROBES = _fibonacci_sphere(72)
-SMALLEST_FACTOR, LARGEST_FACTOR = GROWTH / 3, 16.0
+MIN_FACTOR, MAX_FACTOR = GROWTH / 3, 16.0
 """Bounds of a map's three factors: the smaller is always feasible, the larger never is and starts
 the search."""
 MAX_PIVOTS = 64
@@ -187,8 +187,8 @@ def _constraint(
 ) -> tuple[Float[Array, "3"], Float[Array, ""]]:
     """Return the normal and bound of a constraint by its number.
 
-    Half-space d and extreme e have the number m d + e; `u >= SMALLEST_FACTOR` and `u <=
-    LARGEST_FACTOR` follow.
+    Half-space d and extreme e have the number m d + e; `u >= MIN_FACTOR` and `u <=
+    MAX_FACTOR` follow.
     """
     colors = len(extremes)
     lower = len(half_spaces) * colors
@@ -197,7 +197,7 @@ def _constraint(
     of_gamut, is_lower = number < lower, number < lower + 3
     normal, bound = (
         jnp.where(is_lower, -axis, axis),
-        jnp.where(is_lower, -SMALLEST_FACTOR, LARGEST_FACTOR),
+        jnp.where(is_lower, -MIN_FACTOR, MAX_FACTOR),
     )
     normal = jnp.where(of_gamut, half_spaces[plane] * extremes[color], normal)
     return normal, jnp.where(of_gamut, 1.0, bound)
@@ -220,7 +220,7 @@ def _most_violated(
     plane = jnp.argmax(jnp.max(matrix_product(extremes, scaled.T), axis=0))
     of_plane = matrix_product(extremes, scaled[plane][None].T)[:, 0]
     color, axis = jnp.argmax(of_plane), jnp.argmin(vertex)
-    excess, below = of_plane[color] - 1, SMALLEST_FACTOR - vertex[axis]
+    excess, below = of_plane[color] - 1, MIN_FACTOR - vertex[axis]
     lower = len(half_spaces) * len(extremes) + axis
     number = jnp.where(below > excess, lower, plane * len(extremes) + color)
     return number, jnp.maximum(excess, below)

@@ -14,7 +14,7 @@ from everlight.models.heads import HeadKind
 from everlight.scenarios.iirc import LabelSetting
 
 Trains = Literal["net", "head"]
-Demand = Literal[
+Requirement = Literal[
     "task-incremental",
     "class scores",
     "one label",
@@ -30,19 +30,19 @@ Demand = Literal[
     "pretrained layers",
     "pretrained transformer",
 ]
-COUNTING: tuple[Demand, ...] = ("class scores", "one label")
+COUNTING: tuple[Requirement, ...] = ("class scores", "one label")
 """Requirements of methods that compare, count or normalize scores of classes."""
-OTHER_WEIGHTS: tuple[Demand, ...] = (*COUNTING, "last weights")
+OTHER_WEIGHTS: tuple[Requirement, ...] = (*COUNTING, "last weights")
 """Requirements of those that predict by other values than the last weights."""
-PER_TASK_WEIGHTS: tuple[Demand, ...] = (
+PER_TASK_WEIGHTS: tuple[Requirement, ...] = (
     *("task-incremental", "class scores", "named head", "hidden layers", "last weights"),
 )
 """Requirements of methods whose layers have other weights for every task."""
-NETWORK_DEMANDS: frozenset[Demand] = frozenset(
+NETWORK_REQUIREMENTS: frozenset[Requirement] = frozenset(
     ("named head", "head kinds", "hidden layers", "layer inputs")
 )
 """Requirements that a network meets or not, on any benchmark."""
-WHY_NOT: dict[Demand, str] = {
+INCOMPATIBILITIES: dict[Requirement, str] = {
     "task-incremental": "needs the task identity at test, which is not given here",
     "class scores": "needs class scores, but outputs are embeddings here",
     "one label": "needs one label per sample, but there are several here",
@@ -64,7 +64,7 @@ WHY_NOT: dict[Demand, str] = {
 }
 
 
-class Needs(NamedTuple):
+class StrategyArguments(NamedTuple):
     """Values of a benchmark from which strategies are made, in addition to the setup."""
 
     tasks: int
@@ -105,7 +105,7 @@ class Needs(NamedTuple):
         return 1 if self.class_group is None else self.tasks
 
 
-BENCHMARK_ARGUMENTS = frozenset((*Needs._fields, "groups")) - {"hyperparameter"}
+BENCHMARK_ARGUMENTS = frozenset((*StrategyArguments._fields, "groups")) - {"hyperparameter"}
 """Names of parameters that get a benchmark's values."""
 StoredData = Literal["all samples", "samples", "old net", "statistics"]
 """Kind of data that a method keeps of earlier tasks: all their samples or some; weights of an
@@ -128,7 +128,7 @@ class Method(NamedTuple):
     name: str
     factory: Callable[..., Strategy]
     """Function from a setup and arguments to the strategy. Parameters with the name of a value of
-    `Needs` get it; the row states the other arguments."""
+    `StrategyArguments` get it; the row states the other arguments."""
     source: Source
     summary: str
     """Description in a few words."""
@@ -140,14 +140,14 @@ class Method(NamedTuple):
     """Value that its paper recommends, where it recommends one."""
     fixed: Mapping[str, Any] = FrozenDict()
     """Arguments that are the same on every benchmark."""
-    derived: Callable[[Needs], dict[str, Any]] | None = None
-    """Function from `Needs` to the arguments that follow another rule than their names."""
+    derived: Callable[[StrategyArguments], dict[str, Any]] | None = None
+    """Function to the arguments that follow another rule than their names."""
     trains: Trains = "net"
     """Trained part: the whole network, or a head over frozen features or over the inputs."""
     head: HeadKind = "linear"
-    demands: tuple[Demand, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     """Requirements of a benchmark."""
-    advised: tuple[Demand, ...] = ()
+    advised: tuple[Requirement, ...] = ()
     """Requirements without which the method runs but is of little use. `--methods all` leaves it
     out there; where it is named, a line warns."""
     benchmarks: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ class Method(NamedTuple):
     authors: Mapping[str, Any] = FrozenDict()
     """Values of the authors, as far as they are known: by argument of the factory, or by setting of
     the command as `docs/tools/make_official_code.py` names it. Words stand for several values."""
-    adapt: Callable[[Setup, Any, Mapping[str, Any], Needs], Setup] | None = None
+    adapt: Callable[[Setup, Any, Mapping[str, Any], StrategyArguments], Setup] | None = None
     """Function from the setup of a pretrained network, the network, its layers and the benchmark's
     values to the setup that the strategy trains; None trains the network itself."""
     select: Literal["best", "last"] = "best"
@@ -203,10 +203,10 @@ class Method(NamedTuple):
         pairs = re.findall(r"^  (\w+): (.+(?:\n {4}.*)*)", listed, re.MULTILINE)
         return {name: " ".join(text.replace("`", "").split()) for name, text in pairs}
 
-    def row_arguments(self, needs: Needs) -> dict[str, Any]:
+    def row_arguments(self, needs: StrategyArguments) -> dict[str, Any]:
         """Return the factory's arguments by name, without the setup.
 
-        A parameter's default stays where `Needs` has None. `buffer_size` gets the number of samples
+        A parameter's default stays where `needs` has None. `buffer_size` gets the number of samples
         of the whole memory; with `exemplars_per_class` it gets the benchmark's, if that is set.
         """
         _, *parameters = inspect.signature(self.factory).parameters.values()
@@ -224,12 +224,12 @@ class Method(NamedTuple):
         derived = self.derived(needs) if self.derived else {}
         return filled | tuned | derived | {**self.fixed}
 
-    def make(self, setup: Setup, needs: Needs) -> Strategy:
+    def make(self, setup: Setup, needs: StrategyArguments) -> Strategy:
         """Return the strategy."""
         strategy = self.factory(setup, **self.row_arguments(needs) | needs.arguments)
         return strategy if needs.ema_decay is None else with_ema(strategy, needs.ema_decay)
 
-    def arguments(self, needs: Needs) -> dict[str, Any]:
+    def arguments(self, needs: StrategyArguments) -> dict[str, Any]:
         """Return the arguments of the strategy, defaults of the factory included, for reports.
 
         Arrays, functions and None are left out.
@@ -246,26 +246,28 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, bool | int | float | str)
 
 
-def why_not(method: Method, offers: frozenset[Demand]) -> str | None:
+def incompatibility(method: Method, capabilities: frozenset[Requirement]) -> str | None:
     """Return why a method does not apply to these capabilities; None where it does."""
-    return _missing(method.demands, offers)
+    return _missing(method.requirements, capabilities)
 
 
-def _missing(demands: Sequence[Demand], offers: frozenset[Demand]) -> str | None:
-    return next((WHY_NOT[demand] for demand in demands if demand not in offers), None)
+def _missing(names: Sequence[Requirement], capabilities: frozenset[Requirement]) -> str | None:
+    return next((INCOMPATIBILITIES[name] for name in names if name not in capabilities), None)
 
 
-def why_left_out(method: Method, benchmark: str, offers: frozenset[Demand]) -> str | None:
+def why_left_out(
+    method: Method, benchmark: str, capabilities: frozenset[Requirement]
+) -> str | None:
     """Return why `--methods all` leaves a method out of a benchmark; None where it does not.
 
     Args:
       method: row of the registry.
       benchmark: name of the benchmark.
-      offers: capabilities of the benchmark.
+      capabilities: capabilities of the benchmark.
     """
     if method.benchmarks and benchmark not in method.benchmarks:
         return f"reproduces a paper's results on {', '.join(method.benchmarks)}"
-    return _missing(method.advised, offers)
+    return _missing(method.advised, capabilities)
 
 
 def with_published(methods: Sequence[Method]) -> list[Method]:

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from everlight.continual.methods.method import Demand, Method
+from everlight.continual.methods.method import Method, Requirement
 from everlight.continual.methods.registry import METHODS
 
 
@@ -20,7 +20,7 @@ class MethodRow(NamedTuple):
     """Requirements of a benchmark, or all benchmarks; then where `--methods all` has it."""
 
 
-_WORDS: dict[Demand, str] = {
+_WORDS: dict[Requirement, str] = {
     "task-incremental": "task identity at test",
     "several labels": "several labels",
     "own classes": "own classes",
@@ -41,7 +41,7 @@ def _row(method: Method) -> MethodRow:
     paper = f"{source.authors}, {source.venue}" if source.authors else ""
     year = str(source.year or "")
     features = ["pretrained features"] if method.trains == "head" else []
-    needed = features + [word for demand, word in _WORDS.items() if demand in method.demands]
+    needed = features + [word for name, word in _WORDS.items() if name in method.requirements]
     stored = ", ".join(source.keeps) or "nothing"
     applies = ", ".join(needed) or "all benchmarks"
     conditions = [*method.benchmarks, *method.advised]

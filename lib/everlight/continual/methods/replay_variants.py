@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from everlight.base import Setup, Strategy
-from everlight.continual.methods.method import Demand, Method
+from everlight.continual.methods.method import Method, Requirement
 from everlight.continual.strategies.parts.replay_tricks import (
     predict_by_nearest_mean,
     review_memory,
@@ -19,7 +19,7 @@ class Variant(NamedTuple):
 
     change: Callable[[Setup, Strategy], Strategy]
     meaning: str
-    demands: tuple[Demand, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
 
 
 VARIANTS: dict[VariantName, Variant] = {
@@ -48,7 +48,7 @@ def _variant(method: Method, name: VariantName) -> Method:
     return method._replace(
         name=f"{method.name}, {name}",
         factory=_changed(method.factory, name),
-        demands=tuple(dict.fromkeys((*method.demands, *variant.demands))),
+        requirements=tuple(dict.fromkeys((*method.requirements, *variant.requirements))),
         summary=f"{method.summary}; {variant.meaning}",
     )
 

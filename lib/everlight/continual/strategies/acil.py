@@ -60,7 +60,7 @@ METHODS = (
         hyperparameters=(0.1, 1, 10, 100, 1e3),
         fixed={"width": 1000},
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={"width": 8192, "ridge": 0.1, "features": "those of the first task's network"},
     ),
 )

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Needs, Source
+from everlight.continual.methods.method import Method, Source, StrategyArguments
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import draw_batch
@@ -95,7 +95,7 @@ def _dot(first: PyTree, second: PyTree) -> Float[Array, ""]:
     return sum(jax.tree.leaves(products))
 
 
-def _reference(needs: Needs) -> dict[str, Any]:
+def _reference(needs: StrategyArguments) -> dict[str, Any]:
     """Return the form of the reference batch: the authors' 256 samples, or IIRC's.
 
     With several labels, as in IIRC, the batch is as large as the task's, and classes are separate.

@@ -131,7 +131,7 @@ METHODS = (
         aper,
         Source("Zhou et al.", 2024, "IJCV", ("old net", "statistics")),
         "APER (adaptation at the first task, then prototypes)",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         advised=("pretrained layers",),
         authors={"network": "pretrained"},
     ),

@@ -341,7 +341,7 @@ METHODS = (
         bic,
         _PAPER,
         "bias correction (BiC)",
-        demands=("class scores", "own classes", "last weights"),
+        requirements=("class scores", "own classes", "last weights"),
         select="last",
         # The value for ImageNet, the only data set in their code.
         authors={"temperature": 2, "batch size": 256, "epochs per task": 100},
@@ -353,7 +353,7 @@ METHODS = (
         _PAPER,
         "BiC for several labels, fitted to pw-JS (IIRC)",
         fixed={"weigh_labels": False, "fit": "metric"},
-        demands=("several labels", "last weights"),
+        requirements=("several labels", "last weights"),
         select="last",
         benchmarks=("iirc",),
     ),

@@ -179,7 +179,7 @@ METHODS = (
         tunes="regularization",
         hyperparameters=(0.1, 0.5, 2),
         fixed=_ON_MNIST,
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={
             "regularization": 2,
             "plastic_decay": 0.99,

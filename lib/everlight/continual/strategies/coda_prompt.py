@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
 from everlight.continual.strategies.l2p import refuse_without_prompts
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
@@ -95,7 +95,7 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
 
 
 def with_components(
-    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: Needs
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: StrategyArguments
 ) -> Setup:
     """Return the setup with at most 100 components of eight tokens in five blocks.
 
@@ -114,7 +114,7 @@ METHODS = (
         Source("Smith et al.", 2023, "CVPR"),
         "CODA-Prompt (attended prompt components)",
         adapt=with_components,
-        demands=("pretrained transformer", *COUNTING, "own classes"),
+        requirements=("pretrained transformer", *COUNTING, "own classes"),
         authors={
             "batch size": 128,
             "epochs per task": 20,

@@ -156,7 +156,7 @@ METHODS = (
         "continual Fisher-weighted model averaging (CoFiMA)",
         tunes="weight",
         hyperparameters=(0.2, 0.4, 0.6, 0.8),
-        demands=(*OTHER_WEIGHTS, "own classes", "named head"),
+        requirements=(*OTHER_WEIGHTS, "own classes", "named head"),
         authors={
             "weight": 0.4,
             "slow": 0.01,

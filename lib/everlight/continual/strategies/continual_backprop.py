@@ -170,7 +170,7 @@ METHODS = (
         "continual backpropagation (CBP)",
         tunes="replacement_rate",
         hyperparameters=(1e-5, 1e-4, 1e-3),
-        demands=("named head", "hidden layers"),
+        requirements=("named head", "hidden layers"),
         authors={
             "replacement_rate": 0.0003,
             "decay": 0.99,

@@ -82,7 +82,7 @@ METHODS = (
         naive,
         Source("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
         "naive finetuning on all samples so far, with all their labels (IIRC)",
-        demands=("several labels",),
+        requirements=("several labels",),
         label_setting="incremental joint",
     ),
 )

@@ -167,7 +167,7 @@ _CWR = Method(
     "CopyWeights with Re-init: one consolidated head over a frozen network",
     fixed={"first_task_gain": 1.0},
     trains="head",
-    demands=OTHER_WEIGHTS,
+    requirements=OTHER_WEIGHTS,
     authors={"first_task_gain": 3, "features": "a pretrained network's"},
 )
 METHODS = (

@@ -138,7 +138,7 @@ METHODS = (
         der,
         Source("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
         "dark experience replay (DER)",
-        demands=("class scores",),
+        requirements=("class scores",),
         authors={
             "alpha": 0.3,
             "loss_over": "all",

@@ -96,7 +96,7 @@ METHODS = (
         der_plus_plus,
         Source("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
         "dark experience replay with labels (DER++)",
-        demands=("class scores",),
+        requirements=("class scores",),
         authors={
             "alpha": 0.1,
             "beta": 0.5,

@@ -169,7 +169,7 @@ METHODS = (
         hyperparameters=(0.3, 0.6, 1, 1.5),
         fixed={"width": 1000},
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={
             "width": 8192,
             "compensation": 0.6,

@@ -85,7 +85,7 @@ METHODS = (
         er_ace,
         Source("Caccia et al.", 2022, "ICLR", ("samples",)),
         "experience replay with asymmetric cross-entropy (ER-ACE)",
-        demands=("class scores", "chosen classes"),
+        requirements=("class scores", "chosen classes"),
         authors={
             "replay_batch_size": 10,
             "loss_over": "all",

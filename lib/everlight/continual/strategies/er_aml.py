@@ -175,7 +175,7 @@ METHODS = (
         er_aml,
         Source("Caccia et al.", 2022, "ICLR", ("samples",)),
         "experience replay with an asymmetric metric loss (ER-AML)",
-        demands=COUNTING,
+        requirements=COUNTING,
         authors={
             "temperature": 0.2,
             "replay_batch_size": 10,

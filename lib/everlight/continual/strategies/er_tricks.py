@@ -280,6 +280,6 @@ METHODS = (
         Source("Buzzega et al.", 2020, "ICPR", ("samples",)),
         "experience replay with tricks",  # As large as the batch where a benchmark sets no number.
         derived=lambda needs: {"replay_batch_size": needs.replay_batch_size},
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
     ),
 )

@@ -368,7 +368,7 @@ METHODS = (
         _PAPER,
         "one network per task, chosen by autoencoders",
         fixed={**_GATE, "class_group": None, "groups": 1},
-        demands=("last weights",),
+        requirements=("last weights",),
         authors={"hidden": 500, "epochs": 100},
     ),
     # This row has the paper's relatedness threshold.
@@ -378,7 +378,7 @@ METHODS = (
         _PAPER,
         "ExpertGate; networks of related tasks are trained with LwF",
         fixed={**_GATE, "relatedness_threshold": 0.85},
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={"hidden": 500, "epochs": 100, "relatedness_threshold": 0.85},
     ),
 )

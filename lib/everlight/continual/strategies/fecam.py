@@ -170,7 +170,7 @@ METHODS = (
         hyperparameters=(0.1, 1, 10),
         derived=lambda needs: {"covariance_shrinkage": needs.hyperparameter},
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         published=1,
         authors={
             "variance_shrinkage": 1,

@@ -157,7 +157,7 @@ METHODS = (
         Source("Prabhu et al.", 2020, "ECCV", ("samples",)),
         "a new network, trained on a class-balanced memory before every evaluation",
         fixed={"epochs": 64},
-        demands=("last weights",),
+        requirements=("last weights",),
         authors={"epochs": "64 to 256", "batch_size": 16, "learning rate": 0.05},
     ),
 )

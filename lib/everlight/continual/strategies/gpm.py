@@ -165,7 +165,7 @@ METHODS = (
         tunes="threshold",
         hyperparameters=(0.9, 0.95, 0.97, 0.99),
         published=0.97,
-        demands=("named head", "hidden layers", "layer inputs"),
+        requirements=("named head", "hidden layers", "layer inputs"),
         authors={"threshold": 0.97, "growth": 0.003, "samples": 125},
     ),
 )

@@ -104,7 +104,9 @@ def hal(
     """
     part = buffer_size // tasks
     if part == 0:
-        raise ArgumentError(f"buffer_size {buffer_size} is below the number of tasks {tasks}")
+        raise ArgumentError(
+            f"buffer_size {buffer_size} is below the number of tasks {tasks}; give {tasks} or more"
+        )
 
     def init(key: PRNGKeyArray, learner: Learner) -> AnchorMemory:
         classes = learner.seen.shape[0]
@@ -304,6 +306,6 @@ METHODS = (
         Source("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
         "hindsight anchor learning (HAL)",
         derived=lambda needs: {"buffer_size": max(needs.total_buffer_size, needs.tasks)},
-        demands=COUNTING,
+        requirements=COUNTING,
     ),
 )

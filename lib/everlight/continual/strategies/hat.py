@@ -384,7 +384,7 @@ METHODS = (
         hat,
         Source("Serrà et al.", 2018, "ICML", ("statistics",)),
         "hard attention to the task (HAT)",
-        demands=PER_TASK_WEIGHTS,
+        requirements=PER_TASK_WEIGHTS,
         authors={
             "sparsity": 0.75,
             "steepest": 400,

@@ -254,7 +254,7 @@ _MEAN = Method(
     hyperparameters=(1e-3, 1e-2, 1e-1, 1),
     # The number of samples is the same on every benchmark.
     fixed={"merge": "mean", "importance_samples": 1024},
-    demands=("last weights",),
+    requirements=("last weights",),
     authors={"penalty's step": "explicit"},
 )
 METHODS = (

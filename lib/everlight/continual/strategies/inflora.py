@@ -38,7 +38,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.setups.named_arrays import Path
-from everlight.continual.methods.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
@@ -88,8 +88,8 @@ def inflora(
     def init(key: PRNGKeyArray, learner: Learner) -> Interference:
         if "merged" not in learner.params:
             raise ArgumentError(
-                f"the parameters are {', '.join(learner.params)}; InfLoRA needs merged additions, "
-                "as of with_merged_lora"
+                f"the parameters are {', '.join(learner.params)}; InfLoRA needs merged additions; "
+                "make the setup by models.with_merged_lora"
             )
         head_layer(learner.params)
         sizes = {path: len(leaf) for path, leaf in flatten_dict(learner.params["merged"]).items()}
@@ -196,7 +196,7 @@ def with_products_merged(learner: Learner) -> Learner:
 
 
 def with_low_rank(
-    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: Needs
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: StrategyArguments
 ) -> Setup:
     """Return the setup with additions of rank 10 for keys and values of all blocks."""
     return with_merged_lora(setup, layers, ("key", "value"), rank=10)
@@ -209,7 +209,7 @@ METHODS = (
         Source("Liang and Li", 2024, "CVPR", ("statistics",)),
         "interference-free low-rank adaptation (InfLoRA)",
         adapt=with_low_rank,
-        demands=("pretrained transformer", *COUNTING, "own classes"),
+        requirements=("pretrained transformer", *COUNTING, "own classes"),
         authors={
             "threshold": 0.95,
             "samples": "all",

@@ -27,7 +27,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
 from everlight.models.prompts import prompt_pool, with_prompts
@@ -64,12 +64,13 @@ def refuse_without_prompts(params: PyTree, name: str) -> None:
     """
     if "prompts" not in params:
         raise ArgumentError(
-            f"the parameters are {', '.join(params)}; {name} needs prompts, as of with_prompts"
+            f"the parameters are {', '.join(params)}; {name} needs prompts; make the setup by "
+            "models.with_prompts"
         )
 
 
 def with_pool(
-    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: Needs
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: StrategyArguments
 ) -> Setup:
     """Return the setup with the code's values: four of ten prompts of ten tokens, λ = 1."""
     return with_prompts(setup, net, layers, prompt_pool(net.width))
@@ -82,7 +83,7 @@ METHODS = (
         Source("Wang et al.", 2022, "CVPR"),
         "learning to prompt (L2P): prompts of a frozen network, trained on own classes",
         adapt=with_pool,
-        demands=("pretrained transformer", *COUNTING, "own classes"),
+        requirements=("pretrained transformer", *COUNTING, "own classes"),
         authors={
             "batch size": 128,
             "epochs per task": 5,

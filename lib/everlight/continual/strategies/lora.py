@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from jaxtyping import PyTree
 
 from everlight.base import Setup
-from everlight.continual.methods.method import COUNTING, Method, Needs, Source
+from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
 from everlight.continual.strategies.naive import naive
 from everlight.models.lora import with_lora
 from everlight.models.vit import VisionTransformer
 
 
 def with_low_rank(
-    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: Needs
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: StrategyArguments
 ) -> Setup:
     """Return the setup with additions of rank 4 for queries and values of all blocks."""
     return with_lora(setup, layers, ("query", "value"), rank=4)
@@ -29,6 +29,6 @@ METHODS = (
         Source("Hu et al.", 2022, "ICLR"),
         "naive finetuning of low-rank additions to queries and values (LoRA)",
         adapt=with_low_rank,
-        demands=("pretrained transformer", *COUNTING),
+        requirements=("pretrained transformer", *COUNTING),
     ),
 )

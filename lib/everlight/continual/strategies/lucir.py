@@ -173,7 +173,7 @@ METHODS = (
         hyperparameters=(0.5, 1, 2, 5),
         published=5,
         head="cosine",
-        demands=("class scores", "own classes", "named head", "head kinds"),
+        requirements=("class scores", "own classes", "named head", "head kinds"),
         select="last",
         authors={
             "distillation": 5,

@@ -96,7 +96,7 @@ METHODS = (
         hyperparameters=(0.25, 1, 3, 10),
         # The paper's 1 without the factor T² = 4 of the module's equation.
         published=0.25,
-        demands=COUNTING,
+        requirements=COUNTING,
         authors={"temperature": 2, "regularization": 0.25},
     ),
 )

@@ -200,7 +200,7 @@ _ER_MKD = Method(
     mkd,
     Source("Michel et al.", 2024, "ICML", ("samples", "old net")),
     "ER taught by a moving average (momentum knowledge distillation, MKD)",
-    demands=OTHER_WEIGHTS,
+    requirements=OTHER_WEIGHTS,
     authors={
         "regularization": 5.5,
         "temperature": 4,
@@ -216,7 +216,7 @@ METHODS = (
     _ER_MKD._replace(
         name="ER-ACE-MKD",
         fixed={"method": "ER-ACE"},
-        demands=(*OTHER_WEIGHTS, "chosen classes"),
+        requirements=(*OTHER_WEIGHTS, "chosen classes"),
         summary="ER-ACE taught by a moving average of the network (MKD)",
     ),
     _ER_MKD._replace(

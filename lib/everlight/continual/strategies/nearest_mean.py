@@ -69,7 +69,7 @@ METHODS = (
         Source("Mensink et al.", 2013, "PAMI", ("statistics",)),
         "the nearest-class-mean classifier",
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={"directions": True, "features": "those that iCaRL trains"},
     ),
 )

@@ -84,7 +84,7 @@ from everlight.continual.strategies.parts.prototype_mixing import (
 from everlight.continual.strategies.parts.replayed import with_all_seen
 from everlight.models.augmentation import resized_crop_and_flip
 
-LEAST_AREA = 0.3
+MIN_AREA = 0.3
 """Smallest part of an image in a second view."""
 
 
@@ -120,7 +120,7 @@ class Draws(NamedTuple):
 
 def random_view(inputs: Float[Array, "*shape"], key: PRNGKeyArray) -> Float[Array, "*shape"]:
     """Return a random crop, enlarged and perhaps flipped, of an image; other inputs unchanged."""
-    return resized_crop_and_flip(inputs, key, LEAST_AREA) if inputs.ndim == 3 else inputs
+    return resized_crop_and_flip(inputs, key, MIN_AREA) if inputs.ndim == 3 else inputs
 
 
 def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
@@ -364,7 +364,7 @@ METHODS = (
         onpro,
         Source("Wei et al.", 2023, "ICCV", ("samples",)),
         "online prototype learning (OnPro)",
-        demands=COUNTING,
+        requirements=COUNTING,
         authors={
             "temperature": 0.07,
             "prototype_temperature": 0.5,

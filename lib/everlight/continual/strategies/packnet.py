@@ -232,7 +232,7 @@ METHODS = (
         packnet,
         Source("Mallya and Lazebnik", 2018, "CVPR", ("statistics",)),
         "weights pruned and frozen, task by task",
-        demands=PER_TASK_WEIGHTS,
+        requirements=PER_TASK_WEIGHTS,
         authors={
             "prune": "0.5, then 0.75",
             "retrain_epochs": 10,

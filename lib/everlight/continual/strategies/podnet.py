@@ -271,7 +271,7 @@ METHODS = (
         hyperparameters=(0.3, 1, 3, 10),
         published=1,
         head="local similarity",
-        demands=(*COUNTING, "own classes", "named head", "head kinds"),
+        requirements=(*COUNTING, "own classes", "named head", "head kinds"),
         select="last",
         authors={
             "spatial": 3,

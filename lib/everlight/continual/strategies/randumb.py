@@ -171,7 +171,7 @@ METHODS = (
         hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),
         fixed={"width": 1000},
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={"width": 25_000, "shrinkage": 1e-4},
     ),
 )

@@ -130,7 +130,7 @@ METHODS = (
         hyperparameters=(1e2, 1e3, 1e4, 1e5, 1e6),
         fixed={"width": 1000},
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={"width": 10_000, "ridge": "validated", "features": "a pretrained network's"},
     ),
 )

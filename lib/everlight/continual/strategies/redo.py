@@ -109,7 +109,7 @@ METHODS = (
         "the recycling of dormant units (ReDo)",
         tunes="threshold",
         hyperparameters=(0.0, 0.025, 0.1),
-        demands=("named head", "hidden layers"),
+        requirements=("named head", "hidden layers"),
         authors={"threshold": 0, "period": 200000},
     ),
 )

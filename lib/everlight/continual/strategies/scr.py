@@ -167,7 +167,7 @@ METHODS = (
         scr,
         Source("Mai et al.", 2021, "CVPRW", ("samples",)),
         "supervised contrastive replay (SCR)",
-        demands=COUNTING,
+        requirements=COUNTING,
         nearest_mean=True,
         authors={
             "temperature": 0.1,

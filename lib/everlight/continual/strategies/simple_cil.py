@@ -53,7 +53,7 @@ METHODS = (
         Source("Zhou et al.", 2024, "IJCV", ("statistics",)),
         "SimpleCIL, prototypes over a frozen network",
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         authors={"features": "a pretrained network's"},
     ),
 )

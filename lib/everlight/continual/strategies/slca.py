@@ -57,7 +57,7 @@ from everlight.precision import full_precision, matrix_product
 
 REGULAR = 1e-4
 """Multiple ε of the identity matrix that is added to every covariance."""
-SMALLEST_NORM = 1e-7
+MIN_NORM = 1e-7
 """Value that is added to the length of a task's logits."""
 
 
@@ -299,7 +299,7 @@ def normalized_logits(
     squares = matrix_product(logits**2, member.astype(logits.dtype))
     # The gradient of a root at 0 is infinite.
     nonzero = squares > 0
-    lengths = jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, squares, 1)), 0) + SMALLEST_NORM
+    lengths = jnp.where(nonzero, jnp.sqrt(jnp.where(nonzero, squares, 1)), 0) + MIN_NORM
     tasks = jnp.any(member, axis=0)
     mean = jnp.sum(lengths, axis=1, where=tasks) / jnp.maximum(jnp.sum(tasks), 1)
     return logits / mean[:, None]
@@ -313,7 +313,7 @@ def _shortened(memory: ClassGaussians, task: Task) -> Float[Array, "c"]:
 def _linear_head(params: PyTree) -> PyTree:
     head = head_layer(params)
     if "scale" in head:
-        raise ArgumentError("the head is one of cosines; SLCA needs a linear layer named head")
+        raise ArgumentError("the head computes cosines; SLCA needs a linear layer named head")
     return head
 
 
@@ -330,7 +330,7 @@ METHODS = (
         tunes="slow",
         hyperparameters=(1e-3, 1e-2, 1e-1, 1),
         published=1e-2,
-        demands=(*OTHER_WEIGHTS, "own classes", "named head"),
+        requirements=(*OTHER_WEIGHTS, "own classes", "named head"),
         authors={
             "slow": 0.01,
             "epochs": 5,

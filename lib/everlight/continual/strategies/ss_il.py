@@ -162,7 +162,7 @@ METHODS = (
         ss_il,
         Source("Ahn et al.", 2021, "ICCV", ("samples", "old net")),
         "separated softmax (SS-IL)",
-        demands=(*COUNTING, "own classes"),
+        requirements=(*COUNTING, "own classes"),
         select="last",
         authors={
             "temperature": 2,

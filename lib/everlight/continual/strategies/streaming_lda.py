@@ -244,7 +244,7 @@ METHODS = (
         tunes="shrinkage",
         hyperparameters=(1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         trains="head",
-        demands=OTHER_WEIGHTS,
+        requirements=OTHER_WEIGHTS,
         published=1e-4,
         authors={"shrinkage": 1e-4, "features": "a pretrained network's"},
     ),

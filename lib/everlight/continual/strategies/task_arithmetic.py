@@ -58,7 +58,7 @@ METHODS = (
         tunes="scale",
         hyperparameters=(0.1, 0.2, 0.4, 1),
         published=0.4,
-        demands=("last weights",),
+        requirements=("last weights",),
         advised=("pretrained layers",),
         authors={"scale": "0 to 1 in steps of 0.05", "network": "pretrained"},
     ),

@@ -120,7 +120,7 @@ METHODS = (
         tunes="scale",
         hyperparameters=(0.5, 1, 1.5, 2),
         published=1,
-        demands=("last weights",),
+        requirements=("last weights",),
         advised=("pretrained layers",),
         authors={"scale": 1, "density": 0.2, "network": "pretrained"},
     ),

@@ -393,7 +393,7 @@ METHODS = (
         tunes="threshold",
         hyperparameters=(0.9, 0.95, 0.97, 0.99),
         published=0.97,
-        demands=(*PER_TASK_WEIGHTS, "layer inputs"),
+        requirements=(*PER_TASK_WEIGHTS, "layer inputs"),
         authors={"threshold": 0.97, "growth": 0.003, "samples": 125, "trust": 0.5},
     ),
 )

@@ -119,7 +119,7 @@ METHODS = (
         wa,
         Source("Zhao et al.", 2020, "CVPR", ("samples", "old net")),
         "weight aligning (WA)",
-        demands=(*COUNTING, "own classes", "named head"),
+        requirements=(*COUNTING, "own classes", "named head"),
         select="last",
         authors={"temperature": 2},
     ),

@@ -360,7 +360,7 @@ METHODS = (
         xder_rpc,
         Source("Boschini et al.", 2022, "TPAMI", ("samples",)),
         "X-DER with a fixed polytope head (RPC)",
-        demands=(*COUNTING, "own classes", "chosen classes"),
+        requirements=(*COUNTING, "own classes", "chosen classes"),
         authors={
             "alpha": 0.1,
             "beta": 0.5,

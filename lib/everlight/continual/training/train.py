@@ -23,7 +23,7 @@ from everlight.continual.engine import (
     network_setup,
     operations_per_step,
 )
-from everlight.continual.engine.sequence import SequenceState
+from everlight.continual.engine.run import SequenceState
 from everlight.continual.engine.setups.network_setup import Net
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies import naive

@@ -15,8 +15,8 @@ from everlight_data.color.charts.chart import (
     read_chart,
     reference_colors,
 )
-from everlight_data.color.charts.chart_pairs import measure_chart
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
+from everlight_data.color.charts.measured_chart import measure_chart
 from everlight_data.color.raw_files.raw import RawImage, read_raw
 from everlight_data.errors import DataError
 
@@ -98,7 +98,7 @@ def test_two_charts_are_both_found(light):
         measure_chart(photo, None, reference_colors())
     assert "Write it into charts.json" in str(no.value)
     chosen = measure_chart(photo, found[0], reference_colors())
-    np.testing.assert_allclose(map_points(chosen["charts"], CORNERS), found[0], atol=1e-2)
+    np.testing.assert_allclose(map_points(chosen.chart, CORNERS), found[0], atol=1e-2)
 
 
 def test_made_up_charts_are_found_and_their_grays_have_the_lights_color(tmp_path):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from everlight_data.color.charts.chart_pairs import MIN_PAIRS, find_pairs, read_chart_corners
+from everlight_data.color.charts.measured_chart import read_chart_corners
+from everlight_data.color.charts.pair_files import MIN_PAIRS, find_pairs
 from everlight_data.errors import DataError
 
 
@@ -41,7 +42,7 @@ def test_too_few_pairs_are_refused(folder):
 
 def test_two_files_of_one_name_are_refused(folder):
     (folder / "main" / "IMG_1.cr2").write_bytes(b"")
-    refused(folder, r"main has two files whose names differ only in the extension")
+    refused(folder, r"main has two files whose names differ only in the extension; leave one")
 
 
 @pytest.mark.parametrize(

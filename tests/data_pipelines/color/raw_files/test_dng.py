@@ -6,6 +6,7 @@ import rawpy
 import tifffile
 
 from everlight_data.color.raw_files import dng
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
 
 MATRIX = np.array([[0.8, -0.1, 0.05], [-0.3, 1.2, 0.1], [0.02, 0.2, 0.6]])
@@ -86,9 +87,9 @@ def test_black_levels_of_every_kind_are_kept(tmp_path, rng):
     pattern = np.array([[63.99, 64.25, 70], [80, 1 / 3, 12]])
     tags = [
         (50713, dng.SHORT, 2, pattern.shape),
-        (50714, dng.RATIONAL, 6, dng.exact_rationals(pattern)),
-        (50715, dng.SIGNED_RATIONAL, 30, dng.exact_rationals(rng.integers(-50, 50, 30) / 8)),
-        (50716, dng.SIGNED_RATIONAL, 26, dng.exact_rationals(rng.integers(0, 50, 26) / 3)),
+        (50714, dng.RATIONAL, 6, dng.rationals(pattern)),
+        (50715, dng.SIGNED_RATIONAL, 30, dng.rationals(rng.integers(-50, 50, 30) / 8)),
+        (50716, dng.SIGNED_RATIONAL, 26, dng.rationals(rng.integers(0, 50, 26) / 3)),
     ]
     first, again = tmp_path / "first.dng", tmp_path / "again.dng"
     dng.write_dng(first, sensor(rng), [0] * 4, 4000, extra_tags=tags)
@@ -99,7 +100,7 @@ def test_black_levels_of_every_kind_are_kept(tmp_path, rng):
 
 def test_levels_that_were_given_are_written(tmp_path, rng):
     dng.write_dng(tmp_path / "a.dng", sensor(rng), [64] * 4, 4000)
-    photo = read_raw(tmp_path / "a.dng", black_level=32, white_level=3000)
+    photo = read_raw(tmp_path / "a.dng", LevelArguments(black_level=32, white_level=3000))
     dng.rewrite_with_illuminant(photo, np.ones(3), tmp_path / "b.dng")
     again = read_raw(tmp_path / "b.dng")
     np.testing.assert_array_equal(again.image, photo.image)

@@ -9,9 +9,10 @@ from everlight_data.color.raw_files.dng import (
     RATIONAL,
     SHORT,
     SIGNED_RATIONAL,
-    exact_rationals,
+    rationals,
 )
 from everlight_data.color.raw_files.dng import write_dng as write_mosaic
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.dng_tags import raw_directories
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
@@ -40,7 +41,7 @@ def write(path, mosaic, *tags, white=WHITE):
 
 
 def rational_tag(code, values, kind=RATIONAL):
-    return (code, kind, np.size(values), exact_rationals(np.asarray(values, float)))
+    return (code, kind, np.size(values), rationals(np.asarray(values, float)))
 
 
 def pattern_tags(pattern, kind=RATIONAL):
@@ -120,10 +121,10 @@ def test_levels_that_are_given_replace_those_of_the_tags(tmp_path):
     black = np.full((HEIGHT, WIDTH), 700.0)
     tags = (*pattern_tags(np.full((4, 4), 90)), rational_tag(50715, np.full(WIDTH, 9)))
     path = write(tmp_path / "a.dng", mosaic_over(black), *tags)
-    expect_color(read_raw(path, black_level=700))
+    expect_color(read_raw(path, LevelArguments(black_level=700)))
     # Damaged tags do not matter then.
     damaged = write(tmp_path / "b.dng", mosaic_over(black), (50713, SHORT, 2, (3, 3)))
-    expect_color(read_raw(damaged, black_level=700, white_level=WHITE))
+    expect_color(read_raw(damaged, LevelArguments(black_level=700, white_level=WHITE)))
     with pytest.raises(DataError, match=r"b\.dng: BlackLevel has 4 levels for \(3, 3\)"):
         read_raw(damaged)
 
@@ -187,9 +188,9 @@ def test_masked_pixels_without_a_black_level_are_refused(tmp_path):
     names += [(50717, LONG, 1, WHITE)]
     path, extra = tmp_path / "a.dng", [(*tag, True) for tag in names]
     tifffile.imwrite(path, mosaic, photometric=32803, metadata=None, extratags=extra)
-    with pytest.raises(DataError, match=r"a\.dng: BlackLevel is missing beside MaskedAreas; give"):
+    with pytest.raises(DataError, match="BlackLevel is missing, although MaskedAreas is"):
         read_raw(path)
-    expect_color(read_raw(path, black_level=1000))
+    expect_color(read_raw(path, LevelArguments(black_level=1000)))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def test_masked_pixels_without_a_black_level_are_refused(tmp_path):
 def test_levels_that_are_no_numbers_are_refused(tmp_path, levels, message):
     path = write(tmp_path / "a.dng", mosaic_over(0))
     with pytest.raises(DataError, match=rf"a\.dng: {message}"):
-        read_raw(path, **levels)
+        read_raw(path, LevelArguments(**levels))
 
 
 def write_behind_picture(path, mosaic, names, levels=(), subfile=True):

@@ -7,6 +7,7 @@ import tifffile
 from PIL import Image
 
 from everlight_data.color.raw_files.dng import mosaic_rggb
+from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError
 from tests.data_pipelines.color.test_linear_pictures import UPRIGHT
@@ -98,18 +99,18 @@ def test_dim_images_are_not_brightened(tmp_path):
 
 def test_levels_given_win_over_the_files(tmp_path, flat):
     path = write_dng(tmp_path / "wrong.dng", flat, black=100, white=4000)
-    photo = read_raw(path, black_level=40, white_level=5000)
+    photo = read_raw(path, LevelArguments(black_level=40, white_level=5000))
     np.testing.assert_allclose(photo.image, (100 + flat * 3900 - 40) / 4960, atol=3e-4)
     assert photo.black_level.tolist() == [40] * 4
     assert photo.white_level == 5000
-    each = read_raw(path, black_level=[40, 50, 60, 50], white_level=5000)
+    each = read_raw(path, LevelArguments(black_level=[40, 50, 60, 50], white_level=5000))
     expected = (100 + COLOR * 3900 - [40, 50, 60]) / [4960, 4950, 4940]
     np.testing.assert_allclose(each.image, np.broadcast_to(expected, flat.shape), atol=3e-4)
 
 
 def test_values_are_clipped_at_white_alone(tmp_path, flat):
     path = write_dng(tmp_path / "a.dng", flat, [60, 64, 72, 80], 4095)
-    photo = read_raw(path, black_level=[1000, 900, 1100, 900], white_level=1500)
+    photo = read_raw(path, LevelArguments(black_level=[1000, 900, 1100, 900], white_level=1500))
     red = 60 + COLOR[0] * (4095 - 60)
     np.testing.assert_allclose(photo.image[..., 0], (red - 1000) / 500, atol=3e-3)
     assert red < 1000
@@ -227,4 +228,4 @@ def test_unsupported_kinds_are_named(tmp_path, flat, write, reason):
 def test_a_black_level_outside_the_range_is_refused(tmp_path, flat, black, white):
     path = write_dng(tmp_path / "a.dng", flat)
     with pytest.raises(DataError, match=r"a\.dng: black level .* white level"):
-        read_raw(path, black_level=black, white_level=white)
+        read_raw(path, LevelArguments(black_level=black, white_level=white))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight_data.color.charts.chart import chart_homography, read_chart, reference_colors
-from everlight_data.color.charts.chart_pairs import chart_illuminant, measure_chart
+from everlight_data.color.charts.measured_chart import chart_illuminant, measure_chart
 from everlight_data.color.raw_files.dng import mosaic_rggb, write_dng
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.raw_files.sensor_clipping import clipped_sites
@@ -46,7 +46,7 @@ def write_clipped(path, image, clip, noise, place, white=WHITE):
 
 def measured_illuminant(path):
     seen = measure_chart(read_raw(path), CORNERS, reference_colors())
-    return chart_illuminant(seen["colors"], seen["usable"])
+    return chart_illuminant(seen.colors, seen.usable)
 
 
 NOISE = [(0.0, "before"), (0.002, "before"), (0.01, "before"), (3e-4, "after"), (0.001, "after")]

@@ -8,7 +8,7 @@ from everlight_data.color.rendered.ambient_sensor import (
     read_ambient,
 )
 from everlight_data.color.rendered.radiometric import Scenes
-from everlight_data.color.spectra import WAVELENGTHS, SpectralLibrary
+from everlight_data.color.spectra.library import WAVELENGTHS, SpectralLibrary
 
 
 def test_channels_have_half_their_maximum_at_half_their_width():

@@ -14,7 +14,7 @@ from everlight_data.color.rendered.radiometric import (
     photograph,
     show_colors,
 )
-from everlight_data.color.spectra import embedded_library
+from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import DataError
 
 LIBRARY = embedded_library()

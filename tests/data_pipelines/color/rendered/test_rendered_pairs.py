@@ -11,7 +11,7 @@ from everlight_data.color.rendered.rendered_pairs import (
     render_conditions,
     render_variants,
 )
-from everlight_data.color.spectra import embedded_library
+from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import DataError
 
 # Everywhere as many, so that each program is compiled once.
@@ -83,7 +83,7 @@ def test_a_noisy_image_is_what_its_patch_means_are_of(prepared):
 
 
 def test_without_a_transform_a_scene_is_counted_as_invalid_and_not_trained_on(prepared):
-    """Of one colour: sum-normalized least squares has none, the most probable one exists."""
+    """One colour gives no transform by sum-normalized least squares, but a most probable one."""
     library, data = prepared
     photographed = render_variants(library, [library.camera_names], data, "random", 0)
     (one_color,) = photographed[ONE_COLOR]

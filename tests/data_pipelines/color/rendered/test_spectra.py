@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from everlight.color.radiometry import response_table
-from everlight_data.color.spectra import WAVELENGTHS, embedded_library, measured_library
+from everlight_data.color.spectra.library import WAVELENGTHS, embedded_library, measured_library
 from everlight_data.errors import DataError, MissingDataError
 from tests.data_pipelines.fuzzed_files import spectra as write_spectra
 

@@ -43,7 +43,7 @@ NEIGHBORS = 15
 SPREAD_RED, SPREAD_GREEN = 0.7, 1.2
 """Standard deviations of the noise on an illuminant's shares of red and green, as C5 has them,
 relative to those of the neighbours."""
-LEAST_SHARE = 0.02
+MIN_SHARE = 0.02
 """Smallest share of a channel in a drawn illuminant."""
 
 
@@ -147,7 +147,7 @@ def neighboring_illuminant(
 
 def drawable(illuminant: Float[Array, "3"]) -> Float[Array, "3"]:
     """Return an illuminant of sum 1 with every channel positive."""
-    shares = jnp.maximum(illuminant / jnp.sum(illuminant), LEAST_SHARE)
+    shares = jnp.maximum(illuminant / jnp.sum(illuminant), MIN_SHARE)
     return shares / jnp.sum(shares)
 
 

@@ -24,8 +24,8 @@ def require_layer_inputs(setup: Setup, strategy: str) -> None:
     """Raise an error for a setup without `layer_inputs`, which a strategy of this name needs."""
     if setup.layer_inputs is None:
         raise ArgumentError(
-            f"{strategy} needs the inputs of every layer; give a Setup with layer_inputs, as of "
-            "flax_setup"
+            f"{strategy} needs the inputs of every layer, but the setup has no layer_inputs; "
+            "make it by flax_setup"
         )
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.idx import REMEDY, read_idx
+from everlight_data.formats.originals import Original
 from everlight_data.sets.image_set import ImageSet
 from everlight_data.texts import printable
 
@@ -33,7 +34,7 @@ def load_idx(
     folder: Path,
     name: str | None = None,
     class_names: tuple[str, ...] | None = None,
-    sha256: Mapping[str, str] | None = None,
+    originals: Mapping[str, Original] | None = None,
 ) -> ImageSet:
     """Load the four IDX files of a folder, in their order.
 
@@ -42,7 +43,7 @@ def load_idx(
       name: name of the set in reports; None is the folder's.
       class_names: names of the labels 0, 1 and so on; None names the training labels by their
         numbers, which may begin at 1 or have gaps.
-      sha256: hashes of the unpacked files by name; None compares nothing.
+      originals: hashes of the unpacked files by name; None compares nothing.
 
     Raises:
       MissingDataError: a file is missing.
@@ -50,8 +51,8 @@ def load_idx(
         of images and labels differ, a label is out of range, or a hash differs; the message names
         the file.
     """
-    train, train_labels, train_path = _read_part(folder, PARTS[0], sha256 or {})
-    test, test_labels, test_path = _read_part(folder, PARTS[1], sha256 or {})
+    train, train_labels, train_path = _read_part(folder, PARTS[0], originals or {})
+    test, test_labels, test_path = _read_part(folder, PARTS[1], originals or {})
     if train.shape[1:] != test.shape[1:]:
         sizes = " and ".join("{}x{}".format(*part.shape[1:]) for part in (train, test))
         raise DataError(f"{folder}: training and test images are of {sizes} pixels. {REMEDY}")
@@ -67,14 +68,14 @@ def load_idx(
 
 
 def _read_part(
-    folder: Path, part: str, sha256: Mapping[str, str]
+    folder: Path, part: str, originals: Mapping[str, Original]
 ) -> tuple[UInt8[np.ndarray, "n h w"], UInt8[np.ndarray, "n"], Path]:
     """Return images and labels of a part, and the path of its labels."""
     images_path, labels_path = (
         _plain_or_packed(folder, name.format(part)) for name in (IMAGES_FILE, LABELS_FILE)
     )
-    images = read_idx(images_path, 3, sha256.get(images_path.name.removesuffix(".gz")))
-    labels = read_idx(labels_path, 1, sha256.get(labels_path.name.removesuffix(".gz")))
+    images = read_idx(images_path, 3, originals.get(images_path.name.removesuffix(".gz")))
+    labels = read_idx(labels_path, 1, originals.get(labels_path.name.removesuffix(".gz")))
     if len(images) != len(labels):
         raise DataError(
             f"{labels_path} has {len(labels):,} labels for {len(images):,} images. {REMEDY}"

@@ -1,0 +1,121 @@
+"""The chart of one photo: found automatically or placed by FOLDER/charts.json, and measured."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from everlight_data.color.charts.chart import (
+    MAX_RESIDUAL,
+    NEUTRALS,
+    chart_homography,
+    find_charts,
+    fit_residual,
+    map_points,
+    mark_clipped,
+    read_chart,
+)
+from everlight_data.color.photographs.camera_names import UNNAMED
+from everlight_data.color.raw_files.raw import RawImage
+from everlight_data.errors import DataError
+from everlight_data.formats.tables import read_json
+from everlight_data.texts import one_line
+
+LAYOUT = (
+    'Write it into charts.json, {"FILE": [[x, y], [x, y], [x, y], [x, y]], ...}, each FILE as seen '
+    "from there: the centres of dark skin, bluish green, black and white, in pixels of the upright "
+    "picture."
+)
+
+
+class MeasuredChart(NamedTuple):
+    """The chart of a photo, with the photo's height and width, orientation and camera."""
+
+    chart: Float[np.ndarray, "3 3"]
+    colors: Float[np.ndarray, "24 3"]
+    usable: Bool[np.ndarray, "24"]
+    shape: tuple[int, int]
+    flip: int
+    camera: str
+
+
+def read_chart_corners(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
+    """Return the charts' corners in charts.json by file; empty without that file.
+
+    Raises:
+      DataError: charts.json holds something else, or names a missing file.
+    """
+    path = folder / "charts.json"
+    if not path.exists():
+        return {}
+    content = read_json(path, LAYOUT, 10_000_000)
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds no charts. {LAYOUT}")
+    corners = {}
+    for name, points in content.items():
+        try:
+            corners[name] = np.array(points, np.float32)
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{path}: {one_line(name)} has no corners. {LAYOUT}") from error
+        is_valid = corners[name].shape == (4, 2) and np.all(np.isfinite(corners[name]))
+        if not is_valid or chart_homography(corners[name]) is None:
+            raise DataError(f"{path}: {one_line(name)} has no four corners of a chart. {LAYOUT}")
+        if not (folder / name).is_file():
+            raise DataError(f"{path}: there is no {folder / one_line(name)}. {LAYOUT}")
+    return corners
+
+
+def measure_chart(
+    photo: RawImage, corners: Float[np.ndarray, "4 2"] | None, reference: Float[np.ndarray, "24 3"]
+) -> MeasuredChart:
+    """Return the chart of a photo; without corners it is searched.
+
+    Raises:
+      DataError: the chart is not found or not usable.
+    """
+    path = photo.path
+    if corners is None:
+        outlines = find_charts(photo.image, reference)
+        if not outlines:
+            raise DataError(f"{path}: no chart found. {LAYOUT}")
+        if len(outlines) > 1:
+            centers = (outline.mean(axis=0).round().astype(int).tolist() for outline in outlines)
+            raise DataError(
+                f"{path}: {len(outlines)} charts found, around {', '.join(map(str, centers))}; "
+                f"choose the one under the illuminant to be measured. {LAYOUT}"
+            )
+        (corners,) = outlines
+    chart = chart_homography(corners)
+    height, width = photo.image.shape[:2]
+    outer = map_points(chart, np.array([[-0.5, -0.5], [5.5, -0.5], [5.5, 3.5], [-0.5, 3.5]]))
+    if not np.all((outer >= 0) & (outer <= [width - 1, height - 1])):
+        raise DataError(
+            f"{path}: the given chart extends beyond the {width}×{height} picture. {LAYOUT}"
+        )
+    seen = mark_clipped(read_chart(photo.image, photo.saturated, chart), photo.image, reference)
+    known = seen.usable
+    if known.sum() >= 12 and fit_residual(seen.colors[known], reference[known]) > MAX_RESIDUAL:
+        raise DataError(f"{path}: there is no chart at the given corners. {LAYOUT}")
+    if not seen.usable[NEUTRALS][:-1].any():
+        raise DataError(f"{path}: all grey patches are saturated; reduce the exposure.")
+    if seen.colors[NEUTRALS][:-1].min() <= 0 or seen.usable.sum() < 12:
+        raise DataError(f"{path}: the chart is too dark or too saturated; change the exposure.")
+    camera = photo.camera or UNNAMED
+    return MeasuredChart(chart, seen.colors, seen.usable, (height, width), photo.flip, camera)
+
+
+def chart_illuminant(
+    colors: Float[np.ndarray, "24 3"], usable: Bool[np.ndarray, "24"]
+) -> Float[np.ndarray, "3"]:
+    """Return (R/G, 1, B/G) of the sum of a chart's usable grey patches except black."""
+    total = chart_grays(colors, usable).sum(axis=0)
+    return total / total[1]
+
+
+def chart_grays(
+    colors: Float[np.ndarray, "24 3"], usable: Bool[np.ndarray, "24"]
+) -> Float[np.ndarray, "k 3"]:
+    """Return the colours of a chart's usable grey patches except black."""
+    grays = slice(NEUTRALS.start, NEUTRALS.stop - 1)
+    return colors[grays][usable[grays]].astype(float)

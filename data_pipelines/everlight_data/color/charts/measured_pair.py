@@ -1,0 +1,83 @@
+"""Measurements of a raw pair beside its charts: transform, moments and small images."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float
+
+from everlight.color.alignment import area_downsample
+from everlight.color.moments import color_moments
+from everlight.color.transforms import fit_color_transform
+from everlight.illuminant.pair_estimate import MAX_CONDITION
+from everlight.illuminant.pair_model import VIEWS
+from everlight_data.color.charts.chart import chart_mask
+from everlight_data.color.charts.chart_pairs import PairCharts
+from everlight_data.color.charts.pair_files import PairFiles
+from everlight_data.color.pairs.view_pairs import align_thumbnails
+from everlight_data.color.raw_files.raw import RawImage, read_raw
+from everlight_data.errors import DataError
+
+SIDE = 96
+"""Longest side in pixels of the images for single-image methods."""
+
+
+class MeasuredPair(NamedTuple):
+    """Transform of a pair, and moments, small image and mask of each view; charts are masked."""
+
+    transform: Float[np.ndarray, "3 3"]
+    moments_main: Float[np.ndarray, "9"]
+    image_main: Float[np.ndarray, "a b 3"]
+    mask_main: Float[np.ndarray, "a b"]
+    moments_second: Float[np.ndarray, "9"]
+    image_second: Float[np.ndarray, "c d 3"]
+    mask_second: Float[np.ndarray, "c d"]
+
+
+def measure_pair(
+    pair: PairFiles, chart: PairCharts, homography: Float[np.ndarray, "3 3"], factor: int
+) -> MeasuredPair:
+    """Return the transform, both images' moments and both small images, with charts masked.
+
+    Raises:
+      DataError: the views do not fit together, or the scene determines no transform.
+    """
+    photos = {view: read_raw(getattr(pair, view)) for view in VIEWS}
+    thumbnails = align_thumbnails(photos["main"], photos["second"], homography, factor)
+    free = chart_mask(thumbnails.mask.shape, in_blocks(factor) @ chart.charts[0])
+    mask = thumbnails.mask & free
+    colors = {view: jnp.asarray(getattr(thumbnails, view).reshape(-1, 3)) for view in VIEWS}
+    weights = jnp.asarray(mask.ravel(), jnp.float32)
+    fit = fit_color_transform(colors["main"], colors["second"], weights, "scale")
+    if not fit.valid or np.linalg.cond(thumbnails.main[mask]) > MAX_CONDITION:
+        raise DataError(
+            f"{pair.main}: outside the chart are fewer than three independent colours, too few for "
+            "a transform; take the pair out, or photograph a more colourful scene."
+        )
+    moments = (np.asarray(_nine_moments(colors[view], weights)) for view in VIEWS)
+    charts = zip(VIEWS, moments, chart.charts, strict=True)
+    main, second = ((nine, *small_without_chart(photos[v], on, SIDE)) for v, nine, on in charts)
+    return MeasuredPair(np.asarray(fit.transform), *main, *second)
+
+
+_nine_moments = jax.jit(partial(color_moments, degree=2))
+
+
+def in_blocks(factor: int) -> Float[np.ndarray, "3 3"]:
+    """Return the homography from pixels to blocks of `factor` pixels."""
+    shift = (1 - factor) / (2 * factor)
+    return np.array([[1 / factor, 0, shift], [0, 1 / factor, shift], [0, 0, 1]])
+
+
+def small_without_chart(
+    photo: RawImage, chart: Float[np.ndarray, "3 3"], side: int
+) -> tuple[Float[np.ndarray, "a b 3"], Float[np.ndarray, "a b"]]:
+    """Return the image without chart and saturated pixels, at most `side` wide, and its mask."""
+    factor = max(1, -(-max(photo.image.shape) // side))
+    small = area_downsample(jnp.asarray(photo.image), factor, jnp.asarray(~photo.saturated))
+    mask = np.asarray(small.mask)
+    mask = mask & chart_mask(mask.shape, in_blocks(factor) @ chart)
+    image = np.maximum(np.asarray(small.image), 0) * mask[..., None]
+    return image, mask.astype(np.float32)

@@ -1,0 +1,1 @@
+"""Measured spectra of illuminants, surfaces and cameras, and the libraries of them."""
