@@ -60,30 +60,6 @@ def calibration_experiment(
     model, scenes = results.model, results.scenes.max() + 1
     quasi = results.quasi
     main, second = model.cameras
-    apart = sensor_differences(quasi)
-    coverage = coverage_table(
-        {
-            "kept estimators": {
-                view: [choice.coverage()] for view, choice in results.choices.items()
-            }
-        },
-        "on each fold after selection and calibration on the others. Intervals are uninformative "
-        f"from {model.main.uninformative:.1f} degrees on (main camera) and from "
-        f"{model.second.uninformative:.1f} on (second); inf if the pairs are too few.",
-    )
-    notes = [
-        *(_verdict(view, results) for view in results.choices),
-        "White-balanced chart colours of equal sensors are equal, and then the second camera adds "
-        f"no information. Here they differ by {apart.mean():.1f} degrees per patch "
-        f"({apart.min():.1f} to {apart.max():.1f} over {len(apart)} pairs).",
-        "The model has not seen illuminants outside those of the figure below.",
-    ]
-    if scenes < FEW_SCENES:
-        notes.append(
-            f"{scenes} scenes are few: an interval over so few is itself uncertain, and unseen "
-            f"illuminants are not learned. {FEW_SCENES} or more, under all kinds of illuminants, "
-            "are advised."
-        )
     names = [choice.selected.name for choice in results.choices.values()]
     first = results.choices["main"]
     return IlluminantExperiment(
@@ -107,11 +83,42 @@ def calibration_experiment(
         curves=(NESTED, *names, *_rivals(first), "GW"),
         headline=NESTED,
         baselines=("SoG",),
-        notes=notes,
-        tables=[*map(error_table, results.comparisons.values()), coverage],
+        notes=_notes(results),
+        tables=[*map(error_table, results.comparisons.values()), _coverage(results)],
         after=[Section("The pairs", (), [_pairs_table(results)])],
         command=command,
     )
+
+
+def _coverage(results: Calibration) -> Table:
+    """Return the coverage of the kept estimators' intervals."""
+    model = results.model
+    measured = {view: [choice.coverage()] for view, choice in results.choices.items()}
+    return coverage_table(
+        {"kept estimators": measured},
+        "on each fold after selection and calibration on the others. Intervals are uninformative "
+        f"from {model.main.uninformative:.1f} degrees on (main camera) and from "
+        f"{model.second.uninformative:.1f} on (second); inf if the pairs are too few.",
+    )
+
+
+def _notes(results: Calibration) -> list[str]:
+    """Return paragraphs on the kept models, on the sensors, and on too few scenes."""
+    apart, scenes = sensor_differences(results.quasi), results.scenes.max() + 1
+    notes = [
+        *(_verdict(view, results) for view in results.choices),
+        "White-balanced chart colours of equal sensors are equal, and then the second camera adds "
+        f"no information. Here they differ by {apart.mean():.1f} degrees per patch "
+        f"({apart.min():.1f} to {apart.max():.1f} over {len(apart)} pairs).",
+        "The model has not seen illuminants outside those of the figure below.",
+    ]
+    if scenes < FEW_SCENES:
+        notes.append(
+            f"{scenes} scenes are few: an interval over so few is itself uncertain, and unseen "
+            f"illuminants are not learned. {FEW_SCENES} or more, under all kinds of illuminants, "
+            "are advised."
+        )
+    return notes
 
 
 def _rivals(choice: Choice) -> list[str]:

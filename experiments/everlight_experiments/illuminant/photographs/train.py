@@ -83,49 +83,20 @@ def run_train(settings: TrainRun) -> Path:
     folder = RunFolder("illuminant", "train", settings)
     cameras, note = load_cameras(settings)
     _refuse_unusable(cameras)
-    known = calibrations_from(settings.matrices, list(cameras))
-    sets = split_across(cameras) if len(cameras) > 1 else split_in_folds(cameras, settings.seed)
-    sets = {
-        camera: data.on_canvas(settings.side)._replace(calibrations=known)
-        for camera, data in sets.items()
-    }
+    sets = _held_out_sets(cameras, settings)
+    method = _method_for(settings.method, sets)
     # Of several cameras each set has all images.
     data = next(iter(sets.values()))
-    method = _method_for(settings.method, sets)
     features = method.describe(data.images, data.masks, side_of(data))
     held_out = _held_out(folder, method, features, sets)
-    moments, folds = moments_of(data), [fold for tested in sets.values() for fold in tested.folds]
-    errors = calibrate_errors(held_out, data.illuminants, moments, folds)
-    fitted, others = method.fit(labelled(features, data), side_of(data)), None
-    if method.reads_others and len(sets) == 1:
-        others = rows_of(features, spread_rows(len(data.images), ADDITIONAL_IMAGES))
-    model = ImageModel(
-        method.name, method, fitted, others, settings.side, errors, tuple(sets), note
-    )
+    model = _fit_model(method, features, held_out, sets, note)
     out = settings.out or folder.path / "models"
     save_image_model(out, model, len(data.images))
-
     beside = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BESIDE}
     comparison = _compared({method.name: held_out, **beside}, sets)
     folder.save_results(**record_errors(folder, {"held-out": comparison}))
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
-    experiment = IlluminantExperiment(
-        title=f"Single-image illuminant estimation: {method.name} for {' + '.join(cameras)}",
-        question=f"How accurate is {method.name} on images outside its training?",
-        data=note,
-        comparisons={"held out": comparison},
-        protocol={"Cameras": ", ".join(cameras), "Protocol": comparison.caption},
-        selection_rule="none: the method's settings are fixed",
-        seeds=f"folds by seed {settings.seed}; trainings by a fixed key",
-        illuminants={
-            " + ".join(cameras): {camera: images.illuminants for camera, images in cameras.items()}
-        },
-        curves=(method.name, *BESIDE),
-        headline=method.name,
-        notes=METHOD_NOTES[:2],
-        command=command,
-    )
-    report = publish(folder, experiment)
+    report = publish(folder, _experiment(model, comparison, cameras, settings.seed, command))
     statistics = fold_statistics(comparison.errors()[method.name])
     print(
         f"{method.name} on images outside its training: mean error "
@@ -147,6 +118,18 @@ def _refuse_unusable(cameras: Mapping[str, CameraImages]) -> None:
             f"{len(unusable)} images have no pixel that is neither masked nor saturated, the "
             f"first: {unusable[0]}; leave them out"
         )
+
+
+def _held_out_sets(
+    cameras: Mapping[str, CameraImages], settings: TrainRun
+) -> dict[str, IlluminantImages]:
+    """Return one camera's images in folds; of several, all images with each camera as the test."""
+    known = calibrations_from(settings.matrices, list(cameras))
+    sets = split_across(cameras) if len(cameras) > 1 else split_in_folds(cameras, settings.seed)
+    return {
+        camera: data.on_canvas(settings.side)._replace(calibrations=known)
+        for camera, data in sets.items()
+    }
 
 
 def _method_for(name: str, sets: Mapping[str, IlluminantImages]) -> IlluminantMethod:
@@ -202,6 +185,24 @@ def _held_out(
     return estimates
 
 
+def _fit_model(
+    method: IlluminantMethod,
+    features: PyTree,
+    held_out: Float[np.ndarray, "n 3"],
+    sets: Mapping[str, IlluminantImages],
+    note: str,
+) -> ImageModel:
+    """Return the model of all images; its errors are those of the held-out estimates."""
+    data = next(iter(sets.values()))
+    moments, folds = moments_of(data), [fold for tested in sets.values() for fold in tested.folds]
+    errors = calibrate_errors(held_out, data.illuminants, moments, folds)
+    fitted, others = method.fit(labelled(features, data), side_of(data)), None
+    if method.reads_others and len(sets) == 1:
+        others = rows_of(features, spread_rows(len(data.images), ADDITIONAL_IMAGES))
+    side = data.masks.shape[1]
+    return ImageModel(method.name, method, fitted, others, side, errors, tuple(sets), note)
+
+
 def _compared(
     estimates: Mapping[str, Float[np.ndarray, "n 3"]], sets: Mapping[str, IlluminantImages]
 ) -> Comparison:
@@ -214,3 +215,28 @@ def _compared(
         caption = f"Each of {len(sets)} cameras by a training on the others."
     by_fold = {name: values[folds][None] for name, values in estimates.items()}
     return Comparison(by_fold, data.illuminants[folds], "held out", caption)
+
+
+def _experiment(
+    model: ImageModel,
+    comparison: Comparison,
+    cameras: Mapping[str, CameraImages],
+    seed: int,
+    command: str,
+) -> IlluminantExperiment:
+    """Return the experiment of a training; the command is the one that uses its model."""
+    names = " + ".join(cameras)
+    return IlluminantExperiment(
+        title=f"Single-image illuminant estimation: {model.name} for {names}",
+        question=f"How accurate is {model.name} on images outside its training?",
+        data=model.trained_on,
+        comparisons={"held out": comparison},
+        protocol={"Cameras": ", ".join(cameras), "Protocol": comparison.caption},
+        selection_rule="none: the method's settings are fixed",
+        seeds=f"folds by seed {seed}; trainings by a fixed key",
+        illuminants={names: {camera: images.illuminants for camera, images in cameras.items()}},
+        curves=(model.name, *BESIDE),
+        headline=model.name,
+        notes=METHOD_NOTES[:2],
+        command=command,
+    )
