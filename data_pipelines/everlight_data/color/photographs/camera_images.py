@@ -37,6 +37,15 @@ class CameraImages(NamedTuple):
     names: tuple[str, ...]
     captures: Float[np.ndarray, "n 15"] | None = None
 
+    def averaged(self, side: int) -> "CameraImages":
+        """Return the images as block means whose longest side is at most `side`."""
+        shrunk = [
+            shrink_image(jnp.asarray(image), jnp.asarray(mask, bool), side)
+            for image, mask in zip(self.images, self.masks, strict=True)
+        ]
+        images, masks = map(on_one_canvas, zip(*shrunk, strict=True))
+        return self._replace(images=images, masks=masks)
+
 
 class IlluminantImages(NamedTuple):
     """Images with known illuminants, in folds.

@@ -66,8 +66,11 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
     if settings.preset == "demo" or settings.release == "radiometric":
         library = embedded_library() if settings.preset == "demo" else measured_library()
         chosen = _chosen(settings, library.camera_names)
-        note = f"NOT photographs: {RENDERED} rendered thumbnails (32x48); {library.note}"
-        return render_thumbnails(library, chosen, RENDERED, settings.seed), note
+        images = render_thumbnails(library, chosen, RENDERED, settings.seed)
+        images = {camera: data.averaged(settings.side) for camera, data in images.items()}
+        height, width = images[chosen[0]].masks.shape[1:]
+        note = f"NOT photographs: {RENDERED} rendered thumbnails ({height}x{width}); {library.note}"
+        return images, note
     sets, note = _read_sets(settings)
     chosen = _chosen(settings, list(sets))
     # All counts are known before the first image is read.
