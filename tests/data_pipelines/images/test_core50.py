@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.core50 import blocks
 from everlight_data.images.core50 import prepared as core50
 from everlight_data.images.core50 import release as core50_release
 from everlight_data.images.core50.prepared import (
@@ -108,7 +109,7 @@ def release(tmp_path, monkeypatch):
         counts[session - 1, number - 1] += 1
     for module in (core50, core50_release):
         monkeypatch.setattr(module, "FRAME_COUNTS", counts)
-    monkeypatch.setattr(core50, "BLOCK", 4)
+    monkeypatch.setattr(blocks, "BLOCK", 4)
     folder = tmp_path / "core50_128x128"
     for place, ids in enumerate(IDS):
         path = folder / name_of(*ids)
