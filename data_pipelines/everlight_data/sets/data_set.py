@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from everlight_data.errors import DataError
 from everlight_data.formats.originals import Original
 from everlight_data.locations import locate
 from everlight_data.sets.constancy_set import ConstancySet
@@ -40,12 +39,19 @@ class ImageRequest(NamedTuple):
     """Number of classes that are left out before the first one."""
 
 
-Prepare = Callable[[Path, Path, "DataSet", bool], str]
-"""Function that prepares a data set and returns a sentence about the result.
+class Preparation(NamedTuple):
+    """Request to prepare a data set in a folder from its publisher's files."""
 
-Its arguments are the source, the destination folder, the data set, and whether an incomplete source
-is allowed.
-"""
+    source: Path
+    """The publisher's file, or the folder with it."""
+    folder: Path
+    """Destination folder, created if missing."""
+    partial: bool = False
+    """Whether to accept an incomplete source; only for rows with `accepts_partial`."""
+
+
+Prepare = Callable[["DataSet", Preparation], str]
+"""Function that prepares a data set and returns a sentence about the result."""
 
 
 class DataSet(NamedTuple):
@@ -63,6 +69,8 @@ class DataSet(NamedTuple):
     """Size of the prepared files, or of the release if it is read as published; None if unknown."""
     prepare: Prepare | None = None
     """Preparation function; None if the release is read as published."""
+    accepts_partial: bool = False
+    """Whether `prepare` takes an incomplete source."""
     original: Original | None = None
     """Size and hash of the source, if it is a single file and they are known."""
     alternatives: tuple[str, ...] = ()
@@ -133,13 +141,15 @@ class DataSet(NamedTuple):
 def file_by_file(recipe: Recipe) -> Prepare:
     """Return a preparation function that makes the files of a recipe one by one."""
 
-    def prepare(source: Path, folder: Path, data: DataSet, partial: bool) -> str:
-        if partial:
-            raise DataError(
-                "--partial works for core50 only; every other data set must be complete"
-            )
-        remedy = f"Download {data.source} again: {data.owner}."
-        created = prepare_files(source, folder, recipe, remedy, data.bytes or 0, data.original)
+    def prepare(data: DataSet, request: Preparation) -> str:
+        created = prepare_files(
+            request.source,
+            request.folder,
+            recipe,
+            remedy=f"Download {data.source} again: {data.owner}.",
+            room=data.bytes or 0,
+            original=data.original,
+        )
         return f"created {', '.join(created)}" if created else "already prepared, nothing to do"
 
     return prepare

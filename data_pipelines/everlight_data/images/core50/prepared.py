@@ -31,7 +31,7 @@ from everlight_data.images.core50.release import (
     opened_release,
 )
 from everlight_data.locks import locked_folder
-from everlight_data.sets.data_set import DataSet
+from everlight_data.sets.data_set import DataSet, Preparation
 from everlight_data.sets.image_set import block_means
 from everlight_data.sets.loading import loaded_once
 from everlight_data.writing import make_folder, read_sealed, remove, remove_unfinished, save_sealed
@@ -210,8 +210,8 @@ def _is_prepared_from(folder: Path, table: FrameTable) -> bool:
     )
 
 
-def _prepare(source: Path, folder: Path, _: DataSet, partial: bool) -> str:
-    table = prepare_core50(source, folder, partial)
+def _prepare(_: DataSet, request: Preparation) -> str:
+    table = prepare_core50(request.source, request.folder, request.partial)
     aside = ", ".join(f"{count:,} {name}" for name, count in table.aside.items())
     return (
         f"{len(table.frame):,} of {FRAME_COUNTS.sum():,} frames, "
@@ -228,5 +228,6 @@ DATA_SETS = {
         source=f"{ARCHIVE} ({ARCHIVE_SIZE}), or the folder with its files",
         bytes=8_104_000_000,
         prepare=_prepare,
+        accepts_partial=True,
     )
 }
