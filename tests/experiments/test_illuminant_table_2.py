@@ -97,7 +97,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
     for rule in RULES:
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert networks < names
-        images = official_pairs(MAIN, SECOND, 0)[1]
+        images = official_pairs(MAIN, SECOND, 0).images
         assert names - networks == set(methods_for(methods.side_of(images))) - set(
             methods.left_out(images)
         )

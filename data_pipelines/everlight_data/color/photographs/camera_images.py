@@ -81,8 +81,10 @@ def shrink_photographs(
     """
     shrunk = []
     for place in progress("images", unit="image", values=rows):
-        image, mask = camera.read_image(place)
-        shrunk.append(shrink_image(jnp.asarray(image), jnp.asarray(mask), side))
+        photograph = camera.read_image(place)
+        shrunk.append(
+            shrink_image(jnp.asarray(photograph.image), jnp.asarray(photograph.mask), side)
+        )
     return on_one_canvas([image for image, _ in shrunk]), on_one_canvas([m for _, m in shrunk])
 
 

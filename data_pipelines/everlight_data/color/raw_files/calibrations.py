@@ -74,11 +74,17 @@ def single_matrix(matrix: Float[np.ndarray, "3 3"]) -> CameraCalibration:
     return CameraCalibration(matrices, jnp.array([STANDARD_A, D65]))
 
 
-def camera_calibrations(names: Sequence[str]) -> tuple[CameraCalibration | None, str]:
-    """Return the cameras' calibrations from `camera_matrices/cameras.xml` below EVERLIGHT_DATA.
+class KnownCalibrations(NamedTuple):
+    """Calibrations of several cameras, where all are known."""
 
-    Returns:
-      The calibrations with a leading axis, and ""; or None, and the reason why not all are known.
+    calibrations: CameraCalibration | None
+    """Calibrations with a leading axis of cameras; None where one is unknown."""
+    reason: str = ""
+    """Reason why not all are known."""
+
+
+def camera_calibrations(names: Sequence[str]) -> KnownCalibrations:
+    """Return the cameras' calibrations from `camera_matrices/cameras.xml` below EVERLIGHT_DATA.
 
     Raises:
       DataError: the file is damaged.
@@ -86,12 +92,12 @@ def camera_calibrations(names: Sequence[str]) -> tuple[CameraCalibration | None,
     try:
         known = stored_matrices()
     except MissingDataError as error:
-        return None, str(error)
+        return KnownCalibrations(None, str(error))
     try:
         matrices = [single_matrix(matrix_for(known, name)) for name in names]
     except DataError as error:
-        return None, str(error)
-    return stack_calibrations(matrices), ""
+        return KnownCalibrations(None, str(error))
+    return KnownCalibrations(stack_calibrations(matrices))
 
 
 def read_dng_calibration(path: Path) -> DngCalibration:
