@@ -172,6 +172,6 @@ DATA_SETS = {
         files=(f"camera_matrices/{FILE}",),
         owner="rawspeed (github.com/darktable-org/rawspeed) or darktable",
         source="data/cameras.xml",
-        bytes=700_000,
+        size_bytes=700_000,
     )
 }

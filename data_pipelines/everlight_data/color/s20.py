@@ -216,7 +216,7 @@ DATA_SETS = {
         files=(f"s20_two_camera/{ARCHIVE}", f"s20_two_camera/{FOLDS}"),
         owner=OWNER,
         source=f"the repository's folder data, optionally with {AUGMENTED_ARCHIVE}, linked there",
-        bytes=200_000,
+        size_bytes=200_000,
         prepare=file_by_file(copies(_MAX_BYTES, _ORIGINALS, (AUGMENTED_ARCHIVE, AUGMENTED_FOLDS))),
     )
 }

@@ -60,7 +60,7 @@ DATA_SETS = {
         files=(f"{FOLDER}/{FILE}",),
         owner="Mikolov et al. 2013 (code.google.com/archive/p/word2vec)",
         source="GoogleNews-vectors-negative300.bin, unpacked",
-        bytes=350_000,
+        size_bytes=350_000,
         prepare=file_by_file(vrd_vectors_file),
     )
 }

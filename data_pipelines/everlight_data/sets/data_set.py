@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from everlight_data.errors import DataError
 from everlight_data.formats.originals import Original
 from everlight_data.locations import locate
 from everlight_data.sets.constancy_set import ConstancySet
@@ -65,7 +66,7 @@ class DataSet(NamedTuple):
     """Publisher of the data set and place of publication."""
     source: str = ""
     """Files to download from the publisher."""
-    bytes: int | None = None
+    size_bytes: int | None = None
     """Size of the prepared files, or of the release if it is read as published; None if unknown."""
     prepare: Prepare | None = None
     """Preparation function; None if the release is read as published."""
@@ -84,13 +85,19 @@ class DataSet(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Return the path of the files' folder below EVERLIGHT_DATA."""
+        """Return the path of the files' folder below EVERLIGHT_DATA.
+
+        Raises:
+          DataError: the row has no files.
+        """
+        if not self.files:
+            raise DataError(f"{self.description!r} has no files; name them by `files` in its row")
         return self.files[0].rpartition("/")[0]
 
     @property
     def size(self) -> str:
         """Return the size of the set in words."""
-        return "size unknown" if self.bytes is None else amount(self.bytes)
+        return "size unknown" if self.size_bytes is None else amount(self.size_bytes)
 
     @property
     def remedy(self) -> str:
@@ -147,7 +154,7 @@ def file_by_file(recipe: Recipe) -> Prepare:
             request.folder,
             recipe,
             remedy=f"Download {data.source} again: {data.owner}.",
-            room=data.bytes or 0,
+            room=data.size_bytes or 0,
             original=data.original,
         )
         return f"created {', '.join(created)}" if created else "already prepared, nothing to do"

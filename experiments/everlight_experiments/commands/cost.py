@@ -30,7 +30,7 @@ from everlight_data.facts.splits.fact_splits import SPLITS, Part, SplitFacts
 from everlight_data.iirc.metadata import official_metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.images.core50.frames import LabelledFrames
-from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
+from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.continual.benchmark import Benchmark
@@ -172,7 +172,7 @@ def core50_nc(net: str) -> Work:
     # As many frames of every recording as the release has on average.
     objects, sessions = (np.repeat(grid.ravel(), FRAMES) for grid in np.mgrid[:50, :11])
     images = blank_images(len(objects), config.side)
-    frames = Core50("", images, sessions, objects, objects, OBJECTS, CATEGORIES)
+    frames = Core50("", images, sessions, objects, objects, OBJECT_NAMES, CATEGORY_NAMES)
     start = InitialWeights({}, stored_shapes(images), "", features=lambda: None)
     schedule = schedule_of(config, "NC")
     benchmark = core50_benchmark(config, schedule, BlankFrames(frames, "object"), 0, start)

@@ -19,14 +19,14 @@ from everlight.trees import rows_of
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.rendered.radiometric import SAME_ILLUMINANT_COSINE, Split
 from everlight_data.color.rendered.rendered_pairs import (
-    REPORTED,
     REPORTED_NOISE,
+    REPORTED_VARIANT,
     SPLITS,
-    SWEEP_SCENES,
     TRAINING_NOISE,
+    VARIANT_SCENES,
     Condition,
-    Place,
     RenderedPair,
+    SceneKind,
     draw_camera_pairs,
     render_conditions,
     render_variants,
@@ -67,7 +67,7 @@ INPUTS = {
     "T and moments": "Net on T and moments, 551 parameters",
 }
 """Networks that show the gain of the second camera, by input."""
-Networks = Mapping[tuple[Place, str], IlluminantModel]
+Networks = Mapping[tuple[SceneKind, str], IlluminantModel]
 """The networks of all pairs, in their order, by condition, split and name."""
 Variants = dict[tuple[Split, str], dict[str, Float[np.ndarray, "p"]]]
 """Each pair's mean error by split and variant of the test scenes, and by network."""
@@ -80,8 +80,8 @@ NOTES = (
     "selects among training illuminants, which contain the test illuminants only where these are "
     "seen.",
     "Noisy: training scenes have 1 to 24 colours, those of the tables, "
-    f"{SWEEP_SCENES:,} test scenes, 24. Each camera has its own exposure, up to two stops under. A "
-    "pixel has photon noise of 10,000 electrons at white, 10 bits, and read noise of "
+    f"{VARIANT_SCENES:,} test scenes, 24. Each camera has its own exposure, up to two stops under. "
+    "A pixel has photon noise of 10,000 electrons at white, 10 bits, and read noise of "
     f"{TRAINING_NOISE[0]:.1%} to {TRAINING_NOISE[1]:.0%} of white in training and "
     f"{REPORTED_NOISE:.0%} in the tables. T is the maximum a posteriori transform under the "
     "distribution of the training scenes' exact transforms.",
@@ -103,23 +103,33 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
     data = render_conditions(library, pairs, count, seed)
     networks = train_all(data, plan.training, seed, folder.checkpoints)
     models = train_models(
-        data["noisy", "random"], pairs, plan.training, seed, folder.checkpoints, library.note
+        data[SceneKind("noisy", "random")],
+        pairs,
+        plan.training,
+        seed,
+        folder.checkpoints,
+        library.note,
     )
     comparisons: dict[str, Comparison] = {}
     variants: Variants = {}
     for split in SPLITS:
         rendered = render_variants(library, pairs, data, split, seed)
-        tests = {"exact": data["exact", split], "noisy": rendered[REPORTED]}
+        tests = {
+            "exact": data[SceneKind("exact", split)],
+            "noisy": rendered[REPORTED_VARIANT],
+        }
         for condition, test in tests.items():
-            comparisons[f"{condition}/{split}"] = _compare(networks, (condition, split), data, test)
+            comparisons[f"{condition}/{split}"] = _compare(
+                networks, SceneKind(condition, split), data, test
+            )
         for name, test in rendered.items():
-            estimates = predict_networks(networks, ("noisy", split), test)
+            estimates = predict_networks(networks, SceneKind("noisy", split), test)
             variants[split, name] = {
                 network: np.nanmean(np.asarray(angular_errors(estimate, _truth(test))), axis=1)
                 for network, estimate in estimates.items()
             }
         if split == "random":
-            alike = {"as in training": data["noisy", split]}
+            alike = {"as in training": data[SceneKind("noisy", split)]}
             coverage = measure_coverage(models, alike | rendered)
     arrays = {name: error[:, 0] for name, error in record_errors(folder, comparisons).items()}
     for place, means in variants.items():
@@ -133,7 +143,7 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
             camera: view.illuminants[test.scenes.test][:200]
             for camera, view in zip(names, (test.main, test.second), strict=True)
         }
-        for names, test in list(zip(pairs, data["exact", "random"], strict=True))[:3]
+        for names, test in list(zip(pairs, data[SceneKind("exact", "random")], strict=True))[:3]
     }
     question = "Does a second camera lower the angular error?"
     first, (errors, *others) = compared_sections(
@@ -159,20 +169,20 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
 
 def _compare(
     networks: Networks,
-    place: Place,
-    data: Mapping[Place, Sequence[RenderedPair]],
+    kind: SceneKind,
+    data: Mapping[SceneKind, Sequence[RenderedPair]],
     tests: Sequence[RenderedPair],
 ) -> Comparison:
     """Return all methods' estimates of the test scenes; runs are camera pairs, in one fold."""
-    condition, split = place
+    condition, split = kind
     estimates: dict[str, list[np.ndarray]] = {}
     title = f"{condition}, {SPLITS[split]}"
-    both = list(zip(data[place], tests, strict=True))
+    both = list(zip(data[kind], tests, strict=True))
     for pair, test in progress(title, unit="pair", values=both):
         for name, estimate in compare_methods(pair, test).items():
             estimates.setdefault(name, []).append(estimate)
     stacked = {name: np.stack(by_pair)[:, None] for name, by_pair in estimates.items()}
-    for name, estimate in predict_networks(networks, place, tests).items():
+    for name, estimate in predict_networks(networks, kind, tests).items():
         stacked[name] = estimate[:, None]
     truth, scenes = _truth(tests), tests[0].scenes
     return Comparison(
@@ -188,23 +198,23 @@ def _compare(
 
 
 def train_all(
-    data: Mapping[Place, Sequence[RenderedPair]],
+    data: Mapping[SceneKind, Sequence[RenderedPair]],
     optimizer: TrainingSettings,
     seed: int,
     checkpoints: Path,
 ) -> Networks:
     """Train every network on every pair, those of one shape in one program."""
-    programs: dict[tuple[int, int], list[tuple[Place, str]]] = {}
-    for place, pairs in data.items():
-        for name, network in RENDERED_NETWORKS[place[0]].items():
+    programs: dict[tuple[int, int], list[tuple[SceneKind, str]]] = {}
+    for kind, pairs in data.items():
+        for name, network in RENDERED_NETWORKS[kind.condition].items():
             shape = network.depth, pairs[0].inputs[network.input_name].shape[1]
-            programs.setdefault(shape, []).append((place, name))
+            programs.setdefault(shape, []).append((kind, name))
     models = {}
-    for (depth, width), kinds in programs.items():
+    for (depth, width), trained_on in programs.items():
         problems = [
-            pair.problem(RENDERED_NETWORKS[place[0]][name].input_name)
-            for place, name in kinds
-            for pair in data[place]
+            pair.problem(RENDERED_NETWORKS[kind.condition][name].input_name)
+            for kind, name in trained_on
+            for pair in data[kind]
         ]
         trained = train_networks(
             [problem for problem in problems for _ in range(RESTARTS)],
@@ -214,19 +224,19 @@ def train_all(
             Checkpoints(checkpoints / f"depth-{depth}-width-{width}"),
         )
         best = best_of_restarts(trained, RESTARTS).models[depth]
-        numbers = np.arange(len(problems)).reshape(len(kinds), -1)
-        models |= {kind: rows_of(best, rows) for kind, rows in zip(kinds, numbers, strict=True)}
+        numbers = np.arange(len(problems)).reshape(len(trained_on), -1)
+        models |= {key: rows_of(best, rows) for key, rows in zip(trained_on, numbers, strict=True)}
     return models
 
 
 def predict_networks(
-    models: Networks, place: Place, tests: Sequence[RenderedPair]
+    models: Networks, kind: SceneKind, tests: Sequence[RenderedPair]
 ) -> dict[str, Float[np.ndarray, "p n 3"]]:
     """Return the networks' estimates of the test scenes of all pairs."""
     estimates = {}
-    for name, network in RENDERED_NETWORKS[place[0]].items():
+    for name, network in RENDERED_NETWORKS[kind.condition].items():
         inputs = jnp.stack([test.inputs[network.input_name][test.scenes.test] for test in tests])
-        predicted = predict_batch(network.depth, models[place, name], inputs)
+        predicted = predict_batch(network.depth, models[kind, name], inputs)
         estimates[name] = np.asarray(from_chromaticity(predicted))
     return estimates
 

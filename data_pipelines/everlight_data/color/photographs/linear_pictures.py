@@ -68,7 +68,7 @@ def decode_oriented(path: Path, remedy: str) -> OrientedPicture:
         height, width = (header.height, header.width) if header else png_size(content)
         orientation = png_orientation(content) if header is None else header.orientation
         if height * width > MAX_PIXELS:
-            raise ValueError(f"{height}x{width} pixels")
+            raise ValueError(f"{height}x{width} pixels; give at most {MAX_PIXELS:,}")
         codecs = import_package("imagecodecs")
         pixels = (codecs.tiff_decode if tiff else codecs.png_decode)(content)
         if header is not None and header.is_planar and pixels.ndim == 3:

@@ -28,7 +28,7 @@ DATA_SETS = {
         files=(f"sfu_illuminants/{ILLUMINANTS}.npy",),
         owner="Barnard et al. 2002, SFU colour constancy data (cs.sfu.ca/~colour/data)",
         source=f"{ILLUMINANTS}, or .illum.gz",
-        bytes=83_000,
+        size_bytes=83_000,
         prepare=file_by_file(one_file(f"{ILLUMINANTS}.npy", illuminant_spectra)),
     )
 }

@@ -33,7 +33,7 @@ DATA_SETS = {
         files=("munsell_matte_1269/munsell380_800_1nm.npz",),
         owner="University of Eastern Finland, spectral color research group",
         source=f"{MUNSELL}.asc, .asc.gz or .mat (MATLAB 5)",
-        bytes=1_270_000,
+        size_bytes=1_270_000,
         prepare=file_by_file(one_file("munsell380_800_1nm.npz", munsell_reflectances)),
     )
 }

@@ -41,12 +41,12 @@ FRAME_TABLE = "manifest.npz"
 FRAMES = f"images_{SIDE}.npy"
 
 # fmt: off
-CATEGORIES = (
+CATEGORY_NAMES = (
     "plug_adapter", "mobile_phone", "scissor", "light_bulb", "can",
     "glass", "ball", "marker", "cup", "remote_control",
 )
 # fmt: on
-OBJECTS = tuple(f"{category}{number}" for category in CATEGORIES for number in range(1, 6))
+OBJECT_NAMES = tuple(f"{category}{number}" for category in CATEGORY_NAMES for number in range(1, 6))
 
 
 class Core50(NamedTuple):
@@ -176,8 +176,8 @@ def load_core50(
         table.session,
         table.object,
         table.frame,
-        OBJECTS,
-        CATEGORIES,
+        OBJECT_NAMES,
+        CATEGORY_NAMES,
     )
 
 
@@ -226,7 +226,7 @@ DATA_SETS = {
         files=(f"{FOLDER}/{FRAME_TABLE}", f"{FOLDER}/{FRAMES}"),
         owner=OWNER,
         source=f"{ARCHIVE} ({ARCHIVE_SIZE}), or the folder with its files",
-        bytes=8_104_000_000,
+        size_bytes=8_104_000_000,
         prepare=_prepare,
         accepts_partial=True,
     )
