@@ -32,7 +32,7 @@ from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 from everlight_data.pretrained.caffe_weights import load_caffe_weights
 from everlight_data.pretrained.vit_weights import load_vit_checkpoint
 from everlight_data.registry import STORED_SETS
-from everlight_data.sets.data_set import Preparation
+from everlight_data.sets.data_set import PreparationRequest
 from everlight_data.sets.preparing import MANIFEST, read_manifest
 from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines import fuzzed_images
@@ -268,7 +268,7 @@ def releases(folder, rng):
     def read():
         for name, path in texts.items():
             data = STORED_SETS[name.split(".")[0]]._replace(original=None)
-            data.prepare(data, Preparation(path, folder / data.folder))
+            data.prepare(data, PreparationRequest(path, folder / data.folder))
             assert data.state(folder) == "present"
             shutil.rmtree(folder / data.folder)
 

@@ -47,7 +47,7 @@ def test_a_name_that_two_files_declare_is_refused():
 
 
 def test_a_row_without_files_says_how_to_name_them():
-    with pytest.raises(DataError, match="^'digits of a package' has no files; name them by"):
+    with pytest.raises(DataError, match=r"^'digits of a package' has no files; name them by"):
         DataSet("digits of a package").locate()
 
 

@@ -5,7 +5,7 @@ It is published at SamsungLabs/two-camera-white-balance (Abdelhamed, Punnappurat
 the augmented metadata, 99 re-illuminations of each pair, are not in the repository itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,17 +54,17 @@ class S20(NamedTuple):
     folds: tuple[Int[np.ndarray, "k"], ...]
 
 
-# Field of S20, the release's key, shape of one pair's value.
-_VALUES = (
-    ("illuminant_main", "wb_gt_1", (3,)),
-    ("illuminant_second", "wb_gt_2", (3,)),
-    ("as_shot_neutral_1", "as_shot_neutral_1", (3,)),
-    ("as_shot_neutral_2", "as_shot_neutral_2", (3,)),
-    ("transform_image", "transform_image_1to2", (3, 3)),
-    ("transform_image_reverse", "transform_image_2to1", (3, 3)),
-    ("transform_chart", "transform_chart_1to2", (3, 3)),
-    ("transform_chart_reverse", "transform_chart_2to1", (3, 3)),
-)
+_KEYS = {
+    "illuminant_main": "wb_gt_1",
+    "illuminant_second": "wb_gt_2",
+    "as_shot_neutral_1": "as_shot_neutral_1",
+    "as_shot_neutral_2": "as_shot_neutral_2",
+    "transform_image": "transform_image_1to2",
+    "transform_image_reverse": "transform_image_2to1",
+    "transform_chart": "transform_chart_1to2",
+    "transform_chart_reverse": "transform_chart_2to1",
+}
+"""Key of the release by field of `S20`."""
 
 
 def load_s20(path: Path | None = None) -> S20:
@@ -84,7 +84,7 @@ def load_s20(path: Path | None = None) -> S20:
     for file, content in _pair_files(folder):
         names.append(Path(file).stem)
         pairs.append(_read_pair(content, file))
-    columns = {field: np.stack([pair[field] for pair in pairs]) for field, _, _ in _VALUES}
+    columns = {field: np.stack([pair[field] for pair in pairs]) for field in _KEYS}
     return S20(tuple(names), **columns, folds=_read_folds(folder / FOLDS, len(names)))
 
 
@@ -118,8 +118,8 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
     folder = DATA_SETS["s20"].locate() if path is None else path
     if not ((folder / AUGMENTED_ARCHIVE).exists() or (folder / AUGMENTED_ARCHIVE[:-4]).is_dir()):
         return None
-    fields = [value for value in _VALUES if value[0] in ("illuminant_main", "transform_image")]
-    read = [_read_pair(c, file, fields) for file, c in _pair_files(folder, AUGMENTED_ARCHIVE)]
+    fields, files = ("illuminant_main", "transform_image"), _pair_files(folder, AUGMENTED_ARCHIVE)
+    read = [_read_pair(content, file, fields) for file, content in files]
     copies, rest = divmod(len(read), pairs)
     if rest:
         raise DataError(
@@ -163,15 +163,14 @@ def _check_count(source: Path, count: int) -> None:
         )
 
 
-def _read_pair(
-    content: bytes, file: str, fields: Sequence[tuple[str, str, tuple[int, ...]]] = _VALUES
-) -> dict[str, np.ndarray]:
+def _read_pair(content: bytes, file: str, fields: Iterable[str] = _KEYS) -> dict[str, np.ndarray]:
     array = load_npy_restricted(content, file)
     pair = array.item() if array.dtype == object and array.size == 1 else None
     if not isinstance(pair, dict):
         raise DataError(f"{file} does not hold one dictionary. {_REMEDY}")
     values = {}
-    for field, key, shape in fields:
+    for field in fields:
+        key, shape = _KEYS[field], (3, 3) if field.startswith("transform") else (3,)
         if key not in pair:
             raise DataError(f"{file} has no {key!r}. {_REMEDY}")
         value = np.asarray(pair[key])

@@ -76,7 +76,7 @@ def load_vrd() -> BoxedFacts:
         return boxed_facts("VRD", categories, PREDICATES, ACTIONS, *relations)
 
 
-def vrd_objects() -> list[str]:
+def vrd_object_names() -> list[str]:
     """Return the names of the object categories in the order of their annotation numbers.
 
     Raises:

@@ -75,13 +75,15 @@ class IIRCData(NamedTuple):
           setting: labels of the training samples: see `everlight.scenarios.iirc.iirc`.
           validation: False leaves `post_task` empty.
         """
-        images, (hierarchy, configurations, fraction) = self.images, self.metadata
+        images, metadata = self.images, self.metadata
         build = partial(
-            iirc, images.train_labels, images.test_labels, images.class_names, hierarchy
+            iirc, images.train_labels, images.test_labels, images.class_names, metadata.hierarchy
         )
-        benchmarks = [build(order, setting, fraction) for order in configurations]
-        held = [benchmark.post_task for benchmark in benchmarks] if validation else []
-        padded = same_shapes([*(benchmark.sequence for benchmark in benchmarks), *held])
+        benchmarks = [
+            build(order, setting, metadata.valid_fraction) for order in metadata.configurations
+        ]
+        post_task = [benchmark.post_task for benchmark in benchmarks] if validation else []
+        padded = same_shapes([*(benchmark.sequence for benchmark in benchmarks), *post_task])
         return IIRCSequences(padded[: len(benchmarks)], padded[len(benchmarks) :])
 
     def order(self, configuration: int) -> tuple[str, ...]:

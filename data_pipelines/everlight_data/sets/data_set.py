@@ -40,7 +40,7 @@ class ImageRequest(NamedTuple):
     """Number of classes that are left out before the first one."""
 
 
-class Preparation(NamedTuple):
+class PreparationRequest(NamedTuple):
     """Request to prepare a data set in a folder from its publisher's files."""
 
     source: Path
@@ -51,7 +51,7 @@ class Preparation(NamedTuple):
     """Whether to accept an incomplete source; only for rows with `accepts_partial`."""
 
 
-Prepare = Callable[["DataSet", Preparation], str]
+Prepare = Callable[["DataSet", PreparationRequest], str]
 """Function that prepares a data set and returns a sentence about the result."""
 
 
@@ -69,7 +69,7 @@ class DataSet(NamedTuple):
     size_bytes: int | None = None
     """Size of the prepared files, or of the release if it is read as published; None if unknown."""
     prepare: Prepare | None = None
-    """Preparation function; None if the release is read as published."""
+    """PreparationRequest function; None if the release is read as published."""
     accepts_partial: bool = False
     """Whether `prepare` takes an incomplete source."""
     original: Original | None = None
@@ -148,7 +148,7 @@ class DataSet(NamedTuple):
 def file_by_file(recipe: Recipe) -> Prepare:
     """Return a preparation function that makes the files of a recipe one by one."""
 
-    def prepare(data: DataSet, request: Preparation) -> str:
+    def prepare(data: DataSet, request: PreparationRequest) -> str:
         created = prepare_files(
             request.source,
             request.folder,

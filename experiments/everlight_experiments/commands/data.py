@@ -15,7 +15,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.locations import data_root
 from everlight_data.names import check_name
 from everlight_data.registry import STORED_SETS
-from everlight_data.sets.data_set import Preparation
+from everlight_data.sets.data_set import PreparationRequest
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def prepare(settings: PrepareSettings) -> Path:
             f"--partial works for {accepting} only; every other data set must be complete"
         )
     folder = root / data.folder
-    result = data.prepare(data, Preparation(source, folder, settings.partial))
+    result = data.prepare(data, PreparationRequest(source, folder, settings.partial))
     print(f"{source}: {result}\nprepared: {folder}")
     return folder
 

@@ -31,7 +31,7 @@ from everlight_data.images.core50.release import (
     opened_release,
 )
 from everlight_data.locks import locked_folder
-from everlight_data.sets.data_set import DataSet, Preparation
+from everlight_data.sets.data_set import DataSet, PreparationRequest
 from everlight_data.sets.image_set import block_means
 from everlight_data.sets.loading import loaded_once
 from everlight_data.writing import make_folder, read_sealed, remove, remove_unfinished, save_sealed
@@ -210,7 +210,7 @@ def _is_prepared_from(folder: Path, table: FrameTable) -> bool:
     )
 
 
-def _prepare(_: DataSet, request: Preparation) -> str:
+def _prepare(_: DataSet, request: PreparationRequest) -> str:
     table = prepare_core50(request.source, request.folder, request.partial)
     aside = ", ".join(f"{count:,} {name}" for name, count in table.aside.items())
     return (
