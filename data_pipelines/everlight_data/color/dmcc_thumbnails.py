@@ -101,19 +101,10 @@ def nus_thumbnails(source: Source) -> Files:
     return files | {PAIRS: lambda: _pairs_csv(source)}
 
 
-class SameScenes(NamedTuple):
-    """Images of the same scenes by two cameras."""
-
-    indices: Int[np.ndarray, "k 2"]
-    """Indices of the main and of the second camera's image."""
-    similarity: Float[np.ndarray, "k"]
-    """Similarity of both, at most 1."""
-
-
 def same_scenes(
     main: Float[np.ndarray, "n 64 64 3"], second: Float[np.ndarray, "m 64 64 3"]
-) -> SameScenes:
-    """Return the images of two cameras that show the same scenes.
+) -> tuple[Int[np.ndarray, "k 2"], Float[np.ndarray, "k"]]:
+    """Return the indices of two cameras' images of the same scenes and their similarity, at most 1.
 
     Both cameras visited the scenes mostly in the same order, so neighbouring images help to find
     partners. A score sums the correlations of two images and of the five pairs before and after
@@ -127,8 +118,7 @@ def same_scenes(
     best = along.argmax(axis=1)
     main_rows = np.arange(rows)
     mutual = (along.argmax(axis=0)[best] == main_rows) & (alike[main_rows, best] >= MIN_CORRELATION)
-    indices = np.stack([main_rows, best], axis=1)
-    return SameScenes(indices[mutual], alike[main_rows, best][mutual])
+    return np.stack([main_rows, best], axis=1)[mutual], alike[main_rows, best][mutual]
 
 
 def _structure(images: Float[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 4096"]:
@@ -151,10 +141,10 @@ def _pairs_csv(source: Source) -> bytes:
     )
     # The older camera's images came with its successor's.
     main_rows = [place for place, name in enumerate(main) if name.startswith(MAIN)]
-    pairs = same_scenes(images[main_rows], others)
+    places, alike = same_scenes(images[main_rows], others)
     rows = [
         f"{main[main_rows[i]]},{second[j]},{value:.3f}"
-        for (i, j), value in zip(pairs.indices.tolist(), pairs.similarity, strict=True)
+        for (i, j), value in zip(places.tolist(), alike, strict=True)
     ]
     return "\n".join(["nikon,canon,structure_similarity", *rows, ""]).encode()
 

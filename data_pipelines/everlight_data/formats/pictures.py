@@ -79,7 +79,7 @@ class Opaque(NamedTuple):
 
     image: Image.Image
     was_transparent: bool
-    """Whether any pixel was transparent before."""
+    """True if a pixel was transparent before."""
 
 
 def opaque(image: Image.Image) -> Opaque:

@@ -7,7 +7,7 @@ import typing
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union
+from typing import Annotated, Any, Literal, Union
 
 import numpy as np
 
@@ -102,15 +102,8 @@ def save_described(path: Path, name: str, fingerprint: dict, **arrays: np.ndarra
     save_sealed(path, facts=np.array(json.dumps(described)), **arrays)
 
 
-class Described(NamedTuple):
-    """Content of a file that `save_described` wrote."""
-
-    fingerprint: dict
-    arrays: dict[str, np.ndarray]
-
-
-def read_described(path: Path, name: str, remedy: str) -> Described:
-    """Return the content of a file that `save_described` wrote.
+def read_described(path: Path, name: str, remedy: str) -> tuple[dict, dict[str, np.ndarray]]:
+    """Return fingerprint and arrays of a file that `save_described` wrote.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -121,7 +114,7 @@ def read_described(path: Path, name: str, remedy: str) -> Described:
         described = parse_json(arrays.pop("facts").item())
         if described["unit"] != name:
             raise ValueError(f"a copy of {described['unit']}")
-        return Described(described["facts"], arrays)
+        return described["facts"], arrays
 
 
 def _of_type(kind: type, value: Any) -> Any:

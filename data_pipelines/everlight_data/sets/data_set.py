@@ -48,7 +48,7 @@ class PreparationRequest(NamedTuple):
     folder: Path
     """Destination folder, created if missing."""
     partial: bool = False
-    """Whether to accept an incomplete source; only for rows with `accepts_partial`."""
+    """True accepts an incomplete source; rows need `accepts_partial` for it."""
 
 
 Prepare = Callable[["DataSet", PreparationRequest], str]
@@ -71,7 +71,7 @@ class DataSet(NamedTuple):
     prepare: Prepare | None = None
     """PreparationRequest function; None if the release is read as published."""
     accepts_partial: bool = False
-    """Whether `prepare` takes an incomplete source."""
+    """True if `prepare` can take an incomplete source."""
     original: Original | None = None
     """Size and hash of the source, if it is a single file and they are known."""
     alternatives: tuple[str, ...] = ()

@@ -93,16 +93,10 @@ def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[Pa
                 )
 
 
-class CameraAlignment(NamedTuple):
-    """One homography for all pairs, from main to second pixels."""
-
-    homography: Float[np.ndarray, "3 3"]
-    residuals: Float[np.ndarray, "n"]
-    """Root mean square residual of each pair in pixels."""
-
-
-def align_cameras(path: Path | None, charts: Sequence[PairCharts]) -> CameraAlignment:
-    """Return the alignment of two cameras by the charts of their pairs.
+def align_cameras(
+    path: Path | None, charts: Sequence[PairCharts]
+) -> tuple[Float[np.ndarray, "3 3"], Float[np.ndarray, "n"]]:
+    """Return one homography for all pairs, and each pair's root mean square residual in pixels.
 
     Args:
       path: file of the homography; None fits it to the patches of all charts.
@@ -122,5 +116,4 @@ def align_cameras(path: Path | None, charts: Sequence[PairCharts]) -> CameraAlig
             )
         homography = np.asarray(fit.homography)
     mapped = map_points(homography, main.reshape(-1, 2)).reshape(second.shape)
-    squared = np.sum((mapped - second) ** 2, axis=2)
-    return CameraAlignment(homography, np.sqrt(np.mean(squared, axis=1)))
+    return homography, np.sqrt(np.mean(np.sum((mapped - second) ** 2, axis=2), axis=1))

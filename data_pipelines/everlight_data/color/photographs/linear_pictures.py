@@ -46,7 +46,7 @@ class OrientedPicture(NamedTuple):
 
     pixels: UInt16[np.ndarray, "h w 3"]
     orientation: int
-    """From 1 to 8 as in TIFF; 1 is upright, also without a statement."""
+    """TIFF's number from 1 to 8; 1 is upright, and stands for pictures that state none."""
 
 
 def decode_oriented(path: Path, remedy: str) -> OrientedPicture:

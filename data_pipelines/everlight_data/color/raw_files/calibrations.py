@@ -74,17 +74,11 @@ def single_matrix(matrix: Float[np.ndarray, "3 3"]) -> CameraCalibration:
     return CameraCalibration(matrices, jnp.array([STANDARD_A, D65]))
 
 
-class KnownCalibrations(NamedTuple):
-    """Calibrations of several cameras, where all are known."""
-
-    calibrations: CameraCalibration | None
-    """Calibrations with a leading axis of cameras; None where one is unknown."""
-    reason: str = ""
-    """Reason why not all are known."""
-
-
-def camera_calibrations(names: Sequence[str]) -> KnownCalibrations:
+def camera_calibrations(names: Sequence[str]) -> tuple[CameraCalibration | None, str]:
     """Return the cameras' calibrations from `camera_matrices/cameras.xml` below EVERLIGHT_DATA.
+
+    Returns:
+      The calibrations with a leading axis, and ""; or None, and the reason why not all are known.
 
     Raises:
       DataError: the file is damaged.
@@ -92,12 +86,12 @@ def camera_calibrations(names: Sequence[str]) -> KnownCalibrations:
     try:
         known = stored_matrices()
     except MissingDataError as error:
-        return KnownCalibrations(None, str(error))
+        return None, str(error)
     try:
         matrices = [single_matrix(matrix_for(known, name)) for name in names]
     except DataError as error:
-        return KnownCalibrations(None, str(error))
-    return KnownCalibrations(stack_calibrations(matrices))
+        return None, str(error)
+    return stack_calibrations(matrices), ""
 
 
 def read_dng_calibration(path: Path) -> DngCalibration:

@@ -309,12 +309,12 @@ def noisy_inputs(
     "exposures" is the dual-exposure feature of the main camera; arguments as of `pair_inputs`.
     """
     pair = pair_inputs(main, second, scenes, prior)
-    alone = {"ambient sensor": jnp.asarray(ambient), "exposures": exposure_features(main)}
+    single = {"ambient sensor": jnp.asarray(ambient), "exposures": exposure_features(main)}
     with_moments = {
         f"{name} and moments": jnp.concatenate([features, pair.inputs["moments"]], axis=1)
-        for name, features in alone.items()
+        for name, features in single.items()
     }
-    return pair._replace(inputs={**pair.inputs, **alone, **with_moments})
+    return pair._replace(inputs={**pair.inputs, **single, **with_moments})
 
 
 def prior_of(exact: RenderedPair) -> TransformPrior:

@@ -178,19 +178,11 @@ def split_facts(
     return SplitFacts(facts, pieces, vectors, *parts, fact_task, semantic)
 
 
-class NumberedPieces(NamedTuple):
-    """Components of facts as indices in their vocabulary, -1 where undefined."""
-
-    pieces: Int[np.ndarray, "f 3"]
-    vocabulary: list[str]
-
-
-def number_pieces(facts: Sequence[Fact]) -> NumberedPieces:
-    """Return the facts' components as indices in their sorted vocabulary."""
+def number_pieces(facts: Sequence[Fact]) -> tuple[Int[np.ndarray, "f 3"], list[str]]:
+    """Return the facts' components as indices, -1 where undefined, and their vocabulary."""
     vocabulary = sorted({piece for fact in facts for piece in fact if piece})
     place = {word: number for number, word in enumerate(vocabulary)} | {"": -1}
-    pieces = np.array([[place[piece] for piece in fact] for fact in facts])
-    return NumberedPieces(pieces, vocabulary)
+    return np.array([[place[piece] for piece in fact] for fact in facts]), vocabulary
 
 
 def spaced_examples(

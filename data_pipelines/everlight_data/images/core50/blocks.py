@@ -57,16 +57,17 @@ class FrameFile(NamedTuple):
         return range(0, self.count, BLOCK)
 
     @property
-    def header(self) -> bytes:
-        """Bytes before the first frame."""
+    def shape(self) -> tuple[int, int, int, int]:
+        """Shape of all frames."""
+        return (self.count, self.side, self.side, 3)
+
+    def _header(self) -> bytes:
         stream = io.BytesIO()
-        shape = (self.count, self.side, self.side, 3)
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        header = {"descr": "|u1", "fortran_order": False, "shape": self.shape}
         np.lib.format.write_array_header_1_0(stream, header)
         return stream.getvalue()
 
-    def bytes_of(self, frames: int) -> int:
-        """Return the size of some frames."""
+    def _size(self, frames: int) -> int:
         return frames * self.side * self.side * 3
 
     def write(self, block: Block) -> None:
@@ -84,7 +85,7 @@ class FrameFile(NamedTuple):
                 self.path.replace(self.part.path)
             valid = self.part.valid_blocks()
             sums = self._read_sums() if any(valid) else [None] * len(valid)
-            check_room(self.path.parent, self.bytes_of(valid.count(False) * BLOCK), self.path.name)
+            check_room(self.path.parent, self._size(valid.count(False) * BLOCK), self.path.name)
             try:
                 self.part._write_blocks(valid, sums, block)
                 self.part.path.replace(self.path)
@@ -95,17 +96,17 @@ class FrameFile(NamedTuple):
 
     def _write_blocks(self, valid: Sequence[bool], sums: list[int | None], block: Block) -> None:
         """Write the invalid blocks, each with its checksum."""
-        header = self.header
+        header = self._header()
         done = min(BLOCK * valid.count(True), self.count)
         bar = progress(self.path.stem, self.count, done, "frame")
         # Not mapped: writing to a mapped file on a full disk ends the process.
         with bar, self.path.open("r+b" if self.path.exists() else "w+b") as stream:
             stream.write(header)
-            stream.truncate(len(header) + self.bytes_of(self.count))
+            stream.truncate(len(header) + self._size(self.count))
             for number in np.flatnonzero(~np.array(valid)).tolist():
                 first, last = number * BLOCK, min((number + 1) * BLOCK, self.count)
                 content = np.asarray(block(first, last)).tobytes()
-                stream.seek(len(header) + self.bytes_of(first))
+                stream.seek(len(header) + self._size(first))
                 stream.write(content)
                 stream.flush()
                 sums[number] = zlib.crc32(content)
@@ -125,14 +126,14 @@ class FrameFile(NamedTuple):
 
     def valid_blocks(self) -> list[bool]:
         """Return True for each block that matches its checksum; all False without a file."""
-        header, invalid = self.header, [False] * len(self.starts)
+        header, invalid = self._header(), [False] * len(self.starts)
         try:
             sums, valid = self._read_sums(), []
             with opened(self.path, MAX_RELEASE_BYTES, REMEDY) as stream:
                 if stream.read(len(header)) != header:
                     return invalid
                 for start, expected in zip(self.starts, sums, strict=True):
-                    length = self.bytes_of(min(start + BLOCK, self.count) - start)
+                    length = self._size(min(start + BLOCK, self.count) - start)
                     valid.append(zlib.crc32(stream.read(length)) == expected)
                 if stream.read(1):
                     valid[-1] = False
@@ -163,7 +164,7 @@ class FrameFile(NamedTuple):
           DataError: the file is missing or damaged, or has another shape or type.
         """
         images = map_npy(self.path, REMEDY)
-        if images.shape != (self.count, self.side, self.side, 3) or images.dtype != np.uint8:
+        if images.shape != self.shape or images.dtype != np.uint8:
             raise DataError(
                 f"{self.path} has {dtype_and_shape(images)}, but its manifest lists {self.count} "
                 f"frames. {REMEDY}"
