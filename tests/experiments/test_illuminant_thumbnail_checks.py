@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlight_data.color.dmcc_thumbnails import CAMERAS
-from everlight_data.color.photographs.camera_images import read_images
+from everlight_data.color.photographs.camera_images import read_camera_images
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant import image_source
@@ -115,7 +115,7 @@ def test_bgr_order_is_warned_of(tmp_path, rng, few, capsys, command, power, exch
 def test_other_orders_of_channels_are_warned_of(real_data, tmp_path, capsys, order, words):
     """On images of cameras, of which nine and all are taken; they were trained without a word."""
     ((_, each),) = thumbnail_cameras([real_data("nus8_64x64/SonyA57.npz")]).items()
-    data = read_images(each, 64)
+    data = read_camera_images(each, 64)
     for count in (9, len(data.images)):
         few = data._replace(**{name: getattr(data, name)[:count] for name in data._fields[:3]})
         check_thumbnails(tmp_path, "A", few)
@@ -141,7 +141,7 @@ def real_cameras(real_data):
     files.append(real_data("cube_plus_64x64/Canon550D.npz"))
     for file in files:
         for camera, each in thumbnail_cameras([file]).items():
-            yield camera, read_images(each, 64)
+            yield camera, read_camera_images(each, 64)
 
 
 def test_no_real_camera_is_near_the_bounds(real_data, tmp_path, capsys):

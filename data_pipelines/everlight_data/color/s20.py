@@ -23,7 +23,7 @@ from everlight_data.sets.preparing import copies
 
 OWNER = "SamsungLabs/two-camera-white-balance on GitHub, CC BY-NC-SA 4.0"
 ARCHIVE = "Metadata_Image_Pairs.zip"
-FOLDS = "s20_idx_3_parts_no_rep.mat"
+FOLDS_FILE = "s20_idx_3_parts_no_rep.mat"
 AUGMENTED_ARCHIVE = "Metadata_Image_Pairs_Augment_99.zip"
 AUGMENTED_FOLDS = "s20_idx_3_parts.mat"
 MAX_PAIR_BYTES = 20_000
@@ -85,7 +85,7 @@ def load_s20(path: Path | None = None) -> S20:
         names.append(Path(file).stem)
         pairs.append(_read_pair(content, file))
     columns = {field: np.stack([pair[field] for pair in pairs]) for field in _KEYS}
-    return S20(tuple(names), **columns, folds=_read_folds(folder / FOLDS, len(names)))
+    return S20(tuple(names), **columns, folds=_read_folds(folder / FOLDS_FILE, len(names)))
 
 
 class AugmentedS20(NamedTuple):
@@ -205,14 +205,14 @@ def _read_folds(
 
 _ORIGINALS = {
     ARCHIVE: Original(171_339, "5218924cc2197aaff71658481aac960205f78f9e4f5ace6693daf551a94b332b"),
-    FOLDS: Original(848, "751ae22b9a1a8c14dcf203c466a96bb53638e62737c73930fc22c51682d035e9"),
+    FOLDS_FILE: Original(848, "751ae22b9a1a8c14dcf203c466a96bb53638e62737c73930fc22c51682d035e9"),
 }
 _MAX_BYTES = 100_000_000
 """Size limit of a file; the largest one is the augmented metadata."""
 DATA_SETS = {
     "s20": DataSet(
         "S20: illuminants, transforms and folds of 162 image pairs of a phone's two cameras",
-        files=(f"s20_two_camera/{ARCHIVE}", f"s20_two_camera/{FOLDS}"),
+        files=(f"s20_two_camera/{ARCHIVE}", f"s20_two_camera/{FOLDS_FILE}"),
         owner=OWNER,
         source=f"the repository's folder data, optionally with {AUGMENTED_ARCHIVE}, linked there",
         size_bytes=200_000,

@@ -104,12 +104,13 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
     rows: dict[tuple[int, ...], int] = {}
     relations = []
     for image, listed in enumerate(annotations.values()):
-        for one in listed:
+        for relation in listed:
             subject, other = (
-                rows.setdefault((image, *_object(role, categories)), len(rows))
-                for role in (one["subject"], one["object"])
+                rows.setdefault((image, *_object(relation[role], categories)), len(rows))
+                for role in ("subject", "object")
             )
-            relations.append((subject, _checked_integer(one["predicate"], len(PREDICATES)), other))
+            predicate = _checked_integer(relation["predicate"], len(PREDICATES))
+            relations.append((subject, predicate, other))
     table = np.array(list(rows), np.int32)
     scenes = AnnotatedScenes(
         tuple(f"sg_{part}_images/{name}" for name in annotations),

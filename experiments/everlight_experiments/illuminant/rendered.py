@@ -17,11 +17,11 @@ from everlight.illuminant.illuminant_batches import best_of_restarts, predict_ba
 from everlight.illuminant.illuminant_training import IlluminantModel, TrainingSettings
 from everlight.trees import rows_of
 from everlight_data.color.models.pair_model_files import save_pair_model
-from everlight_data.color.rendered.radiometric import SAME_ILLUMINANT_COSINE, Split
+from everlight_data.color.rendered.radiometric import SAME_ILLUMINANT_COSINE, IlluminantSplit
 from everlight_data.color.rendered.rendered_pairs import (
+    ILLUMINANT_SPLITS,
     REPORTED_NOISE,
     REPORTED_VARIANT,
-    SPLITS,
     TRAINING_NOISE,
     VARIANT_SCENES,
     Condition,
@@ -56,7 +56,7 @@ CONDITIONS: dict[Condition, str] = {
     "exact": "Exact responses, one exposure, 24 colours",
     "noisy": "Noisy sensors, unknown exposures, 24 colours",
 }
-SPLIT_NOTES: dict[Split, str] = {
+SPLIT_NOTES: dict[IlluminantSplit, str] = {
     "random": "every test illuminant also lit training scenes (the paper's protocol)",
     "illuminant": "no test illuminant, and no spectrum with a cosine above "
     f"{SAME_ILLUMINANT_COSINE} to it, occurs in training",
@@ -69,7 +69,7 @@ INPUTS = {
 """Networks that show the gain of the second camera, by input."""
 Networks = Mapping[tuple[SceneKind, str], IlluminantModel]
 """The networks of all pairs, in their order, by condition, split and name."""
-Variants = dict[tuple[Split, str], dict[str, Float[np.ndarray, "p"]]]
+Variants = dict[tuple[IlluminantSplit, str], dict[str, Float[np.ndarray, "p"]]]
 """Each pair's mean error by split and variant of the test scenes, and by network."""
 CURVES = (*INPUTS.values(), "Linear regression", "Chromagenic", "GW", "PCA", "Gamut Pixel")
 NOTES = (
@@ -112,7 +112,7 @@ def run_rendered(folder: RunFolder, plan: Plan, seed: int, count: int, camera_pa
     )
     comparisons: dict[str, Comparison] = {}
     variants: Variants = {}
-    for split in SPLITS:
+    for split in ILLUMINANT_SPLITS:
         rendered = render_variants(library, pairs, data, split, seed)
         tests = {
             "exact": data[SceneKind("exact", split)],
@@ -176,7 +176,7 @@ def _compare(
     """Return all methods' estimates of the test scenes; runs are camera pairs, in one fold."""
     condition, split = kind
     estimates: dict[str, list[np.ndarray]] = {}
-    title = f"{condition}, {SPLITS[split]}"
+    title = f"{condition}, {ILLUMINANT_SPLITS[split]}"
     both = list(zip(data[kind], tests, strict=True))
     for pair, test in progress(title, unit="pair", values=both):
         for name, estimate in compare_methods(pair, test).items():
@@ -189,8 +189,8 @@ def _compare(
         stacked,
         truth[:, None],
         title,
-        f"{CONDITIONS[condition]}. {SPLITS[split].capitalize()}: {SPLIT_NOTES[split]}. Test set: "
-        f"{len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
+        f"{CONDITIONS[condition]}. {ILLUMINANT_SPLITS[split].capitalize()}: "
+        f"{SPLIT_NOTES[split]}. Test set: {len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
         "camera pairs",
         TABLE_1_RADIOMETRIC if condition == "exact" else {},
         Units("illuminants", scenes.clusters[scenes.test][None]),
@@ -252,7 +252,9 @@ def _gain_section(variants: Variants) -> Section:
         by_input = [means[name] for name in INPUTS.values()]
         gains = means[INPUTS["moments"]] - means[INPUTS["T and moments"]]
         positive = f"{np.sum(gains > 0)} of {len(gains)}"
-        rows.append([SPLITS[split], variant, *map(spread, by_input), spread(gains), positive])
+        rows.append(
+            [ILLUMINANT_SPLITS[split], variant, *map(spread, by_input), spread(gains), positive]
+        )
     columns = [Column("Split"), Column("Test scenes")]
     columns += [Column(input_name, "input of the network, degrees") for input_name in INPUTS]
     columns += [Column("Gain of the second camera", "moments minus both, degrees")]

@@ -97,7 +97,7 @@ def on_one_canvas(images: Sequence[Shaped[ArrayLike, "_ _ *c"]]) -> Float[np.nda
     return stacked
 
 
-def read_images(camera: ConstancySet, side: int) -> CameraImages:
+def read_camera_images(camera: ConstancySet, side: int) -> CameraImages:
     """Read a camera's images, averaged down to a longest side, in the set's own order.
 
     Published folds number the images in that order.

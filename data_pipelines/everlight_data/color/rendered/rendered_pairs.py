@@ -30,9 +30,9 @@ from everlight_data.color.pairs.camera_pairs import (
 from everlight_data.color.rendered.ambient_sensor import read_ambient
 from everlight_data.color.rendered.radiometric import (
     PATCHES,
+    IlluminantSplit,
     RadiometricSettings,
     Scenes,
-    Split,
     draw_color_counts,
     draw_scenes,
     photograph,
@@ -76,7 +76,10 @@ VARIANT_SCENES = 1_200
 """Number of test scenes rendered under each of `VARIANTS`."""
 MIN_COLORS = 3
 """Minimum number of colours of calibration scenes; `estimate` refuses fewer."""
-SPLITS: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
+ILLUMINANT_SPLITS: dict[IlluminantSplit, str] = {
+    "random": "seen illuminants",
+    "illuminant": "unseen illuminants",
+}
 """Kinds of test scenes, and whether their illuminants occur in training."""
 
 
@@ -84,7 +87,7 @@ class SceneKind(NamedTuple):
     """Condition of scenes, and whether test scenes share illuminants with training."""
 
     condition: Condition
-    split: Split
+    split: IlluminantSplit
 
 
 class Variant(NamedTuple):
@@ -221,7 +224,7 @@ def render_conditions(
       DataError: there are too few scenes, surfaces or illuminants, or a camera is unknown.
     """
     data: dict[SceneKind, list[RenderedPair]] = {}
-    for split in SPLITS:
+    for split in ILLUMINANT_SPLITS:
         scenes = draw_scenes(library, RadiometricSettings(count, split, seed))
         views = views_of(library, pairs, scenes, seed)
         exact = [pair_inputs(views[main], views[second], scenes) for main, second in pairs]
@@ -243,7 +246,7 @@ def render_variants(
     library: SpectralLibrary,
     pairs: Sequence[tuple[str, str]],
     data: Mapping[SceneKind, Sequence[RenderedPair]],
-    split: Split,
+    split: IlluminantSplit,
     seed: int,
 ) -> dict[str, list[RenderedPair]]:
     """Render the first test scenes under every variant for every pair."""
