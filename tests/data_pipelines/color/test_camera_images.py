@@ -13,6 +13,7 @@ from everlight_data.color.photographs.camera_images import (
 )
 from everlight_data.color.photographs.thumbnails import read_thumbnails, thumbnail_cameras
 from everlight_data.errors import DataError
+from everlight_data.sets.constancy_set import Photograph
 
 
 def test_a_camera_that_no_name_says_and_masks_are_given(tmp_path, rng):
@@ -42,7 +43,7 @@ class Camera(NamedTuple):
     images: tuple[np.ndarray, ...]
 
     def read_image(self, i):
-        return self.images[i], self.images[i][..., 0] < 0.95
+        return Photograph(self.images[i], self.images[i][..., 0] < 0.95)
 
 
 def test_upright_and_wide_images_share_a_canvas(rng):

@@ -11,6 +11,7 @@ from everlight_data.color.raw_files.dng import (
     SIGNED_RATIONAL,
     rationals,
 )
+from everlight_data.color.raw_files.dng import DngTags
 from everlight_data.color.raw_files.dng import write_dng as write_mosaic
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.dng_tags import raw_directories
@@ -36,7 +37,7 @@ def mosaic_over(black, height=HEIGHT, width=WIDTH, white=WHITE):
 
 
 def write(path, mosaic, *tags, white=WHITE):
-    write_mosaic(path, mosaic, [0] * 4, white, extra_tags=tags)
+    write_mosaic(path, mosaic, [0] * 4, white, tags=DngTags(extra=tags))
     return path
 
 
