@@ -9,9 +9,9 @@ from everlight_data.color.raw_files.dng import (
     RATIONAL,
     SHORT,
     SIGNED_RATIONAL,
+    DngTags,
     rationals,
 )
-from everlight_data.color.raw_files.dng import DngTags
 from everlight_data.color.raw_files.dng import write_dng as write_mosaic
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.dng_tags import raw_directories
