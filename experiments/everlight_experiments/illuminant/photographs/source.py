@@ -13,6 +13,7 @@ from everlight_data.color.photographs.camera_images import (
     check_edges,
     read_camera_images,
 )
+from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra.library import embedded_library, measured_library
@@ -20,7 +21,6 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_data.sets.constancy_set import ConstancySet
-from everlight_experiments.illuminant.thumbnail_checks import check_thumbnails
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.settings import RunSettings
 
