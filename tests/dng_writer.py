@@ -32,9 +32,11 @@ def write_dng(
         np.clip(np.round(mosaic), 0, 65535).astype(np.uint16),
         places[[0, 1, 3, 2]],
         white,
-        color_matrix=color_matrix,
-        as_shot_neutral=None if as_shot_neutral is None else np.asarray(as_shot_neutral),
-        model=model,
-        extra_tags=extra_tags,
+        tags=dng.DngTags(
+            color_matrix=color_matrix,
+            as_shot_neutral=None if as_shot_neutral is None else np.asarray(as_shot_neutral),
+            model=model,
+            extra=extra_tags,
+        ),
     )
     return path

@@ -142,7 +142,7 @@ def labelled_samples(data: IIRCData) -> dict[str, list[list[list]]]:
 
     Each task's samples are sorted. The authors' side returns the same of its own data sets.
     """
-    (sequence,), _ = data.sequences("incomplete", validation=False)
+    (sequence,) = data.sequences("incomplete", validation=False).test
     names = np.array(data.order(0))
     test, member = sequence.test, np.asarray(sequence.test_member)
     tasks = sequence.tasks

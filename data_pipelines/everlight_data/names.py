@@ -15,7 +15,7 @@ def check_name(what: str, name: str, known: Sequence[str]) -> None:
 
     Args:
       what: noun for the message.
-      name: as it was given.
+      name: name to look up.
       known: all names.
 
     Raises:

@@ -16,7 +16,7 @@ def progress(
     """Return a progress bar; in a log file it is one line every half minute.
 
     Args:
-      label: what stands before the bar.
+      label: text before the bar.
       total: number of units; None is the number of values.
       done: units that are done already.
       unit: name of a unit.

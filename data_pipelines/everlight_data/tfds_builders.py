@@ -21,7 +21,12 @@ from jaxtyping import UInt8
 
 from everlight.scenarios.core50 import TEST_SESSIONS
 from everlight_data.color.s20 import load_s20
-from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, category_of, load_core50
+from everlight_data.images.core50.prepared import (
+    CATEGORY_NAMES,
+    OBJECT_NAMES,
+    category_of,
+    load_core50,
+)
 from everlight_data.images.core50.release import SIDE
 from everlight_data.optional_packages import import_package
 from everlight_data.procedural.render import World
@@ -40,8 +45,8 @@ class Core50(tfds.core.GeneratorBasedBuilder):
     def _info(self) -> tfds.core.DatasetInfo:
         features = {
             "image": tfds.features.Image(shape=(SIDE, SIDE, 3), encoding_format="png"),
-            "label": tfds.features.ClassLabel(names=list(OBJECTS)),
-            "category": tfds.features.ClassLabel(names=list(CATEGORIES)),
+            "label": tfds.features.ClassLabel(names=list(OBJECT_NAMES)),
+            "category": tfds.features.ClassLabel(names=list(CATEGORY_NAMES)),
             "session": tfds.features.Scalar(np.int32),
             "frame": tfds.features.Scalar(np.int32),
         }

@@ -19,7 +19,7 @@ from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.photographs.published_folds import read_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.color.s20 import ARCHIVE, FOLDS, load_s20
+from everlight_data.color.s20 import ARCHIVE, FOLDS_FILE, load_s20
 from everlight_data.color.spectra.library import measured_library
 from everlight_data.facts.parts.split_files import Fact, FactSamples, FactSet, read_split
 from everlight_data.facts.parts.word_vectors import load_word_vectors
@@ -32,6 +32,7 @@ from everlight_data.formats.unpickle import load_npy_restricted, load_restricted
 from everlight_data.pretrained.caffe_weights import load_caffe_weights
 from everlight_data.pretrained.vit_weights import load_vit_checkpoint
 from everlight_data.registry import STORED_SETS
+from everlight_data.sets.data_set import PreparationRequest
 from everlight_data.sets.preparing import MANIFEST, read_manifest
 from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines import fuzzed_images
@@ -92,8 +93,8 @@ def s20(folder, rng):
                 pair[name] = rng.uniform(0.5, 1, 3)
             with archive.open(f"RAW_{index:04}.npy", "w") as member:
                 np.save(member, np.array(pair), allow_pickle=True)
-    scipy.io.savemat(folder / FOLDS, {"idx_parts_no_rep": np.array([[0], [1], [2]])})
-    return [folder / ARCHIVE, folder / FOLDS], lambda: load_s20(folder)
+    scipy.io.savemat(folder / FOLDS_FILE, {"idx_parts_no_rep": np.array([[0], [1], [2]])})
+    return [folder / ARCHIVE, folder / FOLDS_FILE], lambda: load_s20(folder)
 
 
 def vrd(folder, rng):
@@ -267,7 +268,7 @@ def releases(folder, rng):
     def read():
         for name, path in texts.items():
             data = STORED_SETS[name.split(".")[0]]._replace(original=None)
-            data.prepare(path, folder / data.folder, data, False)
+            data.prepare(data, PreparationRequest(path, folder / data.folder))
             assert data.state(folder) == "present"
             shutil.rmtree(folder / data.folder)
 

@@ -5,12 +5,13 @@ import zipfile
 import numpy as np
 
 from everlight_data.registry import STORED_SETS
+from everlight_data.sets.data_set import PreparationRequest
 
 
 def prepare(root, name, source):
     """As the command does, but that sources made in tests are not the originals."""
     data = STORED_SETS[name]._replace(original=None)
-    data.prepare(source, root / data.folder, data, False)
+    data.prepare(data, PreparationRequest(source, root / data.folder))
     return root / data.folder
 
 

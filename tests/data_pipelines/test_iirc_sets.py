@@ -22,4 +22,4 @@ def test_sequences_of_every_configuration_have_one_shape(data):
         kept = [np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (one, other)]
         assert kept[0].min() == trained
         assert kept[1].max() < trained
-    assert data.sequences("incomplete", validation=False)[1] == []
+    assert data.sequences("incomplete", validation=False).post_task == []

@@ -46,6 +46,11 @@ def test_a_name_that_two_files_declare_is_refused():
         collect_data_sets([one, other])
 
 
+def test_a_row_without_files_says_how_to_name_them():
+    with pytest.raises(DataError, match=r"^'digits of a package' has no files; name them by"):
+        DataSet("digits of a package").locate()
+
+
 def test_sets_without_a_place_follow_by_name():
     rows = {"b": DataSet(""), "a": DataSet(""), "glove": DataSet("")}
     assert [*collect_data_sets([SimpleNamespace(__name__="one", DATA_SETS=rows)])] == [

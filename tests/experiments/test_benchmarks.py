@@ -8,7 +8,7 @@ from everlight.continual.methods.method import INCOMPATIBILITIES, incompatibilit
 from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
-from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
+from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks
@@ -38,7 +38,7 @@ def frames():
     """Four of every object in every session, each a pixel."""
     session, number, time = (axis.ravel() for axis in np.indices((11, 50, 4)))
     images = np.zeros((len(number), 1, 1, 3), np.uint8)
-    return Core50("frames", images, session, number, 75 * time, OBJECTS, CATEGORIES)
+    return Core50("frames", images, session, number, 75 * time, OBJECT_NAMES, CATEGORY_NAMES)
 
 
 @pytest.fixture(scope="module")

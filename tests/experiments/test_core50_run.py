@@ -14,7 +14,7 @@ import pytest
 from everlight.continual import StoredImages
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import frames as core50_frames
-from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
+from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.paper import PaperOptions, findings_section
 from everlight_experiments.core50 import config as settings
@@ -79,8 +79,8 @@ def colored_frames(frames, side=8):
         session,
         number,
         300 * time // frames,
-        OBJECTS,
-        CATEGORIES,
+        OBJECT_NAMES,
+        CATEGORY_NAMES,
     )
 
 

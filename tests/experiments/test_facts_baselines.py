@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight_data.facts.splits.fact_images import FactSource
-from everlight_data.facts.splits.fact_splits import Size, load_source, split_facts
+from everlight_data.facts.splits.fact_splits import PerFact, Size, load_source, split_facts
 from everlight_experiments.facts.baselines import (
     LAYOUT,
     NO_INPUT,
@@ -45,8 +45,8 @@ def test_what_the_layout_tells_is_learned_from_it(rng):
 
 @pytest.fixture(scope="module")
 def divided():
-    source = load_source("procedural", (60, 20), 0)
-    return split_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
+    source = load_source("procedural", 60, 20, 0)
+    return split_facts(source, "procedural", Size(None, 2, PerFact(100, 100)), 0)
 
 
 def test_baselines_know_the_boxes_or_nothing(divided):

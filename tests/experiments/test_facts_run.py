@@ -20,6 +20,7 @@ from everlight_data.errors import DataError
 from everlight_data.facts.parts.split_files import read_images
 from everlight_data.facts.splits.fact_images import FactSource
 from everlight_data.facts.splits.fact_splits import (
+    PerFact,
     Size,
     WordFile,
     load_source,
@@ -50,7 +51,7 @@ TINY = PaperConfig(
     {"mid-scale": MID},
     chosen="not chosen",
 )
-SIZE = Size(24, 2, (10, 5))
+SIZE = Size(24, 2, PerFact(10, 5))
 
 
 def options_with(folder, config=TINY, **data):
@@ -101,7 +102,7 @@ def test_every_preset_has_options(preset):
 @pytest.fixture
 def release(tmp_path):
     """The files of the authors: both splits in two tasks, photographs, vectors of all words."""
-    facts = load_source("procedural", (30, 10), 0).facts
+    facts = load_source("procedural", 30, 10, 0).facts
     for split, task in (("random", 0), ("semantic", 1)):
         # Every other fact, or the first half.
         numbers = np.arange(len(facts.facts))
@@ -136,7 +137,7 @@ def test_the_authors_files_are_run_with_photographs_streamed(release):
     ):
         assert wanted in page
     assert "layout only" not in page
-    source = load_source("procedural", (30, 10), 0).facts
+    source = load_source("procedural", 30, 10, 0).facts
     divided = read_published(release / "splits", SIZE, WordFile(release / "vectors.txt"))
     assert divided.facts == source.facts
     assert divided.fact_task["semantic"].tolist() == sorted(divided.fact_task["semantic"])

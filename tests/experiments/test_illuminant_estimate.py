@@ -18,7 +18,7 @@ from everlight.metrics.angular import angular_error
 from everlight_data.color.models.pair_model_files import load_pair_model, save_pair_model
 from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.color.rendered.rendered_pairs import SPLITS, render_conditions
+from everlight_data.color.rendered.rendered_pairs import ILLUMINANT_SPLITS, render_conditions
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, embedded_library
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.core.networks import NetworkTraining
@@ -127,7 +127,7 @@ def tint(panel):
 def rendered():
     """Noisy scenes of two measured cameras, seen illuminants."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.delitem(SPLITS, "illuminant")
+        patch.delitem(ILLUMINANT_SPLITS, "illuminant")
         data = render_conditions(embedded_library(), [EMBEDDED_CAMERAS], 4_000, 0)
     return data["noisy", "random"]
 

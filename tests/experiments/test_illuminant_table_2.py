@@ -15,7 +15,7 @@ from everlight_data.color.dmcc_thumbnails import thumbnail_files
 from everlight_data.color.pairs.camera_pairs import problem_of, quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
-from everlight_data.color.photographs.camera_images import IlluminantImages, read_images
+from everlight_data.color.photographs.camera_images import IlluminantImages, read_camera_images
 from everlight_data.color.photographs.published_folds import draw_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_experiments.cli import main
@@ -224,7 +224,7 @@ def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypat
 def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):
     root = real_data("nus8_64x64").parent
     monkeypatch.setenv("EVERLIGHT_DATA", str(root))
-    data = read_images(thumbnail_cameras(thumbnail_files())[MAIN], 64)
+    data = read_camera_images(thumbnail_cameras(thumbnail_files())[MAIN], 64)
     with np.load(root / "nus8_64x64/NikonD5200.npz") as stored:
         own = np.char.startswith(stored["names"], "NikonD5200_")
         raw = stored["images_u16"][own].astype(float) / 65535

@@ -10,7 +10,6 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight_data.color.photographs.camera_names import plain_name
-from everlight_data.color.photographs.matrices import checked_matrix
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_bytes, refusing
 from everlight_data.names import nearest_names
@@ -19,6 +18,8 @@ from everlight_data.sets.data_set import DataSet
 FILE = "cameras.xml"
 MAX_XML_BYTES = 5_000_000
 """Limit on the size of cameras.xml; that of rawspeed 2023 has 0.7 MB."""
+MAX_ENTRY = 20.0
+"""Limit on the size of a matrix's entries; those of real cameras stay below 3."""
 REMEDY = "Give the cameras.xml of rawspeed or darktable."
 
 
@@ -80,7 +81,11 @@ def _listed_cameras(path: Path) -> list[ListedCamera]:
             if matrix is None or matrix.get("planes") != "3":
                 continue
             rows = [row.text.split() for row in matrix.iterfind("ColorMatrixRow")]
-            values = checked_matrix(np.array(rows, float) / 10_000)
+            values = np.array(rows, float) / 10_000
+            if values.shape != (3, 3) or not (np.abs(values) <= MAX_ENTRY).all():
+                raise ValueError(
+                    f"a matrix is of {values.shape}, or an entry is not within {MAX_ENTRY:g}"
+                )
             listed.append(ListedCamera(camera.get("model", ""), _published_names(camera), values))
         if not listed:
             raise ValueError("it holds no camera with a matrix")
@@ -172,6 +177,6 @@ DATA_SETS = {
         files=(f"camera_matrices/{FILE}",),
         owner="rawspeed (github.com/darktable-org/rawspeed) or darktable",
         source="data/cameras.xml",
-        bytes=700_000,
+        size_bytes=700_000,
     )
 }

@@ -52,7 +52,7 @@ def _read_cube_plus(paths: list[Path], index: int) -> Photograph:
         raise DataError(f"{paths[index]} is entirely black. Download it again from {CUBE_PLUS}.")
     usable = (raw < white).all(axis=-1)
     usable[_CUBE_TARGET[0] :, _CUBE_TARGET[1] :] = False
-    return linear(raw, _CUBE_BLACK, white), usable
+    return Photograph(linear(raw, _CUBE_BLACK, white), usable)
 
 
 DATA_SETS = {

@@ -202,14 +202,14 @@ DATA_SETS = {
     "nus-thumbnails": DataSet(
         "NUS-8: 1,853 linear 64x64 thumbnails by eight cameras, with illuminants",
         files=tuple(f"nus8_64x64/{file}" for file in (*map("{}.npz".format, NUS_FOLDERS), PAIRS)),
-        bytes=38_300_000,
+        size_bytes=38_300_000,
         prepare=file_by_file(nus_thumbnails),
         **_RELEASE,
     ),
     "cube-plus-thumbnails": DataSet(
         "Cube+: 1,707 linear 64x64 thumbnails by a Canon 550D, with illuminants",
         files=tuple(f"cube_plus_64x64/{camera}.npz" for camera in CUBE_FOLDERS),
-        bytes=36_500_000,
+        size_bytes=36_500_000,
         prepare=file_by_file(cube_thumbnails),
         **_RELEASE,
     ),

@@ -90,7 +90,7 @@ def _read_gehler_shi(
     usable = (raw < SATURATION * _GEHLER_WHITE).all(axis=-1) & ~_within_corners(
         corners, raw.shape[:2]
     )
-    return linear(raw, black, _GEHLER_WHITE), usable
+    return Photograph(linear(raw, black, _GEHLER_WHITE), usable)
 
 
 def _within_corners(

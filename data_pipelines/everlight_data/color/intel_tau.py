@@ -87,7 +87,7 @@ def _read_intel_tau(paths: list[Path], index: int) -> Photograph:
     if not raw.any():
         raise DataError(f"{paths[index]} is entirely black. Download it again from {INTEL_TAU}.")
     image = linear(raw, 0, int(raw.max()))
-    return image, (image < SATURATION).all(axis=-1)
+    return Photograph(image, (image < SATURATION).all(axis=-1))
 
 
 DATA_SETS = {

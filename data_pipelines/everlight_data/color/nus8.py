@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Int
 
+from everlight_data.color.charts.chart_colors import ChartColors
 from everlight_data.color.dmcc_thumbnails import CAMERAS
 from everlight_data.color.photographs.linear_pictures import (
     checked_illuminants,
@@ -44,8 +45,8 @@ class OfficialNus(NamedTuple):
     photographs: ConstancySet
     levels: RawLevels
 
-    def read_chart(self, i: int) -> tuple[Float[np.ndarray, "24 3"], Bool[np.ndarray, "24"]]:
-        """Return the chart's 24 colours in image i and which of them are unsaturated.
+    def read_chart(self, i: int) -> ChartColors:
+        """Return the chart's colours in image i; saturated ones are not usable.
 
         The scale is that of the image. The release contains the colours:
         `CHECKER/<name>_color.txt` has a patch's raw R,G,B per line, grey row first. The darkness
@@ -61,7 +62,7 @@ class OfficialNus(NamedTuple):
             raw = np.loadtxt(text.splitlines(), delimiter=",", ndmin=2)
         if raw.shape != (24, 3) or not np.isfinite(raw).all():
             raise DataError(f"{path} holds {raw.shape}, not 24 lines of R,G,B. Download it again.")
-        return self.levels.scale(raw), self.levels.is_unsaturated(raw)
+        return ChartColors(self.levels.scale(raw), self.levels.is_unsaturated(raw))
 
 
 def _read_nus8(
@@ -81,7 +82,7 @@ def _read_nus8(
         )
     mask = levels.is_unsaturated(raw)
     mask[top - 1 : bottom, left - 1 : right] = False
-    return levels.scale(raw), mask
+    return Photograph(levels.scale(raw), mask)
 
 
 def load_official(folder: Path, camera: str) -> OfficialNus:

@@ -13,7 +13,7 @@ DATA_SETS = {
         files=(f"raw_samples/{_FILE}",),
         owner="syoyo/tinydngloader on GitHub, MIT",
         source=_FILE,
-        bytes=4_000_000,
+        size_bytes=4_000_000,
         prepare=file_by_file(copies(10_000_000, {_FILE: _ORIGINAL})),
     )
 }

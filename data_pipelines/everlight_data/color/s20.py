@@ -5,7 +5,7 @@ It is published at SamsungLabs/two-camera-white-balance (Abdelhamed, Punnappurat
 the augmented metadata, 99 re-illuminations of each pair, are not in the repository itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from everlight_data.sets.preparing import copies
 
 OWNER = "SamsungLabs/two-camera-white-balance on GitHub, CC BY-NC-SA 4.0"
 ARCHIVE = "Metadata_Image_Pairs.zip"
-FOLDS = "s20_idx_3_parts_no_rep.mat"
+FOLDS_FILE = "s20_idx_3_parts_no_rep.mat"
 AUGMENTED_ARCHIVE = "Metadata_Image_Pairs_Augment_99.zip"
 AUGMENTED_FOLDS = "s20_idx_3_parts.mat"
 MAX_PAIR_BYTES = 20_000
@@ -54,17 +54,17 @@ class S20(NamedTuple):
     folds: tuple[Int[np.ndarray, "k"], ...]
 
 
-# Field of S20, the release's key, shape of one pair's value.
-_VALUES = (
-    ("illuminant_main", "wb_gt_1", (3,)),
-    ("illuminant_second", "wb_gt_2", (3,)),
-    ("as_shot_neutral_1", "as_shot_neutral_1", (3,)),
-    ("as_shot_neutral_2", "as_shot_neutral_2", (3,)),
-    ("transform_image", "transform_image_1to2", (3, 3)),
-    ("transform_image_reverse", "transform_image_2to1", (3, 3)),
-    ("transform_chart", "transform_chart_1to2", (3, 3)),
-    ("transform_chart_reverse", "transform_chart_2to1", (3, 3)),
-)
+_KEYS = {
+    "illuminant_main": "wb_gt_1",
+    "illuminant_second": "wb_gt_2",
+    "as_shot_neutral_1": "as_shot_neutral_1",
+    "as_shot_neutral_2": "as_shot_neutral_2",
+    "transform_image": "transform_image_1to2",
+    "transform_image_reverse": "transform_image_2to1",
+    "transform_chart": "transform_chart_1to2",
+    "transform_chart_reverse": "transform_chart_2to1",
+}
+"""Key of the release by field of `S20`."""
 
 
 def load_s20(path: Path | None = None) -> S20:
@@ -84,8 +84,8 @@ def load_s20(path: Path | None = None) -> S20:
     for file, content in _pair_files(folder):
         names.append(Path(file).stem)
         pairs.append(_read_pair(content, file))
-    columns = {field: np.stack([pair[field] for pair in pairs]) for field, _, _ in _VALUES}
-    return S20(tuple(names), **columns, folds=_read_folds(folder / FOLDS, len(names)))
+    columns = {field: np.stack([pair[field] for pair in pairs]) for field in _KEYS}
+    return S20(tuple(names), **columns, folds=_read_folds(folder / FOLDS_FILE, len(names)))
 
 
 class AugmentedS20(NamedTuple):
@@ -118,8 +118,8 @@ def load_augmented_s20(pairs: int, path: Path | None = None) -> AugmentedS20 | N
     folder = DATA_SETS["s20"].locate() if path is None else path
     if not ((folder / AUGMENTED_ARCHIVE).exists() or (folder / AUGMENTED_ARCHIVE[:-4]).is_dir()):
         return None
-    fields = [value for value in _VALUES if value[0] in ("illuminant_main", "transform_image")]
-    read = [_read_pair(c, file, fields) for file, c in _pair_files(folder, AUGMENTED_ARCHIVE)]
+    fields, files = ("illuminant_main", "transform_image"), _pair_files(folder, AUGMENTED_ARCHIVE)
+    read = [_read_pair(content, file, fields) for file, content in files]
     copies, rest = divmod(len(read), pairs)
     if rest:
         raise DataError(
@@ -163,15 +163,14 @@ def _check_count(source: Path, count: int) -> None:
         )
 
 
-def _read_pair(
-    content: bytes, file: str, fields: Sequence[tuple[str, str, tuple[int, ...]]] = _VALUES
-) -> dict[str, np.ndarray]:
+def _read_pair(content: bytes, file: str, fields: Iterable[str] = _KEYS) -> dict[str, np.ndarray]:
     array = load_npy_restricted(content, file)
     pair = array.item() if array.dtype == object and array.size == 1 else None
     if not isinstance(pair, dict):
         raise DataError(f"{file} does not hold one dictionary. {_REMEDY}")
     values = {}
-    for field, key, shape in fields:
+    for field in fields:
+        key, shape = _KEYS[field], (3, 3) if field.startswith("transform") else (3,)
         if key not in pair:
             raise DataError(f"{file} has no {key!r}. {_REMEDY}")
         value = np.asarray(pair[key])
@@ -206,17 +205,17 @@ def _read_folds(
 
 _ORIGINALS = {
     ARCHIVE: Original(171_339, "5218924cc2197aaff71658481aac960205f78f9e4f5ace6693daf551a94b332b"),
-    FOLDS: Original(848, "751ae22b9a1a8c14dcf203c466a96bb53638e62737c73930fc22c51682d035e9"),
+    FOLDS_FILE: Original(848, "751ae22b9a1a8c14dcf203c466a96bb53638e62737c73930fc22c51682d035e9"),
 }
 _MAX_BYTES = 100_000_000
 """Size limit of a file; the largest one is the augmented metadata."""
 DATA_SETS = {
     "s20": DataSet(
         "S20: illuminants, transforms and folds of 162 image pairs of a phone's two cameras",
-        files=(f"s20_two_camera/{ARCHIVE}", f"s20_two_camera/{FOLDS}"),
+        files=(f"s20_two_camera/{ARCHIVE}", f"s20_two_camera/{FOLDS_FILE}"),
         owner=OWNER,
         source=f"the repository's folder data, optionally with {AUGMENTED_ARCHIVE}, linked there",
-        bytes=200_000,
+        size_bytes=200_000,
         prepare=file_by_file(copies(_MAX_BYTES, _ORIGINALS, (AUGMENTED_ARCHIVE, AUGMENTED_FOLDS))),
     )
 }

@@ -65,7 +65,7 @@ DATA_SETS = {
         files=(f"glove_6b_50d_60k/{FILE}",),
         owner="Stanford NLP (nlp.stanford.edu/projects/glove), PDDL",
         source=f"glove.6B.zip, or {TEXT} from it",
-        bytes=6_100_000,
+        size_bytes=6_100_000,
         prepare=file_by_file(glove_file),
     )
 }

@@ -42,7 +42,7 @@ ACTIONS = (
 )
 """Predicates that describe an action of the subject and also give an <S,P,*>."""
 # fmt: on
-OBJECTS = "all/objects.json"
+OBJECTS_FILE = "all/objects.json"
 MAX_BYTES = 100_000_000
 """Limit on the size of a table in the archive; the largest has 4 MB."""
 MAX_SIDE = 100_000
@@ -76,7 +76,7 @@ def load_vrd() -> BoxedFacts:
         return boxed_facts("VRD", categories, PREDICATES, ACTIONS, *relations)
 
 
-def vrd_objects() -> list[str]:
+def vrd_object_names() -> list[str]:
     """Return the names of the object categories in the order of their annotation numbers.
 
     Raises:
@@ -89,9 +89,9 @@ def vrd_objects() -> list[str]:
 
 
 def _object_names(archive: Archive) -> list[str]:
-    categories = _read_table(archive, OBJECTS)
+    categories = _read_table(archive, OBJECTS_FILE)
     if not isinstance(categories, list) or not all(isinstance(c, str) for c in categories):
-        raise TypeError(f"{OBJECTS} is not a list of names")
+        raise TypeError(f"{OBJECTS_FILE} is not a list of names")
     return categories
 
 
@@ -104,12 +104,13 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
     rows: dict[tuple[int, ...], int] = {}
     relations = []
     for image, listed in enumerate(annotations.values()):
-        for one in listed:
+        for relation in listed:
             subject, other = (
-                rows.setdefault((image, *_object(role, categories)), len(rows))
-                for role in (one["subject"], one["object"])
+                rows.setdefault((image, *_object(relation[role], categories)), len(rows))
+                for role in ("subject", "object")
             )
-            relations.append((subject, _checked_integer(one["predicate"], len(PREDICATES)), other))
+            predicate = _checked_integer(relation["predicate"], len(PREDICATES))
+            relations.append((subject, predicate, other))
     table = np.array(list(rows), np.int32)
     scenes = AnnotatedScenes(
         tuple(f"sg_{part}_images/{name}" for name in annotations),
@@ -147,7 +148,7 @@ def vrd_annotations(source: Source) -> Files:
         predicates = parse_json(source.read(find(source, "predicates.json"), MAX_BYTES))
         if sorted(predicates) != sorted(PREDICATES):
             raise ValueError("predicates.json does not list the 70 predicates of VRD")
-        members = {OBJECTS: "objects.json"}
+        members = {OBJECTS_FILE: "objects.json"}
         members |= {name: name for name in (f"annotations_{part}.json" for part in PARTS)}
         stream = io.BytesIO()
         with zipfile.ZipFile(stream, "w") as archive:
@@ -167,7 +168,7 @@ DATA_SETS = {
         files=(f"{FOLDER}/{ARCHIVE}",),
         owner=OWNER,
         source="json_dataset.zip",
-        bytes=700_000,
+        size_bytes=700_000,
         prepare=file_by_file(vrd_annotations),
     )
 }

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight_data.facts.parts.word_vectors import WordVectors, load_word_vectors
-from everlight_data.facts.vrd import FOLDER, PREDICATES, vrd_objects
+from everlight_data.facts.vrd import FOLDER, PREDICATES, vrd_object_names
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, npz
 
@@ -43,7 +43,7 @@ def vrd_vectors_file(source: Source) -> Files:
         return (sums / lengths).astype(np.float32)
 
     def make() -> bytes:
-        objects, predicates = vrd_objects(), list(PREDICATES)
+        objects, predicates = vrd_object_names(), list(PREDICATES)
         return npz(
             objects=np.array(objects),
             objects_gnews=vectors(objects),
@@ -60,7 +60,7 @@ DATA_SETS = {
         files=(f"{FOLDER}/{FILE}",),
         owner="Mikolov et al. 2013 (code.google.com/archive/p/word2vec)",
         source="GoogleNews-vectors-negative300.bin, unpacked",
-        bytes=350_000,
+        size_bytes=350_000,
         prepare=file_by_file(vrd_vectors_file),
     )
 }

@@ -102,14 +102,14 @@ class _Reader:
 
     def __init__(self, order: str):
         self.order = order
-        self.bytes, self.cells = MAX_BYTES, MAX_CELLS
+        self.remaining_bytes, self.remaining_cells = MAX_BYTES, MAX_CELLS
 
     def variables(self, content: bytes, names: frozenset[str]) -> dict[str, np.ndarray]:
         arrays = {}
         for element in self.elements(memoryview(content), packs=True):
             if element.kind == _PACKED:
-                unpacked = inflate(bytes(element.content), self.bytes)
-                self.bytes -= len(unpacked)
+                unpacked = inflate(bytes(element.content), self.remaining_bytes)
+                self.remaining_bytes -= len(unpacked)
                 (element,) = self.elements(memoryview(unpacked))
             if element.kind != _MATRIX:
                 raise ValueError(f"an element of type {element.kind} where a variable belongs")
@@ -149,7 +149,7 @@ class _Reader:
         parts = []
         for part in self.elements(element.content):
             parts.append(part)
-            if len(parts) > self.cells + 4:
+            if len(parts) > self.remaining_cells + 4:
                 raise ValueError(f"it has more than {MAX_CELLS:,} cells")
         if len(parts) < 3:
             raise ValueError("a variable has no class, shape or name")
@@ -193,8 +193,8 @@ class _Reader:
 
     def cell_array(self, variable: _Variable, depth: int) -> np.ndarray:
         count = math.prod(variable.shape)
-        self.cells -= count
-        if self.cells < 0 or depth > MAX_DEPTH or count != len(variable.parts):
+        self.remaining_cells -= count
+        if self.remaining_cells < 0 or depth > MAX_DEPTH or count != len(variable.parts):
             raise ValueError(
                 f"{len(variable.parts)} cells for the shape {variable.shape}, or nested too deeply"
             )

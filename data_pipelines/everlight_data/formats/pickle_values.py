@@ -185,7 +185,7 @@ class Call:
 
 def _make_type(budget: Budget, code: Any, *flags: Any) -> Unbuilt:
     if len(flags) > 2 or not all(isinstance(flag, (bool, int)) for flag in flags):
-        raise Refused("a type with more than a name")
+        raise Refused("a type with more than a name; save the arrays as .npy")
     code = text_of(code)
     return Unbuilt(is_object=True) if code in ("O", "O8") else Unbuilt(_admitted_type(code))
 

@@ -4,6 +4,7 @@ import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import UInt8
@@ -73,20 +74,28 @@ def open_image(path: Path, remedy: str) -> Image.Image:
     return image
 
 
-def opaque(image: Image.Image) -> tuple[Image.Image, bool]:
-    """Return an image as grey ("L") or RGB without transparency, and whether any pixel had some.
+class Opaque(NamedTuple):
+    """An image without transparency."""
+
+    image: Image.Image
+    was_transparent: bool
+    """True if a pixel was transparent before."""
+
+
+def opaque(image: Image.Image) -> Opaque:
+    """Return an image as grey ("L") or RGB without transparency.
 
     Transparent pixels are laid over white (`BACKGROUND`), so that colours hidden below them are not
     read. An image whose transparency hides nothing is read as if it had none.
     """
     mode = "L" if image.mode in ("1", "L", "LA") else "RGB"
     if not image.has_transparency_data:
-        return in_mode(image, mode), False
+        return Opaque(in_mode(image, mode), False)
     layered = image.convert("RGBA")
     if layered.getchannel("A").getextrema() == (255, 255):
-        return layered.convert(mode), False
+        return Opaque(layered.convert(mode), False)
     behind = Image.new("RGBA", image.size, (BACKGROUND,) * 4)
-    return Image.alpha_composite(behind, layered).convert(mode), True
+    return Opaque(Image.alpha_composite(behind, layered).convert(mode), True)
 
 
 def in_mode(image: Image.Image, mode: str) -> Image.Image:

@@ -59,8 +59,8 @@ def official_metadata(name: OfficialName) -> Metadata:
     incremental = name.startswith("incremental")
     hierarchy = {} if incremental else _hierarchy(data)
     classes = [*hierarchy, *_package_table(f"{data}_classes.json")["classes"]]
-    tables = _package_table(f"{name}_task_configurations.json")
-    orders = [_in_order(_in_order(tables, "configuration")[i], "task") for i in range(len(tables))]
+    tables = _in_order(_package_table(f"{name}_task_configurations.json"), "configuration")
+    orders = [_in_order(table, "task") for table in tables]
     # The package has no entry of its own for full and lite.
     settings = _package_table("dataset_configurations.json")[f"{name.split('_')[0]}_{data}"]
     return Metadata(

@@ -68,25 +68,23 @@ class IIRCData(NamedTuple):
             "in-task validation and as many left out"
         )
 
-    def sequences(
-        self, setting: LabelSetting, validation: bool = True
-    ) -> tuple[list[TaskSequence], list[TaskSequence]]:
+    def sequences(self, setting: LabelSetting, validation: bool = True) -> "IIRCSequences":
         """Return the tasks of every configuration, all of one shape.
-
-        The first list is tested on the test set, the second on post-task validation.
 
         Args:
           setting: labels of the training samples: see `everlight.scenarios.iirc.iirc`.
-          validation: False leaves the second list empty.
+          validation: False leaves `post_task` empty.
         """
-        images, (hierarchy, configurations, fraction) = self.images, self.metadata
+        images, metadata = self.images, self.metadata
         build = partial(
-            iirc, images.train_labels, images.test_labels, images.class_names, hierarchy
+            iirc, images.train_labels, images.test_labels, images.class_names, metadata.hierarchy
         )
-        benchmarks = [build(order, setting, fraction) for order in configurations]
-        held = [benchmark.post_task for benchmark in benchmarks] if validation else []
-        padded = same_shapes([*(benchmark.sequence for benchmark in benchmarks), *held])
-        return padded[: len(benchmarks)], padded[len(benchmarks) :]
+        benchmarks = [
+            build(order, setting, metadata.valid_fraction) for order in metadata.configurations
+        ]
+        post_task = [benchmark.post_task for benchmark in benchmarks] if validation else []
+        padded = same_shapes([*(benchmark.sequence for benchmark in benchmarks), *post_task])
+        return IIRCSequences(padded[: len(benchmarks)], padded[len(benchmarks) :])
 
     def order(self, configuration: int) -> tuple[str, ...]:
         """Return the names of all classes of a task configuration in order of introduction."""
@@ -99,6 +97,15 @@ class IIRCData(NamedTuple):
             if name in names:
                 parent |= dict.fromkeys(members, names.index(name))
         return np.array([parent.get(name, -1) for name in names])
+
+
+class IIRCSequences(NamedTuple):
+    """Tasks of every configuration by the samples that they are tested on."""
+
+    test: list[TaskSequence]
+    """Tasks with the test set."""
+    post_task: list[TaskSequence]
+    """Tasks with the post-task validation."""
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ DATA_SETS = {
         files=tuple(f"fashion_mnist/{file}.gz" for file in FILES),
         owner="Xiao et al. 2017 (github.com/zalandoresearch/fashion-mnist), MIT",
         source=PUBLISHED_AS,
-        bytes=31_000_000,
+        size_bytes=31_000_000,
         alternatives=(f"fashion_mnist/{FILES[0]}",),
         load=lambda _: load_fashion_mnist(),
     )

@@ -148,6 +148,6 @@ DATA_SETS = {
         files=tuple(f"{FOLDER}/{split}" for split in SPLITS),
         owner="image-net.org",
         source="tasks 1 and 2, unpacked; val images sorted into class folders by the ground truth",
-        bytes=144_000_000_000,
+        size_bytes=144_000_000_000,
     )
 }

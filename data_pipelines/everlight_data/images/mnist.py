@@ -21,7 +21,7 @@ DATA_SETS = {
         files=tuple(f"mnist/{file}.gz" for file in FILES),
         owner="LeCun et al. 1998 (yann.lecun.com/exdb/mnist) or a mirror",
         source=PUBLISHED_AS,
-        bytes=12_000_000,
+        size_bytes=12_000_000,
         alternatives=(f"mnist/{FILES[0]}",),
         load=lambda _: load_mnist(),
     )

@@ -142,7 +142,7 @@ def _decode(jpeg: np.ndarray, name: str) -> np.ndarray:
     with refusing(name, _REMEDY):
         height, width = jpeg_size(jpeg.tobytes())
         if height * width > MAX_PIXELS:
-            raise ValueError(f"{height}x{width} pixels")
+            raise ValueError(f"{height}x{width} pixels; give the release's images")
         pixels = import_package("imagecodecs").jpeg8_decode(jpeg)
     if pixels.shape != (32, 32, 3):
         raise DataError(f"{name} is an image of {pixels.shape}, not (32, 32, 3). {_REMEDY}")
@@ -262,7 +262,7 @@ DATA_SETS = {
         files=tuple(f"{FOLDER}/{name}" for name in (*TRAIN_FILES, TEST_FILE, CLASSES_FILE)),
         owner="Stanford CS231n (cs231n.stanford.edu), research use",
         source=ZIP,
-        bytes=56_400_000,
+        size_bytes=56_400_000,
         prepare=file_by_file(tiny_imagenet_files),
         original=ORIGINAL,
         load=_requested,

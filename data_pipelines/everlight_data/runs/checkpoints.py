@@ -54,6 +54,13 @@ class Checkpoint(NamedTuple):
     fingerprint: dict
 
 
+class Resumed(NamedTuple):
+    """The newest intact checkpoint of a run: its number and state."""
+
+    step: int
+    state: Any
+
+
 class Checkpoints:
     """Numbered checkpoints in one folder; the newest few are kept.
 
@@ -156,8 +163,8 @@ class Checkpoints:
         """Return the number of the newest complete checkpoint, or None."""
         return self._manager.latest_step()
 
-    def resume(self, fingerprint: dict, like: Callable[[], Any]) -> tuple[int, Any] | None:
-        """Return the number and state of the newest intact checkpoint, or None.
+    def resume(self, fingerprint: dict, like: Callable[[], Any]) -> Resumed | None:
+        """Return the newest intact checkpoint, or None.
 
         A damaged checkpoint is set aside with a message, and the one before it is taken.
 
@@ -182,7 +189,7 @@ class Checkpoints:
             except DamagedCheckpointError as error:
                 damage = error
             if not from_all(np.array(damage is not None)).any():
-                return step, state
+                return Resumed(step, state)
             self._set_aside(step)
             before = self.newest()
             instead = "starts again" if before is None else f"continues at {before}"

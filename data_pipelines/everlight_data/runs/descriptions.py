@@ -103,7 +103,7 @@ def save_described(path: Path, name: str, fingerprint: dict, **arrays: np.ndarra
 
 
 def read_described(path: Path, name: str, remedy: str) -> tuple[dict, dict[str, np.ndarray]]:
-    """Return description and arrays of a file that `save_described` wrote.
+    """Return fingerprint and arrays of a file that `save_described` wrote.
 
     Raises:
       MissingDataError: the file does not exist.

@@ -7,18 +7,22 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-Photograph = tuple[Float[np.ndarray, "h w 3"], Bool[np.ndarray, "h w"]]
+
+class Photograph(NamedTuple):
+    """A linear image, and its pixels that show the scene and are not saturated."""
+
+    image: Float[np.ndarray, "h w 3"]
+    mask: Bool[np.ndarray, "h w"]
 
 
 class ConstancySet(NamedTuple):
-    """Photographs of one camera; `read_image(i)` returns the linear image and its mask.
-
-    `captures` are the features of their time and settings, where they are known. `file` is the file
-    of thumbnails; a release has none.
-    """
+    """Photographs of one camera."""
 
     names: tuple[str, ...]
     illuminants: Float[np.ndarray, "n 3"]
     read_image: Callable[[int], Photograph]
+    """Function from a place to its photograph."""
     captures: Float[np.ndarray, "n 15"] | None = None
+    """Features of their time and settings; None if they are unknown."""
     file: Path | None = None
+    """File of thumbnails; None for a release."""

@@ -40,12 +40,19 @@ class ImageRequest(NamedTuple):
     """Number of classes that are left out before the first one."""
 
 
-Prepare = Callable[[Path, Path, "DataSet", bool], str]
-"""Function that prepares a data set and returns a sentence about the result.
+class PreparationRequest(NamedTuple):
+    """Request to prepare a data set in a folder from its publisher's files."""
 
-Its arguments are the source, the destination folder, the data set, and whether an incomplete source
-is allowed.
-"""
+    source: Path
+    """The publisher's file, or the folder with it."""
+    folder: Path
+    """Destination folder, created if missing."""
+    partial: bool = False
+    """True accepts an incomplete source; rows need `accepts_partial` for it."""
+
+
+Prepare = Callable[["DataSet", PreparationRequest], str]
+"""Function that prepares a data set and returns a sentence about the result."""
 
 
 class DataSet(NamedTuple):
@@ -59,10 +66,12 @@ class DataSet(NamedTuple):
     """Publisher of the data set and place of publication."""
     source: str = ""
     """Files to download from the publisher."""
-    bytes: int | None = None
+    size_bytes: int | None = None
     """Size of the prepared files, or of the release if it is read as published; None if unknown."""
     prepare: Prepare | None = None
-    """Preparation function; None if the release is read as published."""
+    """PreparationRequest function; None if the release is read as published."""
+    accepts_partial: bool = False
+    """True if `prepare` can take an incomplete source."""
     original: Original | None = None
     """Size and hash of the source, if it is a single file and they are known."""
     alternatives: tuple[str, ...] = ()
@@ -76,13 +85,19 @@ class DataSet(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """Return the path of the files' folder below EVERLIGHT_DATA."""
+        """Return the path of the files' folder below EVERLIGHT_DATA.
+
+        Raises:
+          DataError: the row has no files.
+        """
+        if not self.files:
+            raise DataError(f"{self.description!r} has no files; name them by `files` in its row")
         return self.files[0].rpartition("/")[0]
 
     @property
     def size(self) -> str:
         """Return the size of the set in words."""
-        return "size unknown" if self.bytes is None else amount(self.bytes)
+        return "size unknown" if self.size_bytes is None else amount(self.size_bytes)
 
     @property
     def remedy(self) -> str:
@@ -133,13 +148,15 @@ class DataSet(NamedTuple):
 def file_by_file(recipe: Recipe) -> Prepare:
     """Return a preparation function that makes the files of a recipe one by one."""
 
-    def prepare(source: Path, folder: Path, data: DataSet, partial: bool) -> str:
-        if partial:
-            raise DataError(
-                "--partial works for core50 only; every other data set must be complete"
-            )
-        remedy = f"Download {data.source} again: {data.owner}."
-        created = prepare_files(source, folder, recipe, remedy, data.bytes or 0, data.original)
+    def prepare(data: DataSet, request: PreparationRequest) -> str:
+        created = prepare_files(
+            request.source,
+            request.folder,
+            recipe,
+            remedy=f"Download {data.source} again: {data.owner}.",
+            room=data.size_bytes or 0,
+            original=data.original,
+        )
         return f"created {', '.join(created)}" if created else "already prepared, nothing to do"
 
     return prepare

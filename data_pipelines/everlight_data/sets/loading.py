@@ -1,6 +1,7 @@
 """Data sets that are loaded once while a program compares configurations on the same data."""
 
 import functools
+import inspect
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -27,12 +28,17 @@ def loading_once() -> Iterator[None]:
 def loaded_once(load: Callable[P, T]) -> Callable[P, T]:
     """Wrap a loader, whose arguments are hashable, so that `loading_once` applies to it."""
 
+    signature = inspect.signature(load)
+
     @functools.wraps(load)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
         loaded = _LOADED.get()
         if loaded is None:
             return load(*args, **kwargs)
-        key = load, args, tuple(sorted(kwargs.items()))
+        # One key, whether an argument was given by place, by name or by default.
+        arguments = signature.bind(*args, **kwargs)
+        arguments.apply_defaults()
+        key = load, *arguments.arguments.items()
         if key not in loaded:
             loaded[key] = load(*args, **kwargs)
         return loaded[key]

@@ -138,7 +138,7 @@ def read_text_of(source: Source, name: str) -> str:
     return content.decode("utf-8")
 
 
-def numbers_of(text: str) -> np.ndarray:
+def parse_numbers(text: str) -> np.ndarray:
     """Return all numbers of a text, without lines that begin with #."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return np.array(" ".join(lines).split(), float)

@@ -114,10 +114,10 @@ def load_network(reference: str, option: str, classes: int, shape: tuple[int, ..
         "give FILE.py:NAME, a function from the number of classes to a linen module, from it and "
         "rngs to an NNX module, or from it and key to an Equinox module"
     )
-    make, _, version = load_object(reference, option, form)
+    loaded = load_object(reference, option, form)
     # Anything may fail in a user's code, which may also leave.
     try:
-        net = _network_of(make, classes)
+        net = _network_of(loaded.value, classes)
     except (Exception, SystemExit) as error:
         message = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{option} {reference} cannot be built ({message}); {form}") from error
@@ -129,7 +129,7 @@ def load_network(reference: str, option: str, classes: int, shape: tuple[int, ..
         raise DataError(f"{option} {reference}: {error}") from error
     path, _, name = reference.rpartition(":")
     note = f"{name} of {Path(path).name}"
-    return Network(net, note, layers.hidden, layers.head, classes, version)
+    return Network(net, note, layers.hidden, layers.head, classes, loaded.version)
 
 
 def _network_of(make: Callable[..., Any], classes: int) -> Net:

@@ -15,6 +15,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.locations import data_root
 from everlight_data.names import check_name
 from everlight_data.registry import STORED_SETS
+from everlight_data.sets.data_set import PreparationRequest
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ def prepare(settings: PrepareSettings) -> Path:
 
     Raises:
       MissingDataError: EVERLIGHT_DATA is not set, or the source does not exist.
-      DataError: the data set is unknown or needs no preparation, or the source is incomplete or
-        damaged; the message names it.
+      DataError: the data set is unknown or needs no preparation, `partial` is not for it, or the
+        source is incomplete or damaged; the message names it.
     """
     name, source = settings.name, settings.source
     check_name("data set", name, list(STORED_SETS))
@@ -59,8 +60,13 @@ def prepare(settings: PrepareSettings) -> Path:
         raise MissingDataError(
             f"{source} does not exist. Download {data.source} from: {data.owner}."
         )
+    if settings.partial and not data.accepts_partial:
+        accepting = ", ".join(name for name, row in STORED_SETS.items() if row.accepts_partial)
+        raise DataError(
+            f"--partial works for {accepting} only; every other data set must be complete"
+        )
     folder = root / data.folder
-    result = data.prepare(source, folder, data, settings.partial)
+    result = data.prepare(data, PreparationRequest(source, folder, settings.partial))
     print(f"{source}: {result}\nprepared: {folder}")
     return folder
 

@@ -42,7 +42,7 @@ from everlight.meshes import RUNS_AXIS
 from everlight.trees import stacked
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
-from everlight_data.runs.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints, Resumed
 from everlight_data.runs.processes import is_first
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import saving_when_stopped, uninterrupted
@@ -241,7 +241,7 @@ def _train_group(
     def like() -> SequenceState:
         return shapes_on_mesh(initial_runs_state(runs), mesh)
 
-    done, state = checkpoints.resume(fingerprint, like) or (0, None)
+    done, state = checkpoints.resume(fingerprint, like) or Resumed(0, None)
     driven = drive_runs(runs, 1, mesh, state, announce)
 
     def save() -> None:

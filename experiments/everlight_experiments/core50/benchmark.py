@@ -28,7 +28,7 @@ from everlight.models.caffe_nets import scale_layers
 from everlight.scenarios.core50 import RUNS, Level
 from everlight.trees import checksums_of
 from everlight_data.images.core50.frames import LabelledFrames
-from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
+from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_data.images.inputs.as_inputs import store_features
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
@@ -193,8 +193,8 @@ def shapes(config: Core50Config, scenario: Scenario) -> Benchmark:
         session=sessions,
         object=objects,
         frame=objects,
-        object_names=OBJECTS,
-        category_names=CATEGORIES,
+        object_names=OBJECT_NAMES,
+        category_names=CATEGORY_NAMES,
     )
     start = InitialWeights(
         layers={}, stored=stored_shapes(images), source="", features=lambda: None

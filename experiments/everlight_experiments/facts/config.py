@@ -18,7 +18,7 @@ from everlight.continual import Protocol
 from everlight.continual.methods.method import Method, with_published
 from everlight.continual.methods.registry import METHODS
 from everlight_data.facts.splits.fact_images import FactSource
-from everlight_data.facts.splits.fact_splits import Size
+from everlight_data.facts.splits.fact_splits import PerFact, Size
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
 from everlight_experiments.facts.published_tables import TABLES
@@ -74,7 +74,7 @@ class Scale:
     @property
     def size(self) -> Size:
         """Return the number of facts, tasks and examples."""
-        return Size(self.facts, self.tasks, self.per_fact)
+        return Size(self.facts, self.tasks, PerFact(*self.per_fact))
 
 
 @dataclass(frozen=True)

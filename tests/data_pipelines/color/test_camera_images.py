@@ -8,11 +8,12 @@ import pytest
 from everlight_data.color.photographs.camera_images import (
     CameraImages,
     check_edges,
-    read_images,
+    read_camera_images,
     shrink_photographs,
 )
 from everlight_data.color.photographs.thumbnails import read_thumbnails, thumbnail_cameras
 from everlight_data.errors import DataError
+from everlight_data.sets.constancy_set import Photograph
 
 
 def test_a_camera_that_no_name_says_and_masks_are_given(tmp_path, rng):
@@ -42,7 +43,7 @@ class Camera(NamedTuple):
     images: tuple[np.ndarray, ...]
 
     def read_image(self, i):
-        return self.images[i], self.images[i][..., 0] < 0.95
+        return Photograph(self.images[i], self.images[i][..., 0] < 0.95)
 
 
 def test_upright_and_wide_images_share_a_canvas(rng):
@@ -67,7 +68,7 @@ def test_images_of_equal_names_are_taken_at_their_own_places(tmp_path, rng, name
     lights = rng.uniform(0.2, 1, (4, 3)).astype(np.float32)
     np.savez(tmp_path / "x.npz", images=images, illuminant_rgb=lights, names=np.array(names))
     ((_, camera),) = thumbnail_cameras([tmp_path / "x.npz"]).items()
-    data = read_images(camera, 64)
+    data = read_camera_images(camera, 64)
     np.testing.assert_array_equal(data.images, images)
     np.testing.assert_array_equal(data.illuminants, lights)
 

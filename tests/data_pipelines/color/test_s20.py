@@ -39,7 +39,9 @@ def release(tmp_path):
         for index in range(6):
             name = f"Metadata_Image_Pairs/RAW_{index:04}.npy"
             archive.writestr(name, as_npy(release_pair(index)))
-    scipy.io.savemat(tmp_path / s20.FOLDS, {"idx_parts_no_rep": np.array([[5, 0], [3, 1], [2, 4]])})
+    scipy.io.savemat(
+        tmp_path / s20.FOLDS_FILE, {"idx_parts_no_rep": np.array([[5, 0], [3, 1], [2, 4]])}
+    )
     return tmp_path
 
 
@@ -94,13 +96,13 @@ def test_an_array_without_a_dictionary_is_named(release):
     ],
 )
 def test_folds_that_do_not_part_the_set_are_refused(release, folds, message):
-    scipy.io.savemat(release / s20.FOLDS, {"idx_parts_no_rep": np.array(folds)})
+    scipy.io.savemat(release / s20.FOLDS_FILE, {"idx_parts_no_rep": np.array(folds)})
     with pytest.raises(DataError, match=message):
         s20.load_s20(release)
 
 
 def test_a_file_without_folds_is_named(release):
-    scipy.io.savemat(release / s20.FOLDS, {"something": np.eye(2)})
+    scipy.io.savemat(release / s20.FOLDS_FILE, {"something": np.eye(2)})
     with pytest.raises(DataError, match=r"no_rep\.mat has no variable idx_parts_no_rep"):
         s20.load_s20(release)
 
@@ -108,7 +110,7 @@ def test_a_file_without_folds_is_named(release):
 def test_missing_files_name_their_source(release, tmp_path_factory, monkeypatch):
     with pytest.raises(MissingDataError, match="SamsungLabs/two-camera-white-balance"):
         s20.load_s20(tmp_path_factory.mktemp("empty"))
-    (release / s20.FOLDS).unlink()
+    (release / s20.FOLDS_FILE).unlink()
     with pytest.raises(MissingDataError, match=r"no_rep\.mat does not exist.*SamsungLabs"):
         s20.load_s20(release)
     monkeypatch.delenv("EVERLIGHT_DATA", raising=False)

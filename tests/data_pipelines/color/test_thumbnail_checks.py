@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from everlight_data.color.dmcc_thumbnails import CAMERAS
-from everlight_data.color.photographs.camera_images import CameraImages, read_images
+from everlight_data.color.photographs.camera_images import CameraImages, read_camera_images
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras, thumbnail_set
 from everlight_data.errors import DataError
@@ -99,7 +99,7 @@ def test_bgr_order_is_warned_of(rng, capsys, power, exchanged):
 def test_other_orders_of_channels_are_warned_of(real_data, capsys, order, words):
     """On nine images of a camera and on all."""
     (thumbnails,) = thumbnail_cameras([real_data("nus8_64x64/SonyA57.npz")]).values()
-    data = read_images(thumbnails, 64)
+    data = read_camera_images(thumbnails, 64)
     for count in (9, len(data.images)):
         few = data._replace(**{name: getattr(data, name)[:count] for name in data._fields[:3]})
         check_thumbnails(FILE, "A", few)
@@ -129,7 +129,7 @@ def test_no_real_camera_is_near_the_bounds(real_data, capsys):
     files = [real_data(f"nus8_64x64/{camera}.npz") for camera in CAMERAS]
     files.append(real_data("cube_plus_64x64/Canon550D.npz"))
     for camera, thumbnails in (item for f in files for item in thumbnail_cameras([f]).items()):
-        data = read_images(thumbnails, 64)
+        data = read_camera_images(thumbnails, 64)
         images = np.where(data.masks[..., None] > 0, data.images, 0)
         assert median_angle(images, data.illuminants) < 5
         check_thumbnails(FILE, camera, data)

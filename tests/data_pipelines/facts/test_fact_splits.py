@@ -9,6 +9,7 @@ from PIL import Image
 from everlight_data.errors import MissingDataError
 from everlight_data.facts.parts.word_vectors import MAX_NAMED, WordVectors, vectors_note
 from everlight_data.facts.splits.fact_splits import (
+    PerFact,
     Size,
     load_source,
     part_images,
@@ -20,8 +21,8 @@ from everlight_data.facts.splits.published_splits import published_scales
 
 @pytest.fixture(scope="module")
 def divided():
-    source = load_source("procedural", (60, 20), 0)
-    return split_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
+    source = load_source("procedural", 60, 20, 0)
+    return split_facts(source, "procedural", Size(None, 2, PerFact(100, 100)), 0)
 
 
 @given(
@@ -41,8 +42,8 @@ def test_kept_examples_are_spaced_evenly(fact, chosen, most):
 
 
 def test_scenes_that_choose_hyperparameters_are_held_out_whole():
-    source = load_source("procedural", (60, 20), 0)
-    divided = split_facts(source, "procedural", Size(None, 2, (100, 100)), 0)
+    source = load_source("procedural", 60, 20, 0)
+    divided = split_facts(source, "procedural", Size(None, 2, PerFact(100, 100)), 0)
     samples = divided.train.samples
     scene = samples.scenes.image[samples.subject]
     assert set(scene[divided.held_out]) == {9, 19, 29, 39, 49, 59}
@@ -55,8 +56,8 @@ def test_scenes_that_choose_hyperparameters_are_held_out_whole():
 
 
 def test_photographs_take_the_place_of_rendered_images(tmp_path):
-    source = load_source("procedural", (3, 1), 0)
-    divided = split_facts(source, "procedural", Size(None, 1, (100, 100)), 0)
+    source = load_source("procedural", 3, 1, 0)
+    divided = split_facts(source, "procedural", Size(None, 1, PerFact(100, 100)), 0)
     for number in range(3):
         path = tmp_path / f"{divided.train.samples.scenes.images[number]}.png"
         Image.new("RGB", (256, 256), (50 * number, 7, 9)).save(path)

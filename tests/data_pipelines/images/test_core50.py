@@ -9,11 +9,12 @@ import pytest
 from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.images.core50 import blocks
 from everlight_data.images.core50 import prepared as core50
 from everlight_data.images.core50 import release as core50_release
 from everlight_data.images.core50.prepared import (
-    CATEGORIES,
-    OBJECTS,
+    CATEGORY_NAMES,
+    OBJECT_NAMES,
     category_of,
     load_core50,
     prepare_core50,
@@ -24,8 +25,8 @@ from everlight_data.images.core50.prepared import (
 
 def test_object_names_are_the_authors_and_five_share_a_category(real_data):
     labels = real_data("core50_sample/core50_labels.txt").read_text().split()
-    assert list(OBJECTS) == labels
-    of_object = [CATEGORIES[category] for category in category_of(np.arange(50))]
+    assert list(OBJECT_NAMES) == labels
+    of_object = [CATEGORY_NAMES[category] for category in category_of(np.arange(50))]
     assert of_object == [label.rstrip("12345") for label in labels]
 
 
@@ -108,7 +109,7 @@ def release(tmp_path, monkeypatch):
         counts[session - 1, number - 1] += 1
     for module in (core50, core50_release):
         monkeypatch.setattr(module, "FRAME_COUNTS", counts)
-    monkeypatch.setattr(core50, "BLOCK", 4)
+    monkeypatch.setattr(blocks, "BLOCK", 4)
     folder = tmp_path / "core50_128x128"
     for place, ids in enumerate(IDS):
         path = folder / name_of(*ids)
@@ -150,7 +151,7 @@ def test_a_whole_release_is_prepared_in_the_order_of_session_object_and_frame(re
     ids = np.stack([found.session + 1, found.object + 1, found.frame], axis=1)
     np.testing.assert_array_equal(ids, expected)
     np.testing.assert_array_equal(found.images[:, 5, 6, 1], [IDS.index(ids) for ids in expected])
-    assert (found.object_names, found.category_names) == (OBJECTS, CATEGORIES)
+    assert (found.object_names, found.category_names) == (OBJECT_NAMES, CATEGORY_NAMES)
     assert not found.images.flags.writeable
 
 

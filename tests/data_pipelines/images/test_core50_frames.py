@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight_data.images.core50.frames import LabelledFrames, thin_test, thinned
-from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
+from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 
 
 def recorded(frames):
@@ -12,7 +12,7 @@ def recorded(frames):
     session, number, time = (axis.ravel() for axis in np.indices((11, 50, frames)))
     images = np.zeros((len(number), 2, 2, 3), np.uint8)
     frame = 300 * time // frames
-    return Core50("tiny", images, session, number, frame, OBJECTS, CATEGORIES)
+    return Core50("tiny", images, session, number, frame, OBJECT_NAMES, CATEGORY_NAMES)
 
 
 def test_the_test_set_is_thinned_evenly_and_the_training_frames_stay():

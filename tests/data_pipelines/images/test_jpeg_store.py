@@ -15,7 +15,7 @@ from everlight_data.images.inputs.jpeg_store import (
     JpegStore,
     UndecodableError,
     center_box,
-    draw_box,
+    draw_crop,
 )
 from tests.jpeg_tree import Mosaics
 
@@ -75,7 +75,7 @@ def test_the_center_lies_in_the_image_and_is_square(width, height):
 
 @given(st.integers(1, 2000), st.integers(1, 2000), keys_of)
 def test_training_crops_keep_their_bounds(width, height, key):
-    (left, upper, right, lower), _ = draw_box(width, height, key)
+    (left, upper, right, lower), _ = draw_crop(width, height, key)
     wide, high = right - left, lower - upper
     assert 0 <= left < right <= width
     assert 0 <= upper < lower <= height
@@ -88,7 +88,7 @@ def test_training_crops_keep_their_bounds(width, height, key):
 
 
 def test_training_crops_are_distributed_as_described():
-    drawn = [draw_box(500, 400, key) for key in make_keys(np.random.default_rng(0), 4000)]
+    drawn = [draw_crop(500, 400, key) for key in make_keys(np.random.default_rng(0), 4000)]
     (left, upper, right, lower), mirrored = (
         np.array([box for box, _ in drawn]).T,
         [flip for _, flip in drawn],
@@ -112,7 +112,7 @@ def test_a_training_crop_is_the_drawn_box(files, rng):
     turned = 0
     for crop, name, key in zip(read, files[1], keys, strict=True):
         image = pixels_of(files[0], name)
-        box, mirrored = draw_box(*image.size, key)
+        box, mirrored = draw_crop(*image.size, key)
         cut = image.crop(box).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
         expected = np.asarray(cut, int)[:, :: -1 if mirrored else 1]
         turned += mirrored

@@ -4,7 +4,7 @@ from everlight_data.image_requests import load_images
 from everlight_data.images.digits import load_digits
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
-from everlight_data.sets.loading import loading_once
+from everlight_data.sets.loading import loaded_once, loading_once
 
 
 def test_equal_requests_are_loaded_once_within_the_context(monkeypatch):
@@ -21,3 +21,13 @@ def test_equal_requests_are_loaded_once_within_the_context(monkeypatch):
         assert load_images(ImageRequest("digits", classes=5)) is not first
     assert calls == [None, 5]
     assert load_images(ImageRequest("digits")) is not first
+
+
+def test_an_argument_by_place_by_name_or_by_default_is_one():
+    @loaded_once
+    def load(side=128, partial=False):
+        return object()
+
+    with loading_once():
+        assert load() is load(128) is load(partial=False, side=128)
+        assert load(64) is not load()

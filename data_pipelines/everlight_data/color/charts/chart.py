@@ -10,7 +10,6 @@ chart's own. It needs to know neither the illuminant nor the camera.
 
 import itertools
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +19,7 @@ from scipy import ndimage
 from scipy.spatial import cKDTree
 
 from everlight.color.alignment import apply_homography, area_downsample, fit_homography
+from everlight_data.color.charts.chart_colors import ChartColors
 from everlight_data.optional_packages import import_package
 
 ROWS, COLUMNS = 4, 6
@@ -62,13 +62,6 @@ def reference_colors() -> Float[np.ndarray, "24 3"]:
     colour = import_package("colour")
     patches = colour.CCS_COLOURCHECKERS["ColorChecker 2005"].data.values()
     return np.stack([colour.xyY_to_XYZ(patch) for patch in patches])
-
-
-class ChartColors(NamedTuple):
-    """Chart colours in one image; `usable` is False for patches with a saturated pixel."""
-
-    colors: Float[np.ndarray, "24 3"]
-    usable: Bool[np.ndarray, "24"]
 
 
 _fit = jax.jit(fit_homography)

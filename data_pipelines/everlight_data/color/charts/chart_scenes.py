@@ -12,7 +12,7 @@ from jaxtyping import Float, Int
 
 from everlight.color.radiometry import response_table
 from everlight_data.color.charts.chart import COLUMNS, ROWS
-from everlight_data.color.raw_files.dng import mosaic_rggb, write_dng
+from everlight_data.color.raw_files.dng import DngTags, mosaic_rggb, write_dng
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
 from everlight_data.writing import make_folder
 
@@ -134,4 +134,4 @@ def _write(path: Path, colors: Float[np.ndarray, "h w 3"], camera: str) -> None:
     levels = np.clip(
         np.round(BLACK_LEVEL + mosaic_rggb(colors) * (WHITE_LEVEL - BLACK_LEVEL)), 0, 65535
     ).astype(np.uint16)
-    write_dng(path, levels, [BLACK_LEVEL] * 4, WHITE_LEVEL, model=camera)
+    write_dng(path, levels, [BLACK_LEVEL] * 4, WHITE_LEVEL, tags=DngTags(model=camera))

@@ -39,7 +39,7 @@ from everlight_data.color.raw_files.calibrations import single_matrix, stack_cal
 from everlight_data.errors import DataError
 from everlight_data.texts import one_line
 
-MOMENTS = 9
+MOMENT_COUNT = 9
 """Number of colour moments whose distribution a model keeps."""
 MAX_IMAGES, MAX_SIDE = 1_000_000, 2_000
 """Limits on the training images and the thumbnail's side that a file may state."""
@@ -114,7 +114,7 @@ def read_image_model(stored: StoredModel) -> ImageModel:
     like = {
         "fitted": _fitted_like(method, features, described.images, side),
         "others": _leading(ADDITIONAL_IMAGES, features) if described.holds_others else None,
-        **errors_like(MOMENTS),
+        **errors_like(MOMENT_COUNT),
     }
     arrays = stored.arrays(like)
     return ImageModel(

@@ -59,7 +59,7 @@ class PairDescription:
     def __post_init__(self):
         check_fields(self)
         if len(self.cameras) != 2:
-            raise ValueError(f"{len(self.cameras)} cameras are named, not 2")
+            raise ValueError(f"{len(self.cameras)} cameras are named; name main and second")
         self.views()
 
     def views(self) -> dict[str, ViewDescription | None]:

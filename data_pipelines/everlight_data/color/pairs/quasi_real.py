@@ -92,21 +92,20 @@ def build_quasi_real(
         raise DataError(f"{len(pairs)} pairs do not suffice for {FOLDS} folds; give more pairs.")
     transforms, charts_main, charts_second, usable = [], [], [], []
     for i, j in zip(indices_main, indices_second, strict=True):
-        chart_main, below_main = main.read_chart(i)
-        chart_second, below_second = second.read_chart(j)
-        both = below_main & below_second
-        image, mask = main.photographs.read_image(i)
+        chart_main, chart_second = main.read_chart(i), second.read_chart(j)
+        both = chart_main.usable & chart_second.usable
+        photograph = main.photographs.read_image(i)
         transform = _pair_transform(
-            jnp.asarray(chart_main, jnp.float32),
-            jnp.asarray(chart_second, jnp.float32),
+            jnp.asarray(chart_main.colors, jnp.float32),
+            jnp.asarray(chart_second.colors, jnp.float32),
             jnp.asarray(both, jnp.float32),
-            area_downsample(jnp.asarray(image), mask=jnp.asarray(mask)),
+            area_downsample(jnp.asarray(photograph.image), mask=jnp.asarray(photograph.mask)),
             normalize,
             f"{main.photographs.names[i]} with {second.photographs.names[j]}",
         )
         transforms.append(transform)
-        charts_main.append(chart_main)
-        charts_second.append(chart_second)
+        charts_main.append(chart_main.colors)
+        charts_second.append(chart_second.colors)
         usable.append(both)
     order = np.random.default_rng(seed).permutation(len(pairs))
     return QuasiReal(
@@ -121,7 +120,14 @@ def build_quasi_real(
     )
 
 
-def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, IlluminantImages]:
+class OfficialPairs(NamedTuple):
+    """Quasi-real pairs of two cameras, and the main camera's images."""
+
+    quasi: QuasiReal
+    images: IlluminantImages
+
+
+def official_pairs(main: str, second: str, seed: int) -> OfficialPairs:
     """Return the quasi-real pairs of two cameras, and the main images at `THUMBNAIL_SIDE` pixels.
 
     Folds are of equal size: if the list does not divide, the least similar pairs are left out.
@@ -143,7 +149,8 @@ def official_pairs(main: str, second: str, seed: int) -> tuple[QuasiReal, Illumi
     )
     if dropped:
         note += f"; left out for folds of equal size: {', '.join(dropped)}"
-    return quasi, IlluminantImages(images, masks, quasi.illuminants_main, quasi.folds, note, main)
+    main_images = IlluminantImages(images, masks, quasi.illuminants_main, quasi.folds, note, main)
+    return OfficialPairs(quasi, main_images)
 
 
 def reilluminate_training(

@@ -35,9 +35,9 @@ def choose_homography(
       DataError: the file is for other views, or there is none and the sizes differ.
     """
     if path is not None:
-        homography = read_homography(path)
-        _refuse_other_views(path, main, second)
-        return homography
+        stored = _read_file(path)
+        _refuse_other_views(path, stored.views, main, second)
+        return stored.matrix
     if main.image.shape != second.image.shape:
         (height, width), (other_height, other_width) = main.image.shape[:2], second.image.shape[:2]
         raise DataError(
@@ -65,12 +65,12 @@ def write_homography(
         unfinished.write_text(json.dumps({"matrix": homography.tolist(), "views": views}))
 
 
-def _refuse_other_views(path: Path, main: RawImage, second: RawImage) -> None:
-    content = read_json(path, "", 1_000_000)
-    views = content.get("views", {}) if isinstance(content, dict) else {}
+def _refuse_other_views(path: Path, views: Any, main: RawImage, second: RawImage) -> None:
+    if not isinstance(views, dict):
+        return
     for name, view in (("main", main), ("second", second)):
         taken = described_view(*view.image.shape[:2], view.flip)
-        if isinstance(views, dict) and views.get(name, taken) != taken:
+        if views.get(name, taken) != taken:
             raise DataError(
                 f"{view.path} has {_in_words(taken)}, and the homography of {path} is for "
                 f"{_in_words(views[name])}; use the same orientation, or align again."
@@ -85,11 +85,25 @@ def _in_words(view: Any) -> str:
 
 
 def read_homography(path: Path) -> Float[np.ndarray, "3 3"]:
-    """Read the homography from main to second pixels, a matrix or point pairs, from a JSON file."""
+    """Read the homography from main to second pixels, a matrix or point pairs, from a JSON file.
+
+    Raises:
+      DataError: the file is missing or damaged, or its points determine no homography.
+    """
+    return _read_file(path).matrix
+
+
+class _HomographyFile(NamedTuple):
+    """Content of a homography file; `views` states the views that it is for."""
+
+    matrix: Float[np.ndarray, "3 3"]
+    views: Any
+
+
+def _read_file(path: Path) -> _HomographyFile:
     layout = '{"matrix": 3×3} or {"main": [[x, y], ...], "second": [[x, y], ...]}'
     content = read_json(path, f"Give --homography a JSON file, written as {layout}.", 1_000_000)
-    if isinstance(content, dict):
-        content.pop("views", None)
+    views = content.pop("views", {}) if isinstance(content, dict) else {}
     try:
         arrays = {key: np.array(value, np.float64) for key, value in content.items()}
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
@@ -97,13 +111,14 @@ def read_homography(path: Path) -> Float[np.ndarray, "3 3"]:
     if not all(np.all(np.isfinite(array)) for array in arrays.values()):
         raise DataError(f"{path} holds a number that is not finite; write it as {layout}.")
     if arrays.keys() == {"matrix"}:
-        return _checked_matrix(arrays["matrix"], path)
+        return _HomographyFile(_scaled_homography(arrays["matrix"], path), views)
     if arrays.keys() == {"main", "second"}:
-        return _homography_of_points(arrays["main"], arrays["second"], path)
+        matrix = _homography_of_points(arrays["main"], arrays["second"], path)
+        return _HomographyFile(matrix, views)
     raise DataError(f"{path} has the keys {one_line(sorted(arrays))}; write it as {layout}.")
 
 
-def _checked_matrix(matrix: Float[np.ndarray, "..."], path: Path) -> Float[np.ndarray, "3 3"]:
+def _scaled_homography(matrix: Float[np.ndarray, "..."], path: Path) -> Float[np.ndarray, "3 3"]:
     if matrix.shape != (3, 3) or matrix[2, 2] == 0 or np.linalg.matrix_rank(matrix) < 3:
         raise DataError(
             f"{path}: the matrix must be an invertible 3×3 one with its lower right not 0."

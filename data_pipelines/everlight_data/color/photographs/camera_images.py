@@ -104,8 +104,10 @@ def shrink_photographs(
     """
     shrunk = []
     for place in progress("images", unit="image", values=rows):
-        image, mask = camera.read_image(place)
-        shrunk.append(shrink_image(jnp.asarray(image), jnp.asarray(mask), side))
+        photograph = camera.read_image(place)
+        shrunk.append(
+            shrink_image(jnp.asarray(photograph.image), jnp.asarray(photograph.mask), side)
+        )
     return on_one_canvas([image for image, _ in shrunk]), on_one_canvas([m for _, m in shrunk])
 
 
@@ -118,7 +120,7 @@ def on_one_canvas(images: Sequence[Shaped[ArrayLike, "_ _ *c"]]) -> Float[np.nda
     return stacked
 
 
-def read_images(camera: ConstancySet, side: int) -> CameraImages:
+def read_camera_images(camera: ConstancySet, side: int) -> CameraImages:
     """Read a camera's images, averaged down to a longest side, in the set's own order.
 
     Published folds number the images in that order.

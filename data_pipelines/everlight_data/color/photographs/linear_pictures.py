@@ -1,9 +1,10 @@
 """Shared readers of photographs: 16-bit images, levels, illuminants."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt16
 
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes, refusing
@@ -37,13 +38,19 @@ def checked_illuminants(illuminants: np.ndarray) -> Float[np.ndarray, "n 3"]:
 
 def read_picture(path: Path, source: str) -> np.ndarray:
     """Return the pixels of a release's picture as stored; raises as `decode_oriented` does."""
-    return decode_oriented(path, f"Download it again from {source}.")[0]
+    return decode_oriented(path, f"Download it again from {source}.").pixels
 
 
-def decode_oriented(path: Path, remedy: str) -> tuple[np.ndarray, int]:
-    """Return the pixels of a PNG or TIFF as stored, and its orientation, from 1 to 8 as in TIFF.
+class OrientedPicture(NamedTuple):
+    """Pixels of a picture as stored, and how to turn them upright."""
 
-    The picture has three channels of 16 bits. Without a statement the orientation is 1, upright.
+    pixels: UInt16[np.ndarray, "h w 3"]
+    orientation: int
+    """TIFF's number from 1 to 8; 1 is upright, and stands for pictures that state none."""
+
+
+def decode_oriented(path: Path, remedy: str) -> OrientedPicture:
+    """Return a PNG or TIFF of three channels of 16 bits.
 
     Args:
       path: path of the file, whose ending states its kind.
@@ -61,7 +68,7 @@ def decode_oriented(path: Path, remedy: str) -> tuple[np.ndarray, int]:
         height, width = (header.height, header.width) if header else png_size(content)
         orientation = png_orientation(content) if header is None else header.orientation
         if height * width > MAX_PIXELS:
-            raise ValueError(f"{height}x{width} pixels")
+            raise ValueError(f"{height}x{width} pixels; give at most {MAX_PIXELS:,}")
         codecs = import_package("imagecodecs")
         pixels = (codecs.tiff_decode if tiff else codecs.png_decode)(content)
         if header is not None and header.is_planar and pixels.ndim == 3:
@@ -78,7 +85,7 @@ def decode_oriented(path: Path, remedy: str) -> tuple[np.ndarray, int]:
             f"{path}: PhotometricInterpretation is {header.photometric}, not 2 (RGB); its channels "
             f"are not linear red, green and blue. {remedy}"
         )
-    return pixels, orientation
+    return OrientedPicture(pixels, orientation)
 
 
 # Black is zero (written for channels without a meaning), RGB, LinearRaw; files may state none.

@@ -37,8 +37,8 @@ def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
     else:
         text = read_text(path, FOLD_LAYOUT)
         with refusing(path, FOLD_LAYOUT):
-            parts = np.array(text.split(), int)
-        folds = _parted(path, parts, count)
+            assigned = np.array(text.split(), int)
+        folds = _folds_of(path, assigned, count)
     size = min(map(len, folds))
     if sum(map(len, folds)) < count or not size:
         raise DataError(f"{path} leaves images of {count} in no fold. {FOLD_LAYOUT}")
@@ -47,29 +47,29 @@ def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
 
 def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
     try:
-        (parts,) = read_mat(path, ["indices"])
+        (assigned,) = read_mat(path, ["indices"])
     except DataError as error:
         try:
             tests, trains = read_mat(path, ["te_split", "tr_split"])
         except DataError:
             raise DataError(f"{error} {FOLD_LAYOUT}") from None
     else:
-        return _parted(path, parts.ravel(), count)
+        return _folds_of(path, assigned.ravel(), count)
     with refusing(path, FOLD_LAYOUT):
-        folds, taught = (
+        folds, training = (
             [np.sort(np.asarray(cell, int).ravel()) - 1 for cell in cells.ravel()]
             for cells in (tests, trains)
         )
-        if len(folds) != FOLDS or len(taught) != FOLDS:
+        if len(folds) != FOLDS or len(training) != FOLDS:
             raise ValueError(f"{len(folds)} folds")
         if sorted(np.concatenate(folds)) != list(range(count)):
             raise ValueError(f"test images are not 1 to {count}, each once")
-        if any(np.intersect1d(*both).size for both in zip(folds, taught, strict=True)):
+        if any(np.intersect1d(*both).size for both in zip(folds, training, strict=True)):
             raise ValueError("a test image is in its own training part")
     return folds
 
 
-def _parted(path: Path, parts: np.ndarray, count: int) -> list[Int[np.ndarray, "k"]]:
-    if len(parts) != count:
-        raise DataError(f"{path} has {len(parts)} entries for {count} images. {FOLD_LAYOUT}")
-    return [np.flatnonzero(parts == part) for part in range(1, FOLDS + 1)]
+def _folds_of(path: Path, assigned: np.ndarray, count: int) -> list[Int[np.ndarray, "k"]]:
+    if len(assigned) != count:
+        raise DataError(f"{path} has {len(assigned)} entries for {count} images. {FOLD_LAYOUT}")
+    return [np.flatnonzero(assigned == fold) for fold in range(1, FOLDS + 1)]

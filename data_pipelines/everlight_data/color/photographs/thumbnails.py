@@ -207,4 +207,4 @@ def _masked_thumbnail(
     """Return an image and its mask, without pixels of 0 or from `SATURATION` of its maximum on."""
     brightest = images[index].max(axis=-1)
     usable = (brightest > 0) & (brightest < SATURATION * brightest.max())
-    return images[index], usable & masks[index]
+    return Photograph(images[index], usable & masks[index])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int, UInt16
@@ -32,17 +33,32 @@ def mosaic_rggb(image: Float[np.ndarray, "h w 3"]) -> Float[np.ndarray, "h w"]:
     return mosaic
 
 
+class DngTags(NamedTuple):
+    """Tags of a DNG that do not concern the scale of its values."""
+
+    color_matrix: Float[np.ndarray, "3 3"] | None = None
+    """Matrix from XYZ under D65 to camera RGB, ColorMatrix1. Without it LibRaw opens the file, but
+    some programs do not."""
+    as_shot_neutral: Float[np.ndarray, "3"] | None = None
+    """Camera RGB of a neutral surface."""
+    model: str = "unknown"
+    """Camera name, UniqueCameraModel."""
+    orientation: int = 1
+    """TIFF orientation."""
+    extra: Sequence[tuple] = ()
+    """Further tags `(code, type, count, value)`, which override all others."""
+
+
+NO_TAGS = DngTags()
+
+
 def write_dng(
     path: Path,
     mosaic: UInt16[np.ndarray, "h w"],
     black: Sequence[float] | Float[np.ndarray, "4"],
     white: int,
     pattern: Sequence[Sequence[int]] | Int[np.ndarray, "2 2"] = RGGB,
-    color_matrix: Float[np.ndarray, "3 3"] | None = None,
-    as_shot_neutral: Float[np.ndarray, "3"] | None = None,
-    model: str = "unknown",
-    orientation: int = 1,
-    extra_tags: Sequence[tuple] = (),
+    tags: DngTags = NO_TAGS,
 ) -> None:
     """Write a Bayer sensor's values as a DNG.
 
@@ -52,32 +68,27 @@ def write_dng(
       black: black levels of red, green, blue and the second green.
       white: white level.
       pattern: channel of each position in a 2×2 block, as in `RGGB`.
-      color_matrix: matrix from XYZ under D65 to camera RGB, `[3, 3]`, the tag ColorMatrix1. Without
-        it LibRaw opens the file, but some programs do not.
-      as_shot_neutral: camera RGB of a neutral surface, `[3]`.
-      model: camera name, the tag UniqueCameraModel.
-      orientation: TIFF orientation.
-      extra_tags: further tags `(code, type, count, value)`, which override those written here.
+      tags: colours, camera and orientation.
 
     Raises:
       DataError: the file cannot be written.
     """
     places = np.asarray(pattern).ravel()
     channels = bytes(1 if place == 3 else int(place) for place in places)
-    tags = [
-        (274, SHORT, 1, orientation),
+    entries = [
+        (274, SHORT, 1, tags.orientation),
         (33421, SHORT, 2, (2, 2)),  # CFARepeatPatternDim
         (33422, BYTE, 4, channels),  # CFAPattern
         (50706, BYTE, 4, b"\x01\x04\x00\x00"),  # DNGVersion
         (50707, BYTE, 4, b"\x01\x01\x00\x00"),  # DNGBackwardVersion
-        (50708, ASCII, 0, model.encode("ascii", "replace").decode()),  # UniqueCameraModel
+        (50708, ASCII, 0, tags.model.encode("ascii", "replace").decode()),  # UniqueCameraModel
         (50713, SHORT, 2, (2, 2)),  # BlackLevelRepeatDim
         (50714, RATIONAL, 4, rationals(np.asarray(black, float)[places])),  # BlackLevel
         (50717, LONG, 1, white),  # WhiteLevel
     ]
-    tags += _color_tags(color_matrix, as_shot_neutral)
-    replaced = {tag[0] for tag in extra_tags}
-    tags = [tag for tag in tags if tag[0] not in replaced] + list(extra_tags)
+    entries += _color_tags(tags.color_matrix, tags.as_shot_neutral)
+    replaced = {code for code, *_ in tags.extra}
+    entries = [entry for entry in entries if entry[0] not in replaced] + list(tags.extra)
     with written_whole(path) as unfinished:
         import_package("tifffile").imwrite(
             unfinished,
@@ -85,7 +96,7 @@ def write_dng(
             photometric=COLOR_FILTER_ARRAY,
             metadata=None,
             software=False,
-            extratags=[(*tag, True) for tag in tags],
+            extratags=[(*entry, True) for entry in entries],
         )
 
 
@@ -135,11 +146,13 @@ def rewrite_with_illuminant(
         photo.black_level,
         photo.white_level,
         sensor.pattern,
-        color_matrix=matrix,
-        as_shot_neutral=neutral[planes],
-        model=photo.camera or "unknown",
-        orientation=ORIENTATIONS[sensor.flip],
-        extra_tags=tags,
+        DngTags(
+            color_matrix=matrix,
+            as_shot_neutral=neutral[planes],
+            model=photo.camera or "unknown",
+            orientation=ORIENTATIONS[sensor.flip],
+            extra=tags,
+        ),
     )
 
 

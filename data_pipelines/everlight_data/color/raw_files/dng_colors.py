@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from everlight_data.color.photographs.matrices import MAX_ENTRY
+from everlight_data.color.camera_matrices import MAX_ENTRY
 from everlight_data.color.raw_files.dng_mosaic import plane_colors
 from everlight_data.color.raw_files.dng_tags import (
     DAMAGED,

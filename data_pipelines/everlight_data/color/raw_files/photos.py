@@ -64,9 +64,9 @@ def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:
     """
     if not is_picture(path):
         return read_raw(path, levels)
-    stored, orientation = decode_oriented(path, REMEDY)
-    flip = FLIPS[orientation]
-    pixels = upright(stored, flip)
+    picture = decode_oriented(path, REMEDY)
+    flip = FLIPS[picture.orientation]
+    pixels = upright(picture.pixels, flip)
     black = levels.black_level or 0
     white = int(pixels.max()) if levels.white_level is None else levels.white_level
     if not 0 <= black < white:

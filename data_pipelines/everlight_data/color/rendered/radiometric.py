@@ -12,7 +12,7 @@ from everlight_data.color.spectra.library import SpectralLibrary
 from everlight_data.errors import DataError
 
 PATCHES = 24
-Split = Literal["random", "illuminant"]
+IlluminantSplit = Literal["random", "illuminant"]
 
 SAME_ILLUMINANT_COSINE = 0.999
 """Minimum cosine of two spectra that count as one illuminant in the split by illuminant."""
@@ -24,7 +24,7 @@ class RadiometricSettings:
 
     scenes: int = 18_000
     """Number of scenes, of which 60% train, 20% validate and 20% test."""
-    split: Split = "random"
+    split: IlluminantSplit = "random"
     """"random" gives all parts the same illuminants, as the paper does (seen illuminants).
 
     "illuminant" gives them disjoint ones (unseen illuminants), and no near duplicates
@@ -140,7 +140,7 @@ def _part_sizes(count: int, what: str) -> tuple[int, int, int]:
 
 
 def _illuminant_pools(
-    clusters: np.ndarray, split: Split, generator: np.random.Generator
+    clusters: np.ndarray, split: IlluminantSplit, generator: np.random.Generator
 ) -> list[np.ndarray]:
     """Return the illuminants of each part; under "illuminant" no cluster is in two parts."""
     everything = np.arange(len(clusters))

@@ -30,9 +30,9 @@ from everlight_data.color.pairs.camera_pairs import (
 from everlight_data.color.rendered.ambient_sensor import read_ambient
 from everlight_data.color.rendered.radiometric import (
     PATCHES,
+    IlluminantSplit,
     RadiometricSettings,
     Scenes,
-    Split,
     draw_color_counts,
     draw_scenes,
     photograph,
@@ -49,8 +49,8 @@ from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, SpectralLibra
 from everlight_data.errors import DataError
 
 Condition = Literal["exact", "noisy"]
-Place = tuple[Condition, Split]
-Input = Literal[
+"""Condition in which cameras photograph scenes: noise-free at one exposure, or as cameras do."""
+InputName = Literal[
     "T",
     "T with exposure",
     "T of sum-normalised",
@@ -61,6 +61,7 @@ Input = Literal[
     "ambient sensor",
     "ambient sensor and moments",
 ]
+"""Name of a network's input."""
 
 MISFIT = 0.05
 """Misfit of noisy scenes' transforms (`TransformPrior`).
@@ -71,27 +72,40 @@ REPORTED_NOISE = 0.01
 """Read noise of the noisy test scenes as a share of white."""
 TRAINING_NOISE = (0.002, 0.05)
 """Range of the noisy training scenes' read noise, log-uniform, as a share of white."""
-SWEEP_SCENES = 1_200
+VARIANT_SCENES = 1_200
 """Number of test scenes rendered under each of `VARIANTS`."""
 MIN_COLORS = 3
 """Minimum number of colours of calibration scenes; `estimate` refuses fewer."""
-SPLITS: dict[Split, str] = {"random": "seen illuminants", "illuminant": "unseen illuminants"}
+ILLUMINANT_SPLITS: dict[IlluminantSplit, str] = {
+    "random": "seen illuminants",
+    "illuminant": "unseen illuminants",
+}
 """Kinds of test scenes, and whether their illuminants occur in training."""
 
 
+class SceneKind(NamedTuple):
+    """Condition of scenes, and whether test scenes share illuminants with training."""
+
+    condition: Condition
+    split: IlluminantSplit
+
+
 class Variant(NamedTuple):
-    """A condition of test scenes; `dominant` is the number of patches in one colour."""
+    """Noise and colours of test scenes that were photographed in noise."""
 
     read_noise: float = REPORTED_NOISE
+    """Read noise as a share of white."""
     colors: int = PATCHES
-    dominant: int = 0
+    """Number of different colours in a scene."""
+    dominant_patches: int = 0
+    """Number of patches that all show one colour."""
 
     @property
     def name(self) -> str:
         """Name in words."""
         seen = f"{self.colors} colours" if self.colors > 1 else "1 colour"
-        if self.dominant:
-            seen = f"{self.dominant} of {PATCHES} patches in one colour"
+        if self.dominant_patches:
+            seen = f"{self.dominant_patches} of {PATCHES} patches in one colour"
         return f"{seen}, {100 * self.read_noise:g}% noise"
 
 
@@ -100,12 +114,12 @@ VARIANTS: dict[str, Variant] = {
     for variant in (
         *(Variant(read_noise=level) for level in (REPORTED_NOISE, 0.001, 0.003, 0.03, 0.1)),
         *(Variant(colors=count) for count in (1, 2, 3, 4, 8)),
-        Variant(dominant=20),
+        Variant(dominant_patches=20),
     )
 }
-REPORTED = Variant().name
+REPORTED_VARIANT = Variant().name
 
-all_moments = jax.jit(jax.vmap(color_moments))
+_scene_moments = jax.jit(jax.vmap(color_moments))
 
 
 class RenderedPair(NamedTuple):
@@ -123,7 +137,7 @@ class RenderedPair(NamedTuple):
     main: RenderedView
     second: RenderedView
     scenes: Scenes
-    inputs: Mapping[Input, Float[Array, "n f"]]
+    inputs: Mapping[InputName, Float[Array, "n f"]]
     prior: TransformPrior | None
     distances: Float[Array, "n"] | None
 
@@ -131,12 +145,12 @@ class RenderedPair(NamedTuple):
         """Return one camera's true chromaticities."""
         return to_chromaticity(getattr(self, view).illuminants[rows])
 
-    def problem(self, input_name: Input, view: View = "main") -> Problem:
+    def problem(self, input_name: InputName, view: View = "main") -> Problem:
         """Return training and validation samples; scenes without a transform are left out."""
         parts = self.scenes.train, self.scenes.valid
         return problem_of(input_name, *(self.samples(input_name, rows, view) for rows in parts))
 
-    def samples(self, input_name: Input, rows: slice, view: View = "main") -> Samples:
+    def samples(self, input_name: InputName, rows: slice, view: View = "main") -> Samples:
         """Return an input and targets; samples without the input are replaced, as sizes must agree.
 
         Raises:
@@ -149,7 +163,13 @@ class RenderedPair(NamedTuple):
         return Samples({input_name: inputs[chosen]}, np.asarray(self.targets(rows, view))[chosen])
 
     def determined(self, rows: slice) -> Bool[np.ndarray, "k"]:
-        """Return which noisy scenes have enough colours to determine more than the prior."""
+        """Return which noisy scenes have enough colours to determine more than the prior.
+
+        Raises:
+          DataError: the scenes are exact, so they have no distances from a prior.
+        """
+        if self.distances is None:
+            raise DataError("exact scenes have no prior; give a pair of `noisy_inputs`")
         colors = np.array([len(set(row)) for row in self.scenes.surfaces[rows].tolist()])
         return np.isfinite(np.asarray(self.distances[rows])) & (colors >= MIN_COLORS)
 
@@ -188,7 +208,7 @@ def draw_camera_pairs(cameras: Sequence[str], count: int, seed: int) -> list[tup
 
 def render_conditions(
     library: SpectralLibrary, pairs: Sequence[tuple[str, str]], count: int, seed: int
-) -> dict[Place, list[RenderedPair]]:
+) -> dict[SceneKind, list[RenderedPair]]:
     """Render the scenes for every pair under both conditions and splits.
 
     Exact responses have one exposure and 24 colours. Noisy scenes have 1 to 24 colours, exposures
@@ -203,8 +223,8 @@ def render_conditions(
     Raises:
       DataError: there are too few scenes, surfaces or illuminants, or a camera is unknown.
     """
-    data: dict[Place, list[RenderedPair]] = {}
-    for split in SPLITS:
+    data: dict[SceneKind, list[RenderedPair]] = {}
+    for split in ILLUMINANT_SPLITS:
         scenes = draw_scenes(library, RadiometricSettings(count, split, seed))
         views = views_of(library, pairs, scenes, seed)
         exact = [pair_inputs(views[main], views[second], scenes) for main, second in pairs]
@@ -213,9 +233,9 @@ def render_conditions(
         low, high = TRAINING_NOISE
         noise = low * (high / low) ** generator.random(count)
         views = views_of(library, pairs, fewer, seed, noise)
-        data["exact", split] = exact
+        data[SceneKind("exact", split)] = exact
         ambient = read_ambient(library, fewer, seed)
-        data["noisy", split] = [
+        data[SceneKind("noisy", split)] = [
             noisy_inputs(views[main], views[second], fewer, prior_of(inputs), ambient)
             for (main, second), inputs in zip(pairs, exact, strict=True)
         ]
@@ -225,15 +245,15 @@ def render_conditions(
 def render_variants(
     library: SpectralLibrary,
     pairs: Sequence[tuple[str, str]],
-    data: Mapping[Place, Sequence[RenderedPair]],
-    split: Split,
+    data: Mapping[SceneKind, Sequence[RenderedPair]],
+    split: IlluminantSplit,
     seed: int,
 ) -> dict[str, list[RenderedPair]]:
     """Render the first test scenes under every variant for every pair."""
-    scenes = data["exact", split][0].scenes
-    rows = slice(scenes.test.start, min(scenes.test.start + SWEEP_SCENES, scenes.test.stop))
+    scenes = data[SceneKind("exact", split)][0].scenes
+    rows = slice(scenes.test.start, min(scenes.test.start + VARIANT_SCENES, scenes.test.stop))
     count = rows.stop - rows.start
-    some = Scenes(
+    photographed = Scenes(
         scenes.illuminant[rows],
         scenes.surfaces[rows],
         scenes.clusters[rows],
@@ -243,13 +263,13 @@ def render_variants(
     )
     rendered = {}
     for number, (name, variant) in enumerate(VARIANTS.items(), start=1):
-        shown = show_colors(some, np.full(count, variant.colors), variant.dominant)
+        shown = show_colors(photographed, np.full(count, variant.colors), variant.dominant_patches)
         noise = np.full(count, variant.read_noise)
         views = views_of(library, pairs, shown, seed + 1_000 * number, noise)
         ambient = read_ambient(library, shown, seed + 1_000 * number)
         rendered[name] = [
             noisy_inputs(views[main], views[second], shown, trained.prior, ambient)
-            for (main, second), trained in zip(pairs, data["noisy", split], strict=True)
+            for (main, second), trained in zip(pairs, data[SceneKind("noisy", split)], strict=True)
         ]
     return rendered
 
@@ -266,7 +286,7 @@ def pair_inputs(
       prior: prior of the transforms of noisy scenes, which are the most probable ones; without it
         transforms are least-squares fits, as in the paper.
     """
-    moments, distances = all_moments(main.colors), None
+    moments, distances = _scene_moments(main.colors), None
     inputs = {"T of sum-normalised": _least_squares(main, second, "sum"), "moments": moments}
     if prior is None:
         inputs["T"] = _least_squares(main, second, "scale")
@@ -292,13 +312,12 @@ def noisy_inputs(
     "exposures" is the dual-exposure feature of the main camera; arguments as of `pair_inputs`.
     """
     pair = pair_inputs(main, second, scenes, prior)
-    moments, single = pair.inputs["moments"], {"ambient sensor": jnp.asarray(ambient)}
-    single["exposures"] = exposure_features(main)
-    both = {
-        f"{name} and moments": jnp.concatenate([features, moments], axis=1)
+    single = {"ambient sensor": jnp.asarray(ambient), "exposures": exposure_features(main)}
+    with_moments = {
+        f"{name} and moments": jnp.concatenate([features, pair.inputs["moments"]], axis=1)
         for name, features in single.items()
     }
-    return pair._replace(inputs={**pair.inputs, **single, **both})
+    return pair._replace(inputs={**pair.inputs, **single, **with_moments})
 
 
 def prior_of(exact: RenderedPair) -> TransformPrior:

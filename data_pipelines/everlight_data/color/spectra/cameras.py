@@ -41,7 +41,7 @@ DATA_SETS = {
         owner="Jiang et al. 2013, camera spectral sensitivity database "
         "(gujinwei.org/research/camspec)",
         source=CAMERAS,
-        bytes=20_000,
+        size_bytes=20_000,
         prepare=file_by_file(one_file("camspec.npz", camera_sensitivities)),
         original=CAMERAS_ORIGINAL,
     )

@@ -7,7 +7,7 @@ import numpy as np
 
 from everlight_data.formats.matlab import MAX_BYTES, decode_mat
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Source, find, npz, numbers_of, one_file, read_text_of
+from everlight_data.sets.preparing import Source, find, npz, one_file, parse_numbers, read_text_of
 
 MUNSELL = "munsell380_800_1"
 MUNSELL_WAVELENGTHS = np.arange(380, 801)
@@ -20,7 +20,7 @@ def munsell_reflectances(source: Source) -> bytes:
         (columns,) = decode_mat(source.read(path, MAX_BYTES), path, ["munsell"])
         spectra = columns.T
     else:
-        spectra = numbers_of(read_text_of(source, f"{MUNSELL}.asc"))
+        spectra = parse_numbers(read_text_of(source, f"{MUNSELL}.asc"))
     return npz(
         wavelengths_nm=MUNSELL_WAVELENGTHS,
         reflectance=spectra.reshape(-1, len(MUNSELL_WAVELENGTHS)).astype(np.float32),
@@ -33,7 +33,7 @@ DATA_SETS = {
         files=("munsell_matte_1269/munsell380_800_1nm.npz",),
         owner="University of Eastern Finland, spectral color research group",
         source=f"{MUNSELL}.asc, .asc.gz or .mat (MATLAB 5)",
-        bytes=1_270_000,
+        size_bytes=1_270_000,
         prepare=file_by_file(one_file("munsell380_800_1nm.npz", munsell_reflectances)),
     )
 }

@@ -35,7 +35,7 @@ DATA_SETS = {
         files=("psychtoolbox_spectra/psychtoolbox_spectra.npz",),
         owner="Psychtoolbox (psychtoolbox.org; Debian's package psychtoolbox-3-common)",
         source="the folder PsychColorimetricMatFiles",
-        bytes=500_000,
+        size_bytes=500_000,
         prepare=file_by_file(one_file("psychtoolbox_spectra.npz", psychtoolbox_reflectances)),
     )
 }

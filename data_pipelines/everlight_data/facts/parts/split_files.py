@@ -60,8 +60,15 @@ class FactSet(NamedTuple):
     test: FactSamples
 
 
-def read_split(folder: Path) -> tuple[FactSet, Int[np.ndarray, "f"]]:
-    """Return a split and the task of each fact, from 0.
+class FactSplit(NamedTuple):
+    """Facts and the task of each, from 0."""
+
+    facts: FactSet
+    task: Int[np.ndarray, "f"]
+
+
+def read_split(folder: Path) -> FactSplit:
+    """Return the facts of a split with their tasks.
 
     Facts are sorted by id, samples by task. Other columns are ignored, including `type`, which
     follows from the components; an undefined component is an empty cell. Without `B{k}_train.csv`
@@ -86,7 +93,7 @@ def read_split(folder: Path) -> tuple[FactSet, Int[np.ndarray, "f"]]:
     )
     samples = (FactSamples(*_joined(part, places)) for part in parts)
     task = np.array([task for _, task in order], np.int32)
-    return FactSet(folder.name, facts, *samples), task
+    return FactSplit(FactSet(folder.name, facts, *samples), task)
 
 
 def read_images(
@@ -110,7 +117,7 @@ def read_images(
     images = np.empty((len(paths), side, side, 3), np.uint8)
     for i, path in enumerate(paths):
         with opened_image(path, "Download it again.") as opened:
-            image = opaque(opened)[0].convert("RGB")
+            image = opaque(opened).image.convert("RGB")
         square = _central_square(*image.size) if squares is None else squares[i]
         top, bottom, left, right = (round(float(edge)) for edge in square)
         cut = image.crop((left, top, max(right, left + 1), max(bottom, top + 1)))

@@ -118,7 +118,7 @@ def pictured_facts(source: FactSource, side: int, seed: int) -> Callable[[Size],
         return read
     if source.photographs is not None and source.data != "vrd":
         raise DataError(f"--photographs: {source.data} has none; give --data vrd or --splits")
-    loaded = load_source(source.data, source.scenes, seed)
+    loaded = load_source(source.data, *source.scenes, seed)
 
     def choose(size: Size) -> PicturedFacts:
         divided = split_facts(loaded, source.data, size, seed, words)

@@ -33,14 +33,20 @@ HELD_OUT = 10
 """One in this many training scenes selects hyper-parameters, with all its facts."""
 
 
+class PerFact(NamedTuple):
+    """Largest numbers of images per fact, evenly spaced in their order."""
+
+    train: int
+    test: int
+
+
 class Size(NamedTuple):
     """Number of facts, tasks and examples to choose."""
 
     facts: int | None
     """The facts with the most training images and a test image; None is all."""
     tasks: int
-    per_fact: tuple[int, int]
-    """Largest number of training and test images per fact, evenly spaced in their order."""
+    per_fact: PerFact
 
 
 class WordFile(NamedTuple):
@@ -129,15 +135,16 @@ class SplitFacts(NamedTuple):
 
 
 @loaded_once
-def load_source(data: FactsName, scenes: tuple[int, int], seed: int) -> BoxedFacts:
+def load_source(data: FactsName, train_scenes: int, test_scenes: int, seed: int) -> BoxedFacts:
     """Return a data set's facts with their boxes.
 
     Args:
       data: name of the set.
-      scenes: training and test scenes of the procedural world.
+      train_scenes: training scenes of the procedural world.
+      test_scenes: test scenes of the procedural world.
       seed: seed of the procedural world.
     """
-    return load_vrd() if data == "vrd" else procedural_facts(*scenes, seed)
+    return load_vrd() if data == "vrd" else procedural_facts(train_scenes, test_scenes, seed)
 
 
 def split_facts(
@@ -161,12 +168,10 @@ def split_facts(
     facts = tuple(source.facts.facts[number] for number in chosen)
     pieces, vocabulary = number_pieces(facts)
     vectors = _word_vectors(data, vocabulary, words)
-    parts = [
-        _chosen_part(samples, part.facts, part.images, chosen, most)
-        for samples, part, most in zip(
-            (source.train, source.test), (train, test), size.per_fact, strict=True
-        )
-    ]
+    parts = (
+        _chosen_part(source.train, train.facts, train.images, chosen, size.per_fact.train),
+        _chosen_part(source.test, test.facts, test.images, chosen, size.per_fact.test),
+    )
     counts = [np.bincount(part.fact, minlength=len(facts)) for part in parts]
     semantic = semantic_split(pieces, vectors.vectors, size.tasks)
     fact_task = {"random": random_split(*counts, size.tasks, seed), "semantic": semantic.fact_task}

@@ -65,17 +65,18 @@ def read_published(splits: Path, size: Size, words: WordFile) -> SplitFacts:
     if words.path is None:
         raise MissingDataError("--splits needs --words, a file of word vectors (word2vec, GloVe)")
     folders = split_folders(splits, size.tasks)
-    random, random_task = read_split(folders["random"])
-    semantic, tasks = read_split(folders["semantic"])
+    split, semantic = read_split(folders["random"]), read_split(folders["semantic"])
+    random = split.facts
+    semantic_task = dict(zip(semantic.facts.facts, semantic.task, strict=True))
     fact_task = {
-        "random": random_task,
-        "semantic": _same_order(random.facts, dict(zip(semantic.facts, tasks, strict=True))),
+        "random": split.task,
+        "semantic": _same_order(random.facts, semantic_task),
     }
     pieces, vocabulary = number_pieces(random.facts)
-    parts = [
-        _published_part(samples, len(random.facts), most)
-        for samples, most in zip((random.train, random.test), size.per_fact, strict=True)
-    ]
+    parts = (
+        _published_part(random.train, len(random.facts), size.per_fact.train),
+        _published_part(random.test, len(random.facts), size.per_fact.test),
+    )
     vectors = load_word_vectors(words.path, vocabulary, words.unknown)
     return SplitFacts(random.facts, pieces, vectors, *parts, fact_task, None)
 

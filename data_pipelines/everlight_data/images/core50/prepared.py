@@ -4,11 +4,8 @@ The set has 50 objects in 11 sessions of about 300 frames each. `prepare_core50`
 once into a folder; `load_core50` maps that folder's files into memory.
 """
 
-import io
 import json
 import os
-import zlib
-from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial as bind
 from pathlib import Path
@@ -18,9 +15,9 @@ import numpy as np
 from jaxtyping import Int, UInt8
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.formats.arrays import dtype_and_shape, map_npy, take
-from everlight_data.formats.files import MAX_RELEASE_BYTES, opened
-from everlight_data.formats.tables import parse_json, read_json
+from everlight_data.formats.arrays import take
+from everlight_data.formats.tables import parse_json
+from everlight_data.images.core50.blocks import BUSY, REMEDY, Block, FrameFile
 from everlight_data.images.core50.release import (
     ARCHIVE,
     ARCHIVE_SIZE,
@@ -34,39 +31,22 @@ from everlight_data.images.core50.release import (
     opened_release,
 )
 from everlight_data.locks import locked_folder
-from everlight_data.progress import progress
-from everlight_data.sets.data_set import DataSet
+from everlight_data.sets.data_set import DataSet, PreparationRequest
 from everlight_data.sets.image_set import block_means
 from everlight_data.sets.loading import loaded_once
-from everlight_data.writing import (
-    cannot_write,
-    check_room,
-    make_folder,
-    read_sealed,
-    remove,
-    remove_unfinished,
-    save_sealed,
-    written_whole,
-)
+from everlight_data.writing import make_folder, read_sealed, remove, remove_unfinished, save_sealed
 
 FOLDER = "core50"
 FRAME_TABLE = "manifest.npz"
-BLOCK = 512
-"""Frames per checksum."""
-_REMEDY = "Prepare CORe50 again; only damaged parts are read again."
-_BUSY = "Wait until it has prepared CORe50."
+FRAMES = f"images_{SIDE}.npy"
 
 # fmt: off
-CATEGORIES = (
+CATEGORY_NAMES = (
     "plug_adapter", "mobile_phone", "scissor", "light_bulb", "can",
     "glass", "ball", "marker", "cup", "remote_control",
 )
 # fmt: on
-OBJECTS = tuple(f"{category}{number}" for category in CATEGORIES for number in range(1, 6))
-
-
-Block = Callable[[int, int], list[np.ndarray] | np.ndarray]
-"""Function from a range of frames, first and end, to the frames."""
+OBJECT_NAMES = tuple(f"{category}{number}" for category in CATEGORY_NAMES for number in range(1, 6))
 
 
 class Core50(NamedTuple):
@@ -121,7 +101,7 @@ def prepare_core50(
         names, table = list_frames(files, source)
         check_counts(table.counts(), source, partial)
         make_folder(destination)
-        with locked_folder(destination, _BUSY), ThreadPoolExecutor(os.cpu_count()) as threads:
+        with locked_folder(destination, BUSY), ThreadPoolExecutor(os.cpu_count()) as threads:
 
             def block(start: int, stop: int) -> list[np.ndarray]:
                 return list(threads.map(bind(decode_frame, read, source), names[start:stop]))
@@ -130,19 +110,23 @@ def prepare_core50(
     return table
 
 
+def _frame_file(folder: Path, count: int, side: int) -> FrameFile:
+    return FrameFile(folder / f"images_{side}.npy", count, side)
+
+
 def _prepare_in(folder: Path, table: FrameTable, block: Block) -> None:
     remove_unfinished(folder)
-    images = folder / f"images_{SIDE}.npy"
+    images = _frame_file(folder, len(table.frame), SIDE)
     if not _is_prepared_from(folder, table):
         for stale in folder.glob("images_*"):
             remove(stale)
     _write_frame_table(folder, table)
     try:
-        _write_frames(images, len(table.frame), SIDE, block)
+        images.write(block)
     except DataError:
         # Blocks with a checksum can be continued; anything less is useless.
-        if not _sums_path(images).exists():
-            for path in (images.with_suffix(".part"), folder / FRAME_TABLE):
+        if not images.sums_path.exists():
+            for path in (images.part.path, folder / FRAME_TABLE):
                 remove(path)
         raise
 
@@ -170,8 +154,7 @@ def load_core50(
         raise DataError(f"side={side}; give a divisor of {SIDE}, the side of the release's frames.")
     row = DATA_SETS["core50"]
     folder = row.locate() if folder is None else Path(folder)
-    original_path = folder / f"images_{SIDE}.npy"
-    for path in (folder / FRAME_TABLE, original_path):
+    for path in (folder / FRAME_TABLE, folder / FRAMES):
         if not path.exists():
             raise MissingDataError(
                 f"{path} does not exist: CORe50 is not prepared there, or incompletely. "
@@ -180,25 +163,21 @@ def load_core50(
     table = _read_frame_table(folder / FRAME_TABLE)
     check_counts(table.counts(), folder, partial)
     count, official = len(table.frame), FRAME_COUNTS.sum()
-    original = images = _map_images(original_path, count, SIDE)
-    if side < SIDE:
-        smaller = folder / f"images_{side}.npy"
-        if not all(_valid_blocks(smaller, count, side)):
-            _check_sums(original_path, count)
-            _write_frames(
-                smaller, count, side, lambda first, end: block_means(original[first:end], side)
-            )
-        images = _map_images(smaller, count, side)
-    else:
-        _check_sums(original_path, count)
+    original, frames = (_frame_file(folder, count, size) for size in (SIDE, side))
+    full_size = original.map()
+    if side == SIDE:
+        original.check()
+    elif not all(frames.valid_blocks()):
+        original.check()
+        frames.write(lambda first, end: block_means(full_size[first:end], side))
     return Core50(
         "CORe50" if count == official else f"CORe50, {count:,} of {official:,} frames",
-        images,
+        frames.map(),
         table.session,
         table.object,
         table.frame,
-        OBJECTS,
-        CATEGORIES,
+        OBJECT_NAMES,
+        CATEGORY_NAMES,
     )
 
 
@@ -210,7 +189,7 @@ def _write_frame_table(folder: Path, table: FrameTable) -> None:
 def _read_frame_table(path: Path) -> FrameTable:
     arrays = read_sealed(path, "Delete it and prepare CORe50 again.")
     fields = dict(
-        zip(FrameTable._fields, take(arrays, path, FrameTable._fields, _REMEDY), strict=True)
+        zip(FrameTable._fields, take(arrays, path, FrameTable._fields, REMEDY), strict=True)
     )
     fields |= {"source": str(fields["source"]), "aside": parse_json(str(fields["aside"]))}
     return FrameTable(**fields)
@@ -231,115 +210,8 @@ def _is_prepared_from(folder: Path, table: FrameTable) -> bool:
     )
 
 
-def _write_frames(path: Path, count: int, side: int, block: Block) -> None:
-    """Write blocks of frames to an .npy file, which gets its name once it is complete.
-
-    Blocks whose checksums match are kept.
-    """
-    part, sums_path = path.with_suffix(".part"), _sums_path(path)
-    with locked_folder(path.parent, _BUSY):
-        if path.exists() and not part.exists():
-            if all(_valid_blocks(path, count, side)):
-                return
-            path.replace(part)
-        valid = _valid_blocks(part, count, side)
-        sums = _read_sums(sums_path, len(valid)) if any(valid) else [None] * len(valid)
-        check_room(path.parent, valid.count(False) * BLOCK * side * side * 3, path.name)
-        try:
-            _write_blocks(part, count, side, valid, sums, block)
-            part.replace(path)
-        except OSError as error:
-            if isinstance(error, DataError):
-                raise
-            raise cannot_write(part, error) from error
-
-
-def _write_blocks(
-    part: Path, count: int, side: int, valid: Sequence[bool], sums: list[int | None], block: Block
-) -> None:
-    """Write the invalid blocks, each with its checksum."""
-    header = _header(count, side)
-    done = min(BLOCK * valid.count(True), count)
-    bar = progress(part.stem, count, done, "frame")
-    # Not mapped: writing to a mapped file on a full disk ends the process.
-    with bar, part.open("r+b" if part.exists() else "w+b") as stream:
-        stream.write(header)
-        stream.truncate(len(header) + count * side * side * 3)
-        for number in np.flatnonzero(~np.array(valid)).tolist():
-            first, last = number * BLOCK, min((number + 1) * BLOCK, count)
-            content = np.asarray(block(first, last)).tobytes()
-            stream.seek(len(header) + first * side * side * 3)
-            stream.write(content)
-            stream.flush()
-            sums[number] = zlib.crc32(content)
-            with written_whole(_sums_path(part)) as unfinished:
-                unfinished.write_text(json.dumps(sums))
-            bar.update(last - first)
-        os.fsync(stream.fileno())
-
-
-def _header(count: int, side: int) -> bytes:
-    stream = io.BytesIO()
-    header = {"descr": "|u1", "fortran_order": False, "shape": (count, side, side, 3)}
-    np.lib.format.write_array_header_1_0(stream, header)
-    return stream.getvalue()
-
-
-def _sums_path(path: Path) -> Path:
-    return path.with_suffix(".crc32")
-
-
-def _read_sums(path: Path, blocks: int) -> list[int | None]:
-    """Return the checksum of each block, None for blocks not written yet."""
-    sums = read_json(path, _REMEDY)
-    if not isinstance(sums, list) or len(sums) != blocks:
-        raise DataError(f"{path} does not have a checksum for each of {blocks} blocks. {_REMEDY}")
-    return sums
-
-
-def _valid_blocks(path: Path, count: int, side: int) -> list[bool]:
-    """Return True for each block of a file that matches its checksum; all False without a file."""
-    starts = range(0, count, BLOCK)
-    header = _header(count, side)
-    try:
-        sums = _read_sums(_sums_path(path), len(starts))
-        valid = []
-        with opened(path, MAX_RELEASE_BYTES, _REMEDY) as stream:
-            if stream.read(len(header)) != header:
-                return [False] * len(starts)
-            for start, expected in zip(starts, sums, strict=True):
-                length = (min(start + BLOCK, count) - start) * side * side * 3
-                valid.append(zlib.crc32(stream.read(length)) == expected)
-            if stream.read(1):
-                valid[-1] = False
-        return valid
-    except DataError:
-        return [False] * len(starts)
-
-
-def _check_sums(path: Path, count: int) -> None:
-    _read_sums(_sums_path(path), len(range(0, count, BLOCK)))
-    valid = _valid_blocks(path, count, SIDE)
-    if not all(valid):
-        first = BLOCK * valid.index(False)
-        raise DataError(
-            f"{path} is damaged: frames {first} to {min(first + BLOCK, count) - 1} differ from "
-            f"their checksum ({valid.count(False)} of {len(valid)} blocks do). {_REMEDY}"
-        )
-
-
-def _map_images(path: Path, count: int, side: int) -> UInt8[np.ndarray, "n side side 3"]:
-    images = map_npy(path, _REMEDY)
-    if images.shape != (count, side, side, 3) or images.dtype != np.uint8:
-        raise DataError(
-            f"{path} has {dtype_and_shape(images)}, but its manifest lists {count} "
-            f"frames. {_REMEDY}"
-        )
-    return images
-
-
-def _prepare(source: Path, folder: Path, _: DataSet, partial: bool) -> str:
-    table = prepare_core50(source, folder, partial)
+def _prepare(_: DataSet, request: PreparationRequest) -> str:
+    table = prepare_core50(request.source, request.folder, request.partial)
     aside = ", ".join(f"{count:,} {name}" for name, count in table.aside.items())
     return (
         f"{len(table.frame):,} of {FRAME_COUNTS.sum():,} frames, "
@@ -351,10 +223,11 @@ def _prepare(source: Path, folder: Path, _: DataSet, partial: bool) -> str:
 DATA_SETS = {
     "core50": DataSet(
         "CORe50: 164,866 frames (128x128) of 50 objects in 11 sessions",
-        files=(f"{FOLDER}/{FRAME_TABLE}", f"{FOLDER}/images_{SIDE}.npy"),
+        files=(f"{FOLDER}/{FRAME_TABLE}", f"{FOLDER}/{FRAMES}"),
         owner=OWNER,
         source=f"{ARCHIVE} ({ARCHIVE_SIZE}), or the folder with its files",
-        bytes=8_104_000_000,
+        size_bytes=8_104_000_000,
         prepare=_prepare,
+        accepts_partial=True,
     )
 }

@@ -229,7 +229,7 @@ def decode_frame(read: Read, source: Path, name: str) -> UInt8[np.ndarray, "128 
         content = read(name)
         height, width = png_size(content)
         if height * width > MAX_PIXELS:
-            raise ValueError(f"{height}x{width} pixels")
+            raise ValueError(f"{height}x{width} pixels; give frames of {SIDE}x{SIDE}")
         pixels = import_package("imagecodecs").png_decode(content)
     if pixels.shape != (SIDE, SIDE, 3) or pixels.dtype != np.uint8:
         raise DataError(

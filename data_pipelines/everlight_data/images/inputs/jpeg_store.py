@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Int, Shaped, UInt8, UInt32
@@ -227,7 +228,7 @@ class JpegStore:
         with _naming(self._path(index)), image:
             image.load()
             # Some of ImageNet's files are grey, some CMYK, one a PNG.
-            return in_mode(opaque(image)[0], "RGB")
+            return in_mode(opaque(image).image, "RGB")
 
     def _path(self, index: int) -> Path:
         return self._folder / os.fsdecode(self._files[index])
@@ -260,13 +261,20 @@ def _crop(
     if key is None:
         box, mirrored = center_box(image.width, image.height, side), False
     else:
-        box, mirrored = draw_box(image.width, image.height, key)
+        box, mirrored = draw_crop(image.width, image.height, key)
     resized = np.asarray(image.resize((side, side), Image.Resampling.BILINEAR, box=box))
     crop[...] = resized[:, ::-1] if mirrored else resized
 
 
-def draw_box(width: int, height: int, key: UInt32[np.ndarray, "words"]) -> tuple[Box, bool]:
-    """Draw a training crop of an image and whether it is mirrored, from a sample's key."""
+class Crop(NamedTuple):
+    """Crop of an image for training."""
+
+    box: Box
+    mirrored: bool
+
+
+def draw_crop(width: int, height: int, key: UInt32[np.ndarray, "words"]) -> Crop:
+    """Draw a training crop of an image from a sample's key."""
     generator = np.random.default_rng(key)
     mirrored = bool(generator.random() < 0.5)
     for _ in range(MAX_ATTEMPTS):
@@ -276,14 +284,14 @@ def draw_box(width: int, height: int, key: UInt32[np.ndarray, "words"]) -> tuple
         if 0 < wide <= width and 0 < high <= height:
             left = int(generator.integers(width - wide + 1))
             upper = int(generator.integers(height - high + 1))
-            return (left, upper, left + wide, upper + high), mirrored
+            return Crop((left, upper, left + wide, upper + high), mirrored)
     # An image much wider or higher than any crop: the middle, at the aspect nearest to its own.
     wide, high = (
         min(width, round(height * CROP_ASPECT[1])),
         min(height, round(width / CROP_ASPECT[0])),
     )
     left, upper = (width - wide) // 2, (height - high) // 2
-    return (left, upper, left + wide, upper + high), mirrored
+    return Crop((left, upper, left + wide, upper + high), mirrored)
 
 
 def center_box(width: int, height: int, side: int) -> Box:

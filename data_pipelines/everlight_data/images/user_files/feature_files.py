@@ -81,15 +81,14 @@ def features_alone(file: str, test_every: int) -> LabelledFeatures:
     check_present(path, texts)
     class_names, number = class_numbers(path, texts)
     test = every_nth(number, test_every)
-    nothing = np.zeros((len(number), 0, 0, 3), np.uint8)
-    images = split_off(printable(path.name), nothing, number, test, class_names)
-    order = np.concatenate([np.flatnonzero(~test), np.flatnonzero(test)])
+    rows = split_off(printable(path.name), values, number, test, class_names)
+    images = rows._replace(images=np.zeros((len(number), 0, 0, 3), np.uint8))
     note = (
         f"{printable(path.name)}: {len(number):,} rows of {len(class_names)} classes, of which "
         f"{len(images.test_labels):,} test (of a class one in {test_every})"
         f"{f'; arrays not read: {others}' if others else ''}"
     )
-    return LabelledFeatures(_with_note(path, values[order]), images, note)
+    return LabelledFeatures(_with_note(path, rows.images), images, note)
 
 
 def _with_note(path: Path, values: Shaped[np.ndarray, "n f"]) -> Features:

@@ -26,7 +26,7 @@ from everlight.meshes import REPLICATED, put_on_mesh, runs_mesh
 from everlight.trees import checksums_of, rows_of
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
-from everlight_data.runs.checkpoints import Checkpoints
+from everlight_data.runs.checkpoints import Checkpoints, Resumed
 from everlight_experiments.run_folder.interruption import uninterrupted
 
 PARAMETERS = {2: 200, 5: 470, 16: 1460}
@@ -120,7 +120,7 @@ def _train_at_rate(
     trainer = make_batch_trainer(jax.random.key(seed), depths, settings, count, per_block)
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
     saved = {"states": trainer.init(together), "losses": {d: Losses(empty, empty) for d in depths}}
-    done, saved = checkpoints.resume(fingerprint, lambda: saved) or (0, saved)
+    done, saved = checkpoints.resume(fingerprint, lambda: saved) or Resumed(0, saved)
     saved = put_on_mesh(runs_mesh(), REPLICATED, saved)
     steps_per_block = per_block * settings.validate_every * count
     with progress("training", BLOCKS * steps_per_block, done * steps_per_block) as bar:

@@ -8,7 +8,11 @@ from typing import Annotated, Literal
 from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
 from everlight_data.color.dmcc_thumbnails import CAMERAS, thumbnail_files
-from everlight_data.color.photographs.camera_images import CameraImages, check_edges, read_images
+from everlight_data.color.photographs.camera_images import (
+    CameraImages,
+    check_edges,
+    read_camera_images,
+)
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
@@ -82,7 +86,7 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
                 "train and to test. Leave it out by --cameras, add images, or, if all images are "
                 "by one camera, name it by --camera."
             )
-    images = {camera: read_images(sets[camera], settings.side) for camera in chosen}
+    images = {camera: read_camera_images(sets[camera], settings.side) for camera in chosen}
     for camera, data in images.items():
         check_edges(camera, data)
         if (file := sets[camera].file) is not None:

@@ -25,16 +25,16 @@ from everlight.illuminant.pair_model import (
     ensemble_estimates,
 )
 from everlight_data.color.models.pair_model_files import save_pair_model
-from everlight_data.color.rendered.radiometric import SAME_ILLUMINANT_COSINE, Split
+from everlight_data.color.rendered.radiometric import SAME_ILLUMINANT_COSINE, IlluminantSplit
 from everlight_data.color.rendered.rendered_pairs import (
-    REPORTED,
+    ILLUMINANT_SPLITS,
     REPORTED_NOISE,
-    SPLITS,
-    SWEEP_SCENES,
+    REPORTED_VARIANT,
     TRAINING_NOISE,
+    VARIANT_SCENES,
     Condition,
-    Place,
     RenderedPair,
+    SceneKind,
     draw_camera_pairs,
     render_conditions,
     render_variants,
@@ -65,7 +65,7 @@ CONDITIONS: dict[Condition, str] = {
     "exact": "Exact responses, one exposure, 24 colours",
     "noisy": "Noisy sensors, unknown exposures, 24 colours",
 }
-SPLIT_NOTES: dict[Split, str] = {
+SPLIT_NOTES: dict[IlluminantSplit, str] = {
     "random": "every test illuminant also lit training scenes (the paper's protocol)",
     "illuminant": "no test illuminant, and no spectrum with a cosine above "
     f"{SAME_ILLUMINANT_COSINE} to it, occurs in training",
@@ -76,9 +76,9 @@ INPUTS = {
     "T and moments": "Net on T and moments, 551 parameters",
 }
 """Networks that show the gain of the second camera, by input."""
-Networks = Mapping[tuple[Place, str], IlluminantModel]
+Networks = Mapping[tuple[SceneKind, str], IlluminantModel]
 """The networks of all pairs, in their order, by condition, split and name."""
-Variants = dict[tuple[Split, str], dict[str, Float[np.ndarray, "p"]]]
+Variants = dict[tuple[IlluminantSplit, str], dict[str, Float[np.ndarray, "p"]]]
 """Each pair's mean error by split and variant of the test scenes, and by network."""
 CURVES = (*INPUTS.values(), "Linear regression", "Chromagenic", "GW", "PCA", "Gamut Pixel")
 NOTES = (
@@ -89,8 +89,8 @@ NOTES = (
     "selects among training illuminants, which contain the test illuminants only where these are "
     "seen.",
     "Noisy: training scenes have 1 to 24 colours, those of the tables, "
-    f"{SWEEP_SCENES:,} test scenes, 24. Each camera has its own exposure, up to two stops under. A "
-    "pixel has photon noise of 10,000 electrons at white, 10 bits, and read noise of "
+    f"{VARIANT_SCENES:,} test scenes, 24. Each camera has its own exposure, up to two stops under. "
+    "A pixel has photon noise of 10,000 electrons at white, 10 bits, and read noise of "
     f"{TRAINING_NOISE[0]:.1%} to {TRAINING_NOISE[1]:.0%} of white in training and "
     f"{REPORTED_NOISE:.0%} in the tables. T is the maximum a posteriori transform under the "
     "distribution of the training scenes' exact transforms.",
@@ -113,22 +113,27 @@ def compare_rendered(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -> I
     data = render_conditions(library, pairs, count, seed)
     training = NetworkTraining(plan.training, (seed,), folder.checkpoints)
     networks = train_all(data, training)
-    models = train_models(data["noisy", "random"], pairs, training, library.note)
+    models = train_models(data[SceneKind("noisy", "random")], pairs, training, library.note)
     comparisons: dict[str, Comparison] = {}
     variants: Variants = {}
-    for split in SPLITS:
+    for split in ILLUMINANT_SPLITS:
         rendered = render_variants(library, pairs, data, split, seed)
-        tests = {"exact": data["exact", split], "noisy": rendered[REPORTED]}
+        tests = {
+            "exact": data[SceneKind("exact", split)],
+            "noisy": rendered[REPORTED_VARIANT],
+        }
         for condition, test in tests.items():
-            comparisons[f"{condition}/{split}"] = _compare(networks, (condition, split), data, test)
+            comparisons[f"{condition}/{split}"] = _compare(
+                networks, SceneKind(condition, split), data, test
+            )
         for name, test in rendered.items():
-            estimates = predict_networks(networks, ("noisy", split), test)
+            estimates = predict_networks(networks, SceneKind("noisy", split), test)
             variants[split, name] = {
                 network: np.nanmean(np.asarray(angular_errors(estimate, _truth(test))), axis=1)
                 for network, estimate in estimates.items()
             }
         if split == "random":
-            alike = {"as in training": data["noisy", split]}
+            alike = {"as in training": data[SceneKind("noisy", split)]}
             coverage = measure_coverage(models, alike | rendered)
     arrays = {name: error[:, 0] for name, error in record_errors(folder, comparisons).items()}
     for place, means in variants.items():
@@ -142,7 +147,7 @@ def compare_rendered(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -> I
             camera: view.illuminants[test.scenes.test][:200]
             for camera, view in zip(names, (test.main, test.second), strict=True)
         }
-        for names, test in list(zip(pairs, data["exact", "random"], strict=True))[:3]
+        for names, test in list(zip(pairs, data[SceneKind("exact", "random")], strict=True))[:3]
     }
     intervals = Section("Intervals of the command estimate", (), [coverage])
     return IlluminantExperiment(
@@ -168,42 +173,44 @@ def compare_rendered(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -> I
 
 def _compare(
     networks: Networks,
-    place: Place,
-    data: Mapping[Place, Sequence[RenderedPair]],
+    kind: SceneKind,
+    data: Mapping[SceneKind, Sequence[RenderedPair]],
     tests: Sequence[RenderedPair],
 ) -> Comparison:
     """Return all methods' estimates of the test scenes; runs are camera pairs, in one fold."""
-    condition, split = place
+    condition, split = kind
     estimates: dict[str, list[np.ndarray]] = {}
-    title = f"{condition}, {SPLITS[split]}"
-    both = list(zip(data[place], tests, strict=True))
+    title = f"{condition}, {ILLUMINANT_SPLITS[split]}"
+    both = list(zip(data[kind], tests, strict=True))
     for pair, test in progress(title, unit="pair", values=both):
         for name, estimate in compare_methods(pair, test).items():
             estimates.setdefault(name, []).append(estimate)
     stacked = {name: np.stack(by_pair)[:, None] for name, by_pair in estimates.items()}
-    for name, estimate in predict_networks(networks, place, tests).items():
+    for name, estimate in predict_networks(networks, kind, tests).items():
         stacked[name] = estimate[:, None]
     truth, scenes = _truth(tests), tests[0].scenes
     return Comparison(
         stacked,
         truth[:, None],
         title,
-        f"{CONDITIONS[condition]}. {SPLITS[split].capitalize()}: {SPLIT_NOTES[split]}. Test set: "
-        f"{len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
+        f"{CONDITIONS[condition]}. {ILLUMINANT_SPLITS[split].capitalize()}: "
+        f"{SPLIT_NOTES[split]}. Test set: {len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
         "camera pairs",
         TABLE_1_RADIOMETRIC if condition == "exact" else {},
         Units("illuminants", scenes.clusters[scenes.test][None]),
     )
 
 
-def train_all(data: Mapping[Place, Sequence[RenderedPair]], training: NetworkTraining) -> Networks:
+def train_all(
+    data: Mapping[SceneKind, Sequence[RenderedPair]], training: NetworkTraining
+) -> Networks:
     """Train every network on every pair, those of one shape in one program."""
-    programs: dict[tuple[int, int], dict[tuple[Place, str], list[Problem]]] = {}
-    for place, pairs in data.items():
-        for name, network in RENDERED_NETWORKS[place[0]].items():
+    programs: dict[tuple[int, int], dict[tuple[SceneKind, str], list[Problem]]] = {}
+    for kind, pairs in data.items():
+        for name, network in RENDERED_NETWORKS[kind.condition].items():
             shape = network.depth, pairs[0].inputs[network.input_name].shape[1]
             problems = [pair.problem(network.input_name) for pair in pairs]
-            programs.setdefault(shape, {})[place, name] = problems
+            programs.setdefault(shape, {})[kind, name] = problems
     models = {}
     for (depth, width), problems in programs.items():
         below = training.below(f"depth-{depth}-width-{width}")
@@ -212,13 +219,13 @@ def train_all(data: Mapping[Place, Sequence[RenderedPair]], training: NetworkTra
 
 
 def predict_networks(
-    models: Networks, place: Place, tests: Sequence[RenderedPair]
+    models: Networks, kind: SceneKind, tests: Sequence[RenderedPair]
 ) -> dict[str, Float[np.ndarray, "p n 3"]]:
     """Return the networks' estimates of the test scenes of all pairs."""
     estimates = {}
-    for name, network in RENDERED_NETWORKS[place[0]].items():
+    for name, network in RENDERED_NETWORKS[kind.condition].items():
         inputs = jnp.stack([test.inputs[network.input_name][test.scenes.test] for test in tests])
-        predicted = predict_batch(network.depth, models[place, name], inputs)
+        predicted = predict_batch(network.depth, models[kind, name], inputs)
         estimates[name] = np.asarray(from_chromaticity(predicted))
     return estimates
 
@@ -293,7 +300,9 @@ def _gain_section(variants: Variants) -> Section:
         by_input = [means[name] for name in INPUTS.values()]
         gains = means[INPUTS["moments"]] - means[INPUTS["T and moments"]]
         positive = f"{np.sum(gains > 0)} of {len(gains)}"
-        rows.append([SPLITS[split], variant, *map(spread, by_input), spread(gains), positive])
+        rows.append(
+            [ILLUMINANT_SPLITS[split], variant, *map(spread, by_input), spread(gains), positive]
+        )
     columns = [Column("Split"), Column("Test scenes")]
     columns += [Column(input_name, "input of the network, degrees") for input_name in INPUTS]
     columns += [Column("Gain of the second camera", "moments minus both, degrees")]

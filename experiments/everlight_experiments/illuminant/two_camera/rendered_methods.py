@@ -19,10 +19,10 @@ from everlight.color.chromaticity import from_chromaticity
 from everlight.color.learned.chromagenic import chromagenic_estimate, fit_chromagenic
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
 from everlight.color.learned.parts.observed_image import ObservedImage
-from everlight_data.color.rendered.rendered_pairs import Input, RenderedPair
+from everlight_data.color.rendered.rendered_pairs import InputName, RenderedPair
 from everlight_experiments.illuminant.core.cross_validation import method_name
 
-REGRESSED: tuple[Input, ...] = (
+REGRESSED: tuple[InputName, ...] = (
     "T",
     "moments",
     "T and moments",
@@ -65,7 +65,7 @@ def _observed(images: Float[Array, "n h w 3"]) -> ObservedImage:
     return ObservedImage(images, jnp.ones(images.shape[:3]))
 
 
-def regress(pair: RenderedPair, test: RenderedPair) -> dict[Input, Float[Array, "n 3"]]:
+def regress(pair: RenderedPair, test: RenderedPair) -> dict[InputName, Float[Array, "n 3"]]:
     """Return linear regressions' estimates by input; arguments as of `compare_methods`."""
     estimates = {}
     for source in (name for name in REGRESSED if name in test.inputs):

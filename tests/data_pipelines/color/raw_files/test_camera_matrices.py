@@ -41,9 +41,10 @@ def listed(folder, text=LIST):
     return folder / "cameras.xml"
 
 
-def flat_dng(path, **options):
+def flat_dng(path, **tags):
     """Write a mosaic of one value."""
-    dng.write_dng(path, np.full((32, 32), 500, np.uint16), [0] * 4, 1000, **options)
+    values = np.full((32, 32), 500, np.uint16)
+    dng.write_dng(path, values, [0] * 4, 1000, tags=dng.DngTags(**tags))
     return path
 
 
@@ -118,7 +119,7 @@ def written(path, missing=()):
     tags = [(code, dng.SIGNED_RATIONAL, 9, dng.rationals(each)) for code, each in matrices.items()]
     tags.append((50779, dng.SHORT, 1, 17))
     tags = [tag for tag in tags if tag[0] not in missing]
-    return flat_dng(path, color_matrix=CANON, extra_tags=tags)
+    return flat_dng(path, color_matrix=CANON, extra=tags)
 
 
 def test_a_dngs_matrices_are_in_the_order_of_temperatures(tmp_path):
@@ -157,7 +158,7 @@ def calibrated_dng(path, rng, **changed):
     tags += [(50710, dng.BYTE, 3, bytes(parts["planes"]))]
     texts = zip((50931, 50932), parts["signatures"], strict=True)
     tags += [(code, dng.ASCII, 0, text) for code, text in texts if text]
-    flat_dng(path, extra_tags=tags)
+    flat_dng(path, extra=tags)
     return parts
 
 
@@ -339,7 +340,7 @@ def test_what_is_no_calibration_is_refused(tmp_path):
     ],
 )
 def test_matrices_without_inverse_are_refused_by_both_readers(tmp_path, tag, message):
-    path = flat_dng(tmp_path / "a.dng", color_matrix=np.eye(3), extra_tags=[tag])
+    path = flat_dng(tmp_path / "a.dng", color_matrix=np.eye(3), extra=[tag])
     for read in (read_raw, read_dng_calibration):
         with pytest.raises(DataError, match=rf"a\.dng: {message}; the tag is damaged"):
             read(path)

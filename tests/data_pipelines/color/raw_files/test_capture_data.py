@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlight_data.color.raw_files.capture_data import read_capture
-from everlight_data.color.raw_files.dng import write_dng
+from everlight_data.color.raw_files.dng import DngTags, write_dng
 from everlight_data.errors import DataError, MissingDataError
 
 ASCII, SHORT, RATIONAL = 2, 3, 5
@@ -21,7 +21,7 @@ def written(path, **changed):
     } | changed
     mosaic = np.full((32, 32), 500, np.uint16)
     kept = [tag for tag in tags.values() if tag]
-    write_dng(path, mosaic, [0] * 4, 1000, extra_tags=kept)
+    write_dng(path, mosaic, [0] * 4, 1000, tags=DngTags(extra=kept))
     return path
 
 

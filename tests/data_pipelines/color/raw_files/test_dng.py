@@ -20,9 +20,8 @@ def sensor(rng, height=26, width=30):
 def test_numbers_levels_and_orientation_are_kept(tmp_path, rng, orientation):
     mosaic = sensor(rng)
     first = tmp_path / "first.dng"
-    dng.write_dng(
-        first, mosaic, [60, 64, 80, 72], 4000, color_matrix=MATRIX, orientation=orientation
-    )
+    described = dng.DngTags(color_matrix=MATRIX, orientation=orientation)
+    dng.write_dng(first, mosaic, [60, 64, 80, 72], 4000, tags=described)
     photo = read_raw(first)
     dng.rewrite_with_illuminant(photo, np.array([1.2, 2.0, 0.8]), tmp_path / "again.dng")
     again = read_raw(tmp_path / "again.dng")
@@ -66,7 +65,8 @@ def test_a_files_own_color_tags_are_kept(tmp_path, rng):
         (50932, dng.ASCII, 0, "maker"),
     ]
     first, again = tmp_path / "first.dng", tmp_path / "again.dng"
-    dng.write_dng(first, sensor(rng), [64] * 4, 4000, extra_tags=tags, model="Canon EOS 550D")
+    described = dng.DngTags(extra=tags, model="Canon EOS 550D")
+    dng.write_dng(first, sensor(rng), [64] * 4, 4000, tags=described)
     photo = read_raw(first)
     dng.rewrite_with_illuminant(photo, np.array([0.5, 1.0, 0.25]), again)
     with tifffile.TiffFile(first) as one, tifffile.TiffFile(again) as other:
@@ -92,7 +92,7 @@ def test_black_levels_of_every_kind_are_kept(tmp_path, rng):
         (50716, dng.SIGNED_RATIONAL, 26, dng.rationals(rng.integers(0, 50, 26) / 3)),
     ]
     first, again = tmp_path / "first.dng", tmp_path / "again.dng"
-    dng.write_dng(first, sensor(rng), [0] * 4, 4000, extra_tags=tags)
+    dng.write_dng(first, sensor(rng), [0] * 4, 4000, tags=dng.DngTags(extra=tags))
     photo = read_raw(first)
     dng.rewrite_with_illuminant(photo, np.ones(3), again)
     np.testing.assert_array_equal(read_raw(again).image, photo.image)
@@ -108,7 +108,8 @@ def test_levels_that_were_given_are_written(tmp_path, rng):
 
 
 def test_a_camera_whose_name_is_no_ascii_is_written(tmp_path, rng):
-    dng.write_dng(tmp_path / "a.dng", sensor(rng), [64] * 4, 4000, model="Objektiv für Zwei")
+    described = dng.DngTags(model="Objektiv für Zwei")
+    dng.write_dng(tmp_path / "a.dng", sensor(rng), [64] * 4, 4000, tags=described)
     assert read_raw(tmp_path / "a.dng").camera == "Objektiv f?r Zwei"
 
 

@@ -9,6 +9,7 @@ from everlight_data.color.raw_files.dng import (
     RATIONAL,
     SHORT,
     SIGNED_RATIONAL,
+    DngTags,
     rationals,
 )
 from everlight_data.color.raw_files.dng import write_dng as write_mosaic
@@ -36,7 +37,7 @@ def mosaic_over(black, height=HEIGHT, width=WIDTH, white=WHITE):
 
 
 def write(path, mosaic, *tags, white=WHITE):
-    write_mosaic(path, mosaic, [0] * 4, white, extra_tags=tags)
+    write_mosaic(path, mosaic, [0] * 4, white, tags=DngTags(extra=tags))
     return path
 
 

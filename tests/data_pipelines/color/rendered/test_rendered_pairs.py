@@ -73,6 +73,12 @@ def test_what_a_net_is_given(prepared):
     np.testing.assert_array_equal(exact.inputs["T and moments"][row], both)
 
 
+def test_exact_scenes_have_no_distances_from_a_prior(prepared):
+    (exact,) = prepared[1]["exact", "random"]
+    with pytest.raises(DataError, match="exact scenes have no prior; give a pair of"):
+        exact.determined(exact.scenes.test)
+
+
 def test_a_noisy_image_is_what_its_patch_means_are_of(prepared):
     _, data = prepared
     (noisy,) = data["noisy", "random"]
