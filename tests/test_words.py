@@ -25,6 +25,7 @@ PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs" / "pages").rglob("*.md")),
 ]
+MIGRATION = ROOT / "docs" / "pages" / "migration.md"
 OPTIONS = [
     *((name,) for name in COMMANDS if name not in ("run", "tune")),
     ("tune", "digits"),
@@ -99,7 +100,7 @@ FOREIGN_NAMES = re.compile(
 """Names in files of runs, of a group, and titles, which are spelled as they are."""
 NO_LEADING_ZERO = re.compile(r"(?<![^\s(|±=,+<>~−–/-])\.\d+")
 FORMER_NAMES = re.compile(r"^\|.*|`[^`]*`", re.MULTILINE)
-"""Rows of tables and code, in which the changelog has former names."""
+"""Rows of tables and code, in which the page of migration has former names."""
 CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`|<style>.*?</style>", re.DOTALL)
 
 
@@ -172,13 +173,13 @@ def test_help_texts_have_four_words_and_no_private_ones(arguments):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_pages_have_no_private_words(page):
     text = page.read_text(encoding="utf-8")
-    if page.name == "CHANGELOG.md":
+    if page == MIGRATION:
         text = FORMER_NAMES.sub(lambda names: re.sub(r"[^\n]", " ", names[0]), text)
     _refuse(f"{page.name}:{line}: {problem}" for line, problem in _problems(text))
 
 
-def test_new_names_in_the_changelog_exist():
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+def test_new_names_of_the_migration_page_exist():
+    text = MIGRATION.read_text(encoding="utf-8")
     rows = [
         row
         for table in re.findall(r"\| old \| new \|\n\|---\|---\|\n((?:\|.*\n)*)", text)
@@ -187,7 +188,7 @@ def test_new_names_in_the_changelog_exist():
     assert len(rows) > 100
     defined = _endings_of_dotted_names()
     _refuse(
-        f"CHANGELOG.md: {row}: {item} is no module, name or argument"
+        f"{MIGRATION.name}: {row}: {item} is no module, name or argument"
         for row in rows
         for item in row.split("|")[2].strip().split(", ")
         if re.sub(r"\((\w+)=\)$", r".\1", item) not in defined
