@@ -10,8 +10,8 @@ def drive_run(run, state=None, chunk=1, announce=None):
     """Yield copies of a run's states, which outlive the next chunk; `state` is one of them."""
     if state is not None:
         state = on_copies(state, lambda leaf: leaf[None])
-    for each in drive_runs(Runs.of(run), chunk, state=state, announce=announce):
-        yield on_copies(each, lambda leaf: leaf[0])
+    for item in drive_runs(Runs.of(run), chunk, state=state, announce=announce):
+        yield on_copies(item, lambda leaf: leaf[0])
 
 
 def on_copies(state, function):

@@ -131,13 +131,13 @@ def understand(command, monkeypatch):
 
 
 def understand_everlight(words):
-    whole = " ".join(words)
-    if any(f"{name} ".startswith(f"{whole} ") for name in COMMANDS):
+    full = " ".join(words)
+    if any(f"{name} ".startswith(f"{full} ") for name in COMMANDS):
         return  # A command or a group that is named, without its arguments.
-    name = next((name for name in COMMANDS if f"{whole} ".startswith(f"{name} ")), None)
-    assert name, f"no command {whole}"
+    name = next((name for name in COMMANDS if f"{full} ".startswith(f"{name} ")), None)
+    assert name, f"no command {full}"
     rest = words[len(name.split()) :]
-    if "--help" not in rest and not PLACEHOLDERS.search(whole):
+    if "--help" not in rest and not PLACEHOLDERS.search(full):
         options = options_of(name, rest)
         if name == "grid":
             runs_of(options)

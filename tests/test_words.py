@@ -18,9 +18,10 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("lib", "data_pipelines", "experiments", "docs", "benchmarks")
 TREES = {
     path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for folder in FOLDERS
+    for folder in (*FOLDERS, "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
+"""Files by their paths; rules of docstrings and names hold for tests too."""
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs" / "pages").rglob("*.md")),
@@ -104,7 +105,7 @@ FORMER_NAMES = re.compile(r"^\|.*|`[^`]*`", re.MULTILINE)
 CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`|<style>.*?</style>", re.DOTALL)
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", [*FOLDERS, "tests"])
 def test_names_are_nouns_of_the_field(folder):
     _refuse(
         f"{path}:{line}: {name}; use a noun such as path, in American spelling"
@@ -198,7 +199,8 @@ def test_new_names_of_the_migration_page_exist():
 def _endings_of_dotted_names():
     """Return `b.c` and `c` of every `a.b.c`, a module, name, attribute or argument."""
     names = []
-    for path, tree in TREES.items():
+    for path in (path for path in TREES if not path.startswith("tests/")):
+        tree = TREES[path]
         parts = re.sub(r"(/__init__)?\.py$", "", path).split("/")
         module = ".".join(parts)
         names += [module, ".".join(parts[:-1]), *_dotted_names(module, tree.body)]

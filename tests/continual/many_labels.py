@@ -73,8 +73,8 @@ def teacher_logits(params, index):
 
 def mean_gradient(params, index, logit_gradient):
     """Of a training batch's mean loss, from every sample's gradient with respect to its logits."""
-    each = backward(params, index, logit_gradient, train=True)
-    return {name: leaf.mean(axis=0) for name, leaf in each.items()}
+    contribution = backward(params, index, logit_gradient, train=True)
+    return {name: leaf.mean(axis=0) for name, leaf in contribution.items()}
 
 
 def binary_gradient(params, index, targets, among):

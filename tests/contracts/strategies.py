@@ -38,7 +38,7 @@ NEEDS = StrategyArguments(
     TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64
 )
 # The layer that low-rank additions adapt.
-GIVEN = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
+KERNEL = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
 # A transformer of one token, for prompts.
 VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
 FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
@@ -221,7 +221,10 @@ TRACES = collections.Counter()
 
 
 def only_the_head(params):
-    return {name: jax.tree.map(lambda _, own=name: own == "head", params[name]) for name in params}
+    return {
+        name: jax.tree.map(lambda _, current=name: current == "head", params[name])
+        for name in params
+    }
 
 
 def of_images(setup, data):
@@ -285,9 +288,9 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             layer_inputs=layer_inputs,
         )
         if case.network == "low rank":
-            setup = with_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=3, scale=0.3)
+            setup = with_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=3, scale=0.3)
         if case.network == "merged":
-            setup = with_merged_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=2)
+            setup = with_merged_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=2)
         if case.network == "transformer":
             adapt = case.row.adapt or METHODS["L2P"].adapt
             setup = adapt(of_images(setup, data), VIT, FROZEN, NEEDS)

@@ -287,10 +287,10 @@ def test_numpy_arrays_and_pythons_numbers_count_like_jaxs():
     def gains(values: Float[Array, "n"], most: Float[Array, ""], share: float, count: int):
         return np.asarray(values) * most * share * count
 
-    wanted = [2.0, 4.0]
+    expected = [2.0, 4.0]
     for most in (2, 2.0, np.float32(2), jnp.float32(2)):
         for count in (1, np.int64(1), jnp.int32(1)):
-            np.testing.assert_array_equal(gains(np.array([1.0, 2.0]), most, 1, count), wanted)
+            np.testing.assert_array_equal(gains(np.array([1.0, 2.0]), most, 1, count), expected)
     for wrong in (True, 1.0, jnp.float32(1), "1", None):
         with pytest.raises(ValueError, match="count"):
             gains(np.ones(2), 2, 1, wrong)

@@ -121,21 +121,21 @@ def test_a_local_correction_has_a_gradient():
     assert np.abs(gradient).max() > 0
 
 
-WHITE, COLOURED, RED = [1.0, 1.0, 1.0], [0.3, 1.0, 0.25], [1.0, 0.0, 0.0]
+WHITE, COLORED, RED = [1.0, 1.0, 1.0], [0.3, 1.0, 0.25], [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
     ("metric", "light"),
     [
-        *((angular_error, light) for light in (WHITE, COLOURED, RED)),
-        *((reproduction_error, light) for light in (WHITE, COLOURED)),
+        *((angular_error, light) for light in (WHITE, COLORED, RED)),
+        *((reproduction_error, light) for light in (WHITE, COLORED)),
     ],
 )
 def test_the_error_of_a_light_with_itself(metric, light):
     """At the kink the gradient is 0, the middle of all slopes."""
     for scale in (1.0, 2.0):
-        given = jnp.array(light), scale * jnp.array(light)
-        value, gradient = jax.value_and_grad(metric)(*given)
+        inputs = jnp.array(light), scale * jnp.array(light)
+        value, gradient = jax.value_and_grad(metric)(*inputs)
         assert value == 0
         np.testing.assert_array_equal(gradient, 0)
 

@@ -15,15 +15,15 @@ def prepare(root, name, source):
 
 
 def arrays(path):
-    with np.load(path) as found:
-        return {name: found[name] for name in found.files}
+    with np.load(path) as result:
+        return {name: result[name] for name in result.files}
 
 
 def assert_same_arrays(path, expected, names=None):
-    found, wanted = arrays(path), arrays(expected)
-    for name in names or wanted:
-        np.testing.assert_array_equal(found[name], wanted[name])
-        assert found[name].dtype == wanted[name].dtype
+    result, target = arrays(path), arrays(expected)
+    for name in names or target:
+        np.testing.assert_array_equal(result[name], target[name])
+        assert result[name].dtype == target[name].dtype
 
 
 def zipped(path, files):

@@ -25,12 +25,12 @@ def test_what_is_sealed_is_read_back_here_and_by_numpy(tmp_path):
     path = tmp_path / "unit.npz"
     writing.save_sealed(path, **ARRAYS)
     with np.load(path, allow_pickle=False) as plain:
-        for found in (dict(plain), writing.read_sealed(path, "Again.")):
-            assert found.keys() == ARRAYS.keys()
+        for actual in (dict(plain), writing.read_sealed(path, "Again.")):
+            assert actual.keys() == ARRAYS.keys()
             for name, array in ARRAYS.items():
-                assert found[name].dtype == array.dtype
-                np.testing.assert_array_equal(found[name], array)
-    assert [each.name for each in tmp_path.iterdir()] == ["unit.npz"]
+                assert actual[name].dtype == array.dtype
+                np.testing.assert_array_equal(actual[name], array)
+    assert [item.name for item in tmp_path.iterdir()] == ["unit.npz"]
 
 
 def test_every_flipped_byte_and_every_truncation_is_found(tmp_path):
@@ -63,14 +63,14 @@ def test_what_fails_while_it_is_written_leaves_the_file_before_it(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fail(KeyboardInterrupt)
     assert path.read_text() == "before"
-    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+    assert [item.name for item in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     (tmp_path / "report.html.unfinished").write_text("half")
     (tmp_path / "report.html").write_text("whole")
     writing.remove_unfinished(tmp_path)
-    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+    assert [item.name for item in tmp_path.iterdir()] == ["report.html"]
 
 
 HOLDER = """
@@ -134,7 +134,7 @@ def test_a_folder_in_the_place_of_a_file_is_told_and_stays(tmp_path):
         writing.written_whole(tmp_path / "corrected.png") as unfinished,
     ):
         unfinished.write_bytes(b"picture")
-    assert [each.name for each in tmp_path.iterdir()] == ["corrected.png"]
+    assert [item.name for item in tmp_path.iterdir()] == ["corrected.png"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])

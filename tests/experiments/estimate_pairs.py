@@ -41,8 +41,10 @@ def told_lights(light, second=None, score=ORDINARY):
     """Lights whose R/G and B/G are known to a tenth."""
     light = np.array(light, np.float32)
     interval = ChromaticityInterval(light[::2] * 0.9, light[::2] * 1.1, np.float32(3.25))
-    told = Estimate(light, interval, score, uninformative=False)
-    return Estimates(told, None if second is None else told._replace(illuminant=np.array(second)))
+    predicted = Estimate(light, interval, score, uninformative=False)
+    return Estimates(
+        predicted, None if second is None else predicted._replace(illuminant=np.array(second))
+    )
 
 
 class ClosedFormNet:

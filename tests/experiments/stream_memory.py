@@ -69,14 +69,14 @@ def main() -> None:
     before = resident("VmRSS")
     started = time.monotonic()
     store = open_store(files.folder, files.images)
-    kept = train("tree")
+    stored = train("tree")
     answer = {
         "tree": sum(sizes),
         "files": len(sizes),
         "before": before,
         "growth": resident("VmHWM") - before,
         "seconds": round(time.monotonic() - started, 1),
-        "finite": all(np.isfinite(array).all() for array in kept.values()),
+        "finite": all(np.isfinite(array).all() for array in stored.values()),
     }
     print(json.dumps(answer))
 

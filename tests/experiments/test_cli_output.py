@@ -44,8 +44,8 @@ def test_names_that_are_no_text_are_told(tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as refused:
         cli.main(["data", "prepare", "core50", os.fsdecode(b"no\xffwhere.zip")])
     print(refused.value, file=sys.stderr, flush=True)
-    said = outputs["stderr"].buffer.getvalue()
-    assert b"no\\udcffwhere.zip" in said
+    message = outputs["stderr"].buffer.getvalue()
+    assert b"no\\udcffwhere.zip" in message
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["methods"]])

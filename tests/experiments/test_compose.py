@@ -93,9 +93,9 @@ def test_class_accuracies_and_confusion_are_counts_of_predictions():
     labels = np.asarray(sequence.test.labels[:, 0])
     # After the first task everything of it is right, after the second all is called class 2.
     predicted = np.stack([np.where(labels < 2, labels, -1), np.full(len(labels), 2)])
-    found = Trained({"predicted": predicted}, sequence, None, 2)
-    np.testing.assert_array_equal(accuracy_by_class(found), [[1, 1, np.nan, np.nan], [0, 0, 1, 0]])
-    np.testing.assert_array_equal(final_confusion(found), [[0, 0, 4, 0]] * 4)
+    result = Trained({"predicted": predicted}, sequence, None, 2)
+    np.testing.assert_array_equal(accuracy_by_class(result), [[1, 1, np.nan, np.nan], [0, 0, 1, 0]])
+    np.testing.assert_array_equal(final_confusion(result), [[0, 0, 4, 0]] * 4)
 
 
 def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
@@ -103,7 +103,7 @@ def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
     for order, alike in (("natural", True), ("seeded", False)):
         sequences = sequences_of(images, replace(TINY, order=order, tasks=(4,)))
         tasks = [np.asarray(sequences(seed, "evaluation").class_task) for seed in range(4)]
-        assert all(np.array_equal(tasks[0], each) for each in tasks) == alike
+        assert all(np.array_equal(tasks[0], item) for item in tasks) == alike
     assert np.asarray(
         sequences_of(images, replace(TINY, order="natural"))(7, "evaluation").class_task
     ).tolist() == [0, 0, 1, 1]

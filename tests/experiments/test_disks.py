@@ -137,8 +137,8 @@ def test_a_disk_that_fills_at_any_write_of_a_checkpoint_keeps_the_one_before(
     unit = {"size": used.f_bsize, "nr_inodes": 1}[limit]
     capfd.readouterr()
     remount(disk, f"{limit}={taken * unit}")
-    while (said := refusal()) is not None:
-        assert said == (
+    while (message := refusal()) is not None:
+        assert message == (
             f"{disk / 'c' / '2'} cannot be written (No space left on device). The checkpoints "
             "before it are kept; free disk space and run the same command again to continue."
         )

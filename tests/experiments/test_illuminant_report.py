@@ -47,11 +47,11 @@ def test_the_baseline_and_the_kept_method_are_in_the_picture(drawn):
 def test_many_cameras_have_a_short_title_and_a_legend_beside_the_data(drawn):
     canvas = drawn["illuminants.png"]
     assert [axes.get_title() for axes in canvas.axes] == ["3 cameras", "two"]
-    whole = canvas.bbox
+    full = canvas.bbox
     for axes in canvas.axes:
         legend = axes.get_legend().get_window_extent()
         assert legend.x0 >= axes.get_window_extent().x1
-        assert legend.x1 <= whole.x1
+        assert legend.x1 <= full.x1
 
 
 def test_what_is_always_drawn_goes_before_other_curves():

@@ -122,8 +122,8 @@ def test_curves_are_of_the_methods_named_and_of_the_least_of_each_condition():
     one = {"A": [[3.0]], "B": [[1.0]], "C": [[2.0]], "D": [[0.0]], "never": [[np.nan]]}
     other = {"A": [[3.0]], "B": [[2.0]], "C": [[1.0]], "never": [[np.nan]]}
     conditions = [
-        compared({name: np.array(value)[..., None] for name, value in each.items()}, title=title)
-        for title, each in (("a", one), ("b", other))
+        compared({name: np.array(value)[..., None] for name, value in item.items()}, title=title)
+        for title, item in (("a", one), ("b", other))
     ]
     curves = shown_curves(["A", "D", "elsewhere"], conditions)
     assert {condition: list(names) for condition, names in curves.items()} == {

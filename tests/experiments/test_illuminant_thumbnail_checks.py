@@ -58,7 +58,7 @@ def test_gains_in_place_of_illuminants_are_refused(tmp_path, rng, few, capsys, c
         load_cameras(command(thumbnails=(file,)))
     message = str(refused.value)
     assert message.startswith(f"{file}: the illuminants of gains have")
-    medians = [float(each) for each in re.findall(r"\d+\.\d", message.removeprefix(str(file)))]
+    medians = [float(item) for item in re.findall(r"\d+\.\d", message.removeprefix(str(file)))]
     expected = [median_angle(images, 1 / lights), median_angle(images, lights)]
     np.testing.assert_allclose(medians, expected, atol=0.06)
 
@@ -74,9 +74,9 @@ def test_gamma_encoded_images_are_told_in_one_line(tmp_path, rng, few, capsys):
     encoded = images ** (1 / 2.2)
     file = written(tmp_path / "encoded.npz", encoded, lights)
     load_cameras(TrainRun(thumbnails=(file,)))
-    (line,) = [each for each in capsys.readouterr().err.splitlines() if "WARNING" in each]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
     assert "these seem to be gamma-encoded; give linear raw values" in line
-    medians = [float(each) for each in re.findall(r"(\d+\.\d) (?:degrees|from)", line)]
+    medians = [float(item) for item in re.findall(r"(\d+\.\d) (?:degrees|from)", line)]
     expected = [median_angle(encoded, lights), median_angle(encoded, lights, 2.2)]
     np.testing.assert_allclose(medians, expected, atol=0.06)
     assert expected[0] > 6
@@ -91,14 +91,14 @@ def test_bgr_order_is_warned_of(tmp_path, rng, few, capsys, command, power, exch
     images, lights = images * [0.4, 1, 1], lights * [0.4, 1, 1]
     encoded = images ** (1 / power)
     backwards = lights[:, ::-1]
-    given = (encoded[..., ::-1], lights) if exchanged == "images" else (encoded, backwards)
-    file = written(tmp_path / "bgr.npz", *given)
+    words = (encoded[..., ::-1], lights) if exchanged == "images" else (encoded, backwards)
+    file = written(tmp_path / "bgr.npz", *words)
     load_cameras(command(thumbnails=(file,)))
-    (line,) = [each for each in capsys.readouterr().err.splitlines() if "WARNING" in each]
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
     assert line.startswith(f"WARNING: {file}: the illuminants of bgr have a median angle of")
     assert "seem to be in BGR order; give both as R, G, B" in line
     assert ("gamma-encoded" in line) == (power != 1)
-    medians = [float(each) for each in re.findall(r"(\d+\.\d) (?:degrees|from)", line)]
+    medians = [float(item) for item in re.findall(r"(\d+\.\d) (?:degrees|from)", line)]
     expected = [median_angle(encoded, backwards), median_angle(encoded, lights, power)]
     np.testing.assert_allclose(medians, expected, atol=0.06)
 
@@ -114,14 +114,14 @@ def test_bgr_order_is_warned_of(tmp_path, rng, few, capsys, command, power, exch
 )
 def test_other_orders_of_channels_are_warned_of(real_data, tmp_path, capsys, order, words):
     """On images of cameras, of which nine and all are taken; they were trained without a word."""
-    ((_, each),) = thumbnail_cameras([real_data("nus8_64x64/SonyA57.npz")]).items()
-    data = read_images(each, 64)
+    ((_, item),) = thumbnail_cameras([real_data("nus8_64x64/SonyA57.npz")]).items()
+    data = read_images(item, 64)
     for count in (9, len(data.images)):
         few = data._replace(**{name: getattr(data, name)[:count] for name in data._fields[:3]})
         check_thumbnails(tmp_path, "A", few)
         assert "WARNING" not in capsys.readouterr().err
         check_thumbnails(tmp_path, "A", few._replace(images=few.images[..., list(order)]))
-        (line,) = [each for each in capsys.readouterr().err.splitlines() if "WARNING" in each]
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if "WARNING" in line]
         assert f"{words}; images or illuminants seem to be in another order of channels" in line
 
 
@@ -140,8 +140,8 @@ def real_cameras(real_data):
     files = [real_data(f"nus8_64x64/{camera}.npz") for camera in CAMERAS]
     files.append(real_data("cube_plus_64x64/Canon550D.npz"))
     for file in files:
-        for camera, each in thumbnail_cameras([file]).items():
-            yield camera, read_images(each, 64)
+        for camera, item in thumbnail_cameras([file]).items():
+            yield camera, read_images(item, 64)
 
 
 def test_no_real_camera_is_near_the_bounds(real_data, tmp_path, capsys):
@@ -156,14 +156,14 @@ def test_no_real_camera_is_near_the_bounds(real_data, tmp_path, capsys):
         check_thumbnails(tmp_path, camera, data)
         assert "WARNING" not in capsys.readouterr().err
         check_thumbnails(tmp_path, camera, data._replace(images=data.images ** (1 / 2.2)))
-        said = capsys.readouterr().err
-        assert "gamma-encoded" in said
-        assert "BGR" not in said
+        message = capsys.readouterr().err
+        assert "gamma-encoded" in message
+        assert "BGR" not in message
         assert 6.5 < median_angle(images[..., ::-1], data.illuminants) < 21
         check_thumbnails(tmp_path, camera, data._replace(images=data.images[..., ::-1]))
-        said = capsys.readouterr().err
-        assert "seem to be in BGR order" in said
-        assert "gamma-encoded" not in said
+        message = capsys.readouterr().err
+        assert "seem to be in BGR order" in message
+        assert "gamma-encoded" not in message
         gains = data._replace(illuminants=1 / data.illuminants)
         assert median_angle(images, gains.illuminants) > 30
         with pytest.raises(DataError, match="white-balance gains"):

@@ -23,9 +23,9 @@ def test_the_gain_is_the_mean_difference_of_errors_by_seed():
     both = one - np.array([1.0, 2.0])[:, None, None]
     estimates = {}
     for method in ("Net", "Linear regression"):
-        for given, errors in ((WHITE_BALANCE, one), (TRANSFORM_AND_WHITE_BALANCE, both)):
-            estimates[f"{method} on {given}, {CHOSEN}"] = turned(errors)
-            estimates[f"{method} on {given}, {CHOSEN}, ensemble"] = turned(errors[:1])
+        for value, errors in ((WHITE_BALANCE, one), (TRANSFORM_AND_WHITE_BALANCE, both)):
+            estimates[f"{method} on {value}, {CHOSEN}"] = turned(errors)
+            estimates[f"{method} on {value}, {CHOSEN}, ensemble"] = turned(errors[:1])
     truth = np.broadcast_to(WHITE, (2, 2, 3))
     single, ensemble, *_ = gain_table(Comparison(estimates, truth)).rows
     assert single[1:] == ["5.50 ± 0.71", "4.00 ± 0.00", "+1.50 ± 0.71", "+1.50 to +1.50"]

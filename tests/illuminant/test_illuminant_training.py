@@ -200,8 +200,8 @@ def test_batches_are_keyed_by_step():
     """Two blocks of ten steps draw what one block of twenty draws; another key draws others."""
     problem = problem_of(5)
     halves, _ = trained(SETTINGS, problem, 2)
-    whole, _ = trained(dataclasses.replace(SETTINGS, validate_every=20), problem, 1)
-    chex.assert_trees_all_close(halves[-1].model, whole[-1].model, atol=1e-5)
+    full, _ = trained(dataclasses.replace(SETTINGS, validate_every=20), problem, 1)
+    chex.assert_trees_all_close(halves[-1].model, full[-1].model, atol=1e-5)
     other, _ = compiled(SETTINGS).advance(jax.random.key(4), halves[0], problem)
     deviations = jax.tree.map(
         lambda a, b: np.abs(a - b).max(), other.model.params, halves[1].model.params

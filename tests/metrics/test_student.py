@@ -16,12 +16,12 @@ def test_the_interval_is_scipys(rng):
 
 def test_standard_errors_are_welch_s_statistic(rng):
     values = rng.normal(size=4)
-    given = values.mean(), values.std(ddof=1), 4
-    expected = stats.ttest_ind_from_stats(*given, 0.73, 0.02, 5, equal_var=False).statistic
+    inputs = values.mean(), values.std(ddof=1), 4
+    expected = stats.ttest_ind_from_stats(*inputs, 0.73, 0.02, 5, equal_var=False).statistic
     np.testing.assert_allclose(standard_errors_apart(values, 0.73, 0.02, 5), expected)
     # Without a deviation they are those of the values alone.
-    alone = (values.mean() - 0.7) / stats.sem(values)
-    np.testing.assert_allclose(standard_errors_apart(values, 0.7), alone)
+    single = (values.mean() - 0.7) / stats.sem(values)
+    np.testing.assert_allclose(standard_errors_apart(values, 0.7), single)
     assert np.isnan(standard_errors_apart(values[:1], 0.7))
 
 

@@ -125,9 +125,9 @@ SCHEDULE = Plateau(jnp.float32(0.5), jnp.float32(0.25), jnp.int32(1))
 def trained_on_samples(factor=None, epochs=2):
     learner = net.small_learner(SETUP, [0, 1])._replace(schedule=SCHEDULE)
     task, key = net.task_of(0, [0, 1], SAMPLES), jax.random.key(0)
-    given = (SETUP, naive(SETUP), (), learner, task, EPOCH)
+    inputs = (SETUP, naive(SETUP), (), learner, task, EPOCH)
     settings = {"epochs": epochs, "batch_size": 3, "key": key, "learning_rate_factor": factor}
-    return learner, train_on(*given, **settings)
+    return learner, train_on(*inputs, **settings)
 
 
 def moved(before, after):

@@ -23,13 +23,13 @@ TESTS = len(LABELS) + np.arange(len(TEST))
 def answer(setup):
     """A strategy whose scores say one class, that of the told task or always the same."""
 
-    def told(memory, learner, inputs, task):
+    def task_aware(memory, learner, inputs, task):
         return jnp.broadcast_to(jax.nn.one_hot(ANSWERS[task], CLASSES), (len(inputs), CLASSES))
 
     def untold(memory, learner, inputs):
         return jnp.broadcast_to(jax.nn.one_hot(UNTOLD, CLASSES), (len(inputs), CLASSES))
 
-    return naive(setup)._replace(predict=untold, predict_task=told)
+    return naive(setup)._replace(predict=untold, predict_task=task_aware)
 
 
 def share(task, label):
@@ -73,8 +73,8 @@ def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
     result = jax.jit(
         lambda: run_sequence(Run(build, protocol, None, validated, jax.random.key(0)))
     )()
-    told = [share(0, 4), share(1, 5), share(2, 3)]
-    np.testing.assert_allclose(result.evaluation.task_masked, [told] * 3, rtol=1e-6)
+    task_aware = [share(0, 4), share(1, 5), share(2, 3)]
+    np.testing.assert_allclose(result.evaluation.task_masked, [task_aware] * 3, rtol=1e-6)
     untold = [share(0, UNTOLD), 0, 0]
     np.testing.assert_allclose(result.evaluation.class_incremental, [untold] * 3, rtol=1e-6)
     valid = validated.tasks.valid

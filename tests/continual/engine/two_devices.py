@@ -25,7 +25,7 @@ def losses():
     again = states(some_runs(), state=states(some_runs())[2])[-1]
     jax.tree.map(np.testing.assert_array_equal, last, again)
     shared = states(some_runs(), mesh=runs_mesh(data=2))[-1]
-    return [np.asarray(each.result.losses).tolist() for each in (last, shared)]
+    return [np.asarray(item.result.losses).tolist() for item in (last, shared)]
 
 
 def collectives():
@@ -68,10 +68,10 @@ def epochs_of_one_run():
 
 if __name__ == "__main__":
     assert len(jax.devices()) == 2
-    found = {
+    result = {
         "losses": losses(),
         "collectives": collectives(),
         "sharded": [sharded(1), sharded(2)],
         "epochs": epochs_of_one_run(),
     }
-    print(json.dumps(found))
+    print(json.dumps(result))

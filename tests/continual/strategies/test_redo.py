@@ -55,7 +55,9 @@ def test_units_that_never_respond_are_replaced_without_a_change_of_the_outputs()
     assert {0, 4} <= {*np.flatnonzero(silent["two"])}
     for name, units in silent.items():
         np.testing.assert_array_equal(learner.params[name]["bias"] != start[name]["bias"], units)
-    given = SETUP.gather(index, None)
-    before, now = (SETUP.apply(each, {}, given, False, None)[0] for each in (start, learner.params))
+    inputs = SETUP.gather(index, None)
+    before, now = (
+        SETUP.apply(item, {}, inputs, False, None)[0] for item in (start, learner.params)
+    )
     np.testing.assert_allclose(now.logits, before.logits, rtol=1e-5)
     assert (np.asarray(now.hidden["two"])[:, silent["two"]] > 0).any()

@@ -48,8 +48,8 @@ def test_frames_are_listed_in_order_and_other_files_counted():
     assert [Path(name).name for name in names] == expected
     assert manifest.source == "core50_128x128"
     assert manifest.aside == {"depth": 2, "350x350": 1, "other": 2}
-    found = [part.tolist() for part in manifest[1:-1]]
-    assert found == [[1, 1, 10], [8, 9, 49], [299, 100, 7], [7, 6, 5]]
+    result = [part.tolist() for part in manifest[1:-1]]
+    assert result == [[1, 1, 10], [8, 9, 49], [299, 100, 7], [7, 6, 5]]
     counts = manifest.counts()
     assert counts.sum() == counts[1, 8] + counts[1, 9] + counts[10, 49] == 3
 

@@ -58,14 +58,14 @@ def root(prepared, tmp_path, monkeypatch):
 
 
 def test_gray_images_come_in_square_with_their_labels(root):
-    found = load_tfds("small_pictures", 4)
-    assert found.name == "small_pictures"
-    assert found.class_names == NAMES
-    assert found.images.shape == (7, 4, 4, 1)
-    train, test = found.images[:5, 0, 0], found.images[5:, 0, 0]
+    result = load_tfds("small_pictures", 4)
+    assert result.name == "small_pictures"
+    assert result.class_names == NAMES
+    assert result.images.shape == (7, 4, 4, 1)
+    train, test = result.images[:5, 0, 0], result.images[5:, 0, 0]
     for pixels, labels, expected in (
-        (train, found.train_labels, LABELS["train"]),
-        (test, found.test_labels, LABELS["validation"]),
+        (train, result.train_labels, LABELS["train"]),
+        (test, result.test_labels, LABELS["validation"]),
     ):
         assert sorted(labels.tolist()) == sorted(expected)
         # An image's grey is 40 times its label and its place, in whatever order they are stored.

@@ -48,8 +48,8 @@ def test_gradients_are_those_of_xlas_convolution(size, stride, rng):
     def gradients(form):
         return jax.grad(lambda *a: jnp.sum(jnp.sin(form(*a, stride))), (0, 1))(images, kernel)
 
-    for ours, theirs in zip(gradients(convolve), gradients(xlas_convolution), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=3e-5)
+    for actual, reference in zip(gradients(convolve), gradients(xlas_convolution), strict=True):
+        np.testing.assert_allclose(actual, reference, atol=3e-5)
 
 
 @pytest.mark.cpu

@@ -87,9 +87,9 @@ def test_two_charts_are_both_found(light):
     x, y = pixels(SECOND, CENTERS).T
     window = np.s_[: round(y.max()) + 16, : round(x.max()) + 16]
     first[window] = second[window]
-    found = find_charts(first, reference_colors())
-    assert len(found) == 2
-    centers = np.array(sorted(each.mean(axis=0).tolist() for each in found))
+    result = find_charts(first, reference_colors())
+    assert len(result) == 2
+    centers = np.array(sorted(item.mean(axis=0).tolist() for item in result))
     np.testing.assert_allclose(centers[0], pixels(SECOND, CORNERS).mean(axis=0), atol=1)
     none = np.zeros(first.shape[:2], bool)
     photo = RawImage(first, none, np.zeros(4, int), 1, None, None, "A", 0, "two.dng")
@@ -97,8 +97,8 @@ def test_two_charts_are_both_found(light):
     with pytest.raises(DataError, match=message) as no:
         measure_chart(photo, None, reference_colors())
     assert "Write it into charts.json" in str(no.value)
-    chosen = measure_chart(photo, found[0], reference_colors())
-    np.testing.assert_allclose(map_points(chosen.chart, CORNERS), found[0], atol=1e-2)
+    chosen = measure_chart(photo, result[0], reference_colors())
+    np.testing.assert_allclose(map_points(chosen.chart, CORNERS), result[0], atol=1e-2)
 
 
 def test_made_up_charts_are_found_and_their_grays_have_the_lights_color(tmp_path):
