@@ -1,4 +1,4 @@
-"""Whether a change of structure left every number as it was: all commands' arrays, by name.
+"""Compare the arrays of all commands before and after a change of structure, by name.
 
     python -m tests.golden record build/golden/new              # every command, demo size, one seed
     python -m tests.golden compare build/golden/old build/golden/new [--map renamed.json]
@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "nus": ("paper", "two-camera", "--preset", "nus-demo", *SEEDS),
     "s20": ("paper", "two-camera", "--preset", "s20-demo", *SEEDS),
 }
-"""What is recorded, by a name that stays when a command's words change."""
+"""Recorded commands by a name that stays when a command's words change."""
 TIMES = re.compile(r"(^|/)seconds$")
 
 

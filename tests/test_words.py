@@ -79,7 +79,7 @@ WORDS = {
     r"\banew\b": "again, redrawn, restarts",
     r"\bmend(?:ed)?\b": "correct, fix, repair",
 }
-"""What to write in the place of words that only this project used, by regular expression."""
+"""Replacements of words that only this project used, by regular expression."""
 PATTERNS = [
     (re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE), instead)
     for pattern, instead in WORDS.items()
@@ -92,7 +92,7 @@ SPELLING = {
     r"(?<!right )[Cc]enter(?:s|ed)?\b(?![:=(\]]| left)": "centre",
     r"gray\b(?![:=(])": "grey (Gray World, Gray-Edge and Shades-of-Gray are names)",
 }
-"""What to write in the place of other spellings in prose; identifiers have color, center, gray."""
+"""Replacements of other spellings in prose; identifiers have color, center, gray."""
 SPELLINGS = [(re.compile(rf"(?<![\w./-]){word}"), instead) for word, instead in SPELLING.items()]
 FOREIGN_NAMES = re.compile(
     r"[Gg]eneralised|GENERALISED|SPO generalisation|and layer normalisation|sum-normalised|"

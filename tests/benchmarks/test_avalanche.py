@@ -126,7 +126,7 @@ def given_batch(size):
 
 
 def test_avalanches_reference_takes_the_earlier_tasks_in_turn(seeded):
-    """Of three tasks 16 // 3 = 5 each, four steps through 20 samples, then from the first again."""
+    """Three tasks give 16 // 3 = 5 each, in four steps through 20 samples, then from the first."""
     setup, _ = runs.Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_agem(setup, TASKS, 20)
     index = jnp.arange(TASKS * 20).reshape(TASKS, 20)

@@ -13,7 +13,7 @@ moments = jax.jit(color_moments, static_argnums=2)
 
 
 def float64_moments(colors, weights, degree):
-    """From every multiset of up to `degree` channels, sorted as exponents are."""
+    """Return moments of every multiset of up to `degree` channels, sorted as exponents are."""
     colors, weights = np.float64(colors), np.float64(weights) / np.sum(weights)
     results = {}
     for order in range(1, degree + 1):

@@ -234,7 +234,7 @@ def test_without_scale_the_exposures_have_no_part(seed, ratio):
 
 
 def test_noise_around_black_is_no_color(rng):
-    """Of 500 colours T is exact; a block whose noise adds up to less than 0 leaves it so."""
+    """T is exact for 500 colours, also with a block whose noise adds up to less than 0."""
     source = rng.uniform(0.05, 0.9, (500, 3))
     expected = fit_color_transform(*map(jnp.float32, (source, source @ CAMERA_CHANGE)), None, "sum")
     black = np.array([[0.0005, -0.0003, -0.0005]])

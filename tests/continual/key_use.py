@@ -1,4 +1,4 @@
-"""What a program does with its random keys: every use, recorded while it runs."""
+"""A record of every use that a program makes of its random keys."""
 
 from collections import defaultdict
 from functools import partial
@@ -46,7 +46,7 @@ class KeyUse:
         self.wrapped.update(map(bytes, keys.reshape(-1, keys.shape[-1])))
 
     def shared(self):
-        """Of every key with two consumers, these.
+        """Return the consumers of every key that has two.
 
         A key has one kind of use: it is split, has numbers folded into it, or gives bits once. The
         hash of a sample is the same number again wherever that sample is looked at, by one line.

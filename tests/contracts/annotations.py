@@ -1,4 +1,4 @@
-"""What a public function's annotations say: members of unions, bounds, and the axes of arrays."""
+"""Readers of a public function's annotations: members of unions, bounds, and axes of arrays."""
 
 import types
 import typing

@@ -74,7 +74,7 @@ SINGLE_IMAGE = dict(ESTIMATORS) | {
 
 @cache
 def error_and_gradient(name):
-    """Of an image whose last two rows are masked."""
+    """Return error and gradient for an image whose last two rows are masked."""
     if name in GAMUT_ORDERS:
         gamut_of(GAMUT_ORDERS[name])  # outside of jit
 
@@ -141,7 +141,7 @@ def test_the_error_of_a_light_with_itself(metric, light):
 
 
 def test_the_angle_away_from_the_kink():
-    """By hand: on the unit circle the angle grows by one radian per unit of length."""
+    """On the unit circle the angle grows by one radian per unit of length."""
     gradient = jax.grad(angular_error)(jnp.array([1.0, 0, 0]), jnp.array([0.0, 1, 0]))
     np.testing.assert_allclose(gradient, [0, -180 / np.pi, 0], atol=1e-4)
 

@@ -1,4 +1,4 @@
-"""What every method that estimates one illuminant per image promises, for all rows alike."""
+"""Contracts of every method that estimates one illuminant per image, for all rows alike."""
 
 from functools import cache
 

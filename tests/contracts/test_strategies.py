@@ -1,4 +1,4 @@
-"""What every strategy promises, driven by one table: a new strategy is tested by its row."""
+"""Contracts of every strategy, driven by one table: a new strategy is tested by its row."""
 
 import functools
 import importlib.util
@@ -205,7 +205,7 @@ def test_frozen_parameters_stay_bit_for_bit(name):
 
 
 def with_after_step():
-    """Who keeps something at every step; asked without making any array."""
+    """Return the strategies that store data at every step, found without computing any array."""
 
     def keeps(name):
         def ask(data):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from everlight_data.runs.checkpoints import Checkpoints
 
 ARRAYS = 40
-"""As many as a small run has: more reads than are answered when the first one fails."""
+"""A small run's number of arrays: more reads than are answered when the first one fails."""
 
 
 def main(folder: Path) -> None:

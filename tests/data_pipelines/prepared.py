@@ -8,7 +8,7 @@ from everlight_data.registry import STORED_SETS
 
 
 def prepare(root, name, source):
-    """As the command does, but that sources made in tests are not the originals."""
+    """Prepare a data set as the command does; sources made in tests are not the originals."""
     data = STORED_SETS[name]._replace(original=None)
     data.prepare(source, root / data.folder, data, False)
     return root / data.folder

@@ -139,7 +139,7 @@ def test_a_folder_in_the_place_of_a_file_is_told_and_stays(tmp_path):
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
-    """As network file systems are mounted without them; the system's call refuses."""
+    """Network file systems may be mounted without locks, and then the system's call refuses."""
 
     def refuse(descriptor, operation):
         raise OSError(number, os.strerror(number))

@@ -105,7 +105,7 @@ RUNS: dict[str, tuple[Callable[[Path], None], int]] = {
     "run, selecting": (selecting, 1),
     "data prepare core50": (core50_release, 1),
 }
-"""By name, and in how many processes at once."""
+"""Runs by name, and the number of processes that share them."""
 
 
 def begin(run: Callable[[Path], None], runs: Path, number: int) -> int:

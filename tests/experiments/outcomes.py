@@ -31,7 +31,7 @@ JOINT = METHODS["joint"]
 
 
 def outcome(steps, copies=0, stored=(0, 0, 0), operations=100.0, **changes):
-    """Of two runs of three tasks of 20, 20 and 40 samples, as they would have been trained."""
+    """Return the outcome of two trained runs of three tasks of 20, 20 and 40 samples."""
     over_time = np.array([[0.9, 0.7, 0.6], [0.7, 0.75, 0.8]])
     result = Outcome(
         SCORE,

@@ -52,7 +52,7 @@ def some_runs(files):
 
 
 def left(name, rows, data, store=None, announce=None):
-    """Of every run checksums of all that is left, and the losses; a run a device."""
+    """Return losses and checksums of the final state of every run, with one run per device."""
     runs = Runs(make_build(name, store), PROTOCOL, data, *rows)
     *_, last = drive_runs(runs, announce=announce)
     results = []

@@ -154,7 +154,7 @@ CONFIGS = {
     ],
 )
 def test_every_configuration_says_how_it_was_chosen(config):
-    """As published, on no data, or on what is not evaluated."""
+    """A value was published, needs no data, or was chosen on data that are not evaluated."""
     known = ("published", "not chosen on any data", "validation seed", "validation configuration")
     known += ("Nothing was tuned.",)
     assert any(word in config.chosen for word in known)

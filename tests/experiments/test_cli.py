@@ -36,7 +36,7 @@ del TRAINING["illuminant estimate"], TRAINING["illuminant thumbnails"]
 
 
 def refusal(capsys, *arguments):
-    """What a refused command says on both streams."""
+    """Return the text of a refused command on both streams."""
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code not in (0, None)
@@ -267,7 +267,7 @@ def test_an_error_under_a_switch_that_runs_do_not_support_names_it(
 @pytest.mark.filterwarnings("ignore:get_parser")
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_and_option_is_described_by_a_sentence(name):
-    """Of four words or more: a capital or a name first, a full stop last."""
+    """A sentence has four words, begins with a capital or a name, and ends with a full stop."""
     assert cli.COMMANDS[name].summary.endswith(".")
     kind = cli.options_type(name, ["digits"] if name in ("run", "tune") else [])
     parser = tyro.extras.get_parser(kind)

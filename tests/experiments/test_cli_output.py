@@ -36,7 +36,7 @@ def test_a_full_output_leaves_no_traceback(request):
 
 
 def test_names_that_are_no_text_are_told(tmp_path, monkeypatch):
-    """As a process gets them, to streams that take nothing but text."""
+    """A process gets such names, and its streams take nothing but text."""
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     outputs = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
     for name, output in outputs.items():
@@ -50,7 +50,7 @@ def test_names_that_are_no_text_are_told(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("arguments", [["--help"], ["methods"]])
 def test_a_process_without_output_writes_nowhere(arguments, monkeypatch):
-    """As after `>&-`."""
+    """The process has no output after `>&-`."""
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
     cli.main(arguments)

@@ -74,7 +74,7 @@ def test_less_is_optimized_where_the_cpu_computes(monkeypatch, inputs, plugins, 
     ("inputs", "expected"), [({}, "12"), ({"PJRT_NPROC": "5"}, "5"), ({"NPROC": "5"}, None)]
 )
 def test_xla_has_more_threads_than_devices_unless_they_are_set(monkeypatch, inputs, expected):
-    """With one thread per device, batched Cholesky factors of all devices wait for each other."""
+    """Batched Cholesky factors of all devices wait for each other with one thread per device."""
     for name in ("PJRT_NPROC", "NPROC"):
         monkeypatch.delenv(name, raising=False)
     for name, value in inputs.items():

@@ -172,7 +172,7 @@ def test_an_opened_benchmark_has_other_data_and_training_and_nothing_else_of_the
 
 
 def test_the_report_names_the_options_that_were_given(tmp_path):
-    """What was selected for the preset's own value is not stated of the user's value."""
+    """The report states no selection for the user's value, only for the preset's."""
     words = ["digits", "--epochs", "3", "--runs", str(tmp_path)]
     (benchmark,) = load_benchmarks(options_of("run", words)).values()
     chosen = benchmark.selection.chosen

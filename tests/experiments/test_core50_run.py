@@ -187,7 +187,7 @@ def test_what_cannot_be_run_is_named(tmp_path, colors, changes, message):
 def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
     tmp_path, monkeypatch, run
 ):
-    """What the loader refuses without it, and a release without s4/o18."""
+    """The loader refuses it without the option, and refuses a release without s4/o18."""
     frames = colored_frames(2)
     full = np.ones(len(frames.frame), bool)
 

@@ -99,7 +99,7 @@ def benchmark(loaded):
 
 
 def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp_path):
-    """As in the authors' lite set, whose ten tasks introduce a part of the classes."""
+    """The authors' lite set has ten tasks that introduce a part of the classes."""
     order = TaskConfiguration((("top", "c"), ("a",)), left_out=("b", "d"))
     data = loaded.data._replace(metadata=Metadata({"top": ("a", "b")}, (order,), 0.2))
     assert data.classes == 3

@@ -115,7 +115,7 @@ def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
 
 @pytest.mark.slow
 def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
-    """By float64 least squares on the same augmented samples, without the validation pairs."""
+    """Float64 least squares on the same augmented samples, without validation pairs, agree."""
     only = {"mixed": pair_augmentations.PHONE_AUGMENTATIONS["mixed with 5"]}
     outcome = cross_validate(pairs, only, "held-out", (3,), SETTINGS, Checkpoints(tmp_path))
     for fold in range(3):
@@ -157,7 +157,7 @@ def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path)
 
 
 def test_other_pairs_than_those_that_train_are_tested(pairs, tmp_path):
-    """As for released augmentations: every third training pair is one that is tested."""
+    """Released augmentations are such: every third training pair is one that is tested."""
     data = pairs._replace(inputs={"T": pairs.inputs["T"]})
     thrice = data._replace(
         inputs={"T": np.repeat(data.inputs["T"], 3, axis=0)},

@@ -131,7 +131,7 @@ def test_too_few_images_are_refused(tmp_path, rng):
 
 
 def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
-    """What the augmentation computes is what would be seen of the image times the light's ratio."""
+    """The augmentation equals the observation of the image times the illuminants' ratio."""
     write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
     settings = DatasetRun(thumbnails=(tmp_path / "A1.npz",))
     data = split_cameras(load_cameras(settings)[0], settings)["A1"]

@@ -1,4 +1,4 @@
-"""What is kept, and what is chosen without a fold, from estimates that are planted."""
+"""Tests of the selected candidate, in total and without a fold, from planted estimates."""
 
 import itertools
 
@@ -17,7 +17,7 @@ from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choic
 FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])
 """The last two name a row twice."""
 PLANTED = [4, 2, 0, 5]
-"""By fold, the candidate that is good in trainings without the fold and another one."""
+"""The candidate, by fold, that is good in trainings without this fold and another one."""
 BEST = 3
 """The candidate that is best in trainings without one fold."""
 

@@ -45,7 +45,7 @@ def degrees(estimate, truth):
 
 
 class Release(NamedTuple):
-    """What was written: raw images of the main camera, its lights, and the exact transforms."""
+    """The written release: raw images of the main camera, its illuminants, and transforms."""
 
     raw: np.ndarray
     lights: np.ndarray

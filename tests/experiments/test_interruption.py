@@ -59,7 +59,7 @@ def test_a_signal_waits_for_what_must_not_be_interrupted():
 
 
 def test_a_signal_that_was_swallowed_is_raised_at_the_next_safe_point():
-    """As NumPy does where it asks an object for its numbers."""
+    """NumPy swallows a signal where it asks an object for its numbers."""
     done = []
 
     class Swallowing:

@@ -108,7 +108,7 @@ def test_a_run_without_networks_says_so(finished, tmp_path):
 
 
 def test_the_size_of_networks_is_printed_and_joined_processes_are_refused(tmp_path, capsys):
-    """Of 8·8 inputs through 100 and 100 units to 10 classes, ten seen, and four numbers."""
+    """The network has 8·8 inputs, 100 and 100 units and 10 classes; ten are seen."""
     report = run(tmp_path, "--methods", "naive", "--seeds", "1")
     floats = 64 * 100 + 100 * 100 + 100 * 10 + 210 + 4
     size = 2 * (4 * floats + 10 + CHECKPOINT_OVERHEAD_BYTES) / 1e6

@@ -39,7 +39,7 @@ def test_every_value_is_a_row_and_without_replacement_cbp_is_backpropagation(tmp
 
 
 def test_finished_rows_are_not_computed_again_and_others_follow(tmp_path, monkeypatch, capsys):
-    """As after a kill, with other methods of the same problem, and not with another seed."""
+    """A killed run continues with other methods of the same problem, but not with another seed."""
     words = ("--hyperparameters", "CBP=0,1")
     full = dict(np.load(run(tmp_path / "whole", "regression", *words).parent / "results.npz"))
     first = run(tmp_path, "regression", "--methods", "naive").parent

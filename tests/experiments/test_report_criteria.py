@@ -107,7 +107,7 @@ def test_what_learns_all_at_once_forgets_nothing():
 
 
 def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost():
-    """Of a run that left nothing neither steps nor stored samples are known."""
+    """Neither steps nor stored samples are known of a run without results."""
     matrices = np.stack([outcomes.ACCURACY[0], np.full((outcomes.TASKS, outcomes.TASKS), np.nan)])
     removed = outcomes.with_metrics(method, matrices=matrices)._replace(
         diverged_at=np.array([[-1, -1], [1, 0]]),

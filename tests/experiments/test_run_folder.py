@@ -137,7 +137,7 @@ def test_other_settings_are_refused_by_their_difference(settings):
 
 
 def test_a_run_that_left_nothing_claims_no_folder(settings):
-    """As one that was refused for its settings or for missing data."""
+    """A run that was refused for its settings or for missing data claims no folder."""
     RunFolder("paper", "run", settings)
     folder = RunFolder("paper", "run", replace(settings, rate=0.2))
     assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2

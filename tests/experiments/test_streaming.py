@@ -66,7 +66,7 @@ def test_joined_processes_read_each_what_its_own_runs_need(mosaics, tmp_path):
 
 @pytest.fixture(scope="module")
 def devices(real_data, tmp_path_factory):
-    """What `stream_devices` prints; four classes of 12 + 3 small files."""
+    """Return the output of `stream_devices` for four classes of 12 + 3 small files."""
     root = tmp_path_factory.mktemp("tree")
     mosaics = Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
     write_tree(root, mosaics, dict.fromkeys(WNIDS[:4], (12, 3)), smallest=30, greatest=60)

@@ -111,7 +111,7 @@ def start_two(tmp_path, folder, *stop):
 
 
 def epochs_in(tmp_path, folder):
-    """Of single runs, by whatever process."""
+    """Return the number of epochs of single runs, over all processes."""
     lines = (tmp_path / folder / "paper-run-demo" / "metrics.jsonl").read_text().splitlines()
     return sum(json.loads(line).get("runs", 0) for line in lines)
 

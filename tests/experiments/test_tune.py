@@ -54,7 +54,7 @@ def test_the_better_rate_is_named_and_the_command_given(finished):
 
 
 def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
-    """Of a method with hyper-parameters the best one's scores, as `everlight run` finds it."""
+    """The score of a method is that of its best hyper-parameter, which `everlight run` selects."""
     report, results = finished
     options = options_of("run", ["digits", *SMALL, "--learning-rate", "0.02"])
     (benchmark,) = load_benchmarks(options).values()
@@ -67,7 +67,7 @@ def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
 
 
 def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, monkeypatch):
-    """With the test images' labels in another order the same comes out, to the bit."""
+    """The test images' labels in another order give the same results, to the bit."""
     _, results = finished
     images = load_digits()
     wrong = np.random.default_rng(0).permutation(images.test_labels)

@@ -79,7 +79,7 @@ def mean_absolute_error(weights, inputs, targets):
 
 
 def gradient(weights, inputs, targets):
-    """By hand: backpropagation through exp and ReLU."""
+    """Return the gradient by backpropagation through exp and ReLU, written by hand."""
     activations = forward(weights, inputs)
     signal = np.sign(activations[-1] - targets) / (3 * len(targets)) * activations[-1]
     result = {}

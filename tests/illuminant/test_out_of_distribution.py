@@ -21,7 +21,7 @@ def test_a_distance_is_told_in_units_of_the_99th_percentile(rng):
 
 
 def test_the_share_that_is_farther_is_calibrated(rng):
-    """Of new distances of the same distribution a tenth is among the farthest tenth."""
+    """A tenth of new distances of the same distribution is among the farthest tenth."""
     calibration = calibrate_distances(KNOWN, jnp.asarray(rng.gamma(3, 1, 2_000), jnp.float32))
     new = jnp.asarray(rng.gamma(3, 1, 1_000), jnp.float32)
     shares = np.array([out_of_distribution_score(calibration, item).p_value for item in new])

@@ -20,7 +20,7 @@ from everlight_data.pretrained.efficientnet_weights import load_efficientnet_lit
 from tests.models.port_arrays import STAGES, drawn_arrays
 
 PALACE, DAISY = 698, 985
-"""Of the 1,000 classes in the order of their WordNet numbers; dahlias are not among them."""
+"""Two of the 1,000 classes in the order of WordNet numbers; dahlias are not among them."""
 
 
 def in_numpy(arrays, image):

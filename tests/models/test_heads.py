@@ -21,7 +21,7 @@ def parameters(scale, kernel):
 
 
 def test_logits_are_scaled_cosines():
-    """By angle: features at 0, 60 and 90 degrees, classes at 0, 60, 120 and 180."""
+    """Features are at 0, 60 and 90 degrees, classes at 0, 60, 120 and 180."""
     angles = np.deg2rad([0, 60, 90])
     features = np.stack([np.cos(angles), np.sin(angles)], axis=1) * [[0.1], [1], [30]]
     angles = np.deg2rad([0, 60, 120, 180])

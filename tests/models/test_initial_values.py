@@ -1,4 +1,4 @@
-"""What the nets begin with, against the closed forms of the papers and the authors' definitions."""
+"""Initial values of nets equal closed forms of the papers and the authors' definitions."""
 
 import flax.linen as nn
 import jax

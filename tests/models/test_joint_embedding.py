@@ -65,7 +65,7 @@ def test_the_trunk_learns_from_all_pieces_and_a_branch_from_its_own(variables):
 
 
 def test_size_by_hand():
-    """Of the default net on 64 x 64 pixels: three halvings leave 8 x 8."""
+    """Three halvings leave 8 x 8 of 64 x 64 pixels in the default net."""
     shapes = jax.eval_shape(
         lambda: JointEmbedding().init(jax.random.key(0), jnp.zeros((1, 64, 64, 3)), False)
     )

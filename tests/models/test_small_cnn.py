@@ -29,7 +29,7 @@ def test_without_a_dense_layer_the_head_reads_the_last_block():
 
 
 def test_the_head_may_begin_small():
-    """Of 2,000 weights the deviation is within 10% of what was asked, 6 of its own deviations."""
+    """The deviation of 2,000 weights is within 10% of the request, which is 6 standard errors."""
     net = SmallCNN(500, (2, 3), 4, (0.0, 0.0, 0.0), head_deviation=0.01)
     kernel = net.init(jax.random.key(0), IMAGES, False)["params"]["Dense_1"]["kernel"]
     assert kernel.shape == (4, 500)

@@ -1,4 +1,4 @@
-"""What is drawn: the lines' numbers, the labels, and where they are drawn."""
+"""Plots have the right numbers of lines, labels and axes."""
 
 import colour
 import matplotlib as mpl

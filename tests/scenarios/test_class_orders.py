@@ -90,7 +90,7 @@ def test_images_are_normalized_by_channel_and_features_by_column(rng, shape, dty
     ],
 )
 def test_tasks_keep_the_order_and_are_of_equal_or_of_given_sizes(order, tasks, expected):
-    """Where they cannot be equal, the first ones are larger."""
+    """The first tasks are larger where sizes cannot be equal."""
     assert divide_classes(order, tasks) == expected
 
 

@@ -19,7 +19,7 @@ TRAIN, TEST = np.tile(np.arange(4), 20), np.array([3, 2, 1, 0])
 
 
 def samples(part, task=None):
-    """From each sample's index to the set of its labels; a sample that comes twice is an error."""
+    """Return the set of labels of every sample by its index; a repeated sample is an error."""
     arrays = [np.asarray(leaf)[... if task is None else task] for leaf in part]
     index, labels = (array[arrays[2]] for array in arrays[:2])
     assert len(set(index.tolist())) == len(index)

@@ -46,7 +46,7 @@ def test_sharp_streams_bring_a_task_after_the_other():
 
 
 def test_blurry_streams_deal_a_share_to_the_other_tasks():
-    """Of the 50 samples of either task .3 comes with the other's."""
+    """A share of 0.3 of the 50 samples of either task comes with the other task."""
     first, second = in_pieces(stream(blurry=0.3))
     assert np.isin(TRAIN[first], [1, 2]).sum() == 15
     assert np.isin(TRAIN[second], [0, 3]).sum() == 15

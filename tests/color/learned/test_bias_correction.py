@@ -23,7 +23,7 @@ degrees = jax.jit(jax.vmap(angular_error))
 
 
 def squared_sines(matrix, features, lights, weights):
-    """What remains when every image's own scale is the best, in float64."""
+    """Return the squares that remain with the best scale of every image, in float64."""
     mapped = features @ matrix
     cosine = (mapped * lights).sum(1)
     cosine /= np.linalg.norm(mapped, axis=1) * np.linalg.norm(lights, axis=1)

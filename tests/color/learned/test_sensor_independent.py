@@ -59,7 +59,7 @@ def test_the_papers_size_has_its_layers():
 
 
 def test_the_light_comes_back_through_the_matrix(rng):
-    """With the second net's last layer at 0 it tells (1, 1, 1) in the working space."""
+    """The second net with its last layer at 0 returns (1, 1, 1) in the working space."""
     net = SensorIndependentNet()
     pixels, weights = jnp.float32(rng.uniform(0.1, 1, (5, 30, 3))), jnp.ones((5, 30))
     params = net.init(jax.random.key(0), pixels, weights)

@@ -44,7 +44,7 @@ def test_updates_on_one_batch_are_gradient_descent_on_it():
 
 @pytest.mark.parametrize("strategy", [naive, streaming_lda])
 def test_prequential_accuracy_is_of_batches_before_they_are_learned(strategy):
-    """By hand: the driver's states after every batch of a stream whose pieces are its batches."""
+    """The reference is the driver's state after every batch of a stream of such pieces."""
     protocol = Protocol(epochs=1, batch_size=11, select="last", prequential=True)
     states = list(drive_run(run_of(strategy, protocol)))
     compiled = trained(strategy, protocol)

@@ -1,4 +1,4 @@
-"""What is not a finite number is found in the epoch in which it comes about, wherever it arises."""
+"""Divergence: a number that is not finite is noticed in the epoch in which it arises."""
 
 import jax
 import jax.numpy as jnp

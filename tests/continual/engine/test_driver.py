@@ -46,7 +46,7 @@ def some_runs(strengths=STRENGTHS):
 
 
 def copied(state):
-    """What outlives the next chunk."""
+    """Return a copy of the state, which outlives the next chunk."""
     return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
 
 
@@ -113,7 +113,7 @@ def test_a_run_that_diverges_is_told_and_stops_no_other(driven):
 
 @pytest.fixture(scope="module")
 def two_devices():
-    """What a process with two devices found, all of it in one, since each starts JAX anew."""
+    """Return all results of one process with two devices, since every process starts JAX."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.continual.engine.two_devices"],
         env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},

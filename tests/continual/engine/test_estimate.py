@@ -30,7 +30,7 @@ def test_sizes_are_those_of_the_arrays_that_a_run_has_and_a_step_is_timed_on_zer
 
 
 def test_steps_are_counted_as_they_are_taken():
-    """By the driver's own count; exemplars of earlier classes are passed over too."""
+    """The driver's count is the reference; exemplars of earlier classes are counted too."""
     for name, replayed in (("naive", 0), ("ER-balanced", 3)):
         *_, last = drive_run(run(name))
         assert count_sequence_steps(PROTOCOL, SEQUENCE, replayed) == last.result.usage.steps[-1]

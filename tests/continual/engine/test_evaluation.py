@@ -162,7 +162,7 @@ def refined_tasks():
 
 
 def evaluations(setup, size):
-    """What every task's evaluation keeps, and how many passes it took."""
+    """Return the result of every task's evaluation, and its number of passes."""
     counted, passes = counting_passes(setup)
     sequence, rows, taken = refined_tasks(), [], []
     program = jax.jit(
@@ -180,7 +180,7 @@ def evaluations(setup, size):
     ("size", "ahead", "without"), [(1, [7, 7, 7], [4, 5, 7]), (3, [3] * 3, [2, 2, 3])]
 )
 def test_no_pass_is_spent_on_tasks_to_come(size, ahead, without):
-    """Of seven samples the first task has four, the second brings one."""
+    """The first task has four of the seven samples, and the second brings one."""
     setup = binary_setup()
     assert not setup.objective.evaluates_unseen_classes
     full = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))

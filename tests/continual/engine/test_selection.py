@@ -59,7 +59,7 @@ def test_a_rate_that_falls_by_validation_there_is_not_is_refused(driver):
 
 
 def test_a_traced_sequence_without_validation_says_so_and_keeps_the_last_epoch():
-    """Of the task that has none; the other one is selected."""
+    """The task without validation keeps its last epoch; the other task's epoch is selected."""
 
     def trained(select, sequence):
         protocol = Protocol(epochs=3, batch_size=8, select=select)

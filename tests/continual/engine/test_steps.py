@@ -204,7 +204,7 @@ def counting_epochs(setup, recorded=None):
 
 @pytest.mark.parametrize(("select", "stored"), [("best", 1), ("last", 2)])
 def test_a_task_ends_at_the_selected_epoch(select, stored):
-    """With parameters, statistics and what the strategy accumulated until then."""
+    """Parameters, statistics and the strategy's memory are those of the selected epoch."""
     setup, recorded = net.small_setup(), []
     strategy, protocol = counting_epochs(setup, recorded), Protocol(select=select)
     run = run_of(protocol, strategy, setup)

@@ -30,7 +30,7 @@ def learned(images, sequence):
 
 
 def test_a_class_that_comes_again_is_scored_in_every_task_that_has_it():
-    """By hand: classes 0 and 1, then 1 and 2, whose masks differ."""
+    """Tasks have classes 0 and 1, then 1 and 2, so that their masks differ."""
     places, labels = np.arange(8), np.array([0, 1, 1, 2, 0, 1, 1, 2])
     train, test = [places[:2], places[2:4]], [places[4:6], places[6:8]]
     sequence = from_experiences(

@@ -33,7 +33,7 @@ def answer(setup):
 
 
 def share(task, label):
-    """Of the task's test samples those of a class."""
+    """Return the share of a class among the task's test samples."""
     return COUNTS[label] / COUNTS[TASKS[task]].sum()
 
 

@@ -1,4 +1,4 @@
-"""What runs on two devices give, as JSON: needs JAX_NUM_CPU_DEVICES=2, in a process of its own."""
+"""A program that prints results of runs on two devices as JSON; it needs JAX_NUM_CPU_DEVICES=2."""
 
 import json
 
@@ -20,7 +20,7 @@ COLLECTIVES = ("all-reduce", "all-gather", "collective-permute")
 
 
 def losses():
-    """Of three runs on two devices, and of runs that share both; resumed, the bits are the same."""
+    """Return losses of three runs on two devices, and of resumed runs that share both."""
     last = states(some_runs())[-1]
     again = states(some_runs(), state=states(some_runs())[2])[-1]
     jax.tree.map(np.testing.assert_array_equal, last, again)

@@ -171,7 +171,7 @@ def test_driven_epoch_by_epoch_it_is_the_compiled_sequence():
 
 
 def test_mas_keeps_the_whole_embedding():
-    """Of F(x) = x W it is the mean of |2 x F(x)|."""
+    """The importance of W in F(x) = x W is the mean of |2 x F(x)|."""
     setup, _ = build("mas", DATA)
     learner = init_learner(setup, len(PIECES), jax.random.key(1))
     train = jax.tree.map(lambda leaf: leaf[0], SEQUENCE.tasks.train)
@@ -211,7 +211,7 @@ def test_the_fisher_information_does_not_depend_on_the_fit(away):
 
 
 def test_the_fisher_information_is_the_gauss_newton_diagonal_in_the_mean():
-    """Of a two-layer net with its Jacobian written out, over 2,000 draws of signs."""
+    """A two-layer net's Jacobian is written out; the mean is over 2,000 draws of signs."""
     hidden = 5
     below, above = rng.normal(size=(3 * SIZE, hidden)) / 3, rng.normal(size=(hidden, 3 * SIZE))
     plain, _ = build("naive", DATA)

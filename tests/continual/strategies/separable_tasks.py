@@ -38,14 +38,14 @@ SEQUENCE = class_incremental(
 
 
 class After(NamedTuple):
-    """What a task left."""
+    """The state after a task."""
 
     memory: tuple
     learner: tuple
     task_masked: np.ndarray
     """Task-aware accuracies, `[t]`."""
     scores: np.ndarray
-    """Of all samples with their task told, `[n, c]`."""
+    """Scores of all samples with the task identity, `[n, c]`."""
 
 
 def learn(make, optimizer, protocol=PROTOCOL):

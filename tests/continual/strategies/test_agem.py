@@ -154,7 +154,7 @@ def test_every_held_sample_projects_as_its_closed_form():
 
 
 def test_the_reference_batch_is_as_large_as_the_task_s_and_drawn_without_replacement():
-    """Of four held samples a batch of two draws one of six pairs, each as often, by chi-square."""
+    """A batch of two from four samples is one of six equally frequent pairs, by chi-square."""
     held = [0, 6, 7, 1]
     memory = Exemplars(memory_of(held), KEY_DATA)
     pair = net.batch_of([2, 8])

@@ -100,7 +100,7 @@ def fit(logits, samples, new, ridge):
 
 
 def held_out_samples(rng, count=40):
-    """With up to two labels, old and new, every fifth masked."""
+    """Return samples with up to two labels, old and new; every fifth sample is masked."""
     labels = np.stack([rng.integers(0, 5, count), rng.integers(-1, 5, count)], axis=1)
     mask = np.arange(count) % 5 > 0
     return Samples(jnp.arange(count), jnp.asarray(labels), jnp.asarray(mask))
@@ -142,7 +142,7 @@ def test_without_samples_nothing_is_corrected():
 
 
 def test_a_task_ends_with_its_own_classes_corrected_from_what_left_training():
-    """Of the uncorrected logits of evaluation; earlier corrections stay to the bit."""
+    """Uncorrected logits of evaluation are corrected; earlier corrections keep their bits."""
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = many.labelled(index, mask=np.arange(12) < 10)
     strategy = net.compiled(bic(SETUP, exemplars_per_class=20, labels=2, ridge=0.01))

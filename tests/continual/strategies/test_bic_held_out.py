@@ -55,7 +55,7 @@ def opened(key, buffer):
 
 @jax.jit
 def left_of(samples, key):
-    """Who leaves for classes 2, 3 and 4, each of which may keep 20."""
+    """Return the samples held out for classes 2, 3 and 4, which may keep 20 samples each."""
     return hold_out(samples, classes_mask([2, 3, 4]), 20, CLASSES * 2, None, key)
 
 
@@ -105,7 +105,7 @@ def test_who_leaves_is_drawn_and_the_same_image_with_other_labels_stays():
     [((1, 2, 9), (0, 1, 1)), ((19, 20, 21), (1, 2, 2)), ((0, 30, 39), (0, 2, 2))],
 )
 def test_a_class_gives_a_tenth_of_what_it_has_and_keeps_one(counts, leave):
-    """Of up to as many as an old class may keep, 20; classes of one or two were left with none."""
+    """An old class may keep 20; classes of one or two samples were formerly left with none."""
     # 40 places a class, so that all cases are one program.
     index, label = np.tile(np.arange(40), 3), np.repeat([2, 3, 4], 40)
     samples = labelled(index, label, mask=index < np.repeat(counts, 40))
@@ -134,7 +134,7 @@ def test_as_many_slots_for_what_leaves_as_a_tenth_of_the_exemplars(per_class, le
 
 @pytest.mark.parametrize("known", [[0], [0, 1], [0, 1, 2, 3]])
 def test_with_a_fixed_total_a_new_class_gives_a_tenth_of_what_an_old_one_keeps(known):
-    """Of 90 in all: old classes hold 40, 40 and 22, of which a tenth leaves."""
+    """The old classes hold 40, 40 and 22 of a total of 90, and a tenth of these leaves."""
     new = len(known)
     rng = np.random.default_rng(0)
     old = [(i, label) for label in known for i in range(90 // len(known)) if i < 40]

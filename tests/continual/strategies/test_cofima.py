@@ -100,7 +100,7 @@ def test_a_new_class_keeps_its_task_s_column_and_an_old_one_that_before_alignmen
 
 
 def test_the_default_backbone_takes_a_hundredth_of_the_rate():
-    """As `bcb_lrscale` of the official code; the head has the whole rate."""
+    """The factor is `bcb_lrscale` of the official code; the head has the full rate."""
     ((_, slow),) = net.run_tasks(hand.SETUP, cofima(hand.SETUP), hand.TASKS[:1])
     ((_, full),) = net.run_tasks(hand.SETUP, cofima(hand.SETUP, slow=1.0), hand.TASKS[:1])
     expected = hand.stage_one(START, hand.TASKS[0][1], hand.TASK_CLASSES[0], slow=0.01)

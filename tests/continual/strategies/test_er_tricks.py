@@ -114,7 +114,7 @@ def test_an_arrival_is_stored_by_chance_and_replaces_by_weight(replacement):
 
 
 def test_each_sample_of_a_batch_changes_what_the_next_one_replaces():
-    """Of 3, 2 and 4 samples the largest class gives way to class 3, until this is the largest."""
+    """The largest of 3, 2 and 4 samples gives way to class 3, until this is the largest."""
     strategy = er_tricks(SETUP, 9, 2, "balanced", bias_epochs=0)
     rows = np.arange(3, 40, 6)
     batch = net.batch_of(rows)

@@ -66,13 +66,13 @@ def squared_by_hand(autoencoder, index):
 
 
 def relatedness_by_hand(memory, earlier, current, index):
-    """Of two experts' autoencoders, on samples of the task of `own`."""
+    """Return the relatedness of two experts by their autoencoders, on samples of the newer task."""
     before, new = (squared_by_hand(stacked(memory, e), index).mean() for e in (earlier, current))
     return 1 - (before - new) / new
 
 
 def gradient_by_hand(autoencoder, index):
-    """Of the mean over samples and features."""
+    """Return the gradient of the mean over samples and features."""
     squashed, code, again = reconstruct(autoencoder, index)
     outer = (again - squashed) / squashed.size
     inner = outer @ autoencoder["decode"].T * (code > 0)
@@ -138,7 +138,7 @@ def test_the_gate_takes_the_trained_expert_with_the_least_error():
 
 
 def test_a_sample_is_given_to_the_chosen_expert_alone():
-    """Of two experts each takes its samples, filled up to a multiple of `CHOSEN`."""
+    """Both experts take their samples, filled up to a multiple of `CHOSEN`."""
     seen = []
 
     def apply(params, batch_stats, inputs, train, key):
@@ -180,7 +180,7 @@ def test_a_new_expert_starts_from_the_most_related_one():
 
 
 def test_relatedness_by_hand():
-    """Of hand-made errors, 1 − (0.3 − 0.2) / 0.2, and 1 for the same error."""
+    """The relatedness of hand-made errors is 1 − (0.3 − 0.2) / 0.2, and 1 for equal errors."""
     result = relatedness(jnp.array([0.3, 0.2, 0.1, 0.6]), jnp.float32(0.2))
     np.testing.assert_allclose(result, [0.5, 1.0, 1.5, -1.0], rtol=1e-5, atol=1e-6)
 

@@ -12,7 +12,7 @@ GAMMA = {"variance_shrinkage": 0.5, "covariance_shrinkage": 0.3}
 
 
 def official_shrink(covariance, variance, other):
-    """As the authors do it, with those entries off the diagonal that are not 0."""
+    """Return the authors' shrinkage, whose mean leaves out entries that are 0."""
     identity = np.eye(len(covariance))
     off = covariance * (1 - identity)
     mean = off.sum() / max(1, np.count_nonzero(off))

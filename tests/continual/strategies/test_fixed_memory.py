@@ -22,7 +22,7 @@ TASKS = [[0, 1], [2, 3, 4], [5], [6, 7, 8]]
 QUOTAS = [25, 10, 8, 5]
 COUNTS = np.array([40, 12, 30, 7, 26, 33, 4, 28, 20])
 SLOTS = 100
-"""Of every task's samples, so that one program serves all."""
+"""Number of slots for the samples of a task, so that one program serves all tasks."""
 KEY = jax.random.key(0)
 _rng = np.random.default_rng(7)
 LABEL = _rng.permutation(np.repeat(np.arange(CLASSES), COUNTS))
@@ -109,7 +109,7 @@ def buffers_after(strategy, labels=1):
 
 
 def herd(rows, count):
-    """As the official code ranks: argmax of w·x, then w += mean − x; without chosen samples."""
+    """Return the official ranks: argmax of w·x, then w += mean − x, without chosen samples."""
     mean, chosen = rows.mean(axis=0), []
     pull = mean
     while len(chosen) < min(count, len(rows)):

@@ -33,7 +33,7 @@ def histories(labels, local, keys, buffer_size=CAPACITY):
 
 
 def history(labels, local=None, seed=0, buffer_size=CAPACITY):
-    """Of streams of any length up to 30, in one program."""
+    """Return memories of streams of any length up to 30, by one program."""
     labels = np.asarray(labels)
     local = np.ones(len(labels), bool) if local is None else np.asarray(local, bool)
     rest = 30 - len(labels)

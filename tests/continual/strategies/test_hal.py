@@ -132,7 +132,7 @@ def test_a_batch_longer_than_a_task_s_part_leaves_its_last_samples():
 
 
 def test_the_step_ahead_is_the_optimizer_s_own():
-    """With momentum from earlier steps and a learning rate that the schedule has halved."""
+    """The optimizer has momentum from earlier steps and a halved learning rate."""
     setup = SETUP._replace(optimizer=optax.sgd(RATE, momentum=0.9))
     strategy, index, seen = hal(setup, 2, 6, regularization=LAMBDA), [0, 1, 6], np.arange(6) < 2
     learner, key = net.small_learner(setup, [0, 1]), jax.random.key(0)

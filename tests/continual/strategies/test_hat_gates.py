@@ -56,7 +56,7 @@ def test_the_compensation_is_finite_and_its_closed_form(s):
 
 
 def test_where_an_open_gate_is_one_in_float32():
-    """That is the bound from which backpropagation gives an open gate no gradient."""
+    """Backpropagation gives an open gate no gradient from this bound on."""
     below, above = np.float32(OPEN - 1e-4), np.float32(OPEN + 1e-4)
     assert np.float32(1) + np.exp(-above) == 1 < np.float32(1) + np.exp(-below)
 

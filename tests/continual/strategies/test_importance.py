@@ -130,7 +130,7 @@ def linear_information(index, variance):
 
 
 def expected_softmax(index, active):
-    """By enumeration: Σ_y p_y (p − e_y)², which is p (1 − p)."""
+    """Return the information by enumeration: Σ_y p_y (p − e_y)², which is p (1 − p)."""
     probability = net.softmax(linear_logits(index), active)
     variance = sum(
         probability[:, [label]] * (probability - np.eye(CLASSES)[label]) ** 2

@@ -22,7 +22,7 @@ LIFT = 0.3
 
 
 def random_params(seed):
-    """Of a net with a cosine head, flat."""
+    """Return random parameters of a net with a cosine head, in a flat dictionary."""
     rng = np.random.default_rng(seed)
     return {
         "hidden": rng.normal(size=(DATA.shape[1], HIDDEN)),
@@ -200,7 +200,7 @@ ranking = jax.jit(margin_ranking, static_argnums=(3, 4))
 
 
 def test_margins_by_hand():
-    """With margin .5; the new classes are 2, 3 and 4."""
+    """The margin is 0.5, and the new classes are 2, 3 and 4."""
     scores = jnp.array([[0.9, 0.1, 0.2, 0.7, 0.3, 1.0]] * 4)
     true = jnp.zeros((4, 6), bool)
     # One true class: .5 - .9 + .7 = .3 and .5 - .9 + .3 < 0.

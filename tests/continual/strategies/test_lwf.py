@@ -121,7 +121,7 @@ def strategy_of(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_is_that_of_the_written_loss(name):
-    """With heads, the group of the classes 2 and 3 keeps nothing: these are new."""
+    """Heads keep nothing of the group of classes 2 and 3, since these are new."""
     temperature, heads, group = CASES[name]
     learner = net.small_learner(net.small_setup(), np.arange(CLASSES))
     memory = Teacher(net.as_float32(OLD), learner.batch_stats, jnp.asarray(KNOWN))

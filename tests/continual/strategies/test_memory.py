@@ -143,7 +143,7 @@ def test_a_reservoir_larger_than_the_stream_holds_all_of_it_in_its_order():
 
 
 def test_the_count_of_arrivals_keeps_its_type_in_64_bits():
-    """With JAX_ENABLE_X64 a sum of booleans is of 64 bits, and a memory must keep its dtypes."""
+    """A sum of booleans has 64 bits with JAX_ENABLE_X64, and a memory must keep its dtypes."""
     with jax.enable_x64(True):
         rows, arrived = add_to_reservoir(
             jnp.zeros(3), jnp.int32(1), jnp.ones(4), jnp.arange(4) < 2, jax.random.key(0)

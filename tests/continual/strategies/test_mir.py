@@ -78,7 +78,7 @@ def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidat
 
 
 def test_the_registry_replays_a_fifth_of_the_candidates_at_every_size():
-    """As Mai et al. 2022; with 50 candidates, 32 of 50 were nearly random replay."""
+    """Mai et al. 2022 do so; 32 samples out of 50 candidates were nearly random replay."""
     for size in (None, 10, 32, 64):
         needs = StrategyArguments(2, 10, 20, replay_batch_size=size)
         assert METHODS["MIR"].arguments(needs)["candidate_ratio"] == 5

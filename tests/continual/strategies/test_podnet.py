@@ -154,7 +154,7 @@ def test_equal_maps_have_no_distance_and_no_gradient(rng):
 
 
 def test_without_maps_pod_flat_alone_is_left():
-    """As with an MLP: the coefficient of POD-spatial has no effect."""
+    """The coefficient of POD-spatial has no effect without maps, for instance in an MLP."""
 
     def apply(*arguments):
         outputs, batch_stats = SETUP.apply(*arguments)

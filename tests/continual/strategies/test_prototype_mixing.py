@@ -31,7 +31,7 @@ def test_odds_are_a_softmax_of_one_over_the_distance():
 
 @pytest.mark.parametrize("total", [1, 7, 16])
 def test_whole_shares_are_the_rounded_ones_but_for_single_steps(total):
-    """As in `make_mix_pair`: the sum is the total, each step is of one, and in one direction."""
+    """`make_mix_pair` has the same: the sum is the total, and steps of one go in one direction."""
     rng = np.random.default_rng(total)
     rows = rng.dirichlet(np.ones(6), 50) * (np.arange(6) < 5)
     rows /= rows.sum(axis=1, keepdims=True)

@@ -259,7 +259,7 @@ def stiff_anchors():
 
 
 def minimizer(regularization):
-    """Of the task's loss and regularization Σ ω (θ − θ*)², in float64."""
+    """Return the minimum of the task's loss and regularization Σ ω (θ − θ*)², in float64."""
     pull = 2 * regularization * np.sum(IMPORTANCES * ANCHORS, axis=0)
     weight = 2 * regularization * np.sum(IMPORTANCES, axis=0)
     return (CURVATURE * TARGET + pull) / (CURVATURE + weight)
@@ -267,7 +267,7 @@ def minimizer(regularization):
 
 @functools.cache
 def stiff_program(momentum, implicit_rate, rate=STEP, factor=1.0):
-    """From regularization and number of steps to the parameters."""
+    """Return a program from regularization and number of steps to the parameters."""
     setup = stiff_setup(momentum, rate)
     learner = init_learner(setup, CLASSES, jax.random.key(0))
     learner = learner._replace(schedule=learner.schedule._replace(factor=jnp.float32(factor)))
@@ -324,7 +324,7 @@ def test_the_proximal_point_is_between_the_parameter_and_its_anchor(theta, ancho
 
 
 def test_implicit_steps_leave_frozen_parameters_bit_for_bit():
-    """Of two parameters far from their anchors one is frozen."""
+    """Two parameters are far from their anchors, and one of them is frozen."""
     start = net.as_float32({"frozen": np.array([0.3, -7.1]), "free": np.array([0.3, -7.1])})
     setup = stiff_setup()._replace(
         trainable=lambda params: {"frozen": False, "free": True},

@@ -23,7 +23,7 @@ def official_features(features, memory, gamma):
 
 
 def official_scores(train, labels, test):
-    """As the authors' first model has them."""
+    """Return the scores of the authors' first model."""
     means = np.stack([train[labels == k].mean(axis=0) for k in np.unique(labels)])
     covariance = OAS(assume_centered=True).fit(train - means[labels]).covariance_
     regular = (1 - SHRINKAGE) * covariance + SHRINKAGE * np.eye(train.shape[1])

@@ -25,7 +25,7 @@ def hidden(features, memory):
 
 
 def regression(rows, targets, ridge):
-    """As scikit-learn does it, on the samples and not on sums."""
+    """Return scikit-learn's ridge regression, on the samples and not on sums."""
     return Ridge(alpha=ridge, fit_intercept=False, solver="svd").fit(rows, targets).coef_.T
 
 
@@ -111,7 +111,7 @@ def official_ridge(rows, targets, fit, held):
 
 @pytest.mark.parametrize(("width", "scale"), [(0, 1), (0, 16), (30, 1), (300, 16)])
 def test_the_ridge_is_that_of_least_error_on_a_fifth_of_the_samples(width, scale):
-    """With fewer features than samples and with more; garbage in masked rows changes nothing."""
+    """Features are fewer than samples, or more; garbage in masked rows changes nothing."""
     features, labels, _, _ = stream.digits()
     features, labels = features[::4] * scale, labels[::4]
     rng = np.random.default_rng(4)

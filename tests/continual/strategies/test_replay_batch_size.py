@@ -81,7 +81,7 @@ def test_a_draw_has_the_size_that_is_set_and_every_held_sample_with_equal_chance
 
 @pytest.mark.parametrize("name", MAKE)
 def test_a_size_above_the_memory_draws_all_of_it_once(name):
-    """Of 40, a memory of 20 slots gives 20, and the 16 held ones have weight 1."""
+    """A memory of 20 slots gives 20 of the requested 40, and the 16 held samples have weight 1."""
     for drawn in many_draws(name, 40, keys=5):
         assert drawn.index.shape == (5, 20)
         for index, weight in zip(np.asarray(drawn.index), np.asarray(drawn.weight), strict=True):
@@ -149,7 +149,7 @@ STREAM = np.array([i for i in range(40) if LABELS[i] in SEEN])[:24].reshape(6, B
     [(n, size) for n in TRAININGS for size in (None, 2, 12) if size == 2 or "outputs" not in n],
 )
 def test_six_steps_done_again_in_float64(name, size):
-    """From an empty memory; while it holds fewer than are asked for, all of it is drawn.
+    """The memory begins empty; while it holds fewer samples than requested, all of it is drawn.
 
     What is drawn is random, and read from the step; all else is NumPy's.
     """
@@ -197,7 +197,7 @@ def test_six_steps_done_again_in_float64(name, size):
 
 @pytest.mark.parametrize("size", [2, 12])
 def test_a_gem_projects_on_the_mean_of_the_reference_batch(size):
-    """What is drawn is read from the step; all else is NumPy's."""
+    """The drawn samples are read from the step; NumPy computes the rest."""
     strategy, rows = MAKE["A-GEM"](SETUP, replay_batch_size=size), [2, 8, 3, 9]
     old = [index for index in range(40) if LABELS[index] < 2]
     memory = MEMORIES["A-GEM"]._replace(buffer=net.samples_of(old))

@@ -65,7 +65,7 @@ def test_a_step_is_the_official_loss():
 
 
 def test_the_rate_of_the_third_task_is_a_third_of_the_first_in_float64():
-    """As `lr / (t + 1)` in the official `main.py`; batches without a replayed sample."""
+    """The official `main.py` has `lr / (t + 1)`; batches have no replayed sample."""
     strategy = ss_il(SETUP)._replace(draw=lambda memory, batch, task, key: NOTHING, end_task=None)
     index = [np.array([0, 6, 12]), np.array([1, 4, 7]), np.array([2, 8, 3, 9])]
     tasks = [

@@ -83,7 +83,7 @@ def test_three_batches_are_the_paper_s_recursion():
 
 
 def test_the_first_sample_of_a_class_adds_its_own_square():
-    """By hand: z = 2 of class 0 alone adds nothing, then z = 4 of class 1 adds ½ · 4²."""
+    """The first sample, z = 2 of class 0, adds nothing; then z = 4 of class 1 adds ½ · 4²."""
     labels = jnp.array([[0], [1]])
     batch = Batch(jnp.arange(2), labels, jnp.ones(2), jnp.zeros(2, bool))
     means, scatter = add_one_by_one(no_means(2, 1), no_scatter(1), jnp.array([[2.0], [4.0]]), batch)

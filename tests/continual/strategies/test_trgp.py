@@ -254,7 +254,7 @@ def test_four_tasks_done_again_in_float64():
 
 @pytest.mark.parametrize("task", range(4))
 def test_a_task_is_predicted_by_its_scaled_network(task):
-    """That of the last parameters, with the subspaces and matrices of the task."""
+    """The network has the last parameters, with the subspaces and matrices of the task."""
     strategy, after = states()
     memory, learner = after[-1]
     params = by_hand()[0][-1][0]

@@ -173,7 +173,7 @@ def test_a_reading_takes_what_was_decoded_ahead(files, monkeypatch):
 
 
 def test_what_is_announced_twice_is_decoded_for_two_readings(files, monkeypatch):
-    """As by runs that learn the same images in other orders."""
+    """Runs that learn the same images in other orders announce them twice."""
     store = open_store(files)
     store.announce(np.array([3, 5, 3]))
     size = [4 * np.prod(pixels_of(files[0], name).size) for name in files[1]]

@@ -1,4 +1,4 @@
-"""What the frozen trunk sees: colours of places in closed form, maps by the net's layers."""
+"""Views of the frozen trunk: colours of places in closed form, maps by the net's layers."""
 
 import jax
 import jax.numpy as jnp

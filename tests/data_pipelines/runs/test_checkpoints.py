@@ -184,7 +184,7 @@ def test_a_folder_without_a_checkpoint_is_missing_data(tmp_path):
 
 
 def two_checkpoints(folder, rng):
-    """Of 200 numbers each; returns what they hold."""
+    """Write two checkpoints of 200 numbers each, and return their states."""
     states = {step: {"x": jnp.asarray(rng.normal(size=200), jnp.float32)} for step in (1, 2)}
     for step, state in states.items():
         Checkpoints(folder).save(step, state, {"seed": 0})

@@ -129,7 +129,7 @@ def test_a_dark_noisy_patch_keeps_its_mean(tmp_path):
 
 
 def mean_green(image):
-    """Of the photosites that see green."""
+    """Return the mean of the photosites that see green."""
     return (image[::2, 1::2, 1].mean() + image[1::2, ::2, 1].mean()) / 2
 
 
