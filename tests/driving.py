@@ -16,7 +16,7 @@ def drive_run(run, state=None, chunk=1, announce=None):
 
 def on_copies(state, function):
     """Return a copy of the state with a function of the leaves that have an axis over runs."""
-    # What was not measured is NaN.
+    # NaN stands for values that were not measured.
     with jax.debug_nans(False):
         state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
         result, best = jax.tree.map(function, (state.result, state.best))

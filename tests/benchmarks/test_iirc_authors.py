@@ -45,7 +45,7 @@ def test_the_archive_holds_the_images_under_the_names_of_cifar_100(images, tmp_p
     assert list(map(list, order)) == inputs.task_order(plan)
     assert data.classes == plan.superclasses + 4 * plan.task_classes
     samples = inputs.labelled_samples(data)
-    # Of 24 training images per subclass a superclass has int(0.4 * 24), of 3 for validation one.
+    # A superclass has int(0.4 * 24) of 24 training images of a subclass, and one of 3 to validate.
     assert [len(samples[split][0]) for split in inputs.SPLITS] == [90, 10, 20]
     assert {label for _, (label,) in samples["train"][0]} == set(order[0])
 

@@ -243,10 +243,10 @@ def test_recovers_the_light_of_a_mondrian(trained):
     images = jnp.asarray(np.stack([mondrian(rng, light) for light in lights]))
     estimates = jax.vmap(gamut_estimate, (None, 0))(canonical, images)
     errors = [degrees(*pair) for pair in zip(estimates, lights, strict=True)]
-    # Where derivatives peak depends on which patches meet: edges tell less than colours.
+    # Derivatives peak at edges between certain patches: edges are less informative than colours.
     assert max(errors) < {0: 4, 1: 11}[canonical.order]
     assert np.mean(errors) < {0: 1.5, 1: 4}[canonical.order]
-    # What the lights alone would leave: they lie this far from white.
+    # Illuminants lie this far from white, which is the error without an estimator.
     assert np.mean([degrees(np.ones(3), light) for light in lights]) > 15
 
 

@@ -15,7 +15,7 @@ def scan_counts(params):
     """Return the numbers of constants and of carried arrays of a scan."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
-    # From jax 0.12 on the parameters have the structure of the arguments.
+    # The parameters have the structure of the arguments from jax 0.12 on.
     consts, carry, _ = params["ft_in"].unpack()
     return len(consts), len(carry)
 

@@ -17,7 +17,7 @@ PAIRS = np.stack(
     ],
     axis=1,
 )
-# Of the network before the task.
+# The network before the task has these parameters.
 OLD = {
     name: leaf + np.random.default_rng(5).normal(size=leaf.shape) * 0.6
     for name, leaf in START.items()

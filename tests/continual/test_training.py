@@ -118,7 +118,7 @@ def test_costs_are_counted_as_by_hand(trained):
     np.testing.assert_array_equal(costs.model_memory, [[12, 36]] * 2)  # 2 x 4 + 4, and two copies
     np.testing.assert_array_equal(costs.sample_memory, np.zeros((2, 2)))
     np.testing.assert_array_equal(costs.lifetime_memory, [32, 32])
-    # Of the same operations a step (EWC's penalty aside) a task takes two passes.
+    # A task takes two passes with equal operations per step, apart from EWC's penalty.
     assert np.all(costs.operations >= 2 * costs.pass_operations)
     np.testing.assert_array_equal(costs.operations[:, 0], costs.operations[:, 1])
 
@@ -208,7 +208,7 @@ def test_a_net_of_another_signature_and_mixed_labels_learn_too():
     assert set(result.learner.params) == {"head"}
     assert set(result.class_names) == {1, "none", 2.5, "b"}
     assert result.class_incremental_matrices.shape == (1, 2, 2)
-    # Of 12 images two test: accuracies are halves of halves.
+    # Two of 12 images test: accuracies are halves of halves.
     np.testing.assert_array_equal(result.task_masked_matrices * 4 % 1, 0)
     assert "±" not in result.table()
 

@@ -73,7 +73,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "BiC-whole-pwJS": {"loss": "binary"},
     "SLCA": _GAUSSIANS,
     "ExpertGate": _GATE,
-    # Of the nine later tasks four are related to an earlier one by more.
+    # Four of the nine later tasks are related to an earlier one by more.
     "ExpertGate-LwF": {**_GATE, "relatedness_threshold": 0.25},
     "PackNet": {"prune": 0.75, "retrain_epochs": 2, "batch_size": 8},
     "CBP": {"replacement_rate": 0.01, "maturity": 20},
@@ -180,7 +180,7 @@ FIRST_TASK_ALONE = {"APER", "APER, low rank"}
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
-# What compiles a program of its own runs for one of each kind, and for the rest in `make
+# A test that compiles a separate program runs for one of each kind, and for the rest in `make
 # test-slow`.
 OF_EACH_KIND = ("SI", "DER++", "PackNet", "iCaRL-CNN")
 # One of each way to use what a driver takes apart: past samples, draws, what steps keep, heads that
@@ -294,7 +294,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
         if case.network == "transformer":
             adapt = case.row.adapt or METHODS["L2P"].adapt
             setup = adapt(of_images(setup, data), VIT, FROZEN, NEEDS)
-            # As in the authors' code: the layer normalization of small prompts has large slopes.
+            # The authors' code has Adam too: layer normalization of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable or setup.trainable)
         return setup, case.make(setup)

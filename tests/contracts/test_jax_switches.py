@@ -37,7 +37,7 @@ def test_it_trains_with_64_bits(name):
     with jax.enable_x64(True):
         build = build_with(f"{name}, x64", name)
         data, sequence = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, (DATA, SEQUENCE)))
-        # As users make them: 64 bits wherever JAX chooses.
+        # Users' arrays have 64 bits wherever JAX chooses.
         sequence = jax.tree.map(
             lambda leaf: leaf.astype(int) if leaf.dtype == jnp.int32 else leaf, sequence
         )

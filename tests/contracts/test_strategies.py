@@ -359,6 +359,6 @@ def test_a_class_without_samples_and_a_task_of_one_give_no_nan(name):
         }.items()
     ],
 )
-def test_naive_forgets_and_who_keeps_data_does_not(name, least, most):
+def test_naive_forgets_and_methods_that_keep_data_do_not(name, least, most):
     """Final class-incremental accuracy of 20 classes; two per task are 10%."""
     assert least <= plain(name).evaluation.class_incremental[-1].mean() <= most

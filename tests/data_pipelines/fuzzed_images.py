@@ -58,7 +58,7 @@ def core50_prepared(folder, rng):
     def read():
         for side in (128, 32):
             result = load_core50(side, prepared, partial=True)
-            # What is loaded at all is right.
+            # Everything that is loaded is right.
             if side in expected:
                 np.testing.assert_array_equal(result.images, expected[side])
 

@@ -185,7 +185,7 @@ def test_lists_with_repeated_or_missing_lines_are_refused(
         prepare(root, "tiny-imagenet", zipped(tmp_path / "other.zip", files))
 
 
-def test_a_training_class_with_too_few_images_is_told(root, tiny_zip, monkeypatch):
+def test_a_training_class_with_too_few_images_is_named(root, tiny_zip, monkeypatch):
     monkeypatch.setattr(tiny_imagenet, "CUTS", (0, 2, 4))
     with pytest.raises(DataError, match="3 images of n01, not 4 or more"):
         prepare(root, "tiny-imagenet", tiny_zip)

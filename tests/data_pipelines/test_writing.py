@@ -91,7 +91,7 @@ def hold(folder):
     return process
 
 
-def test_a_second_process_is_refused_until_the_first_is_gone_even_killed(tmp_path):
+def test_a_second_process_is_refused_until_the_first_ends_even_killed(tmp_path):
     process = hold(tmp_path)
     with pytest.raises(DataError, match=r"is in use by another process\. Wait\."):
         lock_folder(tmp_path, "Wait.")
@@ -105,7 +105,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone_even_killed(tmp_pat
     hold(tmp_path).kill()
 
 
-def test_too_little_room_is_told_with_both_numbers(tmp_path, monkeypatch):
+def test_too_little_disk_space_is_reported_with_both_numbers(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 5_000_000})
     monkeypatch.setattr("everlight_data.writing.shutil.disk_usage", lambda path: usage)
     writing.check_room(tmp_path, 4_000_000, "a checkpoint")
@@ -127,7 +127,7 @@ def test_a_second_preparation_of_core50_is_refused_while_one_goes_on(tmp_path):
     prepare_core50(tmp_path / "release", prepared, partial=True)
 
 
-def test_a_folder_in_the_place_of_a_file_is_told_and_stays(tmp_path):
+def test_a_folder_in_the_place_of_a_file_is_reported_and_stays(tmp_path):
     (tmp_path / "corrected.png").mkdir()
     with (
         pytest.raises(DataError, match=r"corrected\.png cannot be written"),

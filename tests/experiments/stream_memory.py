@@ -62,7 +62,7 @@ def main() -> None:
 
     train("warm")
     store = None
-    # What the warm-up freed goes back to the system, or growth would hide in it.
+    # Memory that the warm-up freed goes back to the system, or growth would hide in it.
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")

@@ -35,7 +35,7 @@ def test_a_full_output_leaves_no_traceback(request):
     assert b"Traceback" not in done.stderr
 
 
-def test_names_that_are_no_text_are_told(tmp_path, monkeypatch):
+def test_names_that_are_no_text_are_reported(tmp_path, monkeypatch):
     """A process gets such names, and its streams take nothing but text."""
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     outputs = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}

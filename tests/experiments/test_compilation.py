@@ -35,7 +35,7 @@ def run(**environment):
     return float(value), int(hits), folder
 
 
-def test_a_second_process_compiles_nothing_anew(tmp_path):
+def test_a_second_process_compiles_nothing_again(tmp_path):
     first, second = (run(XDG_CACHE_HOME=str(tmp_path)) for _ in range(2))
     assert first == (27.0, 0, str(tmp_path / "everlight"))
     assert second[0] == 27.0

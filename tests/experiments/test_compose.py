@@ -75,7 +75,7 @@ def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
         final = results[f"{of}/accuracy"][:, -1]
         np.testing.assert_allclose(final, by_class[:, -1].mean(axis=1), rtol=1e-6)
         np.testing.assert_allclose(np.trace(confusion, axis1=1, axis2=2) / 16, final, rtol=1e-6)
-        # Of eight hidden units; both tasks move the weights.
+        # The network has eight hidden units, and both tasks move the weights.
         dead, norm = results[f"{of}/dead units"], results[f"{of}/weight norm"]
         assert ((8 * dead) % 1 == 0).all()
         assert (np.diff(norm) != 0).all()

@@ -149,7 +149,7 @@ def test_the_replay_batch_size_is_an_option_of_every_paper_s_benchmark(name, pre
     assert getattr(config, "scale", config).replay_batch_size == 64
 
 
-def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables():
+def test_requested_hyperparameters_replace_the_tables():
     words = ["digits", "--methods", "EWC", "MAS", "LwF"]
     options = options_of("run", [*words, "--hyperparameters", "LwF=2", "EWC=1e6,1e2,1e2"])
     rows = {row.name: row.hyperparameters for row in load_requested(options).rows}
@@ -197,7 +197,7 @@ def test_options_that_were_given_are_taken_out_of_a_list(digits, inputs, rest):
     assert result == f"Given by the user: {', '.join(inputs)}. The rest: {rest}"
 
 
-def test_options_of_parts_without_a_name_are_told_apart(tmp_path):
+def test_options_of_parts_without_a_name_are_distinguished(tmp_path):
     """Data, network and scale of facts are three of them."""
     words = ["facts", "--side", "8", "--scenes", "60", "20", "--tasks", "2"]
     first, *_ = load_benchmarks(options_of("run", [*words, "--runs", str(tmp_path)])).values()

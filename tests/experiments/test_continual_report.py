@@ -46,7 +46,7 @@ def test_cells_of_a_matrix_that_have_no_value_are_white():
     assert why_white([joint]) == " White: joint training has not begun."
 
 
-def test_settings_of_methods_are_said_once_for_all_scenarios():
+def test_settings_of_methods_are_stated_once_for_all_scenarios():
     created = METHODS["DER++"].arguments(
         StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     )
@@ -182,7 +182,7 @@ def test_the_first_screen_names_the_best_and_the_runner_up():
     }
     assert "ER 0.700 (no interval from one seed) (NI)" in headline_of({"NI": one}, rows)[1]
     assert sentence_of("NI", {"joint": joint}, [known.JOINT]) == ""
-    # What has all labels bounds the others, and what diverged is behind them.
+    # The method with all labels bounds the others, and a diverged one is behind them.
     upper = METHODS["incremental joint"]
     bounded = headline_of(
         {"NI": {"naive": naive, "incremental joint": joint}}, [known.NAIVE, upper]
@@ -200,7 +200,7 @@ def test_the_first_screen_names_the_best_and_the_runner_up():
     assert headline_of({"NI": {"ER": nan}}, rows)[1].endswith("none, all diverged.")
 
 
-def test_hyperparameters_and_what_was_left_out_are_said():
+def test_hyperparameters_and_omitted_methods_are_stated():
     tuned = naive._replace(choice=choose_hyperparameter((1.0, 2.0), np.array([[0.2], [0.4]])))
     inputs = naive._replace(choice=fixed_hyperparameter(0.5))
     choices = report_tables.choices_of({"task-incremental": {"a": tuned, "b": inputs, "c": naive}})

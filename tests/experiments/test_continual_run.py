@@ -13,7 +13,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import OTHER_NAMES, selected_methods
 from everlight_experiments.commands.run import run_benchmark
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("continual run")
 
 SMALLEST = "--epochs 1 --batch-size 64 --validation-seeds 1 --tasks 2"
@@ -45,7 +45,7 @@ def widened(narrow):
     return run(narrow[0], *WIDENED)
 
 
-def test_seeds_and_methods_added_to_a_finished_run_train_nothing_anew(narrow, widened, tmp_path):
+def test_seeds_and_methods_added_to_a_finished_run_train_nothing_again(narrow, widened, tmp_path):
     _, before = narrow
     after = units_of(widened)
     assert set(before) == {"class-incremental-naive-0.npz", "cost-class-incremental-naive.npz"}
@@ -94,7 +94,7 @@ def test_what_changes_results_is_refused(narrow):
         run(narrow[0], "--methods naive --learning-rate 0.1")
 
 
-def test_runs_that_diverge_are_nan_and_said(tmp_path):
+def test_runs_that_diverge_are_nan_and_reported(tmp_path):
     report = run(tmp_path, "--methods naive --learning-rate 100 --seeds 1 --epochs 3")
     with np.load(report.parent / "results.npz") as results:
         assert np.all(np.isnan(results["class-incremental/naive/accuracy by task"]))

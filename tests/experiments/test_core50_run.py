@@ -154,9 +154,9 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
             f"category/{name}"
             for name in ("from scratch", "frozen + SVM", "fine-tuning", "sessions")
         }
-        # Of recordings of two frames: single ones and both.
+        # Recordings have two frames: predictions are of single frames and of both.
         assert results["category/fine-tuning"].shape == (2,)
-        # Of 10 categories of five colours each.
+        # Chance is 0.1: there are 10 categories of five colours each.
         assert results["category/frozen + SVM"][0] > 0.2
         assert np.all(results["category/sessions"] <= 1)
 
@@ -184,7 +184,7 @@ def test_what_cannot_be_run_is_named(tmp_path, colors, changes, message):
 
 
 @pytest.mark.parametrize("run", [run_paper, STATIC_PAPER.run])
-def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
+def test_a_run_on_an_incomplete_release_is_requested_and_needs_every_recording(
     tmp_path, monkeypatch, run
 ):
     """The loader refuses it without the option, and refuses a release without s4/o18."""
@@ -215,7 +215,7 @@ def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
         begun(True)
 
 
-def test_weights_are_asked_for_before_the_frames(tmp_path):
+def test_missing_weights_are_named_before_frames_are_read(tmp_path):
     with pytest.raises(DataError, match=r"--weights .*none\.npz does not exist"):
         run_paper(tmp_path, replace(settings.PRESETS["paper"], weights=tmp_path / "none.npz"))
 

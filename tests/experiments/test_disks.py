@@ -176,7 +176,7 @@ def test_writes_that_outlive_the_one_that_failed_leave_nothing(tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_read_only_disk_is_told_in_one_line(disk):
+def test_a_read_only_disk_is_reported_in_one_line(disk):
     settings = RunSettings(runs=disk)
     folder = RunFolder("paper", "run", settings)
     folder.save_results(x=noise(3))
@@ -218,7 +218,7 @@ def test_a_signal_while_a_slow_disk_writes_leaves_what_was_there(tmp_path, monke
     assert read_sealed(folder.path / "results.npz", "")["x"].mean() == 0
 
 
-def test_of_a_folder_that_is_gone_no_disk_space_is_wanted(tmp_path):
+def test_a_removed_folder_is_named_and_its_disk_space_is_not_checked(tmp_path):
     folder = tmp_path / "run"
 
     def write():

@@ -62,7 +62,7 @@ def test_baselines_know_the_boxes_or_nothing(divided):
     subjects = divided.label_space.vectors[divided.pieces[divided.train.fact, 0]]
     np.testing.assert_allclose(result[NO_INPUT][0, 7, 0], subjects.mean(axis=0), atol=1e-4)
     assert np.ptp(result[LAYOUT][0, :, 0], axis=0).max() > 0
-    # Where boxes are not known, as in the authors' files.
+    # Boxes are not known in the authors' files.
     blind = divided._replace(test=divided.test._replace(samples=None))
     assert list(baseline_features(blind)) == [NO_INPUT]
 

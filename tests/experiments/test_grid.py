@@ -19,7 +19,7 @@ from everlight_experiments.commands.grid import run_grid, runs_of
 from everlight_experiments.report.cells import final_cell
 from tests.experiments.running import arrays_of
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("grid")
 
 OPTIONS = ("--benchmarks", "digits", "--methods", "nearest mean", "HAT", "--seeds", "1")
@@ -80,7 +80,7 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
     for name in ("naive", "nearest mean"):
         row = table.split(f"<td>{name}</td>")[1].split("</tr>")[0]
         matrix = results[f"digits, class-incremental/{name}/accuracy by task"][0]
-        # Of two tasks the first one alone can be forgotten.
+        # Only the first of two tasks can be forgotten.
         assert f"<td>{matrix[0, 0] - matrix[1, 0]:.3f}</td>" in row
         assert float(forgetting(jnp.asarray(matrix))) == pytest.approx(matrix[0, 0] - matrix[1, 0])
         assert f"<td>{results[f'digits, class-incremental/{name}/seconds'][0]:,.1f}</td>" in row
@@ -136,7 +136,7 @@ def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
             assert np.mean(predicted[of_task == task]) == pytest.approx(matrix[1, task], abs=1e-6)
     with pytest.raises(DataError, match=r"no benchmark 'digit'; did you mean 'digits'"):
         load_net(report.parent, "nearest mean", seed=0, task=1, benchmark="digit")
-    # Of several one has to be named.
+    # One of several has to be named.
     several = started_with(report.parent, benchmarks=["digits", "facts"])
     with several, pytest.raises(DataError, match="has several benchmarks; give one: digits, facts"):
         load_net(report.parent, "nearest mean", seed=0, task=1)

@@ -127,7 +127,7 @@ def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(
     tests = [
         np.asarray(item.test.index)[np.asarray(item.test.mask)] for item in (validation, evaluation)
     ]
-    # Of ten images per class the second fifth; the first validates within tasks.
+    # The second fifth of ten images per class tests; the first validates within tasks.
     assert tests[0].tolist() == [start + place for start in (0, 10, 20, 30) for place in (2, 3)]
     assert np.all(tests[1] >= 40)
     trained = np.asarray(validation.tasks.train.index)[np.asarray(validation.tasks.train.mask)]

@@ -221,7 +221,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     assert blue < low_blue / 1.1
     assert "no interval" in capsys.readouterr().out
 
-    # What is finished is not computed again, and the report is the same.
+    # Finished parts are not computed again, and the report is the same.
     assert (
         run_calibrate(settings, training).read_text().split("Duration")[1].split("</dd>", 1)[1]
         == page.split("Duration")[1].split("</dd>", 1)[1]
@@ -322,7 +322,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
         read()
     hidden.write_bytes(full)
     np.testing.assert_allclose(map_points(read()[2].charts[0], CORNERS), corners, atol=0.01)
-    # From its other end on it is another chart.
+    # The chart read from its other end is another chart.
     listed.write_text(json.dumps({f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}))
     with pytest.raises(DataError, match=r"scene-02\.dng: there is no chart at the given corners"):
         read()

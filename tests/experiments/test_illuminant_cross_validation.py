@@ -144,7 +144,7 @@ def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tm
     np.testing.assert_array_equal(both.estimates[f"{name}, good"], high.estimates[f"{name}, good"])
 
 
-def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path):
+def test_the_second_cameras_illuminant_is_printed_where_it_is_requested(pairs, tmp_path):
     """Exactly, as the features are linear in it, and not in the main camera's."""
     other = pairs.main[:, ::-1] ** 2
     inputs = {"T": pairs.inputs["T"]}

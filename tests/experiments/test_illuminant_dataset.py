@@ -61,7 +61,7 @@ def few(monkeypatch):
     monkeypatch.setattr(illuminant.cross_validation, "OTHER_DEPTHS", (2,))
 
 
-def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
+def test_cameras_are_tested_in_folds_or_by_the_others(tmp_path, rng, few):
     for camera, count, side in (("A1", 10, 16), ("B2", 8, 20)):
         write_thumbnails(tmp_path / f"{camera}.npz", camera, count, rng, side)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
@@ -191,7 +191,7 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
         run_dataset(settings, {"small": SHORT})
 
 
-def test_what_a_method_told_is_not_computed_again(tmp_path, rng, few):
+def test_stored_estimates_of_a_method_are_not_computed_again(tmp_path, rng, few):
     data = two_cameras(tmp_path, rng)["A1"]
     stored = {}
 
@@ -219,7 +219,9 @@ def available(data):
 
 
 @pytest.mark.parametrize("split", ["folds", "cross-camera"])
-def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
+def test_training_images_come_with_the_numbers_of_their_cameras(
+    tmp_path, rng, few, monkeypatch, split
+):
     lessons = []
 
     def fit(images, side):

@@ -97,7 +97,7 @@ def test_saturated_pixels_of_either_view_take_no_part(tmp_path, small_pair, use_
     np.testing.assert_allclose(result.transform, 0.6 * pair_transform(LIGHT), atol=0.01)
 
 
-def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys):
+def test_an_out_of_distribution_pair_is_warned_of(tmp_path, small_pair, use_net, capsys):
     class Narrow(ClosedFormNet):
         def estimate(self, inputs):
             return told_lights(
@@ -116,7 +116,7 @@ def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys
     assert "may be far from the truth" in line["warnings"]
 
 
-def test_a_pair_by_other_cameras_is_told(tmp_path, use_net, capsys):
+def test_a_pair_by_other_cameras_is_warned_of(tmp_path, use_net, capsys):
     second = 0.6 * tiles() @ pair_transform(LIGHT)
     main = write_dng(tmp_path / "main.dng", tiles(), 512, 16383, model=" MAIN EYE")
     swapped = write_dng(tmp_path / "second.dng", second, 64, 16383, model="Third Eye")
@@ -179,7 +179,7 @@ def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_p
     np.testing.assert_allclose(panel, 255 * curved, atol=0.6)
 
 
-def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
+def test_a_pair_that_fails_is_reported_and_the_others_are_estimated(
     tmp_path, small_pair, use_net, capsys
 ):
     main, second = small_pair()
@@ -210,7 +210,9 @@ def test_a_missing_package_is_named_once_for_all_files(
     assert "NO ESTIMATE" not in capsys.readouterr().err
 
 
-def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use_net, capsys):
+def test_the_second_illuminant_is_printed_where_a_net_estimates_it(
+    tmp_path, small_pair, use_net, capsys
+):
     class Both(ClosedFormNet):
         def estimate(self, inputs):
             return told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
@@ -235,7 +237,7 @@ def test_files_that_are_no_pairs_are_refused(tmp_path, use_net, files, message):
         estimate(settings_for([tmp_path / file for file in files], tmp_path))
 
 
-def test_an_unknown_interval_is_said(tmp_path, small_pair, use_net, capsys):
+def test_an_uninformative_interval_is_stated(tmp_path, small_pair, use_net, capsys):
     class Few(ClosedFormNet):
         def estimate(self, inputs):
             predicted = told_lights([0.5, 1, 0.6])

@@ -20,7 +20,7 @@ from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.networks import BLOCKS, train_networks
 from tests.experiments.rhythm import due_every
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("training of nets")
 
 PROBLEMS, SAMPLES, VALID = 3, 40, 15
@@ -115,7 +115,7 @@ def test_the_best_models_have_the_least_validation_losses(uninterrupted):
         assert loss == pytest.approx(float(losses.valid[:, index].min()), rel=1e-5)
 
 
-def test_nets_that_all_diverge_are_told_at_once_and_leave_no_checkpoint(tmp_path):
+def test_nets_that_all_diverge_are_reported_at_once_and_leave_no_checkpoint(tmp_path):
     removed = [item._replace(targets=np.full_like(item.targets, np.nan)) for item in problems()]
     with pytest.raises(DataError, match=r"all 3 networks .* diverged in tenth 1 of 10"):
         train(tmp_path, data=removed)

@@ -62,7 +62,7 @@ def chosen(pairs, monkeypatch, tmp_path):
     return run
 
 
-def test_each_fold_is_told_by_what_trainings_without_it_say_of_the_others(chosen):
+def test_the_choice_of_a_fold_depends_on_trainings_without_it(chosen):
     """Trainings without one fold only, or without two others, would say something else."""
     choice = chosen()
     assert [CANDIDATES.index(item) for item in choice.without] == PLANTED

@@ -30,7 +30,7 @@ from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_ca
 from tests.experiments.illuminant_rows import set_settings
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("nus run")
 
 SHORT = TrainingSettings(20, batch_size=16, validate_every=2)

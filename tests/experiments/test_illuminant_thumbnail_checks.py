@@ -69,7 +69,7 @@ def test_illuminants_that_are_wrong_otherwise_are_not_called_gains(tmp_path, rng
     load_cameras(DatasetRun(thumbnails=(file,)))
 
 
-def test_gamma_encoded_images_are_told_in_one_line(tmp_path, rng, few, capsys):
+def test_gamma_encoded_images_are_reported_in_one_line(tmp_path, rng, few, capsys):
     images, lights = dull_thumbnails(rng)
     encoded = images ** (1 / 2.2)
     file = written(tmp_path / "encoded.npz", encoded, lights)

@@ -122,7 +122,7 @@ def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, inputs):
         total += photo.image[y - 15 : y + 16, x - 15 : x + 16].mean(axis=(0, 1))
     result = measure_thumbnail(path, corners if inputs else None, reference_colors(), 64)
     assert degrees(result.illuminant, total) < 0.5
-    # Of 1734 pixels 64 blocks of 28.
+    # A side of 1,734 pixels gives at most 64 blocks of 28.
     assert max(result.image.shape) <= 64
     x, y = (corners / 28).astype(int).T
     assert not result.image[y, x].any()

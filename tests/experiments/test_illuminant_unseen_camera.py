@@ -132,7 +132,7 @@ def test_a_dngs_own_matrices_describe_its_camera(model, tmp_path, capsys):
         assert expected.dtype == float
     expected = np.asarray(expected)
     np.testing.assert_allclose(result, expected / expected[1], rtol=1e-5)
-    # From Python, and with another camera's matrices.
+    # The estimate is repeated in Python, and with another camera's matrices.
     calibration = read_dng_calibration(photo).calibration
     again = stored(image, np.ones(image.shape[:2], bool), calibration=calibration)
     np.testing.assert_allclose(again, expected / expected[1], rtol=1e-5)

@@ -149,7 +149,7 @@ def test_every_matrix_has_a_table_of_its_own(tmp_path):
     assert ["0.75" in table for table in tables] == [False, True]
 
 
-def test_a_run_without_matrices_is_told(tmp_path):
+def test_a_run_without_matrices_is_reported(tmp_path):
     save_sealed(tmp_path / "results.npz", errors=np.zeros((2, 3)))
     with pytest.raises(DataError, match="has no accuracy matrices"):
         export(ExportSettings(tmp_path, "matrices"))

@@ -11,7 +11,7 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES
 from tests.experiments.running import arrays_of
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("kept nets")
 
 TINY = ("digits", "--seed", "3", "--epochs", "1", "--batch-size", "64", "--tasks", "2")

@@ -40,7 +40,7 @@ def test_inputs_have_the_statistics_of_each_seed_s_first_task():
         expected = by_hand(benchmark.data.images.images, sequence, axes=(0, 1, 2))
         np.testing.assert_allclose(inputs, expected, atol=1e-5)
     assert np.abs(result[0] - result[1]).max() > 0.01
-    # By default they have those of all tasks, which are the same for all seeds.
+    # The default statistics are those of all tasks, which are equal for all seeds.
     complete = [gathered(common, sequence) for sequence in sequences]
     np.testing.assert_array_equal(*complete)
     digits = benchmark.data.images

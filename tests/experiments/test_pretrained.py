@@ -21,7 +21,7 @@ from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import compose
 from tests.models.released_vit import released_arrays
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("pretrained")
 
 NET = "vit:4,8,2,2"
@@ -69,7 +69,7 @@ def test_networks_begin_with_the_last_ones_of_the_run(trained, tmp_path):
     assert_equal(plain["head"], drawn["head"])
     assert plain["head"]["kernel"].shape == (8, 5)
     assert not np.array_equal(drawn["position"], plain["position"])
-    # Of other weights, runs are others.
+    # Other weights make other runs.
     assert len({*benchmark.data.checksums} - {*begun(tmp_path, None).data.checksums}) > 10
     assert f"begun with the layers of {trained}" in benchmark.training.words
 

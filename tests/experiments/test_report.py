@@ -109,7 +109,7 @@ def test_text_from_outside_is_escaped_everywhere(written):
     assert image["alt"] == 'A "plot"'
 
 
-def test_the_papers_columns_are_set_apart_and_ours_are_not(written):
+def test_the_papers_columns_are_set_apart_and_measured_ones_are_not(written):
     page = Page(written)
     reference = {"class": "paper"}
     assert page.texts_of("td", **reference) == ["–", "–", "2.11", "1.46"]
@@ -194,7 +194,7 @@ def test_what_came_out_stands_before_all_the_rest(folder):
     assert texts.index("Data") < texts.index("below")
 
 
-def test_settings_are_said_in_words():
+def test_settings_are_stated_in_words():
     @dataclass
     class Settings:
         steps: int = 20_000

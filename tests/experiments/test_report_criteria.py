@@ -25,7 +25,7 @@ def test_the_criteria_of_two_runs_are_those_by_hand():
     summary = summarize(method, naive)
     # Over all times: the mean of the six accuracies on and below the diagonal.
     accuracies = [(0.9 + 0.8 + 0.6 + 0.85 + 0.5 + 0.7) / 6, (0.7 + 0.7 + 0.8 + 0.6 + 0.9 + 0.5) / 6]
-    # Of the three pairs below the diagonal, against the diagonal.
+    # The three pairs below the diagonal are compared with the diagonal.
     backward = [(-0.1 - 0.05 - 0.1) / 3, (0 - 0.1 + 0.1) / 3]
     forward = [(0.1 + 0.2 + 0.3) / 3, (0.1 + 0.0 + 0.1) / 3]
     # Anchor and importances from the second task on; no, 20 and 40 of 79 samples.
@@ -63,7 +63,7 @@ def test_the_criteria_stand_beside_the_papers():
     assert paper == ["LwF", *actual, *printed]
     assert measured == ["one's own", *actual, *["–"] * 13]
     assert [column.group == PAPER for column in table.columns] == [False] * 14 + [True] * 13
-    # Where the paper has no rows of a scenario, and without a learner whose pass is known.
+    # The paper has no rows of the scenario, and no learner's pass is known.
     assert len(criteria_tables(by_name, "Naive", published, "class-incremental")[0].columns) == 14
     assert criteria_tables(by_name, "", NOTHING_PUBLISHED, "task-incremental") == []
 

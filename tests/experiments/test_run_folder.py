@@ -88,7 +88,7 @@ def test_config_holds_the_devices_and_the_flags_that_may_change_numbers(settings
     assert not {"JAX_COMPILATION_CACHE_DIR", "OTHER"} & set(flags)
 
 
-def test_a_run_goes_on_elsewhere_and_keeps_what_it_told_of_methods(settings):
+def test_a_run_continues_elsewhere_and_keeps_its_events_of_methods(settings):
     folder = RunFolder("paper", "run", settings, shared=True)
     arguments = {"hyperparameter": 1.0, "layers": ("a", "b")}
     folder.record_method_arguments("task-incremental-EWC", arguments)
@@ -143,7 +143,7 @@ def test_a_run_that_left_nothing_claims_no_folder(settings):
     assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
 
 
-def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(settings):
+def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_recorded(settings):
     RunFolder("paper", "run", settings, run_selectors=("seeds",)).log(step=0)
     wider = replace(settings, seeds=(0, 1, 2))
     folder = RunFolder("paper", "run", wider, run_selectors=("seeds",))
@@ -161,7 +161,7 @@ def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
     empty.record_method_arguments("EWC", {"hyperparameter": 1.0})
     used = RunFolder("paper", "used", settings, shared)
     used.save_unit("EWC-0", FACTS, **ARRAYS)
-    # As a start that was killed leaves it; the next one did not make it.
+    # A killed start leaves the folder so; the next start did not create it.
     result = RunFolder("paper", "found", settings, shared)
     del result
     gc.collect()
@@ -241,7 +241,7 @@ def test_a_unit_is_read_back_by_name_and_facts(settings):
         folder.read_unit("EWC-0", FACTS | {"hyperparameter": 20.0})
 
 
-def test_no_damaged_unit_is_believed_and_each_is_told(settings, capsys, rng):
+def test_no_damaged_unit_is_used_and_each_is_reported(settings, capsys, rng):
     folder = RunFolder("paper", "run", settings)
     folder.save_unit("EWC-0", FACTS, **ARRAYS)
     path = folder.path / "units" / "EWC-0.npz"

@@ -123,7 +123,7 @@ def test_steps_are_not_evaluated_where_classes_recur():
         compose(config)
 
 
-def test_classes_recur_with_other_images_when_tasks_are_gone_through_again():
+def test_classes_recur_with_other_images_in_repeated_tasks():
     config = replace(DIGITS, tasks=(5,), cycles=2)
     result = compose(config)
     assert "own classes" not in result.setting.capabilities

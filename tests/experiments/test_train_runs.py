@@ -64,7 +64,7 @@ def test_what_is_there_is_read_back_and_the_rest_comes_to_the_same_bits(tmp_path
         train(folder, units((1.0, 3.0, 0.5)))
 
 
-def test_one_that_diverges_is_told_and_its_neighbors_are_kept(tmp_path, capsys):
+def test_a_diverged_run_is_reported_and_its_neighbors_are_kept(tmp_path, capsys):
     requested = units((1.0, 1e30, 0.3))
     stored = train(run_folder(tmp_path), requested)
     assert [has_diverged(arrays) for arrays in stored] == [False, True, False]
@@ -72,7 +72,7 @@ def test_one_that_diverges_is_told_and_its_neighbors_are_kept(tmp_path, capsys):
     assert "EWC-1: the loss is not finite at task 1, epoch " in capsys.readouterr().out
 
 
-def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
+def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
     """A crash as the second run's second task is told: it comes again."""
     full, events = {}, []
 
@@ -94,7 +94,7 @@ def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
     with pytest.raises(OSError, match="no room"):
         train_units(run_folder(tmp_path / "b"), *parts)
     train_units(run_folder(tmp_path / "b"), *parts)
-    # Of the runs before it none is told again.
+    # No event of the earlier runs is repeated.
     assert set(events) == set(full)
     assert {events.count(("EWC-0", task)) for task in range(tasks)} == {1}
 
@@ -190,7 +190,7 @@ def test_checkpoints_that_a_killed_run_left_of_a_finished_part_are_removed(tmp_p
     left = checkpoints / "20" / "state"
     left.mkdir(parents=True)
     (left / "array").write_bytes(b"half removed")
-    # Of waves that were stopped and did not form again, and of a unit that is not asked for.
+    # These waves were stopped and not formed again, and this unit is not requested.
     waves = [group_name([unit, item]) for unit, *others in [units()] for item in others]
     assert len(set(waves)) == 2
     (checkpoints.parent / "A-GEM and 1 more 0123abcd").mkdir()

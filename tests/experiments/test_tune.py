@@ -21,7 +21,7 @@ from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.running import arrays_of
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("tune")
 
 SMALL = ("--tasks", "2", "--batch-size", "64", "--epochs", "1")
@@ -112,7 +112,7 @@ def tried(rate, values, other=(0.0, 0.0)):
     return tune.Tried({"learning-rate": rate}, None, "", result, choices)
 
 
-def test_what_two_draws_do_not_tell_from_the_best_is_said():
+def test_values_tied_with_the_best_by_two_seeds_are_stated():
     """Means over both methods .3 and .4, .25 and .43, .2 and .2: the second is behind by .05 and
     -.03, so by .01 ± .04."""
     complete = [tried(0.1, (0.6, 0.8)), tried(0.2, (0.5, 0.86)), tried(0.3, (0.4, 0.4))]

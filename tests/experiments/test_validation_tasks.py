@@ -105,7 +105,7 @@ def test_joint_training_has_no_score_before_the_last_task(tmp_path):
     options = options_of("tune", [*words, "--runs", str(tmp_path)])
     with pytest.raises(DataError, match=r"^--validation-tasks 2: joint learns all tasks at the"):
         run_tune(options)
-    # With all tasks it has one.
+    # All tasks together have validation.
     Runner(None, Programs(loaded("--validation-tasks", "5")), 0).check_validation(METHODS["joint"])
 
 

@@ -39,7 +39,7 @@ def test_mean_and_disagreement_by_hand():
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.9])
-def test_new_pairs_are_covered_as_often_as_asked(rng, coverage):
+def test_new_pairs_are_covered_as_often_as_requested(rng, coverage):
     scale = calibrate_interval(*ensembles(rng, 1_000), coverage)
     inside, degrees = covered(scale, *ensembles(rng, 300))
     # Three binomial deviations of 300 and of 1,000.
@@ -134,8 +134,8 @@ def test_intervals_of_estimates_that_know_nothing_say_nothing(rng):
     assert result.uninformative > 0.9
 
 
-def test_each_fold_is_told_by_what_is_its_own(rng):
-    """Three estimators, each good on one fold only, which the other two's calibration shows."""
+def test_the_coverage_of_a_fold_chooses_the_estimator_by_the_other_folds(rng):
+    """Each of three estimators is good on one fold only, which the other two's calibration shows."""
     truth = np.exp(rng.normal(0, 0.2, (600, 2)))
     current = []
     for fold in THIRDS:

@@ -214,7 +214,7 @@ def test_compiled_once():
     assert compiled(SETTINGS).advance._cache_size() == 1
 
 
-def test_a_transform_is_read_row_by_row_and_told_as_a_light(rng):
+def test_a_transform_is_read_by_rows_and_printed_as_an_illuminant(rng):
     params = jax.jit(NET.init)(KEY, jnp.zeros(9))
     mean, scale = np.float32(rng.normal(size=9)), np.float32(rng.uniform(0.5, 2, 9))
     model = IlluminantModel(params, jnp.asarray(mean), jnp.asarray(scale))

@@ -12,7 +12,7 @@ from everlight.illuminant.out_of_distribution import (
 KNOWN = FeatureDistribution(jnp.zeros(9), jnp.eye(9))
 
 
-def test_a_distance_is_told_in_units_of_the_99th_percentile(rng):
+def test_a_distance_is_stated_in_units_of_the_99th_percentile(rng):
     distances = rng.gamma(3, 1, 2_000)
     calibration = calibrate_distances(KNOWN, jnp.asarray(distances, jnp.float32))
     far = out_of_distribution_score(calibration, jnp.float32(25.0))

@@ -20,7 +20,7 @@ EDGES = jnp.asarray([0, 5, 10, 100])
 
 
 def test_groups_are_those_of_the_samples_facts():
-    # Of the triples, the third and fourth have at most five examples.
+    # The third and fourth triple have at most five examples.
     np.testing.assert_array_equal(GROUPS.few, [0, 0, 1, 1, 0, 0])
     np.testing.assert_array_equal(GROUPS.counts, COUNTS)
     # <1, 2, *> has 25 examples, <*, *, 3> has 40 and <*, *, 4> two.

@@ -30,5 +30,5 @@ def test_ties_are_within_one_standard_error_of_paired_differences():
     the mean is 0.06 and the error 0.04."""
     scores = np.array([[0.6, 0.5], [0.5, 0.56], [0.5, 0.48]])
     assert tied_with(0, scores).tolist() == [True, True, False]
-    # With one sample, equals alone.
+    # One sample has only equal values.
     assert tied_with(0, np.array([[0.4], [0.39], [0.4]])).tolist() == [True, False, True]

@@ -18,7 +18,7 @@ from everlight.models.caffe_nets import (
 
 IMAGES = (2, 128, 128, 3)
 NETS = {"caffe": MidCaffeNet, "vgg": MidVGG}
-# By hand from the layers' sizes: conv1 of CaffeNet is floor((128 - 11) / 4) + 1 = 30.
+# Sides follow from the layers' sizes: conv1 of CaffeNet is floor((128 - 11) / 4) + 1 = 30.
 MAPS = {
     "caffe": [(30, 96), (15, 256), (7, 384), (7, 384), (7, 256)],
     "vgg": [(61, 96), (14, 256), (7, 512), (7, 512), (7, 512)],

@@ -100,7 +100,7 @@ def test_sizes_of_tasks_sum_to_the_number_of_classes():
 
 
 @pytest.mark.parametrize("natural", [False, True])
-def test_tasks_that_are_gone_through_again_have_the_same_classes_and_other_samples(natural):
+def test_repeated_tasks_have_the_same_classes_and_other_samples(natural):
     sequence = class_incremental_by_seed(TRAIN, TEST, 2, 5, natural, 0.25, cycles=2)
     result = [sequence(seed, on_validation) for seed in (0, 3) for on_validation in (False, True)]
     chex.assert_trees_all_equal_shapes(*result)

@@ -38,13 +38,13 @@ def test_a_small_hierarchy_by_hand():
     full = iirc(TRAIN, TEST, CLASSES, TREES, TASKS)
     assert full.class_names == ("tree", "lamp", "elm", "oak", "whale")
     tree, lamp, elm, oak, whale = range(5)
-    # Of 20 samples 2 and 2 validate; of the other 16, int(6.4) are trees' and the last int(12.8)
+    # Twice 2 of 20 samples validate; of the other 16, int(6.4) are trees' and the last int(12.8)
     # are the subclass's own.
     train = full.sequence.tasks.train
     assert samples(train, 0) == of_class(0, 4, 10, tree) | of_class(2, 4, 10, tree)
     assert samples(train, 1) == of_class(3, 4, 20, lamp) | of_class(2, 8, 20, elm)
     assert samples(train, 2) == of_class(0, 8, 20, oak) | of_class(1, 4, 20, whale)
-    # Of 2 samples int(.8) are the trees' and the last int(1.6) the subclass's.
+    # Two samples give int(0.8) to the trees, and the last int(1.6) to the subclass.
     valid = full.sequence.tasks.valid
     assert samples(valid, 0) == {}
     assert samples(valid, 1) == of_class(3, 0, 2, lamp) | of_class(2, 1, 2, elm)
@@ -73,7 +73,7 @@ def test_a_left_out_subclass_is_seen_as_its_superclass():
     assert samples(full.sequence.test) == {81: {tree}, 82: {whale}, 83: {tree, oak}}
 
 
-def test_classes_of_one_task_are_told_together():
+def test_samples_have_all_labels_of_one_task_at_once():
     tasks = TaskConfiguration((("tree", "oak"), ("elm", "lamp", "whale")))
     tree, oak = range(2)
     first = samples(iirc(TRAIN, TEST, CLASSES, TREES, tasks).sequence.tasks.train, 0)

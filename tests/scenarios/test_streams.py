@@ -40,7 +40,7 @@ def test_every_task_has_all_samples_at_its_own_indices():
     assert np.all(sequence.test_classes)
 
 
-def test_a_part_of_the_samples_is_drawn_anew_for_each_task():
+def test_a_part_of_the_samples_is_redrawn_for_each_task():
     sequence = streams.domain_incremental(
         TRAIN, TEST, 3, 4, train_samples=10, test_samples=5, seed=1
     )

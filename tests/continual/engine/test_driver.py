@@ -18,7 +18,7 @@ from everlight.meshes import runs_mesh
 from everlight.scenarios import class_incremental, same_shapes
 from tests.continual.engine.test_sequence import CLASSES, DATA, TEST, TRAIN, linear_setup
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("many runs")
 
 ORDERS = ([[0, 1], [2, 3], [4, 5]], [[5, 2], [0, 4], [1, 3]], [[3, 0], [5, 1], [4, 2]])
@@ -92,7 +92,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_bits(driven, stopped_at):
     chex.assert_trees_all_equal(again[-1], driven[-1])
 
 
-def test_a_run_that_diverges_is_told_and_stops_no_other(driven):
+def test_a_run_that_diverges_is_reported_and_stops_no_other(driven):
     *_, last = states(some_runs(STRENGTHS.at[1].set(1e30)))
     np.testing.assert_array_equal(diverged(PROTOCOL, last), [False, True, False])
     np.testing.assert_array_equal(diverged(PROTOCOL, driven[2]), [False] * 3)

@@ -32,7 +32,7 @@ def label_score(setup):
 
 
 @pytest.mark.parametrize("size", [4, 64])
-def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
+def test_validation_is_the_mean_metric_in_evaluation_mode(size):
     plain = net.small_setup()
     learner = net.small_learner(plain, SEEN)
     ruined = net.samples_of(VALID_INDEX, VALID_MASK)._replace(

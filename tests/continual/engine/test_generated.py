@@ -115,7 +115,7 @@ def test_parameters_are_renewed_before_and_tested_after_every_task():
     parts = setup, naive(setup), generator, TASKS, STEPS, jax.random.key(0), BATCH
     result = jax.jit(lambda: learn_generated(*parts))()
     for task, weights in enumerate(by_hand(0.0, start=0.0)[0], start=1):
-        # Of three test samples the mask leaves two.
+        # The mask leaves two of three test samples.
         index = task + np.arange(2)
         inputs = np.stack([np.sin(index), np.cos(2 * index)], axis=1)
         away = inputs @ weights - np.stack([index % 3, index % 4], axis=1)

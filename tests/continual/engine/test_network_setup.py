@@ -87,7 +87,7 @@ def made_by(net, **options):
     return network_setup(net, kinds.STORED, softmax_objective(), optax.sgd(0.1), **options)
 
 
-def test_networks_begin_anew_with_every_key_and_with_the_names_of_attributes():
+def test_networks_start_from_every_key_and_have_the_names_of_attributes():
     for net in kinds.DROPOUT.values():
         setup = made_by(net)
         first, stats = setup.init(jax.random.key(0))

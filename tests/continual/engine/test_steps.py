@@ -97,7 +97,7 @@ def test_epochs_of_a_fixed_number_of_steps_go_round_and_round():
     once = ordered(EPOCH, KEY)
     assert list(zip(index.tolist(), label[:, 0].tolist(), strict=True)) == [*once, *once, *once[:2]]
     assert np.all(weight == 1)
-    # Of a task that has nothing to learn from there is no step.
+    # A task without samples has no step.
     assert count_steps(epoch._replace(count=jnp.array(0)), protocol) == 0
 
 
@@ -358,7 +358,7 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
         ({"draw": lambda *arguments: net.samples_of([0, 1])}, "draw returned no Batch"),
     ],
 )
-def test_what_a_strategy_returns_is_told_from_what_it_should(changed, message):
+def test_wrong_returns_of_a_strategy_are_refused(changed, message):
     setup = net.small_setup()
     strategy = naive(setup)._replace(init=lambda key, learner: jnp.int32(0), **changed)
     learner, task = net.small_learner(setup, [0, 1]), net.task_of(0, [0, 1], [0, 1])

@@ -13,8 +13,8 @@ from tests.continual.small_net import CLASSES, LABELS, small_learner, small_setu
 
 # Classes 0, 1 and 2 have a test sample more than the others.
 TEST = LABELS[:33]
-# Of each task the class that a told task answers with, its rarer one; another task's answer is
-# none of its classes, and the first of them would be taken. Untold the answer is always class 1.
+# The answer with the task identity is the rarer class of the task; another task's answer is
+# none of its classes, so the first would be taken. Without it the answer is always class 1.
 ANSWERS, UNTOLD = jnp.array([4, 5, 3]), 1
 COUNTS = np.bincount(TEST, minlength=CLASSES)
 TESTS = len(LABELS) + np.arange(len(TEST))
@@ -44,7 +44,7 @@ def row_of(sequence, size):
 
 
 @pytest.mark.parametrize("size", [4, 7, 64])
-def test_a_sample_s_own_task_is_told(size):
+def test_predictions_use_the_task_of_the_sample(size):
     row = row_of(SEQUENCE, size)
     expected = [share(0, 4), share(1, 5), share(2, 3)]
     np.testing.assert_allclose(row.task_masked, expected, rtol=1e-6)

@@ -156,7 +156,7 @@ def test_every_strategy_learns_facts(strategy):
     actual = top_k(result.evaluation, SEQUENCE.test_member, 1)
     assert np.all(np.isfinite(result.losses))
     assert result.evaluation.generalised.shape == (2, len(TEST.fact))
-    # Of the task just learned, among its three facts.
+    # The task just learned is scored among its three facts.
     assert actual.standard.by_task[1, 1] > 0.6
     assert np.all(np.asarray(actual.drop.by_task) >= 0)
 

@@ -12,7 +12,7 @@ OBJECTIVE = fixed_test_objective(CLASSES)
 SEEN = jnp.array([True, True, False, False, False])
 
 
-def test_the_loss_and_goodness_run_over_all_outputs(rng):
+def test_the_loss_and_the_metric_run_over_all_outputs(rng):
     logits = rng.normal(size=(6, CLASSES)) * 3
     labels = np.array([0, 1, 1, 0, 1, 0])
     powers = np.exp(logits)

@@ -106,7 +106,7 @@ def test_predicted_are_the_seen_classes_of_a_sigmoid_above_one_half():
     np.testing.assert_array_equal(predicted_labels(scores, jnp.asarray(SEEN)), expected)
 
 
-def test_goodness_is_the_precision_weighted_jaccard_similarity_of_the_seen_labels():
+def test_the_metric_is_the_precision_weighted_jaccard_similarity_of_the_seen_labels():
     scores = jnp.asarray(
         [
             [1.0, -1.0, 1.0, 1.0, 1.0, -1.0],  # 0 and 3, both right.

@@ -97,7 +97,7 @@ def test_large_logits_do_not_overflow():
 SCORES = jnp.array([[3.0, 1.0, 9.0, 2.0, 8.0, 0.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]])
 
 
-def test_goodness_is_the_greatest_score_of_the_classes_that_compete():
+def test_the_metric_is_the_greatest_score_of_the_classes_that_compete():
     seen = jnp.asarray(SEEN)
     among_seen = jax.jit(softmax_objective().metric)
     # Among 0, 1, 3 and 5: class 0 wins the first row, class 5 the second.

@@ -52,7 +52,7 @@ def test_random_gradients(seed):
     expected = closed_form(gradient.astype(np.float64), conflict.astype(np.float64))
     np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-6)
     assert abs(computed @ conflict) < 1e-5
-    # Where they agree the gradient passes bit for bit.
+    # The gradient passes bit for bit if they agree.
     np.testing.assert_array_equal(flat(project(tree(gradient), tree(-conflict))), gradient)
 
 

@@ -123,7 +123,7 @@ def test_scale_and_shift_minimize_the_objective(spread, bias, signal):
     samples = held_out_samples(rng)
     targets = many.targets_of(samples.labels)
     logits = rng.normal(size=(40, CLASSES)) * spread + bias + signal * (2 * targets - 1)
-    # What is masked does not count, nor do old classes.
+    # Masked samples and old classes do not count.
     logits[::5] = 1e4
     logits[:, ~NEW] = 1e3
     logits = np.float64(np.float32(logits))
@@ -216,7 +216,7 @@ threshold = jax.jit(best_threshold, static_argnums=5)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_shift_has_a_better_goodness_than_the_fitted_one(seed):
+def test_no_shift_has_a_better_metric_than_the_fitted_one(seed):
     """Against every threshold between two logits; what is masked and old classes' shifts aside."""
     rng = np.random.default_rng(seed)
     samples = held_out_samples(rng)

@@ -12,7 +12,7 @@ from tests.continual.many_labels import labelled
 from tests.continual.small_net import CLASSES, classes_mask, compiled, small_learner, task_of
 from tests.continual.strategies.bic_second_task import KEY, SETUP
 
-# Who leaves training: two of 20 samples, at least one of fewer, none of one.
+# Two of 20 samples leave training, at least one of fewer, and none of one.
 
 TWENTY = compiled(bic(SETUP, exemplars_per_class=20, labels=2))
 NINETY = compiled(bic(SETUP, buffer_size=90, labels=2))
@@ -73,7 +73,7 @@ def test_a_tenth_of_every_seen_class_leaves_training_and_no_others(seed):
     left = set(who(memory.held_out))
     assert left <= set(ALL_SAMPLES)
     assert sorted(who(epoch.samples)) == [sample for sample in ALL_SAMPLES if sample not in left]
-    # Who stays is still known as replayed or new.
+    # Remaining samples are still known as replayed or new.
     replayed = epoch.samples._replace(mask=epoch.samples.mask & epoch.from_memory)
     assert set(who(replayed)) == set(who(buffer_of(HELD).samples)) - left
 
@@ -83,7 +83,7 @@ def per_item(samples):
     return [set(who(row)) for row in zip(*map(np.asarray, samples), strict=True)]
 
 
-def test_who_leaves_is_drawn_and_the_same_image_with_other_labels_stays():
+def test_held_out_samples_are_drawn_and_the_same_image_with_other_labels_stays():
     keys = jax.random.split(KEY, 400)
     memories, epochs = jax.jit(jax.vmap(opened, in_axes=(0, None)))(keys, buffer_of(HELD))
     left, stays = per_item(memories.held_out), per_item(epochs.samples)

@@ -130,7 +130,7 @@ def test_in_the_code_s_form_classes_not_met_yet_are_scored_by_the_latest_rows(as
         np.testing.assert_allclose(scores[:, 5], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_every_task_trains_a_head_that_is_drawn_anew():
+def test_every_task_trains_a_redrawn_head():
     drawing = SETUP._replace(
         init=lambda key: (NET.init(key, jnp.zeros((1, FEATURES)), False)["params"], {})
     )

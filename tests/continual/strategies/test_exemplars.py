@@ -232,7 +232,7 @@ def test_every_sample_seen_of_a_class_is_held_with_equal_chance_whatever_its_tas
     assert all(len(set(row)) == SLOTS for row in index.tolist())
     counts = [np.sum(index == sample) for sample in AGAIN[AGAIN_LABEL == 0]]
     assert_equal_chances(counts, 4000, 3 / 13)
-    # Of the other class there are fewer than slots: both stay.
+    # The other class has fewer samples than slots: both stay.
     assert np.all(np.sort(buffers.index[:, 3 * SLOTS : 3 * SLOTS + 2]) == [200, 201])
     assert np.all(buffers.mask[:, 3 * SLOTS :].sum(axis=1) == 2)
 

@@ -167,7 +167,7 @@ def test_four_tasks_are_the_written_procedure(factory, labels):
         assert memory.buffer.samples.mask.shape == (TOTAL,)
         assert max(map(len, result.values())) == QUOTAS[number]
     if labels == 1:
-        # Of every class there are as many as fit, or all.
+        # Every class has as many samples as fit, or all of its own.
         counts = [len(result[label]) for label in range(CLASSES)]
         np.testing.assert_array_equal(counts, np.minimum(COUNTS, QUOTAS[-1]))
     else:

@@ -95,7 +95,7 @@ def test_by_hand():
     assert counts[15:] == [[3, 3, 1], [2, 3, 2], [2, 2, 3], [2, 2, 3], [2, 2, 3], [2, 2, 3]]
 
 
-def test_who_gives_way_is_drawn_evenly_from_the_largest_class():
+def test_replaced_samples_are_drawn_evenly_from_the_largest_class():
     """One of seven in 4,000 streams of seven of class 0 and one of class 1, by chi-square."""
     labels = jnp.asarray([0] * 7 + [1])
     keys = jax.random.split(jax.random.key(0), 4000)
@@ -107,7 +107,7 @@ def test_who_gives_way_is_drawn_evenly_from_the_largest_class():
     assert_equal_chances(removed, 4000, 1 / 7)
 
 
-def test_what_is_not_there_changes_nothing_and_who_comes_again_is_not_held_twice():
+def test_masked_samples_change_nothing_and_repeated_ones_are_held_once():
     labels, local = [0, 5, 1, 5, 0], [1, 0, 1, 0, 1]
     memories = history(labels, local)
     for leaf in jax.tree.leaves(memories):

@@ -188,7 +188,7 @@ def test_when_a_task_ends_some_of_its_samples_stay_under_its_number():
     assert len(set(index[1].tolist())) == 4
     assert set(index[1].tolist()) <= {2, 3, 8, 9, 14, 15}
     assert sorted(index[0, :3].tolist()) == [0, 1, 6]
-    # What fills up is a held sample.
+    # Padding is a held sample.
     assert index[0, 3] in {0, 1, 6}
     np.testing.assert_array_equal(memory.labels[:2, :, 0], LABELS[index[:2]])
     assert strategy.stored_samples(memory, TASK) == 7

@@ -166,7 +166,7 @@ def test_as_few_directions_as_reach_the_share(share, rank):
     rows = jnp.asarray(np.concatenate([rows, np.zeros((3, 4))]), jnp.float32)
     projection = with_inputs_of(jnp.zeros((4, 4)), rows, share)
     np.testing.assert_allclose(projection, np.diag(np.arange(4) < rank), atol=1e-6)
-    # What the basis spans already counts: nothing is added, at any order of the tasks.
+    # The span of the basis counts already: nothing is added, at any order of the tasks.
     again = with_inputs_of(projection, rows, share)
     np.testing.assert_allclose(again, projection, atol=1e-6)
 

@@ -151,7 +151,7 @@ def test_the_step_ahead_is_the_optimizer_s_own():
     net.assert_trees_close(result, {name: gradient[name] + more[name] for name in START})
 
 
-def test_finetuning_on_the_memory_starts_the_optimizer_anew():
+def test_finetuning_on_the_memory_restarts_the_optimizer():
     setup = SETUP._replace(optimizer=optax.sgd(RATE, momentum=0.9))
     strategy, task = hal(setup, 2, 6, anchor_steps=2), net.task_of(0, [0, 1], [0, 1])
     learner, key = net.small_learner(setup, [0, 1]), jax.random.key(0)

@@ -171,7 +171,7 @@ def test_the_official_procedure_at_the_papers_steepness():
     assert np.min(np.abs(last)) < 6
 
 
-def test_told_a_task_its_gates_answer():
+def test_with_the_task_identity_its_gates_predict():
     memory, learner = after_tasks()[-1]
     params = {name: np.asarray(leaf, float) for name, leaf in flat(learner.params).items()}
     inputs = jnp.float32(DATA)
@@ -214,7 +214,7 @@ def test_the_rate_of_the_embeddings_follows_the_schedule():
 
 
 @pytest.mark.parametrize("momentum", [False, True])
-def test_told_the_task_earlier_tasks_lose_nothing(momentum):
+def test_with_the_task_identity_earlier_tasks_lose_nothing(momentum):
     """Scores of some units stay within 1e-5; gates need not be quite 0 or 1."""
     optimizer = decaying() if momentum else optax.sgd(0.05)
     after = learn(lambda setup: hat(setup, 3, LAYERS), optimizer)

@@ -71,7 +71,7 @@ def test_two_tasks_through_the_engine_are_the_written_descent():
         old, known = params, np.arange(CLASSES) < seen
 
 
-def test_a_task_restarts_what_it_is_told_and_the_teacher_stays_as_it_was():
+def test_a_task_restarts_the_named_parts_and_the_teacher_stays_as_it_was():
     def restart(params):
         return {**params, "head_bias": jnp.ones(CLASSES)}
 
@@ -95,7 +95,7 @@ def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch(
     memory, after = STRATEGY.end_task(memory, learner, task, KEY)
     net.assert_trees_close(after.params, learner.params, rtol=0.0, atol=0.0)
     features = jnp.asarray(net.forward(OLD, index)[1], jnp.float32)
-    # Of every class that the samples carry, second labels included.
+    # The means are of every class that the samples carry, second labels included.
     carried = jnp.ones(CLASSES, bool)
     herded = herded_exemplars(empty_exemplars(12, 2), train, carried, features).samples
     for actual, expected in zip(memory.buffer.samples, herded, strict=True):

@@ -15,7 +15,7 @@ from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, FEATURES, START, STORED
 
 SEEN = [0, 1, 3, 4]
-# Of classes seen: 14 samples, between them slots of padding that hold samples of other classes.
+# Classes seen have 14 samples; slots of padding between them hold samples of other classes.
 INDEX = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 12, 13, 15, 16, 18, 19, 11])
 MASK = np.isin(INDEX % 6, SEEN)
 VALID = INDEX[MASK]

@@ -32,7 +32,7 @@ def random_params(seed):
     }
 
 
-# With this seed some true scores pass their rivals by more than the margins, some by less.
+# Some true scores pass their rivals by more than the margins with this seed, some by less.
 START, OLD = random_params(16), random_params(2)
 
 
@@ -130,7 +130,7 @@ def written_loss(
 
 KNOWN, NEW = [0, 1, 4], [2, 3]
 TASK = net.task_of(2, NEW, many.labelled([2, 3]))
-# Of the replayed, 12 has the known labels 0 and 4; of 24's labels 0 and 2 only 0 is known; 30 only
+# Replayed sample 12 has the known labels 0 and 4; 24 has 0 and 2, only 0 is known; 30 only
 # fills the batch. New samples of known classes (6; 3 has both kinds) are not ranked.
 INDEX = np.array([0, 12, 13, 2, 3, 6, 10, 24, 30])
 WEIGHT = [1, 1, 1, 1, 1, 1, 1, 1, 0]

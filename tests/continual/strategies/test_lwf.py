@@ -53,7 +53,7 @@ def test_only_the_given_classes_count():
 
 
 @pytest.mark.parametrize("temperature", [2.0, 5.0])
-def test_its_gradient_is_the_official_one_at_a_strength_of_one_over_t_squared(temperature):
+def test_its_gradient_is_the_official_one_at_a_regularization_of_one_over_t_squared(temperature):
     """(q - p) / T, the target p being the old probabilities to the power 1 / T, normalized."""
     rng = np.random.default_rng(1)
     for student, teacher in rng.normal(size=(5, 2, 6)) * 3:

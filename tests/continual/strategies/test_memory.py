@@ -54,7 +54,7 @@ def test_of_a_small_memory_a_draw_holds_all_and_fills_up_at_weight_0():
         remote = np.asarray(batch.weight) > 0
         members = np.asarray(TEN.index)[np.asarray(TEN.mask)].tolist()
         assert sorted(np.asarray(batch.index)[remote].tolist()) == members
-        # What fills up is a held sample.
+        # Padding is a held sample.
         assert set(np.asarray(batch.index)[~remote].tolist()) <= set(members)
 
 

@@ -158,7 +158,7 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
     index, task = np.array([0, 6, 1, 8]), net.task_of(0, [0, 1, 2], [0, 1, 2])
     batch = net.batch_of([*index, 3], [1, 1, 1, 1, 0])
-    # With this key some samples are mixed, in both ways, and some are not.
+    # This key mixes some samples, in both ways, and others not.
     key = jax.random.key(11)
     drawn = strategy.draw(memory, batch, task, batch_keys(update_keys(key).batch).draw)
 

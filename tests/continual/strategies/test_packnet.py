@@ -88,7 +88,7 @@ def test_steps_of_retraining_are_counted():
     assert learner.step == len(BATCHES[0]) + RETRAIN
 
 
-def test_told_a_task_the_weights_up_to_it_answer():
+def test_with_the_task_identity_the_weights_up_to_it_predict():
     _, strategy, after = after_tasks()
     memory, learner = after[-1]
     params = {name: np.asarray(leaf, float) for name, leaf in learner.params.items()}
@@ -170,7 +170,7 @@ def test_weights_of_earlier_tasks_stay_bit_for_bit():
             )
 
 
-def test_told_the_task_earlier_tasks_lose_nothing():
+def test_with_the_task_identity_earlier_tasks_lose_nothing():
     assert_nothing_is_lost(separable())
 
 

@@ -216,7 +216,7 @@ def test_the_gradient_is_that_of_the_written_loss(name):
         return task_loss(params) + factor * penalty_value(params, [importance], [anchor])
 
     net.assert_trees_close(total, net.finite_differences(written, START), rtol=1e-4, atol=1e-4)
-    # What SI integrates and what is logged stay the task's own.
+    # SI's integrand and the logged loss remain those of the task.
     net.assert_trees_close(info.task_gradient, net.finite_differences(task_loss, START), atol=1e-5)
     np.testing.assert_allclose(info.loss, task_loss(START), rtol=1e-5)
     assert jnp.all(info.batch_stats["passes"] == 1)
@@ -288,7 +288,7 @@ def stiff_program(momentum, implicit_rate, rate=STEP, factor=1.0):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("regularization", [1e-3, 1.0, 100.0, 1e6])
-def test_implicit_steps_lead_to_the_minimizer_at_any_strength(regularization, momentum):
+def test_implicit_steps_lead_to_the_minimizer_at_any_regularization(regularization, momentum):
     """Momentum carries a constant gradient 1 / (1 − m) as far, which the rate of the penalty is."""
     result = stiff_program(momentum, STEP / (1 - momentum))(regularization, 600)
     np.testing.assert_allclose(result, minimizer(regularization), rtol=1e-4, atol=1e-5)

@@ -24,7 +24,7 @@ def test_eight_steps_are_the_procedure_in_float64():
                 name: np.flatnonzero(leaf / leaf.mean() <= TAU) for name, leaf in total.items()
             }
             replaced.append([len(units) for units in chosen.values()])
-            # From the last layer on, so that a weight between two new units stays 0.
+            # Layers are taken from the last on, so that a weight between two new units stays 0.
             for name in reversed(net.LAYERS):
                 units = chosen[name]
                 net.replace(params, first, second, fresh[step], name, units, incoming_last=False)

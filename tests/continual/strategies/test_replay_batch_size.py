@@ -64,7 +64,7 @@ def test_a_draw_has_the_size_that_is_set_and_every_held_sample_with_equal_chance
     """Half of the batch and three times it, none twice."""
     complete = many_draws(name, size)
     if name == "DER++":
-        # By chance its two draws are the same once in 120 or in 1,820.
+        # Two draws are equal by chance once in 120 or in 1,820.
         first, second = (np.sort(drawn.index, axis=1) for drawn in complete)
         assert np.all(first == second, axis=1).mean() < 0.05
     for drawn in complete:

@@ -162,7 +162,7 @@ def test_box_features_are_places_sizes_and_their_relation():
     assert first.dtype == np.float32
 
 
-def test_box_features_of_real_facts_are_finite_and_tell_who_is_alone(vrd):
+def test_box_features_of_real_facts_are_finite_and_mark_facts_without_an_object(vrd):
     features = box_features(vrd.train)
     assert np.isfinite(features).all()
     single = np.array([fact.type == "S" for fact in vrd.facts.facts])[vrd.facts.train.facts]

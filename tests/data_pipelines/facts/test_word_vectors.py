@@ -36,7 +36,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", [*FILES, "words.npz"])
-def test_every_format_gives_the_vectors_in_the_order_asked_for(tmp_path, name):
+def test_every_format_gives_the_vectors_in_the_requested_order(tmp_path, name):
     path = tmp_path / name
     if name.endswith("npz"):
         np.savez(path, words=np.array(list(WORDS)), vectors=np.array(list(WORDS.values()), "f2"))

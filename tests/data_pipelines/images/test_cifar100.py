@@ -44,7 +44,7 @@ def images(rng):
 @pytest.fixture
 def members(images):
     """The three files as the official archive has them, with 6 and 3 images."""
-    # By loops over pixels, so that the loader's transposition is not repeated here.
+    # Loops over pixels do not repeat the loader's transposition.
     places = [(y, x, channel) for channel in range(3) for y in range(32) for x in range(32)]
     rows = np.array([[image[place] for place in places] for image in images])
     split = {"train": slice(0, 6), "test": slice(6, 9)}
@@ -95,7 +95,7 @@ def write_prepared(root, images):
 
         def _generate_examples(self, part):
             for index in part:
-                # As bytes, because TFDS encodes arrays with TensorFlow.
+                # Images are bytes, because TFDS encodes arrays with TensorFlow.
                 png = io.BytesIO()
                 Image.fromarray(images[index]).save(png, "PNG")
                 sample = {"id": f"{index:05}", "image": png.getvalue(), "coarse_label": 1}
@@ -204,7 +204,7 @@ def test_a_folder_without_one_of_its_files_names_it(root, members, trust, name):
 
 
 @pytest.mark.parametrize("name", ["train", "test", "meta"])
-def test_a_changed_byte_in_the_folder_is_told_with_both_md5s(root, members, trust, name):
+def test_a_changed_byte_in_the_folder_is_reported_with_both_md5s(root, members, trust, name):
     write_folder(root, members, trust)
     path = root / FOLDER / name
     path.write_bytes(path.read_bytes()[:-2] + b"!.")

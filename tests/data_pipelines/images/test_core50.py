@@ -165,7 +165,7 @@ def test_a_stopped_preparation_goes_on_to_the_same_bytes(release, decoded, tmp_p
     with pytest.raises(MissingDataError, match="not prepared there, or incompletely"):
         load_core50(folder=folder)
     done = stop_at // 4 * 4
-    # What a kill left half written behind the last note is written again.
+    # A part that a kill left half written behind the last note is written again.
     part = np.lib.format.open_memmap(folder / "images_128.part", "r+")
     part[done:] = 255
     part.flush()
@@ -184,7 +184,7 @@ def test_a_second_preparation_decodes_nothing(release, decoded, tmp_path):
     assert all(map(np.array_equal, first, second))
 
 
-def test_other_frames_in_the_source_start_anew(release, decoded, tmp_path):
+def test_other_frames_in_the_source_restart_the_preparation(release, decoded, tmp_path):
     late = release / name_of(*IDS[0])
     content = late.read_bytes()
     late.unlink()
@@ -223,7 +223,7 @@ def test_frames_that_are_damaged_or_too_many_are_refused_and_read_once_put_right
     assert prepare_core50(release, tmp_path / "prepared").counts()[0, :2].tolist() == [10, 1]
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_written(
     release, tmp_path, monkeypatch
 ):
     usage = type("Usage", (), {"free": 9})
@@ -287,7 +287,7 @@ def test_a_flipped_bit_of_a_prepared_file_is_found_and_its_block_alone_read_agai
         damage(folder / "manifest.npz", place)
 
 
-def test_smaller_images_are_made_anew_where_they_are_damaged(release, tmp_path):
+def test_damaged_smaller_images_are_made_again(release, tmp_path):
     folder = tmp_path / "prepared"
     prepare_core50(release, folder)
     expected = np.array(load_core50(32, folder).images)

@@ -98,7 +98,7 @@ def test_missing_frames_are_named_with_session_object_and_counts():
     )
 
 
-def test_many_missing_frames_are_told_session_by_session():
+def test_many_missing_frames_are_reported_by_session():
     """Every other object of s1 lacks a frame, s2 all, o3 to o50 of the rest two but in s11."""
     counts = FRAME_COUNTS.copy()
     counts[0, ::2] -= 1
@@ -118,7 +118,7 @@ def test_many_missing_frames_are_told_session_by_session():
     )
 
 
-def test_a_whole_release_passes_and_a_partial_one_where_told():
+def test_a_complete_release_passes_and_a_partial_one_on_request():
     check_counts(FRAME_COUNTS, SOURCE, partial=False)
     check_counts(FRAME_COUNTS // 2, SOURCE, partial=True)
 

@@ -19,7 +19,7 @@ def test_every_image_is_there_once_with_its_label():
     assert result == expected
 
 
-def test_a_fifth_of_every_class_tests_and_can_be_told_from_the_rest():
+def test_a_fifth_of_every_class_tests_and_differs_from_the_rest():
     images = load_digits()
     actual, all_of_it = np.bincount(images.test_labels), np.bincount(images.train_labels)
     np.testing.assert_array_equal(actual, (actual + all_of_it) // 5)

@@ -74,7 +74,7 @@ def test_gray_images_come_in_square_with_their_labels(root):
         np.testing.assert_array_equal(pixels[:, 0] // 40, labels)
 
 
-def test_the_newest_version_is_taken_unless_one_is_asked_for(root):
+def test_the_newest_version_is_taken_unless_one_is_requested(root):
     shutil.copytree(root, root.parent / "1.9.0")
     assert find_prepared("small_pictures").name == "1.10.0"
     assert find_prepared("small_pictures:1.9.0").name == "1.9.0"
@@ -137,7 +137,7 @@ def without_information(root):
         (without_information, "is not a set that TFDS can read"),
     ],
 )
-def test_what_cannot_be_had_is_said(root, damage, message):
+def test_unusable_sets_of_tfds_are_named(root, damage, message):
     damage(root)
     with pytest.raises(DataError, match=re.escape(message)):
         load_tfds("small_pictures", 4)

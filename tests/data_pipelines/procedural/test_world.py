@@ -84,7 +84,7 @@ def test_another_seed_is_another_world():
     assert class_names(SMOOTH) != class_names(SMOOTH._replace(seed=1))
 
 
-def test_noise_has_the_stated_deviation_and_is_drawn_anew_for_every_frame():
+def test_noise_has_the_stated_deviation_and_is_redrawn_for_every_frame():
     """On greys far from black and white, where nothing is clipped: 0.2 noise of 255."""
     noisy = SMOOTH._replace(noise=0.25, background=0.0, illuminant=0.0)
     still = {"subclass": 0, "instance": 0, "session": np.arange(40)}

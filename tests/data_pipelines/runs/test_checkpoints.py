@@ -254,7 +254,7 @@ def test_a_copy_under_another_number_is_not_believed(tmp_path, rng, capsys):
     Checkpoints(tmp_path).save(3, states[1])
 
 
-def test_where_all_are_damaged_the_run_begins_anew_with_a_word(tmp_path, rng, capsys):
+def test_a_run_whose_checkpoints_are_all_damaged_restarts_with_a_warning(tmp_path, rng, capsys):
     two_checkpoints(tmp_path, rng)
     for step in ("1", "2"):
         (tmp_path / step / "facts" / "metadata").write_text("{}")

@@ -22,7 +22,7 @@ def test_what_names_no_process_is_refused(distributed, message):
         join_processes(distributed)
 
 
-def test_where_there_is_no_cluster_is_told(monkeypatch, capsys):
+def test_a_missing_cluster_is_reported(monkeypatch, capsys):
     def initialize(initialization_timeout):
         raise ValueError("coordinator_address should be defined.")
 

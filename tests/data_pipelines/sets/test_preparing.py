@@ -66,7 +66,7 @@ def test_stopped_it_goes_on_with_what_is_not_made(two_files, monkeypatch):
     assert {path.name for path in folder.iterdir()} - {".lock"} == {"a", "b", MANIFEST}
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_made(two_files, monkeypatch):
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_made(two_files, monkeypatch):
     run, created, _ = two_files
     usage = namedtuple("usage", "free")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(1_000_500))

@@ -33,7 +33,7 @@ def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, 
     assert len(samples.targets) == 100 * len(train)
     joined = np.hstack([samples.inputs["T"], samples.inputs[WHITE_BALANCE]])
     np.testing.assert_allclose(samples.inputs[TRANSFORM_AND_WHITE_BALANCE], joined, rtol=1e-6)
-    # What the camera told is off by the same factor as before, whatever the light became.
+    # The camera's own estimate is off by the same factor as before, for any illuminant.
     if name != "none" and "mixed" not in name:
         ratios = np.asarray(samples.inputs[WHITE_BALANCE] / samples.targets)
         ratios = ratios.reshape(len(train), 100, 2)

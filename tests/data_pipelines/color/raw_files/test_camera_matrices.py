@@ -180,7 +180,7 @@ def test_the_cameras_calibration_and_balance_are_in_the_matrix(tmp_path, rng, si
         expected.append(np.diag(parts["balance"]) @ calibration @ parts[f"color_{number}"])
     calibration, _ = read_dng_calibration(path)
     np.testing.assert_allclose(calibration.matrices, expected, rtol=1e-5)
-    # Of both matrices read_raw has that of D65.
+    # The function read_raw takes the matrix of D65.
     np.testing.assert_allclose(read_raw(path).xyz_to_camera, expected[1], rtol=1e-5)
     white = np.array([0.95047, 1, 1.08883])
     seen = np.asarray(calibrated_matrix(calibration, jnp.float32(6504))) @ white

@@ -105,7 +105,7 @@ def test_colors_are_drawn_evenly_in_the_logarithm_of_their_number(rng):
         assert share == pytest.approx(expected, abs=5 * np.sqrt(expected / 20_000))
 
 
-def test_scenes_show_the_number_of_colors_that_they_are_told_to():
+def test_scenes_show_the_requested_number_of_colors():
     scenes = draw_scenes(LIBRARY, RadiometricSettings(24))
     shown = show_colors(scenes, np.arange(1, 25))
     assert [len(set(row)) for row in shown.surfaces.tolist()] == list(range(1, 25))
