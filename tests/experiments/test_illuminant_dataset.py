@@ -219,9 +219,7 @@ def available(data):
 
 
 @pytest.mark.parametrize("split", ["folds", "cross-camera"])
-def test_training_images_come_with_the_numbers_of_their_cameras(
-    tmp_path, rng, few, monkeypatch, split
-):
+def test_training_images_have_the_numbers_of_their_cameras(tmp_path, rng, few, monkeypatch, split):
     lessons = []
 
     def fit(images, side):

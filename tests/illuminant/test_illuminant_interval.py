@@ -134,8 +134,8 @@ def test_intervals_of_estimates_that_know_nothing_say_nothing(rng):
     assert result.uninformative > 0.9
 
 
-def test_the_coverage_of_a_fold_chooses_the_estimator_by_the_other_folds(rng):
-    """Each of three estimators is good on one fold only, which the other two's calibration shows."""
+def test_the_coverage_of_a_fold_uses_intervals_of_the_other_folds(rng):
+    """Each of three estimators is good on one fold only; calibration on the others shows it."""
     truth = np.exp(rng.normal(0, 0.2, (600, 2)))
     current = []
     for fold in THIRDS:
