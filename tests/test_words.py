@@ -126,6 +126,20 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
     )
 
 
+def test_comments_of_tests_begin_with_a_verb_or_a_subject():
+    lines = (
+        (path, number, line.strip().removeprefix("# "))
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if line.strip().startswith("# ")
+    )
+    _refuse(
+        f"{path.relative_to(ROOT)}:{number}: {text!r}; write a sentence with a verb or a subject"
+        for path, number, text in lines
+        if FRAGMENT.match(text)
+    )
+
+
 def test_docstrings_describe_every_argument_by_its_name():
     documented = re.compile(r"^  (\S.*?):", re.MULTILINE)
     _refuse(
