@@ -13,7 +13,7 @@ from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.iirc.sets import IIRCRequest, load_iirc
 from everlight_data.images.imagenet import leave_out, list_imagenet
 from everlight_data.sets.image_set import PerClass
-from tests.scenarios.test_iirc import Theirs, compare
+from tests.scenarios.test_iirc import Reference, compare
 
 SIZES = ("full", "lite")
 full_listing = partial(imagenet_listing, "iirc_imagenet_full")
@@ -79,7 +79,7 @@ def test_splits_are_the_package_s_sample_by_sample(package, full, monkeypatch, b
     }
     kind = "IIRC" if hierarchy else "CIL"
     relative = partial(os.path.relpath, start=full / "imagenet")
-    reference = Theirs(splits, shares, tasks, kind, lambda _, path: place[relative(path)])
+    reference = Reference(splits, shares, tasks, kind, lambda _, path: place[relative(path)])
     inputs = (files.train_labels, files.test_labels, files.class_names, hierarchy)
     actual = iirc(*inputs, configurations[number], "incomplete", fraction)
     assert actual.class_names == tuple(numbers)

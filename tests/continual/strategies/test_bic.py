@@ -26,7 +26,6 @@ from tests.continual.strategies.bic_second_task import (
     BATCH,
     CORRECTION,
     IDENTITY,
-    KEPT,
     KEY,
     KNOWN,
     NEW,
@@ -34,6 +33,7 @@ from tests.continual.strategies.bic_second_task import (
     SEEN,
     SETUP,
     SHIFT,
+    STORED,
     memory_with,
 )
 
@@ -57,15 +57,15 @@ def test_stage_1_weighs_labels_and_the_old_network(inputs, temperature, share):
     learner = net.small_learner(SETUP, np.flatnonzero(SEEN))
     memory = memory_with(strategy, OLD, KNOWN)
     gradient, info = strategy.grads(memory, learner, BATCH, SECOND, KEY)
-    logits = SCALE * net.forward(START, KEPT, train=True)[2] + SHIFT
-    soft = expit((SCALE * many.teacher_logits(OLD, KEPT) + SHIFT) / temperature)
-    targets = many.targets_of(PAIRS[KEPT])
+    logits = SCALE * net.forward(START, STORED, train=True)[2] + SHIFT
+    soft = expit((SCALE * many.teacher_logits(OLD, STORED) + SHIFT) / temperature)
+    targets = many.targets_of(PAIRS[STORED])
     task = many.entropies(logits, targets)[:, SEEN].mean()
     stored = many.entropies(logits / temperature, soft)[:, KNOWN].mean()
     np.testing.assert_allclose(info.loss, share * task + 0.6 * stored, rtol=1e-5)
     slope = share * SEEN * (expit(logits) - targets) / 5
     slope += 0.6 * KNOWN * (expit(logits / temperature) - soft) / temperature / 3
-    net.assert_trees_close(gradient, many.mean_gradient(START, KEPT, SCALE * slope), atol=1e-6)
+    net.assert_trees_close(gradient, many.mean_gradient(START, STORED, SCALE * slope), atol=1e-6)
     assert info.batch_stats["passes"] == 1
 
 

@@ -18,13 +18,13 @@ from tests.continual.strategies.bic_second_task import (
     CORRECTION,
     IDENTITY,
     INDEX,
-    KEPT,
     KEY,
     KNOWN,
     NEW,
     SCALE,
     SEEN,
     SHIFT,
+    STORED,
     memory_with,
 )
 
@@ -54,7 +54,7 @@ def test_stage_1_with_softmax(arguments, current):
     strategy = net.compiled(bic(SINGLE, exemplars_per_class=2, **arguments))
     scale, shift = (SCALE, SHIFT) if current else (1.0, 0.0)
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
-    index = KEPT[KEPT % CLASSES != 5]
+    index = STORED[STORED % CLASSES != 5]
     batch = net.filled(SINGLE, net.batch_of([*index, 8], [1] * len(index) + [0]))
     memory, task = begun(strategy)
     gradient, info = strategy.grads(memory, learner, batch, task, KEY)
@@ -133,7 +133,7 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
 def test_the_loss_is_that_of_the_number_of_labels():
     """Softmax for one label (Wu et al.); a gradient tells which loss it is."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
-    batch = net.filled(SINGLE, net.batch_of(KEPT[KEPT % CLASSES != 5]))
+    batch = net.filled(SINGLE, net.batch_of(STORED[STORED % CLASSES != 5]))
 
     def gradient(strategy):
         memory, task = begun(strategy)
