@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="module", autouse=True)
 def programs_let_go():
-    """Where a module's tests end."""
+    """Release compiled programs when a module's tests end."""
     yield
     release_programs()
 

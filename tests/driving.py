@@ -10,13 +10,13 @@ def drive_run(run, state=None, chunk=1, announce=None):
     """Yield copies of a run's states, which outlive the next chunk; `state` is one of them."""
     if state is not None:
         state = on_copies(state, lambda leaf: leaf[None])
-    for each in drive_runs(Runs.of(run), chunk, state=state, announce=announce):
-        yield on_copies(each, lambda leaf: leaf[0])
+    for item in drive_runs(Runs.of(run), chunk, state=state, announce=announce):
+        yield on_copies(item, lambda leaf: leaf[0])
 
 
 def on_copies(state, function):
     """Return a copy of the state with a function of the leaves that have an axis over runs."""
-    # What was not measured is NaN.
+    # NaN stands for values that were not measured.
     with jax.debug_nans(False):
         state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
         result, best = jax.tree.map(function, (state.result, state.best))

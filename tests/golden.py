@@ -1,4 +1,4 @@
-"""Whether a change of structure left every number as it was: all commands' arrays, by name.
+"""Compare the arrays of all commands before and after a change of structure, by name.
 
     python -m tests.golden record build/golden/new              # every command, demo size, one seed
     python -m tests.golden compare build/golden/old build/golden/new [--map renamed.json]
@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "nus": ("paper", "two-camera", "--preset", "nus-demo", *SEEDS),
     "s20": ("paper", "two-camera", "--preset", "s20-demo", *SEEDS),
 }
-"""What is recorded, by a name that stays when a command's words change."""
+"""Recorded commands by a name that stays when a command's words change."""
 TIMES = re.compile(r"(^|/)seconds$")
 
 
@@ -60,12 +60,12 @@ def record(folder: Path, tree: Path, commands: dict[str, Sequence[str]]) -> None
 
 def arrays_of(folder: Path) -> dict[str, np.ndarray]:
     """All recorded arrays by `command/array`, without times."""
-    found = {}
+    results = {}
     for path in sorted(folder.glob("*/*/results.npz")):
         name = path.relative_to(folder).parts[0]
         with np.load(path) as arrays:
-            found |= {f"{name}/{key}": arrays[key] for key in arrays.files}
-    return {name: array for name, array in found.items() if not TIMES.search(name)}
+            results |= {f"{name}/{key}": arrays[key] for key in arrays.files}
+    return {name: array for name, array in results.items() if not TIMES.search(name)}
 
 
 def compare(
@@ -98,33 +98,33 @@ def _difference(old: np.ndarray, new: np.ndarray) -> str:
     same = (old == new) | ((old != old) & (new != new)) if numbers else old == new
     if np.all(same):
         return ""
-    said = f"{np.sum(~same)} of {old.size} values differ"
+    message = f"{np.sum(~same)} of {old.size} values differ"
     if not numbers:
-        return said
+        return message
     away = np.abs(old.astype(float) - new.astype(float))[~same]
-    return f"{said}, by at most {np.nanmax(away):.3g}" if np.isfinite(away).any() else said
+    return f"{message}, by at most {np.nanmax(away):.3g}" if np.isfinite(away).any() else message
 
 
 def check(commit: str, renamed: Sequence[Sequence[str]]) -> list[str]:
     """Record a commit and the working tree, and compare them."""
-    here = Path(__file__).resolve().parent.parent
-    number = subprocess.check_output(("git", "rev-parse", commit), cwd=here, text=True).strip()
-    kept, now = here / "build" / "golden" / number, here / "build" / "golden" / "now"
+    local = Path(__file__).resolve().parent.parent
+    number = subprocess.check_output(("git", "rev-parse", commit), cwd=local, text=True).strip()
+    stored, now = local / "build" / "golden" / number, local / "build" / "golden" / "now"
     shutil.rmtree(now, ignore_errors=True)
-    for folder in (kept, now):
+    for folder in (stored, now):
         folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         tree = Path(name) / "tree"
         subprocess.run(
-            ("git", "worktree", "add", "--detach", str(tree), number), cwd=here, check=True
+            ("git", "worktree", "add", "--detach", str(tree), number), cwd=local, check=True
         )
         try:
-            program = (sys.executable, "-m", "tests.golden", "record", str(kept))
+            program = (sys.executable, "-m", "tests.golden", "record", str(stored))
             subprocess.run(program, cwd=tree, check=True)
         finally:
-            subprocess.run(("git", "worktree", "remove", "--force", str(tree)), cwd=here)
-    record(now, here, COMMANDS)
-    return compare(arrays_of(kept), arrays_of(now), renamed)
+            subprocess.run(("git", "worktree", "remove", "--force", str(tree)), cwd=local)
+    record(now, local, COMMANDS)
+    return compare(arrays_of(stored), arrays_of(now), renamed)
 
 
 def main() -> None:
@@ -134,17 +134,17 @@ def main() -> None:
     parser.add_argument("folders", nargs="*", type=Path)
     parser.add_argument("--commit", default="HEAD~1", help="that the working tree is compared with")
     parser.add_argument("--map", type=Path, help="JSON list of [regular expression, replacement]")
-    given = parser.parse_args()
-    renamed = json.loads(given.map.read_text()) if given.map else []
-    if given.action == "record":
-        (folder,) = given.folders
+    inputs = parser.parse_args()
+    renamed = json.loads(inputs.map.read_text()) if inputs.map else []
+    if inputs.action == "record":
+        (folder,) = inputs.folders
         folder.mkdir(parents=True, exist_ok=True)
         record(folder, Path.cwd(), COMMANDS)
         return
-    if given.action == "compare":
-        lines = compare(*map(arrays_of, given.folders), renamed)
+    if inputs.action == "compare":
+        lines = compare(*map(arrays_of, inputs.folders), renamed)
     else:
-        lines = check(given.commit, renamed)
+        lines = check(inputs.commit, renamed)
     print("\n".join(lines) or "all arrays are equal")
     sys.exit(bool(lines))
 

@@ -22,8 +22,8 @@ class Mosaics:
         """Pixels, uint8[height, width, 3]."""
         rows, columns = -(-height // TILE), -(-width // TILE)
         chosen = self.tiles[self.rng.integers(len(self.tiles), size=(rows, columns))]
-        whole = chosen.transpose(0, 2, 1, 3, 4).reshape(rows * TILE, columns * TILE, 3)
-        return whole[:height, :width]
+        full = chosen.transpose(0, 2, 1, 3, 4).reshape(rows * TILE, columns * TILE, 3)
+        return full[:height, :width]
 
     def write(self, path, smallest=200, greatest=600, quality=90):
         """A JPEG with sides between the two."""

@@ -18,9 +18,9 @@ def test_a_name_and_its_arguments_are_parsed(text, expected):
     assert parse_call(text) == expected
 
 
-def test_options_may_be_words_where_they_are_asked_for():
-    found = parse_call("iCaRL:classifier=nearest mean,temperature=2", words=True)
-    assert found == ("iCaRL", (), {"classifier": "nearest mean", "temperature": 2})
+def test_options_may_be_words_on_request():
+    result = parse_call("iCaRL:classifier=nearest mean,temperature=2", words=True)
+    assert result == ("iCaRL", (), {"classifier": "nearest mean", "temperature": 2})
     for text in ("a:b", "a:b=", "a:1=c"):
         with pytest.raises(ValueError, match="is neither a number nor NAME=NUMBER"):
             parse_call(text, words=True)

@@ -16,8 +16,8 @@ def negative_of(computed):
             jax.debug.callback(lambda: computed.append(1))
             return {"x": -value * shared["factor"], "key": jax.random.fold_in(shared["key"], 1)}
 
-        given = {"x": value, "key": shared["key"]}
-        return where_under_vmap(needed, make, given)["x"]
+        options = {"x": value, "key": shared["key"]}
+        return where_under_vmap(needed, make, options)["x"]
 
     return negative
 
@@ -31,16 +31,16 @@ SHARED = {"factor": jnp.float32(2), "key": jax.random.key(0)}
 @pytest.mark.parametrize("nested", [False, True])
 def test_under_vmap_the_costly_side_is_computed_only_if_a_run_needs_it(needed, nested):
     computed, values = [], jnp.arange(4.0) + 1
-    each = jax.vmap(negative_of(computed), in_axes=(0, 0, None))
+    item = jax.vmap(negative_of(computed), in_axes=(0, 0, None))
     needed = jnp.array(needed)
     if nested:
-        shape, each = (2, 2), jax.vmap(each, in_axes=(0, 0, None))
+        shape, item = (2, 2), jax.vmap(item, in_axes=(0, 0, None))
     else:
         shape = (4,)
-    found = jax.jit(each)(needed.reshape(shape), values.reshape(shape), SHARED)
+    result = jax.jit(item)(needed.reshape(shape), values.reshape(shape), SHARED)
     jax.effects_barrier()
     expected = np.where(needed, -2, 1) * np.arange(1, 5)
-    np.testing.assert_array_equal(np.asarray(found).ravel(), expected)
+    np.testing.assert_array_equal(np.asarray(result).ravel(), expected)
     assert bool(computed) == bool(needed.any())
 
 
@@ -80,9 +80,9 @@ def test_under_vmap_either_side_is_computed_only_if_a_run_needs_it(condition, ne
         runs, shape = jax.vmap(runs, in_axes=(0, 0, None)), (2, 2)
     condition = np.array(condition)
     values = jnp.arange(4.0) + 1
-    found = jax.jit(runs)(condition.reshape(shape), values.reshape(shape), SHARED)
+    result = jax.jit(runs)(condition.reshape(shape), values.reshape(shape), SHARED)
     jax.effects_barrier()
     expected = np.where(condition, 2, -3) * np.arange(1, 5)
-    np.testing.assert_array_equal(np.asarray(found).ravel(), expected)
+    np.testing.assert_array_equal(np.asarray(result).ravel(), expected)
     assert ("first" in computed, "second" in computed) == (condition.any(), not condition.all())
     assert choice(condition[1], 3.0, SHARED) == (6 if condition[1] else -9)

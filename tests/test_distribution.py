@@ -53,7 +53,7 @@ def test_the_wheel_has_every_file_of_the_three_packages_and_nothing_else(built):
     assert names == {name for _, name in sources}
     with tarfile.open(built[0]) as sdist:
         packed = {name.partition("/")[2] for name in sdist.getnames()}
-    assert {"/".join(each) for each in sources} | {"LICENSE", "README.md"} <= packed
+    assert {"/".join(item) for item in sources} | {"LICENSE", "README.md"} <= packed
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +120,7 @@ def execute(*command, cwd=None):
 
 def requirements_in(wheel: Path) -> list[str]:
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = [each for each in archive.namelist() if each.endswith(".dist-info/METADATA")]
+        (name,) = [item for item in archive.namelist() if item.endswith(".dist-info/METADATA")]
         lines = archive.read(name).decode().splitlines()
     return [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
 
@@ -128,11 +128,11 @@ def requirements_in(wheel: Path) -> list[str]:
 def required_by(requirements: list[str], extras: frozenset[str] = frozenset()) -> set[str]:
     """Names of all packages that are needed, by way of others too."""
     needed: set[str] = set()
-    waiting = [(Requirement(each), extras) for each in requirements]
+    waiting = [(Requirement(item), extras) for item in requirements]
     while waiting:
-        requirement, asked = waiting.pop()
+        requirement, requested = waiting.pop()
         if requirement.marker and not any(
-            requirement.marker.evaluate({"extra": extra}) for extra in ("", *asked)
+            requirement.marker.evaluate({"extra": extra}) for extra in ("", *requested)
         ):
             continue
         name = requirement.name.lower()
@@ -140,7 +140,7 @@ def required_by(requirements: list[str], extras: frozenset[str] = frozenset()) -
             continue
         needed.add(name)
         others = importlib.metadata.requires(name) or []
-        waiting += [(Requirement(each), frozenset(requirement.extras)) for each in others]
+        waiting += [(Requirement(item), frozenset(requirement.extras)) for item in others]
     return needed
 
 

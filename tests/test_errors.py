@@ -20,15 +20,15 @@ def raised(path: Path) -> list[int]:
             named = [node.exc.func if isinstance(node.exc, ast.Call) else node.exc]
         elif isinstance(node, ast.ClassDef):
             named = node.bases
-        if any(isinstance(each, ast.Name) and each.id == "ValueError" for each in named):
+        if any(isinstance(item, ast.Name) and item.id == "ValueError" for item in named):
             lines.append(node.lineno)
     return lines
 
 
 def test_no_check_of_the_library_raises_a_bare_value_error():
     files = set(LIBRARY.rglob("*.py")) - {LIBRARY / "errors.py"}
-    found = {str(path.relative_to(LIBRARY)): raised(path) for path in files}
-    assert {name: lines for name, lines in found.items() if lines} == {}
+    result = {str(path.relative_to(LIBRARY)): raised(path) for path in files}
+    assert {name: lines for name, lines in result.items() if lines} == {}
 
 
 def test_users_of_the_library_catch_it_as_a_value_error():

@@ -1,4 +1,4 @@
-"""What the suite's speed hangs on: tests of a group run one after another on one worker."""
+"""Tests of a group run one after another on one worker, on which the suite's speed depends."""
 
 import os
 

@@ -74,13 +74,13 @@ def names_of(node: ast.Import | ast.ImportFrom) -> list[str]:
 @pytest.mark.parametrize("package", LAYERS)
 def test_a_layer_imports_itself_and_those_below(package):
     above = list(LAYERS)[list(LAYERS).index(package) + 1 :]
-    found = [
+    result = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in (LAYERS[package] / package).rglob("*.py")
         for name in imported(path)
         if name.split(".")[0] in above
     ]
-    assert found == []
+    assert result == []
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -100,7 +100,7 @@ def test_packages_have_no_cycle(layer):
 
 
 def test_no_module_of_the_library_imports_a_private_name_of_another():
-    found = [
+    result = [
         f"{path.relative_to(ROOT)} imports {node.module}.{name.name}"
         for path in LAYERS["everlight"].rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -108,7 +108,7 @@ def test_no_module_of_the_library_imports_a_private_name_of_another():
         for name in node.names
         if name.name.startswith("_") and not name.name.startswith("__")
     ]
-    assert found == []
+    assert result == []
 
 
 def test_a_name_is_imported_from_the_module_that_defines_it():
@@ -134,7 +134,7 @@ def test_a_name_is_imported_from_the_module_that_defines_it():
 
 def test_the_library_neither_reads_nor_sets_the_environment():
     variables = re.compile(r"environb?|getenvb?|putenv|unsetenv")
-    found = [
+    result = [
         f"{path.relative_to(ROOT)}, line {node.lineno}"
         for path in LAYERS["everlight"].rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -143,7 +143,7 @@ def test_the_library_neither_reads_nor_sets_the_environment():
         ]
         if variables.fullmatch(name)
     ]
-    assert found == []
+    assert result == []
 
 
 def test_rows_and_parts_of_strategies_import_no_strategy_but_naive_finetuning():
@@ -155,20 +155,20 @@ def test_rows_and_parts_of_strategies_import_no_strategy_but_naive_finetuning():
         folder / "ema.py",
         *(folder / "strategies/parts").glob("*.py"),
     ]
-    found = {name for path in below for name in imported(path) if name.startswith(package)}
-    others = {name for name in found if not name.startswith(f"{package}.parts")}
+    result = {name for path in below for name in imported(path) if name.startswith(package)}
+    others = {name for name in result if not name.startswith(f"{package}.parts")}
     assert others == {f"{package}.naive"}
 
 
 def test_the_runner_of_methods_imports_no_paper():
     folder = LAYERS["everlight_experiments"] / "everlight_experiments"
-    found = {
+    result = {
         name.split(".")[1]
         for path in (folder / "continual").rglob("*.py")
         for name in imported(path)
         if name.startswith("everlight_experiments.")
     }
-    assert found == {"continual", "report", "run_folder"}
+    assert result == {"continual", "report", "run_folder"}
 
 
 @pytest.mark.parametrize("layer", LAYERS)

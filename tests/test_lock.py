@@ -13,11 +13,11 @@ ENTRIES = re.split(r"\n(?=\w)", (ROOT / "requirements.lock").read_text(encoding=
 
 
 def pins(lines):
-    found = {}
+    results = {}
     for line in lines:
         requirement = Requirement(line)
-        found.setdefault(canonicalize_name(requirement.name), []).append(requirement)
-    return found
+        results.setdefault(canonicalize_name(requirement.name), []).append(requirement)
+    return results
 
 
 LOCKED = pins(entry.partition(" \\")[0] for entry in ENTRIES)
@@ -37,9 +37,9 @@ def test_every_entry_has_the_tested_version_and_hashes():
 
 def test_it_has_all_that_the_experiments_need_here():
     """Requirements of requirements too, as the installed packages state them."""
-    asked, seen = ["everlight[experiments]"], set()
-    while asked:
-        requirement = Requirement(asked.pop())
+    requested, seen = ["everlight[experiments]"], set()
+    while requested:
+        requirement = Requirement(requested.pop())
         name = canonicalize_name(requirement.name)
         if (name, *sorted(requirement.extras)) in seen:
             continue
@@ -50,5 +50,5 @@ def test_it_has_all_that_the_experiments_need_here():
             extras = requirement.extras or {""}
             environments = [default_environment() | {"extra": extra} for extra in extras]
             if needed.marker is None or any(map(needed.marker.evaluate, environments)):
-                asked.append(str(needed))
+                requested.append(str(needed))
     assert len(seen) > 50

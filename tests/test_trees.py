@@ -31,10 +31,10 @@ def tree(value):
 
 
 def test_rows_of_stacked_trees_are_the_trees():
-    every = stacked([tree(1), tree(2), tree(3)])
-    chex.assert_trees_all_equal(rows_of(every, 1), tree(2))
-    chex.assert_trees_all_equal(rows_of(every, np.array([2, 0])), stacked([tree(3), tree(1)]))
-    assert rows_of(every, (0, 1)).params[2].shape == (3,)
+    complete = stacked([tree(1), tree(2), tree(3)])
+    chex.assert_trees_all_equal(rows_of(complete, 1), tree(2))
+    chex.assert_trees_all_equal(rows_of(complete, np.array([2, 0])), stacked([tree(3), tree(1)]))
+    assert rows_of(complete, (0, 1)).params[2].shape == (3,)
 
 
 def test_leaves_have_a_name_shape_and_size():

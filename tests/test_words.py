@@ -18,13 +18,15 @@ ROOT = Path(__file__).parents[1]
 FOLDERS = ("lib", "data_pipelines", "experiments", "docs", "benchmarks")
 TREES = {
     path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for folder in FOLDERS
+    for folder in (*FOLDERS, "tests")
     for path in sorted((ROOT / folder).rglob("*.py"))
 }
+"""Files by their paths; rules of docstrings and names hold for tests too."""
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs" / "pages").rglob("*.md")),
 ]
+MIGRATION = ROOT / "docs" / "pages" / "migration.md"
 OPTIONS = [
     *((name,) for name in COMMANDS if name not in ("run", "tune")),
     ("tune", "digits"),
@@ -77,7 +79,7 @@ WORDS = {
     r"\banew\b": "again, redrawn, restarts",
     r"\bmend(?:ed)?\b": "correct, fix, repair",
 }
-"""What to write in the place of words that only this project used, by regular expression."""
+"""Replacements of words that only this project used, by regular expression."""
 PATTERNS = [
     (re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE), instead)
     for pattern, instead in WORDS.items()
@@ -90,7 +92,7 @@ SPELLING = {
     r"(?<!right )[Cc]enter(?:s|ed)?\b(?![:=(\]]| left)": "centre",
     r"gray\b(?![:=(])": "grey (Gray World, Gray-Edge and Shades-of-Gray are names)",
 }
-"""What to write in the place of other spellings in prose; identifiers have color, center, gray."""
+"""Replacements of other spellings in prose; identifiers have color, center, gray."""
 SPELLINGS = [(re.compile(rf"(?<![\w./-]){word}"), instead) for word, instead in SPELLING.items()]
 FOREIGN_NAMES = re.compile(
     r"[Gg]eneralised|GENERALISED|SPO generalisation|and layer normalisation|sum-normalised|"
@@ -99,11 +101,11 @@ FOREIGN_NAMES = re.compile(
 """Names in files of runs, of a group, and titles, which are spelled as they are."""
 NO_LEADING_ZERO = re.compile(r"(?<![^\s(|±=,+<>~−–/-])\.\d+")
 FORMER_NAMES = re.compile(r"^\|.*|`[^`]*`", re.MULTILINE)
-"""Rows of tables and code, in which the changelog has former names."""
+"""Rows of tables and code, in which the page of migration has former names."""
 CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`|<style>.*?</style>", re.DOTALL)
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", [*FOLDERS, "tests"])
 def test_names_are_nouns_of_the_field(folder):
     _refuse(
         f"{path}:{line}: {name}; use a noun such as path, in American spelling"
@@ -121,6 +123,20 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
         for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and (text := _text(node.value))
         if FRAGMENT.match(text.strip())
+    )
+
+
+def test_comments_of_tests_begin_with_a_verb_or_a_subject():
+    lines = (
+        (path, number, line.strip().removeprefix("# "))
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if line.strip().startswith("# ")
+    )
+    _refuse(
+        f"{path.relative_to(ROOT)}:{number}: {text!r}; write a sentence with a verb or a subject"
+        for path, number, text in lines
+        if FRAGMENT.match(text)
     )
 
 
@@ -172,13 +188,13 @@ def test_help_texts_have_four_words_and_no_private_ones(arguments):
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_pages_have_no_private_words(page):
     text = page.read_text(encoding="utf-8")
-    if page.name == "CHANGELOG.md":
+    if page == MIGRATION:
         text = FORMER_NAMES.sub(lambda names: re.sub(r"[^\n]", " ", names[0]), text)
     _refuse(f"{page.name}:{line}: {problem}" for line, problem in _problems(text))
 
 
-def test_new_names_in_the_changelog_exist():
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+def test_new_names_of_the_migration_page_exist():
+    text = MIGRATION.read_text(encoding="utf-8")
     rows = [
         row
         for table in re.findall(r"\| old \| new \|\n\|---\|---\|\n((?:\|.*\n)*)", text)
@@ -187,7 +203,7 @@ def test_new_names_in_the_changelog_exist():
     assert len(rows) > 100
     defined = _endings_of_dotted_names()
     _refuse(
-        f"CHANGELOG.md: {row}: {item} is no module, name or argument"
+        f"{MIGRATION.name}: {row}: {item} is no module, name or argument"
         for row in rows
         for item in row.split("|")[2].strip().split(", ")
         if re.sub(r"\((\w+)=\)$", r".\1", item) not in defined
@@ -197,7 +213,8 @@ def test_new_names_in_the_changelog_exist():
 def _endings_of_dotted_names():
     """Return `b.c` and `c` of every `a.b.c`, a module, name, attribute or argument."""
     names = []
-    for path, tree in TREES.items():
+    for path in (path for path in TREES if not path.startswith("tests/")):
+        tree = TREES[path]
         parts = re.sub(r"(/__init__)?\.py$", "", path).split("/")
         module = ".".join(parts)
         names += [module, ".".join(parts[:-1]), *_dotted_names(module, tree.body)]

@@ -15,9 +15,9 @@ All methods by the names that `--methods` takes, written by `python -m docs.tool
 `everlight methods` prints the same table. [Official code](official_code.md) says where they equal
 their authors' code, [Costs](costs.md) what a step takes.
 
-- **Keeps**: data of earlier tasks that are kept between tasks. Samples are those of a memory, or
-  all; an old net is weights of an earlier network or an average of networks; statistics are numbers
-  such as importances, class means, projections and masks.
+- **Keeps**: data of earlier tasks that are kept between tasks. Samples are the content of a memory,
+  or all; an old net is weights of an earlier network or an average of networks; statistics are
+  numbers such as importances, class means, projections and masks.
 - **Applies to**: requirements of the benchmark or network. Own classes: every task brings new
   classes. Pretrained features: the method trains or computes a head over features of a frozen
   network, or over the inputs. Other words are in [the glossary](glossary.md).

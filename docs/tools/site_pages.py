@@ -187,7 +187,7 @@ def _paths(room: str) -> dict[str, str]:
 
 
 def _parts() -> str:
-    text = "# What strategies are made of\n"
+    text = "# Parts of strategies\n"
     with_page = set().union(*strategies().values())
     for part in PARTS:
         text += f"\n## {part}\n\n{escaped(_docstring(part))}\n\n"
@@ -202,10 +202,10 @@ def _list_of_strategies() -> str:
         for file, names in strategies().items()
     )
     return (
-        "# Strategies\n\nOne file each in `lib/everlight/continual/strategies`; equations and "
-        "citations are its docstring's.\n[A strategy of your own](../guide/strategy.md) says how "
-        "one is added; [Results](../results/index.md) has their accuracies.\n\n"
-        f"| name | what |\n|---|---|\n{rows}\n"
+        "# Strategies\n\nEvery strategy is one file in `lib/everlight/continual/strategies`, whose "
+        "docstring has its equations and citations.\n[A strategy of your own](../guide/strategy.md)"
+        " explains how to add one; [Results](../results/index.md) has accuracies.\n\n"
+        f"| strategies | summary |\n|---|---|\n{rows}\n"
     )
 
 

@@ -80,12 +80,12 @@ def test_accuracies_of_scores_that_know_the_task_alone_or_the_class(seeded):
 
 
 def test_differences_are_paired_by_seed():
-    ours, theirs = np.array([0.5, 0.7, 0.9]), np.array([0.4, 0.7, 0.8])
-    found = pair(np.array([ours, theirs, theirs]))
-    assert found.means == pytest.approx([0.7, 1.9 / 3, 1.9 / 3])
-    assert found.above == pytest.approx([0.2 / 3, 0])
+    actual, reference = np.array([0.5, 0.7, 0.9]), np.array([0.4, 0.7, 0.8])
+    result = pair(np.array([actual, reference, reference]))
+    assert result.means == pytest.approx([0.7, 1.9 / 3, 1.9 / 3])
+    assert result.above == pytest.approx([0.2 / 3, 0])
     # Differences 0.1, 0, 0.1: deviation sqrt(0.01 / 3), over sqrt(3).
-    assert found.errors == pytest.approx([0.1 / 3, 0])
+    assert result.errors == pytest.approx([0.1 / 3, 0])
 
 
 def test_batches_are_cut_and_padded():
@@ -126,18 +126,18 @@ def given_batch(size):
 
 
 def test_avalanches_reference_takes_the_earlier_tasks_in_turn(seeded):
-    """Of three tasks 16 // 3 = 5 each, four steps through 20 samples, then from the first again."""
+    """Three tasks give 16 // 3 = 5 each, in four steps through 20 samples, then from the first."""
     setup, _ = runs.Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_agem(setup, TASKS, 20)
     index = jnp.arange(TASKS * 20).reshape(TASKS, 20)
-    every = Samples(index, index[..., None], jnp.ones(index.shape, bool))
+    complete = Samples(index, index[..., None], jnp.ones(index.shape, bool))
     for step in range(5):
-        memory = TheirTurns(every, jnp.asarray(step))
-        found = strategy.draw(memory, given_batch(BATCH), fourth_task(), jax.random.key(0))
-        taken = np.asarray(found.index)[np.asarray(found.weight) > 0]
+        memory = TheirTurns(complete, jnp.asarray(step))
+        result = strategy.draw(memory, given_batch(BATCH), fourth_task(), jax.random.key(0))
+        taken = np.asarray(result.index)[np.asarray(result.weight) > 0]
         first = 5 * (step % 4)
-        wanted = np.concatenate([task * 20 + np.arange(first, first + 5) for task in range(3)])
-        np.testing.assert_array_equal(np.sort(taken), wanted)
+        expected = np.concatenate([task * 20 + np.arange(first, first + 5) for task in range(3)])
+        np.testing.assert_array_equal(np.sort(taken), expected)
 
 
 @pytest.mark.parametrize(
@@ -149,18 +149,18 @@ def test_avalanches_replay_goes_through_its_memory(seeded, at_beginning, sizes):
     setup, _ = runs.Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_replay(setup, 100, 2, 8, at_beginning)
     index = jnp.arange(200)
-    every = Samples(index, index[:, None], index % 2 == 0)
-    found = []
+    complete = Samples(index, index[:, None], index % 2 == 0)
+    results = []
     for step in range(9):
-        memory = TheirPasses(every, jnp.asarray(step), jax.random.key(1))
+        memory = TheirPasses(complete, jnp.asarray(step), jax.random.key(1))
         drawn = strategy.draw(memory, given_batch(16), fourth_task(), jax.random.key(step))
-        found.append(np.asarray(drawn.index)[np.asarray(drawn.weight) > 0])
-    assert [len(each) for each in found] == sizes
-    whole = np.concatenate(found[: 6 if at_beginning else 7])
-    assert len(set(whole)) == len(whole) == (96 if at_beginning else 100)
-    assert np.all(whole % 2 == 0)
+        results.append(np.asarray(drawn.index)[np.asarray(drawn.weight) > 0])
+    assert [len(item) for item in results] == sizes
+    full = np.concatenate(results[: 6 if at_beginning else 7])
+    assert len(set(full)) == len(full) == (96 if at_beginning else 100)
+    assert np.all(full % 2 == 0)
     # Another pass has another order.
-    assert not np.array_equal(found[0], found[6 if at_beginning else 7])
+    assert not np.array_equal(results[0], results[6 if at_beginning else 7])
 
 
 def test_a_case_that_does_not_exist_is_named(capsys):

@@ -36,12 +36,12 @@ def test_a_case_that_fails_or_lacks_something_costs_itself_alone(setup, tmp_path
     output = tmp_path / "gpu.json"
     cases = case("broken"), case("lacking"), case("quick", 2.5)
     schedule.measure(cases, 60, output, small=True)
-    found = results(output)
-    assert found["quick"]["values"] == {"value": 2.5}
-    assert (found["quick"]["state"], found["quick"]["setup"]) == ("complete", setup)
-    assert (found["broken"]["state"], found["broken"]["values"]) == ("failed", {"first": 1})
-    assert "MemoryError: too large" in found["broken"]["reason"]
-    assert found["lacking"]["state"] == "skipped"
+    result = results(output)
+    assert result["quick"]["values"] == {"value": 2.5}
+    assert (result["quick"]["state"], result["quick"]["setup"]) == ("complete", setup)
+    assert (result["broken"]["state"], result["broken"]["values"]) == ("failed", {"first": 1})
+    assert "MemoryError: too large" in result["broken"]["reason"]
+    assert result["lacking"]["state"] == "skipped"
     printed = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in printed[1:] if ": " in line][-1] == "quick"
     assert any(line.startswith("lacking: skipped") and "no such thing" in line for line in printed)
@@ -65,13 +65,13 @@ def test_a_case_is_stopped_at_its_limit_with_all_its_processes(setup, tmp_path):
     begin = time.monotonic()
     schedule.measure([case("slow", limit=3)], 60, output, small=True)
     assert time.monotonic() - begin < 15
-    found = results(output)["slow"]
-    assert (found["state"], found["values"]["first"]) == ("stopped", 1)
+    result = results(output)["slow"]
+    assert (result["state"], result["values"]["first"]) == ("stopped", 1)
     for _ in range(50):
-        if not _runs(found["values"]["process"]):
+        if not _runs(result["values"]["process"]):
             break
         time.sleep(0.1)
-    assert not _runs(found["values"]["process"])
+    assert not _runs(result["values"]["process"])
 
 
 def test_the_time_is_kept_and_what_does_not_fit_is_skipped_aloud(setup, tmp_path, capsys):
@@ -135,8 +135,8 @@ def test_the_table_has_the_newest_results_between_its_marks(tmp_path):
     )
     table.write_table(tmp_path / "gpu.json", page)
     text = page.read_text()
-    (made,) = tables_in("page.md", text)
-    assert made.rows == ("| b | 2.74 | 46,500 | – | – | – |",)
+    (created,) = tables_in("page.md", text)
+    assert created.rows == ("| b | 2.74 | 46,500 | – | – | – |",)
     assert "one NVIDIA H200 (jax 2), 2026-11-27" in text
     assert "787 TFLOP/s, bfloat16" in text
     assert "9 passed and 2 failed" in text
@@ -156,19 +156,19 @@ def test_every_case_runs_at_its_least_size_and_is_not_run_twice(tmp_path, capsys
     begin = time.monotonic()
     main(["--small", "--seconds", str(ALL_SMALL_S), "--output", str(output)])
     assert time.monotonic() - begin < ALL_SMALL_S
-    found = results(output)
-    assert list(found) == [one.name for one in CASES]
-    bad = {name: one for name, one in found.items() if one["state"] not in ("complete", "skipped")}
+    result = results(output)
+    assert list(result) == [one.name for one in CASES]
+    bad = {name: one for name, one in result.items() if one["state"] not in ("complete", "skipped")}
     assert bad == {}
-    for name, one in found.items():
+    for name, one in result.items():
         if one["state"] == "skipped":
             assert "PyTorch" in name
-    assert found["ResNet-32, bfloat16, seeds: 8"]["values"]["steps"] == 2 * 2 * 2
-    assert found["tests"]["values"]["passed"] > 3
-    assert found["paper"]["values"]["scores"]
+    assert result["ResNet-32, bfloat16, seeds: 8"]["values"]["steps"] == 2 * 2 * 2
+    assert result["tests"]["values"]["passed"] > 3
+    assert result["paper"]["values"]["scores"]
     main(["--small", "--seconds", "60", "--output", str(output)])
     assert capsys.readouterr().out.count(f"is in {output}") == len(CASES) - sum(
-        one["state"] == "skipped" for one in found.values()
+        one["state"] == "skipped" for one in result.values()
     )
 
 

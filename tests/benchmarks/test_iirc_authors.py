@@ -29,9 +29,9 @@ def images(rng, monkeypatch):
     labels, tested = np.tile(classes, 30), np.tile(classes, 2)
     pixels = rng.integers(0, 256, (len(labels) + len(tested), 32, 32, 3), np.uint8)
     names = tuple(map(str, classes))
-    made = ImageSet("noise", pixels, labels, tested, names)
-    monkeypatch.setattr(inputs, "load_tiny_imagenet_32", lambda classes: made)
-    return made
+    created = ImageSet("noise", pixels, labels, tested, names)
+    monkeypatch.setattr(inputs, "load_tiny_imagenet_32", lambda classes: created)
+    return created
 
 
 def test_the_archive_holds_the_images_under_the_names_of_cifar_100(images, tmp_path):
@@ -45,7 +45,7 @@ def test_the_archive_holds_the_images_under_the_names_of_cifar_100(images, tmp_p
     assert list(map(list, order)) == inputs.task_order(plan)
     assert data.classes == plan.superclasses + 4 * plan.task_classes
     samples = inputs.labelled_samples(data)
-    # Of 24 training images per subclass a superclass has int(0.4 * 24), of 3 for validation one.
+    # A superclass has int(0.4 * 24) of 24 training images of a subclass, and one of 3 to validate.
     assert [len(samples[split][0]) for split in inputs.SPLITS] == [90, 10, 20]
     assert {label for _, (label,) in samples["train"][0]} == set(order[0])
 
@@ -60,9 +60,9 @@ def test_the_first_tasks_are_a_part_of_the_authors_configuration():
 
 
 def test_means_differ_in_units_of_their_standard_error():
-    theirs = {("A-GEM", seed): [score, 0.5] for seed, score in enumerate((0.1, 0.2, 0.3))}
-    ours = {("A-GEM", seed): [score, 0.5] for seed, score in enumerate((0.5, 0.6, 0.7, 0.6))}
-    first, second = rows_of(theirs, ours | {("LUCIR", 0): [1.0, 1.0]}, ["A-GEM", "LUCIR"])
+    reference = {("A-GEM", seed): [score, 0.5] for seed, score in enumerate((0.1, 0.2, 0.3))}
+    actual = {("A-GEM", seed): [score, 0.5] for seed, score in enumerate((0.5, 0.6, 0.7, 0.6))}
+    first, second = rows_of(reference, actual | {("LUCIR", 0): [1.0, 1.0]}, ["A-GEM", "LUCIR"])
     assert first.means == pytest.approx((0.2, 0.6))
     # Variances 0.01 of three seeds and 0.02 / 3 of four.
     assert first.error == pytest.approx(np.sqrt(0.01 / 3 + 0.02 / 3 / 4))
@@ -76,10 +76,14 @@ def test_means_differ_in_units_of_their_standard_error():
 def test_both_sides_have_the_same_options():
     plan = inputs.Plan(learning_rate=0.25, exemplars_per_class=7)
     options = {case.name: case.options(plan, 3) for case in CASES}
-    given = dict(zip(options["LUCIR"][:-1:2], options["LUCIR"][1::2], strict=False))
-    assert (given["--lr"], given["--n_memories_per_class"], given["--seed"]) == ("0.25", "7", "3")
-    assert given["--n_layers"] == "20"
-    assert {name for name, each in options.items() if "--use_best_model" in each} == {
+    arguments = dict(zip(options["LUCIR"][:-1:2], options["LUCIR"][1::2], strict=False))
+    assert (arguments["--lr"], arguments["--n_memories_per_class"], arguments["--seed"]) == (
+        "0.25",
+        "7",
+        "3",
+    )
+    assert arguments["--n_layers"] == "20"
+    assert {name for name, item in options.items() if "--use_best_model" in item} == {
         "finetune",
         "ER-balanced",
     }

@@ -69,8 +69,8 @@ def test_herding_in_numpy_chooses_as_everlight_does():
 
 def test_ranks_are_equal():
     everlight, other = contestants("fact-ranking")
-    for ours, theirs in zip(everlight, other, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    for actual, reference in zip(everlight, other, strict=True):
+        np.testing.assert_array_equal(actual, reference)
 
 
 def test_a_program_does_not_grow_with_the_number_of_tasks():

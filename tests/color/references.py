@@ -24,19 +24,19 @@ def convolution(maps, layer, mode="constant"):
     """Every output is a sum over the 3x3 neighbours; `mode` is NumPy's of what lies outside."""
     height, width, _ = maps.shape
     padded = np.pad(maps, ((1, 1), (1, 1), (0, 0)), mode=mode)
-    found = np.zeros((height, width, layer["kernel"].shape[-1])) + layer["bias"]
+    result = np.zeros((height, width, layer["kernel"].shape[-1])) + layer["bias"]
     for down, right in np.ndindex(3, 3):
         part = padded[down : down + height, right : right + width]
-        found += part @ layer["kernel"][down, right]
-    return found
+        result += part @ layer["kernel"][down, right]
+    return result
 
 
 def nus_thumbnails(real_data, saturation):
     """Images, masks and illuminants of the D5200's own 200; its file holds 117 of the D40 too."""
     with np.load(real_data("nus8_64x64/NikonD5200.npz")) as data:
-        own = np.char.startswith(data["names"], "NikonD5200_")
-        images = jnp.asarray(data["images_u16"][own] / 65535, jnp.float32)
-        lights = jnp.asarray(data["illuminant_rgb"][own], jnp.float32)
+        selected = np.char.startswith(data["names"], "NikonD5200_")
+        images = jnp.asarray(data["images_u16"][selected] / 65535, jnp.float32)
+        lights = jnp.asarray(data["illuminant_rgb"][selected], jnp.float32)
     assert len(images) == 200
     brightest = jnp.max(images, axis=-1)
     masks = ((brightest > 0) & (brightest < saturation)).astype(jnp.float32)

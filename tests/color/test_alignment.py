@@ -69,8 +69,8 @@ def test_noisy_points_agree_with_a_float64_fit(rng, weighted):
     result = fit(source, target, weights if weighted else None)
     expected = dlt_float64(source, target, weights)
     assert result.valid
-    found = mapped(result.homography, CORNERS)
-    np.testing.assert_allclose(found, mapped(expected, CORNERS), atol=5e-3)
+    actual = mapped(result.homography, CORNERS)
+    np.testing.assert_allclose(actual, mapped(expected, CORNERS), atol=5e-3)
 
 
 def test_a_weight_of_zero_leaves_a_pair_out(rng):
@@ -81,8 +81,8 @@ def test_a_weight_of_zero_leaves_a_pair_out(rng):
     expected = mapped(PHONE, CORNERS)
     assert np.abs(mapped(fit(source, target).homography, CORNERS) - expected).max() > 5
     weights[5] = 0
-    found = mapped(fit(source, target, weights).homography, CORNERS)
-    np.testing.assert_allclose(found, expected, atol=5e-3)
+    result = mapped(fit(source, target, weights).homography, CORNERS)
+    np.testing.assert_allclose(result, expected, atol=5e-3)
 
 
 @settings(max_examples=25)
@@ -146,8 +146,8 @@ def test_fit_maps_over_a_batch_inside_jit(rng):
     batch = jax.jit(jax.vmap(fit_homography))(jnp.float32(source), jnp.float32(target))
     assert batch.valid.tolist() == [True, False, True]
     for index in (0, 2):
-        found = mapped(batch.homography[index], CORNERS)
-        np.testing.assert_allclose(found, mapped(homographies[index], CORNERS), atol=0.01)
+        result = mapped(batch.homography[index], CORNERS)
+        np.testing.assert_allclose(result, mapped(homographies[index], CORNERS), atol=0.01)
 
 
 def test_warp_agrees_with_scipy(rng):
@@ -229,22 +229,22 @@ def test_the_gradient_of_a_fit_is_that_of_finite_differences():
     def total(source):
         return jnp.sum(fit_homography(source, jnp.asarray(target, jnp.float32)).homography)
 
-    found = np.asarray(jax.grad(total)(jnp.asarray(corners)))
+    result = np.asarray(jax.grad(total)(jnp.asarray(corners)))
     step = np.zeros_like(corners)
     step[1, 0] = 1e-2
     around = [float(total(jnp.asarray(corners + sign * step))) for sign in (1, -1)]
-    np.testing.assert_allclose(found[1, 0], (around[0] - around[1]) / 2e-2, rtol=0.05)
+    np.testing.assert_allclose(result[1, 0], (around[0] - around[1]) / 2e-2, rtol=0.05)
 
 
 def test_the_gradient_at_a_square_is_that_of_float64_differences():
     """A square makes singular values of the linear system equal."""
     square = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     gradient = jax.grad(lambda points: jnp.sum(fit_homography(points, jnp.float32(square))[0]))
-    found = gradient(jnp.float32(square))
+    computed = gradient(jnp.float32(square))
     expected = np.zeros_like(square)
     for place in np.ndindex(square.shape):
         step = np.zeros_like(square)
         step[place] = 1e-5
         ends = [dlt_float64(square + sign * step, square, np.ones(4)).sum() for sign in (1, -1)]
         expected[place] = (ends[0] - ends[1]) / 2e-5
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(computed, expected, atol=1e-4)

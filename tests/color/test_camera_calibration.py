@@ -21,35 +21,35 @@ WARM = np.array([[0.75, -0.15, -0.05], [-0.42, 1.25, 0.18], [-0.06, 0.2, 0.5]])
 TWO = CameraCalibration(jnp.float32([WARM, CANON]), jnp.float32([2856, 6504]))
 
 
-def test_both_loci_are_colour_sciences():
+def test_both_loci_equal_color_science():
     kelvin = np.array([1700, 2200, 2300, 3000, 3999, 4001, 5500, 7000, 7400, 15000.0])
-    found = jax.vmap(planckian_chromaticity)(jnp.float32(kelvin))
+    result = jax.vmap(planckian_chromaticity)(jnp.float32(kelvin))
     expected = colour.temperature.CCT_to_xy_Kang2002(kelvin)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
+    np.testing.assert_allclose(result, expected, atol=2e-6)
     kelvin = kelvin[kelvin > 4000]
-    found = jax.vmap(daylight_chromaticity)(jnp.float32(kelvin))
-    np.testing.assert_allclose(found, colour.temperature.CCT_to_xy_CIE_D(kelvin), atol=2e-6)
+    result = jax.vmap(daylight_chromaticity)(jnp.float32(kelvin))
+    np.testing.assert_allclose(result, colour.temperature.CCT_to_xy_CIE_D(kelvin), atol=2e-6)
 
 
 def test_matrices_are_mixed_in_inverse_temperature():
     for kelvin in (2000, 2856, 4000, 6504, 9000):
         share = np.clip((1 / kelvin - 1 / 2856) / (1 / 6504 - 1 / 2856), 0, 1)
         expected = (1 - share) * WARM + share * CANON
-        found = calibrated_matrix(TWO, jnp.float32(kelvin))
-        np.testing.assert_allclose(found, expected, atol=2e-6)
+        result = calibrated_matrix(TWO, jnp.float32(kelvin))
+        np.testing.assert_allclose(result, expected, atol=2e-6)
     one = CameraCalibration(jnp.float32([CANON, CANON]), jnp.float32([6504, 6504]))
     np.testing.assert_allclose(calibrated_matrix(one, jnp.float32(3000)), CANON, rtol=1e-6)
     white = colour.CCS_ILLUMINANTS["CIE 1931 2 Degree Standard Observer"]["D65"]
-    found = calibrated_illuminant(TWO, jnp.float32(6504), jnp.float32(white))
-    np.testing.assert_allclose(found, CANON @ colour.xy_to_XYZ(white), rtol=1e-5)
+    result = calibrated_illuminant(TWO, jnp.float32(6504), jnp.float32(white))
+    np.testing.assert_allclose(result, CANON @ colour.xy_to_XYZ(white), rtol=1e-5)
 
 
 def test_both_loci_have_63_temperatures_each():
     kelvin = np.linspace(2500, 7500, 63), np.linspace(4000, 7500, 63)
     loci = colour.temperature.CCT_to_xy_Kang2002, colour.temperature.CCT_to_xy_CIE_D
     expected = []
-    for each, locus in zip(kelvin, loci, strict=True):
-        for one, point in zip(each, locus(each), strict=True):
+    for item, locus in zip(kelvin, loci, strict=True):
+        for one, point in zip(item, locus(item), strict=True):
             share = np.clip((1 / one - 1 / 2856) / (1 / 6504 - 1 / 2856), 0, 1)
             matrix = (1 - share) * WARM + share * CANON
             expected.append(matrix @ colour.xy_to_XYZ(point))
@@ -59,7 +59,7 @@ def test_both_loci_have_63_temperatures_each():
 def test_a_fingerprint_counts_each_illuminant_beside_its_bins():
     """The bins within one width of it on both axes, weighted by its norm."""
     colors = np.asarray(locus_illuminants(TWO), float)
-    found = camera_fingerprint(TWO)
+    result = camera_fingerprint(TWO)
     expected = np.zeros((64, 64, 2))
     centers = np.linspace(-0.5, 1.5, 64)
     for row, (red, green, blue) in enumerate(colors):
@@ -67,10 +67,10 @@ def test_a_fingerprint_counts_each_illuminant_beside_its_bins():
         down = np.abs(np.log(green / blue) - centers[::-1]) <= 2 / 63
         norm = np.linalg.norm([red, green, blue])
         expected[..., row // 63] += norm * np.outer(down, across)
-    np.testing.assert_allclose(found, np.sqrt(expected / expected.sum((0, 1))), atol=1e-4)
+    np.testing.assert_allclose(result, np.sqrt(expected / expected.sum((0, 1))), atol=1e-4)
     # Another camera has another fingerprint, and a camera between two lies between their colours.
     other = CameraCalibration(TWO.matrices[::-1], TWO.temperatures)
-    assert np.abs(camera_fingerprint(other) - found).sum() > 0.5
+    assert np.abs(camera_fingerprint(other) - result).sum() > 0.5
     middle = locus_illuminants(imaginary_camera(TWO, other, 0.5))
     np.testing.assert_allclose(middle, (colors + locus_illuminants(other)) / 2, rtol=1e-5)
     dark = CameraCalibration(-TWO.matrices, TWO.temperatures)

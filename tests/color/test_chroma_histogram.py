@@ -31,12 +31,12 @@ def by_hand(colors, window):
 def test_histograms_are_the_authors(rng, window):
     colors = np.exp(rng.normal(0, 0.8, (300, 3)))
     spoilt = np.concatenate([colors, [[0, 1, 1], [1, 0, 1], [0, 0, 0], [1, 1, -1]]])
-    found = weighted_chroma_histogram(
+    result = weighted_chroma_histogram(
         jnp.float32(spoilt), jnp.float32(np.linalg.norm(spoilt, axis=1)), window
     )
     expected = by_hand(colors, window)
     assert (expected > 0).sum() > 100
-    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=2e-5, atol=1e-6)
 
 
 def test_edges_are_the_authors_where_they_do_not_reflect(rng):
@@ -50,8 +50,8 @@ def test_edges_are_the_authors_where_they_do_not_reflect(rng):
     for down in range(3):
         for right in range(3):
             expected += np.abs(image - padded[down : down + 12, right : right + 15]) / 8
-    found = neighbor_differences(jnp.float32(image), jnp.ones((12, 15), bool))[0] / 8
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    result = neighbor_differences(jnp.float32(image), jnp.ones((12, 15), bool))[0] / 8
+    np.testing.assert_allclose(result, expected, atol=1e-6)
     both = np.asarray(chroma_histograms(jnp.float32(image), None, WINDOWS[0]))
     lit = expected.reshape(-1, 3)
     lit = lit[(lit > 1e-6).all(axis=1)]
@@ -62,8 +62,8 @@ def test_edges_are_the_authors_where_they_do_not_reflect(rng):
 def test_masked_pixels_have_no_share_and_no_edge(rng):
     image = jnp.float32(rng.uniform(0.1, 1, (10, 12, 3)))
     mask = jnp.ones((10, 12)).at[:, 8:].set(0)
-    found = chroma_histograms(image.at[:, 8:].set(jnp.nan), mask)
-    np.testing.assert_allclose(found, chroma_histograms(image[:, :8], None), atol=1e-6)
+    result = chroma_histograms(image.at[:, 8:].set(jnp.nan), mask)
+    np.testing.assert_allclose(result, chroma_histograms(image[:, :8], None), atol=1e-6)
     assert jnp.isnan(chroma_histograms(image.at[2, 2].set(jnp.inf), mask)).all()
     assert not np.asarray(chroma_histograms(image, jnp.zeros((10, 12)))).any()
 
@@ -81,8 +81,8 @@ def test_the_locator_is_the_authors(rng, window):
     u = middle + scale * (shares * line[None, :]).sum()
     v = middle + scale * (shares * line[::-1, None]).sum()
     expected = np.array([np.exp(-u), 1, np.exp(-v)])
-    found = located_illuminant(jnp.float32(scores), window)
-    np.testing.assert_allclose(found, expected / np.linalg.norm(expected), rtol=1e-5)
+    result = located_illuminant(jnp.float32(scores), window)
+    np.testing.assert_allclose(result, expected / np.linalg.norm(expected), rtol=1e-5)
 
 
 def test_gradients_are_finite_on_flat_and_dark_images():

@@ -34,27 +34,27 @@ def test_the_feature_is_numpys_least_squares_of_chromaticities(rng):
         pixels = np.maximum(np.asarray(frame, float).reshape(-1, 3), 0)
         shares.append(pixels / np.maximum(pixels.sum(1, keepdims=True), 1e-6))
     expected = np.linalg.lstsq(*shares)[0]
-    found = dual_exposure_feature(frames)
-    assert found.valid
-    np.testing.assert_allclose(found.transform, expected, atol=2e-4)
+    result = dual_exposure_feature(frames)
+    assert result.valid
+    np.testing.assert_allclose(result.transform, expected, atol=2e-4)
     # Clipping and noise move it far from the identity that two equal frames have.
     assert np.abs(expected - np.eye(3)).max() > 0.1
     same = dual_exposure_feature(DualExposure(frames.short, 0.5 * frames.short))
     np.testing.assert_allclose(same.transform, np.eye(3), atol=1e-4)
 
 
-@pytest.mark.parametrize("kept", [1, 2])
-def test_too_few_colors_determine_nothing(rng, kept):
-    image = jnp.asarray(rng.uniform(0.1, 1, (kept, 3)), jnp.float32)
-    frame = jnp.tile(image, (12 // kept, 1)).reshape(3, 4, 3)
+@pytest.mark.parametrize("stored", [1, 2])
+def test_too_few_colors_determine_nothing(rng, stored):
+    image = jnp.asarray(rng.uniform(0.1, 1, (stored, 3)), jnp.float32)
+    frame = jnp.tile(image, (12 // stored, 1)).reshape(3, 4, 3)
     assert not dual_exposure_feature(DualExposure(frame, frame)).valid
 
 
 def test_a_reading_is_the_sum_of_illuminant_reflectance_and_sensitivity(rng):
     light, surface, channel = (rng.uniform(0, 1, (count, 7)) for count in (2, 3, 4))
-    found = ambient_readings(
-        *(jnp.asarray(each, jnp.float32) for each in (light, surface, channel))
+    result = ambient_readings(
+        *(jnp.asarray(item, jnp.float32) for item in (light, surface, channel))
     )
     for i, r, c in np.ndindex(2, 3, 4):
         expected = sum(light[i, w] * surface[r, w] * channel[c, w] for w in range(7))
-        np.testing.assert_allclose(found[i, r, c], expected, rtol=1e-5)
+        np.testing.assert_allclose(result[i, r, c], expected, rtol=1e-5)

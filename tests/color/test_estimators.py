@@ -56,8 +56,8 @@ def holes(rng, shape=(32, 48)):
 
 @pytest.mark.parametrize("light", [[1, 2, 2], [-1, -2, -2], [0, -1, 0], [3e-30, 0, 4e-30]])
 def test_unit_length_keeps_the_direction(light):
-    found = color.unit_illuminant(jnp.array(light, jnp.float32))
-    np.testing.assert_allclose(found, unit(light), rtol=1e-6)
+    result = color.unit_illuminant(jnp.array(light, jnp.float32))
+    np.testing.assert_allclose(result, unit(light), rtol=1e-6)
 
 
 def test_gray_world_is_the_mean(rng):
@@ -71,8 +71,8 @@ def test_minkowski_norm_of_pixels(rng, norm):
     image = photograph(rng)
     pixels = np.asarray(image, np.float64).reshape(-1, 3)
     expected = unit((pixels**norm).mean(axis=0) ** (1 / norm))
-    found = minkowski_framework(image, None, 0, norm, 0.0)
-    np.testing.assert_allclose(found, expected, rtol=2e-6)
+    result = minkowski_framework(image, None, 0, norm, 0.0)
+    np.testing.assert_allclose(result, expected, rtol=2e-6)
 
 
 def test_white_patch_is_the_maximum_and_the_limit_of_the_norm(rng):
@@ -141,8 +141,8 @@ def test_a_masked_pixel_takes_every_support_that_touches_it(rng):
 def test_scaling_a_channel_scales_the_estimate(gain, name, seed):
     image, gain = photograph(np.random.default_rng(seed)), np.float32(gain)
     estimate = ESTIMATORS[name]
-    found = estimate(image * gain, None)
-    np.testing.assert_allclose(found, unit(estimate(image, None) * gain), rtol=1e-5)
+    result = estimate(image * gain, None)
+    np.testing.assert_allclose(result, unit(estimate(image, None) * gain), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["GE-1", "GE-2", "WGE"])
@@ -173,8 +173,8 @@ def test_derivatives_need_a_width_that_fits_the_image(rng, sigma, message):
 
 def test_without_weights_it_is_gray_edge(rng):
     image, mask = photograph(rng), holes(rng)
-    found = weighted_gray_edge(image, mask, 5, 1.0, 0, 3)
-    np.testing.assert_allclose(found, ESTIMATORS["GE-1"](image, mask), rtol=1e-6)
+    result = weighted_gray_edge(image, mask, 5, 1.0, 0, 3)
+    np.testing.assert_allclose(result, ESTIMATORS["GE-1"](image, mask), rtol=1e-6)
 
 
 @pytest.mark.parametrize("iterations", [1, 10])
@@ -193,8 +193,8 @@ def test_weighted_gray_edge_against_float64(rng, iterations):
         along = np.sqrt(sum((g @ white) ** 2 for g in corrected))
         weight = along / np.sqrt(sum((g**2).sum(axis=-1) for g in corrected))
         light = unit((((weight**10)[..., None] * length) ** 5).sum(axis=(0, 1)) ** (1 / 5))
-    found = weighted_gray_edge(image, None, 5, 1.0, 10, iterations)
-    np.testing.assert_allclose(found, light, rtol=1e-4)
+    result = weighted_gray_edge(image, None, 5, 1.0, 10, iterations)
+    np.testing.assert_allclose(result, light, rtol=1e-4)
 
 
 def test_gray_edges_outweigh_colored_ones():
@@ -210,8 +210,8 @@ def test_gray_edges_outweigh_colored_ones():
 def numpy_pca(pixels, fraction):
     distance = pixels @ unit(pixels.mean(axis=0))
     order = np.argsort(distance)
-    kept = max(round(fraction * len(pixels)), 1)
-    ends = np.concatenate([pixels[order[:kept]], pixels[order[-kept:]]])
+    stored = max(round(fraction * len(pixels)), 1)
+    ends = np.concatenate([pixels[order[:stored]], pixels[order[-stored:]]])
     return np.abs(np.linalg.svd(ends, full_matrices=False)[2][0])
 
 
@@ -243,10 +243,10 @@ def test_recovers_the_light_of_a_mondrian(trained):
     images = jnp.asarray(np.stack([mondrian(rng, light) for light in lights]))
     estimates = jax.vmap(gamut_estimate, (None, 0))(canonical, images)
     errors = [degrees(*pair) for pair in zip(estimates, lights, strict=True)]
-    # Where derivatives peak depends on which patches meet: edges tell less than colours.
+    # Derivatives peak at edges between certain patches: edges are less informative than colours.
     assert max(errors) < {0: 4, 1: 11}[canonical.order]
     assert np.mean(errors) < {0: 1.5, 1: 4}[canonical.order]
-    # What the lights alone would leave: they lie this far from white.
+    # Illuminants lie this far from white, which is the error without an estimator.
     assert np.mean([degrees(np.ones(3), light) for light in lights]) > 15
 
 
@@ -275,8 +275,8 @@ def test_against_linear_programming(trained):
         return scipy.optimize.linprog(-np.ones(3), rows, limits).x
 
     peak = np.asarray(canonical.peak, np.float64)
-    every = np.concatenate([colors(i / e) for i, e in zip(images, lights, strict=True)])
-    facets = ConvexHull(np.vstack([every / peak, np.zeros(3)])).equations
+    complete = np.concatenate([colors(i / e) for i, e in zip(images, lights, strict=True)])
+    facets = ConvexHull(np.vstack([complete / peak, np.zeros(3)])).equations
     distances = []
     for _ in range(8):
         image = mondrian(rng, light_of(rng))
@@ -305,8 +305,8 @@ def test_scaling_a_channel_of_a_gamut_scales_the_estimate(trained, gain):
     canonical, _, _ = trained
     image, gain = photograph(np.random.default_rng(4)), np.float32(gain)
     estimate = gamut_estimate(canonical, image)
-    found = gamut_estimate(canonical, image * gain)
-    np.testing.assert_allclose(found, unit(estimate * gain), rtol=1e-3)
+    result = gamut_estimate(canonical, image * gain)
+    np.testing.assert_allclose(result, unit(estimate * gain), rtol=1e-3)
 
 
 def test_a_color_outside_of_the_gamut_still_gives_an_estimate(trained):

@@ -15,13 +15,13 @@ def test_mean_covariance_and_distance_against_float64(rng, width):
     features[5] = 1e3
     valid = np.arange(200) != 5
     learned = fit_feature_distribution(jnp.asarray(features, jnp.float32), jnp.asarray(valid))
-    kept = features[valid]
-    np.testing.assert_allclose(learned.mean, kept.mean(0), rtol=1e-4, atol=1e-4)
+    stored = features[valid]
+    np.testing.assert_allclose(learned.mean, stored.mean(0), rtol=1e-4, atol=1e-4)
     away = rng.normal(size=width)
     # NumPy's own covariance; the learned precision is compared through the distance it gives.
-    covariance = np.cov(kept.T, bias=True)
+    covariance = np.cov(stored.T, bias=True)
     expected = np.sqrt(away @ np.linalg.solve(covariance, away))
-    actual = feature_distance(learned, jnp.asarray(kept.mean(0) + away, jnp.float32))
+    actual = feature_distance(learned, jnp.asarray(stored.mean(0) + away, jnp.float32))
     np.testing.assert_allclose(actual, expected, rtol=2e-2)
 
 

@@ -13,14 +13,14 @@ moments = jax.jit(color_moments, static_argnums=2)
 
 
 def float64_moments(colors, weights, degree):
-    """From every multiset of up to `degree` channels, sorted as exponents are."""
+    """Return moments of every multiset of up to `degree` channels, sorted as exponents are."""
     colors, weights = np.float64(colors), np.float64(weights) / np.sum(weights)
-    found = {}
+    results = {}
     for order in range(1, degree + 1):
         for channels in itertools.combinations_with_replacement(range(3), order):
             powers = tuple(channels.count(c) for c in range(3))
-            found[order, powers] = (weights @ colors[:, channels].prod(1)) ** (1 / order)
-    values = np.array([found[key] for key in sorted(found)])
+            results[order, powers] = (weights @ colors[:, channels].prod(1)) ** (1 / order)
+    values = np.array([results[key] for key in sorted(results)])
     return values / values.mean()
 
 
@@ -38,8 +38,8 @@ def test_against_float64(rng, degree, count):
 @given(exposure=st.floats(1e-6, 1e6), seed=st.integers(0, 2**16))
 def test_exposure_does_not_matter(exposure, seed):
     colors = np.random.default_rng(seed).uniform(0.01, 1, (30, 3)).astype(np.float32)
-    found = moments(jnp.asarray(colors * np.float32(exposure)), None, 3)
-    np.testing.assert_allclose(found, moments(jnp.asarray(colors), None, 3), rtol=1e-5)
+    result = moments(jnp.asarray(colors * np.float32(exposure)), None, 3)
+    np.testing.assert_allclose(result, moments(jnp.asarray(colors), None, 3), rtol=1e-5)
 
 
 def test_channels_that_never_meet_have_a_moment_of_0_and_a_finite_gradient():

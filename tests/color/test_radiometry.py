@@ -45,14 +45,14 @@ def test_a_line_of_light_hand_computed():
 
 
 @pytest.mark.parametrize("name", ["A", "D65", "FL2"])
-def test_daylight_and_lamps_have_the_chromaticity_that_colour_science_integrates(name):
+def test_chromaticities_of_daylight_and_lamps_equal_color_science(name):
     shape = colour.SpectralShape(400, 720, 5)
     camera = colour.MSDS_CAMERA_SENSITIVITIES["Nikon 5100 (NPL)"].copy().align(shape)
     light = colour.SDS_ILLUMINANTS[name].copy().align(shape)
     white = colour.sd_ones(shape)
     expected = colour.sd_to_XYZ(white, camera, light, method="Integration")
-    ours = radiometry.illuminant_response(jnp.float32(light.values), jnp.float32(camera.values.T))
-    np.testing.assert_allclose(ours[::2] / ours[1], expected[::2] / expected[1], rtol=1e-5)
+    actual = radiometry.illuminant_response(jnp.float32(light.values), jnp.float32(camera.values.T))
+    np.testing.assert_allclose(actual[::2] / actual[1], expected[::2] / expected[1], rtol=1e-5)
 
 
 def test_a_scene_gathers_its_light_and_surfaces():
@@ -61,7 +61,7 @@ def test_a_scene_gathers_its_light_and_surfaces():
     scenes = jnp.array([2, 0]), jnp.array([[4, 1], [3, 3]])
     colors = jax.vmap(radiometry.scene_colors, (None, 0, 0))(table, *scenes)
     expected = [
-        [integrate(lights[light], surfaces[each], sensitivity) for each in shown]
+        [integrate(lights[light], surfaces[item], sensitivity) for item in shown]
         for light, shown in ((2, (4, 1)), (0, (3, 3)))
     ]
     np.testing.assert_allclose(colors, expected, rtol=1e-6)
@@ -130,5 +130,5 @@ def test_black_bodies_are_those_of_other_code(kelvin):
     def radiance(nanometers):  # That package's own constant is the rounded one of CIE 15.
         return colour.colorimetry.planck_law(nanometers * 1e-9, kelvin, c2=1.438776877e-2)
 
-    ours = radiometry.blackbody_power(jnp.float32(kelvin), jnp.asarray(wavelengths, jnp.float32))
-    np.testing.assert_allclose(ours, radiance(wavelengths) / radiance(560), rtol=2e-5)
+    actual = radiometry.blackbody_power(jnp.float32(kelvin), jnp.asarray(wavelengths, jnp.float32))
+    np.testing.assert_allclose(actual, radiance(wavelengths) / radiance(560), rtol=2e-5)

@@ -71,11 +71,11 @@ def test_under_sum_normalization_the_closed_form_is_only_approximate():
     augmented = closed_form(images, charts, "sum")
     first, second = reilluminated(images, charts)
     refitted = np.asarray(jax.vmap(lambda one, other: fit_each(one, other, "sum"))(first, second))
-    own = np.arange(PAIRS)
-    assert relative_error(augmented[own, own], refitted[own, own]) < 1e-4
+    rows = np.arange(PAIRS)
+    assert relative_error(augmented[rows, rows], refitted[rows, rows]) < 1e-4
     others = ~np.eye(PAIRS, dtype=bool)
-    each = zip(augmented[others], refitted[others], strict=True)
-    errors = [relative_error(*both) for both in each]
+    item = zip(augmented[others], refitted[others], strict=True)
+    errors = [relative_error(*both) for both in item]
     assert min(errors) > 0.005
 
 
@@ -91,9 +91,9 @@ def test_a_patch_without_weight_in_either_chart_does_not_count():
     _, (charts, _) = scene_pairs(3)
     weights = jnp.ones((PAIRS, 24)).at[1, 5].set(0).at[2, 8].set(0)
     spoiled = charts.at[1, 5].set(100).at[2, 8].set(100)
-    kept = np.delete(np.arange(24), [5, 8])
+    stored = np.delete(np.arange(24), [5, 8])
     transform = chart_transforms(spoiled, weights)[1, 2]
-    assert relative_error(transform, least_squares(charts[1, kept], charts[2, kept])) < 1e-5
+    assert relative_error(transform, least_squares(charts[1, stored], charts[2, stored])) < 1e-5
 
 
 def test_a_chart_of_one_color_gives_no_transform_and_says_so():

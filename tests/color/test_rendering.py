@@ -33,7 +33,7 @@ def test_white_balance_divides_by_the_light_and_keeps_green(rng):
     np.testing.assert_array_equal(result[..., 1], as_jax(image)[..., 1])
 
 
-def test_the_transfer_curve_is_colour_sciences():
+def test_the_transfer_curve_equals_color_science():
     linear = np.linspace(0, 1, 4001)[:, None] * np.ones(3)
     expected = colour.cctf_encoding(linear, function="sRGB")
     np.testing.assert_allclose(encode_srgb(as_jax(linear)), expected, atol=5e-7)

@@ -43,9 +43,9 @@ def test_the_prior_is_the_moments_of_the_training_transforms(rng):
     main[5] = main[5, :1]  # one colour: it determines no transform
     second[5] = second[5, :1]
     learned = learn_transform_prior(*map(jnp.float32, (main, second)), 0.05)
-    kept = np.arange(300) != 5
+    stored = np.arange(300) != 5
     ratio = main.mean((1, 2)) / second.mean((1, 2))
-    entries = (transforms * ratio[:, None, None]).reshape(-1, 9)[kept]
+    entries = (transforms * ratio[:, None, None]).reshape(-1, 9)[stored]
     np.testing.assert_allclose(learned.mean, entries.mean(0), rtol=1e-4)
     root = np.float64(learned.root)
     covariance = np.linalg.inv(root.T @ root)
@@ -80,19 +80,19 @@ def test_many_clean_colors_outvote_a_weak_prior(rng, prior):
 def test_few_or_noisy_colors_come_out_nearer_to_the_truth_than_by_least_squares(rng, prior):
     main, second, truth = scenes(rng, 200)
     truth = row_sum_one(truth)
-    ours = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))
+    actual = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))
     plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))
     noisy = [jnp.float32(v + rng.normal(0, 0.05, v.shape)) for v in (main, second)]
-    assert ours(*noisy).valid.all()
-    distance = [np.abs(each(*noisy).transform - truth).mean() for each in (ours, plain)]
+    assert actual(*noisy).valid.all()
+    distance = [np.abs(item(*noisy).transform - truth).mean() for item in (actual, plain)]
     assert distance[0] < 0.6 * distance[1]
 
     one_color = [jnp.float32(np.repeat(v[:, :1], 24, axis=1)) for v in (main, second)]
-    found = ours(*one_color)
-    assert found.valid.all()
+    result = actual(*one_color)
+    assert result.valid.all()
     assert not plain(*one_color).valid.any()
     mean = row_sum_one(np.float64(prior.mean).reshape(3, 3))
-    assert np.abs(found.transform - truth).mean() < 0.9 * np.abs(mean - truth).mean()
+    assert np.abs(result.transform - truth).mean() < 0.9 * np.abs(mean - truth).mean()
 
 
 @settings(max_examples=20)
@@ -109,10 +109,10 @@ def test_neither_exposure_matters(exposures, seed):
 def test_masked_pixels_have_no_part(rng, prior):
     main, second, _ = (jnp.asarray(v[0], jnp.float32) for v in scenes(rng, 1))
     weights = jnp.ones(24).at[3].set(0)
-    kept = jnp.arange(24) != 3
+    stored = jnp.arange(24) != 3
     np.testing.assert_allclose(
         fit(main.at[3].set(jnp.nan), second.at[3].set(1e9), prior, weights).transform,
-        fit(main[kept], second[kept], prior).transform,
+        fit(main[stored], second[stored], prior).transform,
         atol=1e-5,
     )
 
@@ -161,6 +161,6 @@ def test_another_pair_of_cameras_is_far(rng, prior):
     """Twice the same camera, or the two in the other order, beside new scenes of this pair."""
     main, second, _ = (jnp.asarray(v, jnp.float32) for v in scenes(rng, 100))
     both = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior).distance))
-    own, twice, swapped = both(main, second), both(main, main), both(second, main)
-    assert twice.min() > 1.5 * own.max()
-    assert swapped.min() > 1.5 * own.max()
+    forward, twice, swapped = both(main, second), both(main, main), both(second, main)
+    assert twice.min() > 1.5 * forward.max()
+    assert swapped.min() > 1.5 * forward.max()

@@ -38,7 +38,7 @@ def colors_of_condition(rng, pixels, condition):
 
 @settings(max_examples=20)
 @given(seed=seeds, pixels=st.sampled_from([3, 4, 24, 300]))
-def test_fit_is_that_of_colour_science(seed, pixels):
+def test_fit_equals_color_science(seed, pixels):
     source, target = views(np.random.default_rng(seed), pixels)
     fit = fit_compiled(source, target)
     # colour-science multiplies columns, M @ colour; colours are rows here.
@@ -189,7 +189,7 @@ def test_bad_arguments_are_named(rng):
         fit_compiled(*pair, normalize="max")
 
 
-def test_a_scene_of_one_colour_leaves_the_others_of_its_batch_alone(rng):
+def test_a_scene_of_one_color_leaves_the_others_of_its_batch_alone(rng):
     pairs = [views(rng, 64) for _ in range(5)]
     sources, targets = (jnp.stack(side) for side in zip(*pairs, strict=True))
     sources = sources.at[2].set(sources[2, 0])  # one scene of one colour, in a batch of good ones
@@ -234,13 +234,13 @@ def test_without_scale_the_exposures_have_no_part(seed, ratio):
 
 
 def test_noise_around_black_is_no_color(rng):
-    """Of 500 colours T is exact; a block whose noise adds up to less than 0 leaves it so."""
+    """T is exact for 500 colours, also with a block whose noise adds up to less than 0."""
     source = rng.uniform(0.05, 0.9, (500, 3))
     expected = fit_color_transform(*map(jnp.float32, (source, source @ CAMERA_CHANGE)), None, "sum")
     black = np.array([[0.0005, -0.0003, -0.0005]])
-    noisy = (np.append(each, black, axis=0) for each in (source, source @ CAMERA_CHANGE))
-    found = fit_color_transform(*map(jnp.float32, noisy), None, "sum")
-    np.testing.assert_allclose(found.transform, expected.transform, atol=0.02)
+    noisy = (np.append(item, black, axis=0) for item in (source, source @ CAMERA_CHANGE))
+    result = fit_color_transform(*map(jnp.float32, noisy), None, "sum")
+    np.testing.assert_allclose(result.transform, expected.transform, atol=0.02)
 
 
 def test_the_scale_is_the_mean_row_sum(rng):

@@ -1,4 +1,4 @@
-"""What a program does with its random keys: every use, recorded while it runs."""
+"""A record of every use that a program makes of its random keys."""
 
 from collections import defaultdict
 from functools import partial
@@ -15,7 +15,7 @@ def scan_counts(params):
     """Return the numbers of constants and of carried arrays of a scan."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
-    # From jax 0.12 on the parameters have the structure of the arguments.
+    # The parameters have the structure of the arguments from jax 0.12 on.
     consts, carry, _ = params["ft_in"].unpack()
     return len(consts), len(carry)
 
@@ -46,20 +46,20 @@ class KeyUse:
         self.wrapped.update(map(bytes, keys.reshape(-1, keys.shape[-1])))
 
     def shared(self):
-        """Of every key with two consumers, these.
+        """Return the consumers of every key that has two.
 
         A key has one kind of use: it is split, has numbers folded into it, or gives bits once. The
         hash of a sample is the same number again wherever that sample is looked at, by one line.
         """
-        found = []
+        results = []
         for key, uses in self.uses.items():
             kinds, places = ({use[part] for use in uses} for part in (0, 1))
             hashed = self._is_hash(key)
             again = kinds == {"bits"} and len(uses) > 1 and not hashed
             if len(kinds) > 1 or again or (hashed and len(places) > 1):
-                found.append(sorted(places))
+                results.append(sorted(places))
             # One number may stand for one thing alone, but is folded in anew by every driven part.
-        return found
+        return results
 
     def _is_hash(self, key):
         while key is not None:
@@ -84,34 +84,38 @@ class KeyUse:
         known = dict(zip(jaxpr.constvars, closed.consts, strict=True))
         known |= dict(zip(jaxpr.invars, values, strict=True))
         for equation in jaxpr.eqns:
-            given = [
-                each.val if isinstance(each, Literal) else known[each] for each in equation.invars
+            inputs = [
+                item.val if isinstance(item, Literal) else known[item] for item in equation.invars
             ]
-            out = self._apply(equation, given)
+            out = self._apply(equation, inputs)
             known |= dict(zip(equation.outvars, out, strict=True))
-        return [each.val if isinstance(each, Literal) else known[each] for each in jaxpr.outvars]
+        return [item.val if isinstance(item, Literal) else known[item] for item in jaxpr.outvars]
 
-    def _apply(self, equation, given):
+    def _apply(self, equation, inputs):
         name, params = equation.primitive.name, equation.params
         if name == "scan":
-            return self._scan(params, given)
+            return self._scan(params, inputs)
         if name == "while":
-            return self._while(params, given)
+            return self._while(params, inputs)
         if name == "cond":
             branches = [lambda *a, b=branch: self._run(b, a) for branch in params["branches"]]
-            return jax.lax.switch(given[0], branches, *given[1:])
+            return jax.lax.switch(inputs[0], branches, *inputs[1:])
         inner = params.get("jaxpr", params.get("call_jaxpr"))
         if inner is not None:
-            return self._run(inner, given)
+            return self._run(inner, inputs)
         bound = equation.primitive.get_bind_params(params)
-        out = equation.primitive.bind(*given, **bound)
+        out = equation.primitive.bind(*inputs, **bound)
         out = list(out) if equation.primitive.multiple_results else [out]
-        self._observe(equation, given, out)
+        self._observe(equation, inputs, out)
         return out
 
-    def _scan(self, params, given):
+    def _scan(self, params, inputs):
         consts, carry = scan_counts(params)
-        fixed, start, rows = given[:consts], given[consts : consts + carry], given[consts + carry :]
+        fixed, start, rows = (
+            inputs[:consts],
+            inputs[consts : consts + carry],
+            inputs[consts + carry :],
+        )
 
         def body(carried, row):
             out = self._run(params["jaxpr"], [*fixed, *carried, *row])
@@ -122,23 +126,23 @@ class KeyUse:
         )
         return [*last, *stacked]
 
-    def _while(self, params, given):
+    def _while(self, params, inputs):
         tested, stepped = params["cond_nconsts"], params["body_nconsts"]
-        for_test, for_step = given[:tested], given[tested : tested + stepped]
+        for_test, for_step = inputs[:tested], inputs[tested : tested + stepped]
         return jax.lax.while_loop(
             lambda carried: self._run(params["cond_jaxpr"], [*for_test, *carried])[0],
             lambda carried: self._run(params["body_jaxpr"], [*for_step, *carried]),
-            given[tested + stepped :],
+            inputs[tested + stepped :],
         )
 
-    def _observe(self, equation, given, out):
+    def _observe(self, equation, inputs, out):
         name = equation.primitive.name
         if name == "random_wrap":
             jax.debug.callback(self.record_wrapped, jax.random.key_data(out[0]))
         if name not in USES:
             return
         place = source_info_util.summarize(equation.source_info)
-        data = given[1] if name == "random_fold_in" else 0
+        data = inputs[1] if name == "random_fold_in" else 0
         derived = None if name == "random_bits" else jax.random.key_data(out[0])
         tell = partial(self.record, USES[name], place)
-        jax.debug.callback(tell, jax.random.key_data(given[0]), data, derived)
+        jax.debug.callback(tell, jax.random.key_data(inputs[0]), data, derived)

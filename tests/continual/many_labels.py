@@ -17,7 +17,7 @@ PAIRS = np.stack(
     ],
     axis=1,
 )
-# Of the network before the task.
+# The network before the task has these parameters.
 OLD = {
     name: leaf + np.random.default_rng(5).normal(size=leaf.shape) * 0.6
     for name, leaf in START.items()
@@ -66,19 +66,19 @@ def entropies(logits, targets):
 
 
 def teacher_logits(params, index):
-    """Of a network in evaluation mode on the inputs that training sees."""
+    """Return the logits of a network in evaluation mode on the inputs that training sees."""
     bent = forward(params, index, train=True)[1]
     return bent @ params["head"] + params["head_bias"]
 
 
 def mean_gradient(params, index, logit_gradient):
-    """Of a training batch's mean loss, from every sample's gradient with respect to its logits."""
-    each = backward(params, index, logit_gradient, train=True)
-    return {name: leaf.mean(axis=0) for name, leaf in each.items()}
+    """Return the gradient of a batch's mean loss, from gradients with respect to the logits."""
+    contribution = backward(params, index, logit_gradient, train=True)
+    return {name: leaf.mean(axis=0) for name, leaf in contribution.items()}
 
 
 def binary_gradient(params, index, targets, among):
-    """Of the mean over a training batch and some classes of the binary cross-entropy."""
+    """Return the gradient of the binary cross-entropy's mean over a batch and some classes."""
     among = np.asarray(among)
     logits = forward(params, index, train=True)[2]
     return mean_gradient(params, index, among * (expit(logits) - targets) / among.sum())

@@ -105,8 +105,8 @@ def run_tasks(setup, strategy, tasks, seed=0):
     after = []
     for task, batches in tasks:
         memory, learner = start(memory, learner, task)
-        for number, own in enumerate(batches):
-            batch = own if isinstance(own, Batch) else batch_of(own)
+        for number, part in enumerate(batches):
+            batch = part if isinstance(part, Batch) else batch_of(part)
             memory, learner, _ = step(memory, learner, batch, task, jax.random.key(number))
         if end is not None:
             memory, learner = end(memory, learner, task, jax.random.key(3))
@@ -119,7 +119,7 @@ def compiled(strategy):
     names = ("init", "begin_task", "grads", "end_task", "before_evaluation", "predict")
     functions = {name: getattr(strategy, name) for name in names}
     return strategy._replace(
-        **{name: jax.jit(each) for name, each in functions.items() if each is not None}
+        **{name: jax.jit(item) for name, item in functions.items() if item is not None}
     )
 
 
@@ -183,9 +183,9 @@ def cross_entropy_gradients(params, index, active, train=False):
 
 def batch_gradient(params, index, active, weight=None):
     """Gradient of a training batch's mean cross-entropy; samples of weight 0 do not count."""
-    kept = np.asarray(index) if weight is None else np.asarray(index)[np.asarray(weight) > 0]
-    each = cross_entropy_gradients(params, kept, active, train=True)
-    return {name: leaf.mean(axis=0) for name, leaf in each.items()}
+    stored = np.asarray(index) if weight is None else np.asarray(index)[np.asarray(weight) > 0]
+    contribution = cross_entropy_gradients(params, stored, active, train=True)
+    return {name: leaf.mean(axis=0) for name, leaf in contribution.items()}
 
 
 def descend(params, batches, active, penalty_gradient, settle=lambda params: params):
@@ -204,15 +204,15 @@ def descend(params, batches, active, penalty_gradient, settle=lambda params: par
     return params, path
 
 
-def proximal_point(strength, kept):
+def proximal_point(strength, stored):
     """To argmin_x strength Σ ω (x − θ*)² + (x − θ)² / 2 RATE over the kept `(ω, θ*)`."""
 
     def settle(theta):
         settled = {}
         for name, leaf in theta.items():
             scale = 2 * RATE * strength
-            pull = sum(scale * importance[name] * anchor[name] for importance, anchor in kept)
-            weight = sum(scale * importance[name] for importance, _ in kept)
+            pull = sum(scale * importance[name] * anchor[name] for importance, anchor in stored)
+            weight = sum(scale * importance[name] for importance, _ in stored)
             settled[name] = (leaf + pull) / (1 + weight)
         return settled
 
@@ -266,5 +266,5 @@ def layered_setup():
     plain = small_setup()
     return plain._replace(
         init=lambda key: (layered(as_float32(START)), {"passes": jnp.array(0)}),
-        apply=lambda params, *given: plain.apply(flat(params), *given),
+        apply=lambda params, *arguments: plain.apply(flat(params), *arguments),
     )

@@ -29,12 +29,12 @@ def tasks():
 def test_training_stays_and_the_average_is_the_recursion_in_float64(make):
     plain = net.run_tasks(SETUP, make(SETUP), tasks())
     strategy = with_ema(make(SETUP), 0.7)
-    found = net.run_tasks(SETUP, strategy, tasks())
+    result = net.run_tasks(SETUP, strategy, tasks())
     average = None
-    for step, ((memory, learner), (inner, own)) in enumerate(zip(found, plain, strict=True), 1):
-        jax.tree.map(np.testing.assert_array_equal, learner, own)
+    for step, ((memory, learner), (inner, part)) in enumerate(zip(result, plain, strict=True), 1):
+        jax.tree.map(np.testing.assert_array_equal, learner, part)
         jax.tree.map(np.testing.assert_array_equal, memory.memory, inner)
-        params = {name: np.asarray(leaf, np.float64) for name, leaf in own.params.items()}
+        params = {name: np.asarray(leaf, np.float64) for name, leaf in part.params.items()}
         decay = min(1 - 1 / step, 0.7)
         average = params if average is None else average
         average = {name: decay * average[name] + (1 - decay) * params[name] for name in params}

@@ -39,9 +39,9 @@ def test_papers_are_those_of_docstrings_and_summaries():
             file = factory.__module__.rpartition(".")[2]
             assert name in ("naive", "cumulative", "joint") or file not in ORDER
             continue
-        said = f"{sys.modules[factory.__module__].__doc__} {METHODS[name].summary} {glossary}"
+        message = f"{sys.modules[factory.__module__].__doc__} {METHODS[name].summary} {glossary}"
         author = re.split(r" et al\.| and |, ", row.paper)[0]
-        assert re.search(rf"{author}\b[^()]{{0,60}}\b{row.year}", " ".join(said.split())), row
+        assert re.search(rf"{author}\b[^()]{{0,60}}\b{row.year}", " ".join(message.split())), row
 
 
 def test_stored_samples_are_those_of_the_arguments():

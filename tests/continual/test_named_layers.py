@@ -63,11 +63,11 @@ def equinox_chain(key):
 
     keys = jax.random.split(key, 3)
     sizes = ((4, 6), (6, 6), (6, 3))
-    return Module(*(eqx.nn.Linear(*size, key=own) for size, own in zip(sizes, keys, strict=True)))
+    return Module(*(eqx.nn.Linear(*size, key=part) for size, part in zip(sizes, keys, strict=True)))
 
 
 @pytest.mark.parametrize(
-    ("form", "found"),
+    ("form", "result"),
     [
         ("whole", (True, tuple(WIDTHS))),
         ("one is not returned", (True, ())),
@@ -77,8 +77,8 @@ def equinox_chain(key):
         ("cosines", (False, ())),
     ],
 )
-def test_layers_of_a_linen_chain_are_in_the_order_of_their_activations(form, found):
-    assert check_outputs(Chain(form), (4,), 3) == NamedLayers(*found)
+def test_layers_of_a_linen_chain_are_in_the_order_of_their_activations(form, result):
+    assert check_outputs(Chain(form), (4,), 3) == NamedLayers(*result)
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ def test_a_grid_that_the_draws_do_not_tell_apart_is_flat_and_has_no_edge():
     """Ties are those of `tied_with`, which has its own test."""
     near = choose_hyperparameter((1, 10), np.array([[0.6, 0.5], [0.5, 0.56]]))
     assert (near.hyperparameter, near.chosen) == (1, "1 (flat)")
-    told = choose_hyperparameter((1, 10), np.array([[0.6, 0.52], [0.5, 0.5]]))
-    assert told.chosen == "1 (edge of the grid)"
+    choice = choose_hyperparameter((1, 10), np.array([[0.6, 0.52], [0.5, 0.5]]))
+    assert choice.chosen == "1 (edge of the grid)"
     # One that is worse is enough.
     worse = np.array([[0.6, 0.5], [0.5, 0.56], [0.2, 0.1]])
     assert choose_hyperparameter((1, 10, 100), worse).chosen == "1 (edge of the grid)"
-    # Of one draw equals alone.
+    # One seed has only equal values.
     assert choose_hyperparameter((1, 10), np.full((2, 1), 0.4)).chosen == "1 (flat)"
     assert (
         choose_hyperparameter((1, 10), np.array([[0.4], [0.39]])).chosen == "1 (edge of the grid)"

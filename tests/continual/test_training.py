@@ -21,11 +21,11 @@ from everlight.metrics import cl_score, forgetting, summarize_runs
 from everlight.models import MLP
 from everlight.scenarios import class_incremental, same_shapes
 
-CLASSES, EACH = 4, 12
+CLASSES, PER_CLASS = 4, 12
 NAMES = np.array(["pear", "apple", "fig", "date"])
 
 
-NUMBER = np.arange(CLASSES * EACH) % CLASSES
+NUMBER = np.arange(CLASSES * PER_CLASS) % CLASSES
 TEXT = NAMES[NUMBER]
 _noise = np.random.default_rng(0).normal(size=(len(NUMBER), 2)) * 0.3
 # A cloud of points around each of four corners.
@@ -80,31 +80,31 @@ def test_it_is_what_the_engine_gives(trained):
     )
     np.testing.assert_array_equal(trained.task_masked_matrices[1], result.evaluation.task_masked)
     np.testing.assert_array_equal(trained.class_task[1], sequences[1].class_task)
-    for ours, theirs in zip(
+    for actual, reference in zip(
         jax.tree.leaves(trained.learner.params), jax.tree.leaves(result.learner.params), strict=True
     ):
-        np.testing.assert_allclose(ours[1], theirs, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(actual[1], reference, rtol=1e-5, atol=1e-6)
 
 
 def test_it_predicts_and_says_what_it_is(trained):
     """One layer in NumPy, normalized by the images that trained; what is greatest is scored."""
-    found = trained.predict(IMAGES[32:].tolist())
+    predicted = trained.predict(IMAGES[32:].tolist())
     learned, tests = IMAGES[:32].astype(np.float64), IMAGES[32:].astype(np.float64)
     (layer,) = trained.learner.params.values()
     for seed in (0, 1):
         kernel, bias = (np.float64(layer[name][seed]) for name in ("kernel", "bias"))
         expected = (tests - learned.mean(0)) / learned.std(0) @ kernel + bias
-        np.testing.assert_allclose(found[seed], expected, rtol=1e-4, atol=1e-5)
-    told = np.array(trained.class_names)[found.argmax(axis=-1)]
-    right = np.mean(told == TEXT[32:], axis=1)
+        np.testing.assert_allclose(predicted[seed], expected, rtol=1e-4, atol=1e-5)
+    estimated = np.array(trained.class_names)[predicted.argmax(axis=-1)]
+    right = np.mean(estimated == TEXT[32:], axis=1)
     np.testing.assert_allclose(right, trained.class_incremental.accuracy, rtol=1e-6)
     assert re.fullmatch(
         r"Trained\(4 classes in 2 tasks, 2 seeds; accuracy [\d.]+ ± [\d.]+ class-incremental, "
         r"[\d.]+ ± [\d.]+ task-masked; .*\)",
         repr(trained),
     )
-    gone = trained._replace(diverged=np.array([False, True]))
-    np.testing.assert_array_equal(np.isnan(gone.predict(tests)).all(axis=(1, 2)), [False, True])
+    removed = trained._replace(diverged=np.array([False, True]))
+    np.testing.assert_array_equal(np.isnan(removed.predict(tests)).all(axis=(1, 2)), [False, True])
     for wrong in (IMAGES[:, :1], IMAGES[:0], IMAGES.astype(np.uint8), IMAGES.astype(str)):
         with pytest.raises(ValueError, match=r"give numbers of shape \(n, 2\), as in training"):
             trained.predict(wrong)
@@ -118,7 +118,7 @@ def test_costs_are_counted_as_by_hand(trained):
     np.testing.assert_array_equal(costs.model_memory, [[12, 36]] * 2)  # 2 x 4 + 4, and two copies
     np.testing.assert_array_equal(costs.sample_memory, np.zeros((2, 2)))
     np.testing.assert_array_equal(costs.lifetime_memory, [32, 32])
-    # Of the same operations a step (EWC's penalty aside) a task takes two passes.
+    # A task takes two passes with equal operations per step, apart from EWC's penalty.
     assert np.all(costs.operations >= 2 * costs.pass_operations)
     np.testing.assert_array_equal(costs.operations[:, 0], costs.operations[:, 1])
 
@@ -128,7 +128,9 @@ def test_scores_are_those_of_the_metrics(trained):
     scores = trained.class_incremental
     np.testing.assert_allclose(scores.accuracy, matrices[:, -1].mean(axis=1), rtol=1e-6)
     np.testing.assert_allclose(
-        scores.forgetting, [float(forgetting(jnp.asarray(each))) for each in matrices], rtol=1e-6
+        scores.forgetting,
+        [float(forgetting(jnp.asarray(per_class))) for per_class in matrices],
+        rtol=1e-6,
     )
     # The score is linear in the criteria, so its mean is the score of their means.
     mean = summarize_runs(jnp.asarray(matrices), trained.costs).mean
@@ -138,10 +140,10 @@ def test_scores_are_those_of_the_metrics(trained):
 
 
 def test_the_table_and_the_picture_say_the_same(trained):
-    head, own, masked = trained.table().splitlines()
+    head, current, masked = trained.table().splitlines()
     assert head.split() == ["setting", "accuracy", "forgetting", "cl", "score"]
     accuracy = trained.class_incremental.accuracy
-    assert f"{accuracy.mean():.3f} ± {accuracy.std(ddof=1):.3f}" in own
+    assert f"{accuracy.mean():.3f} ± {accuracy.std(ddof=1):.3f}" in current
     assert masked.startswith("task-masked ")
     mpl.use("Agg")
     axes = trained.plot()
@@ -202,13 +204,13 @@ class Changed(nn.Module):
 def test_a_net_of_another_signature_and_mixed_labels_learn_too():
     """Parameters keep their names; a fifth of each class tests; numbers stand beside text."""
     labels = [(1, "none", True and 2.5, "b")[label] for label in NUMBER]
-    found = train(Logits(), IMAGES, labels, naive, 2, seeds=1, epochs=1, batch_size=16)
-    assert set(found.learner.params) == {"head"}
-    assert set(found.class_names) == {1, "none", 2.5, "b"}
-    assert found.class_incremental_matrices.shape == (1, 2, 2)
-    # Of 12 images two test: accuracies are halves of halves.
-    np.testing.assert_array_equal(found.task_masked_matrices * 4 % 1, 0)
-    assert "±" not in found.table()
+    result = train(Logits(), IMAGES, labels, naive, 2, seeds=1, epochs=1, batch_size=16)
+    assert set(result.learner.params) == {"head"}
+    assert set(result.class_names) == {1, "none", 2.5, "b"}
+    assert result.class_incremental_matrices.shape == (1, 2, 2)
+    # Two of 12 images test: accuracies are halves of halves.
+    np.testing.assert_array_equal(result.task_masked_matrices * 4 % 1, 0)
+    assert "±" not in result.table()
 
 
 class Missing:
@@ -233,9 +235,9 @@ TIMES = np.array(["2000-01-01", "2001-01-01", "2002-01-01", "NaT"], "M8[ns]")
 
 
 def refused(**changed):
-    given = {"net": Plain(), "images": IMAGES, "labels": NUMBER, "strategy": naive, "tasks": 2}
+    options = {"net": Plain(), "images": IMAGES, "labels": NUMBER, "strategy": naive, "tasks": 2}
     with pytest.raises(ValueError) as caught:  # noqa: PT011
-        train(**(given | changed))
+        train(**(options | changed))
     message = str(caught.value)
     assert "\n" not in message
     return message
@@ -336,10 +338,10 @@ def test_predictions_of_features_at_a_great_offset_are_those_without_it():
     shift = 2.0**27
 
     def predicted(values):
-        found = train(
+        result = train(
             Plain(), values, NUMBER, naive, 2, seeds=1, epochs=1, batch_size=16, test=0.25
         )
-        return found.predict(values)
+        return result.predict(values)
 
     # Values of 20 bits, which float64 holds exactly beside the offset.
     rounded = np.round(IMAGES.astype(np.float64) * 2**16) / 2**16

@@ -61,9 +61,9 @@ def test_predictions_on_another_scale_are_warned_of(rng, change, is_warned):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         network.predict(change(images[:5]))
-    told = [each for each in caught if "give them on the scale" in str(each.message)]
-    assert bool(told) == is_warned
-    assert all(each.filename == __file__ for each in told)
+    messages = [item for item in caught if "give them on the scale" in str(item.message)]
+    assert bool(messages) == is_warned
+    assert all(item.filename == __file__ for item in messages)
 
 
 @pytest.mark.parametrize("is_separate", [False, True])

@@ -1,4 +1,4 @@
-"""What a public function's annotations say: members of unions, bounds, and the axes of arrays."""
+"""Readers of a public function's annotations: members of unions, bounds, and axes of arrays."""
 
 import types
 import typing
@@ -12,15 +12,15 @@ def flat(hint: Any) -> tuple[list[Any], list[Between]]:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         options, bounds = flat(arguments[0])
-        return options, bounds + [each for each in arguments[1:] if isinstance(each, Between)]
+        return options, bounds + [item for item in arguments[1:] if isinstance(item, Between)]
     if origin in (typing.Union, types.UnionType):
-        parts = [flat(each) for each in arguments]
+        parts = [flat(item) for item in arguments]
         return [o for part in parts for o in part[0]], [b for part in parts for b in part[1]]
     return [hint], []
 
 
 def arrays_of(hint: Any) -> list[Any]:
-    return [each for each in flat(hint)[0] if is_array_type(each)]
+    return [item for item in flat(hint)[0] if is_array_type(item)]
 
 
 def is_array_type(hint: Any) -> bool:
@@ -29,5 +29,5 @@ def is_array_type(hint: Any) -> bool:
 
 def axes(hint: Any) -> list[str]:
     return [
-        dim for each in arrays_of(hint)[:1] for dim in each.dim_str.split() if dim.isidentifier()
+        dim for item in arrays_of(hint)[:1] for dim in item.dim_str.split() if dim.isidentifier()
     ]

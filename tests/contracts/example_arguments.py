@@ -47,9 +47,11 @@ def arguments(name: str) -> dict[str, Any]:
       KeyError: an argument that neither its annotation nor a table gives an example of.
     """
     row = ROWS.get(name, {})
-    given = row() if callable(row) else row
+    inputs = row() if callable(row) else row
     parameters = inspect.signature(public(name)).parameters
-    return {key: given[key] if key in given else example(each) for key, each in parameters.items()}
+    return {
+        key: inputs[key] if key in inputs else example(item) for key, item in parameters.items()
+    }
 
 
 def example(parameter: inspect.Parameter) -> Any:

@@ -61,24 +61,24 @@ def trained_networks():
     )
 
 
-def parameters(net, *given):
-    shapes = jax.eval_shape(net.init, KEY, *given)
+def parameters(net, *arguments):
+    shapes = jax.eval_shape(net.init, KEY, *arguments)
     return jax.tree.map(lambda leaf: floats(*leaf.shape), shapes)
 
 
 def sensor_independent():
-    given = SensorIndependentNet(), floats(1, 64, 3), floats(1, 64)
-    return color.SensorIndependentModel(parameters(*given))
+    inputs = SensorIndependentNet(), floats(1, 64, 3), floats(1, 64)
+    return color.SensorIndependentModel(parameters(*inputs))
 
 
 def cross_camera():
-    given = floats(1, 16, 16, 2), floats(1, 4, 16, 16, 2)
-    return color.GeneratorModel(parameters(GeneratorNet(GENERATOR), *given), GENERATOR)
+    inputs = floats(1, 16, 16, 2), floats(1, 4, 16, 16, 2)
+    return color.GeneratorModel(parameters(GeneratorNet(GENERATOR), *inputs), GENERATOR)
 
 
 def calibrated():
-    given = floats(1, 16, 16, 2), None, floats(1, 16, 16, 2)
-    return color.GeneratorModel(parameters(GeneratorNet(CALIBRATED), *given), CALIBRATED)
+    inputs = floats(1, 16, 16, 2), None, floats(1, 16, 16, 2)
+    return color.GeneratorModel(parameters(GeneratorNet(CALIBRATED), *inputs), CALIBRATED)
 
 
 def confidence_pooling():

@@ -53,7 +53,7 @@ def _has_equations(value: Any) -> bool:
 
 
 def _is_rounded(equation: Any) -> bool:
-    floating = any(jnp.issubdtype(each.aval.dtype, jnp.inexact) for each in equation.invars)
+    floating = any(jnp.issubdtype(item.aval.dtype, jnp.inexact) for item in equation.invars)
     highest = jax.lax.Precision.HIGHEST
     return floating and equation.params["precision"] not in (highest, (highest, highest))
 

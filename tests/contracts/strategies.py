@@ -38,7 +38,7 @@ NEEDS = StrategyArguments(
     TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64
 )
 # The layer that low-rank additions adapt.
-GIVEN = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
+KERNEL = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
 # A transformer of one token, for prompts.
 VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
 FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
@@ -73,7 +73,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "BiC-whole-pwJS": {"loss": "binary"},
     "SLCA": _GAUSSIANS,
     "ExpertGate": _GATE,
-    # Of the nine later tasks four are related to an earlier one by more.
+    # Four of the nine later tasks are related to an earlier one by more.
     "ExpertGate-LwF": {**_GATE, "relatedness_threshold": 0.25},
     "PackNet": {"prune": 0.75, "retrain_epochs": 2, "batch_size": 8},
     "CBP": {"replacement_rate": 0.01, "maturity": 20},
@@ -180,7 +180,7 @@ FIRST_TASK_ALONE = {"APER", "APER, low rank"}
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
-# What compiles a program of its own runs for one of each kind, and for the rest in `make
+# A test that compiles a separate program runs for one of each kind, and for the rest in `make
 # test-slow`.
 OF_EACH_KIND = ("SI", "DER++", "PackNet", "iCaRL-CNN")
 # One of each way to use what a driver takes apart: past samples, draws, what steps keep, heads that
@@ -221,7 +221,10 @@ TRACES = collections.Counter()
 
 
 def only_the_head(params):
-    return {name: jax.tree.map(lambda _, own=name: own == "head", params[name]) for name in params}
+    return {
+        name: jax.tree.map(lambda _, current=name: current == "head", params[name])
+        for name in params
+    }
 
 
 def of_images(setup, data):
@@ -285,13 +288,13 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             layer_inputs=layer_inputs,
         )
         if case.network == "low rank":
-            setup = with_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=3, scale=0.3)
+            setup = with_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=3, scale=0.3)
         if case.network == "merged":
-            setup = with_merged_lora(setup, {"hidden": GIVEN}, ("hidden",), rank=2)
+            setup = with_merged_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=2)
         if case.network == "transformer":
             adapt = case.row.adapt or METHODS["L2P"].adapt
             setup = adapt(of_images(setup, data), VIT, FROZEN, NEEDS)
-            # As in the authors' code: the layer normalization of small prompts has large slopes.
+            # The authors' code has Adam too: layer normalization of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable or setup.trainable)
         return setup, case.make(setup)

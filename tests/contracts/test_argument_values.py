@@ -107,7 +107,7 @@ def chromagenic(labels):
 MASKED = np.ma.masked_array(np.ones(3), [0, 1, 0])
 NEGATIVE = {**metrics.WEIGHTINGS["W1"], "A": -1.0, "MS": 2 - 4 / 7}
 WORD_OF_NAN = FACTS.vectors.at[1, 0].set(jnp.nan)
-# What the audit found to pass silently; each message names the argument.
+# These values once passed silently; each message names the argument.
 SILENT = {
     "colours lying down": (lambda: fit((3, 24), (3, 24)), "source is float32[3, 24]"),
     "an image for colours": (lambda: fit((24, 24, 3)), "source is float32[24, 24, 3]"),
@@ -277,7 +277,7 @@ def test_traced_values_are_left_alone():
     assert jax.vmap(gains, (0, None))(wrong[None], 2.0)[0, 0] == 4
     with pytest.raises(ValueError, match=r"values holds 2\.0; give 0 to 1"):
         gains(wrong, 2.0)
-    # What a traced function closes over is there to be seen.
+    # Values that a traced function closes over are checked.
     with pytest.raises(ValueError, match=r"values holds nan|values holds 2\.0"):
         jax.jit(lambda most: gains(wrong, most))(2.0)
 
@@ -287,10 +287,10 @@ def test_numpy_arrays_and_pythons_numbers_count_like_jaxs():
     def gains(values: Float[Array, "n"], most: Float[Array, ""], share: float, count: int):
         return np.asarray(values) * most * share * count
 
-    wanted = [2.0, 4.0]
+    expected = [2.0, 4.0]
     for most in (2, 2.0, np.float32(2), jnp.float32(2)):
         for count in (1, np.int64(1), jnp.int32(1)):
-            np.testing.assert_array_equal(gains(np.array([1.0, 2.0]), most, 1, count), wanted)
+            np.testing.assert_array_equal(gains(np.array([1.0, 2.0]), most, 1, count), expected)
     for wrong in (True, 1.0, jnp.float32(1), "1", None):
         with pytest.raises(ValueError, match="count"):
             gains(np.ones(2), 2, 1, wrong)

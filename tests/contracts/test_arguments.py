@@ -43,16 +43,16 @@ ANYTHING = {"data", "shared", "memory"}
 def test_every_row_is_of_a_public_function_and_of_its_arguments():
     assert ROWS.keys() <= set(functions())
     for name, row in ROWS.items():
-        given = row() if callable(row) else row
-        assert given.keys() <= inspect.signature(public(name)).parameters.keys(), name
+        inputs = row() if callable(row) else row
+        assert inputs.keys() <= inspect.signature(public(name)).parameters.keys(), name
 
 
 @pytest.mark.parametrize("name", functions())
 def test_the_examples_are_accepted(name):
-    function, given = public(name), arguments(name)
+    function, inputs = public(name), arguments(name)
 
     def call():
-        function(**given)
+        function(**inputs)
         return 0
 
     if name in COMPILING:
@@ -62,15 +62,15 @@ def test_the_examples_are_accepted(name):
 
 @pytest.mark.parametrize("name", functions())
 def test_what_does_not_fit_is_refused_and_named(name):
-    function, given = public(name), arguments(name)
-    hints = {key: each.annotation for key, each in inspect.signature(function).parameters.items()}
+    function, inputs = public(name), arguments(name)
+    hints = {key: item.annotation for key, item in inspect.signature(function).parameters.items()}
     tried = 0
-    for argument in given.keys() - ANYTHING:
-        elsewhere = [axis for key in given if key != argument for axis in axes(hints[key])]
-        for what, wrong in wrong_values(given[argument], hints[argument], elsewhere):
+    for argument in inputs.keys() - ANYTHING:
+        elsewhere = [axis for key in inputs if key != argument for axis in axes(hints[key])]
+        for what, wrong in wrong_values(inputs[argument], hints[argument], elsewhere):
             tried += 1
             try:
-                function(**{**given, argument: wrong})
+                function(**{**inputs, argument: wrong})
             except ValueError as error:
                 message = str(error)
                 assert argument in message, f"{what} of {argument}: {message}"
@@ -84,10 +84,10 @@ def wrong_values(value: Any, hint: Any, elsewhere: list[str]) -> Iterator[tuple[
     """Descriptions and values that the annotation excludes."""
     options, bounds = flat(hint)
     yield "a wrong kind", object()
-    arrays = [each for each in options if is_array_type(each)]
+    arrays = [item for item in options if is_array_type(item)]
     if arrays and hasattr(value, "dtype"):
         yield from wrong_arrays(value, arrays, bounds, elsewhere)
-    if any(typing.get_origin(each) is Literal for each in options):
+    if any(typing.get_origin(item) is Literal for item in options):
         yield "an unknown choice", "nonsense"
     elif int in options or float in options:
         yield "text", "3"
@@ -103,7 +103,7 @@ def wrong_values(value: Any, hint: Any, elsewhere: list[str]) -> Iterator[tuple[
         for field, kind in fields.items():
             old = getattr(value, field)
             if is_array_type(kind) and hasattr(old, "dtype"):
-                others = [axis for each in fields.keys() - {field} for axis in axes(fields[each])]
+                others = [axis for item in fields.keys() - {field} for axis in axes(fields[item])]
                 for what, wrong in wrong_arrays(old, [kind], [], others):
                     yield f"{what} of {field}", replaced(value, field, wrong)
 
@@ -115,7 +115,7 @@ def wrong_arrays(value, arrays, bounds, elsewhere):
     value, dims = np.asarray(value), arrays[0].dim_str.split()
     if not any(dim.startswith(("*", "...")) for dim in dims):
         yield "one more axis", value[None]
-    if not any(each.dtype.__name__ == "Shaped" for each in arrays):
+    if not any(item.dtype.__name__ == "Shaped" for item in arrays):
         yield "another dtype", value.astype(other_dtype(value))
     for place, dim in enumerate(reversed(dims), 1):
         if dim.isdigit() or (dim.isidentifier() and [*elsewhere, *dims].count(dim) > 1):

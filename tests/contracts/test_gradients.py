@@ -74,7 +74,7 @@ SINGLE_IMAGE = dict(ESTIMATORS) | {
 
 @cache
 def error_and_gradient(name):
-    """Of an image whose last two rows are masked."""
+    """Return error and gradient for an image whose last two rows are masked."""
     if name in GAMUT_ORDERS:
         gamut_of(GAMUT_ORDERS[name])  # outside of jit
 
@@ -121,27 +121,27 @@ def test_a_local_correction_has_a_gradient():
     assert np.abs(gradient).max() > 0
 
 
-WHITE, COLOURED, RED = [1.0, 1.0, 1.0], [0.3, 1.0, 0.25], [1.0, 0.0, 0.0]
+WHITE, COLORED, RED = [1.0, 1.0, 1.0], [0.3, 1.0, 0.25], [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
     ("metric", "light"),
     [
-        *((angular_error, light) for light in (WHITE, COLOURED, RED)),
-        *((reproduction_error, light) for light in (WHITE, COLOURED)),
+        *((angular_error, light) for light in (WHITE, COLORED, RED)),
+        *((reproduction_error, light) for light in (WHITE, COLORED)),
     ],
 )
 def test_the_error_of_a_light_with_itself(metric, light):
     """At the kink the gradient is 0, the middle of all slopes."""
     for scale in (1.0, 2.0):
-        given = jnp.array(light), scale * jnp.array(light)
-        value, gradient = jax.value_and_grad(metric)(*given)
+        inputs = jnp.array(light), scale * jnp.array(light)
+        value, gradient = jax.value_and_grad(metric)(*inputs)
         assert value == 0
         np.testing.assert_array_equal(gradient, 0)
 
 
 def test_the_angle_away_from_the_kink():
-    """By hand: on the unit circle the angle grows by one radian per unit of length."""
+    """On the unit circle the angle grows by one radian per unit of length."""
     gradient = jax.grad(angular_error)(jnp.array([1.0, 0, 0]), jnp.array([0.0, 1, 0]))
     np.testing.assert_allclose(gradient, [0, -180 / np.pi, 0], atol=1e-4)
 

@@ -1,4 +1,4 @@
-"""What every method that estimates one illuminant per image promises, for all rows alike."""
+"""Contracts of every method that estimates one illuminant per image, for all rows alike."""
 
 from functools import cache
 
@@ -124,8 +124,8 @@ def test_vmap_is_one_by_one(estimator):
 def test_the_exposure_does_not_matter(estimator):
     images, _ = scenes(11)
     mask = chart_mask(11)
-    found = estimator(images[0] / 8, mask)
-    np.testing.assert_allclose(found, estimator(images[0], mask), rtol=1e-4)
+    result = estimator(images[0] / 8, mask)
+    np.testing.assert_allclose(result, estimator(images[0], mask), rtol=1e-4)
 
 
 @pytest.mark.parametrize("garbage", [jnp.nan, jnp.inf, -jnp.inf, 3e38, -1.0, 0.5])
@@ -153,10 +153,10 @@ def test_the_mask_matters(estimator):
 def test_a_mask_may_be_boolean_or_absent(estimator):
     images, _ = scenes(6)
     mask = chart_mask(6)
-    boolean, whole = (estimator(images[0], each) for each in (mask.astype(bool), None))
+    boolean, full = (estimator(images[0], item) for item in (mask.astype(bool), None))
     np.testing.assert_array_equal(boolean, estimator(images[0], mask))
     expected = estimator(images[0], jnp.ones((HEIGHT, WIDTH)))
-    np.testing.assert_allclose(whole, expected, rtol=1e-5)
+    np.testing.assert_allclose(full, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("case", ["black", "masked", "NaN", "infinite"])

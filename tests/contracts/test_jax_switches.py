@@ -37,12 +37,12 @@ def test_it_trains_with_64_bits(name):
     with jax.enable_x64(True):
         build = build_with(f"{name}, x64", name)
         data, sequence = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, (DATA, SEQUENCE)))
-        # As users make them: 64 bits wherever JAX chooses.
+        # Users' arrays have 64 bits wherever JAX chooses.
         sequence = jax.tree.map(
             lambda leaf: leaf.astype(int) if leaf.dtype == jnp.int32 else leaf, sequence
         )
         key = jax.random.key(3)
-        program = jax.jit(lambda *given: run_sequence(Run(build, PROTOCOL, *given)))
+        program = jax.jit(lambda *arguments: run_sequence(Run(build, PROTOCOL, *arguments)))
         result = program(data, sequence, key)
         *_, driven = drive_run(Run(build, PROTOCOL, data, sequence, key))
     assert np.isfinite(result.losses).all()
@@ -73,9 +73,9 @@ def expected():
     return last
 
 
-def same(found, expected):
-    assert int(found.task) == TASKS
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+def same(result, expected):
+    assert int(result.task) == TASKS
+    for one, other in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
@@ -152,8 +152,8 @@ def test_divergence_shows_in_the_matrices():
     result = jax.jit(
         lambda data: run_sequence(Run(build, PROTOCOL, data, SEQUENCE, jax.random.key(0)))
     )(DATA)
-    gone = np.isnan(result.losses).any(axis=1)
-    first = int(gone.argmax())
-    assert gone[first]
+    removed = np.isnan(result.losses).any(axis=1)
+    first = int(removed.argmax())
+    assert removed[first]
     assert np.isnan(result.evaluation.class_incremental[first:]).all()
     assert np.isfinite(result.evaluation.class_incremental[:first]).all()

@@ -36,15 +36,15 @@ def _default_precision():
 
 def of_arrays(name):
     """Return a public function of its float arrays, and an example of these; the rest is fixed."""
-    given = arguments(name)
+    inputs = arguments(name)
     arrays = {
         key: value
-        for key, value in given.items()
+        for key, value in inputs.items()
         if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jnp.floating)
     }
 
     def call(arrays):
-        result = public(name)(**{**given, **arrays})
+        result = public(name)(**{**inputs, **arrays})
         return [leaf for leaf in jax.tree.leaves(result) if isinstance(leaf, jax.Array)]
 
     return call, arrays
@@ -104,9 +104,9 @@ EVERY_FORM = {
 
 
 def test_the_decorator_reaches_products_of_every_form_and_their_gradients():
-    given = jnp.ones((3, 3)), jnp.ones((1, 2, 4, 4)), jnp.ones((2, 2, 3, 3))
+    inputs = jnp.ones((3, 3)), jnp.ones((1, 2, 4, 4)), jnp.ones((2, 2, 3, 3))
     for function, places in ((many_products, EVERY_FORM), (full_precision(many_products), set())):
-        gradient = jax.make_jaxpr(jax.grad(jax.jit(function), (0, 1, 2)))(*given)
+        gradient = jax.make_jaxpr(jax.grad(jax.jit(function), (0, 1, 2)))(*inputs)
         assert rounded_products(gradient.jaxpr) == places
 
 

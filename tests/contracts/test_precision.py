@@ -63,7 +63,7 @@ def products(jaxpr):
     """The types of all that convolutions and matrix products read, in functions called too."""
     for equation in jaxpr.eqns:
         if equation.primitive.name in ("conv_general_dilated", "dot_general"):
-            yield tuple(str(each.aval.dtype) for each in equation.invars)
+            yield tuple(str(item.aval.dtype) for item in equation.invars)
         for value in equation.params.values():
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
@@ -72,7 +72,7 @@ def products(jaxpr):
 
 def test_the_table_has_every_net():
     named = {getattr(room, name) for room in (illuminant, models) for name in room.__all__}
-    nets = {each for each in named if isinstance(each, type) and issubclass(each, nn.Module)}
+    nets = {item for item in named if isinstance(item, type) and issubclass(item, nn.Module)}
     assert nets - WITHOUT == {type(net) for net, *_ in NETS.values()}
 
 
@@ -83,10 +83,10 @@ def test_all_but_the_head_is_bfloat16_and_all_that_is_kept_float32(name):
     variables, inputs = jax.eval_shape(lambda: start(half, shape))
     traced = jax.make_jaxpr(lambda v, i: call(half, v, i), return_shape=True)
     program, (outputs, stats) = traced(variables, inputs)
-    found = list(products(program.jaxpr))
-    assert found.count(("float32", "float32")) == heads
-    assert found.count(("bfloat16", "bfloat16")) == len(found) - heads
-    assert len(found) > heads or set(variables["params"]) == {"head"}
+    result = list(products(program.jaxpr))
+    assert result.count(("float32", "float32")) == heads
+    assert result.count(("bfloat16", "bfloat16")) == len(result) - heads
+    assert len(result) > heads or set(variables["params"]) == {"head"}
     part = name in PARTS and name != "IlluminantNet"
     assert types(outputs) == {"bfloat16" if part else "float32"}
     assert types((variables, stats)) == {"float32"}
@@ -108,8 +108,8 @@ def test_it_agrees_with_float32_to_some_roundings(name):
             if jax.tree.leaves(part)
         ]
 
-    whole, half = all_of(jnp.float32), all_of(jnp.bfloat16)
-    away = [np.linalg.norm(a - b) / np.linalg.norm(a) for a, b in zip(whole, half, strict=True)]
+    full, half = all_of(jnp.float32), all_of(jnp.bfloat16)
+    away = [np.linalg.norm(a - b) / np.linalg.norm(a) for a, b in zip(full, half, strict=True)]
     assert 1e-4 < away[0] < 0.02
     assert away[-1] < 0.15
     assert max(away[:-1]) < 0.02
@@ -138,8 +138,6 @@ def digits_accuracy(net):
 @pytest.mark.slow
 def test_digits_are_learned_as_well():
     """Three seeds; a seed's own accuracy varies by more than the precision makes."""
-    whole, half = (
-        digits_accuracy(models.MLP(10, (100,), dtype=t)) for t in ("float32", "bfloat16")
-    )
-    assert whole > 0.9
-    assert abs(whole - half) < 0.01
+    full, half = (digits_accuracy(models.MLP(10, (100,), dtype=t)) for t in ("float32", "bfloat16"))
+    assert full > 0.9
+    assert abs(full - half) < 0.01

@@ -47,9 +47,9 @@ def of_a_loop(key):
 
 
 def sound(key):
-    own, others = jax.random.split(key)
+    first, others = jax.random.split(key)
     rest = jax.vmap(lambda number: jax.random.uniform(jax.random.fold_in(others, number)))
-    return jax.random.uniform(own) + jnp.sum(rest(jnp.arange(4)))
+    return jax.random.uniform(first) + jnp.sum(rest(jnp.arange(4)))
 
 
 @pytest.mark.parametrize("function", [told_twice, bits_and_split, bits_twice, of_a_loop])

@@ -1,4 +1,4 @@
-"""What every strategy promises, driven by one table: a new strategy is tested by its row."""
+"""Contracts of every strategy, driven by one table: a new strategy is tested by its row."""
 
 import functools
 import importlib.util
@@ -65,8 +65,8 @@ def one_strategy_at_a_time(request):
     name = params and params.params.get("name")
     if name != one_strategy_at_a_time.now:
         one_strategy_at_a_time.now = name
-        for kept in (driven, plain, program, driven_build):
-            kept.cache_clear()
+        for stored in (driven, plain, program, driven_build):
+            stored.cache_clear()
         release_programs()
 
 
@@ -123,8 +123,8 @@ def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
 def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
     describe_tpu()
     mesh = runs_mesh(list(chips_of_a_v5e()))
-    own = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), SEQUENCE)
-    runs = Runs(build_with(name), PROTOCOL, DATA, own, jax.random.split(KEY, 8))
+    current = jax.tree.map(lambda leaf: jnp.stack([leaf] * 8), SEQUENCE)
+    runs = Runs(build_with(name), PROTOCOL, DATA, current, jax.random.split(KEY, 8))
     state = initial_runs_state(runs)
 
     def placed(tree, spec):
@@ -138,12 +138,12 @@ def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
         result=placed(state.result, RUNS_SPEC), best=placed(state.best, RUNS_SPEC)
     )
     inputs = RunInputs(runs.sequence, runs.key, runs.run_data)
-    given = placed(DATA, REPLICATED), placed(inputs, RUNS_SPEC)
+    arguments = placed(DATA, REPLICATED), placed(inputs, RUNS_SPEC)
     programs = Programs(runs.build, PROTOCOL, runs.join, mesh)
     epochs = placed(jnp.int32(1), REPLICATED)
     for part, *rest in ((learn_epochs, state, epochs), (end_task, state)):
         program = _program(programs, part)
-        text = program.lower(*given, *rest).compile().as_text()
+        text = program.lower(*arguments, *rest).compile().as_text()
         assert not re.search(r"all-(reduce|gather|to-all)|collective-permute|reduce-scatter", text)
 
 
@@ -151,8 +151,8 @@ def test_on_four_chips_of_a_tpu_runs_compile_without_a_word_between_them(name):
 def test_every_number_is_finite_and_learning_happens(name):
     result = plain(name)
     chex.assert_tree_all_finite(result)
-    own = np.diag(result.evaluation.task_masked)
-    assert (own[-1] if name == "joint" else own.mean()) > 0.75
+    current = np.diag(result.evaluation.task_masked)
+    assert (current[-1] if name == "joint" else current.mean()) > 0.75
     # Classes not yet introduced cannot be predicted.
     assert np.all(np.triu(result.evaluation.class_incremental, 1) == 0)
 
@@ -197,15 +197,15 @@ def test_frozen_parameters_stay_bit_for_bit(name):
     result = jax.jit(lambda s: run_sequence(Run(build, PROTOCOL, DATA, s, KEY)))(SEQUENCE)
     start = begin_state(Run(build, PROTOCOL, DATA, SEQUENCE, KEY)).result.learner
     # InfLoRA sets the first factor of additions, not by steps.
-    kept = set(start.params) - {"head", *(["lora"] if name == "InfLoRA" else [])}
-    for layer in kept:
+    stored = set(start.params) - {"head", *(["lora"] if name == "InfLoRA" else [])}
+    for layer in stored:
         chex.assert_trees_all_equal(result.learner.params[layer], start.params[layer])
     kernel = result.learner.params["head"]["kernel"]
     assert np.any(kernel != start.params["head"]["kernel"])
 
 
 def with_after_step():
-    """Who keeps something at every step; asked without making any array."""
+    """Return the strategies that store data at every step, found without computing any array."""
 
     def keeps(name):
         def ask(data):
@@ -241,14 +241,14 @@ def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
         best = last = train(begin_task(run, state), jnp.float32(0.9))
         for score in jnp.array([0.2, 0.5]):
             last = train(last, score)
-        trained = (jax.tree.leaves(each.result.learner.params) for each in (best, last))
+        trained = (jax.tree.leaves(item.result.learner.params) for item in (best, last))
         trains = name not in WITHOUT_GRADIENT | (FIRST_TASK_ALONE if state.task else set())
         assert trains != all(map(np.array_equal, *trained))
-        expected, state = (finish(each) for each in (best, last))
+        expected, state = (finish(item) for item in (best, last))
         chex.assert_trees_all_equal(state.result.memory, expected.result.memory)
-        learner, kept = state.result.learner, expected.result.learner
-        chex.assert_trees_all_equal(learner.params, kept.params)
-        chex.assert_trees_all_equal(learner.batch_stats, kept.batch_stats)
+        learner, stored = state.result.learner, expected.result.learner
+        chex.assert_trees_all_equal(learner.params, stored.params)
+        chex.assert_trees_all_equal(learner.batch_stats, stored.batch_stats)
 
 
 @each_driven
@@ -359,6 +359,6 @@ def test_a_class_without_samples_and_a_task_of_one_give_no_nan(name):
         }.items()
     ],
 )
-def test_naive_forgets_and_who_keeps_data_does_not(name, least, most):
+def test_naive_forgets_and_methods_that_keep_data_do_not(name, least, most):
     """Final class-incremental accuracy of 20 classes; two per task are 10%."""
     assert least <= plain(name).evaluation.class_incremental[-1].mean() <= most

@@ -59,9 +59,9 @@ STAYS_NAN = {
 
 def arrays(name: str) -> Iterator[tuple[str, np.ndarray]]:
     """The arguments that are arrays of numbers, by name."""
-    given = arguments(name)
+    inputs = arguments(name)
     for argument, parameter in inspect.signature(public(name)).parameters.items():
-        value = given[argument]
+        value = inputs[argument]
         if argument in ANYTHING or not arrays_of(parameter.annotation) or not is_array(value):
             continue
         if not jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
@@ -85,12 +85,12 @@ def wrong_values(value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     yield "masked", np.ma.masked_array(value, np.zeros(value.shape, bool))
 
 
-def traced(name: str, given: dict[str, Any]) -> Any:
+def traced(name: str, inputs: dict[str, Any]) -> Any:
     """The result's shapes, or the result of a function that looks at values anyway."""
 
     def call():
-        found = public(name)(**given)
-        return [leaf for leaf in jax.tree.leaves(found) if is_array(leaf)]
+        result = public(name)(**inputs)
+        return [leaf for leaf in jax.tree.leaves(result) if is_array(leaf)]
 
     return call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 
@@ -98,25 +98,25 @@ def traced(name: str, given: dict[str, Any]) -> Any:
 def is_meant(name: str, argument: str, what: str, result: list[Any]) -> bool:
     """True if the docstring or a table says what becomes of values that were not refused."""
     function = public(name)
-    said = (inspect.getdoc(function) or "") + (sys.modules[function.__module__].__doc__ or "")
+    message = (inspect.getdoc(function) or "") + (sys.modules[function.__module__].__doc__ or "")
     if what in ("negative", "too large"):
-        own = f"{name.split('.')[1]}.{argument}"
-        return bool({argument, own} & ANY_NUMBER)
+        first = f"{name.split('.')[1]}.{argument}"
+        return bool({argument, first} & ANY_NUMBER)
     if what == "no rows" and any(0 in leaf.shape for leaf in result):
         return True
     if what in ("NaN", "infinity") and name in STAYS_NAN:
         return True
-    return what in DOCUMENTED and bool(DOCUMENTED[what].search(said))
+    return what in DOCUMENTED and bool(DOCUMENTED[what].search(message))
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("name", [each for each in functions() if each not in COMPILING])
+@pytest.mark.parametrize("name", [item for item in functions() if item not in COMPILING])
 def test_values_that_cannot_be_meant_are_refused_or_documented(name):
-    given = arguments(name)
+    inputs = arguments(name)
     for argument, value in arrays(name):
         for what, wrong in wrong_values(value):
             try:
-                result = traced(name, {**given, argument: wrong})
+                result = traced(name, {**inputs, argument: wrong})
             except (ValueError, TypeError) as error:
                 message = str(error)
                 assert re.search(rf"\b{argument}\b", message), f"{what} of {argument}: {message}"
@@ -125,7 +125,7 @@ def test_values_that_cannot_be_meant_are_refused_or_documented(name):
                 assert is_meant(name, argument, what, result), f"{name} takes {what} of {argument}"
 
 
-@pytest.mark.parametrize("name", [each for each in functions() if each not in COMPILING])
+@pytest.mark.parametrize("name", [item for item in functions() if item not in COMPILING])
 def test_arrays_of_numpy_and_of_jax_are_accepted_alike(name):
     """JAX arrays where the annotation has NumPy's, and the other way around."""
     hints = inspect.signature(public(name)).parameters
@@ -133,23 +133,23 @@ def test_arrays_of_numpy_and_of_jax_are_accepted_alike(name):
     for argument, value in arrays(name):
         on_host = arrays_of(hints[argument].annotation)[0].array_type is np.ndarray
         others[argument] = jnp.asarray(value) if on_host else value
-    given = {**arguments(name), **others}
+    options = {**arguments(name), **others}
     if any(isinstance(value, jax.Array) for value in others.values()):
-        public(name)(**given)
+        public(name)(**options)
     elif others:
-        traced(name, given)
+        traced(name, options)
 
 
 @pytest.mark.parametrize("name", sorted(STAYS_NAN))
 def test_a_nan_stays_one(name):
-    given, tried = arguments(name), 0
+    inputs, tried = arguments(name), 0
     for argument, value in arrays(name):
         if value.dtype.kind == "f":
             wrong = np.full_like(value, np.nan)
             try:
-                found = public(name)(**{**given, argument: wrong})
+                result = public(name)(**{**inputs, argument: wrong})
             except ValueError:
                 continue
             tried += 1
-            assert all(np.isnan(leaf).any() for leaf in jax.tree.leaves(found)[:1]), argument
+            assert all(np.isnan(leaf).any() for leaf in jax.tree.leaves(result)[:1]), argument
     assert tried

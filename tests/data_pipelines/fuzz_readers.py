@@ -93,8 +93,8 @@ def measured(read: Read, names: set[str]) -> Taken:
     tracemalloc.start()
     started = time.process_time()
     try:
-        found = problem(read, names)
-        return Taken(tracemalloc.get_traced_memory()[1], time.process_time() - started, found)
+        result = problem(read, names)
+        return Taken(tracemalloc.get_traced_memory()[1], time.process_time() - started, result)
     finally:
         tracemalloc.stop()
 
@@ -157,12 +157,12 @@ def fuzz(name: str, seed: int, count: int) -> None:
             honest = measured(read, names)
             mutate(files[rng.integers(len(files))], rng)
             taken = measured(read, names)
-            found = honest.problem or taken.problem or excess(honest, taken)
+            result = honest.problem or taken.problem or excess(honest, taken)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
-        if found is None and grown > MEMORY:
-            found = f"{grown / 1e6:.0f} MB of memory"
-        if found is not None:
-            sys.exit(f"{name}, seed {seed}, case {case}: {found}")
+        if result is None and grown > MEMORY:
+            result = f"{grown / 1e6:.0f} MB of memory"
+        if result is not None:
+            sys.exit(f"{name}, seed {seed}, case {case}: {result}")
     print(f"{name}: {count} cases, {grown / 1e6:.0f} MB", flush=True)
 
 

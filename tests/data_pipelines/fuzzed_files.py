@@ -201,8 +201,8 @@ def spectra(folder, rng):
     kinds = ("vrhel", "nickerson", "krinov", "macbeth")
     arrays = {f"sur_{kind}": values for kind in kinds} | {f"sur_{kind}_wl": grid for kind in kinds}
     write("psychtoolbox_spectra/psychtoolbox_spectra.npz", **arrays)
-    found = sorted(path for path in folder.rglob("*.np?"))
-    return found, lambda: measured_library(reflectance_count=1)
+    result = sorted(path for path in folder.rglob("*.np?"))
+    return result, lambda: measured_library(reflectance_count=1)
 
 
 def raw(folder, rng):

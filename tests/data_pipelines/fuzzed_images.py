@@ -57,10 +57,10 @@ def core50_prepared(folder, rng):
 
     def read():
         for side in (128, 32):
-            found = load_core50(side, prepared, partial=True)
-            # What is loaded at all is right.
+            result = load_core50(side, prepared, partial=True)
+            # Everything that is loaded is right.
             if side in expected:
-                np.testing.assert_array_equal(found.images, expected[side])
+                np.testing.assert_array_equal(result.images, expected[side])
 
     return sorted(prepared.glob("*.*")), read
 
@@ -129,8 +129,8 @@ def idx(folder, rng):
     return sorted(source.iterdir()), lambda: load_idx(source)
 
 
-def every_photograph(found):
-    for camera in found.values():
+def every_photograph(result):
+    for camera in result.values():
         for index in range(len(camera.names)):
             camera.read_image(index)
 

@@ -9,22 +9,22 @@ from everlight_data.sets.data_set import PreparationRequest
 
 
 def prepare(root, name, source):
-    """As the command does, but that sources made in tests are not the originals."""
+    """Prepare a data set as the command does; sources made in tests are not the originals."""
     data = STORED_SETS[name]._replace(original=None)
     data.prepare(data, PreparationRequest(source, root / data.folder))
     return root / data.folder
 
 
 def arrays(path):
-    with np.load(path) as found:
-        return {name: found[name] for name in found.files}
+    with np.load(path) as result:
+        return {name: result[name] for name in result.files}
 
 
 def assert_same_arrays(path, expected, names=None):
-    found, wanted = arrays(path), arrays(expected)
-    for name in names or wanted:
-        np.testing.assert_array_equal(found[name], wanted[name])
-        assert found[name].dtype == wanted[name].dtype
+    result, target = arrays(path), arrays(expected)
+    for name in names or target:
+        np.testing.assert_array_equal(result[name], target[name])
+        assert result[name].dtype == target[name].dtype
 
 
 def zipped(path, files):

@@ -32,10 +32,10 @@ def test_cameras_are_those_of_the_text(root, tmp_path, rng):
     for name, rows in zip(("Canon 1D", "SONY NEX-5N"), values, strict=True):
         lines += [name, *("\t".join(map(str, row)) for row in rows)]
     (tmp_path / "camspec_database.txt").write_text("\n".join(lines))
-    found = arrays(prepare(root, "cameras", tmp_path / "camspec_database.txt") / "camspec.npz")
-    assert found["names"].tolist() == ["Canon 1D", "SONY NEX-5N"]
-    np.testing.assert_array_equal(found["sensitivities"], values)
-    np.testing.assert_array_equal(found["wavelengths_nm"], range(400, 730, 10))
+    result = arrays(prepare(root, "cameras", tmp_path / "camspec_database.txt") / "camspec.npz")
+    assert result["names"].tolist() == ["Canon 1D", "SONY NEX-5N"]
+    np.testing.assert_array_equal(result["sensitivities"], values)
+    np.testing.assert_array_equal(result["wavelengths_nm"], range(400, 730, 10))
 
 
 def test_lights_are_those_of_the_text_packed_or_not(root, tmp_path, rng):
@@ -53,9 +53,9 @@ def test_munsell_is_the_same_from_text_and_from_matlab(root, tmp_path, rng):
     scipy.io.savemat(matlab, {"munsell": spectra.T, "S": ["a", "b", "c"]})
     for source in (text, matlab):
         shutil.rmtree(root, ignore_errors=True)
-        found = arrays(prepare(root, "munsell", source) / "munsell380_800_1nm.npz")
-        np.testing.assert_array_equal(found["reflectance"], spectra.astype(np.float32))
-        np.testing.assert_array_equal(found["wavelengths_nm"], range(380, 801))
+        result = arrays(prepare(root, "munsell", source) / "munsell380_800_1nm.npz")
+        np.testing.assert_array_equal(result["reflectance"], spectra.astype(np.float32))
+        np.testing.assert_array_equal(result["wavelengths_nm"], range(380, 801))
 
 
 def test_psychtoolbox_s_files_give_rows_and_their_wavelengths(root, tmp_path, rng):
@@ -64,10 +64,10 @@ def test_psychtoolbox_s_files_give_rows_and_their_wavelengths(root, tmp_path, rn
         spectra[name] = rng.random((2, 5))
         sampling = {f"S_{name}": [[390, 4, 5]], f"sur_{name}": spectra[name].T}
         scipy.io.savemat(tmp_path / f"sur_{name}.mat", sampling)
-    found = arrays(prepare(root, "psychtoolbox", tmp_path) / "psychtoolbox_spectra.npz")
+    result = arrays(prepare(root, "psychtoolbox", tmp_path) / "psychtoolbox_spectra.npz")
     for name, values in spectra.items():
-        np.testing.assert_array_equal(found[f"sur_{name}"], values)
-        np.testing.assert_array_equal(found[f"sur_{name}_wl"], [390, 394, 398, 402, 406])
+        np.testing.assert_array_equal(result[f"sur_{name}"], values)
+        np.testing.assert_array_equal(result[f"sur_{name}_wl"], [390, 394, 398, 402, 406])
 
 
 @pytest.mark.parametrize(
@@ -157,11 +157,11 @@ def test_tiny_imagenet_is_shrunk_by_blocks_in_the_order_of_numbers(root, tiny_zi
         "wnids": ["n01", "n02"],
         "names": ["goldfish, Carassius auratus", "bus"],
     }
-    found = load_tiny_imagenet_32()
-    assert found.train_labels.tolist() == [0, 0, 1, 1, 0, 1]
-    assert found.test_labels.tolist() == [1, 0]
+    result = load_tiny_imagenet_32()
+    assert result.train_labels.tolist() == [0, 0, 1, 1, 0, 1]
+    assert result.test_labels.tolist() == [1, 0]
     # Places in the zip: n02's images are 0 to 2 there, n01's 3 to 5, each 10, 2 and 0.
-    for image, place in zip(found.images, (5, 4, 2, 1, 3, 0, 6, 7), strict=True):
+    for image, place in zip(result.images, (5, 4, 2, 1, 3, 0, 6, 7), strict=True):
         expected = pattern(place).astype(float).reshape(32, 2, 32, 2, -1).mean((1, 3))
         np.testing.assert_allclose(image, np.broadcast_to(expected, (32, 32, 3)), atol=8)
         assert np.abs(image - expected).mean() < 2
@@ -185,7 +185,7 @@ def test_lists_with_repeated_or_missing_lines_are_refused(
         prepare(root, "tiny-imagenet", zipped(tmp_path / "other.zip", files))
 
 
-def test_a_training_class_with_too_few_images_is_told(root, tiny_zip, monkeypatch):
+def test_a_training_class_with_too_few_images_is_named(root, tiny_zip, monkeypatch):
     monkeypatch.setattr(tiny_imagenet, "CUTS", (0, 2, 4))
     with pytest.raises(DataError, match="3 images of n01, not 4 or more"):
         prepare(root, "tiny-imagenet", tiny_zip)
@@ -239,12 +239,12 @@ def test_the_list_says_what_is_there_and_what_is_not(root, tmp_path, capsys):
     (root / "tiny_imagenet_32x32" / "classes.json").write_text("{}")
     (root / "cifar-100-python.tar.gz").write_text("")
     cli.main(["data", "list"])
-    said = capsys.readouterr().out
-    assert "cameras: present\n" in said
-    assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in said
-    assert "cifar100: present\n" in said
-    assert "core50: missing\n" in said
-    assert "preparation: everlight data prepare core50 SOURCE" in said
+    message = capsys.readouterr().out
+    assert "cameras: present\n" in message
+    assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in message
+    assert "cifar100: present\n" in message
+    assert "core50: missing\n" in message
+    assert "preparation: everlight data prepare core50 SOURCE" in message
     with (folder / "camspec.npz").open("ab") as stream:
         stream.write(b"x")
     cli.main(["data", "list"])

@@ -65,9 +65,9 @@ def test_what_numpy_writes_is_read(code, order, shape, tmp_path):
     numbers = np.arange(int(np.prod(shape))).reshape(shape)
     content = np.array(numbers.astype(code), order=order)
     np.savez(tmp_path / "some.npz", content=content)
-    found = read_npz(tmp_path / "some.npz", "Again.")["content"]
-    assert found.dtype == content.dtype
-    np.testing.assert_array_equal(found, content)
+    result = read_npz(tmp_path / "some.npz", "Again.")["content"]
+    assert result.dtype == content.dtype
+    np.testing.assert_array_equal(result, content)
 
 
 def test_a_mapped_file_that_is_shorter_than_it_claims_is_refused(tmp_path):

@@ -23,15 +23,15 @@ def call(module, function, *arguments):
 
 def dtype(code, state):
     """A type of NumPy's with a state of the attacker's own."""
-    made = call("numpy", "dtype", short(code), b"\x89", b"\x88")
-    return made + b"(" + b"".join(pickle.dumps(part, 2)[2:-1] for part in state) + b"tb"
+    created = call("numpy", "dtype", short(code), b"\x89", b"\x88")
+    return created + b"(" + b"".join(pickle.dumps(part, 2)[2:-1] for part in state) + b"tb"
 
 
 def array(dtype_bytes, content, shape=(1,)):
     kind = short("numpy") + short("ndarray") + b"\x93"
-    made = call("numpy.core.multiarray", "_reconstruct", kind)[:-2] + b"K\x00\x85C\x01btR"
+    created = call("numpy.core.multiarray", "_reconstruct", kind)[:-2] + b"K\x00\x85C\x01btR"
     shape_bytes = pickle.dumps(tuple(shape), 2)[2:-1]
-    return made + b"(K\x01" + shape_bytes + dtype_bytes + b"\x89" + content + b"tb"
+    return created + b"(K\x01" + shape_bytes + dtype_bytes + b"\x89" + content + b"tb"
 
 
 def built(code, order="<", size=-1, alignment=-1, flags=0, subtype=None, version=3):
@@ -120,17 +120,17 @@ def test_nothing_of_numpys_is_changed_by_a_state():
 def test_the_machine_itself_reads_such_an_array():
     """The pieces that attacks are made of are those of a pickle that is read."""
     honest = array(FLOAT, EIGHT)
-    found = load_restricted(HEADER + honest + b".", "honest")
-    np.testing.assert_array_equal(found, np.frombuffer(struct.pack("<q", 2**40), "<f8"))
-    assert not found.flags.writeable
-    np.testing.assert_array_equal(pickle.loads(HEADER + honest + b"."), found)
+    result = load_restricted(HEADER + honest + b".", "honest")
+    np.testing.assert_array_equal(result, np.frombuffer(struct.pack("<q", 2**40), "<f8"))
+    assert not result.flags.writeable
+    np.testing.assert_array_equal(pickle.loads(HEADER + honest + b"."), result)
 
 
 def test_empty_text_of_numpys_is_read():
     """Its type has no width, which arrays of more than one element may not have."""
     for honest in (np.str_(""), np.bytes_(b""), np.zeros((0, 3), "U0")):
-        found = load_restricted(pickle.dumps(honest), "honest")
-        np.testing.assert_array_equal(found, honest)
+        result = load_restricted(pickle.dumps(honest), "honest")
+        np.testing.assert_array_equal(result, honest)
 
 
 def test_a_place_far_off_in_the_memo_costs_nothing():

@@ -43,7 +43,7 @@ def check_order(configuration, data_classes, hierarchy, first):
 )
 def test_official_metadata_are_the_paper_s(name, count, tasks, first, others, left_out, fraction):
     pytest.importorskip("iirc")
-    hierarchy, configurations, found = metadata.official_metadata(name)
+    hierarchy, configurations, result = metadata.official_metadata(name)
     assert len(configurations) == count
     for configuration in configurations:
         assert sizes(configuration) == [first] + [others] * (tasks - 1)
@@ -52,7 +52,7 @@ def test_official_metadata_are_the_paper_s(name, count, tasks, first, others, le
             assert set(configuration.tasks[0]) <= set(hierarchy)
     groups = {"iirc_cifar100": 15, "iirc_imagenet_full": 85, "iirc_imagenet_lite": 85}
     assert len(hierarchy) == groups.get(name, 0)
-    assert found == fraction
+    assert result == fraction
 
 
 def test_the_library_shares_samples_as_the_package_does():
@@ -73,11 +73,11 @@ def test_the_lite_configuration_makes_a_sequence_of_all_imagenet():
     classes = [n for n in (*chain(*lite.tasks), *lite.left_out) if n not in hierarchy]
     # Its greatest superclass has 118 subclasses, of whose 46 training samples 8 / 118 * 40% is one.
     labels = np.repeat(np.arange(1000), 50)
-    made = iirc(labels, np.arange(1000), classes, hierarchy, lite, valid_fraction=fraction)
-    first = made.sequence.tasks.train
-    number = made.class_names.index("dog")
+    created = iirc(labels, np.arange(1000), classes, hierarchy, lite, valid_fraction=fraction)
+    first = created.sequence.tasks.train
+    number = created.class_names.index("dog")
     assert np.sum(np.asarray(first.labels[0, :, 0]) == number) == 118
-    assert made.sequence.tasks.id.shape == (10,)
+    assert created.sequence.tasks.id.shape == (10,)
 
 
 def test_tiny_imagenet_has_its_own_orders(real_data):
@@ -119,8 +119,8 @@ def test_the_procedural_world_is_a_benchmark():
         check_order(configuration, names, hierarchy, 3)
         assert sizes(configuration)[1:] == [5, 5, 3]
     labels = np.tile(np.arange(12), 20)
-    made = iirc(labels, np.arange(12), names, hierarchy, configurations[0])
-    assert made.sequence.tasks.classes.shape == (4, 16)
+    created = iirc(labels, np.arange(12), names, hierarchy, configurations[0])
+    assert created.sequence.tasks.classes.shape == (4, 16)
 
 
 def test_orders_are_drawn_in_the_paper_s_style():

@@ -15,11 +15,11 @@ def data():
 def test_sequences_of_every_configuration_have_one_shape(data):
     tests, held = data.sequences("incomplete")
     assert len(tests) == len(held) == 2
-    assert len({each.test.mask.shape for each in (*tests, *held)}) == 1
+    assert len({item.test.mask.shape for item in (*tests, *held)}) == 1
     trained = len(data.images.train_labels)
     for one, other in zip(tests, held, strict=True):
         np.testing.assert_array_equal(one.tasks.train.index, other.tasks.train.index)
-        kept = [np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (one, other)]
-        assert kept[0].min() == trained
-        assert kept[1].max() < trained
+        stored = [np.asarray(item.test.index)[np.asarray(item.test.mask)] for item in (one, other)]
+        assert stored[0].min() == trained
+        assert stored[1].max() < trained
     assert data.sequences("incomplete", validation=False).post_task == []

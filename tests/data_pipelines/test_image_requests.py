@@ -17,11 +17,11 @@ from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images
 
 
-def assert_same(found, expected):
-    np.testing.assert_array_equal(found.images, expected.images)
-    np.testing.assert_array_equal(found.train_labels, expected.train_labels)
-    np.testing.assert_array_equal(found.test_labels, expected.test_labels)
-    assert found.class_names == expected.class_names
+def assert_same(result, expected):
+    np.testing.assert_array_equal(result.images, expected.images)
+    np.testing.assert_array_equal(result.train_labels, expected.train_labels)
+    np.testing.assert_array_equal(result.test_labels, expected.test_labels)
+    assert result.class_names == expected.class_names
 
 
 def refused(**request):
@@ -49,10 +49,10 @@ def test_classes_images_and_side_are_chosen():
 
 def test_classes_before_the_first_one_are_left_out():
     images, note = load_images(ImageRequest("digits", classes=3, first_class=6))
-    whole = load_digits()
-    labels = np.concatenate([whole.train_labels, whole.test_labels])
-    np.testing.assert_array_equal(images.images, whole.images[(labels >= 6) & (labels < 9)])
-    of_train = whole.train_labels[(whole.train_labels >= 6) & (whole.train_labels < 9)]
+    full = load_digits()
+    labels = np.concatenate([full.train_labels, full.test_labels])
+    np.testing.assert_array_equal(images.images, full.images[(labels >= 6) & (labels < 9)])
+    of_train = full.train_labels[(full.train_labels >= 6) & (full.train_labels < 9)]
     np.testing.assert_array_equal(images.train_labels, of_train - 6)
     assert images.class_names == ("6", "7", "8")
     assert note.endswith("3 classes at 8×8 pixels, grey, after the first 6")
@@ -64,52 +64,52 @@ def test_classes_before_the_first_one_are_left_out():
 
 @pytest.mark.parametrize(("classes", "world"), [(20, (10, 2)), (6, (6, 1))])
 def test_the_procedural_world_has_as_many_classes_as_requested(classes, world):
-    found, note = load_images(ImageRequest("procedural", 16, classes, PerClass(3, 2), seed=5))
-    assert_same(found, shrink_images(load_procedural(World(*world, seed=5), PerClass(3, 2)), 16))
+    result, note = load_images(ImageRequest("procedural", 16, classes, PerClass(3, 2), seed=5))
+    assert_same(result, shrink_images(load_procedural(World(*world, seed=5), PerClass(3, 2)), 16))
     assert note == f"procedural world: {classes} classes at 16×16 pixels"
 
 
 def test_a_number_of_classes_that_no_world_has_exactly():
-    found, _ = load_images(ImageRequest("procedural", 16, 23, PerClass(1, 1)))
-    assert len(found.class_names) == 23
-    np.testing.assert_array_equal(np.bincount(found.train_labels), [1] * 23)
+    result, _ = load_images(ImageRequest("procedural", 16, 23, PerClass(1, 1)))
+    assert len(result.class_names) == 23
+    np.testing.assert_array_equal(np.bincount(result.train_labels), [1] * 23)
 
 
 def test_tiny_imagenet_in_part():
     try:
-        every = load_tiny_imagenet_32(range(4))
+        complete = load_tiny_imagenet_32(range(4))
     except MissingDataError as error:
         pytest.skip(str(error))
-    found, _ = load_images(ImageRequest("tiny-imagenet", 16, 4, PerClass(20, 10)))
-    assert_same(found, shrink_images(first_per_class(every, PerClass(20, 10)), 16))
+    result, _ = load_images(ImageRequest("tiny-imagenet", 16, 4, PerClass(20, 10)))
+    assert_same(result, shrink_images(first_per_class(complete, PerClass(20, 10)), 16))
 
 
 def test_the_first_classes_of_cifar100_are_taken(monkeypatch, rng):
     labels = np.arange(12) % 4
     pixels = rng.integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
-    every = ImageSet("CIFAR-100", pixels, labels, labels, tuple("abcd"))
-    monkeypatch.setattr(cifar100, "load_cifar100", lambda: every)
-    found, _ = load_images(ImageRequest("cifar100", 16, 2, PerClass(2, 1)))
-    expected = every._replace(
+    complete = ImageSet("CIFAR-100", pixels, labels, labels, tuple("abcd"))
+    monkeypatch.setattr(cifar100, "load_cifar100", lambda: complete)
+    result, _ = load_images(ImageRequest("cifar100", 16, 2, PerClass(2, 1)))
+    expected = complete._replace(
         images=pixels[[0, 1, 4, 5, 12, 13]],
         train_labels=labels[[0, 1, 4, 5]],
         test_labels=labels[[0, 1]],
         class_names=("a", "b"),
     )
-    assert_same(found, shrink_images(expected, 16))
+    assert_same(result, shrink_images(expected, 16))
 
 
 @pytest.fixture
-def own(tmp_path, rng):
+def user_folder(tmp_path, rng):
     path = tmp_path / "mine.npz"
     images = rng.integers(0, 256, (40, 12, 10, 3), np.uint8)
     np.savez(path, images=images, labels=np.arange(40) % 4)
     return path
 
 
-def test_a_path_is_a_users_own(own):
+def test_a_path_is_a_users_own(user_folder):
     images, note = load_images(
-        ImageRequest(str(own), classes=3, per_class=PerClass(4, 1), test_every=4)
+        ImageRequest(str(user_folder), classes=3, per_class=PerClass(4, 1), test_every=4)
     )
     assert images.images.shape == (15, 32, 32, 3)
     np.testing.assert_array_equal(np.bincount(images.train_labels), [4] * 3)
@@ -120,10 +120,10 @@ def test_a_path_is_a_users_own(own):
     )
 
 
-def test_a_path_may_have_a_test_set(own, tmp_path):
-    with np.load(own) as arrays:
+def test_a_path_may_have_a_test_set(user_folder, tmp_path):
+    with np.load(user_folder) as arrays:
         np.savez(tmp_path / "test.npz", images=arrays["images"] ^ 1, labels=arrays["labels"])
-    request = ImageRequest(str(own), 10, test_data=tmp_path / "test.npz")
+    request = ImageRequest(str(user_folder), 10, test_data=tmp_path / "test.npz")
     images, _ = load_images(request)
     np.testing.assert_array_equal(images.images[:40] ^ 1, images.images[40:])
 

@@ -13,7 +13,7 @@ from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.iirc.sets import IIRCRequest, load_iirc
 from everlight_data.images.imagenet import leave_out, list_imagenet
 from everlight_data.sets.image_set import PerClass
-from tests.scenarios.test_iirc import Theirs, compare
+from tests.scenarios.test_iirc import Reference, compare
 
 SIZES = ("full", "lite")
 full_listing = partial(imagenet_listing, "iirc_imagenet_full")
@@ -36,7 +36,7 @@ def make(root, sizes):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def full(tmp_path_factory):
     """All 1,000 classes, of very unequal size."""
     rng = np.random.default_rng(7)
     training = rng.choice([3, 4, 6, 40], 1000, p=[0.4, 0.3, 0.2, 0.1])
@@ -59,27 +59,31 @@ QUICK |= {("incremental_imagenet_full", 0), ("incremental_imagenet_lite", 3)}
         for case in product(BENCHMARKS, range(5))
     ],
 )
-def test_splits_are_the_package_s_sample_by_sample(package, whole, monkeypatch, benchmark, number):
-    monkeypatch.setenv("EVERLIGHT_DATA", str(whole))
+def test_splits_are_the_package_s_sample_by_sample(package, full, monkeypatch, benchmark, number):
+    monkeypatch.setenv("EVERLIGHT_DATA", str(full))
     # More images per class than any class has.
     request = IIRCRequest(benchmark, 224, PerClass(100, 100), number + 1)
     files, (hierarchy, configurations, fraction) = load_iirc(request)
     assert files.remarks == ()
     place = {os.fsdecode(name): index for index, name in enumerate(files.images)}
-    splits, shares = package._get_dataset(benchmark, str(whole / "imagenet"))
+    splits, shares = package._get_dataset(benchmark, str(full / "imagenet"))
     tasks, numbers = package._get_tasks_configuration(benchmark, number)
     # The package lists classes that lite never learns, under labels that no task has.
     splits = {
-        name: [(path, told) for path, told in content if any(one in numbers for one in told)]
+        name: [
+            (path, sample_names)
+            for path, sample_names in content
+            if any(one in numbers for one in sample_names)
+        ]
         for name, content in splits.items()
     }
     kind = "IIRC" if hierarchy else "CIL"
-    relative = partial(os.path.relpath, start=whole / "imagenet")
-    theirs = Theirs(splits, shares, tasks, kind, lambda _, path: place[relative(path)])
-    given = (files.train_labels, files.test_labels, files.class_names, hierarchy)
-    ours = iirc(*given, configurations[number], "incomplete", fraction)
-    assert ours.class_names == tuple(numbers)
-    compare(ours, theirs)
+    relative = partial(os.path.relpath, start=full / "imagenet")
+    reference = Reference(splits, shares, tasks, kind, lambda _, path: place[relative(path)])
+    inputs = (files.train_labels, files.test_labels, files.class_names, hierarchy)
+    actual = iirc(*inputs, configurations[number], "incomplete", fraction)
+    assert actual.class_names == tuple(numbers)
+    compare(actual, reference)
 
 
 def sizes_of(*wnids, train=3, val=2):
@@ -120,11 +124,11 @@ def test_missing_folders_are_named_and_counted(few):
 
 def test_a_class_that_the_benchmark_does_not_list_is_refused(few):
     """The two that have no place in the hierarchy are classes of the other benchmarks alone."""
-    wanted = {FOUR[0], "n02012849", "n03710637"}
+    expected = {FOUR[0], "n02012849", "n03710637"}
     with pytest.raises(DataError, match=r"lists no class n02012849, n03710637; .* its 998"):
-        list_imagenet(imagenet_listing("iirc_imagenet_lite"), wanted)
+        list_imagenet(imagenet_listing("iirc_imagenet_lite"), expected)
     with pytest.raises(MissingDataError, match=r"train lacks n0\d+, n0\d+: 1 of 3 folders"):
-        list_imagenet(imagenet_listing("incremental_imagenet_lite"), wanted)
+        list_imagenet(imagenet_listing("incremental_imagenet_lite"), expected)
 
 
 def test_a_missing_or_unsorted_val_is_named(few):
@@ -151,8 +155,8 @@ def test_an_empty_folder_and_a_strange_file_are_named(few):
 def test_files_left_out_are_counted_and_named(few):
     files = list_imagenet(full_listing(), FOUR[:2])
     left = leave_out(files, [1, 8])
-    kept = np.delete(np.arange(10), [1, 8])
-    np.testing.assert_array_equal(left.images, files.images[kept])
+    stored = np.delete(np.arange(10), [1, 8])
+    np.testing.assert_array_equal(left.images, files.images[stored])
     np.testing.assert_array_equal(left.train_labels, files.train_labels[[0, 2, 3, 4, 5]])
     np.testing.assert_array_equal(left.test_labels, files.test_labels[[0, 1, 3]])
     assert left.remarks[:-1] == files.remarks

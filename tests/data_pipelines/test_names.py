@@ -29,17 +29,17 @@ def test_an_object_of_a_file_comes_with_its_module_and_the_file_s_checksum(tmp_p
     path.write_text(
         "from dataclasses import dataclass\n\n@dataclass\nclass Net:\n    width: int = 3\n"
     )
-    found = load_object(f"{path}:Net", "--net", "give FILE.py:NAME")
-    assert found.value().width == 3
-    assert found.module.Net is found.value
+    result = load_object(f"{path}:Net", "--net", "give FILE.py:NAME")
+    assert result.value().width == 3
+    assert result.module.Net is result.value
     path.write_text(path.read_text().replace("3", "4"))
     again = load_object(f"{path}:Net", "--net", "give FILE.py:NAME")
     assert again.value().width == 4
-    assert again.version != found.version
+    assert again.version != result.version
 
 
 @pytest.mark.parametrize(
-    ("content", "asked", "kind", "message"),
+    ("content", "requested", "kind", "message"),
     [
         ("a = 1", "mine.py", DataError, r"^--net 'mine\.py'; give FILE"),
         ("a = 1", "mine.py:1", DataError, r"^--net 'mine\.py:1'; give FILE"),
@@ -48,11 +48,13 @@ def test_an_object_of_a_file_comes_with_its_module_and_the_file_s_checksum(tmp_p
         ("1 / 0", "mine.py:a", DataError, r"cannot be run \(Zero.*\); correct the file"),
     ],
 )
-def test_what_is_no_object_of_a_file_is_named(tmp_path, monkeypatch, content, asked, kind, message):
+def test_what_is_no_object_of_a_file_is_named(
+    tmp_path, monkeypatch, content, requested, kind, message
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(content)
     with pytest.raises(kind, match=message):
-        load_object(asked, "--net", "give FILE.py:NAME")
+        load_object(requested, "--net", "give FILE.py:NAME")
 
 
 NETS = """
@@ -114,13 +116,13 @@ def nets(tmp_path):
 
 
 def test_networks_of_a_file_are_linen_modules_or_functions(nets):
-    found = load_network(f"{nets}:linen", "--net", 5, (3,))
-    made = found.make("linear")
-    assert (type(made).__name__, made.features) == ("Dense", 5)
-    assert found[1:-1] == ("linen of nets.py", (), False, 5)
-    assert found.version == f"{zlib.crc32(nets.read_bytes()):08x}"
-    made = load_network(f"{nets}:Nnx", "--net", 5, (3,)).make("linear")(rngs=nnx.Rngs(0))
-    assert made.head.kernel.shape == (3, 5)
+    result = load_network(f"{nets}:linen", "--net", 5, (3,))
+    created = result.make("linear")
+    assert (type(created).__name__, created.features) == ("Dense", 5)
+    assert result[1:-1] == ("linen of nets.py", (), False, 5)
+    assert result.version == f"{zlib.crc32(nets.read_bytes()):08x}"
+    created = load_network(f"{nets}:Nnx", "--net", 5, (3,)).make("linear")(rngs=nnx.Rngs(0))
+    assert created.head.kernel.shape == (3, 5)
 
 
 def test_an_equinox_network_of_a_file_is_a_function_of_the_key(nets):

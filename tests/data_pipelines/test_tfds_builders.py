@@ -40,10 +40,10 @@ def test_s20_s_pairs_are_those_of_the_loader(tmp_path, real_data):
     real_data("s20_two_camera/Metadata_Image_Pairs.zip")
     source = prepared("s20_two_camera", tmp_path).as_data_source("train")
     expected = load_s20()
-    found = {sample["name"].decode(): sample for sample in source}
-    assert sorted(found) == sorted(expected.names)
+    result = {sample["name"].decode(): sample for sample in source}
+    assert sorted(result) == sorted(expected.names)
     for place, name in enumerate(expected.names):
-        sample = found[name]
+        sample = result[name]
         assert place in expected.folds[sample["fold"]]
         for field in ("illuminant_main", "illuminant_second", "transform_image", "transform_chart"):
             np.testing.assert_array_equal(sample[field], getattr(expected, field)[place])

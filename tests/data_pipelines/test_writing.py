@@ -25,12 +25,12 @@ def test_what_is_sealed_is_read_back_here_and_by_numpy(tmp_path):
     path = tmp_path / "unit.npz"
     writing.save_sealed(path, **ARRAYS)
     with np.load(path, allow_pickle=False) as plain:
-        for found in (dict(plain), writing.read_sealed(path, "Again.")):
-            assert found.keys() == ARRAYS.keys()
+        for actual in (dict(plain), writing.read_sealed(path, "Again.")):
+            assert actual.keys() == ARRAYS.keys()
             for name, array in ARRAYS.items():
-                assert found[name].dtype == array.dtype
-                np.testing.assert_array_equal(found[name], array)
-    assert [each.name for each in tmp_path.iterdir()] == ["unit.npz"]
+                assert actual[name].dtype == array.dtype
+                np.testing.assert_array_equal(actual[name], array)
+    assert [item.name for item in tmp_path.iterdir()] == ["unit.npz"]
 
 
 def test_every_flipped_byte_and_every_truncation_is_found(tmp_path):
@@ -63,14 +63,14 @@ def test_what_fails_while_it_is_written_leaves_the_file_before_it(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fail(KeyboardInterrupt)
     assert path.read_text() == "before"
-    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+    assert [item.name for item in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path):
     (tmp_path / "report.html.unfinished").write_text("half")
     (tmp_path / "report.html").write_text("whole")
     writing.remove_unfinished(tmp_path)
-    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
+    assert [item.name for item in tmp_path.iterdir()] == ["report.html"]
 
 
 HOLDER = """
@@ -91,7 +91,7 @@ def hold(folder):
     return process
 
 
-def test_a_second_process_is_refused_until_the_first_is_gone_even_killed(tmp_path):
+def test_a_second_process_is_refused_until_the_first_ends_even_killed(tmp_path):
     process = hold(tmp_path)
     with pytest.raises(DataError, match=r"is in use by another process\. Wait\."):
         lock_folder(tmp_path, "Wait.")
@@ -105,7 +105,7 @@ def test_a_second_process_is_refused_until_the_first_is_gone_even_killed(tmp_pat
     hold(tmp_path).kill()
 
 
-def test_too_little_room_is_told_with_both_numbers(tmp_path, monkeypatch):
+def test_too_little_disk_space_is_reported_with_both_numbers(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 5_000_000})
     monkeypatch.setattr("everlight_data.writing.shutil.disk_usage", lambda path: usage)
     writing.check_room(tmp_path, 4_000_000, "a checkpoint")
@@ -127,19 +127,19 @@ def test_a_second_preparation_of_core50_is_refused_while_one_goes_on(tmp_path):
     prepare_core50(tmp_path / "release", prepared, partial=True)
 
 
-def test_a_folder_in_the_place_of_a_file_is_told_and_stays(tmp_path):
+def test_a_folder_in_the_place_of_a_file_is_reported_and_stays(tmp_path):
     (tmp_path / "corrected.png").mkdir()
     with (
         pytest.raises(DataError, match=r"corrected\.png cannot be written"),
         writing.written_whole(tmp_path / "corrected.png") as unfinished,
     ):
         unfinished.write_bytes(b"picture")
-    assert [each.name for each in tmp_path.iterdir()] == ["corrected.png"]
+    assert [item.name for item in tmp_path.iterdir()] == ["corrected.png"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
 def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
-    """As network file systems are mounted without them; the system's call refuses."""
+    """Network file systems may be mounted without locks, and then the system's call refuses."""
 
     def refuse(descriptor, operation):
         raise OSError(number, os.strerror(number))

@@ -34,5 +34,5 @@ def pair_of_processes():
 
 
 def units_of(runs):
-    kept = runs / "paper-run-demo" / "units"
-    return {path.name: path.read_bytes() for path in kept.glob("*.npz")}
+    stored = runs / "paper-run-demo" / "units"
+    return {path.name: path.read_bytes() for path in stored.glob("*.npz")}

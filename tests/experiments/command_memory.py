@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-EVERY = 10.0
+INTERVAL = 10.0
 """Seconds between samples."""
 
 
@@ -19,11 +19,11 @@ def resident(process: int) -> int:
         status = Path(f"/proc/{process}/status").read_text()
     except FileNotFoundError:
         return 0
-    found = re.search(r"VmRSS:\s+(\d+) kB", status)
-    return int(found[1]) * 1024 if found else 0
+    result = re.search(r"VmRSS:\s+(\d+) kB", status)
+    return int(result[1]) * 1024 if result else 0
 
 
-def main(path: Path, command: list[str], every: float = EVERY) -> int:
+def main(path: Path, command: list[str], interval: float = INTERVAL) -> int:
     """Run a command, write a line of seconds and megabytes per sample; return its status."""
     began = time.monotonic()
     with subprocess.Popen(command) as running, path.open("w") as stream:
@@ -32,7 +32,7 @@ def main(path: Path, command: list[str], every: float = EVERY) -> int:
             held = resident(running.pid)
             stream.write(f"{time.monotonic() - began:.0f},{held / 1e6:.0f}\n")
             stream.flush()
-            time.sleep(every)
+            time.sleep(interval)
     return running.returncode
 
 

@@ -44,8 +44,8 @@ def main() -> None:
         setup, needs = begin(method, data)
         return setup, method.make(setup, needs)
 
-    own = PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
-    unit = Unit("NIC", {}, sequence, jax.random.key(0), own)
+    run_data = PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
+    unit = Unit("NIC", {}, sequence, jax.random.key(0), run_data)
     Checkpoints.due = due_every(1)
     protocol = Length(2, 2, 1e-3).protocol(16)
     training = UnitTraining(

@@ -14,7 +14,7 @@ from everlight.illuminant.pair_model import Estimate, Estimates, PairModel
 from everlight_data.color.raw_files.raw import RawImage
 from tests.dng_writer import write_dng
 
-# What the second camera makes of the main camera's channels (rows) under a white light.
+# The second camera's channels from the main camera's (rows) under a white illuminant.
 CAMERA_CHANGE = np.array([[0.85, 0.15, 0.05], [0.2, 0.8, 0.2], [0.03, 0.2, 0.9]])
 # Main pixels to second pixels: scale 0.9, a shift of 20 pixels, small rotation and perspective.
 ALIGNMENT = np.array([[0.9, -0.02, 25.0], [0.015, 0.91, -4.0], [2e-5, -1e-5, 1.0]])
@@ -41,8 +41,10 @@ def told_lights(light, second=None, score=ORDINARY):
     """Lights whose R/G and B/G are known to a tenth."""
     light = np.array(light, np.float32)
     interval = ChromaticityInterval(light[::2] * 0.9, light[::2] * 1.1, np.float32(3.25))
-    told = Estimate(light, interval, score, uninformative=False)
-    return Estimates(told, None if second is None else told._replace(illuminant=np.array(second)))
+    predicted = Estimate(light, interval, score, uninformative=False)
+    return Estimates(
+        predicted, None if second is None else predicted._replace(illuminant=np.array(second))
+    )
 
 
 class ClosedFormNet:

@@ -58,20 +58,20 @@ def nus(runs: Path) -> None:
 
 def core50_static(runs: Path) -> None:
     """Every object has a color where the procedural world would be rendered."""
-    from tests.experiments.test_core50_run import STATIC, asked, colored_frames, other_objects
+    from tests.experiments.test_core50_run import STATIC, colored_frames, other_objects, requested
 
     start.load_procedural_core50 = lambda frames, world: colored_frames(frames)
     start.load_procedural = other_objects
-    STATIC_PAPER.run(asked(runs, STATIC))
+    STATIC_PAPER.run(requested(runs, STATIC))
 
 
-def digits(runs: Path, **asked: Any) -> None:
+def digits(runs: Path, **requested: Any) -> None:
     """Run methods on the digits."""
-    found = default_config("digits", "demo")
-    config = replace(found, protocol=Protocol(epochs=2, batch_size=64, select="last"), tasks=(2,))
+    result = default_config("digits", "demo")
+    config = replace(result, protocol=Protocol(epochs=2, batch_size=64, select="last"), tasks=(2,))
     run_benchmark(
         with_config(RunOptions, config)(
-            benchmark="digits", runs=runs, validation_seeds=1, published=False, **asked
+            benchmark="digits", runs=runs, validation_seeds=1, published=False, **requested
         )
     )
 
@@ -106,7 +106,7 @@ RUNS: dict[str, tuple[Callable[[Path], None], int]] = {
     "run, selecting": (selecting, 1),
     "data prepare core50": (core50_release, 1),
 }
-"""By name, and in how many processes at once."""
+"""Runs by name, and the number of processes that share them."""
 
 
 def begin(run: Callable[[Path], None], runs: Path, number: int) -> int:
@@ -116,9 +116,9 @@ def begin(run: Callable[[Path], None], runs: Path, number: int) -> int:
         return child
     status = 1
     try:
-        with (runs.parent / f"{runs.name}-{number}.txt").open("a") as said:
-            os.dup2(said.fileno(), 1)
-            os.dup2(said.fileno(), 2)
+        with (runs.parent / f"{runs.name}-{number}.txt").open("a") as message:
+            os.dup2(message.fileno(), 1)
+            os.dup2(message.fileno(), 2)
         run(runs)
         status = 0
     except BaseException:
@@ -179,7 +179,7 @@ def campaign(folder: Path, name: str, kills: int) -> tuple[int, int]:
     attempt(run, folder / "whole", [float("inf")] * processes)
     # Half of it at least is compilation, which later ones need not wait for.
     lasts = (time.monotonic() - began) / 2
-    whole = read(folder / "whole")
+    full = read(folder / "whole")
     killed = finished = 0
     while killed < kills:
         runs = folder / f"killed{finished}"
@@ -194,7 +194,7 @@ def campaign(folder: Path, name: str, kills: int) -> tuple[int, int]:
                 if processes > 1:
                     moments[-1] = moments[0] + later
             killed += attempt(run, runs, moments)
-        if read(runs) != whole:
+        if read(runs) != full:
             raise RuntimeError(f"{name}: {runs} differs from {folder / 'whole'}")
         left_over = [path for path in runs.rglob("*") if ".unfinished" in path.name]
         if left_over:
@@ -205,14 +205,14 @@ def campaign(folder: Path, name: str, kills: int) -> tuple[int, int]:
 
 
 def main() -> None:
-    folder, *asked = sys.argv[1:]
+    folder, *requested = sys.argv[1:]
     # So short are the runs that by the clock none would leave any.
     Checkpoints.due = due_every(1)
-    for place, (name, kills) in enumerate(zip(asked[::2], asked[1::2], strict=True)):
+    for place, (name, kills) in enumerate(zip(requested[::2], requested[1::2], strict=True)):
         began = time.monotonic()
-        own = Path(folder) / str(place)
-        own.mkdir(parents=True)
-        killed, finished = campaign(own, name, int(kills))
+        run_folder = Path(folder) / str(place)
+        run_folder.mkdir(parents=True)
+        killed, finished = campaign(run_folder, name, int(kills))
         seconds = time.monotonic() - began
         print(
             f"{name}: {killed} kills, {finished} finished with the same bits, {seconds:.0f} s",

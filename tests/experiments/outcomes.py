@@ -31,9 +31,9 @@ JOINT = METHODS["joint"]
 
 
 def outcome(steps, copies=0, stored=(0, 0, 0), operations=100.0, **changes):
-    """Of two runs of three tasks of 20, 20 and 40 samples, as they would have been trained."""
+    """Return the outcome of two trained runs of three tasks of 20, 20 and 40 samples."""
     over_time = np.array([[0.9, 0.7, 0.6], [0.7, 0.75, 0.8]])
-    found = Outcome(
+    result = Outcome(
         SCORE,
         {SCORE: over_time, MATRIX: ACCURACY},
         np.full((RUNS, 2), -1),
@@ -44,14 +44,14 @@ def outcome(steps, copies=0, stored=(0, 0, 0), operations=100.0, **changes):
         RunCost(1_000, copies, 0, 0, 2, operations),
         fixed_hyperparameter(),
     )
-    return found._replace(**changes)
+    return result._replace(**changes)
 
 
-def with_metrics(found, **metrics):
+def with_metrics(result, **metrics):
     """Return an outcome with other metrics: `over_time`, `matrices`, or any by name."""
     names = {"over_time": SCORE, "matrices": MATRIX}
     changed = {names.get(name, name): values for name, values in metrics.items()}
-    return found._replace(metrics={**found.metrics, **changed})
+    return result._replace(metrics={**result.metrics, **changed})
 
 
 NAIVE_OUTCOME = outcome([40, 40, 80])

@@ -8,5 +8,5 @@ from everlight_data.runs.checkpoints import Checkpoints
 
 def due_every(number: int) -> Callable[[Checkpoints], bool]:
     """In the place of `Checkpoints.due`: every so many times that it is asked."""
-    asked = itertools.count(1)
-    return lambda checkpoints: next(asked) % number == 0
+    requested = itertools.count(1)
+    return lambda checkpoints: next(requested) % number == 0

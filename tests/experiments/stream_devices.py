@@ -52,33 +52,33 @@ def some_runs(files):
 
 
 def left(name, rows, data, store=None, announce=None):
-    """Of every run checksums of all that is left, and the losses; a run a device."""
+    """Return losses and checksums of the final state of every run, with one run per device."""
     runs = Runs(make_build(name, store), PROTOCOL, data, *rows)
     *_, last = drive_runs(runs, announce=announce)
-    found = []
+    results = []
     for number in range(len(runs.key)):
         leaves = [np.asarray(leaf[number]) for leaf in jax.tree.leaves(last.result)]
         bits = [zlib.crc32(np.ascontiguousarray(leaf)) for leaf in leaves]
-        found.append({"bits": bits, "losses": np.asarray(last.result.losses[number]).tolist()})
-    return found
+        results.append({"bits": bits, "losses": np.asarray(last.result.losses[number]).tolist()})
+    return results
 
 
-def left_in_turn(name, rows, *given):
+def left_in_turn(name, rows, *arguments):
     """The same on one device, one run after another."""
-    alone = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], rows) for n in range(len(rows[1]))]
-    return [found for run in alone for found in left(name, run, *given)]
+    single = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], rows) for n in range(len(rows[1]))]
+    return [actual for run in single for actual in left(name, run, *arguments)]
 
 
 def noted(store):
     """The calls of a store from here on."""
-    read, found = store.read, []
+    read, results = store.read, []
 
     def noting(index):
-        found.append(index.tolist())
+        results.append(index.tolist())
         return read(index)
 
     store.read = noting
-    return found
+    return results
 
 
 def main() -> None:
@@ -88,10 +88,10 @@ def main() -> None:
     streamed = channels(), store, store.announce
     answer = {"stored": left_in_turn("naive", runs, stored)}
     for name in ("naive", "icarl"):
-        answer[name] = [each(name, runs, *streamed) for each in (left_in_turn, left)]
-    told, answer["read"] = [], noted(store)
-    left("naive", runs, channels(), store, told.append)
-    answer["announced"] = [order.tolist() for order in told]
+        answer[name] = [item(name, runs, *streamed) for item in (left_in_turn, left)]
+    events, answer["read"] = [], noted(store)
+    left("naive", runs, channels(), store, events.append)
+    answer["announced"] = [order.tolist() for order in events]
     path = files.folder / files.images[files.train_labels.tolist().index(2)].decode()
     path.write_bytes(path.read_bytes()[:300])
     answer["broken"] = str(path)

@@ -62,21 +62,21 @@ def main() -> None:
 
     train("warm")
     store = None
-    # What the warm-up freed goes back to the system, or growth would hide in it.
+    # Memory that the warm-up freed goes back to the system, or growth would hide in it.
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     Path("/proc/self/clear_refs").write_text("5")
     before = resident("VmRSS")
     started = time.monotonic()
     store = open_store(files.folder, files.images)
-    kept = train("tree")
+    stored = train("tree")
     answer = {
         "tree": sum(sizes),
         "files": len(sizes),
         "before": before,
         "growth": resident("VmHWM") - before,
         "seconds": round(time.monotonic() - started, 1),
-        "finite": all(np.isfinite(array).all() for array in kept.values()),
+        "finite": all(np.isfinite(array).all() for array in stored.values()),
     }
     print(json.dumps(answer))
 

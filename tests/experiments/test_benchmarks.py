@@ -97,8 +97,8 @@ def test_core50_s_matrix_is_by_the_batch_that_brings_a_class(core50, rng):
 
 
 def test_scores_over_time_are_means_of_the_tasks_so_far():
-    found = mean_so_far(np.array([[0.8, 0.1], [0.4, 0.9]]))
-    np.testing.assert_allclose(found, [0.8, 0.65])
+    result = mean_so_far(np.array([[0.8, 0.1], [0.4, 0.9]]))
+    np.testing.assert_allclose(result, [0.8, 0.65])
 
 
 def test_methods_that_make_no_sense_say_why(core50):
@@ -139,7 +139,7 @@ CONFIGS = {
     **{name: entry.configs for name, entry in BENCHMARKS.items()},
     "facts of the paper": FACTS_PAPER,
     "core50 at once": STATIC_PRESETS,
-    "core50 of the paper": {name: each.benchmark for name, each in CORE50_PAPER.items()},
+    "core50 of the paper": {name: item.benchmark for name, item in CORE50_PAPER.items()},
     "iirc on ImageNet": {"paper": IMAGENET.benchmark},
     "features": {"demo": options_of("run", ["digits", "--features", "efficientnet-lite0"]).config},
 }
@@ -154,7 +154,7 @@ CONFIGS = {
     ],
 )
 def test_every_configuration_says_how_it_was_chosen(config):
-    """As published, on no data, or on what is not evaluated."""
+    """A value was published, needs no data, or was chosen on data that are not evaluated."""
     known = ("published", "not chosen on any data", "validation seed", "validation configuration")
     known += ("Nothing was tuned.",)
     assert any(word in config.chosen for word in known)
@@ -162,17 +162,17 @@ def test_every_configuration_says_how_it_was_chosen(config):
 
 
 def classes_net(config):
-    wanted = NetworkRequest(config.classes, config.side, config.dtype, config.dropout)
-    return network(config.net, wanted, (config.side, config.side, 3)).make(NAIVE)
+    expected = NetworkRequest(config.classes, config.side, config.dtype, config.dropout)
+    return network(config.net, expected, (config.side, config.side, 3)).make(NAIVE)
 
 
 def facts_net(config):
     """Return the module with which the benchmark's setup is made."""
-    made = []
+    created = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facts_benchmark, "JointEmbedding", lambda *fields: made.append(fields))
+        patch.setattr(facts_benchmark, "JointEmbedding", lambda *fields: created.append(fields))
         facts_benchmark.setup_factory(config, 5, 6)
-    return facts_benchmark.JointEmbedding(*made[0])
+    return facts_benchmark.JointEmbedding(*created[0])
 
 
 NETS = {
@@ -186,9 +186,9 @@ NETS = {
 @pytest.mark.parametrize("preset", ["demo", "paper"])
 @pytest.mark.parametrize("name", NETS)
 def test_every_network_computes_in_the_configured_dtype(name, preset):
-    configs, made = NETS[name]
+    configs, created = NETS[name]
     for dtype in ("float32", "bfloat16"):
-        net = made(changed(configs[preset], {"dtype": dtype}, "--set"))
+        net = created(changed(configs[preset], {"dtype": dtype}, "--set"))
         assert not isinstance(net, MLP)
         assert jnp.dtype(net.dtype) == dtype
     with pytest.raises(DataError, match=r"dtype=float16: no --.*dtype 'float16'.* float32"):

@@ -55,7 +55,7 @@ def test_a_report_says_for_which_methods_a_class_is_seen_from_its_first_sample(t
     assert "no task boundaries" not in rows["EWC"]
 
 
-OWN = """
+SOURCE_CODE = """
 from everlight.continual import naive
 
 def my_strategy(setup):
@@ -65,7 +65,7 @@ def my_strategy(setup):
 
 def test_so_is_your_own(tmp_path):
     file = tmp_path / "mine.py"
-    file.write_text(OWN)
+    file.write_text(SOURCE_CODE)
     words = ["--no-boundaries", "--methods", "naive", "--strategy", f"{file}:my_strategy"]
     with pytest.raises(DataError, match=r"^my_strategy acts at the start or end of a task"):
         run(tmp_path / "runs", *ONLINE, *words)

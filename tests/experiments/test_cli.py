@@ -36,12 +36,12 @@ del TRAINING["illuminant estimate"], TRAINING["illuminant thumbnails"]
 
 
 def refusal(capsys, *arguments):
-    """What a refused command says on both streams."""
+    """Return the text of a refused command on both streams."""
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code not in (0, None)
-    said = capsys.readouterr()
-    text = f"{said.out}{said.err}{caught.value.code}"
+    message = capsys.readouterr()
+    text = f"{message.out}{message.err}{caught.value.code}"
     assert "Traceback" not in text
     return text
 
@@ -55,8 +55,8 @@ def somewhere(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("run", TRAINING.values(), ids=list(TRAINING))
 def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
-    said = refusal(capsys, *run.split(), "--seed", "-1")
-    assert said.startswith("error: --seed -1; give 0 to 2,147,483,647")
+    message = refusal(capsys, *run.split(), "--seed", "-1")
+    assert message.startswith("error: --seed -1; give 0 to 2,147,483,647")
     assert not list(somewhere.iterdir())
 
 
@@ -90,11 +90,11 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_leaves_no_run(capsys, somewhere, command, message):
-    said = refusal(capsys, *command.split())
-    assert message in said
-    *_, error = said.splitlines()
+    output = refusal(capsys, *command.split())
+    assert message in output
+    *_, error = output.splitlines()
     assert not command or len(error) < 700
-    assert not command or "usage:" not in said
+    assert not command or "usage:" not in output
     assert not list(somewhere.glob("runs/*"))
 
 
@@ -126,18 +126,18 @@ def test_what_cannot_be_parsed_ends_with_status_2_and_one_line(capsys, command, 
     ],
 )
 def test_a_message_is_short_whatever_it_repeats(capsys, words):
-    said = refusal(capsys, *words)
-    assert said.startswith("error: ")
-    assert len(said) < 1_600
-    assert said.isprintable()
+    message = refusal(capsys, *words)
+    assert message.startswith("error: ")
+    assert len(message) < 1_600
+    assert message.isprintable()
 
 
 def test_values_too_deep_for_the_parser_are_refused(capsys):
     deep = "-" * 3_000 + "1"
-    said = refusal(capsys, "run", "digits", f"--optimizer=adam:b1={deep}")
-    assert "is neither a number nor NAME=NUMBER" in said
-    said = refusal(capsys, "tune", "digits", "--vary", f"epochs={deep}", "--methods", "naive")
-    assert "epochs" in said
+    message = refusal(capsys, "run", "digits", f"--optimizer=adam:b1={deep}")
+    assert "is neither a number nor NAME=NUMBER" in message
+    message = refusal(capsys, "tune", "digits", "--vary", f"epochs={deep}", "--methods", "naive")
+    assert "epochs" in message
 
 
 def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
@@ -189,8 +189,8 @@ def test_every_method_and_the_candidates_are_listed_as_options_take_them(capsys)
 def test_a_data_folder_that_is_none_is_named(capsys, somewhere, monkeypatch, command, name):
     (somewhere / "file").write_text("")
     monkeypatch.setenv("EVERLIGHT_DATA", name)
-    said = refusal(capsys, *command.split())
-    assert f"error: EVERLIGHT_DATA={name[:20]}" in said
+    message = refusal(capsys, *command.split())
+    assert f"error: EVERLIGHT_DATA={name[:20]}" in message
 
 
 @dataclass(frozen=True)
@@ -219,10 +219,10 @@ def test_what_the_system_refuses_is_one_line(capsys, monkeypatch, error, message
     monkeypatch.setattr(fail, "error", error, raising=False)
     monkeypatch.setattr(cli, "_imported", lambda place: fail)
     monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run"))
-    said = refusal(capsys, "test")
-    assert message in said
-    assert len(said) < 1_800
-    assert said.isprintable()
+    output = refusal(capsys, "test")
+    assert message in output
+    assert len(output) < 1_800
+    assert output.isprintable()
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_an_error_under_a_switch_that_runs_do_not_support_names_it(
 @pytest.mark.filterwarnings("ignore:get_parser")
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_every_command_and_option_is_described_by_a_sentence(name):
-    """Of four words or more: a capital or a name first, a full stop last."""
+    """A sentence has four words, begins with a capital or a name, and ends with a full stop."""
     assert cli.COMMANDS[name].summary.endswith(".")
     kind = cli.options_type(name, ["digits"] if name in ("run", "tune") else [])
     parser = tyro.extras.get_parser(kind)

@@ -35,8 +35,8 @@ def test_a_full_output_leaves_no_traceback(request):
     assert b"Traceback" not in done.stderr
 
 
-def test_names_that_are_no_text_are_told(tmp_path, monkeypatch):
-    """As a process gets them, to streams that take nothing but text."""
+def test_names_that_are_no_text_are_reported(tmp_path, monkeypatch):
+    """A process gets such names, and its streams take nothing but text."""
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     outputs = {name: io.TextIOWrapper(io.BytesIO(), "utf-8") for name in ("stdout", "stderr")}
     for name, output in outputs.items():
@@ -44,13 +44,13 @@ def test_names_that_are_no_text_are_told(tmp_path, monkeypatch):
     with pytest.raises(SystemExit) as refused:
         cli.main(["data", "prepare", "core50", os.fsdecode(b"no\xffwhere.zip")])
     print(refused.value, file=sys.stderr, flush=True)
-    said = outputs["stderr"].buffer.getvalue()
-    assert b"no\\udcffwhere.zip" in said
+    message = outputs["stderr"].buffer.getvalue()
+    assert b"no\\udcffwhere.zip" in message
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["methods"]])
 def test_a_process_without_output_writes_nowhere(arguments, monkeypatch):
-    """As after `>&-`."""
+    """The process has no output after `>&-`."""
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, None)
     cli.main(arguments)

@@ -54,7 +54,7 @@ def test_differences_are_on_the_orders_that_both_have(tmp_path):
     assert "-0.250 [-0.885, +0.385]" in again
 
 
-def test_runs_of_one_name_are_told_apart_by_the_folder_above(tmp_path):
+def test_runs_of_one_name_are_distinguished_by_the_folder_above(tmp_path):
     """1 − 0.5, and both columns are there."""
     first = finished(tmp_path / "left", "a", 0, {"ER": [0.5, 0.5]})
     second = finished(tmp_path / "right", "a", 0, {"ER": [1.0, 1.0]})
@@ -80,7 +80,7 @@ def test_images_of_another_size_and_features_of_the_same_are_compared(tmp_path):
     assert "-0.050" in page
 
 
-def test_settings_that_differ_are_told(tmp_path):
+def test_settings_that_differ_are_reported(tmp_path):
     first, second = (finished(tmp_path, tag, 0, {"ER": [0.9, 0.1]}) for tag in ("a", "b"))
     settings = json.loads((second / "config.json").read_text())["settings"]
     settings |= {"seed": 7, "config": {"learning_rate": 0.5, "protocol": {"epochs": 2}}}

@@ -21,21 +21,21 @@ print(hits.count("/jax/compilation_cache/cache_hits"), jax.config.jax_compilatio
 
 
 def run(**environment):
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XDG_"))}
+    stored = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XDG_"))}
     done = subprocess.run(
         [sys.executable, "-c", CODE],
-        env=kept | environment,
+        env=stored | environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    value, told = done.stdout.splitlines()
-    hits, folder = told.split()
+    value, printed = done.stdout.splitlines()
+    hits, folder = printed.split()
     return float(value), int(hits), folder
 
 
-def test_a_second_process_compiles_nothing_anew(tmp_path):
+def test_a_second_process_compiles_nothing_again(tmp_path):
     first, second = (run(XDG_CACHE_HOME=str(tmp_path)) for _ in range(2))
     assert first == (27.0, 0, str(tmp_path / "everlight"))
     assert second[0] == 27.0
@@ -49,7 +49,7 @@ def test_the_user_s_own_choice_of_folder_stands(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "plugins", "expected"),
+    ("inputs", "plugins", "expected"),
     [
         ({}, (), "--xla_backend_optimization_level=2"),
         ({"XLA_FLAGS": "--xla_a=1"}, (), "--xla_a=1 --xla_backend_optimization_level=2"),
@@ -62,8 +62,8 @@ def test_the_user_s_own_choice_of_folder_stands(tmp_path):
         ({"JAX_PLATFORMS": "cpu"}, ("cuda",), "--xla_backend_optimization_level=2"),
     ],
 )
-def test_less_is_optimized_where_the_cpu_computes(monkeypatch, given, plugins, expected):
-    monkeypatch.setattr(os, "environ", dict(given))
+def test_less_is_optimized_where_the_cpu_computes(monkeypatch, inputs, plugins, expected):
+    monkeypatch.setattr(os, "environ", dict(inputs))
     monkeypatch.setattr(compilation, "entry_points", lambda group: plugins)
     monkeypatch.setattr(compilation, "find_spec", lambda name: None)
     compilation.compile_faster()
@@ -71,13 +71,13 @@ def test_less_is_optimized_where_the_cpu_computes(monkeypatch, given, plugins, e
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"), [({}, "12"), ({"PJRT_NPROC": "5"}, "5"), ({"NPROC": "5"}, None)]
+    ("inputs", "expected"), [({}, "12"), ({"PJRT_NPROC": "5"}, "5"), ({"NPROC": "5"}, None)]
 )
-def test_xla_has_more_threads_than_devices_unless_they_are_set(monkeypatch, given, expected):
-    """With one thread per device, batched Cholesky factors of all devices wait for each other."""
+def test_xla_has_more_threads_than_devices_unless_they_are_set(monkeypatch, inputs, expected):
+    """Batched Cholesky factors of all devices wait for each other with one thread per device."""
     for name in ("PJRT_NPROC", "NPROC"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in given.items():
+    for name, value in inputs.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(compilation.os, "sched_getaffinity", lambda process: {0, 1, 2})
     compilation.enough_threads()

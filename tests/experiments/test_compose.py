@@ -75,7 +75,7 @@ def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
         final = results[f"{of}/accuracy"][:, -1]
         np.testing.assert_allclose(final, by_class[:, -1].mean(axis=1), rtol=1e-6)
         np.testing.assert_allclose(np.trace(confusion, axis1=1, axis2=2) / 16, final, rtol=1e-6)
-        # Of eight hidden units; both tasks move the weights.
+        # The network has eight hidden units, and both tasks move the weights.
         dead, norm = results[f"{of}/dead units"], results[f"{of}/weight norm"]
         assert ((8 * dead) % 1 == 0).all()
         assert (np.diff(norm) != 0).all()
@@ -93,9 +93,9 @@ def test_class_accuracies_and_confusion_are_counts_of_predictions():
     labels = np.asarray(sequence.test.labels[:, 0])
     # After the first task everything of it is right, after the second all is called class 2.
     predicted = np.stack([np.where(labels < 2, labels, -1), np.full(len(labels), 2)])
-    found = Trained({"predicted": predicted}, sequence, None, 2)
-    np.testing.assert_array_equal(accuracy_by_class(found), [[1, 1, np.nan, np.nan], [0, 0, 1, 0]])
-    np.testing.assert_array_equal(final_confusion(found), [[0, 0, 4, 0]] * 4)
+    result = Trained({"predicted": predicted}, sequence, None, 2)
+    np.testing.assert_array_equal(accuracy_by_class(result), [[1, 1, np.nan, np.nan], [0, 0, 1, 0]])
+    np.testing.assert_array_equal(final_confusion(result), [[0, 0, 4, 0]] * 4)
 
 
 def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
@@ -103,7 +103,7 @@ def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
     for order, alike in (("natural", True), ("seeded", False)):
         sequences = sequences_of(images, replace(TINY, order=order, tasks=(4,)))
         tasks = [np.asarray(sequences(seed, "evaluation").class_task) for seed in range(4)]
-        assert all(np.array_equal(tasks[0], each) for each in tasks) == alike
+        assert all(np.array_equal(tasks[0], item) for item in tasks) == alike
     assert np.asarray(
         sequences_of(images, replace(TINY, order="natural"))(7, "evaluation").class_task
     ).tolist() == [0, 0, 1, 1]

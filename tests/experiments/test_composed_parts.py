@@ -48,11 +48,11 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
         assert METHODS[name].row_arguments(needs)["buffer_size"] == 60
         assert METHODS[name].row_arguments(needs._replace(buffer_size=None))["buffer_size"] == 200
     assert METHODS["GEM"].row_arguments(needs)["per_task"] == 12
-    asked = composed(tmp_path, replace(DIGITS, buffer_size=60))
-    assert asked.fingerprint(METHODS["ER"])["buffer_size"] == 60
-    assert asked.training.words.endswith("memory of 60 samples in total")
-    data = asked.run_data(NAIVE, asked.data.sequence(NAIVE, FIRST))
-    assert asked.training.setup(METHODS["ER"], data)[1].total_buffer_size == 60
+    requested = composed(tmp_path, replace(DIGITS, buffer_size=60))
+    assert requested.fingerprint(METHODS["ER"])["buffer_size"] == 60
+    assert requested.training.words.endswith("memory of 60 samples in total")
+    data = requested.run_data(NAIVE, requested.data.sequence(NAIVE, FIRST))
+    assert requested.training.setup(METHODS["ER"], data)[1].total_buffer_size == 60
 
 
 DRAWING = (
@@ -74,39 +74,39 @@ OTHER_SIZES = {
 def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
     size, drawn, tmp_path
 ):
-    asked = composed(tmp_path, replace(DIGITS, replay_batch_size=size))
-    assert asked.fingerprint(NAIVE)["replay_batch_size"] == size
-    assert ("replayed in batches of 64" in asked.training.words) == (size == 64)
-    sequence = asked.data.sequence(NAIVE, FIRST)
-    data = asked.run_data(NAIVE, sequence)
+    requested = composed(tmp_path, replace(DIGITS, replay_batch_size=size))
+    assert requested.fingerprint(NAIVE)["replay_batch_size"] == size
+    assert ("replayed in batches of 64" in requested.training.words) == (size == 64)
+    sequence = requested.data.sequence(NAIVE, FIRST)
+    data = requested.run_data(NAIVE, sequence)
     task = jax.tree.map(lambda leaf: leaf[0], sequence.tasks)
     key, index = jax.random.key(0), jnp.arange(16)
     batch = Batch(index, index[:, None], jnp.ones(16), jnp.zeros(16, bool))
     for name in DRAWING:
-        setup, needs = asked.training.setup(METHODS[name], data)
+        setup, needs = requested.training.setup(METHODS[name], data)
         strategy = METHODS[name].make(setup, needs)
 
         def draw(strategy=strategy, setup=setup):
             memory = strategy.init(key, init_learner(setup, 10, key))
             return strategy.draw(memory, batch, task, key)
 
-        found = jax.tree.leaves(jax.eval_shape(draw), is_leaf=lambda leaf: isinstance(leaf, Batch))
-        sizes = {leaf.index.shape[0] for leaf in found if isinstance(leaf, Batch)}
+        result = jax.tree.leaves(jax.eval_shape(draw), is_leaf=lambda leaf: isinstance(leaf, Batch))
+        sizes = {leaf.index.shape[0] for leaf in result if isinstance(leaf, Batch)}
         assert OTHER_SIZES.get((name, size), drawn) in sizes
     others = set(METHODS) - set(DRAWING)
     assert not any("replay_batch_size" in METHODS[name].row_arguments(needs) for name in others)
 
 
 def test_training_images_are_augmented_in_every_step_and_others_never(tmp_path):
-    asked = composed(tmp_path, replace(DIGITS, augmentation="crop-and-flip"))
-    assert ", images changed by crop-and-flip; " in asked.training.words
-    assert asked.fingerprint(NAIVE)["augmentation"] == "crop-and-flip"
-    data = asked.run_data(NAIVE, asked.data.sequence(NAIVE, FIRST))
-    setup, _ = asked.training.setup(NAIVE, data)
+    requested = composed(tmp_path, replace(DIGITS, augmentation="crop-and-flip"))
+    assert ", images changed by crop-and-flip; " in requested.training.words
+    assert requested.fingerprint(NAIVE)["augmentation"] == "crop-and-flip"
+    data = requested.run_data(NAIVE, requested.data.sequence(NAIVE, FIRST))
+    setup, _ = requested.training.setup(NAIVE, data)
     index, key = jnp.zeros(200, int), jax.random.key(3)
-    found = np.asarray(setup.gather(index, key)).reshape(200, -1)
+    result = np.asarray(setup.gather(index, key)).reshape(200, -1)
     # Windows and mirrors of the first image, of which there are 162.
-    assert 50 < len(np.unique(found, axis=0)) <= 162
+    assert 50 < len(np.unique(result, axis=0)) <= 162
     plain = composed(tmp_path, DIGITS).training.setup(NAIVE, data)[0]
     np.testing.assert_array_equal(setup.gather(index, None), plain.gather(index, None))
     np.testing.assert_array_equal(plain.gather(index, key), plain.gather(index, None))
@@ -115,20 +115,20 @@ def test_training_images_are_augmented_in_every_step_and_others_never(tmp_path):
 
 
 def test_with_a_decay_methods_predict_by_an_average_or_are_left_out(tmp_path):
-    asked = composed(tmp_path, replace(DIGITS, ema_decay=0.9))
-    data = asked.run_data(NAIVE, asked.data.sequence(NAIVE, FIRST))
-    setup, needs = asked.training.setup(METHODS["ER"], data)
+    requested = composed(tmp_path, replace(DIGITS, ema_decay=0.9))
+    data = requested.run_data(NAIVE, requested.data.sequence(NAIVE, FIRST))
+    setup, needs = requested.training.setup(METHODS["ER"], data)
     strategy = METHODS["ER"].make(setup, needs)
     key = jax.random.key(0)
     memory = jax.eval_shape(lambda: strategy.init(key, init_learner(setup, 10, key)))
     assert isinstance(memory, Averaged)
-    assert asked.fingerprint(METHODS["ER"])["ema_decay"] == 0.9
+    assert requested.fingerprint(METHODS["ER"])["ema_decay"] == 0.9
     plain = composed(tmp_path, DIGITS).setting.capabilities
     left = {
         name
         for name, row in METHODS.items()
         if incompatibility(row, plain) is None
-        and incompatibility(row, asked.setting.capabilities) is not None
+        and incompatibility(row, requested.setting.capabilities) is not None
     }
     assert {"ER-MKD", "IMM mean", "TIES", "CLS-ER", "ER-tricks", "GDumb", "BiC", "RanPAC"} <= left
     assert not {"naive", "EWC", "ER", "DER++", "LUCIR", "iCaRL"} & left
@@ -140,7 +140,7 @@ def test_with_a_decay_methods_predict_by_an_average_or_are_left_out(tmp_path):
         ("iirc", iirc.PRESETS),
         ("core50-ni", core50.PRESETS),
         ("icifar", cl_metrics.PRESETS),
-        ("facts", {preset: each.scale for preset, each in facts.PRESETS.items()}),
+        ("facts", {preset: item.scale for preset, item in facts.PRESETS.items()}),
     ],
 )
 def test_the_replay_batch_size_is_an_option_of_every_paper_s_benchmark(name, presets):
@@ -149,7 +149,7 @@ def test_the_replay_batch_size_is_an_option_of_every_paper_s_benchmark(name, pre
     assert getattr(config, "scale", config).replay_batch_size == 64
 
 
-def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables():
+def test_requested_hyperparameters_replace_the_tables():
     words = ["digits", "--methods", "EWC", "MAS", "LwF"]
     options = options_of("run", [*words, "--hyperparameters", "LwF=2", "EWC=1e6,1e2,1e2"])
     rows = {row.name: row.hyperparameters for row in load_requested(options).rows}
@@ -166,14 +166,14 @@ def test_an_opened_benchmark_has_the_data_and_the_training_that_are_prepared(dig
     selection = digits.selection._replace(
         chosen="Given.", grids={"EWC": (7.0,)}, validation_tasks=2
     )
-    asked = digits._replace(selection=selection, part="p", name="n")
-    opened = asked._replace(prepare=lambda folder: others).opened(None)
-    assert opened == asked._replace(data=others[0], training=others[1])
-    assert asked.opened(None) is asked
+    requested = digits._replace(selection=selection, part="p", name="n")
+    opened = requested._replace(prepare=lambda folder: others).opened(None)
+    assert opened == requested._replace(data=others[0], training=others[1])
+    assert requested.opened(None) is requested
 
 
 def test_the_report_names_the_options_that_were_given(tmp_path):
-    """What was selected for the preset's own value is not stated of the user's value."""
+    """The report states no selection for the user's value, only for the preset's."""
     words = ["digits", "--epochs", "3", "--runs", str(tmp_path)]
     (benchmark,) = load_benchmarks(options_of("run", words)).values()
     chosen = benchmark.selection.chosen
@@ -184,7 +184,7 @@ def test_the_report_names_the_options_that_were_given(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "rest"),
+    ("inputs", "rest"),
     [
         (["seed"], "Epochs, batch size and rate: those of A et al. 2020. Steps: 3. All is well."),
         (["epochs"], "Batch size and rate: those of A et al. 2020. Steps: 3. All is well."),
@@ -192,13 +192,13 @@ def test_the_report_names_the_options_that_were_given(tmp_path):
         (["epochs", "rate", "batch-size", "steps"], "All is well."),
     ],
 )
-def test_options_that_were_given_are_taken_out_of_a_list(digits, given, rest):
+def test_options_that_were_given_are_taken_out_of_a_list(digits, inputs, rest):
     text = "Epochs, batch size and rate: those of A et al. 2020. Steps: 3. All is well."
-    found = digits.selection._replace(chosen=text).with_given(given).chosen
-    assert found == f"Given by the user: {', '.join(given)}. The rest: {rest}"
+    result = digits.selection._replace(chosen=text).with_given(inputs).chosen
+    assert result == f"Given by the user: {', '.join(inputs)}. The rest: {rest}"
 
 
-def test_options_of_parts_without_a_name_are_told_apart(tmp_path):
+def test_options_of_parts_without_a_name_are_distinguished(tmp_path):
     """Data, network and scale of facts are three of them."""
     words = ["facts", "--side", "8", "--scenes", "60", "20", "--tasks", "2"]
     first, *_ = load_benchmarks(options_of("run", [*words, "--runs", str(tmp_path)])).values()

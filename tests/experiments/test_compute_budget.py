@@ -20,8 +20,8 @@ def protocol_of(name, **changes):
 
 
 def test_a_budget_of_naive_steps_is_that_many_for_naive():
-    found = protocol_of("naive")
-    assert (found.epochs, found.epoch_steps, found.batch_size) == (1, 100, 16)
+    result = protocol_of("naive")
+    assert (result.epochs, result.epoch_steps, result.batch_size) == (1, 100, 16)
 
 
 @pytest.mark.parametrize(("replayed", "steps"), [(16, 50), (48, 25)])

@@ -49,10 +49,10 @@ class Command:
 
 def test_options_of_a_configuration_stand_beside_those_of_the_command():
     kind = config_options.with_config(Command, Config(most=9))
-    found = tyro.cli(kind, args=["--seeds", "2", "--protocol.epochs", "5", "--rate", "1"])
-    assert isinstance(found, Command)
+    result = tyro.cli(kind, args=["--seeds", "2", "--protocol.epochs", "5", "--rate", "1"])
+    assert isinstance(result, Command)
     expected = Config(Protocol(epochs=5), Part(rate=1.0), most=9)
-    assert (found.seeds, found.config) == (2, expected)
+    assert (result.seeds, result.config) == (2, expected)
     assert kind.__doc__ == Command.__doc__
     assert tyro.cli(config_options.with_config(Command, Config(), seeds=5), args=[]).seeds == 5
 
@@ -90,9 +90,9 @@ def test_values_are_changed_wherever_they_stand():
         shares=(0.1, 1.0),
         augment=False,
     )
-    found = config_options.changed(Config(), changes, "--set")
-    assert found == expected
-    assert isinstance(found.unnamed.rate, float)
+    result = config_options.changed(Config(), changes, "--set")
+    assert result == expected
+    assert isinstance(result.unnamed.rate, float)
     assert config_options.changed(Config(), {"epochs": 5}, "--set") == Config(Protocol(epochs=5))
     assert config_options.changed(Config(), {}, "--set") == Config()
 
@@ -129,7 +129,7 @@ def test_changed_options_make_one_configuration_of_another():
         "channels": ["--channels", "1", "2", "3"],
         "augment": ["--no-augment"],
     }
-    arguments = [word for each in words.values() for word in each]
+    arguments = [word for item in words.values() for word in item]
     assert tyro.cli(Config, args=arguments, default=Config()) == other
 
 

@@ -26,10 +26,10 @@ naive, method = known.NAIVE_OUTCOME, known.METHOD_OUTCOME
 
 def test_the_rule_says_where_nothing_was_selected():
     """Given and published values are not a selection."""
-    given = fixed_hyperparameter(3.0)
+    inputs = fixed_hyperparameter(3.0)
     tried = choose_hyperparameter((1.0, 2.0), np.array([[0.1], [0.2]]))
-    for choices, rule in (((given, given), report_tables.NOTHING_SELECTED), ((given, tried), 2)):
-        by_name = {str(n): SimpleNamespace(choice=each) for n, each in enumerate(choices)}
+    for choices, rule in (((inputs, inputs), report_tables.NOTHING_SELECTED), ((inputs, tried), 2)):
+        by_name = {str(n): SimpleNamespace(choice=item) for n, item in enumerate(choices)}
         assert report_tables.selection_rule({"online": by_name}, 2) == rule
 
 
@@ -46,18 +46,28 @@ def test_cells_of_a_matrix_that_have_no_value_are_white():
     assert why_white([joint]) == " White: joint training has not begun."
 
 
-def test_settings_of_methods_are_said_once_for_all_scenarios():
-    made = METHODS["DER++"].arguments(
+def test_settings_of_methods_are_stated_once_for_all_scenarios():
+    created = METHODS["DER++"].arguments(
         StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     )
-    assert made == {"buffer_size": 200, "alpha": 0.1, "beta": 0.5, "labels": 1, "loss_over": "all"}
-    der = naive._replace(settings=made, replayed=32, learning_rate="0.03, then 0.01")
-    told, not_told = (
+    assert created == {
+        "buffer_size": 200,
+        "alpha": 0.1,
+        "beta": 0.5,
+        "labels": 1,
+        "loss_over": "all",
+    }
+    der = naive._replace(settings=created, replayed=32, learning_rate="0.03, then 0.01")
+    recorded_arguments, not_told = (
         {"hyperparameter": 1e3, "online": True},
         {"hyperparameter": 1e5, "online": True},
     )
     outcomes = {
-        "task-incremental": {"naive": naive, "DER++": der, "EWC": naive._replace(settings=told)},
+        "task-incremental": {
+            "naive": naive,
+            "DER++": der,
+            "EWC": naive._replace(settings=recorded_arguments),
+        },
         "class-incremental": {"DER++": der, "EWC": naive._replace(settings=not_told)},
     }
     assert report_tables.settings_table(outcomes).rows == [
@@ -72,7 +82,7 @@ def test_settings_of_methods_are_said_once_for_all_scenarios():
         ["EWC", "class-incremental", "–", "hyperparameter 100000, online yes"],
     ]
     without = report_tables.settings_table(
-        {"task-incremental": {"EWC": naive._replace(settings=told)}}
+        {"task-incremental": {"EWC": naive._replace(settings=recorded_arguments)}}
     ).shown
     assert "learning rate" not in [column.name for column in without.columns]
     rated = naive._replace(learning_rate="0.03")
@@ -85,10 +95,10 @@ def test_arguments_have_the_meaning_that_their_function_states():
     needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
     by_name = {row.name: naive._replace(settings=row.arguments(needs)) for row in rows[:3]}
-    found = report_tables.argument_meanings({"class-incremental": by_name}, rows)
-    assert "labels (ER, DER++): labels per sample in the sequence." in found
-    assert any(line.startswith("alpha (DER++): coefficient α") for line in found)
-    assert not any("EWC" in line for line in found)
+    result = report_tables.argument_meanings({"class-incremental": by_name}, rows)
+    assert "labels (ER, DER++): labels per sample in the sequence." in result
+    assert any(line.startswith("alpha (DER++): coefficient α") for line in result)
+    assert not any("EWC" in line for line in result)
 
 
 def test_a_single_seed_is_stated_in_the_singular():
@@ -105,19 +115,19 @@ def test_a_baseline_of_another_name_is_called_naive_too():
         "Method finetune trains on one task after the other and does no more. Other reports call "
         "it naive."
     )
-    gone = naive._replace(diverged_at=np.array([[-1, -1], [1, 0]]))
-    (row,) = _finals(ReportInput({"NI": known.BENCHMARK}, {"NI": {"finetune": gone}}, rows)).rows
+    removed = naive._replace(diverged_at=np.array([[-1, -1], [1, 0]]))
+    (row,) = _finals(ReportInput({"NI": known.BENCHMARK}, {"NI": {"finetune": removed}}, rows)).rows
     assert row[1] == "diverged in 1 of 2"
 
 
 def test_ones_own_strategy_is_compared_with_every_other():
     best = known.with_metrics(naive, over_time=naive.over_time + 0.1)
-    own = METHODS["ER"]._replace(name="mine", version="12ab")
+    user_method = METHODS["ER"]._replace(name="mine", version="12ab")
     outcomes = {
         "task-incremental": {"naive": naive, "mine": best},
         "class-incremental": {"naive": naive},
     }
-    table = report_tables.user_strategy_table(outcomes, [known.NAIVE, own])
+    table = report_tables.user_strategy_table(outcomes, [known.NAIVE, user_method])
     assert table.rows == [["mine above naive, task-incremental", "+0.100 ± 0.000", "2 of 2"]]
     assert not report_tables.user_strategy_table(outcomes, [known.NAIVE]).rows
 
@@ -129,8 +139,8 @@ def test_metrics_by_name_are_a_table_with_dashes_where_there_is_no_value(tmp_pat
     benchmark = known.BENCHMARK._replace(setting=setting)
     values = np.array([[0.1, np.nan], [0.3, np.nan]])
     typed = known.with_metrics(method, **{types.name: values})
-    gone = known.with_metrics(method, **{types.name: np.full((known.RUNS, 2), np.nan)})
-    (table,) = metric_items(tmp_path, "NI", benchmark, {"a": typed, "gone": gone})
+    removed = known.with_metrics(method, **{types.name: np.full((known.RUNS, 2), np.nan)})
+    (table,) = metric_items(tmp_path, "NI", benchmark, {"a": typed, "gone": removed})
     assert [column.name for column in table.columns] == ["method", "fine", "none"]
     assert table.rows == [["a", "0.200 ± 0.141", "–"], ["gone", "–", "–"]]
     assert metric_items(tmp_path, "NI", known.BENCHMARK, {"a": method}) == []
@@ -167,12 +177,12 @@ def test_the_first_screen_names_the_best_and_the_runner_up():
         "seed)."
     )
     one = {
-        name: known.with_metrics(each, over_time=each.over_time[:1])
-        for name, each in by_name.items()
+        name: known.with_metrics(item, over_time=item.over_time[:1])
+        for name, item in by_name.items()
     }
     assert "ER 0.700 (no interval from one seed) (NI)" in headline_of({"NI": one}, rows)[1]
     assert sentence_of("NI", {"joint": joint}, [known.JOINT]) == ""
-    # What has all labels bounds the others, and what diverged is behind them.
+    # The method with all labels bounds the others, and a diverged one is behind them.
     upper = METHODS["incremental joint"]
     bounded = headline_of(
         {"NI": {"naive": naive, "incremental joint": joint}}, [known.NAIVE, upper]
@@ -190,10 +200,10 @@ def test_the_first_screen_names_the_best_and_the_runner_up():
     assert headline_of({"NI": {"ER": nan}}, rows)[1].endswith("none, all diverged.")
 
 
-def test_hyperparameters_and_what_was_left_out_are_said():
+def test_hyperparameters_and_omitted_methods_are_stated():
     tuned = naive._replace(choice=choose_hyperparameter((1.0, 2.0), np.array([[0.2], [0.4]])))
-    given = naive._replace(choice=fixed_hyperparameter(0.5))
-    choices = report_tables.choices_of({"task-incremental": {"a": tuned, "b": given, "c": naive}})
+    inputs = naive._replace(choice=fixed_hyperparameter(0.5))
+    choices = report_tables.choices_of({"task-incremental": {"a": tuned, "b": inputs, "c": naive}})
     table = report_tables.hyperparameters_table("final accuracy", choices)
     assert table.rows == [
         ["a, task-incremental", "1: 0.200; 2: 0.400", "2 (edge of the grid)"],

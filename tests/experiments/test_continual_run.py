@@ -13,7 +13,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import OTHER_NAMES, selected_methods
 from everlight_experiments.commands.run import run_benchmark
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("continual run")
 
 SMALLEST = "--epochs 1 --batch-size 64 --validation-seeds 1 --tasks 2"
@@ -45,7 +45,7 @@ def widened(narrow):
     return run(narrow[0], *WIDENED)
 
 
-def test_seeds_and_methods_added_to_a_finished_run_train_nothing_anew(narrow, widened, tmp_path):
+def test_seeds_and_methods_added_to_a_finished_run_train_nothing_again(narrow, widened, tmp_path):
     _, before = narrow
     after = units_of(widened)
     assert set(before) == {"class-incremental-naive-0.npz", "cost-class-incremental-naive.npz"}
@@ -57,15 +57,15 @@ def test_seeds_and_methods_added_to_a_finished_run_train_nothing_anew(narrow, wi
     events = [json.loads(line) for line in lines if '"class-incremental-naive-0"' in line]
     # Trained once, and told by task.
     assert sum("seconds" in event for event in events) == 1
-    told = [event["over_time"] for event in events if "over_time" in event]
+    recorded = [event["over_time"] for event in events if "over_time" in event]
     with np.load(widened.parent / "results.npz") as results:
         accuracy = results["class-incremental/naive/accuracy"]
-    assert told
-    for each in told:
-        np.testing.assert_allclose(each, accuracy[0])
+    assert recorded
+    for item in recorded:
+        np.testing.assert_allclose(item, accuracy[0])
     # At once they come to the same bits.
     at_once = units_of(run(tmp_path, "--methods naive --seeds 3"))
-    assert at_once == {name: kept for name, kept in after.items() if "naive" in name}
+    assert at_once == {name: stored for name, stored in after.items() if "naive" in name}
 
 
 def test_each_seed_has_an_order_of_its_own(widened):
@@ -94,7 +94,7 @@ def test_what_changes_results_is_refused(narrow):
         run(narrow[0], "--methods naive --learning-rate 0.1")
 
 
-def test_runs_that_diverge_are_nan_and_said(tmp_path):
+def test_runs_that_diverge_are_nan_and_reported(tmp_path):
     report = run(tmp_path, "--methods naive --learning-rate 100 --seeds 1 --epochs 3")
     with np.load(report.parent / "results.npz") as results:
         assert np.all(np.isnan(results["class-incremental/naive/accuracy by task"]))
@@ -114,14 +114,14 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
             Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
 
     def ask(words):
-        given = "--data", str(tmp_path / "images"), "--methods", "nearest mean"
-        given += "--metrics", "accuracy by class"
-        return run(tmp_path, f"--side 8 --seeds 1 {words}", *given, benchmark="images")
+        arguments = "--data", str(tmp_path / "images"), "--methods", "nearest mean"
+        arguments += "--metrics", "accuracy by class"
+        return run(tmp_path, f"--side 8 --seeds 1 {words}", *arguments, benchmark="images")
 
     report = ask("")
     with np.load(report.parent / "results.npz") as results:
-        found = results["class-incremental/nearest mean/accuracy by task"]
-    np.testing.assert_array_equal(found[0, 1], [1, 1])
+        result = results["class-incremental/nearest mean/accuracy by task"]
+    np.testing.assert_array_equal(result[0, 1], [1, 1])
     text = report.read_text(encoding="utf-8")
     assert "<script>alert" not in text
     assert "&lt;script&gt;alert(1)" in text
@@ -173,8 +173,8 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, caps
     with pytest.raises((DataError, SystemExit)) as caught:
         run(tmp_path / "runs", f"--methods LwF {words}")
     printed = capsys.readouterr()
-    said = f"{printed.out}{printed.err}{caught.value}".replace("│", " ")
-    assert re.search(message, " ".join(said.split())), said
+    output = f"{printed.out}{printed.err}{caught.value}".replace("│", " ")
+    assert re.search(message, " ".join(output.split())), output
     assert not (tmp_path / "runs").exists()
 
 

@@ -56,7 +56,7 @@ STATIC = StaticConfig(
 )
 
 
-def asked(tmp_path, config, **options):
+def requested(tmp_path, config, **options):
     """Options of a paper's command with a configuration."""
     return with_config(PaperOptions, config)(runs=tmp_path, **options)
 
@@ -64,7 +64,7 @@ def asked(tmp_path, config, **options):
 def run_paper(tmp_path, config=TINY, **changes):
     options = {name: changes.pop(name) for name in ("preset", "tag") if name in changes}
     chosen = {"scenarios": ("NC",), "orders": 2, **changes}
-    return paper.PAPER.run(asked(tmp_path, settings.PaperConfig(config, **chosen), **options))
+    return paper.PAPER.run(requested(tmp_path, settings.PaperConfig(config, **chosen), **options))
 
 
 def colored_frames(frames, side=8):
@@ -87,8 +87,8 @@ def colored_frames(frames, side=8):
 def other_objects(world, counts):
     """Grey levels where the procedural world would draw other objects."""
     labels = [np.arange(12 * count) % 12 for count in counts]
-    every = np.concatenate(labels)
-    images = np.broadcast_to(20 * every[:, None, None, None], (len(every), 8, 8, 3))
+    complete = np.concatenate(labels)
+    images = np.broadcast_to(20 * complete[:, None, None, None], (len(complete), 8, 8, 3))
     return ImageSet("others", images.astype(np.uint8), *labels, tuple(map(str, range(12))))
 
 
@@ -106,7 +106,7 @@ def test_batches_are_learned_scored_and_reported(tmp_path, colors):
     methods = ("naive", "CWR", "CWR as coded")
     report = run_paper(tmp_path, methods=methods)
     page = report.read_text()
-    for wanted in (
+    for expected in (
         "Mid-CaffeNet on CORe50, other data",
         "150 test frames of sessions 3, 7 and 10, at most 1 per recording",
         "gain 3 of the first",
@@ -114,7 +114,7 @@ def test_batches_are_learned_scored_and_reported(tmp_path, colors):
         "not run: NC, cumulative",
         "Area under the ROC curve. ",
     ):
-        assert wanted in page, wanted
+        assert expected in page, expected
     first = arrays_of(report)
     assert first["NC/naive/accuracy"].shape == (2, 9)
     np.testing.assert_array_equal(first["NC/naive/steps"], [4 + 2 * np.arange(9)] * 2)
@@ -142,7 +142,7 @@ def test_batches_are_learned_scored_and_reported(tmp_path, colors):
 
 
 def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors):
-    report = STATIC_PAPER.run(asked(tmp_path, STATIC))
+    report = STATIC_PAPER.run(requested(tmp_path, STATIC))
     page = report.read_text()
     assert "77.8" in page
     assert "65.9" not in page, "the object level was not asked for"
@@ -154,9 +154,9 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
             f"category/{name}"
             for name in ("from scratch", "frozen + SVM", "fine-tuning", "sessions")
         }
-        # Of recordings of two frames: single ones and both.
+        # Recordings have two frames: predictions are of single frames and of both.
         assert results["category/fine-tuning"].shape == (2,)
-        # Of 10 categories of five colours each.
+        # Chance is 0.1: there are 10 categories of five colours each.
         assert results["category/frozen + SVM"][0] > 0.2
         assert np.all(results["category/sessions"] <= 1)
 
@@ -184,38 +184,38 @@ def test_what_cannot_be_run_is_named(tmp_path, colors, changes, message):
 
 
 @pytest.mark.parametrize("run", [run_paper, STATIC_PAPER.run])
-def test_a_run_on_an_incomplete_release_is_asked_for_and_needs_every_recording(
+def test_a_run_on_an_incomplete_release_is_requested_and_needs_every_recording(
     tmp_path, monkeypatch, run
 ):
-    """What the loader refuses without it, and a release without s4/o18."""
+    """The loader refuses it without the option, and refuses a release without s4/o18."""
     frames = colored_frames(2)
-    whole = np.ones(len(frames.frame), bool)
+    full = np.ones(len(frames.frame), bool)
 
     def load(side, partial):
         if not partial:
             raise DataError("give --partial")
         return frames._replace(
-            images=frames.images[whole], session=frames.session[whole], object=frames.object[whole]
+            images=frames.images[full], session=frames.session[full], object=frames.object[full]
         )
 
     def begun(partial):
         release = {"data": "core50", "partial": partial}
         if run is run_paper:
             return run_paper(tmp_path, replace(TINY, **release))
-        return STATIC_PAPER.run(asked(tmp_path, replace(STATIC, **release)))
+        return STATIC_PAPER.run(requested(tmp_path, replace(STATIC, **release)))
 
     monkeypatch.setattr(core50_frames, "load_core50", load)
     with pytest.raises(DataError, match="give --partial"):
         begun(False)
-    found = start.load_material(replace(TINY, data="core50", partial=True), "object", 0)
+    result = start.load_material(replace(TINY, data="core50", partial=True), "object", 0)
     # Two frames in each of eight training sessions and one in each of three for testing.
-    assert len(found.frames.images) == 50 * (8 * 2 + 3)
-    whole[(frames.session == 3) & (frames.object == 17)] = False
+    assert len(result.frames.images) == 50 * (8 * 2 + 3)
+    full[(frames.session == 3) & (frames.object == 17)] = False
     with pytest.raises(DataError, match=r"no frame in 1 of 550 recordings, .* s4/o18"):
         begun(True)
 
 
-def test_weights_are_asked_for_before_the_frames(tmp_path):
+def test_missing_weights_are_named_before_frames_are_read(tmp_path):
     with pytest.raises(DataError, match=r"--weights .*none\.npz does not exist"):
         run_paper(tmp_path, replace(settings.PRESETS["paper"], weights=tmp_path / "none.npz"))
 
@@ -223,15 +223,15 @@ def test_weights_are_asked_for_before_the_frames(tmp_path):
 def test_the_paper_s_lengths_are_its_iterations():
     """Lomonaco and Maltoni 2017: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000 each."""
     plan = settings.PRESETS["paper"]
-    naive, whole = plan.nc, plan.cumulative
+    naive, full = plan.nc, plan.cumulative
     protocol = naive.protocol(plan.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 300
     assert naive.later_factor * naive.learning_rate == pytest.approx(1e-5)
-    protocol = whole.protocol(plan.batch_size)
+    protocol = full.protocol(plan.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 2000
-    assert whole.later_factor == 1
+    assert full.later_factor == 1
 
 
 def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
@@ -302,10 +302,10 @@ def test_the_papers_nets_learn_in_batches(tmp_path, monkeypatch, net, published)
 def test_another_net_is_chosen_with_its_own_trunk_and_head(net, features, deviation, bias):
     plan = replace(settings.PRESETS["paper"], net=net)
     images = jnp.zeros((1, 128, 128, 3))
-    found = jax.eval_shape(
+    result = jax.eval_shape(
         lambda: start.make_net(plan, 50).init(jax.random.key(0), images, False)["params"]
     )
-    assert found["fc6"]["kernel"].shape == (features, 2048)
+    assert result["fc6"]["kernel"].shape == (features, 2048)
     head = start.make_head(plan, 50).init(jax.random.key(0), jnp.zeros((1, features)), False)
     assert np.std(head["params"]["head"]["kernel"]) == pytest.approx(deviation, rel=0.02)
     np.testing.assert_array_equal(head["params"]["head"]["bias"], bias)

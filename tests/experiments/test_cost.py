@@ -22,15 +22,15 @@ def work():
 
 
 @pytest.mark.parametrize(
-    ("made", "steps"),
+    ("created", "steps"),
     [
         (cost.icifar, 10 * 22 * int(np.ceil(4_500 / 32))),
         (lambda: cost.core50_nc("Mid-CaffeNet"), 2_000 + 8 * 300),
     ],
 )
-def test_the_papers_steps_by_hand(made, steps):
-    found = made()
-    assert count_sequence_steps(found.run.protocol, found.run.sequence, found.replayed) == steps
+def test_the_papers_steps_by_hand(created, steps):
+    result = created()
+    assert count_sequence_steps(result.run.protocol, result.run.sequence, result.replayed) == steps
 
 
 @pytest.mark.parametrize("make", cost.WORKS)
@@ -58,11 +58,11 @@ def test_a_step_is_not_timed_on_a_device_that_is_elsewhere():
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 def test_a_step_on_a_tpu_copies_no_data_set():
-    """Of 184 MB of images; laid out as images are, 742 MB were copied within a step."""
+    """The images have 184 MB; in the layout of images a step copied 742 MB."""
     describe_tpu()
-    found = estimate_run(cost.icifar().run, chips_of_a_v5e()[0])
-    assert found.data_bytes > 180e6
-    assert found.working_bytes < 50e6
+    result = estimate_run(cost.icifar().run, chips_of_a_v5e()[0])
+    assert result.data_bytes > 180e6
+    assert result.working_bytes < 50e6
 
 
 @pytest.mark.parametrize(
@@ -78,6 +78,6 @@ def test_without_the_device_s_compiler_the_extra_is_named(device, package, messa
 
 
 def test_kernels_of_a_gpu_are_printed():
-    found = Estimate(416, 0, 1, 1, 1.0, 0.5, kernels=505)
-    assert cost._cells("a", 9, found, 100)["kernels"] == "505"
-    assert "kernels" not in cost._cells("a", 9, found._replace(kernels=None), 100)
+    result = Estimate(416, 0, 1, 1, 1.0, 0.5, kernels=505)
+    assert cost._cells("a", 9, result, 100)["kernels"] == "505"
+    assert "kernels" not in cost._cells("a", 9, result._replace(kernels=None), 100)

@@ -137,8 +137,8 @@ def test_a_disk_that_fills_at_any_write_of_a_checkpoint_keeps_the_one_before(
     unit = {"size": used.f_bsize, "nr_inodes": 1}[limit]
     capfd.readouterr()
     remount(disk, f"{limit}={taken * unit}")
-    while (said := refusal()) is not None:
-        assert said == (
+    while (message := refusal()) is not None:
+        assert message == (
             f"{disk / 'c' / '2'} cannot be written (No space left on device). The checkpoints "
             "before it are kept; free disk space and run the same command again to continue."
         )
@@ -176,7 +176,7 @@ def test_writes_that_outlive_the_one_that_failed_leave_nothing(tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_read_only_disk_is_told_in_one_line(disk):
+def test_a_read_only_disk_is_reported_in_one_line(disk):
     settings = RunSettings(runs=disk)
     folder = RunFolder("paper", "run", settings)
     folder.save_results(x=noise(3))
@@ -218,7 +218,7 @@ def test_a_signal_while_a_slow_disk_writes_leaves_what_was_there(tmp_path, monke
     assert read_sealed(folder.path / "results.npz", "")["x"].mean() == 0
 
 
-def test_of_a_folder_that_is_gone_no_disk_space_is_wanted(tmp_path):
+def test_a_removed_folder_is_named_and_its_disk_space_is_not_checked(tmp_path):
     folder = tmp_path / "run"
 
     def write():

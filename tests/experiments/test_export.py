@@ -43,10 +43,10 @@ def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
 
     def value(metric, seed="", task="", tested="", method="ER"):
         names = ("method", "metric", "seed", "task", "tested on")
-        asked = dict(zip(names, (method, metric, seed, task, tested), strict=True))
-        (found,) = [line for line in lines if asked.items() <= line.items()]
-        assert found["setting"] == ("class-incremental" if method else "")
-        return float(found["value"])
+        requested = dict(zip(names, (method, metric, seed, task, tested), strict=True))
+        (result,) = [line for line in lines if requested.items() <= line.items()]
+        assert result["setting"] == ("class-incremental" if method else "")
+        return float(result["value"])
 
     assert value("accuracy", "6", "1") == 0.675
     assert value("accuracy by task", "5", "1", "0") == 0.5

@@ -63,8 +63,8 @@ def options_with(folder, config=TINY, **data):
 def test_it_reports_both_splits_and_refuses_parts_of_another_configuration(tmp_path):
     report = PAPER.run(options_with(tmp_path))
     page = report.read_text()
-    for wanted in ("no photographs", "other data", "single linkage", "layout only"):
-        assert wanted in page
+    for expected in ("no photographs", "other data", "single linkage", "layout only"):
+        assert expected in page
     assert "not run: ExpertGate" in page
     first = arrays_of(report)
     for split in ("random", "semantic"):
@@ -73,9 +73,9 @@ def test_it_reports_both_splits_and_refuses_parts_of_another_configuration(tmp_p
             drop = first[f"{name}/drop by task"]
             assert drop.shape == (1, 2, 2)
             assert np.all(drop >= 0)
-            with np.load(report.parent / "units" / f"mid-scale-{split}-{method}-0.npz") as kept:
+            with np.load(report.parent / "units" / f"mid-scale-{split}-{method}-0.npz") as stored:
                 size = first[f"{name}/hits"].shape[1]
-                within = kept["generalised"][-1, :size] <= 5
+                within = stored["generalised"][-1, :size] <= 5
             np.testing.assert_array_equal(first[f"{name}/hits"], [within])
             last = first[f"{name}/{GENERALISED}"][0, -1]
             np.testing.assert_allclose(last, within.mean(), rtol=1e-6)
@@ -91,8 +91,8 @@ def test_it_reports_both_splits_and_refuses_parts_of_another_configuration(tmp_p
 
 @pytest.mark.parametrize("preset", PAPER_PRESETS)
 def test_every_preset_has_options(preset):
-    found = PAPER.options(["--preset", preset])(preset=preset)
-    assert found.config == PAPER_PRESETS[preset]
+    result = PAPER.options(["--preset", preset])(preset=preset)
+    assert result.config == PAPER_PRESETS[preset]
     arguments = ["--mid-scale.replay-batch-size", "64", "--hidden", "7"]
     changed = options_of("paper facts", arguments).config
     assert changed.scales["mid-scale"].scale.replay_batch_size == 64
@@ -129,13 +129,13 @@ def test_the_authors_files_are_run_with_photographs_streamed(release):
     config = replace(TINY, scales={"mid-scale": finetuned, "large-scale": OF_EIGHT})
     report = PAPER.run(of_release(release, config))
     page = report.read_text()
-    for wanted in (
+    for expected in (
         "centres of the photographs",
         "large-scale: left out",
         "vectors.txt",
         "no input",
     ):
-        assert wanted in page
+        assert expected in page
     assert "layout only" not in page
     source = load_source("procedural", 30, 10, 0).facts
     divided = read_published(release / "splits", SIZE, WordFile(release / "vectors.txt"))
@@ -174,11 +174,11 @@ def test_missing_options_of_the_authors_files_are_named(release, changes, messag
 
 def test_faults_of_the_authors_files_are_named(release):
     words = WordFile(release / "vectors.txt")
-    found = read_published(release / "splits", SIZE, words)
-    first = (release / found.test.links[0]).with_suffix(".png")
+    result = read_published(release / "splits", SIZE, words)
+    first = (release / result.test.links[0]).with_suffix(".png")
     first.unlink()
-    with pytest.raises(DataError, match=f"1 of .* images .*{found.test.links[0]}"):
-        open_photographs(found, release, 8, 10**7)
+    with pytest.raises(DataError, match=f"1 of .* images .*{result.test.links[0]}"):
+        open_photographs(result, release, 8, 10**7)
     table = release / "splits" / "2tasks_semantic" / "B1_facts.csv"
     lines = table.read_text().splitlines()
     name = lines[1].split(",")[2]
@@ -204,8 +204,8 @@ def test_the_papers_own_tables_bear_out_what_is_stated_about_its_claims():
         for column, rows in PRINTED.items()
     }
     for methods in values.values():
-        for each in methods.values():
-            each[DROP] = each[STANDARD] - each[GENERALISED]
+        for item in methods.values():
+            item[DROP] = item[STANDARD] - item[GENERALISED]
     del values["large-scale, random"]["joint"]
     checked = findings(values)
     assert len(checked) == len(CLAIMS)

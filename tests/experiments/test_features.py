@@ -26,8 +26,8 @@ def loaded(options):
     return next(iter(load_benchmarks(options).values()))
 
 
-def stored(found):
-    return found.data.shared(METHODS["naive"])
+def stored(result):
+    return result.data.shared(METHODS["naive"])
 
 
 def some_set(rng):
@@ -53,16 +53,16 @@ def trunk(monkeypatch, pictures):
         images = (images / 255).astype("f4")
         calls.append(images.shape)
         number = np.concatenate([pictures.train_labels, pictures.test_labels])
-        found = np.eye(4, WIDTH, dtype=np.float32)[number] + 0.01 * images[:, :1, 0, 0]
-        return found.astype("f4")
+        result = np.eye(4, WIDTH, dtype=np.float32)[number] + 0.01 * images[:, :1, 0, 0]
+        return result.astype("f4")
 
     monkeypatch.setattr(trunk_features, "trunk_features", computed)
     return calls
 
 
-def asked(tmp_path, *words, benchmark="procedural", features=LITE0):
-    given = [benchmark, *(() if features is None else ("--features", str(features)))]
-    return options_of("run", [*given, *words, "--runs", str(tmp_path / "runs")])
+def requested(tmp_path, *words, benchmark="procedural", features=LITE0):
+    arguments = [benchmark, *(() if features is None else ("--features", str(features)))]
+    return options_of("run", [*arguments, *words, "--runs", str(tmp_path / "runs")])
 
 
 SMALL = "--classes", "4", "--tasks", "2"
@@ -70,15 +70,15 @@ SMALL = "--classes", "4", "--tasks", "2"
 
 def test_features_are_computed_once(tmp_path, trunk):
     """At the size that the images came in, whatever the preset's."""
-    settings = asked(tmp_path, *SMALL)
+    settings = requested(tmp_path, *SMALL)
     first = loaded(settings)
     again = loaded(settings)
     assert trunk == [(48, 16, 16, 3)]
     np.testing.assert_array_equal(stored(first).images, stored(again).images)
-    (kept,) = (tmp_path / "runs" / "features").glob("*.npz")
-    damaged = bytearray(kept.read_bytes())
+    (remaining,) = (tmp_path / "runs" / "features").glob("*.npz")
+    damaged = bytearray(remaining.read_bytes())
     damaged[100] ^= 1
-    kept.write_bytes(damaged)
+    remaining.write_bytes(damaged)
     assert loaded(settings).data.checksums == first.data.checksums
     assert len(trunk) == 2
 
@@ -100,11 +100,11 @@ def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeyp
     )
     words, setting = ON_THEM[name]
     words = [*words.split(), "--seeds", "1", "--validation-seeds", "1"]
-    options = asked(tmp_path, *words, benchmark=name)
+    options = requested(tmp_path, *words, benchmark=name)
     benchmark = load_benchmarks(options)[setting]
     benchmark = benchmark.opened(RunFolder("run", name, options, True, ()))
     assert "1,280 features of EfficientNet-Lite0" in benchmark.training.words
-    plain = load_benchmarks(asked(tmp_path, *words, benchmark=name, features=None))[setting]
+    plain = load_benchmarks(requested(tmp_path, *words, benchmark=name, features=None))[setting]
     assert benchmark.data.checksums[-1] not in plain.data.checksums
     assert len(benchmark.data.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):
@@ -119,31 +119,31 @@ def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeyp
 
 
 def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
-    ours = loaded(asked(tmp_path, *SMALL))
-    (kept,) = (tmp_path / "runs" / "features").glob("*.npz")
-    theirs = loaded(asked(tmp_path, *SMALL, features=kept))
-    np.testing.assert_array_equal(stored(ours).images, stored(theirs).images)
+    actual = loaded(requested(tmp_path, *SMALL))
+    (remaining,) = (tmp_path / "runs" / "features").glob("*.npz")
+    reference = loaded(requested(tmp_path, *SMALL, features=remaining))
+    np.testing.assert_array_equal(stored(actual).images, stored(reference).images)
     # Columns of a file may be of any scale, those of one network are of one.
-    assert ours.data.checksums == theirs.data.checksums[:4]
-    assert (len(ours.data.checksums), len(theirs.data.checksums)) == (4, 5)
-    train = np.asarray(stored(ours).images[:40], np.float64)
-    np.testing.assert_allclose(stored(ours).mean, train.mean(), rtol=1e-5)
-    np.testing.assert_allclose(stored(ours).deviation, train.std(), rtol=1e-5)
-    np.testing.assert_allclose(stored(theirs).mean, train.mean(0), rtol=1e-5, atol=1e-7)
+    assert actual.data.checksums == reference.data.checksums[:4]
+    assert (len(actual.data.checksums), len(reference.data.checksums)) == (4, 5)
+    train = np.asarray(stored(actual).images[:40], np.float64)
+    np.testing.assert_allclose(stored(actual).mean, train.mean(), rtol=1e-5)
+    np.testing.assert_allclose(stored(actual).deviation, train.std(), rtol=1e-5)
+    np.testing.assert_allclose(stored(reference).mean, train.mean(0), rtol=1e-5, atol=1e-7)
     deviation = np.where(train.std(0) > 0, train.std(0), 1)
-    np.testing.assert_allclose(stored(theirs).deviation, deviation, rtol=1e-4)
-    assert "hidden layers" not in ours.setting.capabilities
+    np.testing.assert_allclose(stored(reference).deviation, deviation, rtol=1e-4)
+    assert "hidden layers" not in actual.setting.capabilities
 
 
 def test_a_head_on_features_has_a_learning_rate_of_its_own(tmp_path, trunk):
     """Tuned for it, as the report says, and an option."""
-    ours = loaded(asked(tmp_path, *SMALL))
-    assert ours.fingerprint(METHODS["naive"])["learning_rate"] == 0.001
-    assert "SGD with learning rate 0.001" in ours.training.words
-    assert "on a validation seed of Tiny-ImageNet" in ours.selection.chosen
-    other = loaded(asked(tmp_path, *SMALL, "--features-learning-rate", "0.5"))
+    actual = loaded(requested(tmp_path, *SMALL))
+    assert actual.fingerprint(METHODS["naive"])["learning_rate"] == 0.001
+    assert "SGD with learning rate 0.001" in actual.training.words
+    assert "on a validation seed of Tiny-ImageNet" in actual.selection.chosen
+    other = loaded(requested(tmp_path, *SMALL, "--features-learning-rate", "0.5"))
     assert other.fingerprint(METHODS["naive"])["learning_rate"] == 0.5
-    plain = loaded(asked(tmp_path, *SMALL, features=None))
+    plain = loaded(requested(tmp_path, *SMALL, features=None))
     assert plain.fingerprint(METHODS["naive"])["learning_rate"] == 0.01
 
 
@@ -157,16 +157,16 @@ def test_a_file_alone_is_a_benchmark(tmp_path, rng):
     labels = np.array(NAMES)[np.arange(40) % 4]
     values = rng.normal(size=(40, 3))
     path = save(tmp_path / "mine.npz", values, labels)
-    found = loaded(asked(tmp_path, "--tasks", "2", benchmark="images", features=path))
-    assert found.data.images.class_names == tuple(sorted(NAMES))
+    result = loaded(requested(tmp_path, "--tasks", "2", benchmark="images", features=path))
+    assert result.data.images.class_names == tuple(sorted(NAMES))
     of_a = np.flatnonzero(np.arange(40) % 4 == 0)
-    np.testing.assert_allclose(stored(found).images[32], values[of_a[4]], rtol=1e-6)
+    np.testing.assert_allclose(stored(result).images[32], values[of_a[4]], rtol=1e-6)
     assert (
-        found.data.note == "mine.npz: 40 rows of 4 classes, of which 8 test (of a class one in 5)"
+        result.data.note == "mine.npz: 40 rows of 4 classes, of which 8 test (of a class one in 5)"
     )
-    assert found.training.words.startswith("a linear head on 3 features of mine.npz")
-    assert "32 training images (8 per class)" in found.data.counts
-    assert found.data.sections(tmp_path) == []
+    assert result.training.words.startswith("a linear head on 3 features of mine.npz")
+    assert "32 training images (8 per class)" in result.data.counts
+    assert result.data.sections(tmp_path) == []
 
 
 def test_options_of_images_are_refused_with_only_a_file(tmp_path, rng):
@@ -175,7 +175,7 @@ def test_options_of_images_are_refused_with_only_a_file(tmp_path, rng):
     with pytest.raises(
         DataError, match=r"^--test-data, --per-class with only the features .*; leave"
     ):
-        loaded(asked(tmp_path, *options, benchmark="images", features=path))
+        loaded(requested(tmp_path, *options, benchmark="images", features=path))
 
 
 def test_columns_of_a_file_are_standardized_at_any_scale_and_offset(tmp_path, rng):
@@ -184,13 +184,13 @@ def test_columns_of_a_file_are_standardized_at_any_scale_and_offset(tmp_path, rn
     values = rng.normal(size=(40, 4)) * [1e-4, 1, 1e6, 0] + [0, 1e8, 0, 3.3]
     save(tmp_path / "mine.npz", values, labels)
     path = str((tmp_path / "mine.npz").rename(tmp_path / "MINE.NPZ"))
-    found = stored(loaded(asked(tmp_path, "--tasks", "2", benchmark="images", features=path)))
+    result = stored(loaded(requested(tmp_path, "--tasks", "2", benchmark="images", features=path)))
     tests = np.array([16, 17, 18, 19, 36, 37, 38, 39])
     train = np.delete(values, tests, axis=0)
     exact = (values[16] - train[0] - (train - train[0]).mean(0)) / np.where(
         [True, True, True, False], train.std(0), 1
     )
-    inputs = (np.asarray(found.images[32], np.float64) - found.mean) / found.deviation
+    inputs = (np.asarray(result.images[32], np.float64) - result.mean) / result.deviation
     np.testing.assert_allclose(inputs, exact, atol=1e-4)
     assert inputs[3] == 0
 
@@ -205,7 +205,7 @@ def test_columns_of_a_file_are_standardized_at_any_scale_and_offset(tmp_path, rn
 def test_labels_that_are_missing_or_one_number_are_refused(tmp_path, labels, message):
     path = save(tmp_path / "mine.npz", np.eye(48, 2), labels)
     with pytest.raises(DataError, match=message):
-        loaded(asked(tmp_path, "--tasks", "2", benchmark="images", features=path))
+        loaded(requested(tmp_path, "--tasks", "2", benchmark="images", features=path))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_labels_that_are_missing_or_one_number_are_refused(tmp_path, labels, mes
 def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, message):
     path = save(tmp_path / "mine.npz", values, labels)
     with pytest.raises(DataError, match=message):
-        loaded(asked(tmp_path, *SMALL, features=path))
+        loaded(requested(tmp_path, *SMALL, features=path))
 
 
 @pytest.mark.parametrize(
@@ -254,5 +254,5 @@ def test_what_cannot_be_run_on_features_is_refused(
 ):
     words = *(SMALL if benchmark == "procedural" else ()), *words.split()
     with pytest.raises(DataError, match=message):
-        run_benchmark(asked(tmp_path, *words, benchmark=benchmark, features=name))
-    assert {each.name for each in (tmp_path / "runs").glob("*")} <= {"features"}
+        run_benchmark(requested(tmp_path, *words, benchmark=benchmark, features=name))
+    assert {item.name for item in (tmp_path / "runs").glob("*")} <= {"features"}

@@ -19,10 +19,10 @@ from everlight_experiments.commands.grid import run_grid, runs_of
 from everlight_experiments.report.cells import final_cell
 from tests.experiments.running import arrays_of
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("grid")
 
-ASKED = ("--benchmarks", "digits", "--methods", "nearest mean", "HAT", "--seeds", "1")
+OPTIONS = ("--benchmarks", "digits", "--methods", "nearest mean", "HAT", "--seeds", "1")
 SET = ("--set", "digits.tasks=2", "epochs=2", "digits.batch-size=64")
 NEAREST, NAIVE = "digits, class-incremental/nearest mean", "digits, class-incremental/naive"
 
@@ -33,7 +33,7 @@ def grid(runs, *words):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    report = grid(tmp_path_factory.mktemp("runs"), *ASKED, *SET, "--keep-nets")
+    report = grid(tmp_path_factory.mktemp("runs"), *OPTIONS, *SET, "--keep-nets")
     return report, arrays_of(report)
 
 
@@ -51,11 +51,11 @@ def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
 def test_changes_are_of_one_benchmark_or_of_all_that_have_the_option():
     words = ("--benchmarks", "digits", "icifar:small", "iirc")
     changes = ("epochs=7", "icifar:small.learning-rate=0.5", "icifar:small.per-class=30 5")
-    found = runs_of(options_of("grid", [*words, "--set", *changes]))
-    assert [each.config.protocol.epochs for each in found.values()] == [7, 7, 7]
-    assert found["icifar:small"].config.learning_rate == 0.5
-    assert found["icifar:small"].config.per_class == (30, 5)
-    assert found["digits"].config.learning_rate == 0.02
+    result = runs_of(options_of("grid", [*words, "--set", *changes]))
+    assert [item.config.protocol.epochs for item in result.values()] == [7, 7, 7]
+    assert result["icifar:small"].config.learning_rate == 0.5
+    assert result["icifar:small"].config.per_class == (30, 5)
+    assert result["digits"].config.learning_rate == 0.02
 
 
 def test_a_grid_has_every_method_everywhere_or_says_why(finished):
@@ -76,11 +76,11 @@ def test_a_grid_has_every_method_everywhere_or_says_why(finished):
 def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
     report, results = finished
     page = report.read_text()
-    (table,) = (each for each in page.split("<table")[1:] if ">forgetting<" in each)
+    (table,) = (item for item in page.split("<table")[1:] if ">forgetting<" in item)
     for name in ("naive", "nearest mean"):
         row = table.split(f"<td>{name}</td>")[1].split("</tr>")[0]
         matrix = results[f"digits, class-incremental/{name}/accuracy by task"][0]
-        # Of two tasks the first one alone can be forgotten.
+        # Only the first of two tasks can be forgotten.
         assert f"<td>{matrix[0, 0] - matrix[1, 0]:.3f}</td>" in row
         assert float(forgetting(jnp.asarray(matrix))) == pytest.approx(matrix[0, 0] - matrix[1, 0])
         assert f"<td>{results[f'digits, class-incremental/{name}/seconds'][0]:,.1f}</td>" in row
@@ -92,13 +92,16 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
         (("--benchmarks", "digit"), "did you mean 'digits'"),
         (("--benchmarks", "digits:big"), "no preset 'big'"),
         (("--benchmarks", "images"), "the benchmark 'images' needs everlight run"),
-        ((*ASKED, "--set", "facts.tasks=2"), "facts"),
-        ((*ASKED, "--set", "digits.task=2"), "did you mean 'tasks'"),
-        ((*ASKED, "--set", "epochs=2", "epochs=3"), "'epochs' is given twice"),
-        ((*ASKED, "--set", "net='mlp:5"), "No closing quotation; close the quotation"),
-        ((*ASKED, "--set", "net=mlp:5\\"), "No escaped character; close the quotation"),
-        ((*ASKED, "--set", "epochs"), "--set 'epochs'; give NAME=VALUE"),
-        ((*ASKED, "--keep-nets", "--distributed", "0/2@localhost:1"), "--keep-nets is for runs of"),
+        ((*OPTIONS, "--set", "facts.tasks=2"), "facts"),
+        ((*OPTIONS, "--set", "digits.task=2"), "did you mean 'tasks'"),
+        ((*OPTIONS, "--set", "epochs=2", "epochs=3"), "'epochs' is given twice"),
+        ((*OPTIONS, "--set", "net='mlp:5"), "No closing quotation; close the quotation"),
+        ((*OPTIONS, "--set", "net=mlp:5\\"), "No escaped character; close the quotation"),
+        ((*OPTIONS, "--set", "epochs"), "--set 'epochs'; give NAME=VALUE"),
+        (
+            (*OPTIONS, "--keep-nets", "--distributed", "0/2@localhost:1"),
+            "--keep-nets is for runs of",
+        ),
     ],
 )
 def test_what_no_grid_has_is_refused(tmp_path, words, message):
@@ -126,14 +129,14 @@ def test_the_nets_that_a_grid_kept_predict_what_it_scored(finished):
     images, labels = digits.images[len(digits.train_labels) :], digits.test_labels
     for benchmark in (None, "digits"):
         net = load_net(report.parent, "nearest mean", seed=0, task=1, benchmark=benchmark)
-        found = net.predict(images).argmax(axis=1) == labels
+        predicted = net.predict(images).argmax(axis=1) == labels
         of_task = net.task_classes.argmax(axis=0)[labels]
         matrix = results[f"{NEAREST}/accuracy by task"][0]
         for task in (0, 1):
-            assert np.mean(found[of_task == task]) == pytest.approx(matrix[1, task], abs=1e-6)
+            assert np.mean(predicted[of_task == task]) == pytest.approx(matrix[1, task], abs=1e-6)
     with pytest.raises(DataError, match=r"no benchmark 'digit'; did you mean 'digits'"):
         load_net(report.parent, "nearest mean", seed=0, task=1, benchmark="digit")
-    # Of several one has to be named.
+    # One of several has to be named.
     several = started_with(report.parent, benchmarks=["digits", "facts"])
     with several, pytest.raises(DataError, match="has several benchmarks; give one: digits, facts"):
         load_net(report.parent, "nearest mean", seed=0, task=1)

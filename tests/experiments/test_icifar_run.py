@@ -31,8 +31,8 @@ def test_it_reports_both_settings(tmp_path):
     options = replace(options_of("paper cl-metrics", ["--runs", str(tmp_path)]), config=TINY)
     report = PAPER.run(options)
     page = report.read_text()
-    wanted = "Task-incremental", "Class-incremental", "CL score", "minus Naive", "procedural"
-    assert all(text in page for text in wanted)
+    expected = "Task-incremental", "Class-incremental", "CL score", "minus Naive", "procedural"
+    assert all(text in page for text in expected)
     first = arrays_of(report)
     matrices = first["task-incremental/EWC/accuracy by task"]
     assert matrices.shape == (2, 2, 2)

@@ -99,7 +99,7 @@ def benchmark(loaded):
 
 
 def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp_path):
-    """As in the authors' lite set, whose ten tasks introduce a part of the classes."""
+    """The authors' lite set has ten tasks that introduce a part of the classes."""
     order = TaskConfiguration((("top", "c"), ("a",)), left_out=("b", "d"))
     data = loaded.data._replace(metadata=Metadata({"top": ("a", "b")}, (order,), 0.2))
     assert data.classes == 3
@@ -109,8 +109,8 @@ def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp
     naive = METHODS["naive"]
     sequence = benchmark.data.sequence(naive, SequenceId("evaluation", 0, 0))
     assert sequence.class_task.shape == (3,)
-    given = benchmark.run_data(naive, sequence)
-    setup, needs = benchmark.training.setup(naive, given)
+    arguments = benchmark.run_data(naive, sequence)
+    setup, needs = benchmark.training.setup(naive, arguments)
     inputs = jax.ShapeDtypeStruct((2, 4, 4, 3), jnp.float32)
 
     def outputs(key, inputs):
@@ -125,9 +125,9 @@ def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(
     evaluation = benchmark.data.sequence(naive, SequenceId("evaluation", 0, 1))
     np.testing.assert_array_equal(validation.tasks.train.index, evaluation.tasks.train.index)
     tests = [
-        np.asarray(each.test.index)[np.asarray(each.test.mask)] for each in (validation, evaluation)
+        np.asarray(item.test.index)[np.asarray(item.test.mask)] for item in (validation, evaluation)
     ]
-    # Of ten images per class the second fifth; the first validates within tasks.
+    # The second fifth of ten images per class tests; the first validates within tasks.
     assert tests[0].tolist() == [start + place for start in (0, 10, 20, 30) for place in (2, 3)]
     assert np.all(tests[1] >= 40)
     trained = np.asarray(validation.tasks.train.index)[np.asarray(validation.tasks.train.mask)]
@@ -150,14 +150,16 @@ def test_joint_training_has_a_score_at_the_end_alone(benchmark):
 
 def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
     calls, plain = [], iirc.label_scores
-    monkeypatch.setattr(iirc, "label_scores", lambda *given: calls.append(1) or plain(*given))
+    monkeypatch.setattr(
+        iirc, "label_scores", lambda *arguments: calls.append(1) or plain(*arguments)
+    )
     naive, seq_id = METHODS["naive"], SequenceId("evaluation", 0, 1)
     sequence = benchmark.data.sequence(naive, seq_id)
     predicted = np.zeros((2, len(sequence.test.mask), 1), np.uint8)
     runs = [Trained({"predicted": predicted}, sequence, seq_id, tasks=2) for _ in range(2)]
-    for each in runs:
+    for item in runs:
         for metric in benchmark.setting.metrics:
-            metric.compute(each)
+            metric.compute(item)
     assert len(calls) == 2
 
 
@@ -172,8 +174,8 @@ def test_methods_that_make_no_sense_are_refused(benchmark):
 @pytest.mark.parametrize(("name", "reach"), [("EWC", 2), ("MAS", 3)])
 def test_penalties_know_how_far_momentum_carries(loaded, name, reach):
     config = replace(TINY.benchmark, learning_rate=0.3, learning_rates={"EWC": 0.2})
-    made = iirc.iirc_benchmark(config, loaded, 0)
-    _, needs = made.training.setup(METHODS[name], RunData(loaded.inputs.stored, None))
+    created = iirc.iirc_benchmark(config, loaded, 0)
+    _, needs = created.training.setup(METHODS[name], RunData(loaded.inputs.stored, None))
     assert needs.implicit_rate == pytest.approx(reach)
 
 
@@ -182,11 +184,11 @@ def test_cifar_is_normalized_as_by_the_authors(data, tmp_path):
     """(x / 255 - mean) / deviation with the numbers of their code; other sets by their own."""
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     labels = np.arange(6) % 2
-    given = ImageSet("noise", images, labels, labels[:0], ("a", "b"))
+    inputs = ImageSet("noise", images, labels, labels[:0], ("a", "b"))
     order = TaskConfiguration((("a",), ("b",)))
     config = replace(TINY.benchmark, data=data)
-    source = IIRCData(given, Metadata({}, (order,), 0.1))
-    found = iirc.load_inputs(config, source, tmp_path).inputs.stored
+    source = IIRCData(inputs, Metadata({}, (order,), 0.1))
+    result = iirc.load_inputs(config, source, tmp_path).inputs.stored
     pixels = images / 255
     mean, deviation = (
         (pixels.mean((0, 1, 2)), pixels.std((0, 1, 2)))
@@ -194,7 +196,7 @@ def test_cifar_is_normalized_as_by_the_authors(data, tmp_path):
         else ([0.5071, 0.4866, 0.4409], [0.2009, 0.1984, 0.2023])
     )
     np.testing.assert_allclose(
-        (images - found.mean) / found.deviation, (pixels - mean) / deviation, atol=1e-4
+        (images - result.mean) / result.deviation, (pixels - mean) / deviation, atol=1e-4
     )
 
 
@@ -206,12 +208,12 @@ def test_a_linear_head_learns_from_features_of_the_images(tmp_path):
     np.savez(path, features=values, labels=np.array(images.class_names)[numbers])
     config = replace(TINY.benchmark, features=str(path))
     request = Request("iirc", config, runs=tmp_path)
-    (made,) = iirc.iirc_benchmarks(request).values()
-    assert "a linear head on 4 features" in made.training.words
-    assert "learning rate 0.01" in made.training.words
+    (created,) = iirc.iirc_benchmarks(request).values()
+    assert "a linear head on 4 features" in created.training.words
+    assert "learning rate 0.01" in created.training.words
     naive = METHODS["naive"]
-    sequence = made.data.sequence(naive, SequenceId("evaluation", 0, 0))
-    setup, _ = made.training.setup(naive, made.run_data(naive, sequence))
+    sequence = created.data.sequence(naive, SequenceId("evaluation", 0, 0))
+    setup, _ = created.training.setup(naive, created.run_data(naive, sequence))
     assert setup.gather(sequence.tasks.train.index[0, :3], None).shape == (3, 4)
 
 

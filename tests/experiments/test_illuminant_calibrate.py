@@ -36,7 +36,7 @@ PAIRS = 6
 
 
 def angles(first, second):
-    return np.asarray(angular_errors(*(jnp.asarray(each, jnp.float32) for each in (first, second))))
+    return np.asarray(angular_errors(*(jnp.asarray(item, jnp.float32) for item in (first, second))))
 
 
 @pytest.fixture(scope="module")
@@ -117,9 +117,11 @@ def test_what_is_learned_from_is_what_estimate_will_see(written, measured):
 
 def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
     quasi = measured[3]
-    own = np.float64(quasi.charts_main[2] / quasi.illuminants_main[2])
+    current = np.float64(quasi.charts_main[2] / quasi.illuminants_main[2])
     other = np.float64(quasi.charts_second[2] / quasi.illuminants_second[2])
-    cosines = (own * other).sum(1) / np.linalg.norm(own, axis=1) / np.linalg.norm(other, axis=1)
+    cosines = (
+        (current * other).sum(1) / np.linalg.norm(current, axis=1) / np.linalg.norm(other, axis=1)
+    )
     angle = np.degrees(np.arccos(np.minimum(cosines, 1)))[quasi.usable[2]].mean()
     np.testing.assert_allclose(chart_measurements.sensor_differences(quasi)[2], angle, atol=0.01)
     alike = quasi._replace(
@@ -132,12 +134,12 @@ def test_re_illuminated_inputs_are_those_under_the_other_light(written, measured
     """In scenes of other surfaces: T as of the pair under that light, moments as its light."""
     pairs = measured[4]
     inputs = relit_inputs(pairs.quasi, pairs.moments["second"], "second")
-    own = np.arange(PAIRS)
+    rows = np.arange(PAIRS)
     np.testing.assert_allclose(
-        inputs["moments"][own, own], pairs.moments["second"], rtol=1e-2, atol=1e-3
+        inputs["moments"][rows, rows], pairs.moments["second"], rtol=1e-2, atol=1e-3
     )
     transforms = pairs.quasi.transforms.reshape(PAIRS, 9)
-    np.testing.assert_allclose(inputs["T"][own, own], transforms, atol=2e-3)
+    np.testing.assert_allclose(inputs["T"][rows, rows], transforms, atol=2e-3)
     # Red over green of the mean, beside that of the lights.
     ratio = np.asarray(inputs["moments"][..., 2] / inputs["moments"][..., 1])
     lights = pairs.quasi.illuminants_second[:, 0] / pairs.quasi.illuminants_second[:, 1]
@@ -213,13 +215,13 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     assert angles(daylight.estimates.second.illuminant, true.second[2]) < 6
     # A is the only light of its kind: the nets whose fold left it out pull it towards the others.
     (low_red, low_blue), (red, blue) = (
-        each.estimates.main.illuminant[::2] for each in (daylight, reddish)
+        item.estimates.main.illuminant[::2] for item in (daylight, reddish)
     )
     assert red > 1.1 * low_red
     assert blue < low_blue / 1.1
     assert "no interval" in capsys.readouterr().out
 
-    # What is finished is not computed again, and the report is the same.
+    # Finished parts are not computed again, and the report is the same.
     assert (
         run_calibrate(settings, training).read_text().split("Duration")[1].split("</dd>", 1)[1]
         == page.split("Duration")[1].split("</dd>", 1)[1]
@@ -298,13 +300,13 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
     """The chart of one pair is covered: the pair is named; with corners from a file it is read."""
     folder, true, store_without = copied
     hidden = folder / "main" / f"{true.names[2]}.dng"
-    whole = hidden.read_bytes()
-    pixels = np.frombuffer(whole, np.uint16)[-360 * 480 :].reshape(360, 480)
+    full = hidden.read_bytes()
+    pixels = np.frombuffer(full, np.uint16)[-360 * 480 :].reshape(360, 480)
     assert pixels.min() > 100, "the sensor's numbers lie last in the file"
     column, row = map_points(true.charts[2], np.array([[2.5, 1.5]]))[0].astype(int)
     shaded = pixels.copy()
     shaded[row - 90 : row + 90, max(column - 120, 0) : column + 120] = 4_000
-    hidden.write_bytes(whole[: -shaded.nbytes] + shaded.tobytes())
+    hidden.write_bytes(full[: -shaded.nbytes] + shaded.tobytes())
 
     def read():
         return chart_measurements.read_charts(
@@ -318,9 +320,9 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
     listed.write_text(json.dumps({f"main/{hidden.name}": corners.tolist()}))
     with pytest.raises(DataError, match=r"scene-02\.dng: there is no chart at the given corners"):
         read()
-    hidden.write_bytes(whole)
+    hidden.write_bytes(full)
     np.testing.assert_allclose(map_points(read()[2].charts[0], CORNERS), corners, atol=0.01)
-    # From its other end on it is another chart.
+    # The chart read from its other end is another chart.
     listed.write_text(json.dumps({f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}))
     with pytest.raises(DataError, match=r"scene-02\.dng: there is no chart at the given corners"):
         read()
@@ -329,8 +331,8 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
 def test_files_of_the_other_camera_among_them_are_named(copied):
     folder, true, store_without = copied
     main, second = (folder / view / f"{true.names[3]}.dng" for view in ("main", "second"))
-    kept = main.read_bytes()
+    stored = main.read_bytes()
     main.write_bytes(second.read_bytes())
-    second.write_bytes(kept)
+    second.write_bytes(stored)
     with pytest.raises(DataError, match=rf"different cameras, as in {true.names[3]} and"):
         chart_measurements.read_charts(folder, pair_files.find_pairs(folder), store_without(3))

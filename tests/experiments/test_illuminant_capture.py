@@ -47,10 +47,10 @@ def test_captures_stay_with_their_images(tmp_path, rng, monkeypatch):
     across = split_across(cameras)["P1"]
     settings = jnp.float32(SUN), jnp.float32(100), jnp.float32(0.01), jnp.array(False)
     features = jax.vmap(capture_features, (0, *[None] * 4))
-    given = features(jnp.float32(np.concatenate(times)), *settings)
-    np.testing.assert_allclose(across.captures, given, rtol=1e-6)
+    inputs = features(jnp.float32(np.concatenate(times)), *settings)
+    np.testing.assert_allclose(across.captures, inputs, rtol=1e-6)
     within = split_within("P2", cameras["P2"], [np.array([7, 0]), np.array([3, 5])])
-    np.testing.assert_allclose(within.captures, given[10:][jnp.array([0, 3, 5, 7])], rtol=1e-6)
+    np.testing.assert_allclose(within.captures, inputs[10:][jnp.array([0, 3, 5, 7])], rtol=1e-6)
     # One camera without its captures leaves the network out for all.
     cameras["P2"] = cameras["P2"]._replace(captures=None)
     assert split_across(cameras)["P1"].captures is None

@@ -23,11 +23,11 @@ SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
 def pairs(rng):
     lights = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
     features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
-    told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
+    predicted = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
     folds = rng.permutation(60).reshape(3, 20)
     return camera_pairs.CameraPairs(
         camera_pairs.alone_and_joined(
-            {camera_pairs.TRANSFORM: features, camera_pairs.WHITE_BALANCE: told}
+            {camera_pairs.TRANSFORM: features, camera_pairs.WHITE_BALANCE: predicted}
         ),
         np.float32(lights),
         np.float32(lights),
@@ -119,7 +119,7 @@ def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
 
 @pytest.mark.slow
 def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
-    """By float64 least squares on the same augmented samples, without the validation pairs."""
+    """Float64 least squares on the same augmented samples, without validation pairs, agree."""
     only = {"mixed": pair_augmentations.PHONE_AUGMENTATIONS["mixed with 5"]}
     outcome = cross_validate(pairs, only, "held-out", NetworkTraining(SETTINGS, (3,), tmp_path))
     for fold in range(3):
@@ -148,20 +148,24 @@ def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tm
     np.testing.assert_array_equal(both.estimates[f"{name}, good"], high.estimates[f"{name}, good"])
 
 
-def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path):
+def test_the_second_cameras_illuminant_is_printed_where_it_is_requested(pairs, tmp_path):
     """Exactly, as the features are linear in it, and not in the main camera's."""
     other = pairs.main[:, ::-1] ** 2
     inputs = {"T": pairs.inputs["T"]}
-    asked = pairs._replace(inputs=inputs, main=other, second=pairs.main, view="second")
+    requested = pairs._replace(inputs=inputs, main=other, second=pairs.main, view="second")
     outcome = cross_validate(
-        asked, {"good": good}, "held-out", NetworkTraining(SETTINGS, (0,), tmp_path), {"T": (2,)}
+        requested,
+        {"good": good},
+        "held-out",
+        NetworkTraining(SETTINGS, (0,), tmp_path),
+        {"T": (2,)},
     )
-    np.testing.assert_array_equal(asked.targets(np.arange(3)), pairs.main[:3, ::2])
-    assert errors_of(outcome, asked)["Linear regression, good"].max() < 0.05
+    np.testing.assert_array_equal(requested.targets(np.arange(3)), pairs.main[:3, ::2])
+    assert errors_of(outcome, requested)["Linear regression, good"].max() < 0.05
 
 
 def test_other_pairs_than_those_that_train_are_tested(pairs, tmp_path):
-    """As for released augmentations: every third training pair is one that is tested."""
+    """Every third training pair is one that is tested, as in released augmentations."""
     data = pairs._replace(inputs={"T": pairs.inputs["T"]})
     thrice = data._replace(
         inputs={"T": np.repeat(data.inputs["T"], 3, axis=0)},
@@ -169,7 +173,7 @@ def test_other_pairs_than_those_that_train_are_tested(pairs, tmp_path):
         second=np.repeat(data.second, 3, axis=0),
         folds=np.stack([np.concatenate([3 * fold + i for i in range(3)]) for fold in data.folds]),
     )
-    same = {"thrice": lambda given, train, key: given.samples(train)}
+    same = {"thrice": lambda inputs, train, key: inputs.samples(train)}
     outcome = cross_validate(
         thrice, same, "test-set", NetworkTraining(SETTINGS, (4, 5), tmp_path), tested=data
     )

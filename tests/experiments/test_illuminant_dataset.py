@@ -66,7 +66,7 @@ def few(monkeypatch):
     monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", (2,))
 
 
-def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
+def test_cameras_are_tested_in_folds_or_by_the_others(tmp_path, rng, few):
     for camera, count, side in (("A1", 10, 16), ("B2", 8, 20)):
         write_thumbnails(tmp_path / f"{camera}.npz", camera, count, rng, side)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
@@ -74,11 +74,11 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
     cameras, note = load_cameras(settings)
     assert "A1.npz, B2.npz" in note
     folded = split_cameras(cameras, settings)
-    for camera, kept in (("A1", 9), ("B2", 6)):
+    for camera, stored in (("A1", 9), ("B2", 6)):
         data = folded[camera]
-        assert len(data.images) == kept
-        assert sorted(np.concatenate(data.folds)) == list(range(kept))
-        assert f"{len(cameras[camera].names) - kept} left out" in data.note
+        assert len(data.images) == stored
+        assert sorted(np.concatenate(data.folds)) == list(range(stored))
+        assert f"{len(cameras[camera].names) - stored} left out" in data.note
         rows = [
             np.flatnonzero((cameras[camera].illuminants == light).all(1))
             for light in data.illuminants
@@ -89,9 +89,9 @@ def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
     across = split_cameras(cameras, replace(settings, split="cross-camera"))
     for camera, rows in (("A1", range(10)), ("B2", range(10, 18))):
         data = across[camera]
-        (asked,) = data.folds
-        assert asked.tolist() == list(rows)
-        np.testing.assert_array_equal(data.illuminants[asked], cameras[camera].illuminants)
+        (requested,) = data.folds
+        assert requested.tolist() == list(rows)
+        np.testing.assert_array_equal(data.illuminants[requested], cameras[camera].illuminants)
         assert data.images.shape == (18, 20, 20, 3)
         assert (data.masks[:10, 16:] == 0).all()
 
@@ -117,8 +117,8 @@ def test_options_that_do_not_go_together_are_refused(tmp_path, rng, few, options
 def test_the_radiometric_set_is_rendered_for_any_camera(real_data, monkeypatch):
     root = real_data("camspec_jiang2013").parent
     monkeypatch.setenv("EVERLIGHT_DATA", str(root))
-    asked = DatasetRun(release="radiometric", cameras=("Nokia N900",))
-    cameras, note = load_cameras(asked)
+    requested = DatasetRun(release="radiometric", cameras=("Nokia N900",))
+    cameras, note = load_cameras(requested)
     assert note.startswith("NOT photographs: 162 rendered")
     data = cameras["Nokia N900"]
     # Patches of one scene are 24 colours, and a matte surface is no brighter than its light.
@@ -136,7 +136,7 @@ def test_too_few_images_are_refused(tmp_path, rng):
 
 
 def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
-    """What the augmentation computes is what would be seen of the image times the light's ratio."""
+    """The augmentation equals the observation of the image times the illuminants' ratio."""
     write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
     settings = DatasetRun(thumbnails=(tmp_path / "A1.npz",))
     data = split_cameras(load_cameras(settings)[0], settings)["A1"]
@@ -186,7 +186,7 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     assert "All 2 cameras" in page
     assert ", re-illuminated<" not in page
 
-    monkeypatch.setattr(dataset, "compare_images", lambda *given: pytest.fail("again"))
+    monkeypatch.setattr(dataset, "compare_images", lambda *arguments: pytest.fail("again"))
     again = run_dataset(settings, {"small": SHORT})
     np.testing.assert_array_equal(np.load(again.parent / "results.npz")["A1/GW"], results["A1/GW"])
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
@@ -194,16 +194,16 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
         run_dataset(settings, {"small": SHORT})
 
 
-def test_what_a_method_told_is_not_computed_again(tmp_path, rng, few):
+def test_stored_estimates_of_a_method_are_not_computed_again(tmp_path, rng, few):
     data = two_cameras(tmp_path, rng)["A1"]
-    kept = {}
+    stored = {}
 
     def keep(name, compute):
-        return kept.setdefault(name, compute() if name not in kept else None)
+        return stored.setdefault(name, compute() if name not in stored else None)
 
     first = methods.cross_validate_methods(data, keep)
-    assert list(kept) == ["A1-of A1"]
-    kept["A1-of A1"] = {"estimates": 2 * kept["A1-of A1"]["estimates"]}
+    assert list(stored) == ["A1-of A1"]
+    stored["A1-of A1"] = {"estimates": 2 * stored["A1-of A1"]["estimates"]}
     again = methods.cross_validate_methods(data, keep)
     np.testing.assert_array_equal(again["of A1"], 2 * first["of A1"])
     fewer = methods.cross_validate_methods(data, names=["of A1"])
@@ -222,7 +222,7 @@ def available(data):
 
 
 @pytest.mark.parametrize("split", ["folds", "cross-camera"])
-def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
+def test_training_images_have_the_numbers_of_their_cameras(tmp_path, rng, few, monkeypatch, split):
     lessons = []
 
     def fit(images, side):
@@ -260,24 +260,24 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data
     assert {DUAL_MAPPING, POOLED} <= available(of_known)
     assert "none is known of B2" in methods.left_out(of_others)[DUAL_MAPPING]
 
-    asked = []
+    requested = []
 
     def missing():
-        asked.append(1)
+        requested.append(1)
         raise MissingDataError("not installed")
 
     monkeypatch.setattr(trunk_views, "efficientnet_lite0_folder", missing)
     # A name is known, whether its method can run or not.
     assert POOLED in methods.learned_methods(of_known)
-    assert not asked
+    assert not requested
     assert methods.left_out(of_known) == {POOLED: "not installed"} | without
     assert available(of_known) == available(in_folds) - {POOLED} | {TUNED_HERE}
     ones = np.ones((1, 12, 3))
     sentences = dataset.absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
     assert len(sentences) == 2
     assert "FC4-style has no row for SonyA57: not installed." in sentences
-    every = {POOLED: ones, TIME_AWARE: ones}
-    assert not dataset.absent({"SonyA57": of_known}, {"SonyA57": Comparison(every, ones)})
+    complete = {POOLED: ones, TIME_AWARE: ones}
+    assert not dataset.absent({"SonyA57": of_known}, {"SonyA57": Comparison(complete, ones)})
 
 
 def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
@@ -306,16 +306,16 @@ def test_all_cameras_images_are_pooled():
 
 def test_published_numbers_stand_beside_the_same_data_only():
     ones = np.ones((1, 3, 3))
-    every = {camera: Comparison({"GW": ones[None]}, ones) for camera in CAMERAS}
-    across = dataset.pooled(every, "cross-camera")
+    complete = {camera: Comparison({"GW": ones[None]}, ones) for camera in CAMERAS}
+    across = dataset.pooled(complete, "cross-camera")
     row = across.published["C5 with eight other images, published"]
     named = dict(zip(STATISTICS, row, strict=True))
     shown = {name: value for name, value in named.items() if not np.isnan(value)}
     assert shown == {"Mean": 1.77, "Med": 1.37, "Tri": 1.46, "B25%": 0.48, "W25%": 3.75}
     assert "also trained on the other sets" in across.caption
-    assert not dataset.pooled(every, "folds").published
-    del every["SonyA57"]
-    assert not dataset.pooled(every, "cross-camera").published
+    assert not dataset.pooled(complete, "folds").published
+    del complete["SonyA57"]
+    assert not dataset.pooled(complete, "cross-camera").published
     assert dataset.published_rows("NikonD5200", "folds")["GW"][0] == 4.43
     assert dataset.published_rows("SonyA57", "folds") == {TUNED_HERE: (2.11,)}
     assert not dataset.published_rows("SonyA57", "cross-camera")

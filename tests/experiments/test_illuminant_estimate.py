@@ -66,16 +66,16 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
         )
     )
 
-    told = result.estimates.main.illuminant
+    predicted = result.estimates.main.illuminant
     deviation = np.linalg.norm(result.transform - transform) / np.linalg.norm(transform)
-    angle = angular_error(jnp.asarray(told), jnp.asarray(LIGHT, jnp.float32))
+    angle = angular_error(jnp.asarray(predicted), jnp.asarray(LIGHT, jnp.float32))
     assert corner_shift(read_homography(pair.points)) < 0.1
     assert deviation < 0.02
     assert angle < 0.5
 
     printed = capsys.readouterr().out
     assert "Main Eye, black [512, 512, 512, 512], white 16383" in printed
-    assert f"b/g {told[2]:.4f}); 90% interval: r/g {0.9 * told[0]:.4f} to" in printed
+    assert f"b/g {predicted[2]:.4f}); 90% interval: r/g {0.9 * predicted[0]:.4f} to" in printed
     assert "its farthest corner 3.2 degrees from it" in printed
     with Image.open(output / "main.png") as picture:
         pixels = np.asarray(picture).astype(int)
@@ -85,7 +85,7 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
 
     original, corrected = read_raw(pair.main), read_raw(output / "main.dng")
     np.testing.assert_array_equal(corrected.image, original.image)
-    np.testing.assert_allclose(corrected.as_shot_neutral, told / told.max(), atol=1e-5)
+    np.testing.assert_allclose(corrected.as_shot_neutral, predicted / predicted.max(), atol=1e-5)
     np.testing.assert_allclose(corrected.xyz_to_camera, original.xyz_to_camera, atol=2e-4)
     assert corrected.camera == "Main Eye"
 
@@ -93,14 +93,14 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
     assert linear.dtype == np.uint16
     to_camera = CANON @ colour.RGB_COLOURSPACES["sRGB"].matrix_RGB_to_XYZ
     to_camera /= to_camera.sum(axis=1, keepdims=True)
-    balanced = np.clip(original.image.astype(float) / told, 0, 1)
+    balanced = np.clip(original.image.astype(float) / predicted, 0, 1)
     expected = np.clip(balanced @ np.linalg.inv(to_camera).T, 0, 1)
     np.testing.assert_allclose(linear / 65535, expected, atol=2e-3)
 
     (line,) = csv.DictReader((output / "illuminants.csv").open())
     assert line["main"] == str(pair.main)
-    np.testing.assert_allclose(float(line["main r/g"]), told[0], rtol=1e-4)
-    np.testing.assert_allclose(float(line["main b/g high"]), 1.1 * told[2], rtol=1e-4)
+    np.testing.assert_allclose(float(line["main r/g"]), predicted[0], rtol=1e-4)
+    np.testing.assert_allclose(float(line["main b/g high"]), 1.1 * predicted[2], rtol=1e-4)
     assert line["second r/g"] == line["second interval radius, degrees"] == ""
 
 
@@ -149,17 +149,17 @@ def test_intervals_hold_on_scenes_that_no_part_of_the_net_has_seen(trained_net, 
     for view in ("main", "second"):
         part = getattr(model, view)
         estimates = ensemble_estimates(part.depth, part.members, pair.inputs["T"][rows])
-        told = jax.vmap(chromaticity_interval, (None, 1))(part.interval, estimates)
+        predicted = jax.vmap(chromaticity_interval, (None, 1))(part.interval, estimates)
         lights = getattr(pair, view).illuminants[rows]
         truth = np.asarray(lights)[:, ::2] / np.asarray(lights)[:, 1:2]
-        # Of 700 scenes: three binomial deviations, of the calibration's scenes too, are .048.
-        held = np.asarray(((told.low <= truth) & (truth <= told.high)).all(axis=1))
+        # Three binomial deviations of 700 scenes and of the calibration's scenes are 0.048.
+        held = np.asarray(((predicted.low <= truth) & (truth <= predicted.high)).all(axis=1))
         assert held.mean() == pytest.approx(0.9, abs=0.048)
         share = part.coverage(pair.inputs["T"][rows], jnp.asarray(truth)).share
         assert share == pytest.approx(held.mean(), abs=2e-3)
-        centre = from_chromaticity(ensemble_chromaticity(estimates))
-        errors = np.asarray(jax.vmap(angular_error)(centre, lights))
-        assert (errors[held] <= np.asarray(told.degrees)[held] + 1e-3).all()
+        center = from_chromaticity(ensemble_chromaticity(estimates))
+        errors = np.asarray(jax.vmap(angular_error)(center, lights))
+        assert (errors[held] <= np.asarray(predicted.degrees)[held] + 1e-3).all()
 
 
 def light_and_transform(name):
@@ -188,13 +188,13 @@ def test_a_trained_net_tells_the_light_of_a_real_photo(tmp_path, chart, trained_
     assert corner_shift(read_homography(pair.points)) < 0.1
     truth = jnp.asarray(light, jnp.float32)
     assert angular_error(jnp.asarray(result.estimates.main.illuminant), truth) < 5
-    told = result.estimates.second.illuminant
-    assert angular_error(jnp.asarray(told), truth @ jnp.asarray(transform, jnp.float32)) < 5
+    predicted = result.estimates.second.illuminant
+    assert angular_error(jnp.asarray(predicted), truth @ jnp.asarray(transform, jnp.float32)) < 5
     assert result.estimates.main.score.distance < 1
     # The files are of made-up cameras.
-    told = ("main file taken by Main Eye", "second file taken by Second Eye")
-    assert [each.split(",")[0] for each in result.warnings] == [*told]
-    assert {each.name for each in (tmp_path / "out").iterdir()} == {"main.png", "illuminants.csv"}
+    predicted = ("main file taken by Main Eye", "second file taken by Second Eye")
+    assert [item.split(",")[0] for item in result.warnings] == [*predicted]
+    assert {item.name for item in (tmp_path / "out").iterdir()} == {"main.png", "illuminants.csv"}
 
 
 def test_the_second_cameras_exposure_has_no_part_in_the_light(tmp_path, chart, trained_net):

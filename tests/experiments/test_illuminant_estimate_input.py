@@ -194,8 +194,8 @@ def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, sma
     with pytest.raises(MissingDataError, match=r"none\.json does not exist\. Give --homography"):
         choose_homography(tmp_path / "none.json", *views)
     upside_down = views[1]._replace(flip=3)
-    told = r"has 84x60 pixels in orientation 3, .* is for 84x60 pixels in orientation 0; use"
-    with pytest.raises(DataError, match=told):
+    message = r"has 84x60 pixels in orientation 3, .* is for 84x60 pixels in orientation 0; use"
+    with pytest.raises(DataError, match=message):
         choose_homography(path, views[0], upside_down)
     upright = views[0]._replace(image=views[0].image.swapaxes(0, 1), flip=6)
     with pytest.raises(DataError, match="use the same orientation"):

@@ -25,23 +25,25 @@ def drawn(rng, *shape):
     return jnp.asarray(rng.normal(0, 0.3, shape), jnp.float32)
 
 
-def light_of(rng, given="T", depth=2, members=3):
-    width = 18 if given == "T and moments" else 9
+def light_of(rng, words="T", depth=2, members=3):
+    width = 18 if words == "T and moments" else 9
     if depth is None:
-        own = LinearRegression(drawn(rng, members, width, 2) / 10, 1 + drawn(rng, members, 2) / 3)
+        current = LinearRegression(
+            drawn(rng, members, width, 2) / 10, 1 + drawn(rng, members, 2) / 3
+        )
     else:
         shapes = jax.eval_shape(IlluminantNet(depth).init, jax.random.key(0), jnp.zeros(width))
         params = jax.tree.map(lambda leaf: drawn(rng, members, *leaf.shape), shapes)
-        own = IlluminantModel(params, *(1 + drawn(rng, members, width) / 3 for _ in range(2)))
+        current = IlluminantModel(params, *(1 + drawn(rng, members, width) / 3 for _ in range(2)))
     scale = IntervalScale(jnp.array([0.02, 0.03]), jnp.float32(1.5))
     known = FeatureDistribution(drawn(rng, width), drawn(rng, width, width))
     familiar = calibrate_distances(known, jnp.asarray(rng.uniform(size=50), jnp.float32))
-    return ViewModel(given, depth, own, scale, familiar, jnp.float32(12.5))
+    return ViewModel(words, depth, current, scale, familiar, jnp.float32(12.5))
 
 
-def model_of(seed, depth=2, fit=None, second=True, given="T"):
+def model_of(seed, depth=2, fit=None, second=True, words="T"):
     rng = np.random.default_rng(seed)
-    lights = light_of(rng, given, depth), light_of(rng, "moments", None) if second else None
+    lights = light_of(rng, words, depth), light_of(rng, "moments", None) if second else None
     prior = TransformPrior(drawn(rng, 9), drawn(rng, 9, 9), jnp.float32(0.05))
     prior = prior if fit == "probable" else None
     return PairModel(*lights, prior, fit, ("Main Eye", "Second Eye"), "made up")
@@ -66,7 +68,7 @@ def member_light(members, depth, index, features):
 
 
 @pytest.mark.parametrize(
-    ("depth", "fit", "second", "given"),
+    ("depth", "fit", "second", "words"),
     [
         (2, None, True, "T"),
         (5, "sum", False, "T and moments"),
@@ -74,17 +76,17 @@ def member_light(members, depth, index, features):
         (5, "probable", True, "T"),
     ],
 )
-def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, given, rng):
-    model = model_of(1, depth, fit, second, given)
+def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, words, rng):
+    model = model_of(1, depth, fit, second, words)
     save_pair_model(tmp_path / "net", model)
     read = load_pair_model(tmp_path / "net")
     assert (read.fit, read.cameras, read.trained_on) == (fit, ("Main Eye", "Second Eye"), "made up")
-    assert (read.main.inputs, read.main.depth) == (given, depth)
+    assert (read.main.inputs, read.main.depth) == (words, depth)
     assert read.second is None or (read.second.inputs, read.second.depth) == ("moments", None)
     inputs = model.inputs(*pair_of(rng), jnp.ones(20))
-    told, written = (jax.tree.leaves(each.estimate(inputs)) for each in (read, model))
-    assert len(told) == len(written) == (14 if second else 7)
-    for a, b in zip(told, written, strict=True):
+    predicted, written = (jax.tree.leaves(item.estimate(inputs)) for item in (read, model))
+    assert len(predicted) == len(written) == (14 if second else 7)
+    for a, b in zip(predicted, written, strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -101,30 +103,30 @@ def moments_in_numpy(colors):
     return np.array(ordered) / np.mean(ordered)
 
 
-@pytest.mark.parametrize("given", ["T", "moments", "T and moments"])
+@pytest.mark.parametrize("words", ["T", "moments", "T and moments"])
 @pytest.mark.parametrize("depth", [None, 2])
-def test_each_illuminant_is_estimated_from_its_own_inputs(rng, given, depth):
+def test_each_illuminant_is_estimated_from_its_own_inputs(rng, words, depth):
     """The geometric mean of the members; the second light by moments of the second image."""
-    model = model_of(2, depth, "scale", True, given)
+    model = model_of(2, depth, "scale", True, words)
     main, second = pair_of(rng)
     estimates = model.estimate(model.inputs(main, second, jnp.ones(20)))
     transform = np.linalg.lstsq(np.float64(main), np.float64(second))[0]
     inputs = {"T": np.ravel(transform / transform.sum(axis=1).mean())}
     inputs["moments"] = moments_in_numpy(np.float64(main))
     inputs["T and moments"] = np.concatenate([inputs["T"], inputs["moments"]])
-    cases = [(model.main, estimates.main, inputs[given])]
+    cases = [(model.main, estimates.main, inputs[words])]
     cases.append((model.second, estimates.second, moments_in_numpy(np.float64(second))))
-    for own, told, features in cases:
-        answers = np.array([member_light(own.members, own.depth, i, features) for i in range(3)])
+    for part, predicted, features in cases:
+        answers = np.array([member_light(part.members, part.depth, i, features) for i in range(3)])
         red, blue = center = np.prod(answers, axis=0) ** (1 / 3)
-        np.testing.assert_allclose(told.illuminant, [red, 1, blue], rtol=2e-4)
+        np.testing.assert_allclose(predicted.illuminant, [red, 1, blue], rtol=2e-4)
         width = 1.5 * (np.log(answers).std(axis=0) + np.array([0.02, 0.03]))
-        np.testing.assert_allclose(told.interval.low, center * np.exp(-width), rtol=1e-3)
-        np.testing.assert_allclose(told.interval.high, center * np.exp(width), rtol=1e-3)
-        known = own.distances.distribution
+        np.testing.assert_allclose(predicted.interval.low, center * np.exp(-width), rtol=1e-3)
+        np.testing.assert_allclose(predicted.interval.high, center * np.exp(width), rtol=1e-3)
+        known = part.distances.distribution
         away = np.float64(known.root) @ (features - np.float64(known.mean))
-        unit = np.float64(own.distances.distances[99])
-        np.testing.assert_allclose(told.score.distance, np.linalg.norm(away) / unit, rtol=1e-3)
+        unit = np.float64(part.distances.distances[99])
+        np.testing.assert_allclose(predicted.score.distance, np.linalg.norm(away) / unit, rtol=1e-3)
 
 
 @pytest.mark.parametrize(("uninformative", "expected"), [(0.1, True), (89.0, False)])
@@ -228,16 +230,16 @@ def test_a_probable_transforms_distance_counts_its_colors_too(rng):
     inputs = model.inputs(main, second, jnp.ones(20))
     fitted = fit_probable_transform(main, second, model.prior)
     unit = model.main.distances.distances[99]
-    told = model.estimate(inputs).main.score.distance
-    np.testing.assert_allclose(told, fitted.distance / unit, rtol=1e-5)
+    predicted = model.estimate(inputs).main.score.distance
+    np.testing.assert_allclose(predicted, fitted.distance / unit, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("given", "second", "needed"),
+    ("words", "second", "needed"),
     [("T", False, True), ("T and moments", True, True), ("moments", True, False)],
 )
-def test_a_model_on_moments_alone_needs_no_transform(rng, given, second, needed):
-    model = model_of(1, second=second, given=given)
+def test_a_model_on_moments_alone_needs_no_transform(rng, words, second, needed):
+    model = model_of(1, second=second, words=words)
     assert model.needs_transform is needed
     gray = jnp.full((20, 3), 0.5)
     inputs = model.inputs(gray, gray, jnp.ones(20))

@@ -19,7 +19,7 @@ from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.core.networks import BLOCKS, NetworkTraining, train_networks
 from tests.experiments.rhythm import due_every
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("training of nets")
 
 PROBLEMS, SAMPLES, VALID = 3, 40, 15
@@ -64,8 +64,8 @@ def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):
     assert done.returncode == 0, done.stderr
     devices, *losses = map(float, done.stdout.split())
     assert devices == 2
-    alone = uninterrupted[1].losses[2].valid
-    np.testing.assert_allclose(np.reshape(losses, alone.shape), alone, atol=1e-4)
+    single = uninterrupted[1].losses[2].valid
+    np.testing.assert_allclose(np.reshape(losses, single.shape), single, atol=1e-4)
 
 
 class Killed(Exception):
@@ -102,10 +102,10 @@ def test_the_best_models_have_the_least_validation_losses(uninterrupted):
         assert loss == pytest.approx(float(losses.valid[:, index].min()), rel=1e-5)
 
 
-def test_nets_that_all_diverge_are_told_at_once_and_leave_no_checkpoint(tmp_path):
-    gone = [each._replace(targets=np.full_like(each.targets, np.nan)) for each in problems()]
+def test_nets_that_all_diverge_are_reported_at_once_and_leave_no_checkpoint(tmp_path):
+    removed = [item._replace(targets=np.full_like(item.targets, np.nan)) for item in problems()]
     with pytest.raises(DataError, match=r"all 3 networks .* diverged in tenth 1 of 10"):
-        train(tmp_path, data=gone)
+        train(tmp_path, data=removed)
     assert not list(tmp_path.iterdir())
 
 
@@ -142,8 +142,8 @@ def test_checkpoints_of_another_training_are_refused(uninterrupted, change, diff
         train(uninterrupted[0], **change)
 
 
-@pytest.mark.parametrize(("steps", "every"), [(150, 10), (205, 10), (90, 10)])
-def test_steps_that_make_no_whole_blocks_are_refused(tmp_path, steps, every):
-    settings = dataclasses.replace(SETTINGS, steps=steps, validate_every=every)
+@pytest.mark.parametrize(("steps", "interval"), [(150, 10), (205, 10), (90, 10)])
+def test_steps_that_make_no_whole_blocks_are_refused(tmp_path, steps, interval):
+    settings = dataclasses.replace(SETTINGS, steps=steps, validate_every=interval)
     with pytest.raises(DataError, match=rf"steps={steps} must be a multiple of {BLOCKS} times"):
         train(tmp_path, settings)

@@ -29,10 +29,10 @@ def folder(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     training = TrainingSettings(40, 64, 1e-2, validate_every=4)
     presets = {"rendered-demo": replace(PRESETS["rendered-demo"], training=training)}
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
         folder = run_two_camera(TwoCameraRun(scenes=SCENES, runs=runs), presets).parent
-    (runs / "told.txt").write_text(told.getvalue())
+    (runs / "told.txt").write_text(printed.getvalue())
     return folder
 
 
@@ -72,8 +72,8 @@ def test_its_models_can_be_loaded_and_answer(folder):
     assert model.cameras == ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")
     assert model.fit == "probable"
     colors = jnp.asarray(np.random.default_rng(0).uniform(0.05, 1, (24, 3)), jnp.float32)
-    for told in model.estimate(model.inputs(colors, colors, jnp.ones(24))):
-        assert told.illuminant.shape == (3,)
-        assert told.illuminant[1] == 1
-        assert (told.interval.low < told.illuminant[::2]).all()
-        assert (told.illuminant[::2] < told.interval.high).all()
+    for predicted in model.estimate(model.inputs(colors, colors, jnp.ones(24))):
+        assert predicted.illuminant.shape == (3,)
+        assert predicted.illuminant[1] == 1
+        assert (predicted.interval.low < predicted.illuminant[::2]).all()
+        assert (predicted.illuminant[::2] < predicted.interval.high).all()

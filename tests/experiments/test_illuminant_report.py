@@ -52,7 +52,7 @@ def cells(table, method, group="everlight"):
 
 
 def test_the_deviation_is_that_of_a_sample():
-    """Of 1 and 3 it is the root of 2; that of a population would be 1."""
+    """The sample deviation of 1 and 3 is the root of 2; the population's would be 1."""
     assert spread(np.array([1.0, 3.0])) == "2.00 ± 1.41"
     assert spread(np.array([2.0])) == "2.00"
     errors = {"A": np.array([1.0, 3.0])[:, None, None] * np.ones((2, 3, 4))}

@@ -1,4 +1,4 @@
-"""What is kept, and what is chosen without a fold, from estimates that are planted."""
+"""Tests of the selected candidate, in total and without a fold, from planted estimates."""
 
 import itertools
 
@@ -18,7 +18,7 @@ from everlight_experiments.illuminant.phone.selection import CANDIDATES, NESTED,
 FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])
 """The last two name a row twice."""
 PLANTED = [4, 2, 0, 5]
-"""By fold, the candidate that is good in trainings without the fold and another one."""
+"""The candidate, by fold, that is good in trainings without this fold and another one."""
 BEST = 3
 """The candidate that is best in trainings without one fold."""
 
@@ -63,10 +63,10 @@ def chosen(pairs, monkeypatch, tmp_path):
     return run
 
 
-def test_each_fold_is_told_by_what_trainings_without_it_say_of_the_others(chosen):
+def test_the_choice_of_a_fold_depends_on_trainings_without_it(chosen):
     """Trainings without one fold only, or without two others, would say something else."""
     choice = chosen()
-    assert [CANDIDATES.index(each) for each in choice.without] == PLANTED
+    assert [CANDIDATES.index(item) for item in choice.without] == PLANTED
     assert CANDIDATES.index(choice.selected) == BEST
 
 
@@ -92,15 +92,15 @@ def test_the_members_are_all_folds_and_seeds_of_the_folds_augmentation(depth):
     numbers = jnp.arange(2 * 4 * 3.0)
     regressions = {"moments": LinearRegression(numbers, numbers)}
     nets = {"moments": TrainedNetworks({5: IlluminantModel({}, numbers, numbers)}, {})}
-    candidate = next(each for each in CANDIDATES if each == ("moments", depth))
+    candidate = next(item for item in CANDIDATES if item == ("moments", depth))
     losses = {"none": np.array([0.1, 0.4, 0.1, 0.4]), "relit": np.array([0.2, 0.3, 0.2, 0.3])}
     outcome = CrossValidation(nets, regressions, {}, {candidate.name: losses})
     members = outcome.members(*candidate)
-    kept = members[0] if depth is None else members.mean
+    stored = members[0] if depth is None else members.mean
     expected = [
         aug * 12 + fold * 3 + seed for fold, aug in enumerate((0, 1, 0, 1)) for seed in (0, 1, 2)
     ]
-    np.testing.assert_array_equal(np.asarray(kept), expected)
+    np.testing.assert_array_equal(np.asarray(stored), expected)
 
 
 def test_the_coverage_counts_each_fold_by_its_own_choice(rng, pairs):
@@ -110,17 +110,17 @@ def test_the_coverage_counts_each_fold_by_its_own_choice(rng, pairs):
     data = pairs._replace(main=lights, second=lights, folds=np.arange(count).reshape(4, 10))
     truth = data.targets(data.folds)
     estimates = {
-        f"{each.name}, {CHOSEN}": (truth * np.exp(0.01 * rng.normal(size=truth.shape)))[None]
-        for each in CANDIDATES
+        f"{item.name}, {CHOSEN}": (truth * np.exp(0.01 * rng.normal(size=truth.shape)))[None]
+        for item in CANDIDATES
     }
     wide = truth * np.exp(rng.normal(0, 0.6, truth.shape))
     estimates[f"{CANDIDATES[0].name}, {CHOSEN}"] = wide[None]
-    estimates = {name: np.float32(each) for name, each in estimates.items()}
+    estimates = {name: np.float32(item) for name, item in estimates.items()}
     outcome = CrossValidation({}, {}, estimates, {})
-    every = tuple(CANDIDATES[1] for _ in range(4))
-    told = Choice(data, outcome, CANDIDATES[0], every).coverage()
-    assert told.degrees < 3
-    assert told.uninformative == 0
+    complete = tuple(CANDIDATES[1] for _ in range(4))
+    predicted = Choice(data, outcome, CANDIDATES[0], complete).coverage()
+    assert predicted.degrees < 3
+    assert predicted.uninformative == 0
     widely = Choice(data, outcome, CANDIDATES[1], (CANDIDATES[0],) * 4).coverage()
     assert widely.degrees > 15
     assert widely.uninformative > 0.9
@@ -130,7 +130,7 @@ def test_one_training_per_fold_has_no_ensemble(chosen):
     """Its row would repeat that of the single training."""
     choice = chosen()
     assert sum(name.endswith(", ensemble") for name in choice.illuminants()) == 3
-    first = {name: found[:1] for name, found in choice.outcome.estimates.items()}
+    first = {name: actual[:1] for name, actual in choice.outcome.estimates.items()}
     single = choice._replace(outcome=choice.outcome._replace(estimates=first))
     assert not any(name.endswith(", ensemble") for name in single.illuminants())
     assert {*single.illuminants()} < {*choice.illuminants()}

@@ -35,7 +35,7 @@ from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from tests.experiments.illuminant_rows import set_settings
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("nus run")
 
 SHORT = TrainingSettings(20, batch_size=16, validate_every=2)
@@ -50,7 +50,7 @@ def degrees(estimate, truth):
 
 
 class Release(NamedTuple):
-    """What was written: raw images of the main camera, its lights, and the exact transforms."""
+    """The written release: raw images of the main camera, its illuminants, and transforms."""
 
     raw: np.ndarray
     lights: np.ndarray
@@ -62,8 +62,8 @@ def release_files(tmp_path_factory):
     """Nineteen pairs in the official format, and their list."""
     folder = tmp_path_factory.mktemp("data")
     responses, images, charts, lights = render(np.random.default_rng(3), PAIRS)
-    for camera, *own in zip((MAIN, SECOND), images, charts, lights, strict=True):
-        write_camera(folder / "nus8", camera, *own)
+    for camera, *part in zip((MAIN, SECOND), images, charts, lights, strict=True):
+        write_camera(folder / "nus8", camera, *part)
     (folder / "nus8_64x64").mkdir()
     with (folder / f"nus8_64x64/pairs_{MAIN}_{SECOND}.csv").open("w", newline="") as lines:
         rows = csv.writer(lines)
@@ -90,12 +90,12 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
     settings = TwoCameraRun("nus-paper", seeds=1, runs=tmp_path)
     report = run_two_camera(settings, {"nus-paper": replace(PRESETS["nus-paper"], training=SHORT)})
     results = np.load(report.parent / "results.npz")
-    given = ("moments", "T and moments")
+    words = ("moments", "T and moments")
     learners = [
         *(f"Net, {size} parameters" for size in PARAMETERS.values()),
-        *(f"Net on {name}" for name in given),
+        *(f"Net on {name}" for name in words),
         "Linear regression",
-        *(f"Linear regression on {name}" for name in given),
+        *(f"Linear regression on {name}" for name in words),
     ]
     # One seed has no ensembles.
     networks = {f"{m}, {a}" for m in learners for a in ("none", "re-illuminated", CHOSEN)}
@@ -119,8 +119,8 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
     assert "18 quasi-real pairs" in page
     assert f"left out for folds of equal size: {MAIN}_{LEAST_ALIKE + 1:04}" in page
     assert "15% of the training folds" in page
-    for theirs in ("2.39", "4.74"):
-        assert re.search(rf'class="paper">\s*{theirs}<', page)
+    for reference in ("2.39", "4.74"):
+        assert re.search(rf'class="paper">\s*{reference}<', page)
 
 
 @pytest.mark.parametrize(("selection", "fold"), [("held-out", 0), ("test-set", 2)])
@@ -226,9 +226,9 @@ def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(root))
     data = read_camera_images(thumbnail_cameras(thumbnail_files())[MAIN], 64)
     with np.load(root / "nus8_64x64/NikonD5200.npz") as stored:
-        own = np.char.startswith(stored["names"], "NikonD5200_")
-        raw = stored["images_u16"][own].astype(float) / 65535
-        lights = stored["illuminant_rgb"][own]
+        selected = np.char.startswith(stored["names"], "NikonD5200_")
+        raw = stored["images_u16"][selected].astype(float) / 65535
+        lights = stored["illuminant_rgb"][selected]
     trusted = raw.any(axis=-1) & (raw.max(axis=-1) < 0.95)
     np.testing.assert_array_equal(data.masks, trusted)
     gray = np.array([image[mask].mean(axis=0) for image, mask in zip(raw, trusted, strict=True)])

@@ -36,17 +36,17 @@ def written(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def made(written, tmp_path_factory):
+def created(written, tmp_path_factory):
     """Thumbnails of a folder in which one chart is covered, and what was printed of it."""
     source, true = written
     folder = shutil.copytree(source, tmp_path_factory.mktemp("own") / "in")
     shaded(folder / f"{true.names[HIDDEN]}.dng")
     (folder / "notes.txt").write_text("no photo")
-    told = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(told):
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(printed):
         patch.setattr(thumbnails, "MIN_PHOTOS", COUNT - 1)
         settings = ThumbnailsRun(folder, folder.parent / "out" / "mine.npz")
-        return make_thumbnails(settings), told.getvalue()
+        return make_thumbnails(settings), printed.getvalue()
 
 
 def shaded(path):
@@ -58,32 +58,32 @@ def shaded(path):
     path.write_bytes(content)
 
 
-def test_thumbnails_have_the_illuminants_of_the_scenes_and_no_chart(written, made):
+def test_thumbnails_have_the_illuminants_of_the_scenes_and_no_chart(written, created):
     source, true = written
-    out, told = made
-    (line,) = [each for each in told.splitlines() if "LEFT OUT" in each]
+    out, printed = created
+    (line,) = [item for item in printed.splitlines() if "LEFT OUT" in item]
     assert f"{true.names[HIDDEN]}.dng: no chart found. Write it into charts.json" in line
-    kept = np.delete(np.arange(COUNT), HIDDEN)
-    ((camera, found),) = thumbnail_set(out).items()
+    stored = np.delete(np.arange(COUNT), HIDDEN)
+    ((camera, result),) = thumbnail_set(out).items()
     # A thumbnail's camera has no brackets.
     assert read_raw(source / f"{true.names[0]}.dng").camera == "Nikon 5100 (NPL)"
     assert camera == "Nikon 5100 -NPL-"
-    assert degrees(found.illuminants, true.main[kept]).max() < 0.3
-    for place, row in enumerate(kept):
-        image, usable = found.read_image(place)
+    assert degrees(result.illuminants, true.main[stored]).max() < 0.3
+    for place, row in enumerate(stored):
+        image, usable = result.read_image(place)
         # Blocks of eight pixels of 360 x 480.
         assert image.shape == (45, 60, 3)
         column, line = (map_points(true.charts[row], CENTERS) / 8).astype(int).T
         assert not image[line, column].any()
         assert 0.4 < usable.mean() < 0.95
-        whole = read_raw(source / f"{true.names[row]}.dng").image
-        blocks = whole.reshape(45, 8, 60, 8, 3).mean(axis=(1, 3))
+        full = read_raw(source / f"{true.names[row]}.dng").image
+        blocks = full.reshape(45, 8, 60, 8, 3).mean(axis=(1, 3))
         np.testing.assert_allclose(image[usable], blocks[usable], atol=1e-5)
 
 
-def test_the_contact_sheet_shows_chart_and_illuminant(written, made):
+def test_the_contact_sheet_shows_chart_and_illuminant(written, created):
     _, true = written
-    sheet = np.asarray(Image.open(made[0].with_suffix(".charts.png")))
+    sheet = np.asarray(Image.open(created[0].with_suffix(".charts.png")))
     tile = sheet[8 : 8 + 180 + 34, 8 : 8 + 240]
     corners = map_points(true.charts[0], CORNERS) / 2
     middles = (corners + np.roll(corners, -1, axis=0)) / 2
@@ -112,8 +112,8 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
         make_thumbnails(ThumbnailsRun(tmp_path / "none", tmp_path / "mine.npz"))
 
 
-@pytest.mark.parametrize("given", [False, True])
-def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, given):
+@pytest.mark.parametrize("inputs", [False, True])
+def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, inputs):
     """The five patches from white on, at places that a person points at."""
     path = real_data("raw_samples/colorchart.dng")
     corners = np.array([[716, 626], [1251, 615], [1257, 922], [704, 930]], np.float32)
@@ -122,9 +122,9 @@ def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, given):
     total = np.zeros(3)
     for x, y in places.round().astype(int):
         total += photo.image[y - 15 : y + 16, x - 15 : x + 16].mean(axis=(0, 1))
-    found = measure_thumbnail(path, corners if given else None, reference_colors(), 64)
-    assert degrees(found.illuminant, total) < 0.5
-    # Of 1734 pixels 64 blocks of 28.
-    assert max(found.image.shape) <= 64
+    result = measure_thumbnail(path, corners if inputs else None, reference_colors(), 64)
+    assert degrees(result.illuminant, total) < 0.5
+    # A side of 1,734 pixels gives at most 64 blocks of 28.
+    assert max(result.image.shape) <= 64
     x, y = (corners / 28).astype(int).T
-    assert not found.image[y, x].any()
+    assert not result.image[y, x].any()

@@ -61,11 +61,11 @@ def gray(tmp_path_factory):
         method="gw",
         out=folder / "model",
     )
-    told = io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(told):
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(source, "MIN_IMAGES", 6)
         report = run_train(settings)
-    (folder / "told.txt").write_text(f"{told.getvalue()}\n{report}")
+    (folder / "told.txt").write_text(f"{printed.getvalue()}\n{report}")
     return folder / "model", images, lights
 
 
@@ -129,10 +129,10 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
     results = estimate(settings)
     expected = gray_world((counts - 100.0) / 4000)
     width = conformal_width(images, lights)
-    shown = [each for each in capsys.readouterr().out.splitlines() if "90% interval" in each]
+    shown = [line for line in capsys.readouterr().out.splitlines() if "90% interval" in line]
     assert len(shown) == 2
     assumption = "; it assumes one illuminant, and photographs like those of the training"
-    assert all(each.endswith(assumption) for each in shown)
+    assert all(item.endswith(assumption) for item in shown)
     for result in results:
         np.testing.assert_allclose(result.estimate.illuminant, expected, rtol=1e-4)
         low, high = result.estimate.interval.low, result.estimate.interval.high
@@ -149,8 +149,8 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
     ratio = corrected[60, 60] / (shot[60, 60] / expected)
     np.testing.assert_allclose(ratio, ratio[1], rtol=2e-3)
     # The same from Python: without levels the maximum is white.
-    found = load_estimator(model)((counts - 100.0) / 4000)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    actual = load_estimator(model)((counts - 100.0) / 4000)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4)
 
 
 def test_raw_photos_have_the_cameras_of_their_files(gray, tmp_path, capsys):
@@ -164,11 +164,11 @@ def test_raw_photos_have_the_cameras_of_their_files(gray, tmp_path, capsys):
     settings = EstimateSettings(files, model, output=tmp_path / "out", formats=())
     with pytest.raises(DataError, match=r"1 of 3 photos have no estimate.*dark\.dng"):
         estimate(settings)
-    own, other = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
-    assert (own["camera"], other["camera"]) == ("Maker EYE-ONE", "Eye Two")
-    assert "trained for" not in own["warnings"] + other["warnings"]
+    current, other = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
+    assert (current["camera"], other["camera"]) == ("Maker EYE-ONE", "Eye Two")
+    assert "trained for" not in current["warnings"] + other["warnings"]
     # Demosaicing mixes tiles at their edges.
-    np.testing.assert_allclose(float(own["r/g"]), gray_world(shot)[0], rtol=0.03)
+    np.testing.assert_allclose(float(current["r/g"]), gray_world(shot)[0], rtol=0.03)
 
 
 def test_what_cannot_be_estimated_is_refused_in_one_line(gray, tmp_path):
@@ -221,11 +221,11 @@ def test_a_methods_model_returns_to_the_bit(tmp_path, name, others):
     """Also APAP's, which is as large as the training set, and C5's with its additional images."""
     model = drawn_model(name, others, np.random.default_rng(0))
     save_image_model(tmp_path, model, 7)
-    found = load_estimator(tmp_path)
-    assert (found.name, found.side, found.cameras) == (name, SIDE, ("One",))
-    pairs = (found.fitted, found.others), (model.fitted, model.others)
+    result = load_estimator(tmp_path)
+    assert (result.name, result.side, result.cameras) == (name, SIDE, ("One",))
+    pairs = (result.fitted, result.others), (model.fitted, model.others)
     assert all(jax.tree.leaves(jax.tree.map(np.array_equal, *pairs)))
-    assert not found.needs_others
+    assert not result.needs_others
 
 
 def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkeypatch, capsys):
@@ -235,23 +235,23 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
     image = scene(rng, np.array([0.7, 1, 0.8]))
     with pytest.raises(image_model.UnsuitableImageError, match="reads 6 other images"):
         model(image)
-    own = [model.describe(scene(rng, np.array([0.7, 1, 0.8]))) for _ in range(6)]
-    found = model(image, others=own)
-    np.testing.assert_allclose(model(image, others=own[::-1]), found, rtol=1e-5)
-    assert not np.array_equal(model(image, others=own[:1]), found)
+    current = [model.describe(scene(rng, np.array([0.7, 1, 0.8]))) for _ in range(6)]
+    result = model(image, others=current)
+    np.testing.assert_allclose(model(image, others=current[::-1]), result, rtol=1e-5)
+    assert not np.array_equal(model(image, others=current[:1]), result)
 
     paths = [tmp_path / f"{number}.png" for number in range(8)]
-    alone = tmp_path / "alone.dng"
-    cameras = {alone: "Other"}
+    single = tmp_path / "alone.dng"
+    cameras = {single: "Other"}
     monkeypatch.setattr(photos, "camera_name", cameras.get)
     monkeypatch.setattr(photos, "_read", lambda path, settings: path)
     monkeypatch.setattr(photos, "_described", lambda path, model: path)
-    others = photos._additional_images([*paths, alone], model, None)
+    others = photos._additional_images([*paths, single], model, None)
     for path in paths:
         assert len(set(others[path])) == 6
         assert path not in others[path]
         assert set(others[path]) <= {*paths}
-    assert others[alone] == [alone]
+    assert others[single] == [single]
     assert "0 are given of Other" in capsys.readouterr().err
 
 
@@ -264,7 +264,7 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
 )
 def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitted, needs, warned):
     """C5 and CCMNet of several cameras, and what learns nothing."""
-    found = Estimate(
+    actual = Estimate(
         np.ones(3), ChromaticityInterval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False
     )
     model = SimpleNamespace(
@@ -272,7 +272,7 @@ def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitt
         needs_others=needs == "others",
         needs_calibration=needs == "calibration",
         cameras=("A1", "B2"),
-        estimate=lambda *given: found,
+        estimate=lambda *arguments: actual,
     )
     monkeypatch.setattr(photos, "_described", lambda photo, model: None)
     monkeypatch.setattr(photos, "photo_calibration", lambda photo, matrices: None)
@@ -300,8 +300,8 @@ def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
     assert not model.needs_others
     errors = np.load(report.parent / "results.npz")["held-out/Homography (SoG)"]
     assert errors.shape == (1, 1, 24)
-    kept = [np.load(report.parent / "units" / f"held-out-{number}.npz") for number in (0, 1)]
-    assert [each["estimates"].shape for each in kept] == [(12, 3), (12, 3)]
+    stored = [np.load(report.parent / "units" / f"held-out-{number}.npz") for number in (0, 1)]
+    assert [item["estimates"].shape for item in stored] == [(12, 3), (12, 3)]
     with pytest.raises(DataError, match="DMCC is for one camera"):
         run_train(replace(settings, method="dmcc", tag="again"))
 
@@ -327,18 +327,18 @@ def test_a_method_is_named_by_its_first_word():
     assert spread_rows(2, 3).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("given", ["SoG", "sog"])
-def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypatch, given):
+@pytest.mark.parametrize("inputs", ["SoG", "sog"])
+def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypatch, inputs):
     """Shades-of-Gray (norm 6) of the blocks that the estimate sees, written again in float64."""
     monkeypatch.chdir(tmp_path)
     shot = scene(np.random.default_rng(5), np.array([0.6, 1, 0.7]), 64, 64)
     counts = np.round(65535 * shot).astype(np.uint16)
     (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(counts))
-    settings = EstimateSettings((Path("a.png"),), Path(given), formats=())
-    (found,) = estimate(settings)
+    settings = EstimateSettings((Path("a.png"),), Path(inputs), formats=())
+    (result,) = estimate(settings)
     seen = (counts / 65535)[(counts < 0.95 * 65535).all(axis=-1)]
     expected = (seen**6).mean(axis=0) ** (1 / 6)
-    np.testing.assert_allclose(found.estimate.illuminant, expected / expected[1], rtol=1e-4)
+    np.testing.assert_allclose(result.estimate.illuminant, expected / expected[1], rtol=1e-4)
     printed = capsys.readouterr().out
     assert "; no interval: this method was not compared with known illuminants\n" in printed
     assert "SoG without training" in printed
@@ -348,6 +348,6 @@ def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypa
     empty = [name for name, cell in line.items() if not cell]
     assert {"r/g low", "b/g high", "interval radius, degrees", "warnings"} <= {*empty}
     # A folder of that name counts first.
-    (tmp_path / given).mkdir()
+    (tmp_path / inputs).mkdir()
     with pytest.raises(DataError, match=r"no complete checkpoint.*needs no training: GW, SoG"):
         estimate(settings)

@@ -104,7 +104,7 @@ def two_matrices(warm, day):
 
 def estimates(model, tmp_path, *files, **options):
     settings = EstimateSettings(files, model, output=tmp_path / "out", formats=(), **options)
-    return [each.estimate.illuminant for each in estimate(settings)]
+    return [item.estimate.illuminant for item in estimate(settings)]
 
 
 def test_a_dngs_own_matrices_describe_its_camera(model, tmp_path, capsys):
@@ -113,30 +113,30 @@ def test_a_dngs_own_matrices_describe_its_camera(model, tmp_path, capsys):
     photo = write_dng(
         tmp_path / "new.dng", scene(), 512, 16383, model="New", extra_tags=two_matrices(MATRIX, day)
     )
-    (found,) = estimates(model, tmp_path, photo)
+    (result,) = estimates(model, tmp_path, photo)
     assert "the model was trained for" not in capsys.readouterr().err
     # Step by step from the library's functions, the network in float64.
-    kept = load_estimator(model)
-    assert kept.needs_calibration
-    assert kept.cameras == ("A1", "B2")
+    stored = load_estimator(model)
+    assert stored.needs_calibration
+    assert stored.cameras == ("A1", "B2")
     image = read_raw(photo).image
-    thumbnail = kept.thumbnail(image, np.ones(image.shape[:2], bool))
+    thumbnail = stored.thumbnail(image, np.ones(image.shape[:2], bool))
     histograms = chroma_histograms(thumbnail.image, thumbnail.mask.astype(float), TINY.window)
     known = camera_fingerprint(single_matrix(day), TINY.fingerprint_window)
     with jax.enable_x64(True):
-        fitted = kept.fitted.model
+        fitted = stored.fitted.model
         *wide, variables = jax.tree.map(
             lambda leaf: np.asarray(leaf, float), (histograms, known, fitted.variables)
         )
         expected = calibrated_estimate(fitted.replace(variables=variables), *wide)
         assert expected.dtype == float
     expected = np.asarray(expected)
-    np.testing.assert_allclose(found, expected / expected[1], rtol=1e-5)
-    # From Python, and with another camera's matrices.
+    np.testing.assert_allclose(result, expected / expected[1], rtol=1e-5)
+    # The estimate is repeated in Python, and with another camera's matrices.
     calibration = read_dng_calibration(photo).calibration
-    again = kept(image, np.ones(image.shape[:2], bool), calibration=calibration)
+    again = stored(image, np.ones(image.shape[:2], bool), calibration=calibration)
     np.testing.assert_allclose(again, expected / expected[1], rtol=1e-5)
-    other = kept(image, np.ones(image.shape[:2], bool), calibration=single_matrix(OTHER))
+    other = stored(image, np.ones(image.shape[:2], bool), calibration=single_matrix(OTHER))
     assert np.abs(other - again).max() > 1e-4
 
 
@@ -153,11 +153,11 @@ def test_matrices_of_a_file_serve_photos_without(model, tmp_path):
     with pytest.raises(DataError, match=r"plain\.dng has no calibration matrices"):
         estimates(model, tmp_path, plain)
     cameras = listed(tmp_path / "cameras.xml", **{"New One": OTHER, "Old": MATRIX})
-    by_name, own = (
+    by_name, current = (
         estimates(model, tmp_path, plain, matrices=cameras)[0],
         estimates(model, tmp_path, known)[0],
     )
-    np.testing.assert_allclose(by_name, own, rtol=1e-4)
+    np.testing.assert_allclose(by_name, current, rtol=1e-4)
     with pytest.raises(DataError, match=r"a\.png names no camera"):
         estimates(model, tmp_path, tmp_path / "a.png", matrices=cameras)
     with pytest.raises(DataError, match=r"no calibration matrix of 'New One'"):
@@ -173,11 +173,11 @@ def test_two_matrices_are_read_where_training_had_two(model):
     two = CameraCalibration(jnp.float32([MATRIX, OTHER]), jnp.array([2856.0, 6504.0]))
     for by_temperature, calibration in ((True, two), (False, single_matrix(OTHER))):
         fitted = fitted._replace(by_temperature=jnp.array(by_temperature))
-        own = ILLUMINANT_METHODS[CALIBRATED].for_camera(fitted, two)
+        current = ILLUMINANT_METHODS[CALIBRATED].for_camera(fitted, two)
         expected = camera_fingerprint(calibration, TINY.fingerprint_window)
-        np.testing.assert_allclose(own.fingerprint, expected, atol=1e-5)
-        kept = jax.tree.map(np.array_equal, own.model, fitted.model)
-        assert all(jax.tree.leaves(kept))
+        np.testing.assert_allclose(current.fingerprint, expected, atol=1e-5)
+        stored = jax.tree.map(np.array_equal, current.model, fitted.model)
+        assert all(jax.tree.leaves(stored))
 
 
 def test_training_cameras_may_have_two_matrices(model):
@@ -196,9 +196,9 @@ def test_matrices_of_several_cameras(tmp_path):
         tmp_path / "a.dng", scene(), model="A1", extra_tags=two_matrices(MATRIX, OTHER)
     )
     listing = listed(tmp_path / "cameras.xml", A1=MATRIX, B2=OTHER)
-    found = calibrations_from([listing, first], ["A1", "B2"])
-    np.testing.assert_allclose(found["A1"].matrices, [MATRIX, OTHER], atol=1e-4)
-    np.testing.assert_allclose(found["B2"].matrices, [OTHER, OTHER], atol=1e-4)
+    result = calibrations_from([listing, first], ["A1", "B2"])
+    np.testing.assert_allclose(result["A1"].matrices, [MATRIX, OTHER], atol=1e-4)
+    np.testing.assert_allclose(result["B2"].matrices, [OTHER, OTHER], atol=1e-4)
     with pytest.raises(DataError, match="no calibration matrix of 'C3'"):
         calibrations_from([listing, first], ["A1", "C3"])
     tags = [*two_matrices(MATRIX, OTHER)[:3], (50779, dng.SHORT, 1, 23)]
@@ -208,9 +208,9 @@ def test_matrices_of_several_cameras(tmp_path):
 
 
 def test_what_does_not_fit_is_refused_in_one_line(model, tmp_path):
-    kept = load_estimator(model)
+    stored = load_estimator(model)
     with pytest.raises(UnsuitableImageError, match="reads the calibration matrices"):
-        kept(scene())
+        stored(scene())
     gray = ILLUMINANT_METHODS["GW"]
     with pytest.raises(UnsuitableImageError, match="GW reads no calibration"):
-        replace(kept, name="GW", method=gray)(scene(), calibration=single_matrix(MATRIX))
+        replace(stored, name="GW", method=gray)(scene(), calibration=single_matrix(MATRIX))

@@ -25,9 +25,9 @@ def pictures(monkeypatch, rng):
     """A hundred classes of four training and four test images."""
     labels = np.tile(np.arange(100), 4)
     images = rng.integers(0, 256, (800, 32, 32, 3), dtype=np.uint8)
-    every = ImageSet("pictures", images, labels, labels, tuple(map(str, range(100))))
-    monkeypatch.setattr(cifar100, "load_cifar100", lambda: every)
-    return every
+    complete = ImageSet("pictures", images, labels, labels, tuple(map(str, range(100))))
+    monkeypatch.setattr(cifar100, "load_cifar100", lambda: complete)
+    return complete
 
 
 def loaded(*words):
@@ -44,8 +44,8 @@ def test_a_data_set_is_taken_in_its_presets_size(pictures):
     # Each is the mean of four pixels.
     block = pictures.images[0, 2:4, 4:6].astype(float).mean(axis=(0, 1))
     np.testing.assert_allclose(images[0, 1, 2], block, atol=0.51)
-    whole = loaded("--preset", "paper")
-    assert whole.data.shared(METHODS["naive"]).images.shape == (800, 32, 32, 3)
+    full = loaded("--preset", "paper")
+    assert full.data.shared(METHODS["naive"]).images.shape == (800, 32, 32, 3)
     with pytest.raises(DataError, match="side=12; images of 32x32 shrink by integer factors"):
         loaded("--side", "12")
 
@@ -68,9 +68,9 @@ def test_a_network_of_blocks_leaves_out_hat_and_packnet(pictures):
 
 def test_runs_whose_features_keep_their_sign_are_not_taken_for_others(pictures):
     """LUCIR's published networks end without a ReLU."""
-    told = {name: loaded(*TINY).fingerprint(METHODS[name]) for name in ("naive", "LUCIR")}
-    assert "last_relu" in told["LUCIR"]
-    assert "last_relu" not in told["naive"]
+    fingerprints = {name: loaded(*TINY).fingerprint(METHODS[name]) for name in ("naive", "LUCIR")}
+    assert "last_relu" in fingerprints["LUCIR"]
+    assert "last_relu" not in fingerprints["naive"]
 
 
 def test_methods_of_heads_learn_on_the_inputs_or_on_features_of_a_pretrained_network():

@@ -86,13 +86,13 @@ def read_events(folder):
     """Tag, step and value of every scalar, read by the format's definition: length, its checksum,
     the event, its checksum."""
     (path,) = folder.glob("events.*")
-    content, place, found = path.read_bytes(), 0, []
+    content, place, results = path.read_bytes(), 0, []
     while place < len(content):
         length = int.from_bytes(content[place : place + 8], "little")
         event = Event.FromString(content[place + 12 : place + 12 + length])
-        found += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
+        results += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
         place += 16 + length
-    return found
+    return results
 
 
 def test_events_become_scalars_under_their_texts(tmp_path):
@@ -120,8 +120,8 @@ def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path)
     }
     save_sealed(tmp_path / "results.npz", **fields)
     with export(ExportSettings(tmp_path, "matrices")).open() as stream:
-        found = json.load(stream)
-    assert found == {
+        result = json.load(stream)
+    assert result == {
         "class-incremental/ER, reservoir/matrices": [
             [[0.5, None], [0.25, 1.0]],
             [[0.75, 0.0], [0.125, 0.5]],
@@ -149,7 +149,7 @@ def test_every_matrix_has_a_table_of_its_own(tmp_path):
     assert ["0.75" in table for table in tables] == [False, True]
 
 
-def test_a_run_without_matrices_is_told(tmp_path):
+def test_a_run_without_matrices_is_reported(tmp_path):
     save_sealed(tmp_path / "results.npz", errors=np.zeros((2, 3)))
     with pytest.raises(DataError, match="has no accuracy matrices"):
         export(ExportSettings(tmp_path, "matrices"))
@@ -184,21 +184,21 @@ def test_an_offline_run_holds_the_same_scalars(tmp_path):
     from wandb.proto.wandb_internal_pb2 import Record
 
     lines = [{"method": "net", "error": [2.5, None, 1.5]}, {"unit": "a", "seconds": 3}]
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
     (tmp_path / "config.json").write_text('{"seed": 7}')
     (path,) = export(ExportSettings(tmp_path, "wandb")).glob("offline-run-*/*.wandb")
-    found, config = [], {}
+    results, config = [], {}
     for content in read_records(path.read_bytes()):
         record = Record.FromString(content)
         row = {
             item.key or "/".join(item.nested_key): json.loads(item.value_json)
             for item in record.history.item
         }
-        found += [row] if row else []
+        results += [row] if row else []
         config |= {item.key: item.value_json for item in record.run.config.update}
     assert config["seed"] == "7"
-    kept = [{key: row[key] for key in row if not key.startswith("_")} for row in found]
-    assert kept == [
+    stored = [{key: row[key] for key in row if not key.startswith("_")} for row in results]
+    assert stored == [
         {"net/error": 2.5, "net/error/step": 0},
         {"net/error": 1.5, "net/error/step": 2},
         {"a/seconds": 3, "a/seconds/step": 0},

@@ -59,7 +59,7 @@ def test_a_signal_waits_for_what_must_not_be_interrupted():
 
 
 def test_a_signal_that_was_swallowed_is_raised_at_the_next_safe_point():
-    """As NumPy does where it asks an object for its numbers."""
+    """NumPy swallows a signal where it asks an object for its numbers."""
     done = []
 
     class Swallowing:
@@ -115,10 +115,10 @@ def test_a_stopped_run_saves_its_newest_epoch_and_ends_with_the_same_bits(tmp_pa
     end(start_run("whole"))
     for reached, number in enumerate((signal.SIGTERM, signal.SIGHUP), 1):
         stopped = start_run("stopped", number, 1)
-        said = stopped.communicate()[1]
-        assert stopped.returncode == -number, said
-        assert f"stopped by {signal.Signals(number).name}; finished work is kept" in said
-        assert "Traceback" not in said
+        message = stopped.communicate()[1]
+        assert stopped.returncode == -number, message
+        assert f"stopped by {signal.Signals(number).name}; finished work is kept" in message
+        assert "Traceback" not in message
         # A signal waits for the end of the epoch, the second one of each process.
         assert Checkpoints(checkpoints_of(tmp_path / "stopped")).newest() == 2 * reached
     end(start_run("stopped"))

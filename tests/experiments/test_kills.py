@@ -31,12 +31,12 @@ def test_killed_at_random_moments_they_end_with_the_same_bits(tmp_path):
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }
     command = [sys.executable, "-m", "tests.experiments.killed_runs", str(tmp_path / "runs")]
-    asked = [str(each) for pair in KILLS.items() for each in pair]
+    requested = [str(item) for pair in KILLS.items() for item in pair]
     done = subprocess.run(
-        command + asked, env=environment, capture_output=True, text=True, check=False
+        command + requested, env=environment, capture_output=True, text=True, check=False
     )
-    said = "".join(path.read_text() for path in sorted(tmp_path.rglob("*.txt")))
-    assert done.returncode == 0, said[-3000:] + done.stdout + done.stderr
+    message = "".join(path.read_text() for path in sorted(tmp_path.rglob("*.txt")))
+    assert done.returncode == 0, message[-3000:] + done.stdout + done.stderr
     # The last of two processes may die where the first has reached the number that was asked for.
-    assert sum(int(each) for each in re.findall(r"(\d+) kills", done.stdout)) >= 50
-    assert "Traceback" not in said
+    assert sum(int(item) for item in re.findall(r"(\d+) kills", done.stdout)) >= 50
+    assert "Traceback" not in message

@@ -25,8 +25,8 @@ REPRODUCTIONS = {
 OFFERS = frozenset(("one label", "class scores", "last weights"))
 
 
-def kept(benchmark, offers, *asked):
-    options = SimpleNamespace(benchmark=benchmark, methods=asked)
+def stored(benchmark, offers, *requested):
+    options = SimpleNamespace(benchmark=benchmark, methods=requested)
     settings = [SimpleNamespace(capabilities=one) for one in offers]
     benchmarks = {str(number): SimpleNamespace(setting=one) for number, one in enumerate(settings)}
     rows, lines = applicable_methods(options, benchmarks, list(METHODS.values()))
@@ -42,7 +42,7 @@ def test_rows_of_the_registry_state_where_they_belong():
 
 
 def test_all_leaves_out_reproductions_and_methods_for_pretrained_layers():
-    missing, lines = kept("digits", [OFFERS], "all")
+    missing, lines = stored("digits", [OFFERS], "all")
     assert missing == FOR_PRETRAINED | {*REPRODUCTIONS}
     assert len(lines) == 3
     (advice,) = [line for line in lines if "TIES" in line]
@@ -56,14 +56,14 @@ def test_all_leaves_out_reproductions_and_methods_for_pretrained_layers():
 
 @pytest.mark.parametrize("benchmark", ["core50-nc:small", "iirc"])
 def test_papers_benchmarks_and_pretrained_layers_keep_them(benchmark):
-    found, _ = kept(benchmark, [OFFERS | {"pretrained layers"}], "all")
+    result, _ = stored(benchmark, [OFFERS | {"pretrained layers"}], "all")
     belongs = {name for name, names in REPRODUCTIONS.items() if benchmark.split(":")[0] in names}
-    assert found == {*REPRODUCTIONS} - belongs
+    assert result == {*REPRODUCTIONS} - belongs
     assert belongs
 
 
 def test_a_name_runs_them_and_one_line_warns_of_layers_drawn_at_random():
-    missing, lines = kept("digits", [OFFERS], "TIES", "CWR as coded", "ER")
+    missing, lines = stored("digits", [OFFERS], "TIES", "CWR as coded", "ER")
     assert not missing & {"TIES", "CWR as coded", "ER"}
     warning = [line for line in lines if line.startswith("of little use here")]
     expected = (
@@ -74,7 +74,7 @@ def test_a_name_runs_them_and_one_line_warns_of_layers_drawn_at_random():
 
 
 def test_one_setting_with_pretrained_layers_is_enough():
-    missing, _ = kept("digits", [OFFERS, OFFERS | {"pretrained layers"}], "all")
+    missing, _ = stored("digits", [OFFERS, OFFERS | {"pretrained layers"}], "all")
     assert not missing & FOR_PRETRAINED
 
 
@@ -84,8 +84,11 @@ def test_the_command_leaves_them_out_of_split_digits():
     assert not names & (FOR_PRETRAINED | {*REPRODUCTIONS})
     assert {"ER", "SLCA", "CoFiMA", "CWR*", "nearest mean"} <= names
     assert len(loaded.lines) == 3
-    asked = ["digits", "--methods", "TIES", "--no-published"]
-    assert [row.name for row in load_requested(options_of("run", asked)).rows] == ["naive", "TIES"]
+    requested = ["digits", "--methods", "TIES", "--no-published"]
+    assert [row.name for row in load_requested(options_of("run", requested)).rows] == [
+        "naive",
+        "TIES",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -95,12 +98,12 @@ def test_the_command_leaves_them_out_of_split_digits():
 def test_images_have_pretrained_layers_where_they_are_given(changes, pretrained):
     config = replace(DIGITS, **changes)
     net = feature_head("features", 10)
-    found = image_benchmarks.capabilities_of(net, "class-incremental", config)
-    assert ("pretrained layers" in found) == pretrained
+    result = image_benchmarks.capabilities_of(net, "class-incremental", config)
+    assert ("pretrained layers" in result) == pretrained
 
 
 @pytest.mark.parametrize("features", [None, "efficientnet-lite0"])
 def test_iirc_has_pretrained_layers_with_features_alone(features):
     config = replace(PRESETS["demo"], features=features)
-    found = iirc.capabilities_of(config, feature_head("features", 10))
-    assert ("pretrained layers" in found) == (features is not None)
+    result = iirc.capabilities_of(config, feature_head("features", 10))
+    assert ("pretrained layers" in result) == (features is not None)

@@ -24,18 +24,18 @@ def test_runs_larger_than_the_free_memory_leave_no_folder(tmp_path, monkeypatch,
     words = [*command.split(), "--net", "mlp:200", "--runs", str(tmp_path)]
     with pytest.raises(SystemExit) as caught:
         cli.main(words)
-    said = caught.value.code
+    message = caught.value.code
     assert re.match(
         r"error: .* at least 0\.[1-9] MB, and 0\.1 MB are free; make them smaller, as with --net "
         r"and --(buffer-size|seeds)$",
-        said,
+        message,
     )
     assert not list(tmp_path.iterdir())
 
 
 def test_free_memory_is_below_all_and_unknown_without_the_table(tmp_path, monkeypatch):
-    every = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert 0 < memory.free_memory() <= every
+    complete = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < memory.free_memory() <= complete
     table = tmp_path / "meminfo"
     monkeypatch.setattr(memory, "_TABLE", table)
     assert memory.free_memory() is None

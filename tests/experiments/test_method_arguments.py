@@ -32,15 +32,15 @@ def test_a_method_and_its_variants_have_the_arguments_and_others_do_not():
 
 
 def test_arguments_that_take_words_have_those_of_the_method_s_function():
-    asked = ["ER-ACE:loss_over=all", "iCaRL:classifier=nearest mean,loss=softmax"]
-    config = with_method_arguments(DIGITS, asked, ROWS)
+    requested = ["ER-ACE:loss_over=all", "iCaRL:classifier=nearest mean,loss=softmax"]
+    config = with_method_arguments(DIGITS, requested, ROWS)
     assert config_of(config, METHODS["ER-ACE"]).arguments == {"loss_over": "all"}
-    given = {"classifier": "nearest mean", "loss": "softmax"}
-    assert config_of(config, METHODS["iCaRL"]).arguments == given
+    options = {"classifier": "nearest mean", "loss": "softmax"}
+    assert config_of(config, METHODS["iCaRL"]).arguments == options
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("DER++:0.2", r"'DER\+\+:0.2'; give NAME:ARGUMENT=VALUE"),
         ("DER++:alpha=x", r"alpha of DER\+\+ is a number, not 'x'"),
@@ -57,8 +57,8 @@ def test_arguments_that_take_words_have_those_of_the_method_s_function():
         ("ER:buffer_size=9", r"no argument of ER 'buffer_size'"),
     ],
 )
-def test_what_a_method_does_not_take_is_refused(text, said):
-    with pytest.raises(DataError, match=said):
+def test_what_a_method_does_not_take_is_refused(text, message):
+    with pytest.raises(DataError, match=message):
         with_method_arguments(DIGITS, [text], ROWS)
 
 

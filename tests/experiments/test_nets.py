@@ -11,7 +11,7 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES
 from tests.experiments.running import arrays_of
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("kept nets")
 
 TINY = ("digits", "--seed", "3", "--epochs", "1", "--batch-size", "64", "--tasks", "2")
@@ -46,21 +46,23 @@ def test_a_network_predicts_what_the_run_scored(finished, tests, setting, method
         net = load_net(run, method, seed, after, setting)
         assert net.class_names == tuple("0123456789")
         of_task = net.task_classes.argmax(axis=0)[labels]
-        found = []
+        collected = []
         for task in (0, 1):
-            given = task if setting == "task-incremental" else None
-            own = of_task == task
-            found.append(np.mean(net.predict(images[own], given).argmax(axis=1) == labels[own]))
+            inputs = task if setting == "task-incremental" else None
+            selected = of_task == task
+            collected.append(
+                np.mean(net.predict(images[selected], inputs).argmax(axis=1) == labels[selected])
+            )
         matrix = results[f"{setting}/{method}/accuracy by task"][seed - 3]
         # No class of the task to come is seen, and where the task is given none is left.
-        np.testing.assert_allclose(found[: after + 1], matrix[after, : after + 1], atol=1e-6)
+        np.testing.assert_allclose(collected[: after + 1], matrix[after, : after + 1], atol=1e-6)
     net = load_net(run, method, 3, 0, setting)
     scores = net.predict(images[:5])
     np.testing.assert_array_equal(np.isneginf(scores), np.tile(net.task_classes[1], (5, 1)))
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         (
             ("nearest men", 3, 0, "task-incremental"),
@@ -75,9 +77,9 @@ def test_a_network_predicts_what_the_run_scored(finished, tests, setting, method
         ),
     ],
 )
-def test_what_was_not_kept_is_named(finished, asked, message):
+def test_what_was_not_kept_is_named(finished, requested, message):
     with pytest.raises(DataError, match=message):
-        load_net(finished[0], *asked)
+        load_net(finished[0], *requested)
 
 
 def test_images_of_another_kind_are_refused(finished, tests):
@@ -106,15 +108,15 @@ def test_a_run_without_networks_says_so(finished, tmp_path):
 
 
 def test_the_size_of_networks_is_printed_and_joined_processes_are_refused(tmp_path, capsys):
-    """Of 8·8 inputs through 100 and 100 units to 10 classes, ten seen, and four numbers."""
+    """The network has 8·8 inputs, 100 and 100 units and 10 classes; ten are seen."""
     report = run(tmp_path, "--methods", "naive", "--seeds", "1")
     floats = 64 * 100 + 100 * 100 + 100 * 10 + 210 + 4
     size = 2 * (4 * floats + 10 + CHECKPOINT_OVERHEAD_BYTES) / 1e6
     assert f"--keep-nets: about {size:.1f} MB in all" in capsys.readouterr().out
-    every = (report.parent / "models").rglob("*")
-    on_disk = sum(path.stat().st_blocks * 512 for path in every) / 1e6
+    complete = (report.parent / "models").rglob("*")
+    on_disk = sum(path.stat().st_blocks * 512 for path in complete) / 1e6
     assert 0.5 < size / on_disk < 2
-    kept = sorted((report.parent / "models" / "class-incremental" / "naive" / "3").iterdir())
-    assert [path.name for path in kept] == ["0", "1"]
+    stored = sorted((report.parent / "models" / "class-incremental" / "naive" / "3").iterdir())
+    assert [path.name for path in stored] == ["0", "1"]
     with pytest.raises(DataError, match="--keep-nets is for runs of one process"):
         run(tmp_path, "--distributed", "0/2@localhost:1")

@@ -35,18 +35,18 @@ def test_inputs_have_the_statistics_of_each_seed_s_first_task():
     benchmark, common = loaded(*FIRST), loaded(*SMALL)
     ids = [SequenceId("evaluation", 0, seed) for seed in (0, 1)]
     sequences = [benchmark.data.sequence(NAIVE, seq_id) for seq_id in ids]
-    found = [gathered(benchmark, sequence) for sequence in sequences]
-    for inputs, sequence in zip(found, sequences, strict=True):
+    result = [gathered(benchmark, sequence) for sequence in sequences]
+    for inputs, sequence in zip(result, sequences, strict=True):
         expected = by_hand(benchmark.data.images.images, sequence, axes=(0, 1, 2))
         np.testing.assert_allclose(inputs, expected, atol=1e-5)
-    assert np.abs(found[0] - found[1]).max() > 0.01
-    # By default they have those of all tasks, which are the same for all seeds.
-    every = [gathered(common, sequence) for sequence in sequences]
-    np.testing.assert_array_equal(*every)
+    assert np.abs(result[0] - result[1]).max() > 0.01
+    # The default statistics are those of all tasks, which are equal for all seeds.
+    complete = [gathered(common, sequence) for sequence in sequences]
+    np.testing.assert_array_equal(*complete)
     digits = benchmark.data.images
     trained = np.float64(digits.images[: len(digits.train_labels)])
     images = np.float64(digits.images[np.asarray(sequences[0].test.index)])
-    np.testing.assert_allclose(every[0], (images - trained.mean()) / trained.std(), atol=1e-5)
+    np.testing.assert_allclose(complete[0], (images - trained.mean()) / trained.std(), atol=1e-5)
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ def test_so_have_features(features):
     words = ["images", "--features", str(features), "--tasks", "3", "--normalization", "first-task"]
     benchmark = loaded(*words)
     with np.load(features) as arrays:
-        own = arrays["features"]
+        current = arrays["features"]
     for seed in (0, 1):
         sequence = benchmark.data.sequence(NAIVE, SequenceId("evaluation", 0, seed))
         # Test rows come last; every fifth row of a class is a test row.
         is_test = np.arange(120) % 5 == 4
-        rows = np.concatenate([own[~is_test], own[is_test]])
+        rows = np.concatenate([current[~is_test], current[is_test]])
         stored = benchmark.data.shared(NAIVE)
         known = (rows - np.array(stored.offset)).astype(np.float32)
         order = [int(np.flatnonzero((known == row).all(axis=1))[0]) for row in stored.images]
@@ -87,9 +87,9 @@ def test_first_features_that_are_one_number_are_refused(tmp_path):
 def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_path):
     words = [*FIRST, "--methods", "naive", "--seeds"]
     both = run(tmp_path, *words, "2", "--keep-nets").parent
-    alone = run(tmp_path / "alone", *words, "1", "--seed", "1").parent
+    separate = run(tmp_path / "alone", *words, "1", "--seed", "1").parent
     unit = "units/class-incremental-naive-1.npz"
-    with np.load(both / unit) as together, np.load(alone / unit) as single:
+    with np.load(both / unit) as together, np.load(separate / unit) as single:
         np.testing.assert_array_equal(together["losses"], single["losses"])
         final = together["matrix"][-1]
     benchmark = loaded(*FIRST)
@@ -134,10 +134,10 @@ def test_where_it_changes_nothing_it_is_refused(words, reason):
 def test_both_seeds_of_a_program_are_data_and_not_constants():
     """Another seed's statistics are leaves of the same shapes, which compile nothing anew."""
     benchmark = loaded(*FIRST)
-    own = [
+    current = [
         benchmark.per_run_data(benchmark.data.sequence(NAIVE, SequenceId(use, 0, seed)))
         for use, seed in (("evaluation", 0), ("evaluation", 1), ("validation", 0))
     ]
-    shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), each) for each in own]
+    shapes = [jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), item) for item in current]
     assert shapes[0] == shapes[1] == shapes[2]
-    assert len({float(each.normalization[0][0]) for each in own}) == 3
+    assert len({float(item.normalization[0][0]) for item in current}) == 3

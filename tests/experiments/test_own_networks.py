@@ -106,8 +106,8 @@ def test_results_of_a_changed_file_are_refused(tmp_path):
 def test_rows_of_plasticity_of_a_changed_file_are_refused(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(LINEN)
-    given = ["regression", "--net", f"{path}:net", "--runs", str(tmp_path), "--seeds", "1"]
-    words = [*given, "--methods", "naive", "--tasks", "2", "--samples", "20"]
+    arguments = ["regression", "--net", f"{path}:net", "--runs", str(tmp_path), "--seeds", "1"]
+    words = [*arguments, "--methods", "naive", "--tasks", "2", "--samples", "20"]
     run_plasticity(options_of("plasticity", words))
     path.write_text(LINEN.replace("/ 4", "* 0"))
     with pytest.raises(DataError, match="net_version"):
@@ -129,9 +129,9 @@ class Net(nn.Module):
 
 
 def final_accuracies(net, folder, *words):
-    given = ("digits", "--net", net, "--seeds", "1", "--tasks", "2", "--epochs", "2", *words)
-    results = arrays_of(run(folder, *given))
-    return {name: each for name, each in results.items() if name.endswith("accuracy by task")}
+    arguments = ("digits", "--net", net, "--seeds", "1", "--tasks", "2", "--epochs", "2", *words)
+    results = arrays_of(run(folder, *arguments))
+    return {name: item for name, item in results.items() if name.endswith("accuracy by task")}
 
 
 def test_named_layers_of_a_file_give_the_bits_of_the_same_built_in_network(tmp_path):
@@ -139,12 +139,12 @@ def test_named_layers_of_a_file_give_the_bits_of_the_same_built_in_network(tmp_p
     (tmp_path / "mine.py").write_text(CHAIN)
     words = ("--methods", "WA", "CBP", "ReDo", "--hyperparameters", "CBP=0.1", "ReDo=0.1")
     words += ("--method-arguments", "CBP:maturity=2", "ReDo:period=5")
-    own = final_accuracies(f"{tmp_path / 'mine.py'}:Net", tmp_path / "own", *words)
+    user_network = final_accuracies(f"{tmp_path / 'mine.py'}:Net", tmp_path / "own", *words)
     built_in = final_accuracies("mlp:8", tmp_path / "built_in", *words)
     # Finetuning is trained beside them.
-    assert len(own) == len({values.tobytes() for values in own.values()}) == 4
+    assert len(user_network) == len({values.tobytes() for values in user_network.values()}) == 4
     for name, values in built_in.items():
-        np.testing.assert_array_equal(own[name], values)
+        np.testing.assert_array_equal(user_network[name], values)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_a_head_of_another_width_is_refused_before_a_folder_is_made(words, shape
     (tmp_path / "mine.py").write_text(LINEN)
     runs = tmp_path / "runs"
     command, *others = words
-    given = [*others, "--net", f"{tmp_path / 'mine.py'}:wide", "--runs", str(runs)]
+    arguments = [*others, "--net", f"{tmp_path / 'mine.py'}:wide", "--runs", str(runs)]
     start = {"run": run_benchmark, "plasticity": run_plasticity}[command]
     message = rf"^--net .*mine.py:wide: net returns outputs of shape {shape}"
     with pytest.raises(DataError, match=message):
-        start(options_of(command, given))
+        start(options_of(command, arguments))
     assert not runs.exists()

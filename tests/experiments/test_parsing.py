@@ -48,9 +48,9 @@ def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
         "MINE = replace(DIGITS, net='mlp:3')\nnumber = 3\n"
         "NET, TASKS = replace(DIGITS, net=5), replace(DIGITS, tasks='5')\n"
     )
-    found = options_of("run", ["--config", f"{path}:MINE", "--epochs", "2"])
-    assert (found.benchmark, found.config.net) == ("images", "mlp:3")
-    assert found.config.protocol.epochs == 2
+    result = options_of("run", ["--config", f"{path}:MINE", "--epochs", "2"])
+    assert (result.benchmark, result.config.net) == ("images", "mlp:3")
+    assert result.config.protocol.epochs == 2
     assert options_of("run", ["digits", "--config", f"{path}:MINE"]).benchmark == "digits"
     for words, message in (
         ([f"{path}:number"], "is builtins.int; give the config.json of a run"),
@@ -68,8 +68,8 @@ def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
 def test_python_files_that_a_config_json_names_are_printed_before_they_run(tmp_path, capsys):
     net = "from everlight.models import MLP\ndef net(classes): return MLP(classes, (8,))\n"
     (tmp_path / "net.py").write_text(net)
-    own = "from everlight.continual import naive\ndef mine(setup): return naive(setup)\n"
-    (tmp_path / "own.py").write_text(own)
+    source_code = "from everlight.continual import naive\ndef mine(setup): return naive(setup)\n"
+    (tmp_path / "own.py").write_text(source_code)
     words = ["--strategy", f"{tmp_path}/own.py:mine", "--net", f"{tmp_path}/net.py:net"]
     options = options_of("run", ["digits", *words, "--runs", str(tmp_path)])
     stored = RunFolder("run", "digits", options).path / "config.json"
@@ -81,8 +81,8 @@ def test_python_files_that_a_config_json_names_are_printed_before_they_run(tmp_p
 
 
 def test_a_preset_is_a_configuration_too():
-    found = options_of("run", ["--config", "digits", "--seeds", "2"])
-    assert (found.benchmark, found.config, found.seeds) == ("digits", DIGITS, 2)
+    result = options_of("run", ["--config", "digits", "--seeds", "2"])
+    assert (result.benchmark, result.config, result.seeds) == ("digits", DIGITS, 2)
     assert options_of("run", ["--config", "iirc:small"]).preset == "small"
 
 

@@ -39,21 +39,21 @@ def test_every_value_is_a_row_and_without_replacement_cbp_is_backpropagation(tmp
 
 
 def test_finished_rows_are_not_computed_again_and_others_follow(tmp_path, monkeypatch, capsys):
-    """As after a kill, with other methods of the same problem, and not with another seed."""
+    """A killed run continues with other methods of the same problem, but not with another seed."""
     words = ("--hyperparameters", "CBP=0,1")
-    whole = dict(np.load(run(tmp_path / "whole", "regression", *words).parent / "results.npz"))
+    full = dict(np.load(run(tmp_path / "whole", "regression", *words).parent / "results.npz"))
     first = run(tmp_path, "regression", "--methods", "naive").parent
     learned = []
     train = command._train_row
     monkeypatch.setattr(
-        command, "_train_row", lambda *given: learned.append(given[-2]) or train(*given)
+        command, "_train_row", lambda *arguments: learned.append(arguments[-2]) or train(*arguments)
     )
     again = run(tmp_path, "regression", *words).parent
     assert again == first
     assert learned == ["CBP, replacement rate 0", "CBP, replacement rate 1"]
     results = dict(np.load(again / "results.npz"))
-    assert results.keys() == whole.keys()
-    for name, expected in whole.items():
+    assert results.keys() == full.keys()
+    for name, expected in full.items():
         np.testing.assert_array_equal(results[name], expected)
     assert "row 3 of 3, CBP, replacement rate 1: " in capsys.readouterr().out
     with pytest.raises(DataError, match="seed"):
@@ -66,7 +66,7 @@ def test_methods_that_learn_classes_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ([], "name a problem first; there are regression, permuted,"),
         (
@@ -78,8 +78,8 @@ def test_methods_that_learn_classes_are_refused(tmp_path):
         (["class-pairs", "--data", "digits", "--side", "None", "--net", "mlp-nothing:8"], "mlp"),
     ],
 )
-def test_what_cannot_be_run_is_refused(words, said, tmp_path):
-    with pytest.raises(DataError, match=said):
+def test_what_cannot_be_run_is_refused(words, message, tmp_path):
+    with pytest.raises(DataError, match=message):
         run_plasticity(options_of("plasticity", [*words, "--runs", str(tmp_path)]))
 
 
@@ -99,11 +99,11 @@ def test_images_are_learned_in_every_task(problem, score, least, tmp_path):
     words = ("--samples", "480", "--learning-rate", "0.1", "--tasks", "6", "--methods", "naive")
     report = run(tmp_path, problem, *SMALL, *words)
     results = np.load(report.parent / "results.npz")
-    found = results[f"naive/{score}"]
-    assert found.shape == (2, 6)
-    assert found.mean() > least
+    result = results[f"naive/{score}"]
+    assert result.shape == (2, 6)
+    assert result.mean() > least
     # Seeds have other tasks or samples.
-    assert abs(np.subtract(*found)).max() > 1e-3
+    assert abs(np.subtract(*result)).max() > 1e-3
     page = report.read_text()
     assert "Which method keeps the ability to learn?" in page
     assert f"{score} in the last tenth" in page
@@ -117,13 +117,13 @@ def test_the_answer_names_what_the_seeds_do_not_separate():
         "two": np.array([0.59, 0.62, 0.60]),
     }
     early = {name: np.array([0.5, 0.5, 0.51]) for name in late}
-    question, found, naive = answer("online accuracy", 1, early, late)
+    question, result, naive = answer("online accuracy", 1, early, late)
     assert question.endswith("?")
-    assert found.startswith("one has the highest online accuracy in the last tenth of the tasks")
-    assert found.endswith("the seeds do not separate it from two.")
+    assert result.startswith("one has the highest online accuracy in the last tenth of the tasks")
+    assert result.endswith("the seeds do not separate it from two.")
     assert "(naive) loses it: it goes from 0.503 ± 0.006 to 0.210 ± 0.010" in naive
-    _, _, kept = answer("online accuracy", 1, late, early)
-    assert "loses nothing here" in kept
+    _, _, stored = answer("online accuracy", 1, late, early)
+    assert "loses nothing here" in stored
     _, lowest, lost = answer("online error", -1, late, early)
     assert lowest.startswith("naive has the lowest online error")
     assert "(naive) loses it" in lost

@@ -51,13 +51,13 @@ def draw(tmp_path, name):
     return pixels, {text.get_text() for text in canvas.findobj(Text)}
 
 
-def test_a_character_that_no_font_has_is_written_out_and_said(tmp_path, capsys):
+def test_a_character_that_no_font_has_is_written_out_and_reported(tmp_path, capsys):
     _, texts = draw(tmp_path, f"a {PRIVATE}")
     assert r"a \U0010fffd" in texts
     assert not any(PRIVATE in text for text in texts)
-    said = capsys.readouterr().out
-    assert r"'\U0010fffd'" in said
-    assert "names.png" in said
+    message = capsys.readouterr().out
+    assert r"'\U0010fffd'" in message
+    assert "names.png" in message
 
 
 def test_a_font_of_the_machine_that_has_a_character_draws_it(tmp_path, capsys, monkeypatch):

@@ -21,7 +21,7 @@ from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import compose
 from tests.models.released_vit import released_arrays
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("pretrained")
 
 NET = "vit:4,8,2,2"
@@ -30,8 +30,8 @@ QUICK = ("--optimizer", "adam", "--learning-rate", "0.003", "--epochs", "1", "--
 
 
 def run(runs, *words):
-    given = ("digits", "--tasks", "2", *QUICK, "--seeds", "1", "--runs", str(runs), *words)
-    return run_benchmark(options_of("run", given)).parent
+    arguments = ("digits", "--tasks", "2", *QUICK, "--seeds", "1", "--runs", str(runs), *words)
+    return run_benchmark(options_of("run", arguments)).parent
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +56,20 @@ def below_the_head(params):
     return {name: layer for name, layer in params.items() if name != "head"}
 
 
-def assert_equal(found, expected):
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
+def assert_equal(result, expected):
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
 
 
 def test_networks_begin_with_the_last_ones_of_the_run(trained, tmp_path):
     benchmark = begun(tmp_path, trained)
-    kept = below_the_head(load_net(trained, "naive", 0, 1).learner.params)
+    stored = below_the_head(load_net(trained, "naive", 0, 1).learner.params)
     plain = setup_of(benchmark, "naive").init(jax.random.key(3))[0]
-    assert_equal(below_the_head(plain), kept)
+    assert_equal(below_the_head(plain), stored)
     drawn = setup_of(begun(tmp_path, None), "naive").init(jax.random.key(3))[0]
     assert_equal(plain["head"], drawn["head"])
     assert plain["head"]["kernel"].shape == (8, 5)
     assert not np.array_equal(drawn["position"], plain["position"])
-    # Of other weights, runs are others.
+    # Other weights make other runs.
     assert len({*benchmark.data.checksums} - {*begun(tmp_path, None).data.checksums}) > 10
     assert f"begun with the layers of {trained}" in benchmark.training.words
 
@@ -88,16 +88,16 @@ def test_methods_freeze_the_layers_train_them_or_train_additions(trained, tmp_pa
     features = plain.apply(params, {}, images, False, None)[0].features
     for name, layers in expected.items():
         setup = setup_of(benchmark, name)
-        own = setup.init(jax.random.key(0))[0]
-        assert set(own) == layers
+        initial = setup.init(jax.random.key(0))[0]
+        assert set(initial) == layers
         if name in ("LoRA", "InfLoRA"):
-            found = setup.apply(own, {}, images, False, None)[0].features
-            np.testing.assert_array_equal(found, features)
+            result = setup.apply(initial, {}, images, False, None)[0].features
+            np.testing.assert_array_equal(result, features)
     # Class means and ridge regression read the features, and CWR trains the head alone.
     frozen = setup_of(benchmark, "SimpleCIL")
-    own = init_learner(frozen, 5, jax.random.key(0)).params
-    assert_equal(below_the_head(own), below_the_head(params))
-    moved = trainable_part(frozen, own, jax.tree.map(jnp.ones_like, own))
+    initial = init_learner(frozen, 5, jax.random.key(0)).params
+    assert_equal(below_the_head(initial), below_the_head(params))
+    moved = trainable_part(frozen, initial, jax.tree.map(jnp.ones_like, initial))
     assert not any(map(np.any, jax.tree.leaves(below_the_head(moved))))
     assert np.all(moved["head"]["kernel"] == 1)
     assert plain.trainable is None
@@ -106,9 +106,9 @@ def test_methods_freeze_the_layers_train_them_or_train_additions(trained, tmp_pa
 def test_additions_need_a_pretrained_transformer(tmp_path):
     plain, cnn = begun(tmp_path, None), begun(tmp_path, None, "cnn")
     for name in ADDING:
-        for each in (plain, cnn):
-            found = incompatibility(METHODS[name], each.setting.capabilities)
-            assert found == INCOMPATIBILITIES["pretrained transformer"]
+        for item in (plain, cnn):
+            result = incompatibility(METHODS[name], item.setting.capabilities)
+            assert result == INCOMPATIBILITIES["pretrained transformer"]
 
 
 def test_a_released_checkpoint_has_its_own_normalization(tmp_path, rng):
@@ -118,9 +118,9 @@ def test_a_released_checkpoint_has_its_own_normalization(tmp_path, rng):
     setup = setup_of(begun(tmp_path, tmp_path / "vit.npz"), "naive")
     params = below_the_head(setup.init(jax.random.key(0))[0])
     assert_equal(params, vit_layers(net, arrays, 8))
-    found = np.asarray(setup.gather(jnp.arange(3), None))
+    result = np.asarray(setup.gather(jnp.arange(3), None))
     expected = begun(tmp_path, None).data.images.images[:3] / 127.5 - 1
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
 @pytest.mark.slow
@@ -137,9 +137,9 @@ def test_every_method_of_a_pretrained_network_runs(trained, tmp_path):
 
 
 def test_what_cannot_begin_is_refused_in_one_line(trained, tmp_path):
-    def refused(message, *given, error=DataError, **changes):
+    def refused(message, *arguments, error=DataError, **changes):
         with pytest.raises(error, match=message) as caught:
-            begun(tmp_path, *given, **changes)
+            begun(tmp_path, *arguments, **changes)
         assert "\n" not in str(caught.value)
 
     refused("no network of naive; give a run's folder", tmp_path, error=MissingDataError)

@@ -23,8 +23,8 @@ PERMUTED = replace(FASHION, data="mnist", stream="permuted", protocol=SGD)
 
 
 def settings(key, name, buffer_size):
-    found = PUBLISHED[key].with_buffer(buffer_size)[name]
-    return found.learning_rate, found.replay_batch_size, found.hyperparameter, found.arguments
+    result = PUBLISHED[key].with_buffer(buffer_size)[name]
+    return result.learning_rate, result.replay_batch_size, result.hyperparameter, result.arguments
 
 
 @pytest.mark.parametrize("key", PUBLISHED, ids=" ".join)
@@ -32,9 +32,9 @@ def test_every_value_is_for_something_that_the_method_has(key):
     for name, by_size in PUBLISHED[key].methods.items():
         method = METHODS[name]
         assert (None in by_size) != method.stores_samples
-        for each in by_size.values():
-            assert each.arguments.keys() <= inspect.signature(method.factory).parameters.keys()
-            assert (each.hyperparameter is None) or method.hyperparameters
+        for item in by_size.values():
+            assert item.arguments.keys() <= inspect.signature(method.factory).parameters.keys()
+            assert (item.hyperparameter is None) or method.hyperparameters
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_coefficients_are_no_longer_searched():
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         (CONFIGS["digits"]["demo"], "settings are known for fashion-mnist and mnist"),
         (replace(FASHION, buffer_size=300), "buffers of 200 or 500 or 1000 samples; give --buffer"),
@@ -94,31 +94,31 @@ def test_coefficients_are_no_longer_searched():
         (object(), "leave it out"),
     ],
 )
-def test_what_they_were_not_selected_for_is_refused(config, said):
-    with pytest.raises(DataError, match=said):
+def test_what_they_were_not_selected_for_is_refused(config, message):
+    with pytest.raises(DataError, match=message):
         with_published_settings(config, [METHODS["ER"]])
 
 
 def test_the_command_takes_them_and_a_further_value(monkeypatch):
     """Digits have none, so they are given Fashion-MNIST's."""
-    found = PUBLISHED["fashion-mnist", "classes"]
-    monkeypatch.setitem(PUBLISHED, ("digits", "classes"), found)
+    result = PUBLISHED["fashion-mnist", "classes"]
+    monkeypatch.setitem(PUBLISHED, ("digits", "classes"), result)
     words = "--pixels unit --batch-size 10 --epochs 1 --optimizer sgd --net mlp:8"
-    given = "--buffer-size 200 --seeds 1 --methods ER SI --hyperparameters published SI=0.1"
-    loaded = load_requested(options_of("run", f"digits {words} {given}".split()))
+    arguments = "--buffer-size 200 --seeds 1 --methods ER SI --hyperparameters published SI=0.1"
+    loaded = load_requested(options_of("run", f"digits {words} {arguments}".split()))
     (benchmark,) = loaded.benchmarks.values()
-    said = "Learning rates and coefficients of naive, ER: published by Buzzega"
-    assert said in benchmark.selection.chosen
+    message = "Learning rates and coefficients of naive, ER: published by Buzzega"
+    assert message in benchmark.selection.chosen
     for name in ("naive", "ER"):
-        told, expected = benchmark.fingerprint(METHODS[name]), found.with_buffer(200)[name]
-        assert told["learning_rate"] == expected.learning_rate
-        assert told["replay_batch_size"] == expected.replay_batch_size
+        fingerprints, expected = benchmark.fingerprint(METHODS[name]), result.with_buffer(200)[name]
+        assert fingerprints["learning_rate"] == expected.learning_rate
+        assert fingerprints["replay_batch_size"] == expected.replay_batch_size
     values = {row.name: row.hyperparameters for row in map(benchmark.row, loaded.rows)}
     assert values["SI"] == (0.1,)
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         (("EWC=1", "EWC=2,3"), "--hyperparameters has 'EWC' twice; give all its values in one"),
         (("EWC=1,1e39",), "--hyperparameters 'EWC=1,1e39'; give finite numbers of 0 or more"),
@@ -129,9 +129,9 @@ def test_the_command_takes_them_and_a_further_value(monkeypatch):
         (("EWc=1",), "no method with .*: 'EWc'; did you mean 'EWC'"),
     ],
 )
-def test_hyperparameters_that_would_be_others_are_refused(asked, message):
+def test_hyperparameters_that_would_be_others_are_refused(requested, message):
     with pytest.raises(DataError, match=message):
-        read_hyperparameters(asked, [METHODS["EWC"]])
+        read_hyperparameters(requested, [METHODS["EWC"]])
 
 
 @pytest.mark.parametrize(

@@ -54,8 +54,8 @@ class Page(HTMLParser):
     def texts_of(self, tag, **attributes):
         return [
             text
-            for name, found, text in self.texts
-            if name == tag and attributes.items() <= found.items()
+            for name, actual, text in self.texts
+            if name == tag and attributes.items() <= actual.items()
         ]
 
 
@@ -109,13 +109,13 @@ def test_text_from_outside_is_escaped_everywhere(written):
     assert image["alt"] == 'A "plot"'
 
 
-def test_the_papers_columns_are_set_apart_and_ours_are_not(written):
+def test_the_papers_columns_are_set_apart_and_measured_ones_are_not(written):
     page = Page(written)
-    theirs = {"class": "paper"}
-    assert page.texts_of("td", **theirs) == ["–", "–", "2.11", "1.46"]
-    assert page.texts_of("th", **theirs) == ["paper", "Mean", "Med"]
-    ours = [text for tag, found, text in page.texts if tag == "td" and "class" not in found]
-    assert ours == ["Net", "1.50", "1.20", HOSTILE, "1.71", "1.31"]
+    reference = {"class": "paper"}
+    assert page.texts_of("td", **reference) == ["–", "–", "2.11", "1.46"]
+    assert page.texts_of("th", **reference) == ["paper", "Mean", "Med"]
+    measured = [text for tag, actual, text in page.texts if tag == "td" and "class" not in actual]
+    assert measured == ["Net", "1.50", "1.20", HOSTILE, "1.71", "1.31"]
 
 
 def test_groups_span_their_columns_and_the_best_row_is_strong(written):
@@ -194,7 +194,7 @@ def test_what_came_out_stands_before_all_the_rest(folder):
     assert texts.index("Data") < texts.index("below")
 
 
-def test_settings_are_said_in_words():
+def test_settings_are_stated_in_words():
     @dataclass
     class Settings:
         steps: int = 20_000

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight.metrics.cl_score import CRITERIA, WEIGHTINGS, cl_score, cl_stability
-from everlight_experiments.cl_metrics.published_tables import COLUMNS as THEIRS
+from everlight_experiments.cl_metrics.published_tables import COLUMNS as PUBLISHED
 from everlight_experiments.cl_metrics.published_tables import CRITERIA as PAPER_CRITERIA
 from everlight_experiments.cl_metrics.published_tables import PRINTED
 from everlight_experiments.continual.report_criteria import (
@@ -25,7 +25,7 @@ def test_the_criteria_of_two_runs_are_those_by_hand():
     summary = summarize(method, naive)
     # Over all times: the mean of the six accuracies on and below the diagonal.
     accuracies = [(0.9 + 0.8 + 0.6 + 0.85 + 0.5 + 0.7) / 6, (0.7 + 0.7 + 0.8 + 0.6 + 0.9 + 0.5) / 6]
-    # Of the three pairs below the diagonal, against the diagonal.
+    # The three pairs below the diagonal are compared with the diagonal.
     backward = [(-0.1 - 0.05 - 0.1) / 3, (0 - 0.1 + 0.1) / 3]
     forward = [(0.1 + 0.2 + 0.3) / 3, (0.1 + 0.0 + 0.1) / 3]
     # Anchor and importances from the second task on; no, 20 and 40 of 79 samples.
@@ -39,8 +39,8 @@ def test_the_criteria_of_two_runs_are_those_by_hand():
         "MS": [model] * 2,
         "SSS": [storage] * 2,
         "CE": [computation] * 2,
-        "BWT+": [max(each, 0) for each in backward],
-        "REM": [1 - abs(min(each, 0)) for each in backward],
+        "BWT+": [max(contribution, 0) for contribution in backward],
+        "REM": [1 - abs(min(contribution, 0)) for contribution in backward],
         "FWT": forward,
     }
     for name, values in expected.items():
@@ -52,18 +52,18 @@ def test_the_criteria_stand_beside_the_papers():
     by_name = {"Naive": naive, "LwF": method, "one's own": method}
     published = Published("theirs", criteria={"task-incremental": PRINTED})
     (table,) = criteria_tables(by_name, "Naive", published, "task-incremental")
-    _, paper, own = table.rows
+    _, paper, measured = table.rows
     mean, of = summarize(method, naive)
-    ours = [f"{float(mean[c]):.3f} ± {float(of[c]):.3f}" for c in CRITERIA]
-    ours += [f"{float(cl_score(mean, weights)):.3f}" for weights in WEIGHTINGS.values()]
-    ours += [f"{float(cl_stability(of, weights)):.3f}" for weights in WEIGHTINGS.values()]
-    row = dict(zip(THEIRS, PAPER_CRITERIA["LwF"], strict=True))
+    actual = [f"{float(mean[c]):.3f} ± {float(of[c]):.3f}" for c in CRITERIA]
+    actual += [f"{float(cl_score(mean, weights)):.3f}" for weights in WEIGHTINGS.values()]
+    actual += [f"{float(cl_stability(of, weights)):.3f}" for weights in WEIGHTINGS.values()]
+    row = dict(zip(PUBLISHED, PAPER_CRITERIA["LwF"], strict=True))
     printed = [f"{row[c]:.4f}" for c in CRITERIA]
     printed += ["0.5768", "0.6554", "0.6030", "0.9986", "0.9990", "0.9972"]
-    assert paper == ["LwF", *ours, *printed]
-    assert own == ["one's own", *ours, *["–"] * 13]
+    assert paper == ["LwF", *actual, *printed]
+    assert measured == ["one's own", *actual, *["–"] * 13]
     assert [column.group == PAPER for column in table.columns] == [False] * 14 + [True] * 13
-    # Where the paper has no rows of a scenario, and without a learner whose pass is known.
+    # The paper has no rows of the scenario, and no learner's pass is known.
     assert len(criteria_tables(by_name, "Naive", published, "class-incremental")[0].columns) == 14
     assert criteria_tables(by_name, "", NOTHING_PUBLISHED, "task-incremental") == []
 
@@ -107,19 +107,19 @@ def test_what_learns_all_at_once_forgets_nothing():
 
 
 def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost():
-    """Of a run that left nothing neither steps nor stored samples are known."""
+    """Neither steps nor stored samples are known of a run without results."""
     matrices = np.stack([outcomes.ACCURACY[0], np.full((outcomes.TASKS, outcomes.TASKS), np.nan)])
-    gone = outcomes.with_metrics(method, matrices=matrices)._replace(
+    removed = outcomes.with_metrics(method, matrices=matrices)._replace(
         diverged_at=np.array([[-1, -1], [1, 0]]),
         steps=method.steps * [[1], [0]],
         stored_samples=method.stored_samples * [[1], [0]],
     )
-    mean, _ = summarize(gone, naive)
+    mean, _ = summarize(removed, naive)
     assert all(np.isnan(mean[name]) for name in ("A", "SSS", "CE"))
-    table = costs_table({"x": gone})
+    table = costs_table({"x": removed})
     row = dict(zip([column.name for column in table.columns], table.rows[0], strict=True))
     assert (row["held in the last task"], row["steps"]) == ("40", "4,800")
-    blind = outcomes.with_metrics(gone, matrices=np.tril(gone.matrices))
+    blind = outcomes.with_metrics(removed, matrices=np.tril(removed.matrices))
     (table,) = criteria_tables(
         {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "task-incremental"
     )
@@ -139,10 +139,10 @@ def test_definitions_are_those_of_the_columns_that_are_shown():
     assert "A: average accuracy over all times" in both
     first = {"matrices": outcomes.ACCURACY[:1], "over_time": naive.over_time[:1]}
     one = [
-        outcomes.with_metrics(each, **first)._replace(
-            **{name: getattr(each, name)[:1] for name in ("diverged_at", "steps", "samples")},
-            stored_samples=each.stored_samples[:1],
+        outcomes.with_metrics(item, **first)._replace(
+            **{name: getattr(item, name)[:1] for name in ("diverged_at", "steps", "samples")},
+            stored_samples=item.stored_samples[:1],
         )
-        for each in (naive, method)
+        for item in (naive, method)
     ]
     assert "CL stability" not in caption(naive=one[0], x=one[1])

@@ -13,11 +13,11 @@ from everlight_experiments.continual.reproduction import (
     unexplained,
 )
 
-OURS = np.array([0.70, 0.74, 0.72, 0.71])
+ACTUAL = np.array([0.70, 0.74, 0.72, 0.71])
 
 
 def of(published, code):
-    return Comparison("buffer of 200", "ER", published, code, OURS)
+    return Comparison("buffer of 200", "ER", published, code, ACTUAL)
 
 
 @pytest.mark.parametrize(
@@ -32,18 +32,18 @@ def of(published, code):
     ],
 )
 def test_a_number_is_verified_by_the_table_or_by_the_code(published, code, verified):
-    found = of(published, code)
-    assert found.verified == verified
-    assert bool(unexplained([found], {})) == (verified == "no")
+    result = of(published, code)
+    assert result.verified == verified
+    assert bool(unexplained([result], {})) == (verified == "no")
 
 
 def test_a_known_cause_explains_and_stands_in_the_table():
-    found = of(Known(0.80), None)
-    assert unexplained([found], {"ER": "another learning rate"}) == []
-    assert unexplained([found], {"ER, buffer of 500": "another learning rate"})
-    section = reproduction_section([found], {"ER": "another learning rate"}, "From a table.")
+    result = of(Known(0.80), None)
+    assert unexplained([result], {"ER": "another learning rate"}) == []
+    assert unexplained([result], {"ER, buffer of 500": "another learning rate"})
+    section = reproduction_section([result], {"ER": "another learning rate"}, "From a table.")
     (row,) = section.items[0].rows
-    errors = (OURS.mean() - 0.8) / (OURS.std(ddof=1) / 2)
+    errors = (ACTUAL.mean() - 0.8) / (ACTUAL.std(ddof=1) / 2)
     assert row == [
         *("ER, buffer of 200", "80.0", "–", "71.8 ± 1.7"),
         *(f"{errors:+.1f}", "–", "no", "another learning rate"),
@@ -51,8 +51,8 @@ def test_a_known_cause_explains_and_stands_in_the_table():
 
 
 def test_only_methods_that_were_run_are_compared():
-    outcomes = {"buffer of 200": {"ER": SimpleNamespace(final=OURS)}}
+    outcomes = {"buffer of 200": {"ER": SimpleNamespace(final=ACTUAL)}}
     references = [Comparison("buffer of 200", name) for name in ("ER", "GEM")]
-    (found,) = compare([*references, Comparison("no memory", "ER")], outcomes)
-    assert found.method == "ER"
-    np.testing.assert_array_equal(found.measured, OURS)
+    (result,) = compare([*references, Comparison("no memory", "ER")], outcomes)
+    assert result.method == "ER"
+    np.testing.assert_array_equal(result.measured, ACTUAL)

@@ -54,8 +54,12 @@ def test_every_method_has_the_authors_settings():
     for size, er, icarl in ((200, (0.03, 128), 0.1), (500, (0.1, 128), 0.03)):
         benchmark = config.benchmark_of(size)
         assert benchmark.method_settings.keys() == settings.PAPER_METHODS.keys()
-        own = config_of(benchmark, settings.PAPER_METHODS["ER"])
-        assert (own.learning_rate, own.replay_batch_size, own.buffer_size) == (*er, size)
+        method_config = config_of(benchmark, settings.PAPER_METHODS["ER"])
+        assert (
+            method_config.learning_rate,
+            method_config.replay_batch_size,
+            method_config.buffer_size,
+        ) == (*er, size)
         # Twice the coefficient of the squared norm.
         assert config_of(benchmark, settings.PAPER_METHODS["iCaRL"]).weight_decay == 2 * 0.0005
         assert config_of(benchmark, settings.PAPER_METHODS["iCaRL"]).learning_rate == icarl
@@ -72,7 +76,7 @@ def test_a_method_without_settings_has_the_benchmark_s():
 def test_check_ends_with_the_differences_that_have_no_cause(finished, tmp_path, monkeypatch):
     report, _ = finished
     known = Comparison("buffer of 50", "ER", Known(0.99))
-    monkeypatch.setattr(paper, "compared", lambda each: compare([known], each.outcomes))
+    monkeypatch.setattr(paper, "compared", lambda item: compare([known], item.outcomes))
     options = options_with(report.parent.parent, "--check")
     with pytest.raises(SystemExit, match=r"ER, buffer of 50: .* standard errors from the publish"):
         paper.PAPER.run(options)

@@ -88,7 +88,7 @@ def test_config_holds_the_devices_and_the_flags_that_may_change_numbers(settings
     assert not {"JAX_COMPILATION_CACHE_DIR", "OTHER"} & set(flags)
 
 
-def test_a_run_goes_on_elsewhere_and_keeps_what_it_told_of_methods(settings):
+def test_a_run_continues_elsewhere_and_keeps_its_events_of_methods(settings):
     folder = RunFolder("paper", "run", settings, shared=True)
     arguments = {"hyperparameter": 1.0, "layers": ("a", "b")}
     folder.record_method_arguments("task-incremental-EWC", arguments)
@@ -137,13 +137,13 @@ def test_other_settings_are_refused_by_their_difference(settings):
 
 
 def test_a_run_that_left_nothing_claims_no_folder(settings):
-    """As one that was refused for its settings or for missing data."""
+    """A run that was refused for its settings or for missing data claims no folder."""
     RunFolder("paper", "run", settings)
     folder = RunFolder("paper", "run", replace(settings, rate=0.2))
     assert json.loads((folder.path / "config.json").read_text())["settings"]["rate"] == 0.2
 
 
-def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_told(settings):
+def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_recorded(settings):
     RunFolder("paper", "run", settings, run_selectors=("seeds",)).log(step=0)
     wider = replace(settings, seeds=(0, 1, 2))
     folder = RunFolder("paper", "run", wider, run_selectors=("seeds",))
@@ -161,17 +161,17 @@ def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
     empty.record_method_arguments("EWC", {"hyperparameter": 1.0})
     used = RunFolder("paper", "used", settings, shared)
     used.save_unit("EWC-0", FACTS, **ARRAYS)
-    # As a start that was killed leaves it; the next one did not make it.
-    found = RunFolder("paper", "found", settings, shared)
-    del found
+    # A killed start leaves the folder so; the next start did not create it.
+    result = RunFolder("paper", "found", settings, shared)
+    del result
     gc.collect()
-    found = RunFolder("paper", "found", settings, shared)
+    result = RunFolder("paper", "found", settings, shared)
     remove_empty_folders()
     assert sorted(path.name for path in settings.runs.iterdir()) == [
-        found.path.name,
+        result.path.name,
         used.path.name,
     ]
-    assert found.path.exists()
+    assert result.path.exists()
     # The same process may begin anew, and keeps others out again.
     again = RunFolder("paper", "empty", settings, shared)
     assert {path.name for path in again.path.iterdir()} == {"config.json", ".lock"}
@@ -193,11 +193,11 @@ def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
     (folder.checkpoints / "first").mkdir(parents=True)
     folder.remove_empty()
     assert not folder.path.exists()
-    kept = RunFolder("paper", "run", settings, shared=True)
-    kept.save_unit("first", {}, values=np.zeros(1))
-    assert kept.claim_run("second")
-    kept.remove_empty()
-    assert [path.name for path in (kept.path / "units").iterdir()] == ["first.npz"]
+    stored = RunFolder("paper", "run", settings, shared=True)
+    stored.save_unit("first", {}, values=np.zeros(1))
+    assert stored.claim_run("second")
+    stored.remove_empty()
+    assert [path.name for path in (stored.path / "units").iterdir()] == ["first.npz"]
 
 
 @pytest.mark.parametrize(
@@ -233,15 +233,15 @@ def test_a_unit_is_read_back_by_name_and_facts(settings):
     folder = RunFolder("paper", "run", settings)
     assert folder.read_unit("EWC-0", FACTS) is None
     folder.save_unit("EWC-0", FACTS, **ARRAYS)
-    found = folder.read_unit("EWC-0", FACTS)
-    assert found.keys() == ARRAYS.keys()
+    result = folder.read_unit("EWC-0", FACTS)
+    assert result.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(found[name], array)
+        np.testing.assert_array_equal(result[name], array)
     with pytest.raises(DataError, match=r"hyperparameter: stored 10\.0, now 20\.0"):
         folder.read_unit("EWC-0", FACTS | {"hyperparameter": 20.0})
 
 
-def test_no_damaged_unit_is_believed_and_each_is_told(settings, capsys, rng):
+def test_no_damaged_unit_is_used_and_each_is_reported(settings, capsys, rng):
     folder = RunFolder("paper", "run", settings)
     folder.save_unit("EWC-0", FACTS, **ARRAYS)
     path = folder.path / "units" / "EWC-0.npz"
@@ -252,9 +252,9 @@ def test_no_damaged_unit_is_believed_and_each_is_told(settings, capsys, rng):
         damaged[place] ^= 1 << (place % 8)
         path.write_bytes(damaged)
         assert folder.read_unit("EWC-0", FACTS) is None
-        told = capsys.readouterr().out
-        assert f"{path} has changed since it was written" in told
-        assert "computed again" in told
+        printed = capsys.readouterr().out
+        assert f"{path} has changed since it was written" in printed
+        assert "computed again" in printed
     for length in (0, 1, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
         assert folder.read_unit("EWC-0", FACTS) is None

@@ -44,9 +44,9 @@ def test_killed_anywhere_they_end_with_the_same_bits(mosaics, tmp_path):
     killed = [start_stream(tmp_path, "killed", moment).wait() for moment in range(3)]
     end(start_stream(tmp_path, "killed"))
     assert killed.count(-9) >= 2, "few processes lived to their kill"
-    whole = units_of(tmp_path / "whole")
-    assert sorted(whole) == ["ER-0.npz", "ER-1.npz"]
-    assert units_of(tmp_path / "killed") == units_of(tmp_path / "one") == whole
+    full = units_of(tmp_path / "whole")
+    assert sorted(full) == ["ER-0.npz", "ER-1.npz"]
+    assert units_of(tmp_path / "killed") == units_of(tmp_path / "one") == full
 
 
 @pytest.mark.slow
@@ -54,19 +54,19 @@ def test_joined_processes_read_each_what_its_own_runs_need(mosaics, tmp_path):
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (20, 5)), smallest=40, greatest=60)
     end(start_stream(tmp_path, "one"))
     both = pair_of_processes()
-    for child in [start_stream(tmp_path, "two", distributed=each, devices=1) for each in both]:
+    for child in [start_stream(tmp_path, "two", distributed=item, devices=1) for item in both]:
         end(child)
     assert units_of(tmp_path / "two") == units_of(tmp_path / "one")
-    whole, *halves = (
+    full, *halves = (
         int((tmp_path / name).read_text()) for name in ("one-read-0", "two-read-0", "two-read-1")
     )
     # Runs of equal shapes read equally often.
-    assert halves == [whole / 2] * 2
+    assert halves == [full / 2] * 2
 
 
 @pytest.fixture(scope="module")
 def devices(real_data, tmp_path_factory):
-    """What `stream_devices` prints; four classes of 12 + 3 small files."""
+    """Return the output of `stream_devices` for four classes of 12 + 3 small files."""
     root = tmp_path_factory.mktemp("tree")
     mosaics = Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
     write_tree(root, mosaics, dict.fromkeys(WNIDS[:4], (12, 3)), smallest=30, greatest=60)

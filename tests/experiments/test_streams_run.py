@@ -123,12 +123,14 @@ def test_steps_are_not_evaluated_where_classes_recur():
         compose(config)
 
 
-def test_classes_recur_with_other_images_when_tasks_are_gone_through_again():
+def test_classes_recur_with_other_images_in_repeated_tasks():
     config = replace(DIGITS, tasks=(5,), cycles=2)
-    found = compose(config)
-    assert "own classes" not in found.setting.capabilities
-    assert "10 tasks of 2 classes, each class in 2 of them with other training" in found.data.counts
-    train = found.data.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0)).tasks.train
+    result = compose(config)
+    assert "own classes" not in result.setting.capabilities
+    assert (
+        "10 tasks of 2 classes, each class in 2 of them with other training" in result.data.counts
+    )
+    train = result.data.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0)).tasks.train
     index = np.asarray(train.index)[np.asarray(train.mask)]
     assert len({*index.tolist()}) == len(index)
     with pytest.raises(DataError, match=r"--cycles 999; a class has \d+ images"):

@@ -11,9 +11,9 @@ def test_names_of_folders_are_printed_with_escapes(tmp_path, capsys, monkeypatch
     name = "a\x1b[31mb\x07c\u202ed"
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path / name))
     cli.main(["data", "list"])
-    said = capsys.readouterr().out
-    assert f"EVERLIGHT_DATA={tmp_path}/a\\x1b[31mb\\x07c\\u202ed" in said
-    assert all(each.isprintable() or each == "\n" for each in said)
+    message = capsys.readouterr().out
+    assert f"EVERLIGHT_DATA={tmp_path}/a\\x1b[31mb\\x07c\\u202ed" in message
+    assert all(item.isprintable() or item == "\n" for item in message)
 
 
 def test_progress_bars_may_move_the_cursor_and_text_may_not():

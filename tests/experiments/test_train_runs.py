@@ -45,8 +45,8 @@ def keep(result):
 TRAINING = UnitTraining(build, PROTOCOL, DATA, keep, join)
 
 
-def train(folder, asked=None):
-    return train_units(folder, asked or units(), TRAINING)
+def train(folder, requested=None):
+    return train_units(folder, requested or units(), TRAINING)
 
 
 def run_folder(tmp_path):
@@ -56,9 +56,9 @@ def run_folder(tmp_path):
 def test_each_unit_is_what_it_is_alone(tmp_path):
     program = jax.jit(lambda d, s, k: run_sequence(Run(build, PROTOCOL, d, s, k)))
     for unit, arrays in zip(units(), train(run_folder(tmp_path)), strict=True):
-        alone = program((DATA, unit.run_data), unit.sequence, unit.key)
-        np.testing.assert_allclose(arrays["losses"], alone.losses, atol=1e-5)
-        np.testing.assert_allclose(arrays["accuracy"], keep(alone)["accuracy"], atol=0.11)
+        single = program((DATA, unit.run_data), unit.sequence, unit.key)
+        np.testing.assert_allclose(arrays["losses"], single.losses, atol=1e-5)
+        np.testing.assert_allclose(arrays["accuracy"], keep(single)["accuracy"], atol=0.11)
         assert not has_diverged(arrays)
 
 
@@ -73,39 +73,39 @@ def test_what_is_there_is_read_back_and_the_rest_comes_to_the_same_bits(tmp_path
         train(folder, units((1.0, 3.0, 0.5)))
 
 
-def test_one_that_diverges_is_told_and_its_neighbors_are_kept(tmp_path, capsys):
-    asked = units((1.0, 1e30, 0.3))
-    kept = train(run_folder(tmp_path), asked)
-    assert [has_diverged(arrays) for arrays in kept] == [False, True, False]
+def test_a_diverged_run_is_reported_and_its_neighbors_are_kept(tmp_path, capsys):
+    requested = units((1.0, 1e30, 0.3))
+    stored = train(run_folder(tmp_path), requested)
+    assert [has_diverged(arrays) for arrays in stored] == [False, True, False]
     # The penalty is first felt in the second task.
     assert "EWC-1: the loss is not finite at task 1, epoch " in capsys.readouterr().out
 
 
-def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
+def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
     """A crash as the second run's second task is told: it comes again."""
-    whole, told = {}, []
+    full, events = {}, []
 
     def note(unit, task, result):
-        whole[unit.name, task] = np.asarray(jax.tree.leaves(result.learner.params)[0])
+        full[unit.name, task] = np.asarray(jax.tree.leaves(result.learner.params)[0])
 
     train_units(run_folder(tmp_path / "a"), units(), TRAINING, note)
     tasks = units()[0].sequence.tasks.id.shape[0]
-    assert set(whole) == {(unit.name, task) for unit in units() for task in range(tasks)}
+    assert set(full) == {(unit.name, task) for unit in units() for task in range(tasks)}
 
     def note_or_crash(unit, task, result):
-        told.append((unit.name, task))
-        if told.count(("EWC-1", 1)) == 1 and told[-1] == ("EWC-1", 1):
+        events.append((unit.name, task))
+        if events.count(("EWC-1", 1)) == 1 and events[-1] == ("EWC-1", 1):
             raise OSError("no room")
-        found = np.asarray(jax.tree.leaves(result.learner.params)[0])
-        np.testing.assert_array_equal(found, whole[unit.name, task])
+        actual = np.asarray(jax.tree.leaves(result.learner.params)[0])
+        np.testing.assert_array_equal(actual, full[unit.name, task])
 
     parts = units(), TRAINING, note_or_crash
     with pytest.raises(OSError, match="no room"):
         train_units(run_folder(tmp_path / "b"), *parts)
     train_units(run_folder(tmp_path / "b"), *parts)
-    # Of the runs before it none is told again.
-    assert set(told) == set(whole)
-    assert {told.count(("EWC-0", task)) for task in range(tasks)} == {1}
+    # No event of the earlier runs is repeated.
+    assert set(events) == set(full)
+    assert {events.count(("EWC-0", task)) for task in range(tasks)} == {1}
 
 
 def start_child(tmp_path, folder, devices, *stop, distributed=None):
@@ -116,11 +116,11 @@ def start_child(tmp_path, folder, devices, *stop, distributed=None):
 def start_two(tmp_path, folder, *stop):
     """A run of two processes, of which the second stops."""
     both = zip(pair_of_processes(), ((), stop), strict=True)
-    return [start_child(tmp_path, folder, 1, *stops, distributed=each) for each, stops in both]
+    return [start_child(tmp_path, folder, 1, *stops, distributed=item) for item, stops in both]
 
 
 def epochs_in(tmp_path, folder):
-    """Of single runs, by whatever process."""
+    """Return the number of epochs of single runs, over all processes."""
     lines = (tmp_path / folder / "paper-run-demo" / "metrics.jsonl").read_text().splitlines()
     return sum(json.loads(line).get("runs", 0) for line in lines)
 
@@ -137,9 +137,9 @@ def test_killed_or_stopped_anywhere_they_end_with_the_same_bits(tmp_path):
     for stop in STOPS:
         end(start_child(tmp_path, "stopped", 2, *stop), -stop[0])
     end(start_child(tmp_path, "stopped", 2))
-    whole, stopped = units_of(tmp_path / "whole"), units_of(tmp_path / "stopped")
-    assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
-    assert whole == stopped
+    full, stopped = units_of(tmp_path / "whole"), units_of(tmp_path / "stopped")
+    assert sorted(full) == [f"EWC-{number}.npz" for number in range(3)]
+    assert full == stopped
 
 
 @pytest.mark.slow
@@ -155,8 +155,8 @@ def test_processes_share_a_folder_and_one_that_is_killed_is_replaced(tmp_path):
     # Three runs of 13 epochs, and what the killed one had learned since its checkpoint.
     assert epochs_in(tmp_path, "shared") in (39, 40)
     for unit, arrays in zip(units(), train(run_folder(tmp_path / "shared")), strict=True):
-        alone = train(run_folder(tmp_path / "alone"), [unit])[0]
-        np.testing.assert_allclose(arrays["losses"], alone["losses"], atol=1e-5)
+        single = train(run_folder(tmp_path / "alone"), [unit])[0]
+        np.testing.assert_allclose(arrays["losses"], single["losses"], atol=1e-5)
 
 
 @pytest.mark.slow
@@ -173,9 +173,9 @@ def test_two_joined_processes_give_the_bits_of_one_that_has_as_many_devices(tmp_
     assert not units_of(tmp_path / "killed").keys() & {"EWC-0.npz", "EWC-1.npz"}
     for child in start_two(tmp_path, "killed"):
         end(child)
-    whole = units_of(tmp_path / "one")
-    assert sorted(whole) == [f"EWC-{number}.npz" for number in range(3)]
-    assert units_of(tmp_path / "two") == units_of(tmp_path / "killed") == whole
+    full = units_of(tmp_path / "one")
+    assert sorted(full) == [f"EWC-{number}.npz" for number in range(3)]
+    assert units_of(tmp_path / "two") == units_of(tmp_path / "killed") == full
     # Two waves of two runs, the second filled up. Four epochs were saved; the fifth was learned
     # twice, and perhaps the sixth.
     assert epochs_in(tmp_path, "two") == 52
@@ -199,8 +199,8 @@ def test_checkpoints_that_a_killed_run_left_of_a_finished_part_are_removed(tmp_p
     left = checkpoints / "20" / "state"
     left.mkdir(parents=True)
     (left / "array").write_bytes(b"half removed")
-    # Of waves that were stopped and did not form again, and of a unit that is not asked for.
-    waves = [group_name([unit, each]) for unit, *others in [units()] for each in others]
+    # These waves were stopped and not formed again, and this unit is not requested.
+    waves = [group_name([unit, item]) for unit, *others in [units()] for item in others]
     assert len(set(waves)) == 2
     (checkpoints.parent / "A-GEM and 1 more 0123abcd").mkdir()
     other = checkpoints.parent / "EWC-1" / "10"

@@ -21,23 +21,23 @@ from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.running import arrays_of
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("tune")
 
 SMALL = ("--tasks", "2", "--batch-size", "64", "--epochs", "1")
-ASKED = ("digits", *SMALL, "--methods", "naive", "MAS")
+REQUESTED = ("digits", *SMALL, "--methods", "naive", "MAS")
 VARY = ("--vary", "learning-rate=.0001,.02")
 FILES = "*hyperparameter*.npz"
 LABEL = "learning-rate={}/class-incremental/{}"
 
 
-def asked(runs, *words):
+def requested(runs, *words):
     return options_of("tune", [*words, "--runs", str(runs)])
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    report = tune.run_tune(asked(tmp_path_factory.mktemp("runs"), *ASKED, *VARY))
+    report = tune.run_tune(requested(tmp_path_factory.mktemp("runs"), *REQUESTED, *VARY))
     return report, arrays_of(report)
 
 
@@ -54,27 +54,27 @@ def test_the_better_rate_is_named_and_the_command_given(finished):
 
 
 def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
-    """Of a method with hyper-parameters the best one's scores, as `everlight run` finds it."""
+    """The score of a method is that of its best hyper-parameter, which `everlight run` selects."""
     report, results = finished
     options = options_of("run", ["digits", *SMALL, "--learning-rate", "0.02"])
     (benchmark,) = load_benchmarks(options).values()
     folder = RunFolder("test", "runner", RunSettings(runs=tmp_path))
     chosen = Runner(folder, MethodPrograms(benchmark), 0, 2).choose(METHODS["MAS"])
-    found = results[LABEL.format("0.02", "MAS")]
-    assert found.shape == (2,)
-    assert found.mean() == pytest.approx(max(chosen.tried))
+    result = results[LABEL.format("0.02", "MAS")]
+    assert result.shape == (2,)
+    assert result.mean() == pytest.approx(max(chosen.tried))
     assert chosen.grid_summary in report.read_text()
 
 
 def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, monkeypatch):
-    """With the test images' labels in another order the same comes out, to the bit."""
+    """The test images' labels in another order give the same results, to the bit."""
     _, results = finished
     images = load_digits()
     wrong = np.random.default_rng(0).permutation(images.test_labels)
     replaced = images._replace(test_labels=wrong)
     monkeypatch.setitem(IMAGE_SETS, "digits", lambda request: replaced)
     words = ("digits", *SMALL, "--methods", "naive", "--vary", "learning-rate=.02")
-    report = tune.run_tune(asked(tmp_path, *words))
+    report = tune.run_tune(requested(tmp_path, *words))
     with np.load(report.parent / "results.npz") as again:
         name = LABEL.format("0.02", "naive")
         np.testing.assert_array_equal(again[name], results[name])
@@ -86,7 +86,7 @@ def test_more_values_train_nothing_again(finished, tmp_path):
     shutil.copytree(report.parent, folder)
     before = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
     assert len(before) == 2 * 2 * (1 + len(METHODS["MAS"].hyperparameters))
-    tune.run_tune(asked(tmp_path, *ASKED, "--vary", "learning-rate=.05,.0001,.02"))
+    tune.run_tune(requested(tmp_path, *REQUESTED, "--vary", "learning-rate=.05,.0001,.02"))
     after = {path: path.stat().st_mtime_ns for path in folder.rglob(FILES)}
     assert len(after) == 3 * len(before) // 2
     assert before.items() <= after.items()
@@ -101,29 +101,29 @@ def test_nets_of_core50_are_pretrained_each(tmp_path):
     """The pretraining of every network is a unit of its own."""
     words = ["core50-ni", "--methods", "naive", "--validation-seeds", "1", "--vary", "hidden=8,16"]
     short = "--pretraining.images 20 --pretraining.epochs 1 --ni.first 6 --ni.later 6"
-    report = tune.run_tune(asked(tmp_path, *words, *short.split()))
+    report = tune.run_tune(requested(tmp_path, *words, *short.split()))
     assert len(list(report.parent.rglob("pretraining-*.npz"))) == 2
 
 
 def tried(rate, values, other=(0.0, 0.0)):
-    found = {"task-incremental/a": np.array(values), "task-incremental/b": np.array(other)}
+    result = {"task-incremental/a": np.array(values), "task-incremental/b": np.array(other)}
     names = ("a, task-incremental", "b, task-incremental")
     choices = dict.fromkeys(names, fixed_hyperparameter())
-    return tune.Tried({"learning-rate": rate}, None, "", found, choices)
+    return tune.Tried({"learning-rate": rate}, None, "", result, choices)
 
 
-def test_what_two_draws_do_not_tell_from_the_best_is_said():
+def test_values_tied_with_the_best_by_two_seeds_are_stated():
     """Means over both methods .3 and .4, .25 and .43, .2 and .2: the second is behind by .05 and
     -.03, so by .01 ± .04."""
-    every = [tried(0.1, (0.6, 0.8)), tried(0.2, (0.5, 0.86)), tried(0.3, (0.4, 0.4))]
-    np.testing.assert_allclose(every[1].scores_by_seed, [0.25, 0.43])
-    assert tune.ranked(every) == (0, [1])
+    complete = [tried(0.1, (0.6, 0.8)), tried(0.2, (0.5, 0.86)), tried(0.3, (0.4, 0.4))]
+    np.testing.assert_allclose(complete[1].scores_by_seed, [0.25, 0.43])
+    assert tune.ranked(complete) == (0, [1])
 
 
 def test_a_run_that_diverged_counts_as_nothing_right():
     """Without it .9 would be the greatest mean."""
-    every = [tried(0.1, (0.5, 0.5)), tried(0.2, (0.9, np.nan))]
-    assert tune.ranked(every)[0] == 0
+    complete = [tried(0.1, (0.5, 0.5)), tried(0.2, (0.9, np.nan))]
+    assert tune.ranked(complete)[0] == 0
     with pytest.raises(DataError, match="every run diverged"):
         tune.ranked([tried(0.1, (np.nan, np.nan), (np.nan, np.nan))])
 
@@ -164,7 +164,7 @@ def test_what_cannot_be_tried_is_refused(words, message, tmp_path, monkeypatch):
     """Before anything is trained."""
     monkeypatch.setattr(tune, "_try_all", lambda *parts: tried(0.1, (0.5, 0.5)))
     with pytest.raises(DataError, match=message):
-        tune.run_tune(asked(tmp_path, *ASKED, *(("--vary", *words) if words else ())))
+        tune.run_tune(requested(tmp_path, *REQUESTED, *(("--vary", *words) if words else ())))
 
 
 @pytest.mark.parametrize(
@@ -172,5 +172,5 @@ def test_what_cannot_be_tried_is_refused(words, message, tmp_path, monkeypatch):
 )
 def test_a_later_value_is_refused_before_the_first_is_trained(varied, tmp_path):
     with pytest.raises(ValueError, match=r"foo|lbfgs|changes the data or their use"):
-        tune.run_tune(asked(tmp_path / "runs", *ASKED, "--vary", varied))
+        tune.run_tune(requested(tmp_path / "runs", *REQUESTED, "--vary", varied))
     assert not (tmp_path / "runs").exists()

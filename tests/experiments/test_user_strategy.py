@@ -13,7 +13,7 @@ SMALLEST = "--epochs 1 --batch-size 64 --validation-seeds 1 --tasks 2 --seeds 1"
 SETUP = Setup(None, None, None, None, None)
 """Nothing of it is used by a function that is refused or raises."""
 NEEDS = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
-OWN = """
+SOURCE_CODE = """
 from everlight.continual import naive
 
 def mine(setup):
@@ -48,7 +48,7 @@ def run(runs, *words):
 @pytest.fixture
 def own_file(tmp_path):
     path = tmp_path / "own.py"
-    path.write_text(OWN)
+    path.write_text(SOURCE_CODE)
     return path
 
 
@@ -59,20 +59,20 @@ def test_it_is_one_more_method(tmp_path, own_file):
     np.testing.assert_array_equal(results[of.format("mine")], results[of.format("naive")])
     version = load_strategy(f"{own_file}:mine").version
     assert (report.parent / "units" / f"class-incremental-mine@{version}-0.npz").exists()
-    own_file.write_text(OWN + "\n# Another one.\n")
+    own_file.write_text(SOURCE_CODE + "\n# Another one.\n")
     assert load_strategy(f"{own_file}:mine").version != version
 
 
 def test_it_gets_what_it_names(own_file):
-    own_file.write_text(OWN + "HYPERPARAMETERS = (1.0, 10.0)\n")
+    own_file.write_text(SOURCE_CODE + "HYPERPARAMETERS = (1.0, 10.0)\n")
     method = load_strategy(f"{own_file}:held")
     assert method.hyperparameters == (1.0, 10.0)
     with pytest.raises(DataError, match=r"RuntimeError: 200, 10\.0, 3 \("):
         method.make(SETUP, NEEDS._replace(hyperparameter=10.0))
     assert load_strategy(f"{own_file}:mine").hyperparameters == ()
     # Its default stays where nothing was given.
-    for size, said in ((None, 5), (64, 64)):
-        with pytest.raises(DataError, match=rf"RuntimeError: {said} \("):
+    for size, message in ((None, 5), (64, 64)):
+        with pytest.raises(DataError, match=rf"RuntimeError: {message} \("):
             load_strategy(f"{own_file}:replaying").make(
                 SETUP, NEEDS._replace(replay_batch_size=size)
             )
@@ -85,7 +85,7 @@ def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ("own.py", r"give my_file.py:my_strategy, a function from a Setup"),
         ("none.py:mine", r"none.py does not exist"),
@@ -105,12 +105,12 @@ def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
         ("own.txt:mine", r"own.txt is not a Python file"),
     ],
 )
-def test_what_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, asked, message):
+def test_what_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, requested, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("def mine(:")
-    (tmp_path / "own.txt").write_text(OWN)
+    (tmp_path / "own.txt").write_text(SOURCE_CODE)
     with pytest.raises(DataError, match=message):
-        run(tmp_path / "runs", "--strategy", asked)
+        run(tmp_path / "runs", "--strategy", requested)
 
 
 def test_two_of_one_name_are_refused(tmp_path, own_file):
@@ -146,7 +146,7 @@ def test_two_of_one_name_are_refused(tmp_path, own_file):
     ],
 )
 def test_files_that_would_be_misunderstood_are_refused(own_file, more, name, message):
-    own_file.write_text(f"{OWN}\n{more}\n")
+    own_file.write_text(f"{SOURCE_CODE}\n{more}\n")
     with pytest.raises(DataError, match=message):
         load_strategy(f"{own_file}:{name}")
 

@@ -37,14 +37,14 @@ def test_the_score_after_the_first_tasks_is_that_of_a_whole_run_s_row(tmp_path):
     """Float64 by hand on the matrices of whole runs; later rows are not measured."""
     (tmp_path / "all").mkdir()
     (tmp_path / "two").mkdir()
-    _, whole = chosen(tmp_path / "all")
+    _, full = chosen(tmp_path / "all")
     choice, first = chosen(tmp_path / "two", "--validation-tasks", "2")
-    for of_all, of_two in zip(whole, first, strict=True):
+    for of_all, of_two in zip(full, first, strict=True):
         np.testing.assert_array_equal(of_two["matrix"][:2], of_all["matrix"][:2])
         assert np.isnan(of_two["matrix"][2:]).all()
         assert np.isnan(of_two["losses"][2:]).all()
         np.testing.assert_array_equal(of_two["steps"][2:], 0)
-    by_hand = [np.mean(np.float64(each["matrix"][1, :2])) for each in whole]
+    by_hand = [np.mean(np.float64(item["matrix"][1, :2])) for item in full]
     # Files are sorted by seed, then by value.
     by_value = np.reshape(by_hand, (2, 2)).mean(axis=0)
     values = [float(name) for name in ("10", "10000")]
@@ -55,11 +55,11 @@ def test_the_score_after_the_first_tasks_is_that_of_a_whole_run_s_row(tmp_path):
 
 
 def test_the_report_states_which_tasks_the_choice_sees():
-    every, two = (
+    complete, two = (
         dict(report_summary(loaded(*words), 0, 1, 1, ""))["Selection rule"]
         for words in ((), ("--validation-tasks", "2"))
     )
-    assert "The choice sees all tasks of the validation seeds, so it is optimistic" in every
+    assert "The choice sees all tasks of the validation seeds, so it is optimistic" in complete
     assert "highest accuracy after task 2 on validation samples" in two
     assert "sees only the first tasks of the validation seeds (number of tasks: 2)" in two
     assert "so it is optimistic" not in two
@@ -105,7 +105,7 @@ def test_joint_training_has_no_score_before_the_last_task(tmp_path):
     options = options_of("tune", [*words, "--runs", str(tmp_path)])
     with pytest.raises(DataError, match=r"^--validation-tasks 2: joint learns all tasks at the"):
         run_tune(options)
-    # With all tasks it has one.
+    # All tasks together have validation.
     Runner(None, MethodPrograms(loaded("--validation-tasks", "5")), 0).check_validation(
         METHODS["joint"]
     )

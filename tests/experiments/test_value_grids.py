@@ -6,12 +6,12 @@ from everlight_experiments.commands.value_grids import combinations, edges_of, l
 
 
 def test_all_combinations_are_made_of_literals_or_texts():
-    found = list(combinations(read_grid(["learning_rate=.1,.2", "first-epochs=(1,2),None"])))
-    assert [each["learning-rate"] for each in found] == [0.1, 0.1, 0.2, 0.2]
-    assert [each["first-epochs"] for each in found] == [(1, 2), None] * 2
+    result = list(combinations(read_grid(["learning_rate=.1,.2", "first-epochs=(1,2),None"])))
+    assert [item["learning-rate"] for item in result] == [0.1, 0.1, 0.2, 0.2]
+    assert [item["first-epochs"] for item in result] == [(1, 2), None] * 2
     words = read_grid(["dtype=float32,bfloat16"])
     assert words == {"dtype": ["float32", "bfloat16"]}
-    assert label_of(found[0]) == "learning-rate=0.1, first-epochs=(1, 2)"
+    assert label_of(result[0]) == "learning-rate=0.1, first-epochs=(1, 2)"
 
 
 @pytest.mark.parametrize(

@@ -38,10 +38,10 @@ def test_joint_training_has_no_scores_and_a_diverged_run_is_nan():
     joint = trained()
     joint.arrays[STEPS_WITHIN][0], joint.arrays[metrics.WITHIN][0] = 0, np.nan
     assert np.isnan(metrics.scores_within(joint)).all()
-    found = outcome.measured(metrics.BY_STEP, [trained(), trained((1, 0))])
-    assert found["accuracy by step"].shape == (2, 6, 2)
-    assert np.isnan(found["accuracy by step"][1]).all()
-    assert np.isnan(found["continual evaluation"][1]).all()
+    result = outcome.measured(metrics.BY_STEP, [trained(), trained((1, 0))])
+    assert result["accuracy by step"].shape == (2, 6, 2)
+    assert np.isnan(result["accuracy by step"][1]).all()
+    assert np.isnan(result["continual evaluation"][1]).all()
 
 
 def test_curves_leave_out_what_seeds_do_not_share_and_joint_training_has_its_end_alone():

@@ -84,15 +84,15 @@ def test_a_batch_trains_each_network_as_it_would_train_alone(rng):
     trainer = make_batch_trainer(key, (2,), settings, 2, validations=2)
     states, losses = trainer.advance(trainer.init(together), together)
     assert losses[2].valid.shape == (2, 2)
-    alone, net = make_trainer(IlluminantNet(2), settings), IlluminantNet(2)
+    single, net = make_trainer(IlluminantNet(2), settings), IlluminantNet(2)
     for place in range(2):
-        own = jax.tree.map(lambda leaf, p=place: jnp.asarray(leaf[p]), together)
+        current = jax.tree.map(lambda leaf, p=place: jnp.asarray(leaf[p]), together)
         own_key = jax.random.fold_in(jax.random.fold_in(key, 2), place)
-        state = alone.init(own_key, own)
+        state = single.init(own_key, current)
         for _ in range(2):
-            state, _ = jax.jit(alone.advance)(own_key, state, own)
+            state, _ = jax.jit(single.advance)(own_key, state, current)
         trained = jax.tree.map(lambda leaf, p=place: leaf[p], states[2].best)
         chex.assert_trees_all_close(trained.params, state.best.params, atol=1e-4)
         predicted = predict_batch(2, states[2].best, jnp.asarray(together.valid_features))[place]
-        expected = predict_chromaticity(net, trained, own.valid_features)
+        expected = predict_chromaticity(net, trained, current.valid_features)
         np.testing.assert_allclose(predicted, expected, rtol=1e-5)

@@ -25,9 +25,9 @@ def ensembles(rng, count, members=5, off=2.0):
 
 
 def covered(scale, estimates, truth):
-    told = jax.vmap(chromaticity_interval, (None, 1))(scale, estimates)
-    inside = (told.low <= truth) & (truth <= told.high)
-    return np.asarray(inside.all(axis=1)), np.asarray(told.degrees)
+    interval = jax.vmap(chromaticity_interval, (None, 1))(scale, estimates)
+    inside = (interval.low <= truth) & (truth <= interval.high)
+    return np.asarray(inside.all(axis=1)), np.asarray(interval.degrees)
 
 
 def test_mean_and_disagreement_by_hand():
@@ -39,7 +39,7 @@ def test_mean_and_disagreement_by_hand():
 
 
 @pytest.mark.parametrize("coverage", [0.5, 0.9])
-def test_new_pairs_are_covered_as_often_as_asked(rng, coverage):
+def test_new_pairs_are_covered_as_often_as_requested(rng, coverage):
     scale = calibrate_interval(*ensembles(rng, 1_000), coverage)
     inside, degrees = covered(scale, *ensembles(rng, 300))
     # Three binomial deviations of 300 and of 1,000.
@@ -82,26 +82,26 @@ def test_too_few_pairs_give_no_bound_and_one_that_failed_counts_against(rng):
 def test_no_light_of_the_interval_is_farther_than_its_degrees(rng):
     scale = IntervalScale(jnp.array([0.05, 0.2]), jnp.float32(1.5))
     estimates = jnp.array([[0.5, 0.7], [0.6, 0.8]])
-    told = chromaticity_interval(scale, estimates)
+    interval = chromaticity_interval(scale, estimates)
     center = np.array([np.sqrt(0.3), 1, np.sqrt(0.56)])
     lights = np.ones((20_000, 3))
-    lights[:, ::2] = rng.uniform(told.low, told.high, (20_000, 2))
+    lights[:, ::2] = rng.uniform(interval.low, interval.high, (20_000, 2))
     cosine = lights @ center / np.linalg.norm(lights, axis=1) / np.linalg.norm(center)
     farthest = np.degrees(np.arccos(cosine)).max()
-    assert farthest <= told.degrees
-    np.testing.assert_allclose(told.degrees, farthest, rtol=0.02)
+    assert farthest <= interval.degrees
+    np.testing.assert_allclose(interval.degrees, farthest, rtol=0.02)
 
 
 def test_lights_alone_give_the_interval_around_their_mean_that_nine_of_ten_are_in():
     """R/G at equal steps of the logarithm, B/G always .5; the 27th farthest of 29 is needed."""
     away = np.arange(-14, 15) * 0.05
     lights = np.column_stack([0.8 * np.exp(away), np.full(29, 0.5)])
-    told = uninformative_interval(jnp.asarray(lights, jnp.float32))
-    np.testing.assert_allclose(told.low, [0.8 * np.exp(-0.65), 0.5], rtol=1e-4)
-    np.testing.assert_allclose(told.high, [0.8 * np.exp(0.65), 0.5], rtol=1e-4)
+    interval = uninformative_interval(jnp.asarray(lights, jnp.float32))
+    np.testing.assert_allclose(interval.low, [0.8 * np.exp(-0.65), 0.5], rtol=1e-4)
+    np.testing.assert_allclose(interval.high, [0.8 * np.exp(0.65), 0.5], rtol=1e-4)
     ends = np.array([[0.8 * np.exp(sign * 0.65), 1, 0.5] for sign in (-1, 1)])
     cosine = ends @ [0.8, 1, 0.5] / np.linalg.norm(ends, axis=1) / np.linalg.norm([0.8, 1, 0.5])
-    np.testing.assert_allclose(told.degrees, np.degrees(np.arccos(cosine)).max(), rtol=1e-4)
+    np.testing.assert_allclose(interval.degrees, np.degrees(np.arccos(cosine)).max(), rtol=1e-4)
 
 
 THIRDS = np.split(np.arange(600), 3)
@@ -112,42 +112,42 @@ def test_each_fold_is_counted_with_a_calibration_that_it_has_no_part_in(rng):
     truth = np.exp(rng.normal(0, 0.2, (600, 2)))
     off = np.repeat([0.01, 0.01, 1.0], 200)[:, None]
     estimates = truth * np.exp(off * rng.normal(size=truth.shape))
-    found = cross_coverage([np.float32(estimates)[None]] * 3, np.float32(truth), THIRDS)
+    result = cross_coverage([np.float32(estimates)[None]] * 3, np.float32(truth), THIRDS)
     # The third fold by the others' width covers almost none; they, by its, all.
-    assert found.share == pytest.approx(2 / 3, abs=0.02)
+    assert result.share == pytest.approx(2 / 3, abs=0.02)
 
 
 def test_folds_of_one_kind_are_covered_as_promised(rng):
     truth = np.exp(rng.normal(0, 0.2, (600, 2)))
     estimates = truth * np.exp(0.05 * rng.normal(size=(4, *truth.shape)))
-    found = cross_coverage([np.float32(estimates)] * 3, np.float32(truth), THIRDS)
-    assert found.share == pytest.approx(0.9, abs=0.05)
-    assert 1 < found.degrees < 6
-    assert found.uninformative == 0
+    result = cross_coverage([np.float32(estimates)] * 3, np.float32(truth), THIRDS)
+    assert result.share == pytest.approx(0.9, abs=0.05)
+    assert 1 < result.degrees < 6
+    assert result.uninformative == 0
 
 
 def test_intervals_of_estimates_that_know_nothing_say_nothing(rng):
     """Estimates drawn as the lights are, without regard to them: wider than the lights' own."""
-    truth, told = np.float32(np.exp(rng.normal(0, 0.2, (2, 600, 2))))
-    found = cross_coverage([told[None]] * 3, truth, THIRDS)
-    assert found.share == pytest.approx(0.9, abs=0.05)
-    assert found.uninformative > 0.9
+    truth, interval = np.float32(np.exp(rng.normal(0, 0.2, (2, 600, 2))))
+    result = cross_coverage([interval[None]] * 3, truth, THIRDS)
+    assert result.share == pytest.approx(0.9, abs=0.05)
+    assert result.uninformative > 0.9
 
 
-def test_each_fold_is_told_by_what_is_its_own(rng):
-    """Three estimators, each good on one fold only, which the other two's calibration shows."""
+def test_the_coverage_of_a_fold_uses_intervals_of_the_other_folds(rng):
+    """Each of three estimators is good on one fold only; calibration on the others shows it."""
     truth = np.exp(rng.normal(0, 0.2, (600, 2)))
-    own = []
+    current = []
     for fold in THIRDS:
         off = np.full((600, 1), 0.5)
         off[fold] = 0.01
-        own.append(np.float32(truth * np.exp(off * rng.normal(size=truth.shape)))[None])
-    assert cross_coverage(own, np.float32(truth), THIRDS).share == 1
+        current.append(np.float32(truth * np.exp(off * rng.normal(size=truth.shape)))[None])
+    assert cross_coverage(current, np.float32(truth), THIRDS).share == 1
 
 
 def test_the_coverage_of_new_pairs_is_that_of_their_intervals(rng):
     scale = calibrate_interval(*ensembles(rng, 1_000))
     estimates, truth = ensembles(rng, 300)
     inside, degrees = covered(scale, estimates, truth)
-    found = interval_coverage(scale, estimates, truth, jnp.float32(np.median(degrees)))
-    np.testing.assert_allclose(found, [inside.mean(), degrees.mean(), 0.5], rtol=1e-3)
+    result = interval_coverage(scale, estimates, truth, jnp.float32(np.median(degrees)))
+    np.testing.assert_allclose(result, [inside.mean(), degrees.mean(), 0.5], rtol=1e-3)

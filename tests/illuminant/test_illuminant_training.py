@@ -79,7 +79,7 @@ def mean_absolute_error(weights, inputs, targets):
 
 
 def gradient(weights, inputs, targets):
-    """By hand: backpropagation through exp and ReLU."""
+    """Return the gradient by backpropagation through exp and ReLU, written by hand."""
     activations = forward(weights, inputs)
     signal = np.sign(activations[-1] - targets) / (3 * len(targets)) * activations[-1]
     result = {}
@@ -200,8 +200,8 @@ def test_batches_are_keyed_by_step():
     """Two blocks of ten steps draw what one block of twenty draws; another key draws others."""
     problem = problem_of(5)
     halves, _ = trained(SETTINGS, problem, 2)
-    whole, _ = trained(dataclasses.replace(SETTINGS, validate_every=20), problem, 1)
-    chex.assert_trees_all_close(halves[-1].model, whole[-1].model, atol=1e-5)
+    full, _ = trained(dataclasses.replace(SETTINGS, validate_every=20), problem, 1)
+    chex.assert_trees_all_close(halves[-1].model, full[-1].model, atol=1e-5)
     other, _ = compiled(SETTINGS).advance(jax.random.key(4), halves[0], problem)
     deviations = jax.tree.map(
         lambda a, b: np.abs(a - b).max(), other.model.params, halves[1].model.params
@@ -214,7 +214,7 @@ def test_compiled_once():
     assert compiled(SETTINGS).advance._cache_size() == 1
 
 
-def test_a_transform_is_read_row_by_row_and_told_as_a_light(rng):
+def test_a_transform_is_read_by_rows_and_printed_as_an_illuminant(rng):
     params = jax.jit(NET.init)(KEY, jnp.zeros(9))
     mean, scale = np.float32(rng.normal(size=9)), np.float32(rng.uniform(0.5, 2, 9))
     model = IlluminantModel(params, jnp.asarray(mean), jnp.asarray(scale))

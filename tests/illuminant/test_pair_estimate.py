@@ -26,11 +26,11 @@ def estimated(model, main, second=None):
 
 
 def test_the_closed_form_answer_is_returned_with_its_transform(colors):
-    found = estimated(ClosedFormNet(), colors)
-    np.testing.assert_allclose(found.transform, pair_transform(LIGHT), atol=1e-4)
-    np.testing.assert_allclose(found.estimates.main.illuminant, LIGHT, rtol=1e-3)
-    np.testing.assert_allclose(found.condition, np.linalg.cond(colors.reshape(-1, 3)), rtol=1e-4)
-    assert found.warnings == ()
+    result = estimated(ClosedFormNet(), colors)
+    np.testing.assert_allclose(result.transform, pair_transform(LIGHT), atol=1e-4)
+    np.testing.assert_allclose(result.estimates.main.illuminant, LIGHT, rtol=1e-3)
+    np.testing.assert_allclose(result.condition, np.linalg.cond(colors.reshape(-1, 3)), rtol=1e-4)
+    assert result.warnings == ()
 
 
 def test_unusable_places_take_no_part(colors):
@@ -38,24 +38,24 @@ def test_unusable_places_take_no_part(colors):
     usable = np.ones(colors.shape[:2], bool)
     usable[2, 3] = False
     second[2, 3] = 100
-    found = estimate_pair(ClosedFormNet(), colors, second, usable)
-    np.testing.assert_allclose(found.transform, pair_transform(LIGHT), atol=1e-4)
+    result = estimate_pair(ClosedFormNet(), colors, second, usable)
+    np.testing.assert_allclose(result.transform, pair_transform(LIGHT), atol=1e-4)
 
 
 def test_an_uninformative_interval_is_warned_of(colors):
-    told = told_lights([0.5, 1, 0.6])
-    wide = told._replace(main=told.main._replace(uninformative=True))
+    predicted = told_lights([0.5, 1, 0.6])
+    wide = predicted._replace(main=predicted.main._replace(uninformative=True))
     (warning,) = estimated(Planted(wide), colors).warnings
     assert "its interval has a radius of 3.2 degrees, no less than that of the training" in warning
     assert "THE ESTIMATE IS UNINFORMATIVE" in warning
 
 
 def test_a_second_camera_too_far_from_training_is_left_out(colors):
-    told = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
-    far = told.second._replace(score=OutOfDistributionScore(9.0, 0.0))
-    found = estimated(Planted(told._replace(second=far)), colors)
-    assert found.estimates.second is None
-    assert "second illuminant: out-of-distribution score 9.00" in found.warnings[0]
+    predicted = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+    far = predicted.second._replace(score=OutOfDistributionScore(9.0, 0.0))
+    result = estimated(Planted(predicted._replace(second=far)), colors)
+    assert result.estimates.second is None
+    assert "second illuminant: out-of-distribution score 9.00" in result.warnings[0]
 
 
 def test_a_model_on_moments_needs_no_colorful_scene():
@@ -66,12 +66,12 @@ def test_a_model_on_moments_needs_no_colorful_scene():
             return told_lights([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
 
     gray = np.full((5, 7, 3), [0.2, 0.4, 0.3], np.float32)
-    found = estimated(Moments(), gray, gray)
-    assert found.transform is None
+    result = estimated(Moments(), gray, gray)
+    assert result.transform is None
     # All moments of one colour are that colour; their mean is one.
     mean = np.mean([0.3, 0.4, 0.2, 0.3, 0.12**0.5, 0.4, 0.06**0.5, 0.08**0.5, 0.2])
     expected = np.array([0.2, 0.3]) / mean
-    np.testing.assert_allclose(found.estimates.main.illuminant[::2], expected, rtol=1e-3)
+    np.testing.assert_allclose(result.estimates.main.illuminant[::2], expected, rtol=1e-3)
 
 
 @pytest.mark.parametrize(

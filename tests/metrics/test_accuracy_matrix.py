@@ -63,9 +63,9 @@ BASELINE = matrix([0.7, 0.2, 0.4])
     ],
 )
 def test_metrics_by_hand(name, forgets, improves):
-    found = METRICS[name](FORGETS)
-    assert found.dtype == jnp.float32
-    assert found == pytest.approx(forgets, abs=2e-7)
+    result = METRICS[name](FORGETS)
+    assert result.dtype == jnp.float32
+    assert result == pytest.approx(forgets, abs=2e-7)
     assert METRICS[name](IMPROVES) == pytest.approx(improves, abs=2e-7)
 
 
@@ -172,10 +172,10 @@ def test_over_time_each_row_is_averaged_over_the_tasks_that_it_has_learned():
 
 def test_intransigence_by_hand_per_task():
     # 9 - 8, 7 - 9 and 10 - 10 tenths.
-    found = intransigence(FORGETS, matrix([0.9, 0.7, 1.0]))
-    np.testing.assert_allclose(found, [0.1, -0.2, 0], atol=1e-7)
+    result = intransigence(FORGETS, matrix([0.9, 0.7, 1.0]))
+    np.testing.assert_allclose(result, [0.1, -0.2, 0], atol=1e-7)
     off_diagonal = jnp.where(jnp.eye(3, dtype=bool), FORGETS, jnp.nan)
-    np.testing.assert_array_equal(intransigence(off_diagonal, matrix([0.9, 0.7, 1.0])), found)
+    np.testing.assert_array_equal(intransigence(off_diagonal, matrix([0.9, 0.7, 1.0])), result)
 
 
 def test_learning_curve_area_by_hand():
@@ -193,6 +193,6 @@ def test_learning_curve_area_by_hand():
 def test_learning_curve_area_is_the_paper_s_sum_not_the_authors_trapezoids():
     """The end points have a whole share here, and half of one in the authors' notebook."""
     curve = np.array([0.1, 0.5, 0.7, 0.9])
-    found = learning_curve_area(matrix([curve]))
-    assert found == pytest.approx(2.2 / 4, abs=1e-7)
+    result = learning_curve_area(matrix([curve]))
+    assert result == pytest.approx(2.2 / 4, abs=1e-7)
     assert np.trapezoid(curve, np.arange(4)) / 3 == pytest.approx(1.7 / 3)

@@ -88,8 +88,8 @@ reproduced_apart = jax.jit(angular.reproduction_error)
     ],
 )
 def test_reproduction_errors_known_by_hand(estimate, truth, degrees):
-    found = reproduced_apart(vector(estimate), vector(truth))
-    np.testing.assert_allclose(found, degrees, atol=2e-5)
+    result = reproduced_apart(vector(estimate), vector(truth))
+    np.testing.assert_allclose(result, degrees, atol=2e-5)
 
 
 @settings(max_examples=50)
@@ -148,10 +148,10 @@ def test_statistics_by_hand():
 @given(seed=seeds, valid=st.integers(1, 11))
 def test_invalid_errors_are_counted_and_take_no_part(seed, valid):
     rng = np.random.default_rng(seed)
-    kept = np.float32(rng.uniform(0, 30, valid))
+    stored = np.float32(rng.uniform(0, 30, valid))
     broken = rng.choice([np.nan, np.inf, -np.inf], 12 - valid)
-    errors = rng.permutation(np.concatenate([kept, np.float32(broken)]))
-    expected = exact_summary(kept)._replace(invalid=12 - valid)
+    errors = rng.permutation(np.concatenate([stored, np.float32(broken)]))
+    expected = exact_summary(stored)._replace(invalid=12 - valid)
     assert_same(summarize(errors), expected)
 
 

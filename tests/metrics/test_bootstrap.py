@@ -16,8 +16,8 @@ def errors(rng):
 
 @pytest.mark.parametrize(("name", "level"), [("mean", 0.95), ("mean", 0.5), ("median", 0.9)])
 def test_ends_are_those_of_scipy_up_to_sampling(errors, name, level):
-    ours = bootstrap_interval(KEY, errors, getattr(jnp, name), level, resamples=20_000)
-    theirs = scipy.stats.bootstrap(
+    actual = bootstrap_interval(KEY, errors, getattr(jnp, name), level, resamples=20_000)
+    reference = scipy.stats.bootstrap(
         (np.float64(errors),),
         getattr(np, name),
         confidence_level=level,
@@ -25,8 +25,8 @@ def test_ends_are_those_of_scipy_up_to_sampling(errors, name, level):
         method="percentile",
         random_state=1,
     ).confidence_interval
-    width = theirs.high - theirs.low
-    np.testing.assert_allclose(ours, theirs, atol=0.05 * width)
+    width = reference.high - reference.low
+    np.testing.assert_allclose(actual, reference, atol=0.05 * width)
 
 
 def test_of_two_values_the_mean_is_a_binomial():
@@ -75,15 +75,15 @@ def test_of_two_groups_the_mean_is_weighed_by_their_sizes():
 
 def test_groups_of_one_are_the_plain_bootstrap(errors):
     plain = bootstrap_interval(KEY, errors, resamples=5_000)
-    ours = grouped(KEY, errors, jnp.arange(54), 54, resamples=5_000)
-    np.testing.assert_allclose(ours, plain, rtol=1e-5)
+    actual = grouped(KEY, errors, jnp.arange(54), 54, resamples=5_000)
+    np.testing.assert_allclose(actual, plain, rtol=1e-5)
 
 
 @pytest.mark.slow
 def test_a_grouped_interval_covers_the_truth_as_often_as_it_says_and_a_plain_one_does_not(rng):
     """Forty lights of fifty scenes: what they share is as large as what they do not."""
-    offsets, own = rng.normal(size=(300, 40, 1)), rng.normal(size=(300, 40, 50))
-    samples = jnp.asarray((offsets + own).reshape(300, -1), jnp.float32)
+    offsets, current = rng.normal(size=(300, 40, 1)), rng.normal(size=(300, 40, 50))
+    samples = jnp.asarray((offsets + current).reshape(300, -1), jnp.float32)
     groups, keys = jnp.repeat(jnp.arange(40), 50), jax.random.split(jax.random.key(7), 300)
 
     def coverage(interval):

@@ -57,8 +57,8 @@ def test_the_second_weighting_is_the_only_one_in_steps_of_a_twentieth():
 
 
 def fits_some_deviations(strategy, weightings):
-    """Whether any standard deviations of the criteria give the printed stabilities, rounded."""
-    weights = np.array([[each[name] for name in CRITERIA] for each in weightings])
+    """Return whether any standard deviations of the criteria give the printed stabilities."""
+    weights = np.array([[item[name] for name in CRITERIA] for item in weightings])
     missing = 1 - np.array([PAPER_STABILITIES[strategy][w] for w in WEIGHTINGS])
     half_a_digit = 5e-5
     answer = linprog(

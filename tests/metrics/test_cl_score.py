@@ -45,7 +45,7 @@ def random_costs(rng, runs, tasks):
 
 
 @pytest.mark.parametrize(
-    ("efficiency", "given", "expected"),
+    ("efficiency", "inputs", "expected"),
     [
         (model_size_efficiency, ([2, 4, 8],), 7 / 12),  # (1 + 1/2 + 1/4) / 3
         (model_size_efficiency, ([8, 4, 2],), 1),  # (1 + 2 + 4) / 3, clipped
@@ -71,8 +71,8 @@ def random_costs(rng, runs, tasks):
         (computational_efficiency, ([np.nan, 199, 399], [1, 10, 8]), np.nan),
     ],
 )
-def test_efficiencies_by_hand(efficiency, given, expected):
-    assert efficiency(*map(vector, given)) == pytest.approx(expected, nan_ok=True)
+def test_efficiencies_by_hand(efficiency, inputs, expected):
+    assert efficiency(*map(vector, inputs)) == pytest.approx(expected, nan_ok=True)
 
 
 def test_computational_efficiency_of_forty_epochs_is_a_quarter():
@@ -186,7 +186,7 @@ def test_criteria_of_one_run_by_hand():
     # The fractions of this file and of test_accuracy_matrix.py.
     expected = {"A": 3 / 4, "MS": 7 / 12, "SSS": 2 / 3, "CE": 4 / 15}
     expected |= {"BWT+": 0, "REM": 23 / 30, "FWT": 1 / 5}
-    assert {name: float(each) for name, each in measured.items()} == pytest.approx(
+    assert {name: float(item) for name, item in measured.items()} == pytest.approx(
         expected, abs=2e-7
     )
 

@@ -12,5 +12,5 @@ def test_counts_leave_out_padding_and_what_was_not_predicted():
     np.testing.assert_array_equal(counts[0], [[1, 1, 0], [0, 0, 0], [0, 0, 0]])
     np.testing.assert_array_equal(counts[1], [[2, 0, 0], [1, 1, 0], [0, 0, 0]])
     np.testing.assert_array_equal(confusion_shares(counts[1])[:2], [[1, 0, 0], [0.5, 0.5, 0]])
-    found = class_accuracies(counts)
-    np.testing.assert_array_equal(found, [[0.5, np.nan, np.nan], [1, 0.5, np.nan]])
+    result = class_accuracies(counts)
+    np.testing.assert_array_equal(result, [[0.5, np.nan, np.nan], [1, 0.5, np.nan]])

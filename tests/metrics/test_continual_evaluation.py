@@ -34,13 +34,13 @@ def minimum(values, row):
 def test_min_acc_and_wc_acc_are_those_of_their_definitions(seed):
     values = curves(seed)
     arrays = jnp.asarray(values, jnp.float32), jnp.asarray(TASK)
-    found = jax.jit(average_minimum_accuracy)(*arrays)
+    result = jax.jit(average_minimum_accuracy)(*arrays)
     worst = jax.jit(worst_case_accuracy)(*arrays)
-    assert np.all(np.isnan(found[:3]))
+    assert np.all(np.isnan(result[:3]))
     np.testing.assert_allclose(worst[:3], values[:3, 0], rtol=1e-6)
     for row in range(3, 9):
         lowest, count = minimum(values, row), TASK[row] + 1
-        np.testing.assert_allclose(found[row], lowest, rtol=1e-6)
+        np.testing.assert_allclose(result[row], lowest, rtol=1e-6)
         expected = values[row, TASK[row]] / count + (1 - 1 / count) * lowest
         np.testing.assert_allclose(worst[row], expected, rtol=1e-6)
 
@@ -48,8 +48,8 @@ def test_min_acc_and_wc_acc_are_those_of_their_definitions(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_anytime_accuracy_averages_the_tasks_begun_at_every_evaluation(seed):
     values = curves(seed)
-    found = anytime_average_accuracy(jnp.asarray(values, jnp.float32), jnp.asarray(TASK))
-    np.testing.assert_allclose(found, np.nanmean(values, axis=1).mean(), rtol=1e-6)
+    result = anytime_average_accuracy(jnp.asarray(values, jnp.float32), jnp.asarray(TASK))
+    np.testing.assert_allclose(result, np.nanmean(values, axis=1).mean(), rtol=1e-6)
 
 
 def test_a_drop_that_is_made_up_is_a_gap_and_one_that_stays_is_none():
@@ -58,8 +58,8 @@ def test_a_drop_that_is_made_up_is_a_gap_and_one_that_stays_is_none():
     values[:, 0] = [0.2, 0.5, 0.9, 0.3, 0.5, 0.7, 0.8, 0.6, 0.5]
     values[3:, 1] = [0.5, 0.7, 0.8, 0.9, 0.4, 0.95]
     values[7:, 2] = [0.5, 0.8]
-    found = stability_gap(jnp.asarray(values, jnp.float32), jnp.asarray(TASK))
-    np.testing.assert_allclose(found, np.mean([0.5, 0.0, 0.5]), rtol=1e-6)
+    result = stability_gap(jnp.asarray(values, jnp.float32), jnp.asarray(TASK))
+    np.testing.assert_allclose(result, np.mean([0.5, 0.0, 0.5]), rtol=1e-6)
 
 
 def test_tasks_that_were_not_begun_count_nowhere():
@@ -83,5 +83,5 @@ def test_windowed_forgetting_is_the_largest_drop_within_the_window(window):
         for first in np.flatnonzero(task <= TASK):
             for last in range(first + 1, min(first + window, 9)):
                 drops[task] = max(drops[task], values[first, task] - values[last, task])
-    found = windowed_forgetting(jnp.asarray(values, jnp.float32), jnp.asarray(TASK), window)
-    np.testing.assert_allclose(found, drops.mean(), rtol=1e-6)
+    result = windowed_forgetting(jnp.asarray(values, jnp.float32), jnp.asarray(TASK), window)
+    np.testing.assert_allclose(result, drops.mean(), rtol=1e-6)

@@ -20,7 +20,7 @@ EDGES = jnp.asarray([0, 5, 10, 100])
 
 
 def test_groups_are_those_of_the_samples_facts():
-    # Of the triples, the third and fourth have at most five examples.
+    # The third and fourth triple have at most five examples.
     np.testing.assert_array_equal(GROUPS.few, [0, 0, 1, 1, 0, 0])
     np.testing.assert_array_equal(GROUPS.counts, COUNTS)
     # <1, 2, *> has 25 examples, <*, *, 3> has 40 and <*, *, 4> two.
@@ -29,25 +29,25 @@ def test_groups_are_those_of_the_samples_facts():
 
 
 def test_scores_are_read_after_the_last_task():
-    found = fact_scores(RANKS, MEMBER, GROUPS, EDGES, 5)
+    result = fact_scores(RANKS, MEMBER, GROUPS, EDGES, 5)
     expected = top_k(RANKS, MEMBER, 5)
     for name in ("standard", "generalised", "drop"):
-        for ours, part in zip(getattr(found.top_k, name), getattr(expected, name), strict=True):
-            np.testing.assert_array_equal(ours, part)
-    np.testing.assert_array_equal(found.hits, [1, 0, 0, 1, 1, 1])
-    np.testing.assert_allclose(found.few_shot.by_task, [0, 1])
+        for actual, part in zip(getattr(result.top_k, name), getattr(expected, name), strict=True):
+            np.testing.assert_array_equal(actual, part)
+    np.testing.assert_array_equal(result.hits, [1, 0, 0, 1, 1, 1])
+    np.testing.assert_allclose(result.few_shot.by_task, [0, 1])
     # Samples with 0 to 4, 5 to 9 and 10 or more training examples.
-    np.testing.assert_allclose(found.generalised_by_count, [1 / 2, 1, 2 / 3], rtol=1e-6)
-    np.testing.assert_allclose(found.standard_by_count, [1, 1, 2 / 3], rtol=1e-6)
-    assert found.spo.shape == (2, 7)
-    assert found.spo[0, 0] == 0
-    assert np.isnan(found.spo[1]).all()
-    assert np.isnan([found.backward, found.forward]).all()
+    np.testing.assert_allclose(result.generalised_by_count, [1 / 2, 1, 2 / 3], rtol=1e-6)
+    np.testing.assert_allclose(result.standard_by_count, [1, 1, 2 / 3], rtol=1e-6)
+    assert result.spo.shape == (2, 7)
+    assert result.spo[0, 0] == 0
+    assert np.isnan(result.spo[1]).all()
+    assert np.isnan([result.backward, result.forward]).all()
 
 
 def test_transfer_needs_the_ranks_before_the_first_task():
     start = Ranks(*[jnp.asarray([9, 9, 9, 9, 1, 9])] * 2)
-    found = fact_scores(RANKS, MEMBER, GROUPS, EDGES, 5, start)
+    result = fact_scores(RANKS, MEMBER, GROUPS, EDGES, 5, start)
     # Generalised: the first task falls from 2/3 to 1/3; the second had 1/3, and 0 after the first.
-    assert found.backward == pytest.approx(-1 / 3)
-    assert found.forward == pytest.approx(-1 / 3)
+    assert result.backward == pytest.approx(-1 / 3)
+    assert result.forward == pytest.approx(-1 / 3)

@@ -11,18 +11,18 @@ from everlight.metrics.frame_fusion import fuse_adjacent, fused_accuracies
 def test_fusion_sums_what_came_just_before_in_the_recording(window, lengths):
     recording = np.repeat(np.arange(len(lengths)), lengths)
     confidence = np.random.default_rng(sum(lengths)).random((len(recording), 3))
-    found = fuse_adjacent(confidence, recording, window)
-    for place, own in enumerate(recording):
+    result = fuse_adjacent(confidence, recording, window)
+    for place, part in enumerate(recording):
         expected = np.zeros(3)
         for before in range(max(0, place - window + 1), place + 1):
-            if recording[before] == own:
+            if recording[before] == part:
                 expected += confidence[before]
-        np.testing.assert_allclose(found[place], expected, atol=1e-12)
+        np.testing.assert_allclose(result[place], expected, atol=1e-12)
 
 
 def test_accuracy_is_that_of_the_summed_confidences():
     """The second frame alone is wrong; with the first one's confidence it is right."""
     confidence = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
     labels, recording = np.array([0, 0, 1]), np.array([0, 0, 1])
-    found = fused_accuracies(confidence, labels, recording, (1, 2))
-    np.testing.assert_allclose(found, [2 / 3, 1.0])
+    result = fused_accuracies(confidence, labels, recording, (1, 2))
+    np.testing.assert_allclose(result, [2 / 3, 1.0])

@@ -62,8 +62,8 @@ def hot(*classes, size=CLASSES):
     ],
 )
 def test_a_sample_by_hand(predicted, true, expected):
-    found = sample_scores(hot(*predicted), hot(*true))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    result = sample_scores(hot(*predicted), hot(*true))
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
     for name, value in zip(NAMES, expected, strict=True):
         one = getattr(multilabel, name)(hot(*predicted), hot(*true))
         assert one == pytest.approx(value, rel=1e-6)
@@ -72,8 +72,8 @@ def test_a_sample_by_hand(predicted, true, expected):
 def test_many_classes_do_not_overflow_and_are_not_lost_in_the_last_byte():
     """1083 classes, those of IIRC-ImageNet, fill their last byte but in part."""
     everything, last = hot(*range(1083), size=1083), hot(1082, size=1083)
-    found = sample_scores(everything, last)
-    np.testing.assert_allclose(found, (1 / 1083**2, 1 / 1083, 0, 1), rtol=1e-6)
+    result = sample_scores(everything, last)
+    np.testing.assert_allclose(result, (1 / 1083**2, 1 / 1083, 0, 1), rtol=1e-6)
     np.testing.assert_array_equal(sample_scores(everything, everything), 1)
 
 
@@ -90,21 +90,21 @@ label_sets = hnp.arrays(bool, (2, 6, CLASSES), elements=st.booleans())
 @given(label_sets, st.permutations(range(CLASSES)))
 def test_properties_of_a_sample_s_scores(sets, order):
     predicted, true = sets
-    found = Scores(*map(np.asarray, compiled_scores(jnp.asarray(predicted), jnp.asarray(true))))
-    assert np.all((np.array(found) >= 0) & (np.array(found) <= 1))
-    assert np.all(found.precision_weighted_jaccard <= found.jaccard)
-    assert np.all(found.jaccard <= found.recall)
-    assert np.all(found.exact_match <= found.precision_weighted_jaccard)
+    result = Scores(*map(np.asarray, compiled_scores(jnp.asarray(predicted), jnp.asarray(true))))
+    assert np.all((np.array(result) >= 0) & (np.array(result) <= 1))
+    assert np.all(result.precision_weighted_jaccard <= result.jaccard)
+    assert np.all(result.jaccard <= result.recall)
+    assert np.all(result.exact_match <= result.precision_weighted_jaccard)
     same = np.all(predicted == true, axis=1) & predicted.any(axis=1)
-    for score in (found.exact_match, found.jaccard, found.precision_weighted_jaccard):
+    for score in (result.exact_match, result.jaccard, result.precision_weighted_jaccard):
         np.testing.assert_array_equal(score == 1, same)
     # Exchanging predicted and true labels exchanges precision and recall.
     swapped = compiled_scores(jnp.asarray(true), jnp.asarray(predicted))
-    np.testing.assert_allclose(swapped.jaccard, found.jaccard, rtol=1e-6)
-    weighted = found.jaccard * np.asarray(swapped.recall)
-    np.testing.assert_allclose(found.precision_weighted_jaccard, weighted, rtol=1e-6)
+    np.testing.assert_allclose(swapped.jaccard, result.jaccard, rtol=1e-6)
+    weighted = result.jaccard * np.asarray(swapped.recall)
+    np.testing.assert_allclose(result.precision_weighted_jaccard, weighted, rtol=1e-6)
     moved = compiled_scores(jnp.asarray(predicted[:, order]), jnp.asarray(true[:, order]))
-    np.testing.assert_array_equal(moved, found)
+    np.testing.assert_array_equal(moved, result)
 
 
 def sets_of(rows):
@@ -158,7 +158,7 @@ def world(seed):
 def test_the_matrix_of_all_tasks_against_loops_in_float64(seed):
     predicted, labels, member = world(seed)
     assert (member.sum(axis=0) == 2).any()
-    found = compiled_matrix(*map(jnp.asarray, (predicted, labels, member, SEEN)))
+    result = compiled_matrix(*map(jnp.asarray, (predicted, labels, member, SEEN)))
     by_task, union = np.full((4, TASKS, TASKS), np.nan), np.zeros((4, TASKS))
     true = sets_of(labels)
     for j in range(TASKS):
@@ -168,14 +168,14 @@ def test_the_matrix_of_all_tasks_against_loops_in_float64(seed):
             by_task[:, j, k] = mean_by_definition(guess, true, SEEN[j], samples)
         samples = np.flatnonzero(member[: j + 1].any(axis=0))
         union[:, j] = mean_by_definition(guess, true, SEEN[j], samples)
-    np.testing.assert_allclose(found.by_task, by_task, rtol=2e-6)
-    np.testing.assert_allclose(found.union, union, rtol=2e-6)
-    np.testing.assert_allclose(found.current, [np.diag(scores) for scores in by_task], rtol=2e-6)
+    np.testing.assert_allclose(result.by_task, by_task, rtol=2e-6)
+    np.testing.assert_allclose(result.union, union, rtol=2e-6)
+    np.testing.assert_allclose(result.current, [np.diag(scores) for scores in by_task], rtol=2e-6)
     for j in range(TASKS):
         row = compiled_row(
             *map(jnp.asarray, (predicted[j], labels, member, SEEN[j])), jnp.asarray(j)
         )
-        for one, of_matrix in zip(jax.tree.leaves(row), jax.tree.leaves(found), strict=True):
+        for one, of_matrix in zip(jax.tree.leaves(row), jax.tree.leaves(result), strict=True):
             np.testing.assert_allclose(one, of_matrix[j], rtol=1e-6)
 
 
@@ -185,17 +185,17 @@ def test_batch_recall_against_loops_in_float64(size):
     true = sets_of(labels)
     for j in range(TASKS):
         arrays = map(jnp.asarray, (predicted[j], labels, member, SEEN[j], j))
-        found = compiled_recall(*arrays, size)
+        result = compiled_recall(*arrays, size)
         guess = sets_of(predicted[j])
         groups = [*member[: j + 1], member[: j + 1].any(axis=0)]
         *tasks, union = [
             batch_recall_by_definition(guess, true, SEEN[j], np.flatnonzero(group), size)
             for group in groups
         ]
-        np.testing.assert_allclose(found.by_task[: j + 1], tasks, rtol=2e-6)
-        assert np.all(np.isnan(found.by_task[j + 1 :]))
-        np.testing.assert_allclose(found.union, union, rtol=2e-6)
-        np.testing.assert_allclose(found.current, tasks[j], rtol=2e-6)
+        np.testing.assert_allclose(result.by_task[: j + 1], tasks, rtol=2e-6)
+        assert np.all(np.isnan(result.by_task[j + 1 :]))
+        np.testing.assert_allclose(result.union, union, rtol=2e-6)
+        np.testing.assert_allclose(result.current, tasks[j], rtol=2e-6)
 
 
 def test_batch_recall_differs_from_the_mean_of_samples_by_hand():
@@ -222,10 +222,10 @@ def test_unseen_classes_count_on_neither_side():
 def test_a_task_without_samples_is_nan_and_leaves_the_union_alone():
     predicted, labels, member = world(5)
     member[1] = False
-    found = compiled_matrix(*map(jnp.asarray, (predicted, labels, member, SEEN)))
-    assert np.all(np.isnan(found.by_task.jaccard[:, 1]))
-    assert np.isnan(found.current.jaccard[1])
-    np.testing.assert_allclose(found.union.jaccard[1], found.by_task.jaccard[1, 0], rtol=1e-6)
+    result = compiled_matrix(*map(jnp.asarray, (predicted, labels, member, SEEN)))
+    assert np.all(np.isnan(result.by_task.jaccard[:, 1]))
+    assert np.isnan(result.current.jaccard[1])
+    np.testing.assert_allclose(result.union.jaccard[1], result.by_task.jaccard[1, 0], rtol=1e-6)
 
 
 def test_types_of_classes():
@@ -241,10 +241,10 @@ def test_scores_by_class_type_and_by_class_against_loops_in_float64(task):
     seen, guess, true = SEEN[task], sets_of(predicted[task]), sets_of(labels)
     types = np.asarray(class_types(jnp.asarray(SUPERCLASS)))
     for groups in (types, np.eye(CLASSES, dtype=bool)):
-        found = compiled_types(*map(jnp.asarray, (predicted[task], labels, seen, groups)))
+        result = compiled_types(*map(jnp.asarray, (predicted[task], labels, seen, groups)))
         for g, group in enumerate(groups):
             samples = np.flatnonzero((labels & group & seen).any(axis=1))
-            scores = [score[g] for score in found]
+            scores = [score[g] for score in result]
             if len(samples):
                 expected = mean_by_definition(guess, true, seen & group, samples)
                 np.testing.assert_allclose(scores, expected, rtol=2e-6)
@@ -256,41 +256,41 @@ def test_confusion_against_counting():
     predicted, labels, _ = world(7)
     labels[-10:] = False
     shown = np.array([10, 0, 3, 4])
-    found = compiled_confusion(*map(jnp.asarray, (predicted[3], labels, shown)))
+    result = compiled_confusion(*map(jnp.asarray, (predicted[3], labels, shown)))
     for row, true in enumerate(shown):
         samples = [i for i in range(SAMPLES) if labels[i, true]]
         for column, guess in enumerate(shown):
             part = np.mean([predicted[3, i, guess] for i in samples])
-            np.testing.assert_allclose(found[row, column], part, rtol=1e-6)
+            np.testing.assert_allclose(result[row, column], part, rtol=1e-6)
 
 
 def test_confusion_of_the_truth_is_the_share_of_each_subclass_in_its_superclass():
     """Figure 6(a): a superclass of two subclasses, one of three quarters; class 3 has no sample."""
     labels = jnp.asarray([[1, 1, 0, 0]] * 3 + [[1, 0, 1, 0]] + [[0] * 4], bool)
-    found = compiled_confusion(labels, labels, jnp.arange(4))
-    np.testing.assert_array_equal(found[:3], [[1, 0.75, 0.25, 0], [1, 1, 0, 0], [1, 0, 1, 0]])
-    assert np.all(np.isnan(found[3]))
+    result = compiled_confusion(labels, labels, jnp.arange(4))
+    np.testing.assert_array_equal(result[:3], [[1, 0.75, 0.25, 0], [1, 1, 0, 0], [1, 0, 1, 0]])
+    assert np.all(np.isnan(result[3]))
 
 
 def test_a_sequence_has_the_scores_of_its_parts():
     predicted, labels, member = map(jnp.asarray, world(4))
     introduced = jnp.asarray(np.arange(TASKS)[:, None] == CLASS_TASK)
-    found = sequence_label_scores(
+    result = sequence_label_scores(
         predicted, labels, member, introduced, jnp.asarray(SUPERCLASS), batch_size=16
     )
     seen, last = jnp.asarray(SEEN), (predicted[-1], labels)
     task = jnp.asarray(TASKS - 1)
-    for ours, part in (
-        (found.means, compiled_matrix(predicted, labels, member, seen)),
-        (found.batch_recall, compiled_recall(*last, member, seen[-1], task, 16).union),
+    for actual, part in (
+        (result.means, compiled_matrix(predicted, labels, member, seen)),
+        (result.batch_recall, compiled_recall(*last, member, seen[-1], task, 16).union),
         (
-            found.by_class_type,
+            result.by_class_type,
             class_type_scores(*last, seen[-1], class_types(jnp.asarray(SUPERCLASS))),
         ),
-        (found.confusion, compiled_confusion(*last, jnp.arange(CLASSES))),
+        (result.confusion, compiled_confusion(*last, jnp.arange(CLASSES))),
     ):
-        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), ours, part)
+        jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-6), actual, part)
     for number, tested in enumerate(np.cumsum(member, axis=0) > 0):
         true = (labels & SEEN[number])[tested].sum(axis=1).mean()
         means = predicted[number][tested].sum(axis=1).mean(), true
-        np.testing.assert_allclose(found.counts[number], means, rtol=1e-6)
+        np.testing.assert_allclose(result.counts[number], means, rtol=1e-6)

@@ -13,7 +13,7 @@ SIZE, PADDED = 40, 45
 curve_of = jax.jit(open_set.rejection_curve)
 
 
-def made(seed, levels):
+def created(seed, levels):
     """Confidences of few levels, so that many are equal; the last five samples are padding."""
     rng = np.random.default_rng(seed)
     known = rng.random(PADDED) < 0.6
@@ -28,14 +28,14 @@ def made(seed, levels):
 @given(st.integers(0, 10**6), st.sampled_from([2, 5, 1000]))
 def test_the_curve_is_scikit_learns(seed, levels):
     metrics = pytest.importorskip("sklearn.metrics")
-    confidence, correct, known, mask = made(seed, levels)
+    confidence, correct, known, mask = created(seed, levels)
     curve = curve_of(*map(jnp.asarray, (confidence, correct, known, mask)))
     unknown, true, thresholds = metrics.roc_curve(
         known[mask], confidence[mask], drop_intermediate=False
     )
-    ours = np.unique(np.stack(curve[:3], axis=1)[: SIZE + 1], axis=0)
-    theirs = np.unique(np.stack([thresholds, true, unknown], axis=1), axis=0)
-    np.testing.assert_allclose(ours, theirs, atol=1e-6)
+    actual = np.unique(np.stack(curve[:3], axis=1)[: SIZE + 1], axis=0)
+    reference = np.unique(np.stack([thresholds, true, unknown], axis=1), axis=0)
+    np.testing.assert_allclose(actual, reference, atol=1e-6)
     area = metrics.roc_auc_score(known[mask], confidence[mask])
     np.testing.assert_allclose(open_set.roc_area(curve), area, atol=1e-5)
 
@@ -43,7 +43,7 @@ def test_the_curve_is_scikit_learns(seed, levels):
 @settings(max_examples=15)
 @given(st.integers(0, 10**6), st.sampled_from([2, 5, 1000]))
 def test_every_point_counts_what_its_threshold_accepts(seed, levels):
-    confidence, correct, known, mask = made(seed, levels)
+    confidence, correct, known, mask = created(seed, levels)
     curve = curve_of(*map(jnp.asarray, (confidence, correct, known, mask)))
     assert curve.threshold[0] == np.inf
     for point in range(PADDED + 1):
@@ -81,10 +81,12 @@ def test_confidence_is_the_greatest_probability(rng):
 
 
 def test_scores_over_time_are_those_of_every_task():
-    rows = [np.stack(each) for each in zip(*(made(seed, 4)[:3] for seed in range(3)), strict=True)]
+    rows = [
+        np.stack(item) for item in zip(*(created(seed, 4)[:3] for seed in range(3)), strict=True)
+    ]
     mask, points = jnp.arange(PADDED) < SIZE, jnp.linspace(0, 1, 5)
-    found = open_set.open_set_scores_over_time(*map(jnp.asarray, rows), mask, points)
+    result = open_set.open_set_scores_over_time(*map(jnp.asarray, rows), mask, points)
     for task in range(3):
-        alone = open_set.open_set_scores(*(jnp.asarray(row[task]) for row in rows), mask, points)
-        for ours, part in zip(found, alone, strict=True):
-            np.testing.assert_allclose(ours[task], part, rtol=1e-6)
+        single = open_set.open_set_scores(*(jnp.asarray(row[task]) for row in rows), mask, points)
+        for actual, part in zip(result, single, strict=True):
+            np.testing.assert_allclose(actual[task], part, rtol=1e-6)

@@ -31,8 +31,8 @@ def with_singular_values(values, rows=6):
     ("threshold", "dormant"), [(0.0, [0]), (0.29, [0]), (0.3, [0, 4]), (0.6, [0, 1, 4])]
 )
 def test_dormant_units_are_below_a_share_of_the_mean(threshold, dormant):
-    found = dormant_units(jnp.mean(jnp.abs(ACTIVATIONS), axis=0), threshold)
-    assert np.flatnonzero(found).tolist() == dormant
+    result = dormant_units(jnp.mean(jnp.abs(ACTIVATIONS), axis=0), threshold)
+    assert np.flatnonzero(result).tolist() == dormant
     assert float(dormant_share(ACTIVATIONS, threshold)) == pytest.approx(len(dormant) / 5)
 
 
@@ -73,7 +73,7 @@ def test_diagnostics_of_a_network_count_units_of_all_layers():
     maps = jnp.zeros((2, 3, 3, 2)).at[:, 1, 1, 0].set(1)
     features = with_singular_values([2, 1, 1, 0])
     outputs = Outputs(jnp.zeros((6, 1)), features, {"maps": maps, "units": ACTIVATIONS})
-    found = diagnose_plasticity({"a": jnp.array([3.0, 4.0])}, outputs, threshold=0.6)
-    np.testing.assert_allclose(found, [(3 + 1) / 7, (1 + 1) / 7, 2**1.5, 3, 5], rtol=1e-3)
+    result = diagnose_plasticity({"a": jnp.array([3.0, 4.0])}, outputs, threshold=0.6)
+    np.testing.assert_allclose(result, [(3 + 1) / 7, (1 + 1) / 7, 2**1.5, 3, 5], rtol=1e-3)
     bare = diagnose_plasticity({"a": jnp.ones(1)}, Outputs(outputs.logits, features))
     assert np.isnan(bare.dead_share)

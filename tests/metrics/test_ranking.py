@@ -26,7 +26,7 @@ def image(*pieces):
 
 def distances_by_hand(embeddings, pieces, vectors):
     """Loops over images, facts and pieces in float64."""
-    found = np.zeros((len(embeddings), len(pieces)))
+    result = np.zeros((len(embeddings), len(pieces)))
     for row, embedded in enumerate(np.float64(embeddings)):
         for column, fact in enumerate(pieces):
             parts = [
@@ -34,8 +34,8 @@ def distances_by_hand(embeddings, pieces, vectors):
                 for c, word in enumerate(fact)
                 if word >= 0
             ]
-            found[row, column] = np.mean(parts)
-    return found
+            result[row, column] = np.mean(parts)
+    return result
 
 
 def random_case(seed, images=37, facts=53, words=19, size=4, tasks=3):
@@ -64,8 +64,8 @@ def test_embeddings_have_zeros_where_undefined():
 
 def test_distance_is_the_mean_over_the_pieces_that_the_label_defines():
     # The image says person (.5 off), riding (1 off), horse (2 off).
-    found = ranking.distances_to_facts(image(0.5, 3, 6), FACTS)[:, 0]
-    np.testing.assert_allclose(found, [0.25, 1.25 / 2, 5.25 / 3, 0.25], rtol=1e-6)
+    result = ranking.distances_to_facts(image(0.5, 3, 6), FACTS)[:, 0]
+    np.testing.assert_allclose(result, [0.25, 1.25 / 2, 5.25 / 3, 0.25], rtol=1e-6)
 
 
 def test_a_fact_of_one_piece_does_not_win_by_having_only_one():
@@ -116,9 +116,9 @@ def test_facts_whose_words_have_equal_vectors_tie_exactly():
     embeddings, labels, pieces, vectors, task = random_case(2, words=30, size=300)
     twin = np.concatenate([pieces, np.where(pieces >= 0, pieces + 30, -1)])
     doubled = np.concatenate([vectors, vectors])
-    alone = rank(embeddings, labels, pieces, vectors, task)
+    single = rank(embeddings, labels, pieces, vectors, task)
     both = rank(embeddings, labels, twin, doubled, np.tile(task, 2), 8, 16)
-    for one, two in zip(alone, both, strict=True):
+    for one, two in zip(single, both, strict=True):
         np.testing.assert_array_equal(two - 1, 2 * (one - 1))
 
 
@@ -136,28 +136,28 @@ MEMBER = jnp.array([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0], [0] * 6], bool)
 
 def test_top_k_by_hand():
     """The last two samples belong to no task, the third task has no samples."""
-    found = compiled_top(RANKS, MEMBER, 5)
-    np.testing.assert_allclose(found.standard.by_task, [2 / 3, 1, np.nan])
-    np.testing.assert_allclose(found.generalised.by_task, [1 / 3, 1, np.nan])
-    np.testing.assert_allclose(found.standard.over_tasks, 5 / 6, rtol=1e-6)
-    np.testing.assert_allclose(found.standard.over_examples, 3 / 4)
-    np.testing.assert_allclose(found.generalised.over_examples, 2 / 4)
-    np.testing.assert_allclose(found.drop.over_tasks, 1 / 6, rtol=1e-6)
-    np.testing.assert_allclose(found.drop.over_examples, 1 / 4)
+    result = compiled_top(RANKS, MEMBER, 5)
+    np.testing.assert_allclose(result.standard.by_task, [2 / 3, 1, np.nan])
+    np.testing.assert_allclose(result.generalised.by_task, [1 / 3, 1, np.nan])
+    np.testing.assert_allclose(result.standard.over_tasks, 5 / 6, rtol=1e-6)
+    np.testing.assert_allclose(result.standard.over_examples, 3 / 4)
+    np.testing.assert_allclose(result.generalised.over_examples, 2 / 4)
+    np.testing.assert_allclose(result.drop.over_tasks, 1 / 6, rtol=1e-6)
+    np.testing.assert_allclose(result.drop.over_examples, 1 / 4)
     np.testing.assert_allclose(compiled_top(RANKS, MEMBER, 1).standard.by_task[:2], [1 / 3, 1])
 
 
 def test_a_sample_of_two_tasks_counts_once_over_examples():
     member = jnp.array([[1, 1], [0, 1]], bool)
-    found = ranking.mean_hits(jnp.array([True, False]), member)
-    np.testing.assert_allclose(found.by_task, [0.5, 0])
-    np.testing.assert_allclose(found.over_examples, 0.5)
+    result = ranking.mean_hits(jnp.array([True, False]), member)
+    np.testing.assert_allclose(result.by_task, [0.5, 0])
+    np.testing.assert_allclose(result.over_examples, 0.5)
 
 
 def test_over_time_accuracies_are_the_matrix_that_transfer_reads():
     """After task 0 the first two samples are found, after task 1 the last."""
     ranks = ranking.Ranks(jnp.ones((2, 3), int), jnp.array([[1, 2, 9], [9, 9, 1]]))
-    found = compiled_top(ranks, jnp.array([[1, 1, 0], [0, 0, 1]], bool), 5)
-    np.testing.assert_allclose(found.generalised.by_task, [[1, 0], [0, 1]])
-    np.testing.assert_allclose(found.generalised.over_examples, [2 / 3, 1 / 3], rtol=1e-6)
-    np.testing.assert_allclose(gem_backward_transfer(found.generalised.by_task), -1)
+    result = compiled_top(ranks, jnp.array([[1, 1, 0], [0, 0, 1]], bool), 5)
+    np.testing.assert_allclose(result.generalised.by_task, [[1, 0], [0, 1]])
+    np.testing.assert_allclose(result.generalised.over_examples, [2 / 3, 1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(gem_backward_transfer(result.generalised.by_task), -1)

@@ -50,7 +50,7 @@ def test_spo_cases_are_rare_triples_whose_parts_are_frequent():
     assert rare_facts(3)["PO+SO"] == [2, 3]
     # ⟨riding, horse⟩ has 11 examples, ⟨person, *, horse⟩ 8.
     least = rare_facts(11)
-    assert [name for name, found in least.items() if found] == ["SP+O", "PO+S", "SP+PO"]
+    assert [name for name, actual in least.items() if actual] == ["SP+O", "PO+S", "SP+PO"]
     assert len(ranking_groups.SPO_CASES) == 7
     assert {
         part for case in ranking_groups.SPO_CASES for part in case
@@ -60,9 +60,9 @@ def test_spo_cases_are_rare_triples_whose_parts_are_frequent():
 def test_head_to_tail_by_hand():
     hits = jnp.array([[1, 0, 1, 1, 1], [0, 0, 0, 0, 1]], bool)
     counts = jnp.array([1, 5, 6, 50, 100])
-    found = ranking_groups.accuracy_by_count(hits, counts, jnp.array([1, 6, 7, 50, 100]))
-    np.testing.assert_allclose(found.accuracy, [[0.5, 1, np.nan, 1], [0, 0, np.nan, 0]])
-    np.testing.assert_array_equal(found.samples, [2, 1, 0, 1])
+    result = ranking_groups.accuracy_by_count(hits, counts, jnp.array([1, 6, 7, 50, 100]))
+    np.testing.assert_allclose(result.accuracy, [[0.5, 1, np.nan, 1], [0, 0, np.nan, 0]])
+    np.testing.assert_array_equal(result.samples, [2, 1, 0, 1])
 
 
 def test_few_shot_is_up_to_five():
@@ -78,17 +78,17 @@ def test_tasks_are_as_similar_as_their_mean_embeddings(rng):
     means = np.stack([embedded[task == t].mean(axis=0) for t in range(3)])
     expected = [[a @ b / np.linalg.norm(a) / np.linalg.norm(b) for b in means] for a in means]
     facts = Facts(jnp.asarray(PIECES), jnp.asarray(vectors, jnp.float32))
-    found = ranking_groups.embedding_similarity(facts, jnp.asarray(task), 4)
-    np.testing.assert_allclose(found[:3, :3], expected, atol=1e-6)
-    assert np.all(np.isnan(found[3]))
+    result = ranking_groups.embedding_similarity(facts, jnp.asarray(task), 4)
+    np.testing.assert_allclose(result[:3, :3], expected, atol=1e-6)
+    assert np.all(np.isnan(result[3]))
 
 
 def test_spo_overlap_by_hand():
     """Tasks {0, 1, 2}, {3, 4}, {6}: the last has neither predicates nor objects."""
-    found = ranking_groups.spo_overlap(PIECES[[0, 1, 2, 3, 4, 6]], np.array([0, 0, 0, 1, 1, 2]), 3)
+    result = ranking_groups.spo_overlap(PIECES[[0, 1, 2, 3, 4, 6]], np.array([0, 0, 0, 1, 1, 2]), 3)
     # S {person} and {person, dog}: 1/2; P {riding} and {eating, riding}: 1/2; O {horse} twice: 1.
-    assert found[0, 1] == pytest.approx(0.25 ** (1 / 3))
+    assert result[0, 1] == pytest.approx(0.25 ** (1 / 3))
     # S {dog} of {person, dog}: 1/2, but none of its two predicates.
-    assert found[1, 2] == 0
-    np.testing.assert_allclose(np.diag(found), 1)
-    np.testing.assert_array_equal(found, found.T)
+    assert result[1, 2] == 0
+    np.testing.assert_allclose(np.diag(result), 1)
+    np.testing.assert_array_equal(result, result.T)

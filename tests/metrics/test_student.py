@@ -16,12 +16,12 @@ def test_the_interval_is_scipys(rng):
 
 def test_standard_errors_are_welch_s_statistic(rng):
     values = rng.normal(size=4)
-    given = values.mean(), values.std(ddof=1), 4
-    expected = stats.ttest_ind_from_stats(*given, 0.73, 0.02, 5, equal_var=False).statistic
+    inputs = values.mean(), values.std(ddof=1), 4
+    expected = stats.ttest_ind_from_stats(*inputs, 0.73, 0.02, 5, equal_var=False).statistic
     np.testing.assert_allclose(standard_errors_apart(values, 0.73, 0.02, 5), expected)
     # Without a deviation they are those of the values alone.
-    alone = (values.mean() - 0.7) / stats.sem(values)
-    np.testing.assert_allclose(standard_errors_apart(values, 0.7), alone)
+    single = (values.mean() - 0.7) / stats.sem(values)
+    np.testing.assert_allclose(standard_errors_apart(values, 0.7), single)
     assert np.isnan(standard_errors_apart(values[:1], 0.7))
 
 
@@ -30,5 +30,5 @@ def test_ties_are_within_one_standard_error_of_paired_differences():
     the mean is 0.06 and the error 0.04."""
     scores = np.array([[0.6, 0.5], [0.5, 0.56], [0.5, 0.48]])
     assert tied_with(0, scores).tolist() == [True, True, False]
-    # With one sample, equals alone.
+    # One sample has only equal values.
     assert tied_with(0, np.array([[0.4], [0.39], [0.4]])).tolist() == [True, False, True]

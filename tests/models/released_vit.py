@@ -8,7 +8,7 @@ import numpy as np
 
 def released_arrays(net, grid, rng, channels=3, head=7):
     """Random arrays of a network of some sizes, whose positions are of grid x grid patches."""
-    width, each = net.width, net.width // net.heads
+    width, item = net.width, net.width // net.heads
 
     def drawn(*shape):
         return rng.normal(size=shape).astype(np.float32) * 0.3
@@ -32,10 +32,10 @@ def released_arrays(net, grid, rng, channels=3, head=7):
             arrays[f"{block}/{norm}/bias"] = drawn(width)
         for part in ("query", "key", "value"):
             name = f"{block}/MultiHeadDotProductAttention_1/{part}"
-            arrays[f"{name}/kernel"] = drawn(width, net.heads, each)
-            arrays[f"{name}/bias"] = drawn(net.heads, each)
+            arrays[f"{name}/kernel"] = drawn(width, net.heads, item)
+            arrays[f"{name}/bias"] = drawn(net.heads, item)
         name = f"{block}/MultiHeadDotProductAttention_1/out"
-        arrays[f"{name}/kernel"] = drawn(net.heads, each, width)
+        arrays[f"{name}/kernel"] = drawn(net.heads, item, width)
         arrays[f"{name}/bias"] = drawn(width)
         for layer, sizes in (("0", (width, net.mlp_width)), ("1", (net.mlp_width, width))):
             arrays[f"{block}/MlpBlock_3/Dense_{layer}/kernel"] = drawn(*sizes)
@@ -82,9 +82,9 @@ def features_in_numpy(arrays, image, class_token=True, prompts=(), prefixes=()):
                 for part in ("query", "key", "value")
             )
             if number < len(prefixes):
-                own = slice(head * query.shape[1], (head + 1) * query.shape[1])
-                key = np.array([*prefixes[number][0][:, own], *key])
-                value = np.array([*prefixes[number][1][:, own], *value])
+                rows = slice(head * query.shape[1], (head + 1) * query.shape[1])
+                key = np.array([*prefixes[number][0][:, rows], *key])
+                value = np.array([*prefixes[number][1][:, rows], *value])
             scores = np.exp(query @ key.T / np.sqrt(query.shape[1]))
             weights = scores / scores.sum(axis=1, keepdims=True)
             attended += weights @ value @ arrays[f"{inner}/out/kernel"][head]

@@ -120,14 +120,14 @@ def test_groups_and_paddings_of_several_runs_are_those_of_float64(
         return output, *backward(gradient)
 
     together = jax.jit(jax.vmap(of_run))(images, kernel, gradient)
-    alone = jax.jit(of_run)(images[0], kernel[0], gradient[0])
+    single = jax.jit(of_run)(images[0], kernel[0], gradient[0])
     for run in range(3):
         arrays = images[run], kernel[run], gradient[run]
         expected = gradients_in_float64(*arrays, stride, padding, groups)
         for results, right in zip(together, expected, strict=True):
             np.testing.assert_allclose(results[run], right, atol=2e-4)
         if run == 0:
-            for result, right in zip(alone, expected, strict=True):
+            for result, right in zip(single, expected, strict=True):
                 np.testing.assert_allclose(result, right, atol=2e-4)
 
 
@@ -155,8 +155,10 @@ def test_second_derivatives_are_those_of_xlas_convolution(rng):
 
         return jax.grad(slopes, (0, 1))(images, kernel)
 
-    for ours, theirs in zip(second(convolution.convolve), second(xlas_convolution), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-4)
+    for actual, reference in zip(
+        second(convolution.convolve), second(xlas_convolution), strict=True
+    ):
+        np.testing.assert_allclose(actual, reference, atol=2e-4)
 
 
 @pytest.mark.parametrize("ratio", [0, 1, 10])
@@ -170,15 +172,15 @@ def test_moments_of_one_pass_lose_few_digits(ratio, rng):
 
 def convolutions(text):
     """Groups of batch and features, and the sides of the kernel, of an exported program."""
-    found = []
+    results = []
     for line in text.splitlines():
         if "stablehlo.convolution(" in line:
             groups = {name: int(n) for name, n in re.findall(r"(\w+)_group_count = (\d+)", line)}
             labels = re.search(r"x\[([^\]]*)\]->", line)[1].split(", ")
             kernel = re.search(r", tensor<([\dx]+)x\w+>\) ->", line)[1].split("x")
             sides = [int(kernel[labels.index(axis)]) for axis in ("0", "1")]
-            found.append((groups["batch"], groups["feature"], sides))
-    return found
+            results.append((groups["batch"], groups["feature"], sides))
+    return results
 
 
 def exported_step(runs):
@@ -216,20 +218,20 @@ def exported_step(runs):
 
 
 def test_a_step_of_several_runs_has_grouped_gradients_on_a_gpu():
-    found = convolutions(exported_step(RUNS))
-    assert len(found) == 3 * CONVOLUTIONS_3X3 - 1  # The images have no gradient.
-    by_kernel = [groups for groups, _, _ in found if groups == RUNS]
+    result = convolutions(exported_step(RUNS))
+    assert len(result) == 3 * CONVOLUTIONS_3X3 - 1  # The images have no gradient.
+    by_kernel = [groups for groups, _, _ in result if groups == RUNS]
     assert len(by_kernel) == CONVOLUTIONS_3X3
     # A gradient by a grouped kernel has the output's gradient as its kernel.
-    others = [sides for groups, _, sides in found if groups == 1]
+    others = [sides for groups, _, sides in result if groups == 1]
     assert all(sides == [3, 3] for sides in others), others
-    assert all(groups == RUNS for batch, groups, _ in found if batch == 1)
+    assert all(groups == RUNS for batch, groups, _ in result if batch == 1)
 
 
 def test_one_run_has_plain_gradients_on_a_gpu():
-    found = convolutions(exported_step(1))
-    assert len(found) == 3 * CONVOLUTIONS_3X3 - 1
-    assert {(batch, features) for batch, features, _ in found} == {(1, 1)}
+    result = convolutions(exported_step(1))
+    assert len(result) == 3 * CONVOLUTIONS_3X3 - 1
+    assert {(batch, features) for batch, features, _ in result} == {(1, 1)}
 
 
 def test_a_gpu_sums_batch_norm_once_per_direction():
@@ -237,8 +239,8 @@ def test_a_gpu_sums_batch_norm_once_per_direction():
     inputs = jax.ShapeDtypeStruct((4, 8, 8, 16), jnp.float32)
     channels = jax.ShapeDtypeStruct((16,), jnp.float32)
 
-    def gradient(*given):
-        return jax.grad(lambda *all: jnp.sum(jnp.sin(normalize(*all)[0])), (0, 1, 2))(*given)
+    def gradient(*arguments):
+        return jax.grad(lambda *all: jnp.sum(jnp.sin(normalize(*all)[0])), (0, 1, 2))(*arguments)
 
     def reductions(platform):
         exported = jax.export.export(jax.jit(gradient), platforms=[platform])

@@ -14,9 +14,9 @@ def test_every_result_is_a_window_or_its_mirror_and_all_occur_alike():
     windows = [padded[r : r + 3, c : c + 2] for r in range(3) for c in range(3)]
     expected = np.stack([w[:, ::s] for w in windows for s in (1, -1)])
     keys = jax.random.split(jax.random.key(0), 9_000)
-    found = jax.vmap(lambda key: crop_and_flip(jnp.asarray(image), key, 1))(keys)
-    assert found.dtype == np.uint8
-    same = (np.asarray(found)[:, None] == expected).all(axis=(2, 3, 4))
+    result = jax.vmap(lambda key: crop_and_flip(jnp.asarray(image), key, 1))(keys)
+    assert result.dtype == np.uint8
+    same = (np.asarray(result)[:, None] == expected).all(axis=(2, 3, 4))
     np.testing.assert_array_equal(same.sum(axis=1), 1)
     # 9,000 draws over 18: a deviation of 22 around 500.
     np.testing.assert_allclose(same.sum(axis=0), 500, atol=110)
@@ -27,13 +27,13 @@ def test_a_resized_crop_is_bilinear_and_has_the_sides_and_places_of_its_law():
     rows, columns = np.mgrid[:12, :16]
     image = np.stack([rows, columns], axis=-1).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 2000)
-    found = jax.jit(jax.vmap(lambda key: resized_crop_and_flip(jnp.asarray(image), key)))(keys)
-    found = np.asarray(found, float)
-    flipped = found[:, 6, 8, 1] < found[:, 6, 7, 1]
+    result = jax.jit(jax.vmap(lambda key: resized_crop_and_flip(jnp.asarray(image), key)))(keys)
+    result = np.asarray(result, float)
+    flipped = result[:, 6, 8, 1] < result[:, 6, 7, 1]
     np.testing.assert_allclose(flipped.mean(), 0.5, atol=0.045)
-    found[flipped] = found[flipped, :, ::-1]
+    result[flipped] = result[flipped, :, ::-1]
     parts, firsts = [], []
-    for side, ramp in ((12, found[:, :, 8, 0]), (16, found[:, 6, :, 1])):
+    for side, ramp in ((12, result[:, :, 8, 0]), (16, result[:, 6, :, 1])):
         slope = ramp[:, side // 2] - ramp[:, side // 2 - 1]
         first = ramp[:, side // 2] - slope * (side / 2 + 0.5) + 0.5
         expected = first[:, None] + (np.arange(side) + 0.5) * slope[:, None] - 0.5
@@ -47,10 +47,10 @@ def test_a_resized_crop_is_bilinear_and_has_the_sides_and_places_of_its_law():
     assert 0.199 < area.min() < 0.21
     assert 0.749 < ratio.min() < 0.76
     # Areas up to 0.5 cut no side: uniform, as are the logarithm of the ratio and the place.
-    whole = area < 0.5
-    np.testing.assert_allclose(area[whole].mean(), 0.35, atol=0.02)
-    np.testing.assert_allclose(np.log(ratio[whole]).std(), np.log(4 / 3) / 3**0.5, atol=0.015)
-    place = firsts[0][whole] / (12 - height[whole])
+    full = area < 0.5
+    np.testing.assert_allclose(area[full].mean(), 0.35, atol=0.02)
+    np.testing.assert_allclose(np.log(ratio[full]).std(), np.log(4 / 3) / 3**0.5, atol=0.015)
+    place = firsts[0][full] / (12 - height[full])
     np.testing.assert_allclose([place.mean(), place.std()], [0.5, 12**-0.5], atol=0.04)
 
 

@@ -18,7 +18,7 @@ from everlight.models.caffe_nets import (
 
 IMAGES = (2, 128, 128, 3)
 NETS = {"caffe": MidCaffeNet, "vgg": MidVGG}
-# By hand from the layers' sizes: conv1 of CaffeNet is floor((128 - 11) / 4) + 1 = 30.
+# Sides follow from the layers' sizes: conv1 of CaffeNet is floor((128 - 11) / 4) + 1 = 30.
 MAPS = {
     "caffe": [(30, 96), (15, 256), (7, 384), (7, 384), (7, 256)],
     "vgg": [(61, 96), (14, 256), (7, 512), (7, 512), (7, 512)],
@@ -65,9 +65,9 @@ def test_parameters_are_as_many_as_stated(name):
         return sum(inputs * outputs + outputs for inputs, outputs in layers)
 
     trunk = count(PARAMETERS[name])
-    whole = trunk + count([(DENSE[name], 2048), (2048, 2048), (2048, 50)])
-    assert (whole, trunk, trunk + count([(DENSE[name], 50)])) == STATED[name]
-    for hidden, total in (((2048, 2048), whole), ((), STATED[name][2])):
+    full = trunk + count([(DENSE[name], 2048), (2048, 2048), (2048, 50)])
+    assert (full, trunk, trunk + count([(DENSE[name], 50)])) == STATED[name]
+    for hidden, total in (((2048, 2048), full), ((), STATED[name][2])):
         params = shapes(name, hidden)[0]
         assert sum(leaf.size for leaf in jax.tree.leaves(params)) == total
 
@@ -89,9 +89,9 @@ def torch_pool5(name, arrays, images):
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional
 
-    def convolve(maps, layer, **how):
+    def convolve(maps, layer, **mode):
         weight, bias = (torch.tensor(arrays[f"{layer}/{part}"]) for part in ("weight", "bias"))
-        return functional.relu(functional.conv2d(maps, weight, bias, **how))
+        return functional.relu(functional.conv2d(maps, weight, bias, **mode))
 
     def pool(maps):
         return functional.max_pool2d(maps, 3, 2, ceil_mode=True)
@@ -139,13 +139,13 @@ def test_with_a_caffe_nets_weights_it_is_pytorchs(name, rng):
     np.testing.assert_allclose(outputs.logits, logits, atol=1e-4 * np.abs(logits).max())
     # Half of the hidden units are dropped, the others doubled.
     active = np.asarray(outputs.features) > 0
-    kept = active & (np.asarray(dropped.features) > 0)
-    np.testing.assert_allclose(dropped.features[kept], 2 * outputs.features[kept], rtol=1e-5)
-    assert 0.2 < kept.sum() / active.sum() < 0.8
-    alone = LinearClassifier(10).apply(
+    stored = active & (np.asarray(dropped.features) > 0)
+    np.testing.assert_allclose(dropped.features[stored], 2 * outputs.features[stored], rtol=1e-5)
+    assert 0.2 < stored.sum() / active.sum() < 0.8
+    single = LinearClassifier(10).apply(
         {"params": {"head": params["head"]}}, outputs.features, False
     )
-    np.testing.assert_allclose(alone.logits, outputs.logits, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(single.logits, outputs.logits, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("net", [MidCaffeNet, MidVGG])

@@ -20,7 +20,7 @@ from everlight_data.pretrained.efficientnet_weights import load_efficientnet_lit
 from tests.models.port_arrays import STAGES, drawn_arrays
 
 PALACE, DAISY = 698, 985
-"""Of the 1,000 classes in the order of their WordNet numbers; dahlias are not among them."""
+"""Two of the 1,000 classes in the order of WordNet numbers; dahlias are not among them."""
 
 
 def in_numpy(arrays, image):
@@ -96,11 +96,11 @@ def test_it_is_what_numpy_computes(arrays):
     """On a crop whose sides no stride divides, where two ways to pad an odd number differ."""
     crop = load_sample_images().images[1][200:245, 250:288]
     image = (crop - np.float64(MEAN)) / DEVIATION
-    found = outputs_of(efficientnet_variables(arrays), jnp.asarray(image[None], jnp.float32))
+    result = outputs_of(efficientnet_variables(arrays), jnp.asarray(image[None], jnp.float32))
     logits, features = in_numpy(arrays, image)
     assert 0.1 < features.mean() < 3
-    np.testing.assert_allclose(found.features[0], features, atol=1e-4)
-    np.testing.assert_allclose(found.logits[0], logits, atol=1e-4)
+    np.testing.assert_allclose(result.features[0], features, atol=1e-4)
+    np.testing.assert_allclose(result.logits[0], logits, atol=1e-4)
 
 
 def test_it_has_as_many_parameters_as_published():
@@ -160,9 +160,9 @@ def test_the_published_weights_name_two_photographs(published):
     ]
     images = (jnp.asarray(np.stack(squares), jnp.float32) - MEAN) / DEVIATION
     variables = efficientnet_variables(published)
-    whole = outputs_of(variables, images)
+    full = outputs_of(variables, images)
     half = EfficientNetLite0(dtype=jnp.bfloat16).apply(variables, images, False)
-    for found in (whole, half):
-        np.testing.assert_array_equal(jnp.argmax(found.logits, axis=1), [PALACE, DAISY])
-    away = np.linalg.norm(half.features - whole.features) / np.linalg.norm(whole.features)
+    for actual in (full, half):
+        np.testing.assert_array_equal(jnp.argmax(actual.logits, axis=1), [PALACE, DAISY])
+    away = np.linalg.norm(half.features - full.features) / np.linalg.norm(full.features)
     assert 1e-3 < away < 0.1

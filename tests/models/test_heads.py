@@ -21,7 +21,7 @@ def parameters(scale, kernel):
 
 
 def test_logits_are_scaled_cosines():
-    """By angle: features at 0, 60 and 90 degrees, classes at 0, 60, 120 and 180."""
+    """Features are at 0, 60 and 90 degrees, classes at 0, 60, 120 and 180."""
     angles = np.deg2rad([0, 60, 90])
     features = np.stack([np.cos(angles), np.sin(angles)], axis=1) * [[0.1], [1], [30]]
     angles = np.deg2rad([0, 60, 120, 180])
@@ -38,9 +38,9 @@ def test_local_similarities_by_angle():
     kernel = np.stack([np.cos(angles), np.sin(angles)]) * [[7, 0.2], [1, 3]]
     assert kernel.shape == (2, 2, 2), "features, proxies, classes"
     features = jnp.float32([[5, 0], [0, 0]])
-    found = local_similarities(features, jnp.float32(kernel), "paper")
+    result = local_similarities(features, jnp.float32(kernel), "paper")
     first = (np.exp(1) + 0.5 * np.exp(0.5)) / (np.exp(1) + np.exp(0.5))
-    np.testing.assert_allclose(found, [[first, -0.5], [0, 0]], atol=2e-6)
+    np.testing.assert_allclose(result, [[first, -0.5], [0, 0]], atol=2e-6)
     # Squared distances are 0 and 1, and 3; a zero vector has cosine 0, so nearness -2.
     logits = LocalSimilarityHead(2, 2).apply(parameters(3, kernel), features)
     first = -np.exp(-1) / (1 + np.exp(-1))
@@ -49,11 +49,11 @@ def test_local_similarities_by_angle():
 
 def test_one_proxy_per_class_is_its_nearness(rng):
     features, kernel = (jnp.float32(rng.normal(size=shape)) for shape in ((4, 5), (5, 3)))
-    found = local_similarities(features, kernel[:, None], "paper")
-    np.testing.assert_allclose(found, cosines(features, kernel), atol=1e-6)
+    result = local_similarities(features, kernel[:, None], "paper")
+    np.testing.assert_allclose(result, cosines(features, kernel), atol=1e-6)
     unit = [
-        np.asarray(each / np.linalg.norm(each, axis=-1, keepdims=True))
-        for each in (features, kernel.T)
+        np.asarray(item / np.linalg.norm(item, axis=-1, keepdims=True))
+        for item in (features, kernel.T)
     ]
     away = np.sum((unit[0][:, None] - unit[1]) ** 2, axis=2)
     np.testing.assert_allclose(local_similarities(features, kernel[:, None]), -away, atol=2e-6)

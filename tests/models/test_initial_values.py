@@ -1,4 +1,4 @@
-"""What the nets begin with, against the closed forms of the papers and the authors' definitions."""
+"""Initial values of nets equal closed forms of the papers and the authors' definitions."""
 
 import flax.linen as nn
 import jax
@@ -29,8 +29,8 @@ def assert_normal(values, deviation):
     """Around 0: moments to five standard errors of theirs; the fourth tells a cut distribution."""
     unit = np.float64(values).ravel() / deviation
     for power, moment, error in ((1, 0, 1), (2, 1, 2), (4, 3, 96)):
-        found = np.mean(unit**power)
-        assert abs(found - moment) < 5 * np.sqrt(error / unit.size), (power, found)
+        result = np.mean(unit**power)
+        assert abs(result - moment) < 5 * np.sqrt(error / unit.size), (power, result)
 
 
 @each_net

@@ -23,11 +23,11 @@ def setup_of(net):
 )
 def test_kernels_are_uniform_within_the_bound_and_the_rest_stays(net, count):
     """Uniform in ±a: mean 0 and variance a² / 3, within five standard errors."""
-    own, _ = setup_of(net).init(jax.random.key(0))
+    initial, _ = setup_of(net).init(jax.random.key(0))
     params, _ = with_xavier(setup_of(net)).init(jax.random.key(0))
     kernels = 0
     for (path, leaf), before in zip(
-        jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(own), strict=True
+        jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(initial), strict=True
     ):
         if path[-1].key != "kernel":
             np.testing.assert_array_equal(leaf, before)
@@ -53,12 +53,12 @@ def test_kernels_of_equal_shape_differ_and_a_key_gives_the_same_again():
 
 def test_given_layers_stand_in_the_place_of_drawn_ones():
     setup = setup_of(MLP(10, (3,)))
-    own, _ = setup.init(jax.random.key(0))
-    first, *others = own
-    given = {first: jax.tree.map(lambda leaf: leaf + 1, own[first])}
-    found, _ = with_layers(setup, given).init(jax.random.key(0))
+    initial, _ = setup.init(jax.random.key(0))
+    first, *others = initial
+    options = {first: jax.tree.map(lambda leaf: leaf + 1, initial[first])}
+    result, _ = with_layers(setup, options).init(jax.random.key(0))
     assert others
-    jax.tree.map(np.testing.assert_array_equal, found, own | given)
+    jax.tree.map(np.testing.assert_array_equal, result, initial | options)
 
 
 def test_kaiming_kernels_are_uniform_within_their_bounds():

@@ -45,34 +45,34 @@ def test_outputs_are_subject_predicate_and_object_of_two_branches(variables):
     shared = block(np.float64(IMAGES), params["trunk_0"])
     pieces, features = [], []
     for branch, names in BRANCHES.items():
-        own = block(shared, params[f"{branch}_convolution"]).reshape(2, -1)
-        features.append(np.maximum(dense(own, params[f"{branch}_dense"]), 0))
+        current = block(shared, params[f"{branch}_convolution"]).reshape(2, -1)
+        features.append(np.maximum(dense(current, params[f"{branch}_dense"]), 0))
         pieces += [dense(features[-1], params[name]) for name in names]
-    found = outputs_of(variables)
-    np.testing.assert_allclose(found.logits, np.concatenate(pieces, axis=1), atol=1e-5)
-    np.testing.assert_allclose(found.features, np.concatenate(features, axis=1), atol=1e-5)
+    result = outputs_of(variables)
+    np.testing.assert_allclose(result.logits, np.concatenate(pieces, axis=1), atol=1e-5)
+    np.testing.assert_allclose(result.features, np.concatenate(features, axis=1), atol=1e-5)
 
 
 def test_the_trunk_learns_from_all_pieces_and_a_branch_from_its_own(variables):
     slopes = jax.jit(jax.jacrev(lambda v: jnp.sum(outputs_of(v).logits.reshape(2, 3, 3), (0, 2))))
-    found = jax.tree.map(
+    result = jax.tree.map(
         lambda leaf: np.any(leaf != 0, axis=tuple(range(1, leaf.ndim))), slopes(variables)["params"]
     )
-    np.testing.assert_array_equal(found["trunk_0"]["kernel"], [1, 1, 1])
-    np.testing.assert_array_equal(found["subject_dense"]["kernel"], [1, 0, 0])
-    np.testing.assert_array_equal(found["relation_dense"]["kernel"], [0, 1, 1])
-    np.testing.assert_array_equal(found["P"]["kernel"], [0, 1, 0])
+    np.testing.assert_array_equal(result["trunk_0"]["kernel"], [1, 1, 1])
+    np.testing.assert_array_equal(result["subject_dense"]["kernel"], [1, 0, 0])
+    np.testing.assert_array_equal(result["relation_dense"]["kernel"], [0, 1, 1])
+    np.testing.assert_array_equal(result["P"]["kernel"], [0, 1, 0])
 
 
 def test_size_by_hand():
-    """Of the default net on 64 x 64 pixels: three halvings leave 8 x 8."""
+    """Three halvings leave 8 x 8 of 64 x 64 pixels in the default net."""
     shapes = jax.eval_shape(
         lambda: JointEmbedding().init(jax.random.key(0), jnp.zeros((1, 64, 64, 3)), False)
     )
     trunk = (27 * 32 + 32) + (9 * 32 * 64 + 64)
     branch = (9 * 64 * 64 + 64) + (64 * 64 * 256 + 256)
-    found = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
-    assert found == trunk + 2 * branch + 3 * (256 * 300 + 300)
+    result = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+    assert result == trunk + 2 * branch + 3 * (256 * 300 + 300)
 
 
 def test_sides_that_cannot_be_halved_are_refused():

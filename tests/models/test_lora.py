@@ -17,8 +17,8 @@ from tests.refusals import refused
 INPUTS, HIDDEN, CLASSES, RATE, SCALE = 4, 6, 3, 0.1, 0.7
 RNG = np.random.default_rng(4)
 DATA = RNG.normal(size=(24, INPUTS))
-GIVEN = {"hidden1": {"kernel": RNG.normal(size=(INPUTS, HIDDEN)), "bias": RNG.normal(size=HIDDEN)}}
-LAYERS = jax.tree.map(jnp.float32, GIVEN)
+FROZEN = {"hidden1": {"kernel": RNG.normal(size=(INPUTS, HIDDEN)), "bias": RNG.normal(size=HIDDEN)}}
+LAYERS = jax.tree.map(jnp.float32, FROZEN)
 STORED = continual.StoredImages.of(jnp.float32(DATA), jnp.float32(0), jnp.float32(1))
 
 
@@ -36,15 +36,15 @@ def lora_setup(**changes):
 def test_it_begins_as_the_given_network_and_trains_the_rest_alone():
     setup = lora_setup()
     params, stats = setup.init(jax.random.key(0))
-    own, _ = plain_setup().init(jax.random.split(jax.random.key(0))[0])
+    initial, _ = plain_setup().init(jax.random.split(jax.random.key(0))[0])
     assert set(params) == {"lora", "head"}
-    jax.tree.map(np.testing.assert_array_equal, params["head"], own["head"])
+    jax.tree.map(np.testing.assert_array_equal, params["head"], initial["head"])
     pair = params["lora"]["hidden1"]["kernel"]
     assert (pair["a"].shape, pair["b"].shape) == ((INPUTS, 2), (2, HIDDEN))
     inputs = setup.gather(jnp.arange(5), None)
-    expected, _ = plain_setup().apply({**LAYERS, "head": own["head"]}, {}, inputs, False, None)
-    found, _ = setup.apply(params, stats, inputs, False, None)
-    np.testing.assert_array_equal(found.logits, expected.logits)
+    expected, _ = plain_setup().apply({**LAYERS, "head": initial["head"]}, {}, inputs, False, None)
+    result, _ = setup.apply(params, stats, inputs, False, None)
+    np.testing.assert_array_equal(result.logits, expected.logits)
 
 
 def test_a_is_uniform_within_one_over_the_root_of_its_inputs_and_b_is_0():
@@ -75,8 +75,8 @@ def test_four_steps_are_those_of_float64():
             setup, strategy, memory, learner, batch, task, jax.random.key(step)
         )
         inputs, hot = DATA[index], np.eye(CLASSES)[index % CLASSES]
-        kernel = GIVEN["hidden1"]["kernel"] + SCALE * a @ b
-        hidden = np.maximum(inputs @ kernel + GIVEN["hidden1"]["bias"], 0)
+        kernel = FROZEN["hidden1"]["kernel"] + SCALE * a @ b
+        hidden = np.maximum(inputs @ kernel + FROZEN["hidden1"]["bias"], 0)
         exponents = np.exp(hidden @ head + bias)
         error = (exponents / exponents.sum(axis=1, keepdims=True) - hot) / len(index)
         of_kernel = inputs.T @ ((error @ head.T) * (hidden > 0))
@@ -84,29 +84,31 @@ def test_four_steps_are_those_of_float64():
         a, b = a - RATE * SCALE * of_kernel @ b.T, b - RATE * SCALE * a.T @ of_kernel
     pair = learner.params["lora"]["hidden1"]["kernel"]
     assert np.abs(b).max() > 1e-3
-    for found, expected in (
+    for actual, expected in (
         *((pair["a"], a), (pair["b"], b)),
         *((learner.params["head"]["kernel"], head), (learner.params["head"]["bias"], bias)),
     ):
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_convolution_is_adapted_by_one_of_r_channels_and_one_of_a_single_tap():
     images = jnp.float32(RNG.normal(size=(2, 8, 8, 3)))
     net = PlainCNN(CLASSES, (4,), HIDDEN)
     plain = plain_setup(net, continual.StoredImages.of(images, jnp.zeros(3), jnp.ones(3)))
-    own, _ = plain.init(jax.random.split(jax.random.key(0))[0])
-    setup = with_lora(plain, {"convolution1": own["convolution1"]}, ("convolution1",), rank=2)
+    initial, _ = plain.init(jax.random.split(jax.random.key(0))[0])
+    setup = with_lora(plain, {"convolution1": initial["convolution1"]}, ("convolution1",), rank=2)
     params, _ = setup.init(jax.random.key(0))
     assert set(params) == {"lora", "hidden", "head"}
     pair = params["lora"]["convolution1"]["kernel"]
     assert (pair["a"].shape, pair["b"].shape) == ((27, 2), (2, 4))
     pair["b"] = jnp.float32(RNG.normal(size=(2, 4)))
-    found, _ = setup.apply(params, {}, images, False, None)
+    result, _ = setup.apply(params, {}, images, False, None)
     change = np.asarray(pair["a"] @ pair["b"]).reshape(3, 3, 3, 4)
-    own["convolution1"] = own["convolution1"] | {"kernel": own["convolution1"]["kernel"] + change}
-    expected, _ = plain.apply(own, {}, images, False, None)
-    np.testing.assert_allclose(found.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    initial["convolution1"] = initial["convolution1"] | {
+        "kernel": initial["convolution1"]["kernel"] + change
+    }
+    expected, _ = plain.apply(initial, {}, images, False, None)
+    np.testing.assert_allclose(result.logits, expected.logits, rtol=1e-4, atol=1e-5)
 
 
 def test_queries_and_values_of_all_blocks_of_a_transformer():
@@ -139,8 +141,8 @@ def test_layers_are_data_of_a_run_and_diagnostics_see_the_whole_network():
     params = jax.tree.map(np.float64, result.learner.params)
     pair = params["lora"]["hidden1"]["kernel"]
     assert np.abs(pair["b"]).max() > 1e-3
-    whole = [GIVEN["hidden1"]["kernel"] + pair["a"] @ pair["b"], GIVEN["hidden1"]["bias"]]
-    squares = sum(np.sum(leaf**2) for leaf in [*whole, *params["head"].values()])
+    full = [FROZEN["hidden1"]["kernel"] + pair["a"] @ pair["b"], FROZEN["hidden1"]["bias"]]
+    squares = sum(np.sum(leaf**2) for leaf in [*full, *params["head"].values()])
     np.testing.assert_allclose(result.evaluation.measured[-1], np.sqrt(squares), rtol=1e-5)
 
 
@@ -158,4 +160,6 @@ def test_what_cannot_be_adapted_is_refused_in_one_line():
         continual.hat(lora_setup(), 2, ("hidden1",)),
         continual.redo(lora_setup(), ("hidden1",)),
     ):
-        refused("the parameters are", lambda own=strategy: own.init(jax.random.key(0), learner))
+        refused(
+            "the parameters are", lambda current=strategy: current.init(jax.random.key(0), learner)
+        )

@@ -60,9 +60,9 @@ def test_a_row_says_what_its_network_is(name):
     ],
 )
 def test_a_name_gives_a_network_of_its_sizes(text, side, expected):
-    found = named_network(text, NetworkRequest(10, side))
-    assert {name: getattr(found.shape, name) for name in expected} == expected
-    assert (found.classes, found.shape.classes) == (10, 10)
+    result = named_network(text, NetworkRequest(10, side))
+    assert {name: getattr(result.shape, name) for name in expected} == expected
+    assert (result.classes, result.shape.classes) == (10, 10)
 
 
 def test_the_head_is_what_a_method_requires():

@@ -27,10 +27,10 @@ def test_maps_are_what_follows_each_stages_last_block(name, rng):
             variables, images, False, capture_intermediates=lambda module, _: type(module) is block
         )
 
-    outputs, found = run(jax.random.key(0))
+    outputs, result = run(jax.random.key(0))
     assert [*outputs.hidden] == [f"stage{number + 1}" for number in range(len(last))]
     for number, (index, maps) in enumerate(zip(last, outputs.hidden.values(), strict=True), 1):
-        (expected,) = found["intermediates"][f"{block.__name__}_{index}"]["__call__"]
+        (expected,) = result["intermediates"][f"{block.__name__}_{index}"]["__call__"]
         if not (signed and number == len(last)):
             assert float(expected.min()) < 0
             expected = np.maximum(expected, 0)

@@ -90,11 +90,11 @@ def test_positions_are_interpolated_as_the_release_does(old, new, rng):
     position = rng.normal(size=(1 + old**2, 6)).astype(np.float32)
     grid = np.float64(position[1:]).reshape(old, old, 6)
     zoomed = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
-    found = interpolate_positions(position, new)
-    np.testing.assert_array_equal(found[0], position[0])
-    np.testing.assert_allclose(found[1:], zoomed.reshape(new**2, 6), atol=2e-6)
+    result = interpolate_positions(position, new)
+    np.testing.assert_array_equal(result[0], position[0])
+    np.testing.assert_allclose(result[1:], zoomed.reshape(new**2, 6), atol=2e-6)
     if old == 2:
-        corners = found[1:].reshape(5, 5, 6)
+        corners = result[1:].reshape(5, 5, 6)
         np.testing.assert_allclose(corners[2, 2], position[1:].mean(axis=0), atol=1e-6)
 
 
@@ -103,8 +103,8 @@ def test_layers_of_another_grid_stand_in_a_setup(arrays, rng):
     setup = flax_setup(NET, stored, softmax_objective(), optax.sgd(0.1))
     params, _ = with_layers(setup, vit_layers(NET, arrays, 16)).init(jax.random.key(0))
     assert params["position"].shape == (17, NET.width)
-    given = arrays["Transformer/posembed_input/pos_embedding"][0]
-    np.testing.assert_allclose(params["position"][jnp.array([0, 1, 4, 13, 16])], given, atol=1e-6)
+    inputs = arrays["Transformer/posembed_input/pos_embedding"][0]
+    np.testing.assert_allclose(params["position"][jnp.array([0, 1, 4, 13, 16])], inputs, atol=1e-6)
     np.testing.assert_array_equal(params["cls"], arrays["cls"][0, 0])
 
 
@@ -150,10 +150,10 @@ def test_patches_and_heads_that_do_not_divide_are_refused():
 
 
 def test_names_give_the_sizes():
-    whole = VisionTransformer(7, dtype="float32")
-    assert named_network("vit", NetworkRequest(7, 224)).shape == whole
-    found = named_network("vit:4,12,2,3", NetworkRequest(5, 8, "bfloat16"))
-    assert found.shape == VisionTransformer(5, 4, 12, 2, 3, 48, dtype="bfloat16")
+    full = VisionTransformer(7, dtype="float32")
+    assert named_network("vit", NetworkRequest(7, 224)).shape == full
+    result = named_network("vit:4,12,2,3", NetworkRequest(5, 8, "bfloat16"))
+    assert result.shape == VisionTransformer(5, 4, 12, 2, 3, 48, dtype="bfloat16")
     assert named_network("vit:4,12,2,3,20", NetworkRequest(5, 8)).make("cosine").head == "cosine"
 
 

@@ -103,9 +103,9 @@ def drawn(net, side, rng):
     )
 
 
-def assert_close(ours, theirs, tolerance=1e-4):
+def assert_close(actual, reference, tolerance=1e-4):
     """Every array to a share of its own greatest entry."""
-    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
-    for our, their in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+    assert jax.tree.structure(actual) == jax.tree.structure(reference)
+    for our, their in zip(jax.tree.leaves(actual), jax.tree.leaves(reference), strict=True):
         their = their.detach().numpy()
         np.testing.assert_allclose(our, their, atol=tolerance * np.abs(their).max())

@@ -1,4 +1,4 @@
-"""What is drawn: the lines' numbers, the labels, and where they are drawn."""
+"""Plots have the right numbers of lines, labels and axes."""
 
 import colour
 import matplotlib as mpl
@@ -58,11 +58,11 @@ def test_the_axes_given_are_drawn_on_and_returned_without_a_legend(plot):
 @pytest.mark.parametrize("plot", DRAWN, ids=lambda plot: plot.__name__)
 def test_without_axes_there_is_a_figure_that_says_what_is_what(plot):
     canvas = plot(DRAWN[plot]).figure
-    legends = [*canvas.legends, *(each.get_legend() for each in canvas.axes)]
-    said = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
-    said += [canvas.axes[-1].get_ylabel()]
+    legends = [*canvas.legends, *(item.get_legend() for item in canvas.axes)]
+    message = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
+    message += [canvas.axes[-1].get_ylabel()]
     named = {"EWC", "Net", "Sun", "accuracy", "share of the true class"}
-    assert named & set(said)
+    assert named & set(message)
     canvas.canvas.draw()
 
 

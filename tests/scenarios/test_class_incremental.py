@@ -26,7 +26,7 @@ def test_every_sample_is_in_its_class_s_task_once():
 
 
 def test_each_class_may_have_a_share_of_its_own():
-    """Of ten samples each a tenth, none, a half and two tenths."""
+    """Classes of ten samples give a tenth, none, a half and two tenths."""
     shares = np.array([0.1, 0, 0.5, 0.2])
     sequence = class_incremental(TRAIN, TEST, [[0], [1], [2], [3]], 4, shares)
     np.testing.assert_array_equal(sequence.tasks.valid.mask.sum(axis=1), [1, 0, 5, 2])

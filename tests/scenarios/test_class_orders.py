@@ -26,8 +26,8 @@ TRAIN, TEST = np.repeat(np.arange(5), SIZES), np.arange(10) % 5
 def test_the_order_of_classes_is_the_seeds():
     order = np.random.default_rng(7).permutation(5)
     by_hand = class_incremental(TRAIN, TEST, [order[:3].tolist(), order[3:].tolist()], 5, 0.25)
-    found = seeded_class_incremental(TRAIN, TEST, 2, 5, 7, 0.25)
-    jax.tree.map(np.testing.assert_array_equal, found, by_hand)
+    result = seeded_class_incremental(TRAIN, TEST, 2, 5, 7, 0.25)
+    jax.tree.map(np.testing.assert_array_equal, result, by_hand)
     with pytest.raises(ValueError, match="task 5 has no samples"):
         seeded_class_incremental(TRAIN, TEST, 6, 5, 7)
 
@@ -36,9 +36,9 @@ def test_the_order_of_classes_is_the_seeds():
 def test_sequences_by_seed_have_one_shape_and_test_on_validation_samples(natural):
     fraction = validation_fractions(TRAIN, 5, 0.1)
     sequence = class_incremental_by_seed(TRAIN, TEST, 2, 5, natural, fraction)
-    every = [sequence(seed, use) for seed in range(4) for use in (False, True)]
-    assert len({tuple(leaf.shape for leaf in jax.tree.leaves(each)) for each in every}) == 1
-    orders = {tuple(np.asarray(each.class_task).tolist()) for each in every}
+    complete = [sequence(seed, use) for seed in range(4) for use in (False, True)]
+    assert len({tuple(leaf.shape for leaf in jax.tree.leaves(item)) for item in complete}) == 1
+    orders = {tuple(np.asarray(item.class_task).tolist()) for item in complete}
     assert len(orders) > 1 or natural
     if natural:
         assert orders == {(0, 0, 0, 1, 1)}
@@ -59,12 +59,12 @@ def test_every_class_has_a_validation_sample():
 
 def test_without_validation_nothing_else_changes():
     sequence = seeded_class_incremental(TRAIN, TEST, 2, 5, 0, 0.25)
-    found = without_validation(sequence)
-    assert not found.tasks.valid.mask.any()
+    result = without_validation(sequence)
+    assert not result.tasks.valid.mask.any()
     valid = sequence.tasks.valid
-    back = found._replace(tasks=found.tasks._replace(valid=valid))
+    back = result._replace(tasks=result.tasks._replace(valid=valid))
     jax.tree.map(np.testing.assert_array_equal, back, sequence)
-    assert not scenarios.tested_on_validation(found).test.mask.any()
+    assert not scenarios.tested_on_validation(result).test.mask.any()
 
 
 @pytest.mark.parametrize("shape", [(30, 4, 5, 3), (30, 7), (30, 4, 5)])
@@ -77,7 +77,7 @@ def test_images_are_normalized_by_channel_and_features_by_column(rng, shape, dty
     np.testing.assert_allclose(deviation, images.astype(float).std(axes), rtol=1e-12)
     images[..., 0] = 9
     if len(shape) != 3:
-        assert [each[0] for each in channel_statistics(images)] == [9, 1]
+        assert [item[0] for item in channel_statistics(images)] == [9, 1]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_images_are_normalized_by_channel_and_features_by_column(rng, shape, dty
     ],
 )
 def test_tasks_keep_the_order_and_are_of_equal_or_of_given_sizes(order, tasks, expected):
-    """Where they cannot be equal, the first ones are larger."""
+    """The first tasks are larger where sizes cannot be equal."""
     assert divide_classes(order, tasks) == expected
 
 
@@ -100,12 +100,12 @@ def test_sizes_of_tasks_sum_to_the_number_of_classes():
 
 
 @pytest.mark.parametrize("natural", [False, True])
-def test_tasks_that_are_gone_through_again_have_the_same_classes_and_other_samples(natural):
+def test_repeated_tasks_have_the_same_classes_and_other_samples(natural):
     sequence = class_incremental_by_seed(TRAIN, TEST, 2, 5, natural, 0.25, cycles=2)
-    found = [sequence(seed, on_validation) for seed in (0, 3) for on_validation in (False, True)]
-    chex.assert_trees_all_equal_shapes(*found)
+    result = [sequence(seed, on_validation) for seed in (0, 3) for on_validation in (False, True)]
+    chex.assert_trees_all_equal_shapes(*result)
     once = class_incremental_by_seed(TRAIN, TEST, 2, 5, natural, 0.25)(3)
-    train = found[2].tasks.train
+    train = result[2].tasks.train
     held = [
         set(np.asarray(index)[np.asarray(mask)].tolist())
         for index, mask in zip(train.index, train.mask, strict=True)
@@ -114,18 +114,18 @@ def test_tasks_that_are_gone_through_again_have_the_same_classes_and_other_sampl
         classes = [set(TRAIN[sorted(held[number])].tolist()) for number in (task, task + 2)]
         assert classes[0] == classes[1]
         assert not held[task] & held[task + 2]
-        whole = np.asarray(once.tasks.train.index[task])[np.asarray(once.tasks.train.mask[task])]
-        assert held[task] | held[task + 2] == set(whole.tolist())
+        full = np.asarray(once.tasks.train.index[task])[np.asarray(once.tasks.train.mask[task])]
+        assert held[task] | held[task + 2] == set(full.tolist())
 
 
 def test_the_shorter_is_padded_and_nothing_else_changes():
     labels = np.repeat(np.arange(3), [10, 20, 30])
     first = class_incremental(labels, np.arange(3), [[0, 1], [2]], 3)
     second = class_incremental(labels, np.arange(3), [[1, 2], [0]], 3)
-    found = same_shapes([first, second])
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+    result = same_shapes([first, second])
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *result)
     assert stacked.tasks.train.mask.shape == (2, 2, 45)
-    for before, after in zip((first, second), found, strict=True):
+    for before, after in zip((first, second), result, strict=True):
         for part in ("train", "valid"):
             old, new = getattr(before.tasks, part), getattr(after.tasks, part)
             slots = old.mask.shape[1]

@@ -88,14 +88,14 @@ def test_every_object_comes_once_in_every_training_session(scenario):
 
 def published(path, strategy):
     """Accuracies in percent by net and run, `{net: [run, batch]}`."""
-    tables, net, wanted = {}, None, False
+    tables, net, expected = {}, None, False
     for line in path.read_text().splitlines():
         cells = line.split("\t")
         if line.startswith("# net: "):
             net = line.removeprefix("# net: ")
         elif line.startswith("# strategy: "):
-            wanted = line == f"# strategy: {strategy}"
-        elif wanted and cells[0].isdigit():
+            expected = line == f"# strategy: {strategy}"
+        elif expected and cells[0].isdigit():
             numbers = [float(cell.strip("%").replace(",", ".")) for cell in cells[1:] if cell]
             tables.setdefault(net, []).append(numbers)
     assert tables.keys() == {"mid-caffenet", "mid-vgg"}
@@ -180,8 +180,8 @@ def test_the_published_frame_counts(real_data):
             order = [batch.sessions[0] for batch in training_batches("NI", 0)]
             np.testing.assert_array_equal(sizes, totals[order])
         elif scenario != "static":
-            own = counts[::5, 0] if scenario == "NIC" else counts[::5, TRAIN]
-            assert sizes[0] == own.sum()
+            selected = counts[::5, 0] if scenario == "NIC" else counts[::5, TRAIN]
+            assert sizes[0] == selected.sum()
 
 
 @pytest.mark.parametrize(
@@ -199,6 +199,6 @@ def test_the_published_frame_counts(real_data):
     ],
 )
 def test_bad_input_is_named(changes, message):
-    given = {"objects": OBJECTS, "sessions": SESSIONS, "scenario": "NIC"} | changes
+    options = {"objects": OBJECTS, "sessions": SESSIONS, "scenario": "NIC"} | changes
     with pytest.raises(ValueError, match=message):
-        core50(**given)
+        core50(**options)

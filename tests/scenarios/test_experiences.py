@@ -16,13 +16,13 @@ def test_new_classes_are_the_class_incremental_sequence(rng):
     train, test = rng.integers(0, 6, 60), rng.integers(0, 6, 30)
     tasks = [[4, 1], [0, 5], [2, 3]]
     expected = class_incremental(train, test, tasks, 6, valid_fraction=0.2)
-    own = expected.tasks
+    current = expected.tasks
     groups = {
         name: [np.asarray(part.index)[row][np.asarray(part.mask)[row]] for row in range(len(tasks))]
-        for name, part in (("train", own.train), ("valid", own.valid))
+        for name, part in (("train", current.train), ("valid", current.valid))
     }
     tests = [60 + np.flatnonzero(np.isin(test, members)) for members in tasks]
-    found = from_experiences(
+    result = from_experiences(
         groups["train"],
         [train[places] for places in groups["train"]],
         tests,
@@ -31,48 +31,51 @@ def test_new_classes_are_the_class_incremental_sequence(rng):
         groups["valid"],
         [train[places] for places in groups["valid"]],
     )
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+    for one, other in zip(jax.tree.leaves(result), jax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 def test_classes_and_samples_may_come_again():
-    found = from_experiences(TRAIN, TRAIN_LABELS, TEST, TEST_LABELS, 4)
-    assert found.tasks.train.index.tolist() == [[3, 0, 5, 0], [7, 1, 0, 4]]
-    assert found.tasks.train.mask.sum(axis=1).tolist() == [3, 4]
-    assert found.tasks.classes.tolist() == [[True, False, True, False], [False, True, False, False]]
+    result = from_experiences(TRAIN, TRAIN_LABELS, TEST, TEST_LABELS, 4)
+    assert result.tasks.train.index.tolist() == [[3, 0, 5, 0], [7, 1, 0, 4]]
+    assert result.tasks.train.mask.sum(axis=1).tolist() == [3, 4]
+    assert result.tasks.classes.tolist() == [
+        [True, False, True, False],
+        [False, True, False, False],
+    ]
     # The class that no task trains on counts as of the last.
-    assert found.class_task.tolist() == [0, 1, 0, 1]
+    assert result.class_task.tolist() == [0, 1, 0, 1]
     # Place 12 stands in both test sets, among other classes in each.
-    assert found.test.index.tolist() == [10, 11, 12, 12]
-    assert found.test.labels[:, 0].tolist() == [0, 1, 2, 2]
-    member = np.asarray(found.test_member)
-    assert sorted(found.test.index[member[0]].tolist()) == [10, 12]
-    assert sorted(found.test.index[member[1]].tolist()) == [11, 12]
+    assert result.test.index.tolist() == [10, 11, 12, 12]
+    assert result.test.labels[:, 0].tolist() == [0, 1, 2, 2]
+    member = np.asarray(result.test_member)
+    assert sorted(result.test.index[member[0]].tolist()) == [10, 12]
+    assert sorted(result.test.index[member[1]].tolist()) == [11, 12]
     assert member.sum(axis=0).tolist() == [1, 1, 1, 1]
-    assert np.flatnonzero(found.test_classes[0]).tolist() == sorted({*TRAIN_LABELS[0], 0, 2})
+    assert np.flatnonzero(result.test_classes[0]).tolist() == sorted({*TRAIN_LABELS[0], 0, 2})
 
 
 def test_one_test_set_serves_all():
-    found = from_experiences(TRAIN, TRAIN_LABELS, TEST[:1], TEST_LABELS[:1], 4)
-    assert found.test_member.tolist() == [[True, True]]
-    assert found.class_task.tolist() == [0, 0, 0, 0]
+    result = from_experiences(TRAIN, TRAIN_LABELS, TEST[:1], TEST_LABELS[:1], 4)
+    assert result.test_member.tolist() == [[True, True]]
+    assert result.class_task.tolist() == [0, 0, 0, 0]
 
 
 def parts(dtype=int):
     return {
-        "train": [each.astype(dtype) for each in TRAIN],
-        "train_labels": [each.astype(dtype) for each in TRAIN_LABELS],
-        "test": [each.astype(dtype) for each in TEST],
-        "test_labels": [each.astype(dtype) for each in TEST_LABELS],
+        "train": [item.astype(dtype) for item in TRAIN],
+        "train_labels": [item.astype(dtype) for item in TRAIN_LABELS],
+        "test": [item.astype(dtype) for item in TEST],
+        "test_labels": [item.astype(dtype) for item in TEST_LABELS],
         "classes": 4,
     }
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8])
 def test_indices_and_labels_may_be_integers_of_any_size(dtype):
-    found, expected = from_experiences(**parts(dtype)), from_experiences(**parts())
-    jax.tree.map(np.testing.assert_array_equal, found, expected)
-    assert found.test.labels.dtype == expected.test.labels.dtype
+    result, expected = from_experiences(**parts(dtype)), from_experiences(**parts())
+    jax.tree.map(np.testing.assert_array_equal, result, expected)
+    assert result.test.labels.dtype == expected.test.labels.dtype
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ VALID, TEST = examples((5, 2)), examples((11, 3), (12, 1), (12, 0))
 def test_every_example_is_in_its_fact_s_task():
     sequence = fact_sequence(TASK, TRAIN, VALID, TEST)
     train, valid = sequence.tasks.train, sequence.tasks.valid
-    found = [
+    result = [
         list(zip(*(np.asarray(a)[m] for a in (i, f[:, 0])), strict=True))
         for i, f, m in zip(train.index, train.labels, np.asarray(train.mask), strict=True)
     ]
     # In source order; image 7 shows two facts, which two tasks bring.
-    assert found == [[(7, 2), (3, 1), (4, 2)], [(7, 0), (9, 3)]]
+    assert result == [[(7, 2), (3, 1), (4, 2)], [(7, 0), (9, 3)]]
     np.testing.assert_array_equal(valid.mask, [[True], [False]])
     assert (valid.index[0, 0], valid.labels[0, 0, 0]) == (5, 2)
     np.testing.assert_array_equal(sequence.test.index, [11, 12, 12])
@@ -58,9 +58,9 @@ def test_a_sequence_that_cannot_be_is_named(task, train, test, message):
 
 
 def test_statistics_by_hand():
-    found = split_statistics(PIECES, TASK, TRAIN)
-    np.testing.assert_array_equal(found.facts, [[0, 1, 1], [2, 0, 0]])
-    np.testing.assert_array_equal(found.examples, [[0, 1, 2], [2, 0, 0]])
+    result = split_statistics(PIECES, TASK, TRAIN)
+    np.testing.assert_array_equal(result.facts, [[0, 1, 1], [2, 0, 0]])
+    np.testing.assert_array_equal(result.examples, [[0, 1, 2], [2, 0, 0]])
 
 
 def test_tasks_that_list_their_facts_are_joined():

@@ -63,8 +63,8 @@ def test_distances_of_embeddings_are_scipy_s():
 
 def test_a_word_without_vector_is_at_zero_and_gives_no_nan():
     vectors = np.array([[0.0, 0], [1, 0]])
-    found = splits.distances_between_facts(np.array([[0, -1, -1], [1, -1, -1]]), vectors)
-    np.testing.assert_allclose(found, [1])
+    result = splits.distances_between_facts(np.array([[0, -1, -1], [1, -1, -1]]), vectors)
+    np.testing.assert_allclose(result, [1])
 
 
 def two_kinds(count=9):
@@ -89,9 +89,9 @@ def test_without_ties_the_cut_is_scipy_s(linkage, tasks):
     rng = np.random.default_rng(4)
     pieces, vectors = np.full((30, 3), -1), rng.normal(size=(30, 4))
     pieces[:, 0] = np.arange(30)
-    found = splits.semantic_split(pieces, vectors, tasks, linkage)
-    expected = hierarchy.fcluster(found.linkage, tasks, "maxclust")
-    pairs = {tuple(pair) for pair in zip(found.fact_task, expected, strict=True)}
+    result = splits.semantic_split(pieces, vectors, tasks, linkage)
+    expected = hierarchy.fcluster(result.linkage, tasks, "maxclust")
+    pairs = {tuple(pair) for pair in zip(result.fact_task, expected, strict=True)}
     assert len(pairs) == len(set(expected)) == tasks
 
 
@@ -100,14 +100,14 @@ def test_without_ties_the_cut_is_scipy_s(linkage, tasks):
 def test_every_task_has_facts_and_the_listing_does_not_matter(seed, tasks, linkage):
     """Ties at height 0 abound here."""
     pieces, vectors = random_facts(seed, words=4)
-    found = splits.semantic_split(pieces, vectors, tasks, linkage).fact_task
-    sizes = np.bincount(found)
+    result = splits.semantic_split(pieces, vectors, tasks, linkage).fact_task
+    sizes = np.bincount(result)
     assert len(sizes) == tasks
     assert np.all(np.diff(sizes) <= 0)
     assert sizes.min() > 0
     order = np.random.default_rng(seed).permutation(len(pieces))
     again = splits.semantic_split(pieces[order], vectors, tasks, linkage).fact_task
-    same = {tuple(pair) for pair in zip(found[order], again, strict=True)}
+    same = {tuple(pair) for pair in zip(result[order], again, strict=True)}
     assert len(same) == tasks
 
 
@@ -151,14 +151,14 @@ def imbalance(task, tasks):
 
 def test_the_random_split_is_the_most_balanced_of_a_hundred():
     assert TRIALS == 100
-    found = splits.random_split(*COUNTS, 4, seed=3)
+    result = splits.random_split(*COUNTS, 4, seed=3)
     rng = np.random.default_rng(3)
     # Another way to draw the same numbers: one assignment after another.
-    each = [imbalance(rng.integers(0, 4, 60), 4) for _ in range(100)]
-    assert imbalance(found, 4) == pytest.approx(min(each))
-    assert min(each) < np.median(each)
-    np.testing.assert_array_equal(found, splits.random_split(*COUNTS, 4, seed=3))
-    assert np.any(found != splits.random_split(*COUNTS, 4, seed=4))
+    item = [imbalance(rng.integers(0, 4, 60), 4) for _ in range(100)]
+    assert imbalance(result, 4) == pytest.approx(min(item))
+    assert min(item) < np.median(item)
+    np.testing.assert_array_equal(result, splits.random_split(*COUNTS, 4, seed=3))
+    assert np.any(result != splits.random_split(*COUNTS, 4, seed=4))
 
 
 @pytest.mark.parametrize(("tasks", "message"), [(61, "tasks=61"), (0, "tasks=0"), (60, "none of")])

@@ -12,11 +12,11 @@ TEST = np.array([4, 3, 2, 1, 0, 0])
 
 
 def states(generator, count, seed=0):
-    state, found = generator.begin(jax.random.key(seed)), []
+    state, results = generator.begin(jax.random.key(seed)), []
     for number in range(count):
         state = generator.next_task(state, jax.random.fold_in(jax.random.key(seed + 1), number))
-        found.append(state)
-    return found
+        results.append(state)
+    return results
 
 
 def drawn(generator, state, count=4000):
@@ -41,7 +41,7 @@ def test_permuted_labels_are_one_new_name_per_class_and_task():
     for state in states(generator, 4):
         index, labels = drawn(generator, state)
         by_class = [set(labels[TRAIN[index] == number]) for number in range(5)]
-        assert all(len(each) == 1 for each in by_class)
+        assert all(len(item) == 1 for item in by_class)
         assert set.union(*by_class) == set(range(5))
         names.append(tuple(np.asarray(state).tolist()))
     assert len(set(names)) == 4
@@ -54,8 +54,8 @@ def test_pairs_take_every_class_once_before_a_new_order_begins():
     for state in states(generator, 6):
         index, labels = drawn(generator, state)
         pair = [np.unique(TRAIN[index[labels == label]]) for label in (0, 1)]
-        assert [len(each) for each in pair] == [1, 1]
-        pairs.append(tuple(int(each[0]) for each in pair))
+        assert [len(item) for item in pair] == [1, 1]
+        pairs.append(tuple(int(item[0]) for item in pair))
         # Both labels and all images of a class are equally likely.
         assert abs(labels.mean() - 0.5) < 5 * np.sqrt(0.25 / 4000)
         for label, number in enumerate(pairs[-1]):
@@ -78,7 +78,7 @@ def test_a_head_of_another_meaning_is_set_to_0():
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: class_pair_tasks(np.array([0, 0]), np.array([0])), "has only one"),
         (lambda: class_pair_tasks(np.array([0, 2]), np.array([0, 2])), "train_labels leaves out"),
@@ -88,6 +88,6 @@ def test_a_head_of_another_meaning_is_set_to_0():
         (lambda: label_permuted_tasks(TRAIN, 4), "labels"),
     ],
 )
-def test_labels_that_cannot_be_used_are_refused(make, said):
-    with pytest.raises(ValueError, match=said):
+def test_labels_that_cannot_be_used_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
         make()

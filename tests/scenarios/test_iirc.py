@@ -19,14 +19,14 @@ TRAIN, TEST = np.tile(np.arange(4), 20), np.array([3, 2, 1, 0])
 
 
 def samples(part, task=None):
-    """From each sample's index to the set of its labels; a sample that comes twice is an error."""
+    """Return the set of labels of every sample by its index; a repeated sample is an error."""
     arrays = [np.asarray(leaf)[... if task is None else task] for leaf in part]
     index, labels = (array[arrays[2]] for array in arrays[:2])
     assert len(set(index.tolist())) == len(index)
     assert list(index) == sorted(index)
     assert np.all(labels[:, 0] >= 0)
-    told = ({label for label in row if label >= 0} for row in labels.tolist())
-    return dict(zip(index.tolist(), told, strict=True))
+    label_sets = ({label for label in row if label >= 0} for row in labels.tolist())
+    return dict(zip(index.tolist(), label_sets, strict=True))
 
 
 def of_class(place, first, last, *labels):
@@ -35,45 +35,45 @@ def of_class(place, first, last, *labels):
 
 
 def test_a_small_hierarchy_by_hand():
-    whole = iirc(TRAIN, TEST, CLASSES, TREES, TASKS)
-    assert whole.class_names == ("tree", "lamp", "elm", "oak", "whale")
+    full = iirc(TRAIN, TEST, CLASSES, TREES, TASKS)
+    assert full.class_names == ("tree", "lamp", "elm", "oak", "whale")
     tree, lamp, elm, oak, whale = range(5)
-    # Of 20 samples 2 and 2 validate; of the other 16, int(6.4) are trees' and the last int(12.8)
+    # Twice 2 of 20 samples validate; of the other 16, int(6.4) are trees' and the last int(12.8)
     # are the subclass's own.
-    train = whole.sequence.tasks.train
+    train = full.sequence.tasks.train
     assert samples(train, 0) == of_class(0, 4, 10, tree) | of_class(2, 4, 10, tree)
     assert samples(train, 1) == of_class(3, 4, 20, lamp) | of_class(2, 8, 20, elm)
     assert samples(train, 2) == of_class(0, 8, 20, oak) | of_class(1, 4, 20, whale)
-    # Of 2 samples int(.8) are the trees' and the last int(1.6) the subclass's.
-    valid = whole.sequence.tasks.valid
+    # Two samples give int(0.8) to the trees, and the last int(1.6) to the subclass.
+    valid = full.sequence.tasks.valid
     assert samples(valid, 0) == {}
     assert samples(valid, 1) == of_class(3, 0, 2, lamp) | of_class(2, 1, 2, elm)
-    assert samples(whole.post_task.test) == {
+    assert samples(full.post_task.test) == {
         i: [{tree, oak}, {whale}, {tree, elm}, {lamp}][i % 4] for i in range(8, 16)
     }
-    assert samples(whole.sequence.test) == {
+    assert samples(full.sequence.test) == {
         80: {lamp},
         81: {tree, elm},
         82: {whale},
         83: {tree, oak},
     }
     member = [[False, True, False, True], [True, True, False, False], [False, False, True, True]]
-    np.testing.assert_array_equal(whole.sequence.test_member, member)
-    np.testing.assert_array_equal(whole.sequence.class_task, [0, 1, 1, 2, 2])
-    np.testing.assert_array_equal(whole.sequence.tasks.classes.sum(axis=1), [1, 2, 2])
-    np.testing.assert_array_equal(whole.sequence.tasks.id, [0, 1, 2])
+    np.testing.assert_array_equal(full.sequence.test_member, member)
+    np.testing.assert_array_equal(full.sequence.class_task, [0, 1, 1, 2, 2])
+    np.testing.assert_array_equal(full.sequence.tasks.classes.sum(axis=1), [1, 2, 2])
+    np.testing.assert_array_equal(full.sequence.tasks.id, [0, 1, 2])
 
 
 def test_a_left_out_subclass_is_seen_as_its_superclass():
     tasks = TaskConfiguration((("tree",), ("oak", "whale")), left_out=("elm", "lamp"))
-    whole = iirc(TRAIN, TEST, CLASSES, TREES, tasks)
+    full = iirc(TRAIN, TEST, CLASSES, TREES, tasks)
     tree, oak, whale = range(3)
     trees = of_class(0, 4, 10, tree) | of_class(2, 4, 10, tree)
-    assert samples(whole.sequence.tasks.train, 0) == trees
-    assert samples(whole.sequence.test) == {81: {tree}, 82: {whale}, 83: {tree, oak}}
+    assert samples(full.sequence.tasks.train, 0) == trees
+    assert samples(full.sequence.test) == {81: {tree}, 82: {whale}, 83: {tree, oak}}
 
 
-def test_classes_of_one_task_are_told_together():
+def test_samples_have_all_labels_of_one_task_at_once():
     tasks = TaskConfiguration((("tree", "oak"), ("elm", "lamp", "whale")))
     tree, oak = range(2)
     first = samples(iirc(TRAIN, TEST, CLASSES, TREES, tasks).sequence.tasks.train, 0)
@@ -107,7 +107,7 @@ def with_tasks(*tasks, left_out=()):
     ],
 )
 def test_bad_input_is_named(change, message):
-    given = {
+    options = {
         "train_labels": TRAIN,
         "test_labels": TEST,
         "data_classes": CLASSES,
@@ -115,7 +115,7 @@ def test_bad_input_is_named(change, message):
         "configuration": TASKS,
     }
     with pytest.raises(ValueError, match=message):
-        iirc(**given | change)
+        iirc(**options | change)
 
 
 # --- The authors' package -----------------------------------------------------------------------
@@ -150,7 +150,7 @@ def cifar(tmp_path, package, rng):
     return tmp_path, names, labels
 
 
-class Theirs:
+class Reference:
     """The package's splits of one configuration, told as `samples` tells ours.
 
     A split is a list of (whatever tells a sample's index, its class names).
@@ -174,7 +174,8 @@ class Theirs:
             for name, content in splits.items()
         }
         self.index = {
-            name: [index_of(name, told) for told, _ in content] for name, content in splits.items()
+            name: [index_of(name, label_sets) for label_sets, _ in content]
+            for name, content in splits.items()
         }
         self.number = {name: number for number, name in enumerate(chain(*tasks))}
 
@@ -183,27 +184,27 @@ class Theirs:
         split = self.splits[name]
         index = [self.index[name][place] for place in split.cur_task_data_ids]
         names = ({*split.get_labels(place)} - {"None"} for place in range(len(split)))
-        labels = [{self.number[name] for name in told} for told in names]
+        labels = [{self.number[name] for name in label_sets} for label_sets in names]
         return dict(zip(index, labels, strict=True))
 
 
-def compare(ours, theirs, complete=False):
+def compare(actual, reference, complete=False):
     """Every task and split of a sequence, and the unions of all tasks so far."""
-    sequence, post_task, _ = ours
+    sequence, post_task, _ = actual
     taught = {"train": sequence.tasks.train, "intask_valid": sequence.tasks.valid}
     tested = {"test": sequence, "posttask_valid": post_task}
     for name in taught if complete else ():
-        theirs.splits[name].enable_complete_information_mode()
+        reference.splits[name].enable_complete_information_mode()
     for task in range(sequence.tasks.id.shape[0]):
         seen = set(np.flatnonzero(np.asarray(sequence.class_task) <= task).tolist())
-        for split in theirs.splits.values():
+        for split in reference.splits.values():
             split.choose_task(task)
         for name, part in taught.items():
-            assert samples(part, task) == theirs(name)
+            assert samples(part, task) == reference(name)
         for name, part in tested.items():
-            assert members(part, slice(task, task + 1), seen) == theirs(name)
-            theirs.splits[name].load_tasks_up_to(task)
-            assert members(part, slice(task + 1), seen) == theirs(name)
+            assert members(part, slice(task, task + 1), seen) == reference(name)
+            reference.splits[name].load_tasks_up_to(task)
+            assert members(part, slice(task + 1), seen) == reference(name)
 
 
 def members(sequence, tasks, seen):
@@ -224,12 +225,12 @@ def cifar_pair(package, cifar, benchmark, number, setting="incomplete"):
     splits, shares = package._get_dataset(benchmark, str(folder))
     tasks, numbers = package._get_tasks_configuration(benchmark, number, joint=setting == "joint")
     kind = "IIRC" if benchmark.startswith("iirc") else "CIL"
-    theirs = Theirs(splits, shares, tasks, kind, index_of)
+    reference = Reference(splits, shares, tasks, kind, index_of)
     hierarchy, configurations, fraction = official_metadata(benchmark)
-    given = (labels["train"], labels["test"], names, hierarchy, configurations[number])
-    ours = iirc(*given, setting, fraction)
-    assert ours.class_names == tuple(numbers)
-    return ours, theirs
+    words = (labels["train"], labels["test"], names, hierarchy, configurations[number])
+    actual = iirc(*words, setting, fraction)
+    assert actual.class_names == tuple(numbers)
+    return actual, reference
 
 
 @pytest.mark.parametrize("benchmark", ["iirc_cifar100", "incremental_cifar100"])
@@ -249,12 +250,12 @@ def test_joint_is_the_package_s(package, cifar):
 
 
 def test_incremental_joint_is_the_package_s(package, cifar):
-    (sequence, *_), theirs = cifar_pair(package, cifar, "iirc_cifar100", 5, "incremental joint")
+    (sequence, *_), reference = cifar_pair(package, cifar, "iirc_cifar100", 5, "incremental joint")
     for name, part in (("train", sequence.tasks.train), ("intask_valid", sequence.tasks.valid)):
-        theirs.splits[name].enable_complete_information_mode()
+        reference.splits[name].enable_complete_information_mode()
         for task in range(22):
-            theirs.splits[name].load_tasks_up_to(task)
-            assert samples(part, task) == theirs(name)
+            reference.splits[name].load_tasks_up_to(task)
+            assert samples(part, task) == reference(name)
 
 
 @given(st.lists(st.integers(1, 120), min_size=1, max_size=14))
@@ -273,14 +274,14 @@ def test_overlap_and_cap_round_as_in_the_package(sizes):
         for split, part in zip(content.values(), parts, strict=True):
             split.extend((place, ("coarse", name)) for place in part)
     tasks = [["coarse"], names]
-    theirs = Theirs(content, SHARES, tasks, "IIRC", lambda _, place: place)
+    reference = Reference(content, SHARES, tasks, "IIRC", lambda _, place: place)
     configuration = TaskConfiguration(tuple(map(tuple, tasks)))
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    ours = iirc(labels, np.array([0]), names, {"coarse": names}, configuration).sequence.tasks
-    for name, part in (("train", ours.train), ("intask_valid", ours.valid)):
+    actual = iirc(labels, np.array([0]), names, {"coarse": names}, configuration).sequence.tasks
+    for name, part in (("train", actual.train), ("intask_valid", actual.valid)):
         for task in range(2):
-            theirs.splits[name].choose_task(task)
-            assert samples(part, task) == theirs(name)
+            reference.splits[name].choose_task(task)
+            assert samples(part, task) == reference(name)
 
 
 def test_an_imagenet_tree_is_split_as_by_the_package(package, monkeypatch):
@@ -288,10 +289,10 @@ def test_an_imagenet_tree_is_split_as_by_the_package(package, monkeypatch):
     official, configurations, fraction = official_metadata("iirc_imagenet_full")
     grouped = {wnid for wnids in official.values() for wnid in wnids}
     introduced = [name for task in configurations[0].tasks for name in task]
-    alone = next(name for name in introduced if name not in grouped and name not in official)
+    single = next(name for name in introduced if name not in grouped and name not in official)
     hierarchy = {"dog": official["dog"][:12], "bear": official["bear"][:3]}
     dogs, bears = map(list, hierarchy.values())
-    classes = [*dogs, alone, *bears]
+    classes = [*dogs, single, *bears]
     sizes = {"train": 60, "val": 3}
 
     def listed(path):
@@ -310,8 +311,8 @@ def test_an_imagenet_tree_is_split_as_by_the_package(package, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(package.os, "listdir", listed)
         splits, shares = package._get_dataset("iirc_imagenet_full", "root")
-    tasks = [["dog"], ["bear", *dogs[:7]], [alone, *dogs[7:], *bears]]
-    theirs = Theirs(splits, shares, tasks, "IIRC", index_of)
+    tasks = [["dog"], ["bear", *dogs[:7]], [single, *dogs[7:], *bears]]
+    reference = Reference(splits, shares, tasks, "IIRC", index_of)
     train, test = (np.repeat(np.arange(16), size) for size in sizes.values())
     configuration = TaskConfiguration(tuple(map(tuple, tasks)))
-    compare(iirc(train, test, classes, hierarchy, configuration, "incomplete", fraction), theirs)
+    compare(iirc(train, test, classes, hierarchy, configuration, "incomplete", fraction), reference)

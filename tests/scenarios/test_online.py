@@ -27,26 +27,26 @@ def in_pieces(sequence):
 @given(st.integers(1, 6), st.floats(0, 0.9), st.integers(0, 99))
 def test_every_sample_comes_once_with_its_label(pieces, blurry, seed):
     sequence = stream(pieces=pieces, blurry=blurry, seed=seed)
-    found = in_pieces(sequence)
-    assert len(found) == 2 * pieces
-    np.testing.assert_array_equal(np.sort(np.concatenate(found)), np.arange(100))
+    result = in_pieces(sequence)
+    assert len(result) == 2 * pieces
+    np.testing.assert_array_equal(np.sort(np.concatenate(result)), np.arange(100))
     train = sequence.tasks.train
     labels = np.asarray(train.labels[..., 0])[np.asarray(train.mask)]
-    np.testing.assert_array_equal(labels, TRAIN[np.concatenate(found)])
+    np.testing.assert_array_equal(labels, TRAIN[np.concatenate(result)])
     # Pieces of a task's part are as equal as they go.
-    for part in (found[:pieces], found[pieces:]):
+    for part in (result[:pieces], result[pieces:]):
         assert np.ptp([len(piece) for piece in part]) <= 1
 
 
 def test_sharp_streams_bring_a_task_after_the_other():
-    found = in_pieces(stream(pieces=2))
-    assert [sorted(set(TRAIN[piece])) for piece in found] == [[0, 3], [0, 3], [1, 2], [1, 2]]
+    result = in_pieces(stream(pieces=2))
+    assert [sorted(set(TRAIN[piece])) for piece in result] == [[0, 3], [0, 3], [1, 2], [1, 2]]
     # Task 0 has 40 + 10 samples, task 1 30 + 20.
-    assert [len(piece) for piece in found] == [25, 25, 25, 25]
+    assert [len(piece) for piece in result] == [25, 25, 25, 25]
 
 
 def test_blurry_streams_deal_a_share_to_the_other_tasks():
-    """Of the 50 samples of either task .3 comes with the other's."""
+    """A share of 0.3 of the 50 samples of either task comes with the other task."""
     first, second = in_pieces(stream(blurry=0.3))
     assert np.isin(TRAIN[first], [1, 2]).sum() == 15
     assert np.isin(TRAIN[second], [0, 3]).sum() == 15

@@ -17,8 +17,8 @@ ANGLES = np.array([0.0, 60.0, 120.0])
 
 def rows(samples, task):
     """Index and label of a task's samples."""
-    kept = np.asarray(samples.mask[task])
-    return np.asarray(samples.index[task])[kept], np.asarray(samples.labels[task])[kept, 0]
+    stored = np.asarray(samples.mask[task])
+    return np.asarray(samples.index[task])[stored], np.asarray(samples.labels[task])[stored, 0]
 
 
 def stored_setup(transform):
@@ -40,17 +40,17 @@ def test_every_task_has_all_samples_at_its_own_indices():
     assert np.all(sequence.test_classes)
 
 
-def test_a_part_of_the_samples_is_drawn_anew_for_each_task():
+def test_a_part_of_the_samples_is_redrawn_for_each_task():
     sequence = streams.domain_incremental(
         TRAIN, TEST, 3, 4, train_samples=10, test_samples=5, seed=1
     )
     drawn = [rows(sequence.tasks.train, task) for task in range(3)]
     for task, (index, labels) in enumerate(drawn):
-        own = index - task * COUNT
-        assert len(set(own)) == 10
-        assert own.min() >= 0
-        assert own.max() < 40
-        np.testing.assert_array_equal(labels, TRAIN[own])
+        within_task = index - task * COUNT
+        assert len(set(within_task)) == 10
+        assert within_task.min() >= 0
+        assert within_task.max() < 40
+        np.testing.assert_array_equal(labels, TRAIN[within_task])
         assert np.sum(sequence.test_member[task]) == 5
     assert set(drawn[0][0]) != set(drawn[1][0] - COUNT)
 
@@ -71,15 +71,15 @@ def test_labels_are_mapped_in_training_and_test():
 def test_pixels_are_permuted_by_task_and_channels_stay_together():
     setup = stored_setup(streams.permuted_pixels(3, 30, jax.random.key(0)))
     index = jnp.array([4, COUNT + 4, COUNT + 9, 2 * COUNT + 4])
-    found = np.asarray(setup.gather(index, None))
-    np.testing.assert_array_equal(found[0], IMAGES[4])
-    flat, own = found.reshape(4, 30, 2), IMAGES.reshape(COUNT, 30, 2)
+    result = np.asarray(setup.gather(index, None))
+    np.testing.assert_array_equal(result[0], IMAGES[4])
+    flat, within_task = result.reshape(4, 30, 2), IMAGES.reshape(COUNT, 30, 2)
     # No two pixels are equal, so the order can be read from one image.
-    order = [int(np.flatnonzero(own[4, :, 0] == value)[0]) for value in flat[1, :, 0]]
+    order = [int(np.flatnonzero(within_task[4, :, 0] == value)[0]) for value in flat[1, :, 0]]
     assert sorted(order) == list(range(30))
     assert order != sorted(order)
-    np.testing.assert_array_equal(flat[1], own[4][order])
-    np.testing.assert_array_equal(flat[2], own[9][order])
+    np.testing.assert_array_equal(flat[1], within_task[4][order])
+    np.testing.assert_array_equal(flat[2], within_task[9][order])
     assert not np.array_equal(flat[3], flat[1])
 
 
@@ -88,8 +88,8 @@ def test_images_are_rotated_as_by_scipy(angle):
     """A square image, bilinear interpolation, 0 outside."""
     images = IMAGES[:3, :5, :5]
     rotate = streams.rotated(np.array([0.0, angle]))
-    found = jax.vmap(rotate, in_axes=(0, None))(jnp.asarray(images), jnp.int32(1))
-    for image, turned in zip(images, np.asarray(found), strict=True):
+    result = jax.vmap(rotate, in_axes=(0, None))(jnp.asarray(images), jnp.int32(1))
+    for image, turned in zip(images, np.asarray(result), strict=True):
         expected = ndimage.rotate(
             image.astype(float), angle, reshape=False, order=1, mode="constant"
         )
@@ -150,17 +150,17 @@ def test_recurring_tasks_share_the_validation_samples_of_their_classes():
 
 def test_a_sequence_may_keep_a_few_shots_after_its_first_task():
     """The count per class is the number of shots; no other sample of the sequence changes."""
-    whole = streams.recurring(TRAIN, TEST, [[0, 1], [2, 0], [3, 2]], 4)
-    found = streams.with_shots(whole, 3, seed=1)
+    full = streams.recurring(TRAIN, TEST, [[0, 1], [2, 0], [3, 2]], 4)
+    result = streams.with_shots(full, 3, seed=1)
     counts = [
-        np.bincount(rows(found.tasks.train, task)[1], minlength=4).tolist() for task in range(3)
+        np.bincount(rows(result.tasks.train, task)[1], minlength=4).tolist() for task in range(3)
     ]
     assert counts == [[5, 10, 0, 0], [3, 0, 3, 0], [0, 0, 3, 3]]
     for task in range(3):
-        assert set(rows(found.tasks.train, task)[0]) <= set(rows(whole.tasks.train, task)[0])
-    np.testing.assert_array_equal(found.test_member, whole.test_member)
+        assert set(rows(result.tasks.train, task)[0]) <= set(rows(full.tasks.train, task)[0])
+    np.testing.assert_array_equal(result.test_member, full.test_member)
     np.testing.assert_array_equal(
-        streams.with_shots(whole, 50).tasks.train.mask, whole.tasks.train.mask
+        streams.with_shots(full, 50).tasks.train.mask, full.tasks.train.mask
     )
 
 

@@ -23,7 +23,7 @@ degrees = jax.jit(jax.vmap(angular_error))
 
 
 def squared_sines(matrix, features, lights, weights):
-    """What remains when every image's own scale is the best, in float64."""
+    """Return the squares that remain with the best scale of every image, in float64."""
     mapped = features @ matrix
     cosine = (mapped * lights).sum(1)
     cosine /= np.linalg.norm(mapped, axis=1) * np.linalg.norm(lights, axis=1)
@@ -71,9 +71,9 @@ def test_rows_without_weight_or_without_an_estimate_have_no_part(world):
     weights = jnp.ones(60).at[50:].set(0)
     spoilt = features.at[50:55].set(jnp.nan)
     expected = correct(fit(features[:50], lights[:50]), features)
-    given = lights.at[55:].set(lights[55:, ::-1])
+    inputs = lights.at[55:].set(lights[55:, ::-1])
     np.testing.assert_allclose(
-        correct(fit(spoilt, given, weights=weights), features), expected, atol=1e-4
+        correct(fit(spoilt, inputs, weights=weights), features), expected, atol=1e-4
     )
     unweighted = fit(features.at[50:].set(jnp.nan), lights)
     np.testing.assert_allclose(correct(unweighted, features), expected, atol=1e-4)
@@ -127,10 +127,10 @@ def test_nus_thumbnails_near_the_papers_table_2(real_data):
                 train, test = fold != part, fold == part
                 if local:
                     model = TrainingEstimates(seen[train], lights[train])
-                    found = correct_locally(model, seen[test])
+                    result = correct_locally(model, seen[test])
                 else:
-                    found = correct(fit(seen[train], lights[train]), seen[test])
-                errors.append(degrees(found, lights[test]))
+                    result = correct(fit(seen[train], lights[train]), seen[test])
+                errors.append(degrees(result, lights[test]))
             means[name, local] = np.concatenate(errors).mean()
     paper = {("moments", False): 2.80, ("SoG", False): 2.70, ("PCA", False): 2.97}
     paper |= {("GW", True): 2.64, ("SoG", True): 2.49, ("PCA", True): 2.77}

@@ -43,8 +43,8 @@ def images(rng, camera, count):
     return jnp.float32(seen), jnp.float32(lights)
 
 
-def of_camera(every, number):
-    return jax.tree.map(lambda leaf: leaf[number], every)
+def of_camera(interval, number):
+    return jax.tree.map(lambda leaf: leaf[number], interval)
 
 
 @pytest.mark.slow
@@ -52,18 +52,18 @@ def test_the_calibration_tells_an_unseen_cameras_gains():
     rng = np.random.default_rng(0)
     cameras = calibrations(rng, 13)
     parts = [images(rng, of_camera(cameras, number), 24) for number in range(13)]
-    seen, lights = (jnp.concatenate(each) for each in zip(*parts[:12], strict=True))
+    seen, lights = (jnp.concatenate(item) for item in zip(*parts[:12], strict=True))
     observed = ObservedImage(seen, jnp.ones(seen.shape[:3]))
     numbers, key = jnp.arange(12).repeat(24), jax.random.key(0)
     model = fit_calibrated_camera(
         observed, lights, numbers, cameras, key=key, settings=TINY, steps=300
     )
-    asked = jax.vmap(lambda image: chroma_histograms(image, None, TINY.window))(parts[12][0])
-    every = jax.jit(jax.vmap(calibrated_estimate, (None, 0, None)))
+    requested = jax.vmap(lambda image: chroma_histograms(image, None, TINY.window))(parts[12][0])
+    complete = jax.jit(jax.vmap(calibrated_estimate, (None, 0, None)))
 
     def error_with(number):
-        own = camera_fingerprint(of_camera(cameras, number), TINY.fingerprint_window)
-        return np.mean(jax.vmap(angular_error)(every(model, asked, own), parts[12][1]))
+        current = camera_fingerprint(of_camera(cameras, number), TINY.fingerprint_window)
+        return np.mean(jax.vmap(angular_error)(complete(model, requested, current), parts[12][1]))
 
     others = [error_with(number) for number in range(12)]
     assert error_with(12) < 0.95 * np.mean(others)

@@ -21,12 +21,12 @@ SUN = np.array([5.5, 6, 12, 18, 18.5, 24]) * HOUR
 
 
 def test_features_are_the_papers():
-    given = (jnp.float32(each) for each in (9 * HOUR, SUN, 100, 0.01))
-    found = capture_features(*given, jnp.array(True))
+    inputs = (jnp.float32(item) for item in (9 * HOUR, SUN, 100, 0.01))
+    result = capture_features(*inputs, jnp.array(True))
     hours = [3.5, 3, 3, 9, 9.5, 15]
-    expected = [1 - each / 24 for each in hours]
+    expected = [1 - item / 24 for item in hours]
     expected += [0, 0, 1, 1, 1, 1, np.log(100), np.log(0.01), 1]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 def elu(maps):
@@ -43,7 +43,7 @@ def test_the_network_is_the_papers(rng):
     )
     assert sum(leaf.size for leaf in jax.tree.leaves(variables["params"])) == 4_834
     exact = jax.tree.map(lambda leaf: np.asarray(leaf, float), variables)
-    params, kept = exact["params"], exact["batch_stats"]["BatchNorm_0"]
+    params, stored = exact["params"], exact["batch_stats"]["BatchNorm_0"]
 
     def dense(values, number):
         return values @ params[f"Dense_{number}"]["kernel"] + params[f"Dense_{number}"]["bias"]
@@ -53,14 +53,14 @@ def test_the_network_is_the_papers(rng):
     for number in range(3):
         maps = elu(convolution(maps, params[f"Convolution_{number}"]))
     both = np.concatenate([dense(maps.mean((0, 1)), 0), dense(np.asarray(vector[0], float), 1)])
-    hidden = (dense(both, 2) - kept["mean"]) / np.sqrt(kept["var"] + 1e-5)
+    hidden = (dense(both, 2) - stored["mean"]) / np.sqrt(stored["var"] + 1e-5)
     hidden = hidden * params["BatchNorm_0"]["scale"] + params["BatchNorm_0"]["bias"]
     expected = dense(elu(dense(elu(dense(elu(hidden), 3)), 4)), 5)
     np.testing.assert_allclose(net.apply(variables, histograms, vector)[0], expected, rtol=1e-4)
     ends = jnp.zeros(15), jnp.full(15, 2.0)
-    found = capture_aware_estimate(CaptureModel(variables, *ends), histograms[0], 2 * vector[0])
+    result = capture_aware_estimate(CaptureModel(variables, *ends), histograms[0], 2 * vector[0])
     light = np.array([expected[0], 1, expected[1]])
-    np.testing.assert_allclose(found, light / np.linalg.norm(light), rtol=1e-4)
+    np.testing.assert_allclose(result, light / np.linalg.norm(light), rtol=1e-4)
     blank = capture_aware_estimate(CaptureModel(variables, *ends), 0 * histograms[0], vector[0])
     assert np.isnan(blank).all()
 
@@ -81,9 +81,11 @@ def test_the_time_tells_what_the_colors_leave_open():
         jnp.float32(times), events, one, one, jnp.zeros(count, bool)
     )
     errors = []
-    for given in (vectors, 0 * vectors):
-        taught = histograms[:200], given[:200], lights[:200]
+    for value in (vectors, 0 * vectors):
+        taught = histograms[:200], value[:200], lights[:200]
         model = fit_capture_aware(*taught, key=jax.random.key(0), steps=400)
-        found = jax.vmap(capture_aware_estimate, (None, 0, 0))(model, histograms[200:], given[200:])
-        errors.append(np.mean(jax.vmap(angular_error)(found, lights[200:])))
+        result = jax.vmap(capture_aware_estimate, (None, 0, 0))(
+            model, histograms[200:], value[200:]
+        )
+        errors.append(np.mean(jax.vmap(angular_error)(result, lights[200:])))
     assert errors[0] < 0.6 * errors[1]

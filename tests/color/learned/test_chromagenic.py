@@ -60,8 +60,8 @@ def test_is_the_brute_force_choice_at_any_exposure(seed, exposure):
     second = rng.uniform(size=(12, 3)).astype(np.float32)
     errors = [((np.float64(main) @ np.float64(t) - second) ** 2).sum() for t in model.transforms]
     gain = np.float32(exposure)
-    found = chromagenic_estimate(model, main * gain, second * gain)
-    np.testing.assert_array_equal(found, model.illuminants[np.argmin(errors)])
+    result = chromagenic_estimate(model, main * gain, second * gain)
+    np.testing.assert_array_equal(result, model.illuminants[np.argmin(errors)])
 
 
 @pytest.mark.parametrize("garbage", [np.nan, np.inf, 1e30])
@@ -70,8 +70,8 @@ def test_a_pixel_of_no_weight_has_no_influence(rng, garbage):
     main, second, labels, _ = pairs(np.random.default_rng(0))
     main[0, 7], second[0, 3] = garbage, garbage
     weights = jnp.ones(30).at[jnp.array([3, 7])].set(0)
-    found = chromagenic_estimate(model, main[0], second[0], weights)
-    np.testing.assert_array_equal(found, model.illuminants[labels[0]])
+    result = chromagenic_estimate(model, main[0], second[0], weights)
+    np.testing.assert_array_equal(result, model.illuminants[labels[0]])
 
 
 def test_weights_are_of_squared_errors(rng):
@@ -85,8 +85,8 @@ def test_weights_are_of_squared_errors(rng):
     two = model._replace(valid=jnp.arange(LIGHTS) < 2)
     for factor, light in [(0.9, 1), (1.1, 0)]:
         weights = jnp.repeat(jnp.asarray([factor * gap[1] / gap[0], 1.0]), 10)
-        found = chromagenic_estimate(two, main, second, weights)
-        np.testing.assert_array_equal(found, model.illuminants[light])
+        result = chromagenic_estimate(two, main, second, weights)
+        np.testing.assert_array_equal(result, model.illuminants[light])
 
 
 def test_a_light_without_pairs_is_never_chosen(rng):

@@ -22,9 +22,9 @@ def by_hand(maps, colors, first, second):
     for row in range(maps.shape[0]):
         for column in range(maps.shape[1]):
             hidden = np.maximum(maps[row, column] @ first, 0)
-            told = hidden @ second
-            light = np.exp(told[:3]) * colors[row, column]
-            confidence = np.log1p(np.exp(told[3]))
+            predicted = hidden @ second
+            light = np.exp(predicted[:3]) * colors[row, column]
+            confidence = np.log1p(np.exp(predicted[3]))
             if (colors[row, column] > 0).all():
                 total += confidence * light / np.linalg.norm(light)
     return total / np.linalg.norm(total)
@@ -47,8 +47,8 @@ def test_the_light_is_the_places_lights_by_their_confidence(rng):
     model = model_of(first, second, mean, scale)
     expected = by_hand((maps - mean) / scale, colors, first, second)
     for _ in range(2):
-        found = estimate(model, jnp.float32(maps), jnp.float32(colors))
-        np.testing.assert_allclose(found, expected, rtol=1e-4)
+        result = estimate(model, jnp.float32(maps), jnp.float32(colors))
+        np.testing.assert_allclose(result, expected, rtol=1e-4)
         maps[1, 2] = 1e3
 
 
@@ -64,8 +64,8 @@ def test_it_learns_which_places_show_the_light(rng):
     truth = jnp.float32(lights)
     taught = maps[:60, None], colors[:60, None], truth[:60, None]
     model = fit_confidence_pooling(*taught, key=jax.random.key(0), steps=300)
-    told = jax.vmap(estimate, (None, 0, 0))(model, maps[60:], colors[60:])
-    errors = jax.vmap(angular_error)(told, truth[60:])
+    predicted = jax.vmap(estimate, (None, 0, 0))(model, maps[60:], colors[60:])
+    errors = jax.vmap(angular_error)(predicted, truth[60:])
     gray = jax.vmap(angular_error)(colors[60:].mean((1, 2)), truth[60:])
     assert gray.mean() > 3
     assert errors.mean() < 0.5 * gray.mean()

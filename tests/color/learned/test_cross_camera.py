@@ -24,8 +24,8 @@ def histograms_of(image):
 
 
 def drawn_model():
-    own, others = jnp.ones((1, 16, 16, 2)), jnp.ones((1, ADDITIONAL_IMAGES, 16, 16, 2))
-    variables = initial_variables(jax.random.key(1), GeneratorNet(TINY), own, others)
+    same_camera, others = jnp.ones((1, 16, 16, 2)), jnp.ones((1, ADDITIONAL_IMAGES, 16, 16, 2))
+    variables = initial_variables(jax.random.key(1), GeneratorNet(TINY), same_camera, others)
     return GeneratorModel(variables, TINY)
 
 
@@ -38,20 +38,22 @@ def images(rng, count, gains=(1.0, 1.0, 1.0)):
 
 def test_the_other_images_matter_and_their_order_does_not(rng):
     histograms = histograms_of(images(rng, 13)[0])
-    model, own = drawn_model(), histograms[0]
-    found = estimate(model, own, histograms[1:7])
-    np.testing.assert_allclose(estimate(model, own, histograms[1:7][::-1]), found, rtol=1e-5)
-    assert np.abs(estimate(model, own, histograms[7:]) - found).max() > 1e-4
+    model, same_camera = drawn_model(), histograms[0]
+    result = estimate(model, same_camera, histograms[1:7])
+    np.testing.assert_allclose(
+        estimate(model, same_camera, histograms[1:7][::-1]), result, rtol=1e-5
+    )
+    assert np.abs(estimate(model, same_camera, histograms[7:]) - result).max() > 1e-4
 
 
 def test_spoilt_images_beside_one_count_as_empty(rng):
     histograms = histograms_of(images(rng, 7)[0])
     model = drawn_model()
     spoilt = histograms[1:].at[1].set(jnp.nan)
-    found = estimate(model, histograms[0], spoilt)
-    assert np.isfinite(found).all()
+    result = estimate(model, histograms[0], spoilt)
+    assert np.isfinite(result).all()
     empty = histograms[1:].at[1].set(0)
-    np.testing.assert_array_equal(found, estimate(model, histograms[0], empty))
+    np.testing.assert_array_equal(result, estimate(model, histograms[0], empty))
     assert np.isnan(estimate(model, histograms[0] * 0, empty)).all()
 
 
@@ -60,21 +62,21 @@ def test_it_learns_to_ask_the_camera_by_its_other_images():
     """Cameras of different gains teach; of one that did not, its other images tell them."""
     rng = np.random.default_rng(0)
     gains = np.exp(rng.uniform(-0.4, 0.4, (9, 3)))
-    parts = [images(rng, 24, own) for own in gains]
-    seen, lights = (jnp.concatenate(each) for each in zip(*parts[:8], strict=True))
+    parts = [images(rng, 24, same_camera) for same_camera in gains]
+    seen, lights = (jnp.concatenate(item) for item in zip(*parts[:8], strict=True))
     observed = ObservedImage(seen, jnp.ones(seen.shape[:3]))
     cameras = jnp.arange(8).repeat(24)
     model = fit_cross_camera(
         observed, lights, cameras, key=jax.random.key(0), settings=TINY, steps=200
     )
-    asked, truth = histograms_of(parts[8][0]), parts[8][1]
-    every = jax.jit(jax.vmap(cross_camera_estimate, (None, 0, 0)))
+    requested, truth = histograms_of(parts[8][0]), parts[8][1]
+    complete = jax.jit(jax.vmap(cross_camera_estimate, (None, 0, 0)))
 
     def error_beside(pool):
-        others = jnp.stack([jnp.roll(pool, -place, 0)[1:7] for place in range(len(asked))])
-        return np.mean(jax.vmap(angular_error)(every(model, asked, others), truth))
+        others = jnp.stack([jnp.roll(pool, -place, 0)[1:7] for place in range(len(requested))])
+        return np.mean(jax.vmap(angular_error)(complete(model, requested, others), truth))
 
     mean = jnp.broadcast_to(lights.mean(axis=0), truth.shape)
-    own = error_beside(asked)
-    assert own < np.mean(jax.vmap(angular_error)(mean, truth)) - 0.5
-    assert own < error_beside(histograms_of(parts[3][0])) - 1
+    current = error_beside(requested)
+    assert current < np.mean(jax.vmap(angular_error)(mean, truth)) - 0.5
+    assert current < error_beside(histograms_of(parts[3][0])) - 1

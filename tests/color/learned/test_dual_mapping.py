@@ -24,9 +24,9 @@ from everlight.metrics.angular import angular_error
 
 def by_hand(pixels):
     """The authors' rule in float64: nothing at 0, nothing from .98 of the largest value on."""
-    kept = pixels[(pixels > 0).all(axis=1) & (pixels < 0.98 * pixels.max()).all(axis=1)]
-    order = kept.sum(axis=1)
-    four = np.array([kept[order.argmax()], kept.max(0), kept.mean(0), kept[order.argmin()]])
+    stored = pixels[(pixels > 0).all(axis=1) & (pixels < 0.98 * pixels.max()).all(axis=1)]
+    order = stored.sum(axis=1)
+    four = np.array([stored[order.argmax()], stored.max(0), stored.mean(0), stored[order.argmin()]])
     return (four / four.sum(axis=1, keepdims=True))[:, :2].ravel()
 
 
@@ -61,10 +61,10 @@ def test_lights_are_drawn_evenly_from_disks_around_those_given():
 
 
 def test_where_a_disk_leaves_the_lights_it_is_the_center():
-    given = jnp.array([[0.6, 0.395, 0.005]])
-    drawn = np.asarray(draw_illuminants(jax.random.key(0), given, 2_000))
+    inputs = jnp.array([[0.6, 0.395, 0.005]])
+    drawn = np.asarray(draw_illuminants(jax.random.key(0), inputs, 2_000))
     assert (drawn > 0).all()
-    at_center = np.isclose(drawn, np.asarray(given), rtol=1e-5).all(axis=1)
+    at_center = np.isclose(drawn, np.asarray(inputs), rtol=1e-5).all(axis=1)
     assert 0.3 < at_center.mean() < 0.7
 
 
@@ -77,12 +77,12 @@ def test_what_is_no_light_is_nan():
     params = DualMappingNet().init(jax.random.key(0), jnp.zeros(8))
     zero = jax.tree.map(jnp.zeros_like, params)
     gray = ObservedImage(jnp.full((2, 2, 3), 0.3).at[0, 0].set(1), jnp.ones((2, 2)))
-    told = dual_mapping_estimate(DualMappingModel(zero), gray)
-    assert np.isnan(told).all()
+    predicted = dual_mapping_estimate(DualMappingModel(zero), gray)
+    assert np.isnan(predicted).all()
     zero["params"]["Dense_6"]["bias"] = jnp.array([0.2, 0.5])
-    told = dual_mapping_estimate(DualMappingModel(zero), gray)
+    predicted = dual_mapping_estimate(DualMappingModel(zero), gray)
     unit = np.array([0.2, 0.5, 0.3]) / np.sqrt(0.04 + 0.25 + 0.09)
-    np.testing.assert_allclose(told, unit, rtol=1e-6)
+    np.testing.assert_allclose(predicted, unit, rtol=1e-6)
 
 
 def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
@@ -95,15 +95,15 @@ def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
     surfaces = rng.uniform(0.05, 1, (60, 2, 2, 3)) ** 2
     images = surfaces * lights[:, None, None]
     masks = jnp.ones(images.shape[:3])
-    own, theirs = jnp.float32(lights), jnp.float32(lights * ratio)
+    source, target = jnp.float32(lights), jnp.float32(lights * ratio)
     tested = ObservedImage(jnp.float32(images * ratio), masks)
     means = {}
-    for name, mapped in (("mapped", theirs), ("own", own)):
+    for name, mapped in (("mapped", target), ("own", source)):
         seen = ObservedImage(jnp.float32(images), masks)
-        model = fit_dual_mapping(seen, own, mapped, key=jax.random.key(0), steps=400)
-        told = jax.vmap(dual_mapping_estimate, (None, 0))(model, tested)
-        means[name] = np.nanmean(jax.vmap(angular_error)(told, theirs))
-    gray = np.mean(jax.vmap(angular_error)(jnp.float32(images * ratio).mean((1, 2)), theirs))
+        model = fit_dual_mapping(seen, source, mapped, key=jax.random.key(0), steps=400)
+        predicted = jax.vmap(dual_mapping_estimate, (None, 0))(model, tested)
+        means[name] = np.nanmean(jax.vmap(angular_error)(predicted, target))
+    gray = np.mean(jax.vmap(angular_error)(jnp.float32(images * ratio).mean((1, 2)), target))
     assert gray > 10
     assert means["mapped"] < 6
     assert means["own"] > means["mapped"] + 5

@@ -66,7 +66,7 @@ def test_the_mean_on_the_torus_is_the_gaussians(place, origin):
         jnp.zeros((2, BINS, BINS)), gaussian(np.array(place), 2.0), jnp.float32([*origin])
     )
     light = estimate_of(model, jnp.ones((2, BINS, BINS)))
-    u, v = (first + (each - first) % BINS for first, each in zip(origin, place, strict=True))
+    u, v = (first + (item - first) % BINS for first, item in zip(origin, place, strict=True))
     expected = np.exp([-u * BIN_WIDTH, 0, -v * BIN_WIDTH])
     np.testing.assert_allclose(light, expected / np.linalg.norm(expected), rtol=1e-3)
 

@@ -39,17 +39,19 @@ def test_histograms_are_those_of_the_formula(rng):
     weights[30:] = 0
     spoilt = np.where(weights[:, None] > 0, pixels, -7)
     spoilt[:30][3] = [0.4, 0.0, 0.3]
-    kept = np.delete(pixels[:30], 3, axis=0)
+    stored = np.delete(pixels[:30], 3, axis=0)
     actual = kernels_of(*map(jnp.float32, (spoilt, weights, GAIN, WIDTH)))
-    np.testing.assert_allclose(actual, by_hand(kept, GAIN, WIDTH), rtol=2e-4, atol=1e-6)
+    np.testing.assert_allclose(actual, by_hand(stored, GAIN, WIDTH), rtol=2e-4, atol=1e-6)
     large = chroma_kernels(*map(jnp.float32, (pixels, np.ones(40), GAIN, WIDTH)), 61)
     np.testing.assert_allclose(large, by_hand(pixels, GAIN, WIDTH, 61), rtol=2e-4, atol=1e-6)
 
 
 def test_the_papers_size_has_its_layers():
     """Sides of 61, 29, 14 and 13 bins; its authors state 128, 256 and 512 channels."""
-    given = jax.ShapeDtypeStruct((1, 4, 3), jnp.float32), jax.ShapeDtypeStruct((1, 4), jnp.float32)
-    shapes = jax.eval_shape(SensorIndependentNet(SENSOR_PAPER_SIZE).init, jax.random.key(0), *given)
+    inputs = jax.ShapeDtypeStruct((1, 4, 3), jnp.float32), jax.ShapeDtypeStruct((1, 4), jnp.float32)
+    shapes = jax.eval_shape(
+        SensorIndependentNet(SENSOR_PAPER_SIZE).init, jax.random.key(0), *inputs
+    )
     counted = 2 * ((3 * 25 + 1) * 128 + (128 * 9 + 1) * 256 + (256 * 4 + 1) * 512 + 3 + 3) + (
         13 * 13 * 512 + 1
     ) * (9 + 3)
@@ -57,7 +59,7 @@ def test_the_papers_size_has_its_layers():
 
 
 def test_the_light_comes_back_through_the_matrix(rng):
-    """With the second net's last layer at 0 it tells (1, 1, 1) in the working space."""
+    """The second net with its last layer at 0 returns (1, 1, 1) in the working space."""
     net = SensorIndependentNet()
     pixels, weights = jnp.float32(rng.uniform(0.1, 1, (5, 30, 3))), jnp.ones((5, 30))
     params = net.init(jax.random.key(0), pixels, weights)
@@ -66,13 +68,13 @@ def test_the_light_comes_back_through_the_matrix(rng):
     )
     last = params["params"]["illuminant"]["Dense_0"]
     params["params"]["illuminant"]["Dense_0"] = jax.tree.map(jnp.zeros_like, last)
-    told = jax.jit(net.apply)(params, pixels, weights)
-    mapping = np.float64(told.mapping)
+    predicted = jax.jit(net.apply)(params, pixels, weights)
+    mapping = np.float64(predicted.mapping)
     assert np.abs(mapping - np.eye(3)).max() > 0.01
     assert (mapping >= 0).all()
     np.testing.assert_allclose(mapping.sum(axis=1).max(axis=1), 1, rtol=1e-5)
     expected = np.linalg.solve(mapping.swapaxes(1, 2), np.ones((5, 3, 1)))[..., 0]
-    ratio = np.asarray(told.illuminant) / expected
+    ratio = np.asarray(predicted.illuminant) / expected
     np.testing.assert_allclose(ratio, ratio[:, :1].repeat(3, 1), rtol=1e-4)
     assert (ratio > 0).all()
 
@@ -84,8 +86,8 @@ def test_gradients_are_finite_where_colors_are_flat_black_or_masked():
     params = net.init(jax.random.key(0), images, weights)
 
     def loss(params, images):
-        told = net.apply(params, images, weights).illuminant
-        return jnp.sum(jax.vmap(angular_error)(told, jnp.ones((3, 3))))
+        predicted = net.apply(params, images, weights).illuminant
+        return jnp.sum(jax.vmap(angular_error)(predicted, jnp.ones((3, 3))))
 
     for leaf in jax.tree.leaves(jax.jit(jax.grad(loss, (0, 1)))(params, images)):
         assert np.isfinite(leaf).all()
@@ -102,8 +104,8 @@ def test_it_learns_a_world_whose_grays_mislead(rng):
     tested = ObservedImage(images[90:], masks[90:])
     known, key = jnp.asarray(lights[:90]), jax.random.key(0)
     model = fit_sensor_independent(taught, known, key=key, steps=200)
-    told = jax.jit(jax.vmap(sensor_independent_estimate, (None, 0)))(model, tested)
-    errors = jax.vmap(angular_error)(told, jnp.asarray(lights[90:]))
+    predicted = jax.jit(jax.vmap(sensor_independent_estimate, (None, 0)))(model, tested)
+    errors = jax.vmap(angular_error)(predicted, jnp.asarray(lights[90:]))
     gray = jax.vmap(angular_error)(images[90:].mean((1, 2)), jnp.asarray(lights[90:]))
     assert gray.mean() > 10
     assert errors.mean() < 7

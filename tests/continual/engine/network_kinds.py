@@ -51,8 +51,8 @@ class EquinoxMLP(eqx.Module):
 def given_nnx(rngs):
     net = NnxMLP(rngs)
     for name, layer in WEIGHTS.items():
-        own = getattr(net, name)
-        own.kernel[...], own.bias[...] = layer["kernel"], layer["bias"]
+        part = getattr(net, name)
+        part.kernel[...], part.bias[...] = layer["kernel"], layer["bias"]
     return net
 
 

@@ -44,7 +44,7 @@ def test_updates_on_one_batch_are_gradient_descent_on_it():
 
 @pytest.mark.parametrize("strategy", [naive, streaming_lda])
 def test_prequential_accuracy_is_of_batches_before_they_are_learned(strategy):
-    """By hand: the driver's states after every batch of a stream whose pieces are its batches."""
+    """The reference is the driver's state after every batch of a stream of such pieces."""
     protocol = Protocol(epochs=1, batch_size=11, select="last", prequential=True)
     states = list(drive_run(run_of(strategy, protocol)))
     compiled = trained(strategy, protocol)
@@ -125,9 +125,9 @@ SCHEDULE = Plateau(jnp.float32(0.5), jnp.float32(0.25), jnp.int32(1))
 def trained_on_samples(factor=None, epochs=2):
     learner = net.small_learner(SETUP, [0, 1])._replace(schedule=SCHEDULE)
     task, key = net.task_of(0, [0, 1], SAMPLES), jax.random.key(0)
-    given = (SETUP, naive(SETUP), (), learner, task, EPOCH)
+    inputs = (SETUP, naive(SETUP), (), learner, task, EPOCH)
     settings = {"epochs": epochs, "batch_size": 3, "key": key, "learning_rate_factor": factor}
-    return learner, train_on(*given, **settings)
+    return learner, train_on(*inputs, **settings)
 
 
 def moved(before, after):

@@ -68,8 +68,8 @@ def test_a_stream_without_boundaries_is_the_loop_in_float64():
     inputs, kernel, velocity = np.asarray(DATA, float), start, np.zeros_like(start)
     so_far: set[int] = set()
     losses = []
-    for index, labels, real, seen, told, number, loss in learned:
-        assert not told.any()
+    for index, labels, real, seen, known_boundary, number, loss in learned:
+        assert not known_boundary.any()
         assert number == 0
         so_far |= set(labels[real].tolist())
         assert set(np.flatnonzero(seen)) == so_far
@@ -103,16 +103,16 @@ def test_many_runs_are_each_alone_driven_or_vmapped():
     runs = some_runs()
     *_, driven = map(copied, drive_runs(runs, 1))
     program = jax.jit(lambda s, k: run_sequence(Run(build_naive, PROTOCOL, DATA, s, k)))
-    alone = [
+    single = [
         program(*jax.tree.map(lambda leaf, n=number: leaf[n], (runs.sequence, runs.key)))
         for number in range(3)
     ]
-    alone = jax.tree.map(lambda *leaves: jnp.stack(leaves), *alone)
+    single = jax.tree.map(lambda *leaves: jnp.stack(leaves), *single)
     vmapped = jax.jit(jax.vmap(program))(runs.sequence, runs.key)
-    for found in (driven.result, vmapped):
-        np.testing.assert_allclose(found.losses, alone.losses, atol=1e-5)
-        chex.assert_trees_all_close(found.learner.params, alone.learner.params, atol=1e-4)
-        chex.assert_trees_all_equal(found.learner.seen, alone.learner.seen)
+    for actual in (driven.result, vmapped):
+        np.testing.assert_allclose(actual.losses, single.losses, atol=1e-5)
+        chex.assert_trees_all_close(actual.learner.params, single.learner.params, atol=1e-4)
+        chex.assert_trees_all_equal(actual.learner.seen, single.learner.seen)
 
 
 def test_seen_classes_are_part_of_the_state_that_resumes():

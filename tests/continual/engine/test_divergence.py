@@ -1,4 +1,4 @@
-"""What is not a finite number is found in the epoch in which it comes about, wherever it arises."""
+"""Divergence: a number that is not finite is noticed in the epoch in which it arises."""
 
 import jax
 import jax.numpy as jnp
@@ -75,5 +75,5 @@ def test_it_is_found_where_it_came_about_compiled_and_driven(part):
 
 
 def test_nothing_is_found_where_nothing_is():
-    found = where_diverged(building(lambda setup, plain: (setup, plain)))
-    assert found == ([False, False, False],) * 2
+    result = where_diverged(building(lambda setup, plain: (setup, plain)))
+    assert result == ([False, False, False],) * 2

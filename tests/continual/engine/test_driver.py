@@ -18,7 +18,7 @@ from everlight.meshes import runs_mesh
 from everlight.scenarios import class_incremental, same_shapes
 from tests.continual.engine.test_sequence import CLASSES, DATA, TEST, TRAIN, linear_setup
 
-# What its module prepares is prepared once.
+# One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("many runs")
 
 ORDERS = ([[0, 1], [2, 3], [4, 5]], [[5, 2], [0, 4], [1, 3]], [[3, 0], [5, 1], [4, 2]])
@@ -34,8 +34,8 @@ def build(data):
     return setup, ewc(setup, strength, importance_samples=16)
 
 
-def join(shared, own):
-    return shared, own
+def join(shared, run_data):
+    return shared, run_data
 
 
 def some_runs(strengths=STRENGTHS):
@@ -46,12 +46,12 @@ def some_runs(strengths=STRENGTHS):
 
 
 def copied(state):
-    """What outlives the next chunk."""
+    """Return a copy of the state, which outlives the next chunk."""
     return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
 
 
 def states(runs, chunk=3, state=None, mesh=None):
-    return [copied(each) for each in drive_runs(runs, chunk, mesh, state)]
+    return [copied(item) for item in drive_runs(runs, chunk, mesh, state)]
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +65,12 @@ def test_each_run_is_what_it_is_alone(driven):
     program = jax.jit(lambda s, k, c: run_sequence(Run(build, PROTOCOL, (DATA, c), s, k)))
     for number in range(3):
         rows = (runs.sequence, runs.key, runs.run_data)
-        alone = program(*jax.tree.map(lambda leaf, n=number: leaf[n], rows))
+        single = program(*jax.tree.map(lambda leaf, n=number: leaf[n], rows))
         together = jax.tree.map(lambda leaf, n=number: leaf[n], driven[-1].result)
-        np.testing.assert_allclose(together.losses, alone.losses, atol=1e-5)
-        chex.assert_trees_all_close(together.evaluation, alone.evaluation, atol=0.11)
-        chex.assert_trees_all_close(together.learner.params, alone.learner.params, atol=1e-4)
-        chex.assert_trees_all_equal(together.usage, alone.usage)
+        np.testing.assert_allclose(together.losses, single.losses, atol=1e-5)
+        chex.assert_trees_all_close(together.evaluation, single.evaluation, atol=0.11)
+        chex.assert_trees_all_close(together.learner.params, single.learner.params, atol=1e-4)
+        chex.assert_trees_all_equal(together.usage, single.usage)
 
 
 def test_a_state_comes_after_every_chunk_and_at_every_task_s_end(driven):
@@ -92,7 +92,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_bits(driven, stopped_at):
     chex.assert_trees_all_equal(again[-1], driven[-1])
 
 
-def test_a_run_that_diverges_is_told_and_stops_no_other(driven):
+def test_a_run_that_diverges_is_reported_and_stops_no_other(driven):
     *_, last = states(some_runs(STRENGTHS.at[1].set(1e30)))
     np.testing.assert_array_equal(diverged(PROTOCOL, last), [False, True, False])
     np.testing.assert_array_equal(diverged(PROTOCOL, driven[2]), [False] * 3)
@@ -113,7 +113,7 @@ def test_a_run_that_diverges_is_told_and_stops_no_other(driven):
 
 @pytest.fixture(scope="module")
 def two_devices():
-    """What a process with two devices found, all of it in one, since each starts JAX anew."""
+    """Return all results of one process with two devices, since every process starts JAX."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.continual.engine.two_devices"],
         env=os.environ | {"JAX_NUM_CPU_DEVICES": "2"},
@@ -149,8 +149,8 @@ def test_runs_do_not_talk_to_each_other(two_devices):
 @pytest.mark.parametrize(("data", "shape"), [(1, [2]), (2, [1, 2])])
 def test_the_compiler_shards_over_every_axis_of_the_mesh(two_devices, data, shape):
     """Axes are not explicit, for which every function of a network would have to name shardings."""
-    found = two_devices["sharded"][data - 1]
-    assert found == [12, ["Auto"] * len(shape), shape]
+    result = two_devices["sharded"][data - 1]
+    assert result == [12, ["Auto"] * len(shape), shape]
 
 
 def test_devices_that_cannot_be_shared_are_refused():

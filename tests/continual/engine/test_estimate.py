@@ -17,20 +17,20 @@ def run(name="EWC"):
 
 def test_sizes_are_those_of_the_arrays_that_a_run_has_and_a_step_is_timed_on_zeros():
     """Between a microsecond and a second per step, of 0.1 million operations."""
-    found = estimate_run(run(), jax.devices()[0], timed_steps=3)
+    result = estimate_run(run(), jax.devices()[0], timed_steps=3)
     first = next(drive_run(run()))
-    assert found.parameters == 6 * 16 + 16 * 20
-    assert found.data_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(DATA))
-    assert found.state_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(first))
+    assert result.parameters == 6 * 16 + 16 * 20
+    assert result.data_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(DATA))
+    assert result.state_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(first))
     # Forward, and backward twice as much, of 8 samples; the penalty and the optimizer beside it.
-    products = 3 * 2 * 8 * found.parameters
-    assert products / 2 < found.operations < 3 * products
-    assert 1e-6 < found.step_seconds < 1
-    assert found.kernels is None
+    products = 3 * 2 * 8 * result.parameters
+    assert products / 2 < result.operations < 3 * products
+    assert 1e-6 < result.step_seconds < 1
+    assert result.kernels is None
 
 
 def test_steps_are_counted_as_they_are_taken():
-    """By the driver's own count; exemplars of earlier classes are passed over too."""
+    """The driver's count is the reference; exemplars of earlier classes are counted too."""
     for name, replayed in (("naive", 0), ("ER-balanced", 3)):
         *_, last = drive_run(run(name))
         assert count_sequence_steps(PROTOCOL, SEQUENCE, replayed) == last.result.usage.steps[-1]
@@ -51,5 +51,5 @@ def test_the_least_a_step_takes_is_bounded_by_its_operations_or_by_its_bytes(
 
 
 def test_runs_at_once_share_the_data():
-    found = Estimate(1, 100, 20, 30, 1.0, None)
-    assert [found.at_once(memory) for memory in (90, 149, 150, 349)] == [0, 0, 1, 4]
+    result = Estimate(1, 100, 20, 30, 1.0, None)
+    assert [result.at_once(memory) for memory in (90, 149, 150, 349)] == [0, 0, 1, 4]

@@ -32,7 +32,7 @@ def label_score(setup):
 
 
 @pytest.mark.parametrize("size", [4, 64])
-def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
+def test_validation_is_the_mean_metric_in_evaluation_mode(size):
     plain = net.small_setup()
     learner = net.small_learner(plain, SEEN)
     ruined = net.samples_of(VALID_INDEX, VALID_MASK)._replace(
@@ -42,16 +42,16 @@ def test_validation_is_the_mean_goodness_in_evaluation_mode(size):
     guess = np.argmax(np.where(net.classes_mask(SEEN), logits, -np.inf), axis=1)
     hits = np.mean(guess == LABELS[VALID])
     assert 0 < hits < 1
-    own = logits[np.arange(len(VALID)), LABELS[VALID]].mean()
-    for setup, expected in ((plain, hits), (label_score(plain), own)):
+    correct_scores = logits[np.arange(len(VALID)), LABELS[VALID]].mean()
+    for setup, expected in ((plain, hits), (label_score(plain), correct_scores)):
         program = jax.jit(
             lambda learner, samples, setup=setup: validate(
                 setup, naive(setup), (), learner, samples, size, KEY
             )
         )
         for samples in (net.samples_of(VALID_INDEX, VALID_MASK), ruined):
-            found = program(learner, samples)
-            np.testing.assert_allclose(found, expected, rtol=1e-5)
+            result = program(learner, samples)
+            np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("size", [5, 64])
@@ -60,10 +60,10 @@ def test_scores_are_the_network_s_for_every_sample(size):
     learner = net.small_learner(setup, SEEN)
     samples = net.samples_of(VALID_INDEX, VALID_MASK)
     program = jax.jit(lambda s: predict_samples(setup, naive(setup), (), learner, s, size))
-    found = program(samples)
-    assert found.shape == (len(VALID_INDEX), CLASSES)
+    result = program(samples)
+    assert result.shape == (len(VALID_INDEX), CLASSES)
     np.testing.assert_allclose(
-        found[VALID_MASK], net.forward(START, VALID)[2], rtol=1e-4, atol=1e-6
+        result[VALID_MASK], net.forward(START, VALID)[2], rtol=1e-4, atol=1e-6
     )
 
 
@@ -88,10 +88,10 @@ def test_features_are_the_network_s_in_evaluation_mode(size):
     ruined = ruined._replace(index=jnp.where(mask, index, STORED + 9))
     learner = net.small_learner(counted, SEEN)
     size = {} if size is None else {"size": size}
-    found = jax.jit(lambda s: sample_features(counted, learner, s, **size))(ruined)
+    result = jax.jit(lambda s: sample_features(counted, learner, s, **size))(ruined)
     jax.effects_barrier()
-    assert found.shape == (25, HIDDEN)
-    np.testing.assert_allclose(found[mask], net.forward(START, VALID)[1], rtol=1e-4, atol=1e-6)
+    assert result.shape == (25, HIDDEN)
+    np.testing.assert_allclose(result[mask], net.forward(START, VALID)[1], rtol=1e-4, atol=1e-6)
     # Nine samples.
     assert len(passes) == {5: 2, 64: 1}.get(size.get("size"), 1)
 
@@ -128,10 +128,12 @@ def test_rows_of_both_accuracies_by_hand():
 
     @jax.jit
     def row_of(seen):
-        own = jnp.argmax(sequence.test_member, axis=0)
-        masks = sequence.test_classes[own]
-        told = Predictions(scores, scores, sequence.test.labels, own, sequence.class_task, masks)
-        return accuracy_row(sequence, accuracy_per_sample(told, seen), seen)
+        correct_scores = jnp.argmax(sequence.test_member, axis=0)
+        masks = sequence.test_classes[correct_scores]
+        predictions = Predictions(
+            scores, scores, sequence.test.labels, correct_scores, sequence.class_task, masks
+        )
+        return accuracy_row(sequence, accuracy_per_sample(predictions, seen), seen)
 
     row = row_of(jnp.ones(4, bool))
     np.testing.assert_allclose(row.class_incremental, [1 / 3, 1 / 2, 0], rtol=1e-6)
@@ -160,7 +162,7 @@ def refined_tasks():
 
 
 def evaluations(setup, size):
-    """What every task's evaluation keeps, and how many passes it took."""
+    """Return the result of every task's evaluation, and its number of passes."""
     counted, passes = counting_passes(setup)
     sequence, rows, taken = refined_tasks(), [], []
     program = jax.jit(
@@ -178,25 +180,25 @@ def evaluations(setup, size):
     ("size", "ahead", "without"), [(1, [7, 7, 7], [4, 5, 7]), (3, [3] * 3, [2, 2, 3])]
 )
 def test_no_pass_is_spent_on_tasks_to_come(size, ahead, without):
-    """Of seven samples the first task has four, the second brings one."""
+    """The first task has four of the seven samples, and the second brings one."""
     setup = binary_setup()
     assert not setup.objective.evaluates_unseen_classes
-    whole = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
-    every, taken = evaluations(whole, size)
+    full = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
+    complete, taken = evaluations(full, size)
     assert taken == ahead
-    kept, taken = evaluations(setup, size)
+    stored, taken = evaluations(setup, size)
     assert taken == without
     reached = np.cumsum(STARTS, axis=0) > 0
-    np.testing.assert_array_equal(kept, np.where(reached[:, :, None], every, 0))
-    assert np.any(kept != every)
+    np.testing.assert_array_equal(stored, np.where(reached[:, :, None], complete, 0))
+    assert np.any(stored != complete)
 
 
 def test_iirc_s_scores_read_nothing_of_tasks_to_come():
     """All of them, and the report's, are the same to the bit."""
     sequence, setup = refined_tasks(), binary_setup()
-    whole = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
+    full = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
     outcomes = []
-    for judged in (setup, whole):
+    for judged in (setup, full):
         predicted, _ = evaluations(judged, 4)
         superclass = np.full(sequence.class_task.shape, -1)
         outcomes.append(label_scores(sequence, predicted, superclass))

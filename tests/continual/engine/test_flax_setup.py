@@ -45,9 +45,9 @@ def setup_with(augment=None):
 
 
 def test_images_are_normalized_by_channel():
-    found = setup_with().gather(jnp.array([4, 1]), jax.random.key(0))
+    result = setup_with().gather(jnp.array([4, 1]), jax.random.key(0))
     expected = (IMAGES[[4, 1]].astype(np.float64) - MEAN) / DEVIATION
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_a_vmapped_step_reads_once():
 
     gather = jax.jit(jax.vmap(streamed_setup(counted).gather, (None, 0)))
     keys, index = jax.random.split(jax.random.key(0), 3), jnp.array([5, 0])
-    found = gather(index, keys)
+    result = gather(index, keys)
     assert calls == [(3, 2)]
-    for images, key in zip(found, keys, strict=True):
+    for images, key in zip(result, keys, strict=True):
         np.testing.assert_array_equal(images, streamed_setup(read).gather(index, key))
 
 
@@ -176,11 +176,11 @@ def driven(name, read=None, announce=None):
 
 
 def test_the_order_of_every_epoch_is_announced_before_it_is_read():
-    told, unread = [], []
+    events, unread = [], []
 
     def announce(order):
         assert not unread
-        told.append(order)
+        events.append(order)
         unread.extend(order.tolist())
 
     def read(index, keys=None):
@@ -193,10 +193,10 @@ def test_the_order_of_every_epoch_is_announced_before_it_is_read():
     result = driven("experience replay", read, announce)
     assert np.all(np.isfinite(result.losses))
     # The task's 18 samples, later with two exemplars of each of two classes.
-    assert [len(order) for order in told] == [18, 18, 22, 22]
+    assert [len(order) for order in events] == [18, 18, 22, 22]
     index, mask = np.asarray(SEQUENCE.tasks.train.index), np.asarray(SEQUENCE.tasks.train.mask)
     for task in range(2):
-        first, second = told[2 * task : 2 * task + 2]
+        first, second = events[2 * task : 2 * task + 2]
         assert set(index[task][mask[task]]) <= set(first)
         np.testing.assert_array_equal(np.sort(first), np.sort(second))
         assert np.any(first != second)
@@ -252,9 +252,9 @@ def layer_inputs_of(net):
     setup = flax_setup(net, STORED, softmax_objective(), optax.sgd(0.1))
     params, batch_stats = setup.init(jax.random.key(0))
     images = setup.gather(jnp.arange(6), None)
-    found = setup.layer_inputs(params, batch_stats, images)
+    result = setup.layer_inputs(params, batch_stats, images)
     layers = {}
-    for (name, leaf), rows in found.items():
+    for (name, leaf), rows in result.items():
         kernel = np.float64(params[name][leaf])
         matrix = kernel.reshape(-1, kernel.shape[-1])
         layers[name] = np.float64(rows), matrix, np.float64(params[name]["bias"])
@@ -286,5 +286,5 @@ def test_patches_times_a_kernel_are_a_convolution(stride):
     rng = np.random.default_rng(0)
     images, kernel = rng.normal(size=(2, 5, 4, 3)), rng.normal(size=(3, 3, 3, 2))
     images, kernel = jnp.float32(images), jnp.float32(kernel)
-    found = patches(images, 3, stride) @ kernel.reshape(-1, 2)
-    np.testing.assert_allclose(found, convolve(images, kernel, stride), atol=1e-5)
+    result = patches(images, 3, stride) @ kernel.reshape(-1, 2)
+    np.testing.assert_allclose(result, convolve(images, kernel, stride), atol=1e-5)

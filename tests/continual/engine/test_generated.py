@@ -84,23 +84,23 @@ def test_losses_measures_and_parameters_are_the_loop_in_float64():
         (naive, 1.0),
         (lambda setup: shrink_and_perturb(setup, 0.5, 0.0), 0.5),
     ):
-        found = jax.jit(learn(strategy_of))(jax.random.key(0))
+        result = jax.jit(learn(strategy_of))(jax.random.key(0))
         after, losses, norms = by_hand(shrinkage)
-        np.testing.assert_allclose(found.learner.params["weights"], after[-1], rtol=1e-5)
-        np.testing.assert_allclose(found.losses, losses, rtol=1e-5)
-        np.testing.assert_allclose(found.measured, norms, rtol=1e-5)
-        assert found.prequential is None
-        assert found.tested is None
-        assert int(found.learner.step) == TASKS * STEPS
+        np.testing.assert_allclose(result.learner.params["weights"], after[-1], rtol=1e-5)
+        np.testing.assert_allclose(result.losses, losses, rtol=1e-5)
+        np.testing.assert_allclose(result.measured, norms, rtol=1e-5)
+        assert result.prequential is None
+        assert result.tested is None
+        assert int(result.learner.step) == TASKS * STEPS
 
 
 def test_the_metric_before_learning_is_minus_the_loss_of_regression():
     setup = setup_of()
     key = jax.random.key(0)
     parts = setup, naive(setup), GENERATOR, TASKS, STEPS, key, BATCH
-    found = jax.jit(lambda: learn_generated(*parts, prequential=True))()
+    result = jax.jit(lambda: learn_generated(*parts, prequential=True))()
     _, losses, _ = by_hand()
-    np.testing.assert_allclose(found.prequential, np.negative(losses), rtol=1e-5)
+    np.testing.assert_allclose(result.prequential, np.negative(losses), rtol=1e-5)
 
 
 def test_parameters_are_renewed_before_and_tested_after_every_task():
@@ -113,13 +113,13 @@ def test_parameters_are_renewed_before_and_tested_after_every_task():
     )
     setup = setup_of()
     parts = setup, naive(setup), generator, TASKS, STEPS, jax.random.key(0), BATCH
-    found = jax.jit(lambda: learn_generated(*parts))()
+    result = jax.jit(lambda: learn_generated(*parts))()
     for task, weights in enumerate(by_hand(0.0, start=0.0)[0], start=1):
-        # Of three test samples the mask leaves two.
+        # The mask leaves two of three test samples.
         index = task + np.arange(2)
         inputs = np.stack([np.sin(index), np.cos(2 * index)], axis=1)
         away = inputs @ weights - np.stack([index % 3, index % 4], axis=1)
-        np.testing.assert_allclose(found.tested[task - 1], -np.mean(away**2), rtol=1e-5)
+        np.testing.assert_allclose(result.tested[task - 1], -np.mean(away**2), rtol=1e-5)
 
 
 def test_the_program_does_not_grow_with_the_number_of_tasks():

@@ -26,17 +26,17 @@ def test_a_run_keeps_what_the_setup_measures_after_every_task():
     plain = jax.jit(run_sequence)(
         Run(build_with("not measured", "naive"), PROTOCOL, DATA, SEQUENCE, KEY)
     )
-    found = jax.jit(run_sequence)(Run(build, PROTOCOL, DATA, SEQUENCE, KEY))
-    assert isinstance(found.evaluation, Measured)
+    result = jax.jit(run_sequence)(Run(build, PROTOCOL, DATA, SEQUENCE, KEY))
+    assert isinstance(result.evaluation, Measured)
     np.testing.assert_allclose(
-        found.evaluation.evaluation.task_masked, plain.evaluation.task_masked, atol=0.02
+        result.evaluation.evaluation.task_masked, plain.evaluation.task_masked, atol=0.02
     )
-    kept, params = found.evaluation.measured, jax.tree.map(np.float64, found.learner.params)
-    assert kept["units"].shape == (TASKS, 16)
-    np.testing.assert_allclose(kept["kernel"][-1], params["head"]["kernel"].sum(), rtol=1e-4)
+    stored, params = result.evaluation.measured, jax.tree.map(np.float64, result.learner.params)
+    assert stored["units"].shape == (TASKS, 16)
+    np.testing.assert_allclose(stored["kernel"][-1], params["head"]["kernel"].sum(), rtol=1e-4)
     inputs = np.asarray(DATA, np.float64)[np.asarray(SEQUENCE.test.index)]
     units = np.maximum(inputs @ params["hidden"], 0).mean(axis=0)
-    np.testing.assert_allclose(kept["units"][-1], units, rtol=1e-4)
+    np.testing.assert_allclose(stored["units"][-1], units, rtol=1e-4)
 
 
 def test_of_many_samples_evenly_spaced_ones_count_and_no_padding():

@@ -51,14 +51,14 @@ def test_the_same_network_of_every_kind_has_the_same_losses(strategy):
     results = {kind: jax.jit(run_sequence)(run_of(kind, strategy)) for kind in KINDS}
     expected = results.pop("linen")
     assert np.ptp(expected.losses) > 0.1
-    for found in results.values():
-        np.testing.assert_allclose(found.losses, expected.losses, rtol=1e-5, atol=1e-6)
+    for actual in results.values():
+        np.testing.assert_allclose(actual.losses, expected.losses, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(
-            found.evaluation.class_incremental, expected.evaluation.class_incremental
+            actual.evaluation.class_incremental, expected.evaluation.class_incremental
         )
         # The layout of linen: kernels [inputs, outputs] by the names of layers.
         close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
-        jax.tree.map(close, found.learner.params, expected.learner.params)
+        jax.tree.map(close, actual.learner.params, expected.learner.params)
 
 
 @pytest.mark.parametrize("kind", ["nnx", "equinox"])
@@ -76,18 +76,18 @@ def test_a_run_resumed_from_a_checkpoint_has_the_same_bits(kind, tmp_path):
 def test_vmapped_seeds_are_the_single_runs(kind):
     run = run_of(kind, "naive")
     many = jax.jit(jax.vmap(lambda key: run_sequence(replace(run, key=key)).losses))
-    found = many(jnp.stack([jax.random.key(7), jax.random.key(8)]))
-    for row, key in zip(found, (7, 8), strict=True):
+    result = many(jnp.stack([jax.random.key(7), jax.random.key(8)]))
+    for row, key in zip(result, (7, 8), strict=True):
         one = jax.jit(run_sequence)(run_of(kind, "naive", key)).losses
         np.testing.assert_allclose(row, one, rtol=1e-5, atol=1e-6)
-    assert np.abs(found[0] - found[1]).max() > 1e-3
+    assert np.abs(result[0] - result[1]).max() > 1e-3
 
 
 def made_by(net, **options):
     return network_setup(net, kinds.STORED, softmax_objective(), optax.sgd(0.1), **options)
 
 
-def test_networks_begin_anew_with_every_key_and_with_the_names_of_attributes():
+def test_networks_start_from_every_key_and_have_the_names_of_attributes():
     for net in kinds.DROPOUT.values():
         setup = made_by(net)
         first, stats = setup.init(jax.random.key(0))
@@ -261,10 +261,10 @@ def test_convolutions_of_equinox_have_linen_s_kernels():
     layer = params["layers"]["1"]
     assert layer["kernel"].shape == (3, 3, 2, 6)
     linen = nn.Conv(6, (3, 3), feature_group_count=2)
-    own = {"kernel": layer["kernel"], "bias": layer["bias"][:, 0, 0]}
-    expected = linen.apply({"params": own}, images)
-    found, _ = setup.apply(params, {}, jnp.asarray(images), False, None)
-    np.testing.assert_allclose(found.logits, expected, atol=1e-5)
+    current = {"kernel": layer["kernel"], "bias": layer["bias"][:, 0, 0]}
+    expected = linen.apply({"params": current}, images)
+    result, _ = setup.apply(params, {}, jnp.asarray(images), False, None)
+    np.testing.assert_allclose(result.logits, expected, atol=1e-5)
 
 
 class Buffered(nnx.Module):
@@ -330,11 +330,11 @@ def test_a_missing_equinox_is_named_with_its_extra(monkeypatch):
 @pytest.mark.parametrize("net", [kinds.NnxMLP, kinds.EquinoxMLP])
 def test_train_takes_networks_of_every_kind(net):
     images = np.asarray(kinds.DATA) + 3 * np.eye(4)[LABELS][:, :3]
-    found = train(net, images, LABELS, strategies.naive, 2, seeds=2, epochs=1, batch_size=8)
-    kernels = found.learner.params["head"]["kernel"]
+    result = train(net, images, LABELS, strategies.naive, 2, seeds=2, epochs=1, batch_size=8)
+    kernels = result.learner.params["head"]["kernel"]
     assert kernels.shape == (2, kinds.HIDDEN, kinds.CLASSES)
     assert np.all(np.asarray(kernels[0] != kernels[1]))
-    assert found.predict(images[:3]).shape == (2, 3, kinds.CLASSES)
+    assert result.predict(images[:3]).shape == (2, 3, kinds.CLASSES)
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_train_refuses_them_before_a_step():
 
 
 @pytest.mark.parametrize(
-    ("text", "made", "implicit"),
+    ("text", "created", "implicit"),
     [
         ("sgd", optax.sgd(0.1), 0.1),
         ("sgd:momentum=0.9", optax.sgd(0.1, momentum=0.9), 1.0),
@@ -100,15 +100,15 @@ def test_train_refuses_them_before_a_step():
         ("adam:b1=0.8,b2=0.99", optax.adam(0.1, b1=0.8, b2=0.99), None),
     ],
 )
-def test_the_optimizer_is_optaxs(text, made, implicit):
+def test_the_optimizer_is_optaxs(text, created, implicit):
     params, gradients = {"w": np.float32(1.0)}, {"w": np.float32(0.5)}
-    found = named_optimizer(text, 0.1)
-    assert found.implicit_rate == (None if implicit is None else pytest.approx(implicit))
-    ours, theirs = (
-        each.update(gradients, each.init(params), params)[0]
-        for each in (found.transformation, made)
+    result = named_optimizer(text, 0.1)
+    assert result.implicit_rate == (None if implicit is None else pytest.approx(implicit))
+    actual, reference = (
+        item.update(gradients, item.init(params), params)[0]
+        for item in (result.transformation, created)
     )
-    np.testing.assert_allclose(ours["w"], theirs["w"])
+    np.testing.assert_allclose(actual["w"], reference["w"])
 
 
 @pytest.mark.parametrize(

@@ -59,16 +59,16 @@ def test_a_rate_that_falls_by_validation_there_is_not_is_refused(driver):
 
 
 def test_a_traced_sequence_without_validation_says_so_and_keeps_the_last_epoch():
-    """Of the task that has none; the other one is selected."""
+    """The task without validation keeps its last epoch; the other task's epoch is selected."""
 
     def trained(select, sequence):
         protocol = Protocol(epochs=3, batch_size=8, select=select)
         return jax.jit(functools.partial(run, protocol))(sequence)
 
     nothing = sequence_with(0.0)
-    kept, last = trained("best", nothing), trained("last", nothing)
-    assert np.all(np.isnan(kept.validation))
-    assert_trees_close(kept.learner.params, last.learner.params, rtol=1e-6)
+    stored, last = trained("best", nothing), trained("last", nothing)
+    assert np.all(np.isnan(stored.validation))
+    assert_trees_close(stored.learner.params, last.learner.params, rtol=1e-6)
     half = trained("best", without_first_validation(sequence_with(0.2)))
     np.testing.assert_array_equal(np.isnan(half.validation), [[False] * 3, [True] * 3])
     assert jnp.all(jnp.isfinite(half.losses))

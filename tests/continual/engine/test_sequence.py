@@ -63,13 +63,13 @@ def test_evaluation_every_so_many_tasks_and_after_the_last():
     """The rows between are NaN; those measured are what an evaluation after every task gives."""
     labels = np.repeat(np.arange(CLASSES), 10)
     sequence = class_incremental(labels, TEST, [[c] for c in range(CLASSES - 1)] + [[5]], CLASSES)
-    every = both_drivers(build_naive, Protocol(epochs=1, batch_size=5), sequence)
+    complete = both_drivers(build_naive, Protocol(epochs=1, batch_size=5), sequence)
     some = both_drivers(build_naive, Protocol(epochs=1, batch_size=5, evaluate_every=4), sequence)
     matrix = np.asarray(some.evaluation.class_incremental)
     np.testing.assert_array_equal(np.isfinite(matrix).all(axis=1), [0, 0, 0, 1, 0, 1])
-    whole = np.asarray(every.evaluation.class_incremental)
-    np.testing.assert_allclose(matrix[[3, 5]], whole[[3, 5]])
-    np.testing.assert_array_equal(some.usage.steps, every.usage.steps)
+    full = np.asarray(complete.evaluation.class_incremental)
+    np.testing.assert_allclose(matrix[[3, 5]], full[[3, 5]])
+    np.testing.assert_array_equal(some.usage.steps, complete.usage.steps)
 
 
 def test_a_stream_without_boundaries_is_one_pass():
@@ -118,9 +118,9 @@ def test_steps_on_memory_are_counted_and_cost_what_naive_s_do():
     protocol = Protocol(epochs=1, batch_size=10, select="last")
     *_, state = drive_run(Run(build, protocol, DATA, sequence, KEY))
     np.testing.assert_array_equal(state.result.usage.steps, [6, 12, 18])
-    given = DATA, sequence, KEY
-    of_naive = operations_per_step(Run(build_naive, Protocol(batch_size=4), *given))
-    assert operations_per_step(Run(build, protocol, *given)) == of_naive
+    inputs = DATA, sequence, KEY
+    of_naive = operations_per_step(Run(build_naive, Protocol(batch_size=4), *inputs))
+    assert operations_per_step(Run(build, protocol, *inputs)) == of_naive
 
 
 @pytest.mark.parametrize(

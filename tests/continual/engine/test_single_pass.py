@@ -33,8 +33,8 @@ COLLECT = {
 
 
 def test_strategies_that_train_nothing_are_those_of_a_single_pass():
-    found = {name for name in STRATEGIES if build_with(f"{name}, pass", name)(DATA)[1].single_pass}
-    assert found == COUNTING
+    result = {name for name in STRATEGIES if build_with(f"{name}, pass", name)(DATA)[1].single_pass}
+    assert result == COUNTING
 
 
 @pytest.mark.parametrize("name", COLLECT)
@@ -74,33 +74,33 @@ def test_means_are_those_of_every_sample_once(changes):
 def test_a_pass_has_no_more_steps_than_the_protocol_gives_a_task():
     """Four batches of one sample in two epochs of two steps, of tasks of six samples and more."""
     protocol = replace(ONCE, batch_size=1, epochs=2, first_epochs=1, epoch_steps=2)
-    found = trained(strategies.nearest_mean, protocol)
-    np.testing.assert_array_equal(found.usage.steps, [2, 6, 10])
-    assert found.memory.count.sum() == 10
+    result = trained(strategies.nearest_mean, protocol)
+    np.testing.assert_array_equal(result.usage.steps, [2, 6, 10])
+    assert result.memory.count.sum() == 10
 
 
 def test_epochs_without_a_step_have_no_evaluation_and_no_prequential_metric():
     protocol = replace(ONCE, epochs=3, evaluate_steps=2, prequential=True, epoch_steps=1)
-    found = trained(strategies.nearest_mean, protocol)
-    assert np.isfinite(found.prequential[:, 0]).all()
-    assert np.isnan(found.prequential[:, 1:]).all()
-    assert not found.within_tasks.steps[:, 1:].any()
-    np.testing.assert_array_equal((found.within_tasks.steps[:, 0] > 0).sum(axis=1), -(-3 // 2))
+    result = trained(strategies.nearest_mean, protocol)
+    assert np.isfinite(result.prequential[:, 0]).all()
+    assert np.isnan(result.prequential[:, 1:]).all()
+    assert not result.within_tasks.steps[:, 1:].any()
+    np.testing.assert_array_equal((result.within_tasks.steps[:, 0] > 0).sum(axis=1), -(-3 // 2))
     first = trained(strategies.nearest_mean, replace(protocol, epochs=1, epoch_steps=3))
-    np.testing.assert_array_equal(found.prequential[:, 0], first.prequential[:, 0])
+    np.testing.assert_array_equal(result.prequential[:, 0], first.prequential[:, 0])
 
 
 @pytest.mark.parametrize("chunk", [1, 2])
 def test_a_stopped_run_goes_on_without_counting_again(chunk):
     run = run_of(strategies.streaming_lda, replace(ONCE, epochs=3, prequential=True))
-    whole = jax.jit(run_sequence)(run)
+    full = jax.jit(run_sequence)(run)
     states = list(drive_run(run, chunk=chunk))
     assert [int(state.epoch) for state in states][:2] == ([1, 2] if chunk == 1 else [2, 0])
     for state in states[:-1]:
         *_, last = drive_run(run, state, chunk=chunk)
         chex.assert_trees_all_equal(last.result.memory, states[-1].result.memory)
         np.testing.assert_array_equal(last.result.prequential, states[-1].result.prequential)
-    chex.assert_trees_all_close(states[-1].result.memory, whole.memory, rtol=1e-5)
+    chex.assert_trees_all_close(states[-1].result.memory, full.memory, rtol=1e-5)
     np.testing.assert_array_equal(states[-1].result.losses, 0)
 
 
@@ -109,7 +109,7 @@ def test_only_samples_that_a_step_reads_are_announced():
     read = []
     run = run_of(strategies.nearest_mean, replace(ONCE, epochs=3))
     list(drive_run(run, announce=read.append))
-    assert [len(each) for each in read] == [n for size in SIZES for n in (size, 0, 0)]
+    assert [len(item) for item in read] == [n for size in SIZES for n in (size, 0, 0)]
 
 
 def test_the_best_epoch_keeps_the_statistics():
@@ -123,7 +123,7 @@ def test_the_best_epoch_keeps_the_statistics():
 
 
 def test_methods_that_train_take_all_their_epochs():
-    found = trained(strategies.naive, replace(ONCE, epochs=3))
-    np.testing.assert_array_equal(found.usage.steps, np.cumsum(3 * PASS))
+    result = trained(strategies.naive, replace(ONCE, epochs=3))
+    np.testing.assert_array_equal(result.usage.steps, np.cumsum(3 * PASS))
     assert Runs.of(run_of(strategies.naive, ONCE)).protocol.epochs == 1
-    assert jnp.all(found.losses > 0)
+    assert jnp.all(result.losses > 0)

@@ -13,9 +13,9 @@ from everlight.continual.strategies import experience_replay, icarl, naive
 from tests.continual.engine.short_runs import KEY, SEQUENCE, SIZES, run_of, trained
 from tests.driving import drive_run
 
-EVERY = 3
+INTERVAL = 3
 PLAIN = Protocol(epochs=2, batch_size=2, select="last", evaluation_batch=32)
-PROTOCOL = replace(PLAIN, evaluate_steps=EVERY)
+PROTOCOL = replace(PLAIN, evaluate_steps=INTERVAL)
 
 
 def taken(tree, place):
@@ -25,8 +25,8 @@ def taken(tree, place):
 def test_an_evaluation_within_the_first_task_is_that_of_a_run_that_ends_there():
     within = trained(naive, replace(PROTOCOL, epochs=1)).within_tasks
     places = np.flatnonzero(within.steps[0, 0])
-    assert len(places) == -(-SIZES[0] // (2 * EVERY)) > 2
-    steps = EVERY * 2
+    assert len(places) == -(-SIZES[0] // (2 * INTERVAL)) > 2
+    steps = INTERVAL * 2
     assert int(within.steps[0, 0, 1]) == steps
     ended = trained(naive, replace(PLAIN, epochs=1, epoch_steps=steps)).evaluation
     chex.assert_trees_all_close(taken(within.evaluation, (0, 0, 1)), taken(ended, 0), atol=1e-6)
@@ -34,27 +34,29 @@ def test_an_evaluation_within_the_first_task_is_that_of_a_run_that_ends_there():
 
 @pytest.mark.parametrize("strategy", [naive, experience_replay])
 def test_an_epoch_ends_with_one_and_none_changes_the_training(strategy):
-    found, without = trained(strategy, PROTOCOL), trained(strategy, PLAIN)
-    chex.assert_trees_all_equal(found.learner.params, without.learner.params)
-    chex.assert_trees_all_equal(found.evaluation, without.evaluation)
+    result, without = trained(strategy, PROTOCOL), trained(strategy, PLAIN)
+    chex.assert_trees_all_equal(result.learner.params, without.learner.params)
+    chex.assert_trees_all_equal(result.evaluation, without.evaluation)
     assert without.within_tasks is None
-    steps = np.asarray(found.within_tasks.steps)
+    steps = np.asarray(result.within_tasks.steps)
     # Two epochs per task, each of which evaluates after every third step and its last.
     per_epoch = -(-SIZES // 2)
-    np.testing.assert_array_equal((steps > 0).sum(axis=2), np.stack([-(-per_epoch // EVERY)] * 2).T)
+    np.testing.assert_array_equal(
+        (steps > 0).sum(axis=2), np.stack([-(-per_epoch // INTERVAL)] * 2).T
+    )
     ends = np.cumsum(np.repeat(per_epoch, 2)).reshape(3, 2)
     np.testing.assert_array_equal(steps.max(axis=2), ends)
     last = (steps[:, 1] > 0).sum(axis=1) - 1
     for task in range(3):
-        row = taken(found.within_tasks.evaluation, (task, 1, last[task]))
-        chex.assert_trees_all_close(row, taken(found.evaluation, task), atol=1e-6)
+        row = taken(result.within_tasks.evaluation, (task, 1, last[task]))
+        chex.assert_trees_all_close(row, taken(result.evaluation, task), atol=1e-6)
 
 
 def test_epochs_that_repeat_stored_samples_are_evaluated_to_their_end():
     """iCaRL's epochs grow with its exemplars; the shape is that of the longest."""
-    found = trained(lambda setup: icarl(setup, buffer_size=12), PROTOCOL)
-    steps = np.asarray(found.within_tasks.steps)
-    np.testing.assert_array_equal(steps.max(axis=(1, 2)), found.usage.steps)
+    result = trained(lambda setup: icarl(setup, buffer_size=12), PROTOCOL)
+    steps = np.asarray(result.within_tasks.steps)
+    np.testing.assert_array_equal(steps.max(axis=(1, 2)), result.usage.steps)
     assert (steps[0] > 0).sum() < (steps[2] > 0).sum()
 
 

@@ -97,7 +97,7 @@ def test_epochs_of_a_fixed_number_of_steps_go_round_and_round():
     once = ordered(EPOCH, KEY)
     assert list(zip(index.tolist(), label[:, 0].tolist(), strict=True)) == [*once, *once, *once[:2]]
     assert np.all(weight == 1)
-    # Of a task that has nothing to learn from there is no step.
+    # A task without samples has no step.
     assert count_steps(epoch._replace(count=jnp.array(0)), protocol) == 0
 
 
@@ -133,13 +133,13 @@ FIRST, SECOND = (net.task_of(t, c, [0, 1]) for t, c in enumerate(([0, 1], [2, 5]
 
 def run_of(protocol, strategy=None, setup=None, tasks=(FIRST, SECOND)):
     setup = setup or net.small_setup()
-    made = setup, strategy or naive(setup)
-    member, every = jnp.ones((len(tasks), 1), bool), jnp.ones((len(tasks), CLASSES), bool)
+    created = setup, strategy or naive(setup)
+    member, complete = jnp.ones((len(tasks), 1), bool), jnp.ones((len(tasks), CLASSES), bool)
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *tasks)
     sequence = TaskSequence(
-        stacked, net.samples_of([0]), member, jnp.zeros(CLASSES, int), test_classes=every
+        stacked, net.samples_of([0]), member, jnp.zeros(CLASSES, int), test_classes=complete
     )
-    return Run(lambda data: made, protocol, (), sequence, KEY)
+    return Run(lambda data: created, protocol, (), sequence, KEY)
 
 
 def started(protocol, strategy=None, setup=None):
@@ -169,10 +169,10 @@ def test_best_epoch_and_plateau_by_hand():
     for number, (score, best, landmark, stale, factor) in enumerate(table):
         state = with_learned(state, (), numbered(state.result.learner, number))
         state = end_epoch(strategy, protocol, state, jnp.array(score, jnp.float32))
-        learner, kept = state.result.learner, state.best
-        assert np.all(kept.params["head"] == best)
-        assert kept.batch_stats["passes"] == best
-        np.testing.assert_allclose(kept.score, table[best][0], rtol=1e-6)
+        learner, stored = state.result.learner, state.best
+        assert np.all(stored.params["head"] == best)
+        assert stored.batch_stats["passes"] == best
+        np.testing.assert_allclose(stored.score, table[best][0], rtol=1e-6)
         np.testing.assert_allclose(learner.schedule.best, landmark, rtol=1e-6)
         assert learner.schedule.stale_epochs == stale
         assert learner.schedule.factor == factor
@@ -187,12 +187,12 @@ def test_by_default_the_rate_stays():
     assert state.result.learner.schedule.factor == 1
 
 
-def counting_epochs(setup, told=None):
+def counting_epochs(setup, recorded=None):
     """A strategy whose memory is changed by steps, and which tells what its end of task is given"""
-    told = [] if told is None else told
+    recorded = [] if recorded is None else recorded
 
     def end_task(memory, learner, task, key):
-        told.append((memory, learner.params))
+        recorded.append((memory, learner.params))
         return memory, learner
 
     return naive(setup)._replace(
@@ -202,11 +202,11 @@ def counting_epochs(setup, told=None):
     )
 
 
-@pytest.mark.parametrize(("select", "kept"), [("best", 1), ("last", 2)])
-def test_a_task_ends_at_the_selected_epoch(select, kept):
-    """With parameters, statistics and what the strategy accumulated until then."""
-    setup, told = net.small_setup(), []
-    strategy, protocol = counting_epochs(setup, told), Protocol(select=select)
+@pytest.mark.parametrize(("select", "stored"), [("best", 1), ("last", 2)])
+def test_a_task_ends_at_the_selected_epoch(select, stored):
+    """Parameters, statistics and the strategy's memory are those of the selected epoch."""
+    setup, recorded = net.small_setup(), []
+    strategy, protocol = counting_epochs(setup, recorded), Protocol(select=select)
     run = run_of(protocol, strategy, setup)
     state = begin_state(run)
     for number, score in enumerate((0.2, 0.9, 0.4)):
@@ -215,12 +215,12 @@ def test_a_task_ends_at_the_selected_epoch(select, kept):
         state = end_epoch(strategy, protocol, state, jnp.array(score))
     result = end_task(run, state).result
     memory, learner = result.memory, result.learner
-    assert memory == kept
-    assert np.all(learner.params["head"] == kept)
-    assert learner.batch_stats["passes"] == kept
+    assert memory == stored
+    assert np.all(learner.params["head"] == stored)
+    assert learner.batch_stats["passes"] == stored
     # The strategy's importances are of what is kept.
-    assert told[0][0] == kept
-    assert np.all(told[0][1]["head"] == kept)
+    assert recorded[0][0] == stored
+    assert np.all(recorded[0][1]["head"] == stored)
 
 
 def test_nothing_is_held_twice_where_the_last_epoch_is_kept():
@@ -326,14 +326,14 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
     tasks = Task(TRAIN, TRAIN, classes, jnp.arange(3))
     sequence = TaskSequence(tasks, test, jnp.ones((3, 1), bool), jnp.zeros(CLASSES, int))
     task = jax.tree.map(lambda leaf: leaf[number], sequence.tasks)
-    found = jax.jit(with_past)(sequence, task)
-    mask = np.asarray(found.past.mask)
-    assert found.past.index[mask].tolist() == held
+    result = jax.jit(with_past)(sequence, task)
+    mask = np.asarray(result.past.mask)
+    assert result.past.index[mask].tolist() == held
     # Here the validation samples are the same.
-    jax.tree.map(np.testing.assert_array_equal, found.past_valid, found.past)
+    jax.tree.map(np.testing.assert_array_equal, result.past_valid, result.past)
     labels = dict(zip(TRAIN.index.ravel().tolist(), TRAIN.labels.ravel().tolist(), strict=True))
-    assert found.past.labels[mask, 0].tolist() == [labels[index] for index in held]
-    np.testing.assert_array_equal(found.train.index, TRAIN.index[number])
+    assert result.past.labels[mask, 0].tolist() == [labels[index] for index in held]
+    np.testing.assert_array_equal(result.train.index, TRAIN.index[number])
 
 
 @pytest.mark.parametrize(
@@ -344,7 +344,7 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
             r"grads returned dict; it must return \(gradient, StepInfo\)",
         ),
         (
-            {"grads": lambda *given: (0.0, StepInfo((), (), 0.0))},
+            {"grads": lambda *arguments: (0.0, StepInfo((), (), 0.0))},
             r"grads must return a gradient with .* of the parameters, .*; it returned \{'': \(\)\}",
         ),
         (
@@ -355,10 +355,10 @@ def test_the_past_is_the_training_samples_up_to_the_task(number, held):
             {"after_step": lambda memory, learner, info, key: (memory + 0.5, learner)},
             r"memory was int32\[\], is float32\[\]",
         ),
-        ({"draw": lambda *given: net.samples_of([0, 1])}, "draw returned no Batch"),
+        ({"draw": lambda *arguments: net.samples_of([0, 1])}, "draw returned no Batch"),
     ],
 )
-def test_what_a_strategy_returns_is_told_from_what_it_should(changed, message):
+def test_wrong_returns_of_a_strategy_are_refused(changed, message):
     setup = net.small_setup()
     strategy = naive(setup)._replace(init=lambda key, learner: jnp.int32(0), **changed)
     learner, task = net.small_learner(setup, [0, 1]), net.task_of(0, [0, 1], [0, 1])

@@ -25,12 +25,12 @@ def learned(images, sequence):
         return setup, naive(setup)
 
     protocol = Protocol(epochs=5, batch_size=10, select="last")
-    program = jax.jit(lambda given, key: run_sequence(Run(build, protocol, given, sequence, key)))
+    program = jax.jit(lambda inputs, key: run_sequence(Run(build, protocol, inputs, sequence, key)))
     return program(stored, jax.random.key(0))
 
 
 def test_a_class_that_comes_again_is_scored_in_every_task_that_has_it():
-    """By hand: classes 0 and 1, then 1 and 2, whose masks differ."""
+    """Tasks have classes 0 and 1, then 1 and 2, so that their masks differ."""
     places, labels = np.arange(8), np.array([0, 1, 1, 2, 0, 1, 1, 2])
     train, test = [places[:2], places[2:4]], [places[4:6], places[6:8]]
     sequence = from_experiences(
@@ -39,12 +39,17 @@ def test_a_class_that_comes_again_is_scored_in_every_task_that_has_it():
     assert np.asarray(sequence.test_classes).tolist() == [[True, True, False], [False, True, True]]
     scores = jnp.array([[0.0, 1.0, 2.0], [0.0, 1.0, 2.0], [2.0, 1.0, 0.0], [0.0, 1.0, 2.0]])
     objective = softmax_objective()
-    own = jnp.argmax(sequence.test_member, axis=0)
-    told = Predictions(
-        scores, scores, sequence.test.labels, own, sequence.class_task, sequence.test_classes[own]
+    task_of_class = jnp.argmax(sequence.test_member, axis=0)
+    predictions = Predictions(
+        scores,
+        scores,
+        sequence.test.labels,
+        task_of_class,
+        sequence.class_task,
+        sequence.test_classes[task_of_class],
     )
     seen = jnp.ones(3, bool)
-    row = objective.evaluate(sequence, objective.per_sample_metrics(told, seen), seen)
+    row = objective.evaluate(sequence, objective.per_sample_metrics(predictions, seen), seen)
     # Samples of labels 0, 1 among {0, 1}: 1, 1; of labels 1, 2 among {1, 2}: 1, 2.
     np.testing.assert_allclose(row.task_masked, [0.5, 1.0])
     np.testing.assert_allclose(row.class_incremental, [0.0, 0.5])

@@ -13,8 +13,8 @@ from tests.continual.small_net import CLASSES, LABELS, small_learner, small_setu
 
 # Classes 0, 1 and 2 have a test sample more than the others.
 TEST = LABELS[:33]
-# Of each task the class that a told task answers with, its rarer one; another task's answer is
-# none of its classes, and the first of them would be taken. Untold the answer is always class 1.
+# The answer with the task identity is the rarer class of the task; another task's answer is
+# none of its classes, so the first would be taken. Without it the answer is always class 1.
 ANSWERS, UNTOLD = jnp.array([4, 5, 3]), 1
 COUNTS = np.bincount(TEST, minlength=CLASSES)
 TESTS = len(LABELS) + np.arange(len(TEST))
@@ -23,17 +23,17 @@ TESTS = len(LABELS) + np.arange(len(TEST))
 def answer(setup):
     """A strategy whose scores say one class, that of the told task or always the same."""
 
-    def told(memory, learner, inputs, task):
+    def task_aware(memory, learner, inputs, task):
         return jnp.broadcast_to(jax.nn.one_hot(ANSWERS[task], CLASSES), (len(inputs), CLASSES))
 
     def untold(memory, learner, inputs):
         return jnp.broadcast_to(jax.nn.one_hot(UNTOLD, CLASSES), (len(inputs), CLASSES))
 
-    return naive(setup)._replace(predict=untold, predict_task=told)
+    return naive(setup)._replace(predict=untold, predict_task=task_aware)
 
 
 def share(task, label):
-    """Of the task's test samples those of a class."""
+    """Return the share of a class among the task's test samples."""
     return COUNTS[label] / COUNTS[TASKS[task]].sum()
 
 
@@ -44,7 +44,7 @@ def row_of(sequence, size):
 
 
 @pytest.mark.parametrize("size", [4, 7, 64])
-def test_a_sample_s_own_task_is_told(size):
+def test_predictions_use_the_task_of_the_sample(size):
     row = row_of(SEQUENCE, size)
     expected = [share(0, 4), share(1, 5), share(2, 3)]
     np.testing.assert_allclose(row.task_masked, expected, rtol=1e-6)
@@ -73,8 +73,8 @@ def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
     result = jax.jit(
         lambda: run_sequence(Run(build, protocol, None, validated, jax.random.key(0)))
     )()
-    told = [share(0, 4), share(1, 5), share(2, 3)]
-    np.testing.assert_allclose(result.evaluation.task_masked, [told] * 3, rtol=1e-6)
+    task_aware = [share(0, 4), share(1, 5), share(2, 3)]
+    np.testing.assert_allclose(result.evaluation.task_masked, [task_aware] * 3, rtol=1e-6)
     untold = [share(0, UNTOLD), 0, 0]
     np.testing.assert_allclose(result.evaluation.class_incremental, [untold] * 3, rtol=1e-6)
     valid = validated.tasks.valid

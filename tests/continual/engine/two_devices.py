@@ -1,4 +1,4 @@
-"""What runs on two devices give, as JSON: needs JAX_NUM_CPU_DEVICES=2, in a process of its own."""
+"""A program that prints results of runs on two devices as JSON; it needs JAX_NUM_CPU_DEVICES=2."""
 
 import json
 
@@ -20,12 +20,12 @@ COLLECTIVES = ("all-reduce", "all-gather", "collective-permute")
 
 
 def losses():
-    """Of three runs on two devices, and of runs that share both; resumed, the bits are the same."""
+    """Return losses of three runs on two devices, and of resumed runs that share both."""
     last = states(some_runs())[-1]
     again = states(some_runs(), state=states(some_runs())[2])[-1]
     jax.tree.map(np.testing.assert_array_equal, last, again)
     shared = states(some_runs(), mesh=runs_mesh(data=2))[-1]
-    return [np.asarray(each.result.losses).tolist() for each in (last, shared)]
+    return [np.asarray(item.result.losses).tolist() for item in (last, shared)]
 
 
 def collectives():
@@ -68,10 +68,10 @@ def epochs_of_one_run():
 
 if __name__ == "__main__":
     assert len(jax.devices()) == 2
-    found = {
+    result = {
         "losses": losses(),
         "collectives": collectives(),
         "sharded": [sharded(1), sharded(2)],
         "epochs": epochs_of_one_run(),
     }
-    print(json.dumps(found))
+    print(json.dumps(result))

@@ -56,33 +56,33 @@ def distances_by_hand(embeddings, facts):
 def test_the_loss_is_the_squared_distance_over_the_pieces_that_the_fact_defines():
     facts = np.array([0, 1, 2, 5])
     expected = distances_by_hand(IMAGES[:4], facts)
-    found = OBJECTIVE.loss(outputs_of(IMAGES[:4]), jnp.asarray(facts)[:, None], SEEN)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    result = OBJECTIVE.loss(outputs_of(IMAGES[:4]), jnp.asarray(facts)[:, None], SEEN)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
     good = OBJECTIVE.metric(jnp.asarray(IMAGES[:4]), jnp.asarray(facts)[:, None], SEEN)
-    np.testing.assert_array_equal(good, -found)
+    np.testing.assert_array_equal(good, -result)
 
 
 def test_an_evaluation_keeps_the_nearest_facts_of_the_shown_samples_too():
     shown = jnp.asarray([3, 0])
-    kept = with_nearest_facts(OBJECTIVE, FACTS, shown, 2)
-    assert kept.loss is OBJECTIVE.loss
+    stored = with_nearest_facts(OBJECTIVE, FACTS, shown, 2)
+    assert stored.loss is OBJECTIVE.loss
     scores, labels = jnp.asarray(IMAGES[:4]), jnp.asarray(SHOWN[:4])[:, None]
     predictions = Predictions(scores, scores, labels, jnp.zeros(4, int), jnp.asarray(TASK), None)
-    found = kept.evaluate(SEQUENCE, kept.per_sample_metrics(predictions, SEEN), SEEN)
+    result = stored.evaluate(SEQUENCE, stored.per_sample_metrics(predictions, SEEN), SEEN)
     ranks = OBJECTIVE.per_sample_metrics(predictions, SEEN)
-    np.testing.assert_array_equal(found.ranks.generalised, ranks.generalised)
+    np.testing.assert_array_equal(result.ranks.generalised, ranks.generalised)
     pieces = np.sum(PIECES >= 0, axis=1)
-    for row, sample in zip(found.nearest, (3, 0), strict=True):
+    for row, sample in zip(result.nearest, (3, 0), strict=True):
         distances = distances_by_hand(IMAGES[[sample] * 6], range(6)) / pieces
         np.testing.assert_array_equal(row, np.argsort(distances)[:2])
 
 
 def test_undefined_pieces_get_no_gradient():
     slope = jax.grad(lambda x: OBJECTIVE.loss(outputs_of(x), jnp.array([[1]]), SEEN)[0])
-    found = slope(jnp.asarray(IMAGES[:1]))[0]
+    result = slope(jnp.asarray(IMAGES[:1]))[0]
     expected = 2 * (np.float64(IMAGES[0, : 2 * SIZE]) - VECTORS[[1, 2]].ravel())
-    np.testing.assert_allclose(found[: 2 * SIZE], expected, rtol=1e-5)
-    np.testing.assert_array_equal(found[2 * SIZE :], 0)
+    np.testing.assert_allclose(result[: 2 * SIZE], expected, rtol=1e-5)
+    np.testing.assert_array_equal(result[2 * SIZE :], 0)
 
 
 def test_an_evaluation_keeps_the_ranks_of_the_test_union():
@@ -94,10 +94,10 @@ def test_an_evaluation_keeps_the_ranks_of_the_test_union():
     )
     closer = away < away[TEST.fact, np.arange(len(scores))]
     scored = jnp.asarray(scores)
-    told = Predictions(
+    predictions = Predictions(
         scored, scored, SEQUENCE.test.labels, jnp.asarray(TASK[TEST.fact]), SEQUENCE.class_task
     )
-    ranks = OBJECTIVE.evaluate(SEQUENCE, OBJECTIVE.per_sample_metrics(told, SEEN), SEEN)
+    ranks = OBJECTIVE.evaluate(SEQUENCE, OBJECTIVE.per_sample_metrics(predictions, SEEN), SEEN)
     np.testing.assert_array_equal(ranks.generalised, 1 + closer.sum(axis=0))
     closer &= TASK[:, None] == TASK[TEST.fact]
     np.testing.assert_array_equal(ranks.standard, 1 + closer.sum(axis=0))
@@ -153,12 +153,12 @@ def ran(strategy):
 )
 def test_every_strategy_learns_facts(strategy):
     result = ran(strategy)
-    found = top_k(result.evaluation, SEQUENCE.test_member, 1)
+    actual = top_k(result.evaluation, SEQUENCE.test_member, 1)
     assert np.all(np.isfinite(result.losses))
     assert result.evaluation.generalised.shape == (2, len(TEST.fact))
-    # Of the task just learned, among its three facts.
-    assert found.standard.by_task[1, 1] > 0.6
-    assert np.all(np.asarray(found.drop.by_task) >= 0)
+    # The task just learned is scored among its three facts.
+    assert actual.standard.by_task[1, 1] > 0.6
+    assert np.all(np.asarray(actual.drop.by_task) >= 0)
 
 
 def test_driven_epoch_by_epoch_it_is_the_compiled_sequence():
@@ -171,15 +171,15 @@ def test_driven_epoch_by_epoch_it_is_the_compiled_sequence():
 
 
 def test_mas_keeps_the_whole_embedding():
-    """Of F(x) = x W it is the mean of |2 x F(x)|."""
+    """The importance of W in F(x) = x W is the mean of |2 x F(x)|."""
     setup, _ = build("mas", DATA)
     learner = init_learner(setup, len(PIECES), jax.random.key(1))
     train = jax.tree.map(lambda leaf: leaf[0], SEQUENCE.tasks.train)
-    found = memory_aware_importance(setup, learner, train, 100)["weight"]
+    result = memory_aware_importance(setup, learner, train, 100)["weight"]
     inputs = np.float64(IMAGES)[np.asarray(train.index)[np.asarray(train.mask)]]
     outputs = inputs @ np.float64(learner.params["weight"])
     expected = np.mean(np.abs(2 * inputs[:, :, None] * outputs[:, None, :]), axis=0)
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
 
 
 def first_task():
@@ -206,12 +206,12 @@ def test_the_fisher_information_does_not_depend_on_the_fit(away):
     """
     setup, _ = build("naive", (DATA[0], FACTS._replace(vectors=FACTS.vectors + away)))
     learner, train = init_learner(setup, len(PIECES), jax.random.key(1)), first_task().train
-    found = fisher_diagonal(setup, learner, train, 100, jax.random.key(2))["weight"]
-    np.testing.assert_allclose(found, information_of_a_linear_net(train), rtol=1e-5, atol=1e-7)
+    result = fisher_diagonal(setup, learner, train, 100, jax.random.key(2))["weight"]
+    np.testing.assert_allclose(result, information_of_a_linear_net(train), rtol=1e-5, atol=1e-7)
 
 
 def test_the_fisher_information_is_the_gauss_newton_diagonal_in_the_mean():
-    """Of a two-layer net with its Jacobian written out, over 2,000 draws of signs."""
+    """A two-layer net's Jacobian is written out; the mean is over 2,000 draws of signs."""
     hidden = 5
     below, above = rng.normal(size=(3 * SIZE, hidden)) / 3, rng.normal(size=(hidden, 3 * SIZE))
     plain, _ = build("naive", DATA)
@@ -228,12 +228,12 @@ def test_the_fisher_information_is_the_gauss_newton_diagonal_in_the_mean():
     def draw(key):
         return fisher_diagonal(setup, learner, train, 100, key)
 
-    found = jax.tree.map(lambda leaf: leaf.mean(axis=0), draw(jax.random.split(KEY, 2000)))
+    result = jax.tree.map(lambda leaf: leaf.mean(axis=0), draw(jax.random.split(KEY, 2000)))
     inputs, defined = shown_in(train)
     bent = np.tanh(inputs @ below)
     # ∂x_o / ∂below_ih = input_i (1 − bent_h²) above_ho and ∂x_o / ∂above_ho = bent_h.
     jacobian = np.einsum("ni,nh,ho->niho", inputs, 1 - bent**2, above)
     expected = np.einsum("niho,no->nih", 2 * jacobian**2, defined).mean(axis=0)
-    np.testing.assert_allclose(found["below"], expected, rtol=0.05)
+    np.testing.assert_allclose(result["below"], expected, rtol=0.05)
     expected = np.mean(2 * bent[:, :, None] ** 2 * defined[:, None, :], axis=0)
-    np.testing.assert_allclose(found["above"], expected, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(result["above"], expected, rtol=1e-4, atol=1e-7)

@@ -12,7 +12,7 @@ OBJECTIVE = fixed_test_objective(CLASSES)
 SEEN = jnp.array([True, True, False, False, False])
 
 
-def test_the_loss_and_goodness_run_over_all_outputs(rng):
+def test_the_loss_and_the_metric_run_over_all_outputs(rng):
     logits = rng.normal(size=(6, CLASSES)) * 3
     labels = np.array([0, 1, 1, 0, 1, 0])
     powers = np.exp(logits)
@@ -37,17 +37,19 @@ def test_an_evaluation_keeps_every_sample_and_its_means(rng):
     task = Task(empty, empty, jnp.ones((1, CLASSES), bool), jnp.arange(1))
     sequence = TaskSequence(task, test, jnp.ones((1, padded), bool), jnp.zeros(CLASSES, int))
     scores = jnp.float32(logits)
-    told = Predictions(scores, scores, test.labels, jnp.zeros(padded, int), sequence.class_task)
+    predictions = Predictions(
+        scores, scores, test.labels, jnp.zeros(padded, int), sequence.class_task
+    )
     # Padding is not judged, and 0 in all that is kept of it.
     judged = jax.tree.map(
-        lambda leaf: jnp.where(mask, leaf, 0), OBJECTIVE.per_sample_metrics(told, SEEN)
+        lambda leaf: jnp.where(mask, leaf, 0), OBJECTIVE.per_sample_metrics(predictions, SEEN)
     )
-    kept = OBJECTIVE.evaluate(sequence, judged, SEEN)
+    stored = OBJECTIVE.evaluate(sequence, judged, SEEN)
     right = (logits.argmax(axis=1) == labels) & mask
-    np.testing.assert_array_equal(kept.correct, right)
-    np.testing.assert_allclose(kept.accuracy, right.sum() / count, rtol=1e-6)
+    np.testing.assert_array_equal(stored.correct, right)
+    np.testing.assert_allclose(stored.accuracy, right.sum() / count, rtol=1e-6)
     by_class = [right[mask & (labels == label)].mean() for label in range(CLASSES - 1)]
-    np.testing.assert_allclose(kept.class_accuracy, [*by_class, 0], rtol=1e-6)
+    np.testing.assert_allclose(stored.class_accuracy, [*by_class, 0], rtol=1e-6)
     powers = np.exp(logits)
     confidence = (powers / powers.sum(axis=1, keepdims=True)).max(axis=1)
-    np.testing.assert_allclose(kept.confidence[:count], confidence[:count], rtol=1e-5)
+    np.testing.assert_allclose(stored.confidence[:count], confidence[:count], rtol=1e-5)

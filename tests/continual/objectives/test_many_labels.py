@@ -50,8 +50,8 @@ def test_labels_become_targets_and_padding_none():
 @pytest.mark.parametrize("seed", range(3))
 def test_the_loss_is_the_mean_over_the_seen_classes(seed):
     logits = random_logits(seed)
-    found = loss(outputs_of(logits), jnp.asarray(LABELS), jnp.asarray(SEEN))
-    np.testing.assert_allclose(found, expected_loss(logits, 1.0 * TARGETS, SEEN), rtol=1e-5)
+    result = loss(outputs_of(logits), jnp.asarray(LABELS), jnp.asarray(SEEN))
+    np.testing.assert_allclose(result, expected_loss(logits, 1.0 * TARGETS, SEEN), rtol=1e-5)
 
 
 def test_the_gradient_is_probability_minus_target_over_the_number_of_seen_classes():
@@ -71,8 +71,8 @@ def test_soft_targets_among_given_classes_one_mask_for_all_samples_or_one_each()
     by_sample = rng.random(logits.shape) < 0.5
     by_sample[:, 2] = True
     for among in (SEEN, ~SEEN, by_sample):
-        found = cross_entropy(jnp.float32(logits), jnp.float32(targets), jnp.asarray(among))
-        np.testing.assert_allclose(found, expected_loss(logits, targets, among), rtol=1e-5)
+        result = cross_entropy(jnp.float32(logits), jnp.float32(targets), jnp.asarray(among))
+        np.testing.assert_allclose(result, expected_loss(logits, targets, among), rtol=1e-5)
 
 
 def test_without_a_class_loss_and_gradient_are_0():
@@ -106,7 +106,7 @@ def test_predicted_are_the_seen_classes_of_a_sigmoid_above_one_half():
     np.testing.assert_array_equal(predicted_labels(scores, jnp.asarray(SEEN)), expected)
 
 
-def test_goodness_is_the_precision_weighted_jaccard_similarity_of_the_seen_labels():
+def test_the_metric_is_the_precision_weighted_jaccard_similarity_of_the_seen_labels():
     scores = jnp.asarray(
         [
             [1.0, -1.0, 1.0, 1.0, 1.0, -1.0],  # 0 and 3, both right.
@@ -116,5 +116,5 @@ def test_goodness_is_the_precision_weighted_jaccard_similarity_of_the_seen_label
             [-1.0, -1.0, -1.0, -1.0, -1.0, 1.0],  # There is no label.
         ]
     )
-    found = metric(scores, jnp.asarray(LABELS), jnp.asarray(SEEN))
-    np.testing.assert_allclose(found, [1, 1 / 16, 0, 1 / 4, 0], rtol=1e-6)
+    result = metric(scores, jnp.asarray(LABELS), jnp.asarray(SEEN))
+    np.testing.assert_allclose(result, [1, 1 / 16, 0, 1 / 4, 0], rtol=1e-6)

@@ -40,9 +40,9 @@ def logits_and_labels(seed, size=9, among=SEEN):
 @pytest.mark.parametrize("seed", range(3))
 def test_one_head_over_the_seen_classes(seed):
     logits, labels = logits_and_labels(seed)
-    found = one_head(outputs_of(logits), columns(labels), jnp.asarray(SEEN))
+    result = one_head(outputs_of(logits), columns(labels), jnp.asarray(SEEN))
     expected = logsumexp(logits[:, SEEN], axis=1) - logits[np.arange(9), labels]
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -53,8 +53,8 @@ def test_a_head_per_task_whatever_is_seen(seed):
         for row, label in zip(logits, labels, strict=True)
     ]
     for seen in (SEEN, np.ones(CLASSES, bool)):
-        found = head_per_task(outputs_of(logits), columns(labels), jnp.asarray(seen))
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        result = head_per_task(outputs_of(logits), columns(labels), jnp.asarray(seen))
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -62,14 +62,14 @@ def test_a_head_per_task_over_its_seen_classes_or_all_where_none_is_seen(seed):
     logits, labels = logits_and_labels(seed, among=np.ones(CLASSES, bool))
     loss = softmax_objective(jnp.asarray(GROUP), only_seen=True).loss
     for seen in (SEEN, GROUP == 2):
-        own = [np.flatnonzero(GROUP[label] == GROUP) for label in labels]
-        among = [group[seen[group]] if seen[group].any() else group for group in own]
+        selected = [np.flatnonzero(GROUP[label] == GROUP) for label in labels]
+        among = [group[seen[group]] if seen[group].any() else group for group in selected]
         expected = [
             logsumexp(row[classes]) - row[label]
             for row, label, classes in zip(logits, labels, among, strict=True)
         ]
-        found = loss(outputs_of(logits), columns(labels), jnp.asarray(seen))
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        result = loss(outputs_of(logits), columns(labels), jnp.asarray(seen))
+        np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
@@ -90,14 +90,14 @@ def test_large_logits_do_not_overflow():
     """Nor does an unseen class's logit count; float32 has steps of .001 at 1e4."""
     logits = np.array([[1e4, 1e4 - 2, 3e38, -1e4, 0, 0.0]])
     for label, expected in ((0, np.log1p(np.exp(-2))), (1, 2 + np.log1p(np.exp(-2)))):
-        found = one_head(outputs_of(logits), columns([label]), jnp.asarray(SEEN))
-        np.testing.assert_allclose(found, [expected], atol=1e-3)
+        result = one_head(outputs_of(logits), columns([label]), jnp.asarray(SEEN))
+        np.testing.assert_allclose(result, [expected], atol=1e-3)
 
 
 SCORES = jnp.array([[3.0, 1.0, 9.0, 2.0, 8.0, 0.0], [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]])
 
 
-def test_goodness_is_the_greatest_score_of_the_classes_that_compete():
+def test_the_metric_is_the_greatest_score_of_the_classes_that_compete():
     seen = jnp.asarray(SEEN)
     among_seen = jax.jit(softmax_objective().metric)
     # Among 0, 1, 3 and 5: class 0 wins the first row, class 5 the second.
@@ -135,17 +135,17 @@ def test_scores_of_other_classes_never_matter(seed, mask):
         for row, label in zip(scores, labels, strict=True)
     ]
     for values in (scores, raised):
-        found = correct_compiled(jnp.float32(values), jnp.asarray(labels), jnp.asarray(among))
-        np.testing.assert_array_equal(found, expected)
+        result = correct_compiled(jnp.float32(values), jnp.asarray(labels), jnp.asarray(among))
+        np.testing.assert_array_equal(result, expected)
 
 
 @pytest.mark.parametrize(("task_incremental", "expected"), [(False, [0, 1]), (True, [3, 1])])
 def test_the_prediction_is_among_seen_classes_or_those_of_the_task(task_incremental, expected):
     scores = jnp.array([[3.0, 2.0, 1.0, 4.0], [0.0, 2.0, 1.0, 4.0]])
-    own = jnp.array([[False, False, True, True], [True, True, False, False]])
+    current = jnp.array([[False, False, True, True], [True, True, False, False]])
     objective = with_predictions(softmax_objective(), task_incremental)
     labels, zeros = jnp.array([[0], [1]]), jnp.zeros(2, int)
-    predictions = Predictions(scores, scores, labels, zeros, jnp.zeros(4, int), own)
+    predictions = Predictions(scores, scores, labels, zeros, jnp.zeros(4, int), current)
     seen = jnp.array([True, True, True, False])
     plain, chosen = objective.per_sample_metrics(predictions, seen)
     np.testing.assert_array_equal(chosen - 1, expected)

@@ -15,7 +15,7 @@ SETUP = binary_setup()
 KNOWN, SEEN = np.isin(np.arange(CLASSES), [0, 1, 4]), np.arange(CLASSES) != 5
 INDEX = np.array([0, 1, 2, 3, 12, 5, 9, 33, 8])
 BATCH = filled(SETUP, labelled_batch(INDEX, [1] * 8 + [0], [1, 1, 0, 0, 0, 1, 0, 1, 0]))
-KEPT = INDEX[:-1]
+STORED = INDEX[:-1]
 SCALE = np.array([0.7, 1.3, 1, 1, 0.5, 1])
 SHIFT = np.array([0.4, -0.2, 0, 0, 0.9, 0])
 CORRECTION = Correction(jnp.float32(SCALE), jnp.float32(SHIFT))

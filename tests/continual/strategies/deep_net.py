@@ -25,10 +25,10 @@ def drawn(key):
     """Initial parameters; biases are drawn too, so that a wrong one shows."""
     names = (*LAYERS, "head")
     params = {}
-    for name, inputs, units, own in zip(
+    for name, inputs, units, part in zip(
         names, SIZES[:-1], SIZES[1:], jax.random.split(key, 3), strict=True
     ):
-        kernel, bias = jax.random.split(own)
+        kernel, bias = jax.random.split(part)
         params[name] = {
             "kernel": jax.random.normal(kernel, (inputs, units)),
             "bias": 0.1 * jax.random.normal(bias, (units,)),
@@ -72,7 +72,7 @@ def train_steps(strategy, setup, count, params=None):
     memory = strategy.init(jax.random.key(8), learner)
     none = Samples(jnp.zeros(1, int), jnp.zeros((1, 1), int), jnp.ones(1, bool))
     task = Task(none, none, jnp.ones(SIZES[-1], bool), jnp.int32(0))
-    step = jax.jit(lambda *given: train_step(setup, strategy, *given))
+    step = jax.jit(lambda *arguments: train_step(setup, strategy, *arguments))
     draw = jax.jit(lambda key: drawn(update_keys(key).after))
     after, fresh = [], []
     for number in range(count):
@@ -88,7 +88,8 @@ def train_steps(strategy, setup, count, params=None):
 
 def in_float64(tree):
     return {
-        name: {part: np.float64(leaf) for part, leaf in own.items()} for name, own in tree.items()
+        name: {part: np.float64(leaf) for part, leaf in piece.items()}
+        for name, piece in tree.items()
     }
 
 
@@ -96,7 +97,9 @@ def start():
     """Parameters, both of Adam's moments."""
     learner = init_learner(deep_setup(), SIZES[-1], jax.random.key(9))
     params = in_float64(learner.params)
-    zeros = {name: {part: 0 * leaf for part, leaf in own.items()} for name, own in params.items()}
+    zeros = {
+        name: {part: 0 * leaf for part, leaf in piece.items()} for name, piece in params.items()
+    }
     return params, zeros, in_float64(zeros)
 
 
@@ -145,9 +148,9 @@ def replace(params, first, second, fresh, name, units, incoming_last):
 
 def assert_learner_close(learner, params, first, second):
     adam = learner.opt_state[0]
-    for found, expected in ((learner.params, params), (adam.mu, first), (adam.nu, second)):
+    for actual, expected in ((learner.params, params), (adam.mu, first), (adam.nu, second)):
         for name, parts in expected.items():
             for part, leaf in parts.items():
                 np.testing.assert_allclose(
-                    found[name][part], leaf, rtol=2e-4, atol=2e-5, err_msg=f"{name} {part}"
+                    actual[name][part], leaf, rtol=2e-4, atol=2e-5, err_msg=f"{name} {part}"
                 )

@@ -43,8 +43,8 @@ def arrivals(batches=None):
 
 def one_by_one():
     """The same samples in the same order, each a batch of its own."""
-    kept = [np.asarray(b.index)[np.asarray(b.weight) > 0] for b in BATCHES]
-    return [net.batch_of([index]) for index in np.concatenate(kept)]
+    stored = [np.asarray(b.index)[np.asarray(b.weight) > 0] for b in BATCHES]
+    return [net.batch_of([index]) for index in np.concatenate(stored)]
 
 
 # Handwritten digits 0 to 5 as features of a network that gives its inputs back.

@@ -60,12 +60,12 @@ def official_similarities(params, feature):
 
 def paper_similarities(params, feature):
     """A class after another: the mean of its proxies' cosines, weighted by their softmax."""
-    found = []
+    results = []
     for label in range(CLASSES):
         near = [unit(proxy) @ unit(feature) for proxy in params["kernel"][:, :, label].T]
         powers = np.exp(near)
-        found.append(near @ powers / powers.sum())
-    return np.array(found)
+        results.append(near @ powers / powers.sum())
+    return np.array(results)
 
 
 def paper_nca(scores, label, seen, scale, margin):
@@ -76,12 +76,12 @@ def paper_nca(scores, label, seen, scale, margin):
 def official_nca(scores, label, seen, scale, margin):
     """`losses.nca`, line by line, with the classes seen in the place of all."""
     similarities = scale * (scores[seen] - margin)
-    own = seen.index(label)
+    rows = seen.index(label)
     similarities = similarities - similarities.max()
     disable_pos = np.zeros_like(similarities)
-    disable_pos[own] = similarities[own]
+    disable_pos[rows] = similarities[rows]
     denominator = similarities - disable_pos
-    return -(similarities[own] - np.log(np.exp(denominator).sum()))
+    return -(similarities[rows] - np.log(np.exp(denominator).sum()))
 
 
 def official_pod(old, new):
@@ -103,16 +103,16 @@ def written_loss(params, index, known, new, spatial, flat, own_loss, margin=0.6)
     old_one, old_two, old = forward_of(OLD, index, lift=0.0)
     seen = sorted({*known, *new})
     similarities = paper_similarities if own_loss is paper_nca else official_similarities
-    own = np.mean(
+    current = np.mean(
         [
             own_loss(similarities(params, f), y, seen, params["scale"], margin)
             for f, y in zip(features, LABELS[index], strict=True)
         ]
     )
     if not known:
-        return own, own
+        return current, current
     cosines = [unit(a) @ unit(b) for a, b in zip(features, old, strict=True)]
     pod = (official_pod(old_one, one) + official_pod(old_two, two)) / 2
     weight = np.sqrt(len(seen) / len(new))
-    kept = flat * np.mean(1 - np.array(cosines)) + spatial * np.mean(pod)
-    return own, own + weight * kept
+    stored = flat * np.mean(1 - np.array(cosines)) + spatial * np.mean(pod)
+    return current, current + weight * stored

@@ -52,8 +52,8 @@ def cross_entropy(params, features, index, classes):
 
 def own_task(number, classes):
     """A task of these classes alone."""
-    own = jnp.asarray(np.isin(np.arange(CLASSES), classes))
-    return task_of(number, classes, [0])._replace(classes=own)
+    selected = jnp.asarray(np.isin(np.arange(CLASSES), classes))
+    return task_of(number, classes, [0])._replace(classes=selected)
 
 
 def step_on(index, setup, strategy, memory, learner, task):
@@ -62,8 +62,8 @@ def step_on(index, setup, strategy, memory, learner, task):
     return train_step(setup, strategy, memory, learner, batch, task, jax.random.key(2))
 
 
-def assert_close(found, expected, rtol=2e-4, atol=2e-6):
-    found = in_float64(jax.device_get(found))
-    assert found.keys() == expected.keys()
+def assert_close(result, expected, rtol=2e-4, atol=2e-6):
+    result = in_float64(jax.device_get(result))
+    assert result.keys() == expected.keys()
     for path, leaf in expected.items():
-        np.testing.assert_allclose(found[path], leaf, rtol=rtol, atol=atol, err_msg=str(path))
+        np.testing.assert_allclose(result[path], leaf, rtol=rtol, atol=atol, err_msg=str(path))

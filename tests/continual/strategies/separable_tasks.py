@@ -38,14 +38,14 @@ SEQUENCE = class_incremental(
 
 
 class After(NamedTuple):
-    """What a task left."""
+    """The state after a task."""
 
     memory: tuple
     learner: tuple
-    told: np.ndarray
+    task_masked: np.ndarray
     """Task-aware accuracies, `[t]`."""
     scores: np.ndarray
-    """Of all samples with their task told, `[n, c]`."""
+    """Scores of all samples with the task identity, `[n, c]`."""
 
 
 def learn(make, optimizer, protocol=PROTOCOL):
@@ -63,8 +63,8 @@ def learn(make, optimizer, protocol=PROTOCOL):
         if state.epoch == 0:
             memory, learner = state.result.memory, state.result.learner
             scores = tell(memory, learner, parts, jnp.arange(TASKS)).reshape(len(LABELS), -1)
-            told = state.result.evaluation.task_masked[len(after)]
-            after.append(After(memory, learner, np.asarray(told), np.asarray(scores)))
+            task_masked = state.result.evaluation.task_masked[len(after)]
+            after.append(After(memory, learner, np.asarray(task_masked), np.asarray(scores)))
     assert len(after) == TASKS
     return after
 
@@ -77,10 +77,10 @@ def decaying():
 def assert_nothing_is_lost(after, atol=0.0):
     """Told the task, later states score its samples as the state right after it did."""
     for task, early in enumerate(after):
-        own = slice(2 * task * PER_CLASS, 2 * (task + 1) * PER_CLASS)
+        rows = slice(2 * task * PER_CLASS, 2 * (task + 1) * PER_CLASS)
         classes = slice(2 * task, 2 * task + 2)
-        assert early.told[task] > 0.95
+        assert early.task_masked[task] > 0.95
         for late in after[task + 1 :]:
-            scores = (state.scores[own, classes] for state in (late, early))
+            scores = (state.scores[rows, classes] for state in (late, early))
             np.testing.assert_allclose(*scores, rtol=0, atol=atol)
-            assert late.told[task] == early.told[task]
+            assert late.task_masked[task] == early.task_masked[task]

@@ -26,7 +26,7 @@ TASKS = [
     (net.task_of(1, [3], SECOND), [net.batch_of(SECOND)]),
     (net.task_of(2, [4, 5], THIRD), [net.batch_of(THIRD), net.batch_of(THIRD[:3])]),
 ]
-OWN = {0: [0, 1, 2], 1: [3], 2: [4, 5]}
+TASK_CLASSES = {0: [0, 1, 2], 1: [3], 2: [4, 5]}
 TASK_OF = np.array([0, 0, 0, 1, 2, 2])
 HEAD = ("head", "head_bias")
 
@@ -51,12 +51,12 @@ def stage_one(params, batches, classes, slow=SLOW):
 
 def own_gaussians(params, task):
     """Mean and regular covariance of each of the task's classes."""
-    found = {}
-    for c in OWN[task]:
+    results = {}
+    for c in TASK_CLASSES[task]:
         rows = net.forward(params, [n for n in INDEX[task] if LABELS[n] == c])[1]
         spread = np.cov(rows.T) if len(rows) > 1 else np.zeros((HIDDEN, HIDDEN))
-        found[c] = rows.mean(axis=0), spread + 1e-4 * np.eye(HIDDEN)
-    return found
+        results[c] = rows.mean(axis=0), spread + 1e-4 * np.eye(HIDDEN)
+    return results
 
 
 def loss_gradient(logits, label, classes):
@@ -82,11 +82,11 @@ def stage_two(params, gaussians, classes, task, key):
     """The aligned head, from draws of the library's keys."""
     head = {"kernel": params["head"], "bias": params["head_bias"]}
     velocity = {name: np.zeros_like(leaf) for name, leaf in head.items()}
-    every = np.repeat(np.arange(CLASSES), COUNT)
+    complete = np.repeat(np.arange(CLASSES), COUNT)
     slots = Samples(
         jnp.arange(CLASSES * COUNT),
-        jnp.asarray(every)[:, None],
-        jnp.asarray(np.isin(every, classes)),
+        jnp.asarray(complete)[:, None],
+        jnp.asarray(np.isin(complete, classes)),
     )
     for epoch in range(EPOCHS):
         keys = epoch_keys(key, epoch)
@@ -99,8 +99,8 @@ def stage_two(params, gaussians, classes, task, key):
         order = np.asarray(shuffle(Epoch(slots, slots.mask), keys.order).slots)
         rate = RATE * 0.5 * (1 + np.cos(np.pi * epoch / EPOCHS))
         for step in range(len(classes)):
-            own = order[step * COUNT : (step + 1) * COUNT]
-            rows, label = drawn.reshape(-1, HIDDEN)[own], every[own]
+            task_classes = order[step * COUNT : (step + 1) * COUNT]
+            rows, label = drawn.reshape(-1, HIDDEN)[task_classes], complete[task_classes]
             error = loss_gradient(rows @ head["kernel"] + head["bias"], label, classes)
             gradient = {"kernel": rows.T @ error, "bias": error.sum(axis=0)}
             for name in head:

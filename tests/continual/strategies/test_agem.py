@@ -40,19 +40,19 @@ def closed_form(gradient, reference):
 
 def test_a_conflict_by_hand():
     """g·g_ref = -1 + 2 - 4 = -3 and g_ref·g_ref = 3, so g̃ = g + g_ref."""
-    found = project(tree([1, 2, 4, 0, 5, -7]), tree([-1, 1, -1, 0, 0, 0]))
-    np.testing.assert_allclose(flat(found), [0, 3, 3, 0, 5, -7], rtol=1e-6)
+    result = project(tree([1, 2, 4, 0, 5, -7]), tree([-1, 1, -1, 0, 0, 0]))
+    np.testing.assert_allclose(flat(result), [0, 3, 3, 0, 5, -7], rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_random_gradients(seed):
     gradient, reference = np.random.default_rng(seed).normal(size=(2, 6)).astype(np.float32)
     conflict = reference if gradient @ reference < 0 else -reference
-    found = flat(project(tree(gradient), tree(conflict)))
+    computed = flat(project(tree(gradient), tree(conflict)))
     expected = closed_form(gradient.astype(np.float64), conflict.astype(np.float64))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-    assert abs(found @ conflict) < 1e-5
-    # Where they agree the gradient passes bit for bit.
+    np.testing.assert_allclose(computed, expected, rtol=1e-5, atol=1e-6)
+    assert abs(computed @ conflict) < 1e-5
+    # The gradient passes bit for bit if they agree.
     np.testing.assert_array_equal(flat(project(tree(gradient), tree(-conflict))), gradient)
 
 
@@ -70,10 +70,10 @@ vectors = st.lists(numbers, min_size=6, max_size=6).map(np.array)
 @settings(max_examples=200)
 @given(vectors, vectors)
 def test_the_projection_never_opposes_the_reference_nor_grows(gradient, reference):
-    found = flat(project_compiled(tree(gradient), tree(reference)))
+    computed = flat(project_compiled(tree(gradient), tree(reference)))
     bound = 1e-5 * np.linalg.norm(gradient) * np.linalg.norm(reference)
-    assert found @ reference >= -bound - 1e-30
-    assert np.linalg.norm(found) <= np.linalg.norm(gradient) * (1 + 1e-5) + 1e-30
+    assert computed @ reference >= -bound - 1e-30
+    assert np.linalg.norm(computed) <= np.linalg.norm(gradient) * (1 + 1e-5) + 1e-30
 
 
 TASK = net.task_of(1, [2, 3], [2, 3])
@@ -103,15 +103,15 @@ def gradient_of_agem(buffer, batch=BATCH, key=KEY):
 
 
 ACTIVE = np.arange(CLASSES) < 4
-OWN = net.batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
+CURRENT = net.batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
 
 
 def test_a_reference_batch_beyond_the_memory_is_all_of_it():
     """The registry's 256 of three held samples among eight slots: their mean, whatever the key."""
     needs = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2)
-    given = METHODS["A-GEM"].arguments(needs)
-    assert given["replay_batch_size"] == 256
-    strategy = net.compiled(agem(SETUP, **given))
+    inputs = METHODS["A-GEM"].arguments(needs)
+    assert inputs["replay_batch_size"] == 256
+    strategy = net.compiled(agem(SETUP, **inputs))
     held = [0, 1, 7]
     memory = Exemplars(memory_of(held), KEY_DATA)
 
@@ -121,7 +121,7 @@ def test_a_reference_batch_beyond_the_memory_is_all_of_it():
         learner = net.small_learner(SETUP, [0, 1, 2, 3])
         return batch.replay, strategy.grads(memory, learner, batch, TASK, key)[0]
 
-    expected = closed_form(net.joined(OWN), net.joined(net.batch_gradient(START, held, ACTIVE)))
+    expected = closed_form(net.joined(CURRENT), net.joined(net.batch_gradient(START, held, ACTIVE)))
     for seed in range(3):
         replay, gradient = step(jax.random.key(seed))
         assert sorted(np.asarray(replay.index)[np.asarray(replay.weight) > 0]) == held
@@ -130,11 +130,11 @@ def test_a_reference_batch_beyond_the_memory_is_all_of_it():
 
 def test_the_registry_has_the_task_s_size_in_iirc_s_form_and_what_is_given():
     several = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
-    given = METHODS["A-GEM"].row_arguments(several)
-    assert (given["replay_batch_size"], given["separate_classes"]) == (None, True)
+    inputs = METHODS["A-GEM"].row_arguments(several)
+    assert (inputs["replay_batch_size"], inputs["separate_classes"]) == (None, True)
     for needs in (several, several._replace(labels=1)):
-        own = METHODS["A-GEM"].row_arguments(needs._replace(replay_batch_size=10))
-        assert own["replay_batch_size"] == 10
+        current = METHODS["A-GEM"].row_arguments(needs._replace(replay_batch_size=10))
+        assert current["replay_batch_size"] == 10
 
 
 def test_every_held_sample_projects_as_its_closed_form():
@@ -143,18 +143,18 @@ def test_every_held_sample_projects_as_its_closed_form():
     held_samples = (0, 1, 6, 7, 2, 8)
     for held in held_samples:
         reference = net.batch_gradient(START, [held], ACTIVE)
-        conflicts += net.joined(OWN) @ net.joined(reference) < 0
+        conflicts += net.joined(CURRENT) @ net.joined(reference) < 0
         gradient, info = gradient_of_agem(memory_of([held]))
-        expected = closed_form(net.joined(OWN), net.joined(reference))
+        expected = closed_form(net.joined(CURRENT), net.joined(reference))
         np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
-        net.assert_trees_close(info.task_gradient, OWN, atol=1e-6)
+        net.assert_trees_close(info.task_gradient, CURRENT, atol=1e-6)
         # Two training passes: the reference's comes first and moves batch statistics.
         assert info.batch_stats["passes"] == 2
     assert 0 < conflicts < len(held_samples)
 
 
 def test_the_reference_batch_is_as_large_as_the_task_s_and_drawn_without_replacement():
-    """Of four held samples a batch of two draws one of six pairs, each as often, by chi-square."""
+    """A batch of two from four samples is one of six equally frequent pairs, by chi-square."""
     held = [0, 6, 7, 1]
     memory = Exemplars(memory_of(held), KEY_DATA)
     pair = net.batch_of([2, 8])
@@ -162,13 +162,13 @@ def test_the_reference_batch_is_as_large_as_the_task_s_and_drawn_without_replace
     drawn = draw(jax.random.split(KEY, 3000))
     assert drawn.index.shape == (3000, 2)
     assert np.all(drawn.weight == 1)
-    found = collections.Counter(tuple(sorted(row)) for row in drawn.index.tolist())
-    assert set(found) == set(itertools.combinations(sorted(held), 2))
-    assert_equal_chances([*found.values()], 3000, 1 / 6)
+    result = collections.Counter(tuple(sorted(row)) for row in drawn.index.tolist())
+    assert set(result) == set(itertools.combinations(sorted(held), 2))
+    assert_equal_chances([*result.values()], 3000, 1 / 6)
     # The gradient is projected on the mean of the pair that was drawn.
-    own = net.joined(net.batch_gradient(START, [2, 8], ACTIVE))
+    current = net.joined(net.batch_gradient(START, [2, 8], ACTIVE))
     projected = [
-        closed_form(own, net.joined(net.batch_gradient(START, two, ACTIVE)))
+        closed_form(current, net.joined(net.batch_gradient(START, two, ACTIVE)))
         for two in itertools.combinations(held, 2)
     ]
     for key in jax.random.split(KEY, 5):
@@ -180,7 +180,7 @@ def test_an_empty_memory_leaves_the_gradient():
     """Whatever its masked slots hold."""
     nothing = Samples(jnp.full(8, STORED + 3), jnp.asarray(LABELS[:8, None]), jnp.zeros(8, bool))
     gradient, info = gradient_of_agem(nothing)
-    net.assert_trees_close(gradient, OWN, atol=1e-6)
+    net.assert_trees_close(gradient, CURRENT, atol=1e-6)
     # A reference of no sample moves no batch statistics.
     assert info.batch_stats["passes"] == 1
 
@@ -219,19 +219,19 @@ def separate_gradient(held, seen):
 def test_with_separate_classes_the_task_is_its_new_classes_and_the_memory_the_old_ones():
     """Held samples of old labels and of old and new; of each label, only what is asked counts."""
     index = np.asarray(PAIR_BATCH.index[:-1])
-    own = many.binary_gradient(START, index, many.targets_of(PAIRS[index]), NEW)
+    current = many.binary_gradient(START, index, many.targets_of(PAIRS[index]), NEW)
     conflicts = 0
     for held in (0, 12, 13, 10, 24, 30):
         reference = many.binary_gradient(START, [held], many.targets_of(PAIRS[[held]]), KNOWN)
-        conflicts += net.joined(own) @ net.joined(reference) < 0
+        conflicts += net.joined(current) @ net.joined(reference) < 0
         gradient, info = separate_gradient(held, NEW | KNOWN)
-        expected = closed_form(net.joined(own), net.joined(reference))
+        expected = closed_form(net.joined(current), net.joined(reference))
         np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
-        net.assert_trees_close(info.task_gradient, own, atol=1e-6)
+        net.assert_trees_close(info.task_gradient, current, atol=1e-6)
     assert 0 < conflicts < 6
 
 
 def test_with_separate_classes_and_without_old_classes_the_memory_asks_nothing():
     index = np.asarray(PAIR_BATCH.index[:-1])
-    own = many.binary_gradient(START, index, many.targets_of(PAIRS[index]), NEW)
-    net.assert_trees_close(separate_gradient(0, NEW)[0], own, atol=1e-6)
+    current = many.binary_gradient(START, index, many.targets_of(PAIRS[index]), NEW)
+    net.assert_trees_close(separate_gradient(0, NEW)[0], current, atol=1e-6)

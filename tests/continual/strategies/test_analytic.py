@@ -27,7 +27,7 @@ class RecursiveRidge:
 
 def test_the_recursion_over_batches_is_the_joint_ridge_regression():
     """The recursion takes the classes in pairs; the strategy takes 64 samples at once."""
-    memory, found, train, test = stream.streamed_digits(
+    memory, result, train, test = stream.streamed_digits(
         functools.partial(acil, width=100, ridge=0.1), shift=0
     )
     _, labels, _, truth = stream.digits()
@@ -41,8 +41,8 @@ def test_the_recursion_over_batches_is_the_joint_ridge_regression():
     joint = Ridge(alpha=0.1, fit_intercept=False, solver="svd").fit(rows, targets).coef_.T
     np.testing.assert_allclose(recursion.weights, joint, atol=1e-9)
     expected = tested @ joint
-    assert np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
-    assert (found.argmax(axis=1) == truth).mean() > 0.95
+    assert np.linalg.norm(result - expected) < 1e-3 * np.linalg.norm(expected)
+    assert (result.argmax(axis=1) == truth).mean() > 0.95
     # Uniform in ± 1 / √64, as PyTorch's linear layer begins: the variance is a third of 1 / 64.
     assert np.abs(projection).max() < 1 / 8
     np.testing.assert_allclose(projection.var(), 1 / 192, rtol=0.05)
@@ -75,12 +75,12 @@ def test_three_tasks_are_the_official_streams():
         tested = test @ projection
         plain = np.maximum(tested, 0) @ main.weights
         expected = plain + RATIO * np.tanh(tested) @ other.weights
-        for kept in ((memory, learner), unended)[: 2 if number == 0 else 1]:
-            given = jnp.float32(test)
-            found = np.asarray(
-                strategy.predict(stream.solved(strategy, *kept), kept[1], given), float
+        for stored in ((memory, learner), unended)[: 2 if number == 0 else 1]:
+            inputs = jnp.float32(test)
+            predicted = np.asarray(
+                strategy.predict(stream.solved(strategy, *stored), stored[1], inputs), float
             )
-            error = np.linalg.norm(found - expected)
+            error = np.linalg.norm(predicted - expected)
             assert error < 1e-4 * np.linalg.norm(expected)
             assert error < 0.01 * np.linalg.norm(expected - plain)
-    assert (found.argmax(axis=1) == truth).mean() > 0.9
+    assert (predicted.argmax(axis=1) == truth).mean() > 0.9

@@ -43,13 +43,13 @@ def test_two_tasks_are_the_official_procedure(after_each):
         net.assert_trees_close(learner.params, adapted)
         net.assert_trees_close(memory.start, START)
         for c in classes:
-            own = [number for number in index if LABELS[number] == c]
-            prototypes[c] = features(adapted, own).mean(axis=0)
+            selected = [number for number in index if LABELS[number] == c]
+            prototypes[c] = features(adapted, selected).mean(axis=0)
         expected = net.unit(features(adapted, TEST)) @ net.unit(np.stack([*prototypes.values()])).T
-        found = np.asarray(STRATEGY.predict(memory, learner, INPUTS))
-        np.testing.assert_allclose(found[:, [*prototypes]], expected, atol=1e-5)
+        predicted = np.asarray(STRATEGY.predict(memory, learner, INPUTS))
+        np.testing.assert_allclose(predicted[:, [*prototypes]], expected, atol=1e-5)
         others = [c for c in range(CLASSES) if c not in prototypes]
-        assert np.all(found[:, others] == -np.inf)
+        assert np.all(predicted[:, others] == -np.inf)
 
 
 def test_later_tasks_train_nothing_whatever_the_optimizer():
@@ -64,5 +64,5 @@ def test_later_tasks_train_nothing_whatever_the_optimizer():
 def test_while_the_first_task_is_learned_its_head_predicts():
     memory, learner = net.untrained(SETUP, STRATEGY)
     memory, learner = net.begin(SETUP, STRATEGY, memory, learner, TASKS[0][0])
-    found = STRATEGY.predict(memory, learner, INPUTS)
-    np.testing.assert_allclose(found, net.forward(START, TEST)[2], rtol=1e-5, atol=1e-5)
+    predicted = STRATEGY.predict(memory, learner, INPUTS)
+    np.testing.assert_allclose(predicted, net.forward(START, TEST)[2], rtol=1e-5, atol=1e-5)

@@ -60,7 +60,7 @@ def test_after_eight_batches_of_new_instances_all_eight_sessions_are_held():
 def test_keys_of_any_implementation_hold_the_same_exemplars_whatever_the_tasks(make, impl):
     """Seven samples of class 2 in one task, or in three in another order; four are held."""
     strategy, learner = make(SETUP, exemplars_per_class=HELD), small_learner(SETUP, [2])
-    every = np.array([2, 8, 14, 20, 26, 32, 38])
+    complete = np.array([2, 8, 14, 20, 26, 32, 38])
 
     def held_after(parts):
         memory = strategy.init(jax.random.key(5, impl=impl), learner)
@@ -72,6 +72,6 @@ def test_keys_of_any_implementation_hold_the_same_exemplars_whatever_the_tasks(m
             memory, _ = end(memory, learner, task, key)
         return sorted(np.asarray(memory.buffer.index)[np.asarray(memory.buffer.mask)].tolist())
 
-    expected = held_after([every])
+    expected = held_after([complete])
     assert len(expected) == HELD
-    assert held_after([every[[6, 1]], every[[3, 0, 4]], every[[5, 2]]]) == expected
+    assert held_after([complete[[6, 1]], complete[[3, 0, 4]], complete[[5, 2]]]) == expected

@@ -26,7 +26,6 @@ from tests.continual.strategies.bic_second_task import (
     BATCH,
     CORRECTION,
     IDENTITY,
-    KEPT,
     KEY,
     KNOWN,
     NEW,
@@ -34,6 +33,7 @@ from tests.continual.strategies.bic_second_task import (
     SEEN,
     SETUP,
     SHIFT,
+    STORED,
     memory_with,
 )
 
@@ -45,27 +45,27 @@ TWENTY = net.compiled(bic(SETUP, exemplars_per_class=20, labels=2))
 
 
 @pytest.mark.parametrize(
-    ("given", "temperature", "share"),
+    ("inputs", "temperature", "share"),
     [({}, 2, 0.4), ({"temperature": 3.5}, 3.5, 0.4), ({"weigh_labels": False}, 2, 1)],
 )
-def test_stage_1_weighs_labels_and_the_old_network(given, temperature, share):
+def test_stage_1_weighs_labels_and_the_old_network(inputs, temperature, share):
     """The weight of distillation is the share of known classes, w = 3/5, or labels count fully.
 
     Corrections stay in both networks. The temperature is 2 by default.
     """
-    strategy = net.compiled(bic(SETUP, exemplars_per_class=2, labels=2, **given))
+    strategy = net.compiled(bic(SETUP, exemplars_per_class=2, labels=2, **inputs))
     learner = net.small_learner(SETUP, np.flatnonzero(SEEN))
     memory = memory_with(strategy, OLD, KNOWN)
     gradient, info = strategy.grads(memory, learner, BATCH, SECOND, KEY)
-    logits = SCALE * net.forward(START, KEPT, train=True)[2] + SHIFT
-    soft = expit((SCALE * many.teacher_logits(OLD, KEPT) + SHIFT) / temperature)
-    targets = many.targets_of(PAIRS[KEPT])
+    logits = SCALE * net.forward(START, STORED, train=True)[2] + SHIFT
+    soft = expit((SCALE * many.teacher_logits(OLD, STORED) + SHIFT) / temperature)
+    targets = many.targets_of(PAIRS[STORED])
     task = many.entropies(logits, targets)[:, SEEN].mean()
-    kept = many.entropies(logits / temperature, soft)[:, KNOWN].mean()
-    np.testing.assert_allclose(info.loss, share * task + 0.6 * kept, rtol=1e-5)
+    stored = many.entropies(logits / temperature, soft)[:, KNOWN].mean()
+    np.testing.assert_allclose(info.loss, share * task + 0.6 * stored, rtol=1e-5)
     slope = share * SEEN * (expit(logits) - targets) / 5
     slope += 0.6 * KNOWN * (expit(logits / temperature) - soft) / temperature / 3
-    net.assert_trees_close(gradient, many.mean_gradient(START, KEPT, SCALE * slope), atol=1e-6)
+    net.assert_trees_close(gradient, many.mean_gradient(START, STORED, SCALE * slope), atol=1e-6)
     assert info.batch_stats["passes"] == 1
 
 
@@ -78,8 +78,8 @@ def written_fit(loss, ridge):
     def objective(pair):
         return loss(pair) + ridge * ((pair[0] - 1) ** 2 + pair[1] ** 2)
 
-    found = minimize(objective, [1.0, 0.0], method="BFGS", options={"gtol": 1e-9})
-    return found.x, objective
+    result = minimize(objective, [1.0, 0.0], method="BFGS", options={"gtol": 1e-9})
+    return result.x, objective
 
 
 def written_entropy(logits, targets, new):
@@ -100,7 +100,7 @@ def fit(logits, samples, new, ridge):
 
 
 def held_out_samples(rng, count=40):
-    """With up to two labels, old and new, every fifth masked."""
+    """Return samples with up to two labels, old and new; every fifth sample is masked."""
     labels = np.stack([rng.integers(0, 5, count), rng.integers(-1, 5, count)], axis=1)
     mask = np.arange(count) % 5 > 0
     return Samples(jnp.arange(count), jnp.asarray(labels), jnp.asarray(mask))
@@ -123,26 +123,26 @@ def test_scale_and_shift_minimize_the_objective(spread, bias, signal):
     samples = held_out_samples(rng)
     targets = many.targets_of(samples.labels)
     logits = rng.normal(size=(40, CLASSES)) * spread + bias + signal * (2 * targets - 1)
-    # What is masked does not count, nor do old classes.
+    # Masked samples and old classes do not count.
     logits[::5] = 1e4
     logits[:, ~NEW] = 1e3
     logits = np.float64(np.float32(logits))
-    found = fit(jnp.float32(logits), samples, jnp.asarray(NEW), 1e-3)
-    kept = np.asarray(samples.mask)
-    best, objective = written_fit(written_entropy(logits[kept], targets[kept], NEW), 1e-3)
-    np.testing.assert_allclose(found, best, rtol=1e-4, atol=1e-4)
+    result = fit(jnp.float32(logits), samples, jnp.asarray(NEW), 1e-3)
+    stored = np.asarray(samples.mask)
+    best, objective = written_fit(written_entropy(logits[stored], targets[stored], NEW), 1e-3)
+    np.testing.assert_allclose(result, best, rtol=1e-4, atol=1e-4)
     assert objective(best) < 0.97 * objective([1.0, 0.0])
 
 
 def test_without_samples_nothing_is_corrected():
     samples = held_out_samples(np.random.default_rng(0))
     nothing = samples._replace(mask=jnp.zeros(40, bool))
-    found = fit(jnp.full((40, CLASSES), 7.0), nothing, jnp.asarray(NEW), 1e-3)
-    np.testing.assert_array_equal(found, [1, 0])
+    result = fit(jnp.full((40, CLASSES), 7.0), nothing, jnp.asarray(NEW), 1e-3)
+    np.testing.assert_array_equal(result, [1, 0])
 
 
 def test_a_task_ends_with_its_own_classes_corrected_from_what_left_training():
-    """Of the uncorrected logits of evaluation; earlier corrections stay to the bit."""
+    """Uncorrected logits of evaluation are corrected; earlier corrections keep their bits."""
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = many.labelled(index, mask=np.arange(12) < 10)
     strategy = net.compiled(bic(SETUP, exemplars_per_class=20, labels=2, ridge=0.01))
@@ -216,7 +216,7 @@ threshold = jax.jit(best_threshold, static_argnums=5)
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_shift_has_a_better_goodness_than_the_fitted_one(seed):
+def test_no_shift_has_a_better_metric_than_the_fitted_one(seed):
     """Against every threshold between two logits; what is masked and old classes' shifts aside."""
     rng = np.random.default_rng(seed)
     samples = held_out_samples(rng)
@@ -232,14 +232,14 @@ def test_no_shift_has_a_better_goodness_than_the_fitted_one(seed):
         binary_objective().metric,
     )
     assert pair[0] == 1
-    kept = np.asarray(samples.mask)
-    corrected = np.where(NEW, logits, SCALE * logits + SHIFT)[kept]
-    pairs = np.asarray(samples.labels)[kept]
-    edges = np.sort(np.append(logits[kept][:, NEW].ravel(), [-20, 20]))
+    stored = np.asarray(samples.mask)
+    corrected = np.where(NEW, logits, SCALE * logits + SHIFT)[stored]
+    pairs = np.asarray(samples.labels)[stored]
+    edges = np.sort(np.append(logits[stored][:, NEW].ravel(), [-20, 20]))
     tried = [jaccard_by_hand(corrected, pairs, -t) for t in (edges[1:] + edges[:-1]) / 2]
-    found = jaccard_by_hand(corrected, pairs, float(pair[1]))
-    np.testing.assert_allclose(found, max(tried), rtol=1e-9)
-    assert found > jaccard_by_hand(corrected, pairs, 0.0) + 0.01
+    result = jaccard_by_hand(corrected, pairs, float(pair[1]))
+    np.testing.assert_allclose(result, max(tried), rtol=1e-9)
+    assert result > jaccard_by_hand(corrected, pairs, 0.0) + 0.01
 
 
 def test_without_a_label_that_holds_no_threshold_moves():

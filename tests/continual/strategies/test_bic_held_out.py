@@ -12,7 +12,7 @@ from tests.continual.many_labels import labelled
 from tests.continual.small_net import CLASSES, classes_mask, compiled, small_learner, task_of
 from tests.continual.strategies.bic_second_task import KEY, SETUP
 
-# Who leaves training: two of 20 samples, at least one of fewer, none of one.
+# Two of 20 samples leave training, at least one of fewer, and none of one.
 
 TWENTY = compiled(bic(SETUP, exemplars_per_class=20, labels=2))
 NINETY = compiled(bic(SETUP, buffer_size=90, labels=2))
@@ -55,11 +55,11 @@ def opened(key, buffer):
 
 @jax.jit
 def left_of(samples, key):
-    """Who leaves for classes 2, 3 and 4, each of which may keep 20."""
+    """Return the samples held out for classes 2, 3 and 4, which may keep 20 samples each."""
     return hold_out(samples, classes_mask([2, 3, 4]), 20, CLASSES * 2, None, key)
 
 
-EVERY = sorted([*who(TRAIN), *who(buffer_of(HELD).samples)])
+ALL_SAMPLES = sorted([*who(TRAIN), *who(buffer_of(HELD).samples)])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -71,30 +71,30 @@ def test_a_tenth_of_every_seen_class_leaves_training_and_no_others(seed):
     for label in range(4):
         assert np.all(np.any(labels[label] == label, axis=1)[slots[label]])
     left = set(who(memory.held_out))
-    assert left <= set(EVERY)
-    assert sorted(who(epoch.samples)) == [sample for sample in EVERY if sample not in left]
-    # Who stays is still known as replayed or new.
+    assert left <= set(ALL_SAMPLES)
+    assert sorted(who(epoch.samples)) == [sample for sample in ALL_SAMPLES if sample not in left]
+    # Remaining samples are still known as replayed or new.
     replayed = epoch.samples._replace(mask=epoch.samples.mask & epoch.from_memory)
     assert set(who(replayed)) == set(who(buffer_of(HELD).samples)) - left
 
 
-def each(samples):
+def per_item(samples):
     """`who` of every row, as sets."""
     return [set(who(row)) for row in zip(*map(np.asarray, samples), strict=True)]
 
 
-def test_who_leaves_is_drawn_and_the_same_image_with_other_labels_stays():
+def test_held_out_samples_are_drawn_and_the_same_image_with_other_labels_stays():
     keys = jax.random.split(KEY, 400)
     memories, epochs = jax.jit(jax.vmap(opened, in_axes=(0, None)))(keys, buffer_of(HELD))
-    left, stays = each(memories.held_out), each(epochs.samples)
-    counts = {sample: sum(sample in one for one in left) for sample in EVERY}
+    left, stays = per_item(memories.held_out), per_item(epochs.samples)
+    counts = {sample: sum(sample in one for one in left) for sample in ALL_SAMPLES}
     # 2 of 20 samples of class 2: 40 times each, give or take 5 standard deviations of 6; and 1 of
     # 6 of class 1, of which image 1 with two labels may leave for class 3 too.
     assert all(abs(counts[i, 2, -1] - 40) < 30 for i in range(20))
     assert all(abs(counts[i, 1, -1] - 400 / 6) < 37 for i in HELD[1])
     assert any((1, 1, -1) in one and (1, 1, 3) not in one for one in left)
     for one, rest in zip(left, stays, strict=True):
-        assert one | rest == set(EVERY)
+        assert one | rest == set(ALL_SAMPLES)
         assert not one & rest
         # Some sample of every class stays.
         assert all(any(label in sample[1:] for sample in rest) for label in range(4))
@@ -105,13 +105,13 @@ def test_who_leaves_is_drawn_and_the_same_image_with_other_labels_stays():
     [((1, 2, 9), (0, 1, 1)), ((19, 20, 21), (1, 2, 2)), ((0, 30, 39), (0, 2, 2))],
 )
 def test_a_class_gives_a_tenth_of_what_it_has_and_keeps_one(counts, leave):
-    """Of up to as many as an old class may keep, 20; classes of one or two were left with none."""
+    """An old class may keep 20; classes of one or two samples were formerly left with none."""
     # 40 places a class, so that all cases are one program.
     index, label = np.tile(np.arange(40), 3), np.repeat([2, 3, 4], 40)
     samples = labelled(index, label, mask=index < np.repeat(counts, 40))
     out = left_of(samples, KEY)
-    found = np.asarray(out.mask).reshape(CLASSES, 2).sum(axis=1)
-    np.testing.assert_array_equal(found, [0, 0, *leave, 0])
+    result = np.asarray(out.mask).reshape(CLASSES, 2).sum(axis=1)
+    np.testing.assert_array_equal(result, [0, 0, *leave, 0])
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -134,7 +134,7 @@ def test_as_many_slots_for_what_leaves_as_a_tenth_of_the_exemplars(per_class, le
 
 @pytest.mark.parametrize("known", [[0], [0, 1], [0, 1, 2, 3]])
 def test_with_a_fixed_total_a_new_class_gives_a_tenth_of_what_an_old_one_keeps(known):
-    """Of 90 in all: old classes hold 40, 40 and 22, of which a tenth leaves."""
+    """The old classes hold 40, 40 and 22 of a total of 90, and a tenth of these leaves."""
     new = len(known)
     rng = np.random.default_rng(0)
     old = [(i, label) for label in known for i in range(90 // len(known)) if i < 40]
@@ -145,7 +145,7 @@ def test_with_a_fixed_total_a_new_class_gives_a_tenth_of_what_an_old_one_keeps(k
     memory = memory._replace(buffer=memory.buffer._replace(samples=held))
     task = task_of(1, [new], labelled(rng.permutation(40), [new] * 40))
     memory, _ = NINETY.begin_task(memory, learner, task, KEY)
-    gone = np.array([row[1] for row in who(memory.held_out)])
-    each = {1: 4, 2: 4, 4: 2}[len(known)]
-    expected = np.where(np.isin(np.arange(CLASSES), [*known, new]), each, 0)
-    np.testing.assert_array_equal(np.bincount(gone, minlength=CLASSES), expected)
+    removed = np.array([row[1] for row in who(memory.held_out)])
+    item = {1: 4, 2: 4, 4: 2}[len(known)]
+    expected = np.where(np.isin(np.arange(CLASSES), [*known, new]), item, 0)
+    np.testing.assert_array_equal(np.bincount(removed, minlength=CLASSES), expected)

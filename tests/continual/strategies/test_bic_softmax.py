@@ -18,13 +18,13 @@ from tests.continual.strategies.bic_second_task import (
     CORRECTION,
     IDENTITY,
     INDEX,
-    KEPT,
     KEY,
     KNOWN,
     NEW,
     SCALE,
     SEEN,
     SHIFT,
+    STORED,
     memory_with,
 )
 
@@ -45,32 +45,32 @@ def begun(strategy, train=NEW_SAMPLES):
     return strategy.begin_task(memory, learner, task, KEY)[0], task
 
 
-@pytest.mark.parametrize(("given", "own"), [({}, 0), ({"corrections": "all"}, 1)])
-def test_stage_1_with_softmax(given, own):
+@pytest.mark.parametrize(("arguments", "current"), [({}, 0), ({"corrections": "all"}, 1)])
+def test_stage_1_with_softmax(arguments, current):
     """The old network is corrected in both forms, the one that learns in FACIL's alone.
 
     Of one label a sample; the old network's softmax runs over the classes it knew.
     """
-    strategy = net.compiled(bic(SINGLE, exemplars_per_class=2, **given))
-    scale, shift = (SCALE, SHIFT) if own else (1.0, 0.0)
+    strategy = net.compiled(bic(SINGLE, exemplars_per_class=2, **arguments))
+    scale, shift = (SCALE, SHIFT) if current else (1.0, 0.0)
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
-    index = KEPT[KEPT % CLASSES != 5]
+    index = STORED[STORED % CLASSES != 5]
     batch = net.filled(SINGLE, net.batch_of([*index, 8], [1] * len(index) + [0]))
     memory, task = begun(strategy)
     gradient, info = strategy.grads(memory, learner, batch, task, KEY)
     logits = scale * net.forward(START, index, train=True)[2] + shift
     soft = softmax((SCALE * teacher_logits(OLD, index) + SHIFT)[:, KNOWN] / 2, axis=1)
-    own = np.eye(CLASSES)[LABELS[index]]
-    entropy = -np.sum(own * log_softmax(logits, SEEN), axis=1)
-    kept = -np.sum(soft * log_softmax(logits / 2, KNOWN)[:, KNOWN], axis=1)
-    np.testing.assert_allclose(info.loss, np.mean(0.4 * entropy + 0.6 * kept), rtol=1e-5)
-    slope = 0.4 * (SEEN * np.exp(log_softmax(logits, SEEN)) - own)
+    current = np.eye(CLASSES)[LABELS[index]]
+    entropy = -np.sum(current * log_softmax(logits, SEEN), axis=1)
+    stored = -np.sum(soft * log_softmax(logits / 2, KNOWN)[:, KNOWN], axis=1)
+    np.testing.assert_allclose(info.loss, np.mean(0.4 * entropy + 0.6 * stored), rtol=1e-5)
+    slope = 0.4 * (SEEN * np.exp(log_softmax(logits, SEEN)) - current)
     slope[:, KNOWN] += 0.6 * (softmax(logits[:, KNOWN] / 2, axis=1) - soft) / 2
     net.assert_trees_close(gradient, mean_gradient(START, index, scale * slope), atol=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("given", "penalty"),
+    ("arguments", "penalty"),
     [
         ({}, (0, 0.05)),
         ({"ridge": 0.2}, (0, 0.2)),
@@ -78,27 +78,27 @@ def test_stage_1_with_softmax(given, own):
         ({"corrections": "all", "ridge": 0.01}, (0.01, 0.01)),
     ],
 )
-def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(given, penalty):
+def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(arguments, penalty):
     """Old classes stand there as they are, in FACIL's form corrected; the shift alone is pulled."""
     # Labels that no scale and shift of two classes separate.
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = net.samples_of(index, np.arange(12) < 10)
-    strategy = net.compiled(bic(SINGLE, exemplars_per_class=20, **given))
+    strategy = net.compiled(bic(SINGLE, exemplars_per_class=20, **arguments))
     memory, task = begun(strategy)
     memory = memory._replace(held_out=held_out)
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
     after, _ = strategy.end_task(memory, learner, task, KEY)
-    logits, own = net.forward(OLD, index[:10])[2], np.eye(CLASSES)[LABELS[index[:10]]]
-    every = "corrections" in given
-    scales, shifts = (SCALE, SHIFT) if every else (np.ones(CLASSES), np.zeros(CLASSES))
+    logits, one_hot = net.forward(OLD, index[:10])[2], np.eye(CLASSES)[LABELS[index[:10]]]
+    complete = "corrections" in arguments
+    scales, shifts = (SCALE, SHIFT) if complete else (np.ones(CLASSES), np.zeros(CLASSES))
 
     def objective(pair):
         z = np.where(NEW, pair[0] * logits + pair[1], scales * logits + shifts)
-        entropy = -np.mean(np.sum(own * log_softmax(z, SEEN), axis=1))
+        entropy = -np.mean(np.sum(one_hot * log_softmax(z, SEEN), axis=1))
         return entropy + penalty[0] * (pair[0] - 1) ** 2 + penalty[1] * pair[1] ** 2
 
-    found = minimize(objective, [1.0, 0.0], method="BFGS", options={"gtol": 1e-9})
-    scale, shift = found.x
+    result = minimize(objective, [1.0, 0.0], method="BFGS", options={"gtol": 1e-9})
+    scale, shift = result.x
     assert abs(scale - 1) > 0.1
     np.testing.assert_allclose(after.correction.scale[NEW], scale, rtol=2e-3)
     np.testing.assert_allclose(after.correction.shift[NEW], shift, rtol=2e-3, atol=1e-3)
@@ -125,15 +125,15 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
     first, second, third = (memory for memory, _ in net.run_tasks(SINGLE, strategy, tasks))
     scales = [np.asarray(memory.correction.scale) for memory in (first, second, third)]
     assert [np.flatnonzero(row != 1).tolist() for row in scales] == [[], [2, 3], [4]]
-    for found, expected in zip(third.old_correction, second.correction, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(third.old_correction, second.correction, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     np.testing.assert_array_equal(second.old_correction.scale, 1)
 
 
 def test_the_loss_is_that_of_the_number_of_labels():
     """Softmax for one label (Wu et al.); a gradient tells which loss it is."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
-    batch = net.filled(SINGLE, net.batch_of(KEPT[KEPT % CLASSES != 5]))
+    batch = net.filled(SINGLE, net.batch_of(STORED[STORED % CLASSES != 5]))
 
     def gradient(strategy):
         memory, task = begun(strategy)
@@ -144,8 +144,8 @@ def test_the_loss_is_that_of_the_number_of_labels():
     assert not np.allclose(by_default["head"], binary["head"])
     two = batch._replace(labels=jnp.pad(batch.labels, ((0, 0), (0, 1)), constant_values=-1))
     memory, task = begun(bic(SINGLE, labels=2), labelled([2, 8, 3, 9]))
-    found = bic(SINGLE, labels=2).grads(memory, learner, two, task, KEY)[0]
-    net.assert_trees_close(found, binary, rtol=1e-6, atol=1e-7)
+    result = bic(SINGLE, labels=2).grads(memory, learner, two, task, KEY)[0]
+    net.assert_trees_close(result, binary, rtol=1e-6, atol=1e-7)
 
 
 def test_the_first_task_with_softmax_is_cross_entropy():
@@ -159,8 +159,8 @@ def test_the_first_task_with_softmax_is_cross_entropy():
         gradient, net.batch_gradient(START, INDEX, np.ones(CLASSES, bool)), atol=1e-6
     )
     expected = SINGLE.objective.loss(Outputs(logits, logits), jnp.asarray(labels), learner.seen)
-    found = label_softmax(logits, jnp.asarray(labels), learner.seen)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    result = label_softmax(logits, jnp.asarray(labels), learner.seen)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("gap", [0.5, 5.0, 40.0])

@@ -25,14 +25,14 @@ def train_by_hand(active):
         gradient = net.batch_gradient(params, [*batch, *held], active)
         if held:
             of_stable, of_plastic, now = (
-                net.forward(each, held, train=True)[2] for each in (stable, plastic, params)
+                net.forward(item, held, train=True)[2] for item in (stable, plastic, params)
             )
             rows = np.arange(len(held)), LABELS[held]
             surer = net.softmax(of_stable, ALL)[rows] > net.softmax(of_plastic, ALL)[rows]
             chosen |= set(surer.tolist())
             away = now - np.where(surer[:, None], of_stable, of_plastic)
-            each = net.backward(params, held, 2 * LAMBDA * away / CLASSES, train=True)
-            gradient = {name: gradient[name] + each[name].mean(axis=0) for name in gradient}
+            contribution = net.backward(params, held, 2 * LAMBDA * away / CLASSES, train=True)
+            gradient = {name: gradient[name] + contribution[name].mean(axis=0) for name in gradient}
         params = {name: params[name] - RATE * gradient[name] for name in params}
         plastic, stable = (
             {name: decay * old[name] + (1 - decay) * params[name] for name in params}
@@ -69,20 +69,20 @@ def ways(strategy, keys, steps=1):
 
     def way(key):
         memory = strategy.init(jax.random.key(0), start)
-        for own in jax.random.split(key, steps):
-            memory, _ = strategy.after_step(memory, moved, info, own)
-        return [each.params["head_bias"][0] for each in (memory.plastic, memory.stable)]
+        for part in jax.random.split(key, steps):
+            memory, _ = strategy.after_step(memory, moved, info, part)
+        return [item.params["head_bias"][0] for item in (memory.plastic, memory.stable)]
 
-    found = np.array(jax.vmap(way)(jax.random.split(jax.random.key(1), keys)))
-    return found - np.float32(START["head_bias"][0])
+    result = np.array(jax.vmap(way)(jax.random.split(jax.random.key(1), keys)))
+    return result - np.float32(START["head_bias"][0])
 
 
 def test_an_average_moves_with_its_probability():
     """Shares of 2,000 keys, within four standard deviations of 0.0102 and 0.0089."""
-    found = ways(cls_er(SETUP, 4, plastic_rate=0.3, stable_rate=0.8), 2000)
-    went = found != 0
+    result = ways(cls_er(SETUP, 4, plastic_rate=0.3, stable_rate=0.8), 2000)
+    went = result != 0
     # After the first step an average is the mean of both networks, for any decay above one half.
-    np.testing.assert_allclose(found[went], 0.5, rtol=1e-5)
+    np.testing.assert_allclose(result[went], 0.5, rtol=1e-5)
     np.testing.assert_allclose(went.mean(axis=1), [0.3, 0.8], atol=0.041)
     # The averages move independently.
     assert abs((went[0] & went[1]).mean() - 0.24) < 0.04
@@ -90,10 +90,10 @@ def test_an_average_moves_with_its_probability():
 
 def test_the_decay_depends_on_the_steps_and_not_on_the_moves():
     """After two steps towards one network: 1/2 of the way at the first, 1/3 of the rest then."""
-    found = ways(cls_er(SETUP, 4, plastic_rate=0.5, stable_rate=0.5), 200, steps=2).ravel()
+    result = ways(cls_er(SETUP, 4, plastic_rate=0.5, stable_rate=0.5), 200, steps=2).ravel()
     expected = np.array([0, 1 / 3, 1 / 2, 2 / 3])
-    nearest = np.abs(found[:, None] - expected).argmin(axis=1)
-    np.testing.assert_allclose(found, expected[nearest], atol=1e-5)
+    nearest = np.abs(result[:, None] - expected).argmin(axis=1)
+    np.testing.assert_allclose(result, expected[nearest], atol=1e-5)
     assert {*nearest.tolist()} == {0, 1, 2, 3}
 
 
@@ -124,12 +124,12 @@ def test_every_network_has_the_statistics_of_its_own_passes():
     def mean(params, index):
         return net.forward(params, index, train=True)[2].mean()
 
-    own = mean(START, first) / 2
+    current = mean(START, first) / 2
     for index in (first, second + first):
-        own = (own + mean(after, index)) / 2
-    expected = own, mean(START, first) / 2, mean(stable, first) / 2
-    found = [each.batch_stats["mean"] for each in (learner, memory.plastic, memory.stable)]
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
+        current = (current + mean(after, index)) / 2
+    expected = current, mean(START, first) / 2, mean(stable, first) / 2
+    result = [item.batch_stats["mean"] for item in (learner, memory.plastic, memory.stable)]
+    np.testing.assert_allclose(result, expected, rtol=1e-4)
     scores = strategy.predict(memory, learner, setup.gather(jnp.arange(6), None))
     last = net.forward(jax.tree.map(np.asarray, memory.stable.params), range(6))[2]
     np.testing.assert_allclose(scores, last + expected[2], rtol=1e-4, atol=1e-5)
@@ -137,5 +137,5 @@ def test_every_network_has_the_statistics_of_its_own_passes():
 
 def test_the_surer_average_teaches_and_ties_take_the_plastic_one():
     stable, plastic = jnp.array([[2.0, 0], [2, 0], [1, 1]]), jnp.array([[1.0, 0], [1, 0], [0, 0]])
-    found = surer_logits(stable, plastic, jnp.array([0, 1, 0]))
-    np.testing.assert_array_equal(found, [[2, 0], [1, 0], [0, 0]])
+    result = surer_logits(stable, plastic, jnp.array([0, 1, 0]))
+    np.testing.assert_array_equal(result, [[2, 0], [1, 0], [0, 0]])

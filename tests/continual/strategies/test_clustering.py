@@ -19,16 +19,16 @@ def test_moved_centers_are_scipys(seed):
     member = rng.random(60) < 0.7
     start = rows[member][:5]
     expected, _ = kmeans2(rows[member], start, 300, minit="matrix")
-    found = jax.jit(moved_centers)(jnp.float32(rows), member, jnp.float32(start))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    result = jax.jit(moved_centers)(jnp.float32(rows), member, jnp.float32(start))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-6)
     assert np.abs(expected - start).max() > 0.1
 
 
 def test_a_center_without_members_stays():
     rows = jnp.float32([[0.0], [1.0], [10.0]])
     start = jnp.float32([[0.2], [50.0]])
-    found = moved_centers(rows, jnp.array([True, True, False]), start)
-    np.testing.assert_allclose(found, [[0.5], [50.0]], rtol=1e-6)
+    result = moved_centers(rows, jnp.array([True, True, False]), start)
+    np.testing.assert_allclose(result, [[0.5], [50.0]], rtol=1e-6)
 
 
 def test_first_centers_are_drawn_by_their_squared_distance():
@@ -41,11 +41,11 @@ def test_first_centers_are_drawn_by_their_squared_distance():
     assert set(np.unique(pairs)) == {0.0, 1.0, 3.0}
     expected = {0: {1: 1 / 10, 3: 9 / 10}, 1: {0: 1 / 5, 3: 4 / 5}, 3: {0: 9 / 13, 1: 4 / 13}}
     for first, shares in expected.items():
-        own = pairs[pairs[:, 0] == first, 1]
+        selected = pairs[pairs[:, 0] == first, 1]
         # Five deviations of a share among a third of 4,000 draws.
-        assert len(own) == pytest.approx(4000 / 3, abs=150)
+        assert len(selected) == pytest.approx(4000 / 3, abs=150)
         for second, share in shares.items():
-            assert np.mean(own == second) == pytest.approx(share, abs=0.07)
+            assert np.mean(selected == second) == pytest.approx(share, abs=0.07)
 
 
 def test_clusters_far_apart_are_found_whatever_the_key():

@@ -32,8 +32,8 @@ def prefixes_and_penalty(params, index, used):
             params["prompts", f"block{number}", name][:used]
             for name in ("prompt", "key", "attention")
         )
-        asked = unit(QUERIES[index] * attention)
-        share = np.sum(asked * unit(key), axis=1)
+        requested = unit(QUERIES[index] * attention)
+        share = np.sum(requested * unit(key), axis=1)
         both = np.tensordot(share, prompt, 1)
         prefixes.append((both[: LENGTH // 2], both[LENGTH // 2 :]))
         for rows in (prompt.reshape(used, -1), key, attention):
@@ -54,12 +54,12 @@ def test_blocks_attend_to_weighted_sums_of_components(rng):
     params = vit.in_float64(SETUP.init(jax.random.key(1))[0])
     params = {path: leaf + rng.normal(size=leaf.shape) for path, leaf in params.items()}
     inputs = SETUP.gather(jnp.arange(6), None)
-    found, _ = SETUP.apply(vit.as_params(params), {}, inputs, False, None)
+    result, _ = SETUP.apply(vit.as_params(params), {}, inputs, False, None)
     for index in range(6):
         prefixes, penalty = prefixes_and_penalty(params, index, COUNT)
         expected = features_in_numpy(ARRAYS, IMAGES[index], prefixes=prefixes)
-        np.testing.assert_allclose(found.features[index], expected, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(found.penalty[index], penalty, rtol=1e-4)
+        np.testing.assert_allclose(result.features[index], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(result.penalty[index], penalty, rtol=1e-4)
 
 
 def test_two_tasks_are_the_official_procedure():
@@ -82,7 +82,7 @@ def test_two_tasks_are_the_official_procedure():
             memory, learner, value = vit.step_on(index, SETUP, strategy, memory, learner, task)
             np.testing.assert_allclose(value, loss(params, index, classes, used), rtol=1e-4)
             change = finite_differences(
-                lambda given, own=(index, classes, used): loss(given, *own), params
+                lambda inputs, current=(index, classes, used): loss(inputs, *current), params
             )
             for path, leaf in params.items():
                 moved = leaf - RATE * (change[path] + DECAY * leaf)
@@ -96,16 +96,16 @@ def test_two_tasks_are_the_official_procedure():
 
 def test_new_components_are_gram_schmidt_on_all_before_them(rng):
     """The given ones are not orthogonal, and their projections are subtracted one by one."""
-    given = rng.normal(size=(6, 2, 4))
-    found = np.asarray(new_components(jnp.float32(given), jnp.int32(2), jnp.int32(5), KEY))
-    rows = [*given[:2].reshape(2, -1)]
+    inputs = rng.normal(size=(6, 2, 4))
+    result = np.asarray(new_components(jnp.float32(inputs), jnp.int32(2), jnp.int32(5), KEY))
+    rows = [*inputs[:2].reshape(2, -1)]
     drawn = np.float64(jax.random.normal(KEY, (6, 8)))
     for place in range(2, 5):
         vector = drawn[place]
         rows.append(vector - sum((vector @ row) / (row @ row) * row for row in rows))
     rows[2:] = [row / np.linalg.norm(row) for row in rows[2:]]
-    np.testing.assert_allclose(found[:5].reshape(5, -1), rows, rtol=1e-4, atol=1e-5)
-    assert not np.any(found[5])
+    np.testing.assert_allclose(result[:5].reshape(5, -1), rows, rtol=1e-4, atol=1e-5)
+    assert not np.any(result[5])
 
 
 def test_components_begin_orthonormal():

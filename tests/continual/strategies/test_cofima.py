@@ -23,15 +23,15 @@ TEST = np.arange(20, 40)
 
 
 def fisher(params, task):
-    active = np.isin(np.arange(CLASSES), hand.OWN[task])
+    active = np.isin(np.arange(CLASSES), hand.TASK_CLASSES[task])
     rows = net.cross_entropy_gradients(params, hand.INDEX[task], active)
     return {name: np.mean(leaf**2, axis=0) for name, leaf in rows.items()}
 
 
-def average(before, current, of_before, own):
+def average(before, current, of_before, local):
     merged = {}
     for name in START:
-        weights = WEIGHT * own[name], (1 - WEIGHT) * of_before[name]
+        weights = WEIGHT * local[name], (1 - WEIGHT) * of_before[name]
         total = weights[0] + weights[1]
         plain = WEIGHT * current[name] + (1 - WEIGHT) * before[name]
         known = np.where(total > 0, total, 1)
@@ -42,11 +42,11 @@ def average(before, current, of_before, own):
 
 def merged_by_hand():
     """Merged parameters after each task, each of which starts from those before."""
-    merged = [hand.stage_one(START, hand.TASKS[0][1], hand.OWN[0])]
+    merged = [hand.stage_one(START, hand.TASKS[0][1], hand.TASK_CLASSES[0])]
     for task in (1, 2):
         before, current = (
             merged[-1],
-            hand.stage_one(merged[-1], hand.TASKS[task][1], hand.OWN[task]),
+            hand.stage_one(merged[-1], hand.TASKS[task][1], hand.TASK_CLASSES[task]),
         )
         merged.append(average(before, current, fisher(before, task - 1), fisher(current, task)))
     return merged
@@ -68,12 +68,12 @@ def test_three_tasks_are_merged_before_their_alignment_in_float64(after_each):
             net.flat(memory.information), fisher(params, task), rtol=3e-3, atol=1e-6
         )
         gaussians |= hand.own_gaussians(params, task)
-        for c in hand.OWN[task]:
+        for c in hand.TASK_CLASSES[task]:
             np.testing.assert_allclose(
                 memory.gaussians.mean[c], gaussians[c][0], rtol=1e-4, atol=1e-4
             )
             np.testing.assert_allclose(memory.gaussians.covariance[c], gaussians[c][1], atol=1e-4)
-        seen += hand.OWN[task]
+        seen += hand.TASK_CLASSES[task]
         # The first task's head is not aligned.
         head = {"kernel": params["head"], "bias": params["head_bias"]}
         if task:
@@ -87,19 +87,25 @@ def test_three_tasks_are_merged_before_their_alignment_in_float64(after_each):
 
 def test_a_new_class_keeps_its_task_s_column_and_an_old_one_that_before_alignment(after_each):
     heads = [np.asarray(learner.params["head"]["kernel"]) for _, learner in after_each]
-    np.testing.assert_array_equal(heads[1][:, hand.OWN[0]], heads[0][:, hand.OWN[0]])
-    np.testing.assert_array_equal(heads[2][:, hand.OWN[0]], heads[1][:, hand.OWN[0]])
-    trained = hand.stage_one(merged_by_hand()[1], hand.TASKS[2][1], hand.OWN[2])["head"]
-    np.testing.assert_allclose(heads[2][:, hand.OWN[2]], trained[:, hand.OWN[2]], rtol=1e-3)
+    np.testing.assert_array_equal(
+        heads[1][:, hand.TASK_CLASSES[0]], heads[0][:, hand.TASK_CLASSES[0]]
+    )
+    np.testing.assert_array_equal(
+        heads[2][:, hand.TASK_CLASSES[0]], heads[1][:, hand.TASK_CLASSES[0]]
+    )
+    trained = hand.stage_one(merged_by_hand()[1], hand.TASKS[2][1], hand.TASK_CLASSES[2])["head"]
+    np.testing.assert_allclose(
+        heads[2][:, hand.TASK_CLASSES[2]], trained[:, hand.TASK_CLASSES[2]], rtol=1e-3
+    )
 
 
 def test_the_default_backbone_takes_a_hundredth_of_the_rate():
-    """As `bcb_lrscale` of the official code; the head has the whole rate."""
+    """The factor is `bcb_lrscale` of the official code; the head has the full rate."""
     ((_, slow),) = net.run_tasks(hand.SETUP, cofima(hand.SETUP), hand.TASKS[:1])
-    ((_, whole),) = net.run_tasks(hand.SETUP, cofima(hand.SETUP, slow=1.0), hand.TASKS[:1])
-    expected = hand.stage_one(START, hand.TASKS[0][1], hand.OWN[0], slow=0.01)
+    ((_, full),) = net.run_tasks(hand.SETUP, cofima(hand.SETUP, slow=1.0), hand.TASKS[:1])
+    expected = hand.stage_one(START, hand.TASKS[0][1], hand.TASK_CLASSES[0], slow=0.01)
     net.assert_trees_close(net.flat(slow.params), expected, rtol=1e-5, atol=1e-6)
-    moved = np.abs(whole.params["hidden"]["kernel"] - START["hidden"]).max()
+    moved = np.abs(full.params["hidden"]["kernel"] - START["hidden"]).max()
     assert np.abs(slow.params["hidden"]["kernel"] - START["hidden"]).max() < 0.02 * moved
 
 

@@ -22,59 +22,59 @@ def official_steps(fresh, adaptable):
         name: {"u": np.zeros(width), "f": np.zeros(width), "a": np.zeros(width), "c": 0.0}
         for name, width in net.WIDTHS.items()
     }
-    gone = []
+    removed = []
     for step in range(STEPS):
         hidden = net.adam_step(params, first, second, step)
         chosen = {}
-        for name, own in records.items():
+        for name, piece in records.items():
             values = hidden[name]
-            own["a"] += 1
-            corrected = 1 - ETA ** own["a"]
-            own["f"] = ETA * own["f"] + (1 - ETA) * values.mean(axis=0)
+            piece["a"] += 1
+            corrected = 1 - ETA ** piece["a"]
+            piece["f"] = ETA * piece["f"] + (1 - ETA) * values.mean(axis=0)
             outgoing = np.abs(params[net.ABOVE[name]]["kernel"]).mean(axis=1)
             if adaptable:
-                centered = np.abs(values - own["f"] / corrected).mean(axis=0)
+                centered = np.abs(values - piece["f"] / corrected).mean(axis=0)
                 new = outgoing * centered / np.abs(params[name]["kernel"]).mean(axis=0)
             else:
                 new = outgoing * np.abs(values).mean(axis=0)
-            own["u"] = ETA * own["u"] + (1 - ETA) * new
-            mature = np.flatnonzero(own["a"] > MATURITY)
-            own["c"] += RHO * len(mature)
-            count = int(own["c"])
-            own["c"] -= count
-            ranked = mature[np.argsort((own["u"] / corrected)[mature], kind="stable")]
+            piece["u"] = ETA * piece["u"] + (1 - ETA) * new
+            mature = np.flatnonzero(piece["a"] > MATURITY)
+            piece["c"] += RHO * len(mature)
+            count = int(piece["c"])
+            piece["c"] -= count
+            ranked = mature[np.argsort((piece["u"] / corrected)[mature], kind="stable")]
             chosen[name] = ranked[:count]
         for name, units in chosen.items():
             net.replace(params, first, second, fresh[step], name, units, incoming_last=True)
             for part in "ufa":
                 records[name][part][units] = 0
-        gone.append(chosen)
-    return params, first, second, records, gone
+        removed.append(chosen)
+    return params, first, second, records, removed
 
 
 @pytest.mark.parametrize("utility", ["contribution", "adaptable contribution"])
 def test_fourteen_steps_are_the_equations_in_float64(utility):
     strategy = continual_backprop(SETUP, net.LAYERS, RHO, ETA, MATURITY, utility)
     after, fresh = net.train_steps(strategy, SETUP, STEPS)
-    *learned, records, gone = official_steps(fresh, utility != "contribution")
-    both = [step for step in gone if all(len(units) for units in step.values())]
+    *learned, records, removed = official_steps(fresh, utility != "contribution")
+    both = [step for step in removed if all(len(units) for units in step.values())]
     assert both, "a weight between two new units must be tested"
-    assert sum(len(units) for step in gone for units in step.values()) > 10
+    assert sum(len(units) for step in removed for units in step.values()) > 10
     memory, learner = after[-1]
     net.assert_learner_close(learner, *learned)
-    for name, own in records.items():
+    for name, part in records.items():
         close = {"rtol": 2e-4, "atol": 2e-5}
-        np.testing.assert_allclose(memory.utility[name], own["u"], **close)
-        np.testing.assert_allclose(memory.mean_activation[name], own["f"], **close)
-        np.testing.assert_array_equal(memory.age[name], own["a"])
-        np.testing.assert_allclose(memory.due[name], own["c"], atol=1e-5)
+        np.testing.assert_allclose(memory.utility[name], part["u"], **close)
+        np.testing.assert_allclose(memory.mean_activation[name], part["f"], **close)
+        np.testing.assert_array_equal(memory.age[name], part["a"])
+        np.testing.assert_allclose(memory.due[name], part["c"], atol=1e-5)
 
 
 def test_the_least_useful_mature_units_are_chosen():
     utility = jnp.array([0.3, 0.1, 0.2, 0.1, 0.0])
     mature = jnp.array([True, True, True, True, False])
     chosen = [np.flatnonzero(least_useful(utility, mature, jnp.float32(n))) for n in (0, 1, 3, 9)]
-    assert [each.tolist() for each in chosen] == [[], [1], [1, 2, 3], [0, 1, 2, 3]]
+    assert [item.tolist() for item in chosen] == [[], [1], [1, 2, 3], [0, 1, 2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -90,15 +90,19 @@ def test_the_least_useful_mature_units_are_chosen():
 def test_units_without_outgoing_weights_have_no_effect(module, shape, name, read):
     inputs = jax.random.normal(jax.random.key(1), (16, *shape))
     params = module.init(jax.random.key(2), inputs, False)["params"]
-    layers = tuple(each for each in params if each != "head")
+    layers = tuple(item for item in params if item != "head")
     assert {*module.apply({"params": params}, inputs, False).hidden} == {*layers}
-    everyone = {each: jnp.full(params[each]["bias"].shape, each == name) for each in layers}
-    found = weights_of_units(params, layers, everyone)
-    assert sum(int(jnp.sum(leaf)) for leaf in jax.tree.leaves(found.outgoing)) == read
-    one = {each: own & (jnp.arange(len(own)) == 1) for each, own in everyone.items()}
-    found = weights_of_units(params, layers, one)
-    without = jax.tree.map(lambda own, leaf: jnp.where(own, 0, leaf), found.outgoing, params)
-    other = jax.tree.map(lambda own, leaf: jnp.where(own, leaf + 9, leaf), found.incoming, without)
+    everyone = {item: jnp.full(params[item]["bias"].shape, item == name) for item in layers}
+    result = weights_of_units(params, layers, everyone)
+    assert sum(int(jnp.sum(leaf)) for leaf in jax.tree.leaves(result.outgoing)) == read
+    one = {item: part & (jnp.arange(len(part)) == 1) for item, part in everyone.items()}
+    result = weights_of_units(params, layers, one)
+    without = jax.tree.map(
+        lambda current, leaf: jnp.where(current, 0, leaf), result.outgoing, params
+    )
+    other = jax.tree.map(
+        lambda current, leaf: jnp.where(current, leaf + 9, leaf), result.incoming, without
+    )
 
     def logits(params):
         return module.apply({"params": params}, inputs, False).logits
@@ -107,7 +111,7 @@ def test_units_without_outgoing_weights_have_no_effect(module, shape, name, read
     assert np.abs(logits(without) - logits(params)).max() > 1e-3
     # Incoming weights are a kernel's of one unit and its bias.
     kernel = params[name]["kernel"]
-    taken = sum(int(jnp.sum(leaf)) for leaf in jax.tree.leaves(found.incoming))
+    taken = sum(int(jnp.sum(leaf)) for leaf in jax.tree.leaves(result.incoming))
     assert taken == kernel.size // kernel.shape[-1] + 1
 
 
@@ -115,8 +119,8 @@ def test_a_network_without_activations_or_with_other_layers_is_refused():
     with pytest.raises(ValueError, match=r"the parameters are one, two, head.*before a layer name"):
         net.train_steps(continual_backprop(SETUP, ("three",)), SETUP, 1)
 
-    def apply(*given):
-        outputs, stats = SETUP.apply(*given)
+    def apply(*arguments):
+        outputs, stats = SETUP.apply(*arguments)
         return Outputs(outputs.logits, outputs.features), stats
 
     bare = SETUP._replace(apply=apply)

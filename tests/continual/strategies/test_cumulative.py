@@ -38,10 +38,10 @@ def test_an_epoch_is_every_sample_so_far_with_the_label_of_its_task():
         epoch = STRATEGY.epoch_data((), task)
         mask = np.asarray(epoch.samples.mask)
         labels = np.asarray(epoch.samples.labels)[mask]
-        found = zip(
+        result = zip(
             np.asarray(epoch.samples.index)[mask].tolist(), labels[:, 0].tolist(), strict=True
         )
-        assert list(found) == ROWS[:count]
+        assert list(result) == ROWS[:count]
         np.testing.assert_array_equal(labels[:, 1], -1)
         assert STRATEGY.stored_samples((), task) == earlier
 

@@ -76,8 +76,8 @@ def test_three_tasks_are_the_hand_computation(after):
     memory, _ = after[-1]
     net.assert_trees_close(memory.head, expected)
     # The first head is tripled only when the second task begins.
-    kept = after[0][0].head["kernel"][:, jnp.array(CARRIED[0])]
-    np.testing.assert_allclose(kept, first["kernel"][:, CARRIED[0]], rtol=1e-4)
+    stored = after[0][0].head["kernel"][:, jnp.array(CARRIED[0])]
+    np.testing.assert_allclose(stored, first["kernel"][:, CARRIED[0]], rtol=1e-4)
     np.testing.assert_array_equal(memory.updates, [3, 1, 1, 1, 1, 0])
     assert not memory.held.any()
     for leaf in memory.head.values():
@@ -130,7 +130,7 @@ def test_in_the_code_s_form_classes_not_met_yet_are_scored_by_the_latest_rows(as
         np.testing.assert_allclose(scores[:, 5], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_every_task_trains_a_head_that_is_drawn_anew():
+def test_every_task_trains_a_redrawn_head():
     drawing = SETUP._replace(
         init=lambda key: (NET.init(key, jnp.zeros((1, FEATURES)), False)["params"], {})
     )
@@ -232,8 +232,8 @@ def test_recurring_classes_of_the_later_forms_are_the_hand_computation(form):
         np.testing.assert_array_equal(memory.updates, past)
         assert not memory.held.any()
         scores = DATA[:7] @ head["kernel"] + head["bias"]
-        found = strategy.predict(memory, learner, inputs)
-        np.testing.assert_allclose(found, scores, rtol=1e-4, atol=1e-5)
+        predicted = strategy.predict(memory, learner, inputs)
+        np.testing.assert_allclose(predicted, scores, rtol=1e-4, atol=1e-5)
 
 
 def test_a_mean_shift_leaves_the_probabilities_of_the_task_s_classes():

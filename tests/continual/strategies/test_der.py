@@ -25,8 +25,8 @@ def train_by_hand(active):
         gradient = net.batch_gradient(params, batch, active)
         if held:
             away = net.forward(params, held, train=True)[2] - stored
-            each = net.backward(params, held, 2 * ALPHA * away / CLASSES, train=True)
-            gradient = {name: gradient[name] + each[name].mean(axis=0) for name in gradient}
+            contribution = net.backward(params, held, 2 * ALPHA * away / CLASSES, train=True)
+            gradient = {name: gradient[name] + contribution[name].mean(axis=0) for name in gradient}
         held = held + batch
         stored = np.concatenate([stored, net.forward(params, batch, train=True)[2]])
         params = {name: params[name] - RATE * gradient[name] for name in params}
@@ -34,12 +34,12 @@ def train_by_hand(active):
 
 
 @pytest.mark.parametrize(
-    ("given", "active"),
+    ("inputs", "active"),
     [({"loss_over": "seen"}, np.arange(CLASSES) < 2), ({"loss_over": "all"}, ALL), ({}, ALL)],
 )
-def test_four_steps_are_the_loop_in_float64(given, active):
+def test_four_steps_are_the_loop_in_float64(inputs, active):
     """The default loss runs over all outputs of the head, as in Mammoth's `der.py`."""
-    strategy = der(SETUP, 20, ALPHA, 1, 20, **given)
+    strategy = der(SETUP, 20, ALPHA, 1, 20, **inputs)
     task = net.task_of(0, [0, 1], np.concatenate(STREAM))
     ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, STREAM)])
     params, stored = train_by_hand(active)
@@ -65,7 +65,7 @@ def test_stored_logits_of_unseen_classes_lie_below_those_of_seen_ones(factory, l
 
 
 def test_the_registry_s_methods_of_stored_logits_take_all_classes():
-    """As Mammoth's and the authors' code do; ER-MKD and ER-ACE-MKD keep the seen ones."""
+    """Mammoth's and the authors' code do so; ER-MKD and ER-ACE-MKD keep the classes seen."""
     needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
-    found = {name: METHODS[name].arguments(needs)["loss_over"] for name in MADE_OF_LOGITS | SEEN}
-    assert found == dict.fromkeys(MADE_OF_LOGITS, "all") | dict.fromkeys(SEEN, "seen")
+    result = {name: METHODS[name].arguments(needs)["loss_over"] for name in MADE_OF_LOGITS | SEEN}
+    assert result == dict.fromkeys(MADE_OF_LOGITS, "all") | dict.fromkeys(SEEN, "seen")

@@ -41,7 +41,7 @@ def authors_weights(labels, losses):
 
 @pytest.mark.parametrize("losses", [LOSSES, np.full(9, 0.7), np.zeros(9)])
 def test_weights_of_class_and_loss_are_the_authors(losses):
-    found = replacement_weights(
+    result = replacement_weights(
         jnp.asarray(LABELS[HELD]), jnp.float32(losses), CLASSES, "loss-aware"
     )
     with np.errstate(invalid="ignore"):
@@ -50,12 +50,14 @@ def test_weights_of_class_and_loss_are_the_authors(losses):
         # The authors divide by 0; without losses the class alone counts.
         expected = np.isin(LABELS[HELD], [2]) / 4 + np.isin(LABELS[HELD], [0]) / 8
         expected /= expected.sum()
-    np.testing.assert_allclose(found / jnp.sum(found), expected, atol=1e-6)
+    np.testing.assert_allclose(result / jnp.sum(result), expected, atol=1e-6)
 
 
 def test_a_balanced_reservoir_replaces_samples_of_the_largest_class():
-    found = replacement_weights(jnp.asarray(LABELS[HELD]), jnp.float32(LOSSES), CLASSES, "balanced")
-    np.testing.assert_array_equal(found, LABELS[HELD] == 2)
+    result = replacement_weights(
+        jnp.asarray(LABELS[HELD]), jnp.float32(LOSSES), CLASSES, "balanced"
+    )
+    np.testing.assert_array_equal(result, LABELS[HELD] == 2)
 
 
 def memory_of(arrived):
@@ -93,12 +95,12 @@ def test_an_arrival_is_stored_by_chance_and_replaces_by_weight(replacement):
     assert np.all(after.arrived == 12)
     assert abs(stored.any(axis=1).sum() - 3000) < 5 * (4000 * 3 / 16) ** 0.5
     losses = np.tile(LOSSES, (4000, 1))
-    every = -np.log(
+    complete = -np.log(
         net.softmax(net.forward(START, HELD, train=True)[2], True)[np.arange(9), LABELS[HELD]]
     )
-    np.put_along_axis(losses, np.asarray(slots), every[np.asarray(slots)], axis=1)
-    own = -np.log(net.softmax(net.forward(START, [3], train=True)[2], True)[0, LABELS[3]])
-    np.testing.assert_allclose(after.losses, np.where(stored, own, losses), rtol=1e-5)
+    np.put_along_axis(losses, np.asarray(slots), complete[np.asarray(slots)], axis=1)
+    current = -np.log(net.softmax(net.forward(START, [3], train=True)[2], True)[0, LABELS[3]])
+    np.testing.assert_allclose(after.losses, np.where(stored, current, losses), rtol=1e-5)
     if replacement == "loss-aware":
         weights = np.stack([authors_weights(LABELS[HELD], row) for row in losses])
     else:
@@ -106,20 +108,20 @@ def test_an_arrival_is_stored_by_chance_and_replaces_by_weight(replacement):
         weights = np.broadcast_to(weights / np.sum(weights, axis=-1, keepdims=True), (4000, 9))
     expected = 0.75 * weights.sum(axis=0)
     assert np.all(stored.sum(axis=0)[expected == 0] == 0)
-    there = expected > 0
-    statistic = np.sum((stored.sum(axis=0) - expected)[there] ** 2 / expected[there])
-    assert chi2.ppf(1e-4, there.sum()) < statistic < chi2.ppf(1 - 1e-4, there.sum())
+    remote = expected > 0
+    statistic = np.sum((stored.sum(axis=0) - expected)[remote] ** 2 / expected[remote])
+    assert chi2.ppf(1e-4, remote.sum()) < statistic < chi2.ppf(1 - 1e-4, remote.sum())
 
 
 def test_each_sample_of_a_batch_changes_what_the_next_one_replaces():
-    """Of 3, 2 and 4 samples the largest class gives way to class 3, until this is the largest."""
+    """The largest of 3, 2 and 4 samples gives way to class 3, until this is the largest."""
     strategy = er_tricks(SETUP, 9, 2, "balanced", bias_epochs=0)
-    own = np.arange(3, 40, 6)
-    batch = net.batch_of(own)
+    rows = np.arange(3, 40, 6)
+    batch = net.batch_of(rows)
     # No sample is replayed, so that losses are those of the batch.
     replay = jax.tree.map(lambda leaf: leaf[:0], batch)
     batch = batch._replace(replay=ReservoirDraw(replay, jnp.zeros(0, int)))
-    info = StepInfo({}, {}, jnp.float32(0), jnp.ones(len(own)), batch)
+    info = StepInfo({}, {}, jnp.float32(0), jnp.ones(len(rows)), batch)
     learner = net.small_learner(SETUP, range(CLASSES))
     after, _ = jax.jit(jax.vmap(lambda key: strategy.after_step(memory_of(9), learner, info, key)))(
         jax.random.split(jax.random.key(0), 100)
@@ -138,35 +140,35 @@ def test_the_decay_scales_the_gradient_of_both_batches_by_the_number_of_arrivals
     """Also after the authors' 50 epochs of CIFAR-10, whose factor no float32 is close to."""
     strategy = er_tricks(SETUP, 9, 2, decay=decay)
     memory, learner = memory_of(arrived), net.small_learner(SETUP, SEEN)
-    own = [0, 1, 8]
-    task = net.task_of(0, SEEN, own)
-    batch = complete_batch(SETUP, strategy, memory, net.batch_of(own), task, jax.random.key(0))
-    found, _ = jax.jit(strategy.grads)(memory, learner, batch, task, jax.random.key(1))
-    both = own + np.asarray(batch.replay.batch.index).tolist()
+    rows = [0, 1, 8]
+    task = net.task_of(0, SEEN, rows)
+    batch = complete_batch(SETUP, strategy, memory, net.batch_of(rows), task, jax.random.key(0))
+    result, _ = jax.jit(strategy.grads)(memory, learner, batch, task, jax.random.key(1))
+    both = rows + np.asarray(batch.replay.batch.index).tolist()
     weight = [1, 1, 1, *batch.replay.batch.weight]
     expected = net.batch_gradient(START, both, AMONG, weight)
-    net.assert_trees_close(found, {k: decay**arrived * leaf for k, leaf in expected.items()})
+    net.assert_trees_close(result, {k: decay**arrived * leaf for k, leaf in expected.items()})
 
 
 def test_padding_and_empty_slots_have_no_part_in_a_step():
     """Three of nine slots are filled, five are wanted; the last of three samples is padding."""
     strategy = er_tricks(SETUP, 9, 5)
     memory = memory_of(3)._replace(samples=net.samples_of(HELD, np.arange(9) < 3))
-    learner, own = net.small_learner(SETUP, SEEN), [13, 8, 20]
-    task = net.task_of(0, SEEN, own)
-    batch = net.batch_of(own, [1, 1, 0])
+    learner, rows = net.small_learner(SETUP, SEEN), [13, 8, 20]
+    task = net.task_of(0, SEEN, rows)
+    batch = net.batch_of(rows, [1, 1, 0])
     batch = complete_batch(SETUP, strategy, memory, batch, task, jax.random.key(0))
     gradient, info = strategy.grads(memory, learner, batch, task, jax.random.key(1))
-    there = [*HELD[:3], 13, 8]
-    net.assert_trees_close(gradient, net.batch_gradient(START, there, AMONG))
+    remote = [*HELD[:3], 13, 8]
+    net.assert_trees_close(gradient, net.batch_gradient(START, remote, AMONG))
     info = info._replace(batch=batch)
     after, _ = jax.jit(strategy.after_step)(memory, learner, info, jax.random.key(2))
     assert after.arrived == 5
     np.testing.assert_array_equal(after.samples.mask, np.arange(9) < 5)
-    np.testing.assert_array_equal(after.samples.index[:5], there)
-    chances = net.softmax(net.forward(START, there, train=True)[2], AMONG)
+    np.testing.assert_array_equal(after.samples.index[:5], remote)
+    chances = net.softmax(net.forward(START, remote, train=True)[2], AMONG)
     np.testing.assert_allclose(
-        after.losses[:5], -np.log(chances[np.arange(5), LABELS[there]]), rtol=1e-5
+        after.losses[:5], -np.log(chances[np.arange(5), LABELS[remote]]), rtol=1e-5
     )
     np.testing.assert_allclose(after.losses[5:], LOSSES[5:], rtol=1e-6)
 

@@ -44,8 +44,8 @@ def fill(way, buffer, samples=SAMPLES, classes=ALL, features=None):
     features = features_of() if features is None else features
     label, rank = np.divmod(np.arange(len(buffer.index)), len(buffer.index) // len(classes))
     recorded = exemplars.ExemplarBuffer(buffer, jnp.asarray(label), jnp.asarray(rank))
-    given = recorded, samples, classes, jnp.float32(features)
-    return herded_exemplars(*given).samples
+    inputs = recorded, samples, classes, jnp.float32(features)
+    return herded_exemplars(*inputs).samples
 
 
 both_ways = pytest.mark.parametrize("way", ["random", "herded"])
@@ -55,9 +55,9 @@ both_ways = pytest.mark.parametrize("way", ["random", "herded"])
 def test_every_class_holds_its_own_samples_once(way):
     buffer = fill(way, empty_buffer(CLASSES * SLOTS, 1))
     for label, members in MEMBERS.items():
-        found = held(buffer, label)
-        assert len(found) == len(set(found)) == min(SLOTS, len(members))
-        assert set(found) <= members
+        result = held(buffer, label)
+        assert len(result) == len(set(result)) == min(SLOTS, len(members))
+        assert set(result) <= members
 
 
 @both_ways
@@ -160,8 +160,8 @@ def test_a_sample_of_two_labels_may_stand_for_both_and_keeps_them(way):
         part = slice(label * 12, (label + 1) * 12)
         mask = np.asarray(buffer.mask[part])
         pairs = np.asarray(buffer.labels[part])[mask].T.tolist()
-        found = list(zip(np.asarray(buffer.index[part])[mask].tolist(), *pairs, strict=True))
-        assert sorted(found) == sorted(row for row in rows if label in row[1:] and row[0] < 99)
+        result = list(zip(np.asarray(buffer.index[part])[mask].tolist(), *pairs, strict=True))
+        assert sorted(result) == sorted(row for row in rows if label in row[1:] and row[0] < 99)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -232,7 +232,7 @@ def test_every_sample_seen_of_a_class_is_held_with_equal_chance_whatever_its_tas
     assert all(len(set(row)) == SLOTS for row in index.tolist())
     counts = [np.sum(index == sample) for sample in AGAIN[AGAIN_LABEL == 0]]
     assert_equal_chances(counts, 4000, 3 / 13)
-    # Of the other class there are fewer than slots: both stay.
+    # The other class has fewer samples than slots: both stay.
     assert np.all(np.sort(buffers.index[:, 3 * SLOTS : 3 * SLOTS + 2]) == [200, 201])
     assert np.all(buffers.mask[:, 3 * SLOTS :].sum(axis=1) == 2)
 
@@ -270,11 +270,11 @@ def test_keys_of_any_implementation_choose_the_same_in_any_parts_and_under_vmap(
 @pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
 def test_every_word_of_a_key_changes_what_is_chosen(impl):
     words = jax.random.key_data(jax.random.key(4, impl=impl))
-    parts, found = parts_of(np.arange(15), [6, 9]), set()
+    parts, results = parts_of(np.arange(15), [6, 9]), set()
     for place in range(words.shape[0]):
         key = jax.random.wrap_key_data(words.at[place].add(1), impl=impl)
-        found.add(tuple(held(seen_buffer(parts, key), 0)))
-    assert len(found) == words.shape[0]
+        results.add(tuple(held(seen_buffer(parts, key), 0)))
+    assert len(results) == words.shape[0]
 
 
 def test_a_sample_that_comes_again_is_held_once():

@@ -55,7 +55,7 @@ def stream():
 
 
 @pytest.mark.parametrize("name", STREAM)
-def test_online_without_boundaries_who_replays_knows_the_first_classes_at_the_end(name):
+def test_replay_without_boundaries_knows_the_first_classes_at_the_end(name):
     """One pass in batches of 10; the stream says nowhere where a task ends. Six seeds.
 
     Measured: .09 for naive, .53 to .98 for the others.

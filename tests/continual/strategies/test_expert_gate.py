@@ -25,7 +25,7 @@ HIDDEN, EPOCHS, RATE = 2, 60, 0.05
 TASKS = [[0, 1], [2, 3], [4, 5]]
 TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]
 BATCHES = [[net.batch_of(t[:3]), net.batch_of(t[3:])] for t in TRAIN]
-SEQUENCE = [(net.task_of(t, own, TRAIN[t]), BATCHES[t]) for t, own in enumerate(TASKS)]
+SEQUENCE = [(net.task_of(t, part, TRAIN[t]), BATCHES[t]) for t, part in enumerate(TASKS)]
 INPUTS = jnp.float32(DATA)
 STRETCH = 2.0
 
@@ -65,14 +65,14 @@ def squared_by_hand(autoencoder, index):
     return np.mean((squashed - again) ** 2, axis=1)
 
 
-def relatedness_by_hand(memory, earlier, own, index):
-    """Of two experts' autoencoders, on samples of the task of `own`."""
-    before, new = (squared_by_hand(stacked(memory, e), index).mean() for e in (earlier, own))
+def relatedness_by_hand(memory, earlier, current, index):
+    """Return the relatedness of two experts by their autoencoders, on samples of the newer task."""
+    before, new = (squared_by_hand(stacked(memory, e), index).mean() for e in (earlier, current))
     return 1 - (before - new) / new
 
 
 def gradient_by_hand(autoencoder, index):
-    """Of the mean over samples and features."""
+    """Return the gradient of the mean over samples and features."""
     squashed, code, again = reconstruct(autoencoder, index)
     outer = (again - squashed) / squashed.size
     inner = outer @ autoencoder["decode"].T * (code > 0)
@@ -93,10 +93,10 @@ def test_reconstruction_error_by_hand():
     shapes = {"encode": (3, 2), "encode_bias": (2,), "decode": (2, 3), "decode_bias": (3,)}
     by_hand = {name: rng.normal(size=shape) for name, shape in shapes.items()}
     one = Autoencoder(**{n: jnp.float32(leaf) for n, leaf in by_hand.items()})
-    found = reconstruction_error(one, STRETCH * INPUTS)
-    np.testing.assert_allclose(found, error_by_hand(by_hand, np.arange(len(DATA))), rtol=1e-5)
-    found = squared_error(one, STRETCH * INPUTS)
-    np.testing.assert_allclose(found, squared_by_hand(by_hand, np.arange(len(DATA))), rtol=1e-5)
+    result = reconstruction_error(one, STRETCH * INPUTS)
+    np.testing.assert_allclose(result, error_by_hand(by_hand, np.arange(len(DATA))), rtol=1e-5)
+    result = squared_error(one, STRETCH * INPUTS)
+    np.testing.assert_allclose(result, squared_by_hand(by_hand, np.arange(len(DATA))), rtol=1e-5)
 
 
 def test_an_autoencoder_is_trained_by_adam_on_its_task():
@@ -128,17 +128,17 @@ def test_the_gate_takes_the_trained_expert_with_the_least_error():
     expert = np.argmin(errors, axis=0)
     assert 0 < expert.sum() < len(DATA), "both experts must be chosen"
     clear = np.abs(errors[0] - errors[1]) > 1e-5
-    each = [
+    item = [
         net.forward({n: np.float64(leaf[e]) for n, leaf in memory.params.items()}, everything)[2]
         for e in range(2)
     ]
-    expected = np.where(expert[:, None] == 0, *each)
-    found = np.asarray(GATE.predict(memory, learner, INPUTS))
-    np.testing.assert_allclose(found[clear], expected[clear], atol=1e-5)
+    expected = np.where(expert[:, None] == 0, *item)
+    predicted = np.asarray(GATE.predict(memory, learner, INPUTS))
+    np.testing.assert_allclose(predicted[clear], expected[clear], atol=1e-5)
 
 
 def test_a_sample_is_given_to_the_chosen_expert_alone():
-    """Of two experts each takes its samples, filled up to a multiple of `CHOSEN`."""
+    """Both experts take their samples, filled up to a multiple of `CHOSEN`."""
     seen = []
 
     def apply(params, batch_stats, inputs, train, key):
@@ -147,11 +147,11 @@ def test_a_sample_is_given_to_the_chosen_expert_alone():
 
     memory, learner = after_tasks()[1]
     many = jnp.tile(INPUTS, (5, 1))
-    found = net.compiled(gate_of(SETUP._replace(apply=apply))).predict(memory, learner, many)
+    predicted = net.compiled(gate_of(SETUP._replace(apply=apply))).predict(memory, learner, many)
     jax.effects_barrier()
     assert sum(seen) <= len(many) + 2 * (CHOSEN - 1) < 2 * len(many)
     np.testing.assert_allclose(
-        found, np.tile(GATE.predict(memory, learner, INPUTS), (5, 1)), atol=1e-6
+        predicted, np.tile(GATE.predict(memory, learner, INPUTS), (5, 1)), atol=1e-6
     )
 
 
@@ -175,21 +175,21 @@ def test_a_new_expert_starts_from_the_most_related_one():
         for name, leaf in learner.params.items():
             np.testing.assert_array_equal(leaf, memory.params[name][related])
         # Until the task ends its own network predicts.
-        own = SETUP.apply(learner.params, learner.batch_stats, INPUTS, False, None)[0].logits
-        np.testing.assert_allclose(GATE.predict(now, learner, INPUTS), own, atol=1e-6)
+        current = SETUP.apply(learner.params, learner.batch_stats, INPUTS, False, None)[0].logits
+        np.testing.assert_allclose(GATE.predict(now, learner, INPUTS), current, atol=1e-6)
 
 
 def test_relatedness_by_hand():
-    """Of hand-made errors, 1 − (0.3 − 0.2) / 0.2, and 1 for the same error."""
-    found = relatedness(jnp.array([0.3, 0.2, 0.1, 0.6]), jnp.float32(0.2))
-    np.testing.assert_allclose(found, [0.5, 1.0, 1.5, -1.0], rtol=1e-5, atol=1e-6)
+    """The relatedness of hand-made errors is 1 − (0.3 − 0.2) / 0.2, and 1 for equal errors."""
+    result = relatedness(jnp.array([0.3, 0.2, 0.1, 0.6]), jnp.float32(0.2))
+    np.testing.assert_allclose(result, [0.5, 1.0, 1.5, -1.0], rtol=1e-5, atol=1e-6)
 
 
 def test_relatedness_is_measured_on_validation_samples_where_there_are_any():
     train, held = net.samples_of(TRAIN[2]), np.array([4, 5, 10])
     valid = net.samples_of(np.append(held, 39), np.arange(4) < 3)
-    for given, index in ((valid, held), (net.samples_of([39], [False]), TRAIN[2])):
-        memory, _, _ = begun(GATE, train, given)
+    for value, index in ((valid, held), (net.samples_of([39], [False]), TRAIN[2])):
+        memory, _, _ = begun(GATE, train, value)
         by_hand = [relatedness_by_hand(memory, e, 2, index) for e in range(2)]
         np.testing.assert_allclose(memory.relatedness[2, :2], by_hand, rtol=1e-3)
         # The cross-entropies' ratio would part neither from the new task.
@@ -202,21 +202,21 @@ def test_relatedness_is_measured_on_validation_samples_where_there_are_any():
 
 def lwf_by_hand(params, teacher, index, known, regularization, temperature):
     """The gradient of the mean cross-entropy and of λ T² KL, with the teacher in evaluation."""
-    own = net.cross_entropy_gradients(params, index, np.ones(CLASSES, bool), train=True)
+    current = net.cross_entropy_gradients(params, index, np.ones(CLASSES, bool), train=True)
     new = net.softmax(net.forward(params, index, train=True)[2] / temperature, known)
     # The engine's inputs of a batch are the shifted ones.
     hidden = np.tanh(
         net.forward(params, index, train=True)[0] @ teacher["hidden"] + teacher["hidden_bias"]
     )
     old = net.softmax((hidden @ teacher["head"] + teacher["head_bias"]) / temperature, known)
-    kept = net.backward(params, index, regularization * temperature * (new - old), train=True)
-    return {name: (own[name] + kept[name]).mean(axis=0) for name in own}
+    stored = net.backward(params, index, regularization * temperature * (new - old), train=True)
+    return {name: (current[name] + stored[name]).mean(axis=0) for name in current}
 
 
 def test_lwf_begins_above_the_relatedness_threshold():
     """On either side of Rel: LwF's gradient in float64, and that of fine-tuning bit for bit."""
     memory, learner, task = begun(GATE, net.samples_of(TRAIN[2]))
-    related, found = most_related(memory, task.id)
+    related, result = most_related(memory, task.id)
     assert related == np.argmax(memory.relatedness[2, :2])
     batch, key = net.filled(SETUP, net.batch_of(TRAIN[2])), jax.random.key(0)
     # After a step the student is no longer its teacher.
@@ -227,14 +227,14 @@ def test_lwf_begins_above_the_relatedness_threshold():
         strategy = gate_of(relatedness_threshold=threshold, **transfer)
         return strategy.grads(memory, learner, batch, task, key)[0]
 
-    for threshold in (None, float(found) + 1e-3):
+    for threshold in (None, float(result) + 1e-3):
         for name, leaf in gradient(threshold).items():
             np.testing.assert_array_equal(leaf, plain[name])
     params = {name: np.float64(leaf) for name, leaf in learner.params.items()}
     teacher = {name: np.float64(leaf[related]) for name, leaf in memory.params.items()}
     known = np.isin(np.arange(CLASSES), LABELS[TRAIN[int(related)]])
     by_hand = lwf_by_hand(params, teacher, TRAIN[2], known, 3.0, 1.5)
-    actual = gradient(float(found) - 1e-3, regularization=3.0, temperature=1.5)
+    actual = gradient(float(result) - 1e-3, regularization=3.0, temperature=1.5)
     net.assert_trees_close(actual, by_hand)
     assert np.max(np.abs(actual["head"] - plain["head"])) > 1e-2
 
@@ -262,9 +262,9 @@ def test_where_the_task_is_known_its_expert_predicts():
     gated = GATE.predict(memory, learner, INPUTS)
     for task in range(2):
         params = {name: leaf[task] for name, leaf in memory.params.items()}
-        found = known(jnp.int32(task))
-        np.testing.assert_array_equal(found, scores(params, learner.batch_stats))
-        assert np.any(np.abs(found - gated) > 1e-3)
+        result = known(jnp.int32(task))
+        np.testing.assert_array_equal(result, scores(params, learner.batch_stats))
+        assert np.any(np.abs(result - gated) > 1e-3)
     newest = scores(learner.params, learner.batch_stats)
     np.testing.assert_array_equal(known(jnp.int32(2)), newest)
 
@@ -292,11 +292,11 @@ def test_as_many_hidden_units_as_features_are_refused():
 
 def test_the_gate_sees_means_of_blocks(rng):
     images = rng.normal(size=(2, 16, 16, 3)).astype(np.float32)
-    found = block_means(jnp.asarray(images), 8)
+    result = block_means(jnp.asarray(images), 8)
     by_hand = [
         images[1, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2, channel].mean()
         for row in range(8)
         for column in range(8)
         for channel in range(3)
     ]
-    np.testing.assert_allclose(found[1], by_hand, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(result[1], by_hand, rtol=1e-5, atol=1e-6)

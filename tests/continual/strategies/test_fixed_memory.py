@@ -22,7 +22,7 @@ TASKS = [[0, 1], [2, 3, 4], [5], [6, 7, 8]]
 QUOTAS = [25, 10, 8, 5]
 COUNTS = np.array([40, 12, 30, 7, 26, 33, 4, 28, 20])
 SLOTS = 100
-"""Of every task's samples, so that one program serves all."""
+"""Number of slots for the samples of a task, so that one program serves all tasks."""
 KEY = jax.random.key(0)
 _rng = np.random.default_rng(7)
 LABEL = _rng.permutation(np.repeat(np.arange(CLASSES), COUNTS))
@@ -58,21 +58,21 @@ SETUP = setup_of()
 def second_labels(task):
     """Some samples of the task get a second class of it, and one an old class that comes again."""
     rng = np.random.default_rng(task)
-    own = np.flatnonzero(np.isin(LABEL, TASKS[task]))
-    pairs = np.stack([LABEL[own], np.full(len(own), -1)], axis=1)
-    for row in rng.choice(len(own), len(own) // 3, replace=False):
+    selected = np.flatnonzero(np.isin(LABEL, TASKS[task]))
+    pairs = np.stack([LABEL[selected], np.full(len(selected), -1)], axis=1)
+    for row in rng.choice(len(selected), len(selected) // 3, replace=False):
         other = [label for label in TASKS[task] if label != pairs[row, 0]]
         if other:
             pairs[row, 1] = rng.choice(other)
     if task == 2:
         pairs[:3, 1] = 1
-    return own, pairs
+    return selected, pairs
 
 
 def task_parts(task, labels):
     """Indices and labels of a task's samples."""
-    own, pairs = second_labels(task)
-    return own, pairs[:, :labels]
+    current, pairs = second_labels(task)
+    return current, pairs[:, :labels]
 
 
 def state_at(task):
@@ -109,7 +109,7 @@ def buffers_after(strategy, labels=1):
 
 
 def herd(rows, count):
-    """As the official code ranks: argmax of w·x, then w += mean − x; without chosen samples."""
+    """Return the official ranks: argmax of w·x, then w += mean − x, without chosen samples."""
     mean, chosen = rows.mean(axis=0), []
     pull = mean
     while len(chosen) < min(count, len(rows)):
@@ -141,13 +141,13 @@ def by_class(buffer):
     """(index, labels) by class in the order of their ranks."""
     leaves = (*buffer.samples, buffer.label, buffer.rank)
     index, labels, mask, label, rank = map(np.asarray, leaves)
-    found = {}
+    results = {}
     for slot in np.lexsort((rank, label)):
         if mask[slot]:
-            rows = found.setdefault(int(label[slot]), [])
+            rows = results.setdefault(int(label[slot]), [])
             assert rank[slot] == len(rows)
             rows.append((int(index[slot]), *labels[slot].tolist()))
-    return found
+    return results
 
 
 @functools.cache
@@ -160,19 +160,19 @@ def test_four_tasks_are_the_written_procedure(factory, labels):
     """Old classes keep the first of theirs, new ones are herded by the features of their task."""
     expected = reference(labels)
     for number, (memory, _) in enumerate(herded_after(factory, labels)):
-        found = by_class(memory.buffer)
-        assert found == expected[number]
+        result = by_class(memory.buffer)
+        assert result == expected[number]
         held = int(memory.buffer.samples.mask.sum())
-        assert held == sum(map(len, found.values())) <= TOTAL
+        assert held == sum(map(len, result.values())) <= TOTAL
         assert memory.buffer.samples.mask.shape == (TOTAL,)
-        assert max(map(len, found.values())) == QUOTAS[number]
+        assert max(map(len, result.values())) == QUOTAS[number]
     if labels == 1:
-        # Of every class there are as many as fit, or all.
-        counts = [len(found[label]) for label in range(CLASSES)]
+        # Every class has as many samples as fit, or all of its own.
+        counts = [len(result[label]) for label in range(CLASSES)]
         np.testing.assert_array_equal(counts, np.minimum(COUNTS, QUOTAS[-1]))
     else:
         # A sample stands for two classes, in a slot of each.
-        assert any(set(found[0]) & set(found[1]) for found in expected)
+        assert any(set(actual[0]) & set(actual[1]) for actual in expected)
 
 
 def all_at_once():
@@ -186,11 +186,11 @@ def all_at_once():
 def test_with_all_classes_at_once_it_is_so_many_per_class(per_class):
     """K = m · classes: the same slots to the bit."""
     samples, features = all_at_once()
-    every = jnp.ones(CLASSES, bool)
+    complete = jnp.ones(CLASSES, bool)
     empty = empty_exemplars(per_class * CLASSES, 1)
-    given = empty, samples, every, features
+    inputs = empty, samples, complete, features
     add = jax.jit(add_herded_exemplars)
-    apart, shared = add(*given), add(*given, every)
+    apart, shared = add(*inputs), add(*inputs, complete)
     for one, other in zip(jax.tree.leaves(apart), jax.tree.leaves(shared), strict=True):
         np.testing.assert_array_equal(one, other)
     assert int(shared.samples.mask.sum()) == np.minimum(COUNTS, per_class).sum()
@@ -207,37 +207,37 @@ def test_runs_that_saw_different_classes_share_a_program():
 
     together = jax.vmap(held)(seen)
     for run, quota in ((0, 25), (1, 7)):
-        alone, one = held(seen[run]), jax.tree.map(lambda leaf, run=run: leaf[run], together)
-        assert by_class(alone) == by_class(one)
+        single, one = held(seen[run]), jax.tree.map(lambda leaf, run=run: leaf[run], together)
+        assert by_class(single) == by_class(one)
         expected = np.where(seen[run], np.minimum(COUNTS, quota), 0)
-        found = np.bincount(one.label[one.samples.mask], minlength=CLASSES)
-        np.testing.assert_array_equal(found, expected)
+        result = np.bincount(one.label[one.samples.mask], minlength=CLASSES)
+        np.testing.assert_array_equal(result, expected)
 
 
 def test_replay_keeps_the_least_random_numbers_of_every_class():
     """The first m of what a memory without limit holds, in its order, after every task."""
     limited = buffers_after(balanced_replay(SETUP, buffer_size=TOTAL))
-    every = buffers_after(balanced_replay(SETUP, exemplars_per_class=60))
-    for (memory, learner), (whole, _), quota in zip(limited, every, QUOTAS, strict=True):
+    complete = buffers_after(balanced_replay(SETUP, exemplars_per_class=60))
+    for (memory, learner), (full, _), quota in zip(limited, complete, QUOTAS, strict=True):
         seen = np.flatnonzero(learner.seen)
         assert memory.buffer.mask.shape == (TOTAL,)
         assert int(memory.buffer.mask.sum()) == np.minimum(COUNTS[seen], quota).sum() <= TOTAL
-        index = np.asarray(whole.buffer.index).reshape(CLASSES, 60)
-        mask = np.asarray(whole.buffer.mask).reshape(CLASSES, 60)
+        index = np.asarray(full.buffer.index).reshape(CLASSES, 60)
+        mask = np.asarray(full.buffer.mask).reshape(CLASSES, 60)
         expected = [index[label, mask[label]][:quota].tolist() for label in seen]
-        found = np.asarray(memory.buffer.index)[np.asarray(memory.buffer.mask)].tolist()
-        assert found == list(chain(*expected))
+        result = np.asarray(memory.buffer.index)[np.asarray(memory.buffer.mask)].tolist()
+        assert result == list(chain(*expected))
 
 
 def test_the_nearest_mean_of_the_exemplars_that_are_left_predicts():
     """Over three tasks: unit features of the present network, their mean over the first m unit."""
     strategy = compiled(icarl(SETUP, classifier="nearest mean", buffer_size=TOTAL))
     expected = reference(1)
-    inputs, every = SETUP.gather(jnp.arange(60), None), np.arange(60)
+    inputs, complete = SETUP.gather(jnp.arange(60), None), np.arange(60)
     for number, (memory, learner) in enumerate(buffers_after(strategy)[:3]):
         ready, learner = strategy.before_evaluation(memory, learner, KEY)
         scores = np.asarray(strategy.predict(ready, learner, inputs))
-        features, seen = features_of(MIXES[number], every), np.flatnonzero(learner.seen)
+        features, seen = features_of(MIXES[number], complete), np.flatnonzero(learner.seen)
         means = []
         for label in seen:
             mean = features_of(MIXES[number], [row[0] for row in expected[number][label]]).mean(

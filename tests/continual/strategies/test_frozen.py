@@ -1,4 +1,4 @@
-"""What strategies that count over features share: a network that never changes, streams."""
+"""Strategies that count over features share a network that never changes, and streams."""
 
 import functools
 from dataclasses import replace

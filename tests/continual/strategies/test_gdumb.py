@@ -19,7 +19,7 @@ CAPACITY = 7
 
 
 @functools.partial(jax.jit, static_argnums=3)
-def histories(labels, here, keys, buffer_size=CAPACITY):
+def histories(labels, local, keys, buffer_size=CAPACITY):
     """The memory after every arrival of a stream of samples 0, 1, 2, ..."""
 
     def arrive(memory, one):
@@ -28,18 +28,18 @@ def histories(labels, here, keys, buffer_size=CAPACITY):
         return memory, memory
 
     start = BalancedMemory(empty_buffer(buffer_size, 1), jnp.zeros(CLASSES, bool))
-    stream = Samples(jnp.arange(labels.shape[0]), labels[:, None], here)
+    stream = Samples(jnp.arange(labels.shape[0]), labels[:, None], local)
     return jax.lax.scan(arrive, start, (stream, keys))[1]
 
 
-def history(labels, here=None, seed=0, buffer_size=CAPACITY):
-    """Of streams of any length up to 30, in one program."""
+def history(labels, local=None, seed=0, buffer_size=CAPACITY):
+    """Return memories of streams of any length up to 30, by one program."""
     labels = np.asarray(labels)
-    here = np.ones(len(labels), bool) if here is None else np.asarray(here, bool)
+    local = np.ones(len(labels), bool) if local is None else np.asarray(local, bool)
     rest = 30 - len(labels)
     padded = histories(
         jnp.asarray(np.pad(labels, (0, rest))),
-        jnp.asarray(np.pad(here, (0, rest))),
+        jnp.asarray(np.pad(local, (0, rest))),
         jax.random.split(jax.random.key(seed), 30),
         buffer_size,
     )
@@ -72,8 +72,8 @@ def test_every_arrival_is_treated_as_in_algorithm_1(labels, seed, capacity):
     for arrived, counts in enumerate(algorithm_1(labels, capacity)):
         mask = memories.samples.mask[arrived]
         index, label = memories.samples.index[arrived][mask], memories.samples.labels[arrived][mask]
-        found = {c: int(np.sum(label == c)) for c in counts}
-        assert found == counts
+        result = {c: int(np.sum(label == c)) for c in counts}
+        assert result == counts
         # Whoever is held has arrived, under its own label, and once.
         assert len(set(index.tolist())) == len(index)
         assert np.all(index <= arrived)
@@ -95,7 +95,7 @@ def test_by_hand():
     assert counts[15:] == [[3, 3, 1], [2, 3, 2], [2, 2, 3], [2, 2, 3], [2, 2, 3], [2, 2, 3]]
 
 
-def test_who_gives_way_is_drawn_evenly_from_the_largest_class():
+def test_replaced_samples_are_drawn_evenly_from_the_largest_class():
     """One of seven in 4,000 streams of seven of class 0 and one of class 1, by chi-square."""
     labels = jnp.asarray([0] * 7 + [1])
     keys = jax.random.split(jax.random.key(0), 4000)
@@ -103,13 +103,13 @@ def test_who_gives_way_is_drawn_evenly_from_the_largest_class():
         jax.vmap(lambda key: histories(labels, jnp.ones(8, bool), jax.random.split(key, 8)))
     )(keys)
     last = np.asarray(after.samples.index[:, -1])
-    gone = [4000 - np.sum(last == member) for member in range(7)]
-    assert_equal_chances(gone, 4000, 1 / 7)
+    removed = [4000 - np.sum(last == member) for member in range(7)]
+    assert_equal_chances(removed, 4000, 1 / 7)
 
 
-def test_what_is_not_there_changes_nothing_and_who_comes_again_is_not_held_twice():
-    labels, here = [0, 5, 1, 5, 0], [1, 0, 1, 0, 1]
-    memories = history(labels, here)
+def test_masked_samples_change_nothing_and_repeated_ones_are_held_once():
+    labels, local = [0, 5, 1, 5, 0], [1, 0, 1, 0, 1]
+    memories = history(labels, local)
     for leaf in jax.tree.leaves(memories):
         np.testing.assert_array_equal(leaf[1], leaf[0])
         np.testing.assert_array_equal(leaf[3], leaf[2])

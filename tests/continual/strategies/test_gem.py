@@ -38,11 +38,11 @@ def test_least_squares_without_negative_values(columns, seed):
     target = rng.normal(size=30)
     matrix, target = np.float32(matrix), np.float32(target)
     expected = nnls(np.float64(matrix), np.float64(target))[0]
-    found = np.asarray(solve(matrix, target))
-    assert np.all(found >= 0)
+    result = np.asarray(solve(matrix, target))
+    assert np.all(result >= 0)
     scale = np.maximum(np.linalg.norm(matrix, axis=0), 1e-9)
-    np.testing.assert_allclose(found * scale, expected * scale, rtol=1e-3, atol=1e-4)
-    np.testing.assert_array_equal(found[np.all(matrix == 0, axis=0)], 0)
+    np.testing.assert_allclose(result * scale, expected * scale, rtol=1e-3, atol=1e-4)
+    np.testing.assert_array_equal(result[np.all(matrix == 0, axis=0)], 0)
 
 
 def test_columns_that_were_freed_too_early_are_bound_again():
@@ -52,9 +52,9 @@ def test_columns_that_were_freed_too_early_are_bound_again():
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     matrix, target = np.float32(matrix), np.float32(rng.normal(size=(1000, 8)))
     pairs = zip(np.float64(matrix), np.float64(target), strict=True)
-    found = jax.jit(jax.vmap(nonnegative_least_squares))(matrix, target)
+    result = jax.jit(jax.vmap(nonnegative_least_squares))(matrix, target)
     expected = [nnls(*pair)[0] for pair in pairs]
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(result, expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.5])
@@ -67,12 +67,12 @@ def test_the_projection_is_that_of_an_exact_solver_and_opposes_no_memory(margin,
     references[tasks // 2 + 1 :] *= rng.random() < 0.5
     gradient = rng.normal(size=60) - references[0]
     references, gradient = np.float32(references), np.float32(gradient)
-    found = np.float64(cone(gradient, references, margin))
+    computed = np.float64(cone(gradient, references, margin))
     expected = projected_by_scipy(gradient, references, margin)
     length = np.linalg.norm(expected) + np.linalg.norm(gradient)
-    np.testing.assert_allclose(found, expected, atol=1e-4 * length)
+    np.testing.assert_allclose(computed, expected, atol=1e-4 * length)
     lengths = np.linalg.norm(references, axis=1)
-    assert np.all(references @ found >= -2e-5 * lengths * length)
+    assert np.all(references @ computed >= -2e-5 * lengths * length)
 
 
 def test_two_nearly_equal_references_are_no_harder():
@@ -81,9 +81,9 @@ def test_two_nearly_equal_references_are_no_harder():
     first = rng.normal(size=40)
     references = np.float32([first, first + 1e-3 * rng.normal(size=40)])
     gradient = np.float32(rng.normal(size=40) - 0.1 * first)
-    found = np.float64(cone(gradient, references))
-    np.testing.assert_allclose(found, projected_by_scipy(gradient, references, 0), atol=1e-3)
-    assert np.all(references @ found >= -1e-3)
+    computed = np.float64(cone(gradient, references))
+    np.testing.assert_allclose(computed, projected_by_scipy(gradient, references, 0), atol=1e-3)
+    assert np.all(references @ computed >= -1e-3)
 
 
 def official_projection(gradient, references, margin, ridge=1e-3):
@@ -108,9 +108,9 @@ def test_the_projection_is_the_official_one_but_for_its_ridge(margin):
         references = rng.normal(size=(4, 60)) + rng.normal(size=60)
         gradient = rng.normal(size=60) - 2 * references[0]
         for scale, same in ((1, True), (0.01, False)):
-            ours = cone(np.float32(scale * gradient), np.float32(scale * references), margin)
-            theirs = official_projection(scale * gradient, scale * references, margin)
-            away = np.linalg.norm(ours - theirs) / np.linalg.norm(theirs)
+            actual = cone(np.float32(scale * gradient), np.float32(scale * references), margin)
+            reference = official_projection(scale * gradient, scale * references, margin)
+            away = np.linalg.norm(actual - reference) / np.linalg.norm(reference)
             assert (away < 1e-3) if same else (away > 1e-2)
 
 
@@ -125,8 +125,8 @@ def test_with_one_memory_it_is_a_gem_and_without_conflict_the_gradient_itself():
     rng = np.random.default_rng(0)
     for gradient, reference in rng.normal(size=(10, 2, 12)).astype(np.float32):
         expected = project({"all": jnp.asarray(gradient)}, {"all": jnp.asarray(reference)})["all"]
-        found = cone(gradient, reference[None])
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        computed = cone(gradient, reference[None])
+        np.testing.assert_allclose(computed, expected, atol=1e-5)
         agreeing = np.sign(gradient @ reference) * reference
         np.testing.assert_array_equal(cone(gradient, agreeing[None], 0.5), gradient)
 
@@ -135,7 +135,7 @@ SETUP = net.small_setup()
 TASK = net.task_of(2, [2, 3], [2, 3])
 BATCH = net.batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 ACTIVE = np.arange(CLASSES) < 4
-OWN = net.batch_gradient(START, [2, 8, 3], ACTIVE)
+CURRENT = net.batch_gradient(START, [2, 8, 3], ACTIVE)
 
 
 def memory_of(*held):
@@ -161,16 +161,16 @@ def test_the_step_goes_along_the_projection_on_every_memory_s_own_gradient(margi
         references = np.stack(
             [net.joined(net.batch_gradient(START, index, ACTIVE)) for index in held]
         )
-        conflicts += np.any(references @ net.joined(OWN) < 0)
+        conflicts += np.any(references @ net.joined(CURRENT) < 0)
         gradient, info = grads(memory_of(*held))
-        expected = projected_by_scipy(net.joined(OWN), references, margin)
+        expected = projected_by_scipy(net.joined(CURRENT), references, margin)
         np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-3, atol=2e-5)
-        net.assert_trees_close(info.task_gradient, OWN, atol=1e-6)
+        net.assert_trees_close(info.task_gradient, CURRENT, atol=1e-6)
         # A pass of each memory that holds samples, and the task's own.
         assert info.batch_stats["passes"] == 3
     assert 0 < conflicts < 4
     gradient, info = grads(memory_of())
-    net.assert_trees_close(gradient, OWN, atol=1e-6)
+    net.assert_trees_close(gradient, CURRENT, atol=1e-6)
     assert info.batch_stats["passes"] == 1
 
 
@@ -188,7 +188,7 @@ def test_when_a_task_ends_some_of_its_samples_stay_under_its_number():
     assert len(set(index[1].tolist())) == 4
     assert set(index[1].tolist()) <= {2, 3, 8, 9, 14, 15}
     assert sorted(index[0, :3].tolist()) == [0, 1, 6]
-    # What fills up is a held sample.
+    # Padding is a held sample.
     assert index[0, 3] in {0, 1, 6}
     np.testing.assert_array_equal(memory.labels[:2, :, 0], LABELS[index[:2]])
     assert strategy.stored_samples(memory, TASK) == 7

@@ -88,12 +88,12 @@ def test_three_tasks_done_again_in_float64():
     for (memory, learner), (params, bases) in zip(after_tasks(), train_by_hand(), strict=True):
         net.assert_trees_close(net.flat(learner.params), params, rtol=1e-3, atol=1e-4)
         for name, basis in bases.items():
-            found = memory.projections[name, "kernel"]
-            np.testing.assert_allclose(found, basis @ basis.T, atol=1e-3)
+            result = memory.projections[name, "kernel"]
+            np.testing.assert_allclose(result, basis @ basis.T, atol=1e-3)
         ranks.append([basis.shape[1] for basis in bases.values()])
     # The bases grow, and are not the whole space before the last task.
     assert ranks[0] < ranks[1] < ranks[2]
-    assert all(0 < rank < whole for rank, whole in zip(ranks[1], (FEATURES, HIDDEN), strict=True))
+    assert all(0 < rank < full for rank, full in zip(ranks[1], (FEATURES, HIDDEN), strict=True))
 
 
 @pytest.mark.parametrize("optimizer", [optax.sgd(0.1), optax.adamw(0.05, weight_decay=0.1)])
@@ -148,13 +148,13 @@ def test_a_projected_change_of_a_convolutional_network_keeps_its_outputs():
             )
             for path, rows in setup.layer_inputs(params, {}, images).items()
         }
-        kept = projected(change, ProjectionMemory(projections, jnp.int32(1), jnp.ones(5, bool)))
-        moved = [jax.tree.map(jnp.add, params, each) for each in (kept, change)]
-        every = [params, *moved]
-        return kept, [setup.apply(own, {}, images, False, None)[0].logits for own in every]
+        stored = projected(change, ProjectionMemory(projections, jnp.int32(1), jnp.ones(5, bool)))
+        moved = [jax.tree.map(jnp.add, params, item) for item in (stored, change)]
+        complete = [params, *moved]
+        return stored, [setup.apply(part, {}, images, False, None)[0].logits for part in complete]
 
-    kept, (before, after, unprojected) = run(jnp.asarray(rng.normal(size=200), jnp.float32))
-    assert all(np.abs(layer["kernel"]).max() > 0.1 for layer in kept.values())
+    remaining, (before, after, unprojected) = run(jnp.asarray(rng.normal(size=200), jnp.float32))
+    assert all(np.abs(layer["kernel"]).max() > 0.1 for layer in remaining.values())
     np.testing.assert_allclose(after, before, atol=1e-4)
     assert np.abs(unprojected - before).max() > 1
 
@@ -166,7 +166,7 @@ def test_as_few_directions_as_reach_the_share(share, rank):
     rows = jnp.asarray(np.concatenate([rows, np.zeros((3, 4))]), jnp.float32)
     projection = with_inputs_of(jnp.zeros((4, 4)), rows, share)
     np.testing.assert_allclose(projection, np.diag(np.arange(4) < rank), atol=1e-6)
-    # What the basis spans already counts: nothing is added, at any order of the tasks.
+    # The span of the basis counts already: nothing is added, at any order of the tasks.
     again = with_inputs_of(projection, rows, share)
     np.testing.assert_allclose(again, projection, atol=1e-6)
 
@@ -181,8 +181,8 @@ def test_networks_whose_layers_are_unknown_are_refused():
         gpm(net.small_setup())
     setup = setup_with_layer_inputs()
     partly = setup._replace(
-        layer_inputs=lambda *given: {
-            ("head", "kernel"): setup.layer_inputs(*given)["head", "kernel"]
+        layer_inputs=lambda *arguments: {
+            ("head", "kernel"): setup.layer_inputs(*arguments)["head", "kernel"]
         }
     )
     with pytest.raises(ValueError, match=r"the inputs of hidden\.kernel are unknown"):

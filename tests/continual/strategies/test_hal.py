@@ -100,9 +100,9 @@ def test_two_tasks_are_the_loop_in_float64(monkeypatch):
         (net.task_of(number, classes, np.concatenate(batches)), batches)
         for number, (classes, batches) in enumerate(STREAM)
     ]
-    found = net.run_tasks(SETUP, strategy, tasks)
+    result = net.run_tasks(SETUP, strategy, tasks)
     for (memory, learner), (params, ring, anchors, mean) in zip(
-        found, train_by_hand(), strict=True
+        result, train_by_hand(), strict=True
     ):
         for name, leaf in params.items():
             np.testing.assert_allclose(learner.params[name], leaf, rtol=2e-4, atol=2e-5)
@@ -132,7 +132,7 @@ def test_a_batch_longer_than_a_task_s_part_leaves_its_last_samples():
 
 
 def test_the_step_ahead_is_the_optimizer_s_own():
-    """With momentum from earlier steps and a learning rate that the schedule has halved."""
+    """The optimizer has momentum from earlier steps and a halved learning rate."""
     setup = SETUP._replace(optimizer=optax.sgd(RATE, momentum=0.9))
     strategy, index, seen = hal(setup, 2, 6, regularization=LAMBDA), [0, 1, 6], np.arange(6) < 2
     learner, key = net.small_learner(setup, [0, 1]), jax.random.key(0)
@@ -143,24 +143,24 @@ def test_the_step_ahead_is_the_optimizer_s_own():
     schedule = learner.schedule._replace(factor=jnp.float32(0.5))
     learner = learner._replace(opt_state=state, schedule=schedule)
     batch = complete_batch(setup, strategy, memory, net.batch_of(index), task, key)
-    found, _ = strategy.grads(memory, learner, batch, task, key)
+    result, _ = strategy.grads(memory, learner, batch, task, key)
     gradient = net.batch_gradient(START, index, seen)
     momentum = {name: 0.9 * START[name] + gradient[name] for name in START}
     ahead = {name: START[name] - 0.5 * RATE * momentum[name] for name in START}
     more = anchor_gradient(START, ahead, NOISE[:2])
-    net.assert_trees_close(found, {name: gradient[name] + more[name] for name in START})
+    net.assert_trees_close(result, {name: gradient[name] + more[name] for name in START})
 
 
-def test_finetuning_on_the_memory_starts_the_optimizer_anew():
+def test_finetuning_on_the_memory_restarts_the_optimizer():
     setup = SETUP._replace(optimizer=optax.sgd(RATE, momentum=0.9))
     strategy, task = hal(setup, 2, 6, anchor_steps=2), net.task_of(0, [0, 1], [0, 1])
     learner, key = net.small_learner(setup, [0, 1]), jax.random.key(0)
     memory = strategy.init(key, learner)._replace(samples=net.samples_of(range(6)))
     _, state = setup.optimizer.update(net.as_float32(START), learner.opt_state)
-    found, _ = strategy.end_task(memory, learner._replace(opt_state=state), task, key)
+    result, _ = strategy.end_task(memory, learner._replace(opt_state=state), task, key)
     expected, _ = strategy.end_task(memory, learner, task, key)
-    np.testing.assert_array_equal(found.anchors, expected.anchors)
-    assert np.all(np.any(found.anchors[:2] != 0, axis=1))
+    np.testing.assert_array_equal(result.anchors, expected.anchors)
+    assert np.all(np.any(result.anchors[:2] != 0, axis=1))
 
 
 def test_a_memory_smaller_than_the_tasks_is_refused():

@@ -52,7 +52,7 @@ FED = {
 PAPERS = net.compiled(hat(SETUP, 2, LAYERS, SPARSITY, 400.0, SLOW))
 FED_PAPERS = PAPERS._replace(
     init=lambda key, learner: PAPERS.init(key, learner)._replace(
-        embeddings={name: jnp.float32(each) for name, each in FED.items()}
+        embeddings={name: jnp.float32(item) for name, item in FED.items()}
     )
 )
 TRAIN = [np.array([0, 1, 6, 7, 12, 13, 18]) + 2 * t for t in range(2)]
@@ -80,9 +80,9 @@ def logits_of(params, gates, inputs):
     return hidden @ params["head kernel"] + params["head bias"]
 
 
-def loss_by_hand(params, gates, used, index, own):
+def loss_by_hand(params, gates, used, index, current):
     logits = logits_of(params, gates, DATA[index] + SHIFT)
-    right = net.softmax(logits, own)[np.arange(len(index)), LABELS[index]]
+    right = net.softmax(logits, current)[np.arange(len(index)), LABELS[index]]
     taken = sum(np.sum(gates[n] * (1 - used[n])) for n in LAYERS)
     free = sum(np.sum(1 - used[n]) for n in LAYERS)
     return -np.mean(np.log(right)) + SPARSITY * taken / free
@@ -102,13 +102,13 @@ def train_by_hand(start, steepest=STEEPEST, backward=official.slope_in_float64):
     params, embeddings = flat(NET), {n: np.array(e, float) for n, e in start.items()}
     used, after = {name: np.zeros(len(NET[name]["bias"])) for name in LAYERS}, []
     for task, batches in enumerate(BATCHES):
-        own = np.arange(CLASSES) // 2 == task
+        selected = np.arange(CLASSES) // 2 == task
         for step, batch in enumerate(batches):
             b = step % 3 + 1
             s = 1 / steepest + (steepest - 1 / steepest) * (b - 1) / (3 - 1)
             index = np.asarray(batch.index)[np.asarray(batch.weight) > 0]
             gates = {name: official.sigmoid(s * embeddings[name][task]) for name in LAYERS}
-            loss = functools.partial(loss_by_hand, used=used, index=index, own=own)
+            loss = functools.partial(loss_by_hand, used=used, index=index, current=selected)
             gradient = net.finite_differences(functools.partial(loss, gates=gates), params)
             by_gate = net.finite_differences(functools.partial(loss, params), gates)
             slope = {}
@@ -119,8 +119,8 @@ def train_by_hand(start, steepest=STEEPEST, backward=official.slope_in_float64):
                 mine = embeddings[name][task]
                 slope[name] = official.official_gradient(mine, by_gate[name], s, steepest, backward)
             # There the norm is clipped here, over weights and embeddings, at a value never met.
-            every = (*gradient.values(), *slope.values())
-            assert np.sqrt(sum(np.sum(each**2) for each in every)) < 10_000
+            complete = (*gradient.values(), *slope.values())
+            assert np.sqrt(sum(np.sum(item**2) for item in complete)) < 10_000
             for name in LAYERS:
                 moved = embeddings[name][task] - SLOW * slope[name]
                 embeddings[name][task] = np.clip(moved, -6, 6)
@@ -140,13 +140,13 @@ def after_tasks():
 
 def test_two_tasks_done_again_in_float64():
     """Gradients by finite differences, compensation and masks as the paper writes them."""
-    found = after_tasks()
+    result = after_tasks()
     # The key that `begin_state` gives.
     key = sequence_keys(jax.random.key(SEED)).memory
-    start = STRATEGY.init(key, found[0][1]).embeddings
+    start = STRATEGY.init(key, result[0][1]).embeddings
     by_hand = train_by_hand(start)
     after_first = by_hand[0][2]
-    for (memory, learner), (params, embeddings, used) in zip(found, by_hand, strict=True):
+    for (memory, learner), (params, embeddings, used) in zip(result, by_hand, strict=True):
         net.assert_trees_close(flat(learner.params), params, rtol=1e-4, atol=2e-5)
         net.assert_trees_close(memory.embeddings, embeddings, rtol=1e-4, atol=2e-5)
         net.assert_trees_close(memory.used, used, rtol=1e-4, atol=1e-5)
@@ -160,9 +160,9 @@ def test_two_tasks_done_again_in_float64():
 
 def test_the_official_procedure_at_the_papers_steepness():
     """Twelve steps at s = 1/400, 200 and 400: clip, compensation, masks and bounds."""
-    found = net.run_tasks(SETUP, FED_PAPERS, SEQUENCE)
+    result = net.run_tasks(SETUP, FED_PAPERS, SEQUENCE)
     by_hand = train_by_hand(FED, 400.0, official.slope_in_float32)
-    for (memory, learner), (params, embeddings, used) in zip(found, by_hand, strict=True):
+    for (memory, learner), (params, embeddings, used) in zip(result, by_hand, strict=True):
         net.assert_trees_close(flat(learner.params), params, rtol=1e-3, atol=1e-4)
         net.assert_trees_close(memory.embeddings, embeddings, rtol=1e-3, atol=1e-3)
         net.assert_trees_close(memory.used, used, rtol=1e-2, atol=1e-2)
@@ -171,7 +171,7 @@ def test_the_official_procedure_at_the_papers_steepness():
     assert np.min(np.abs(last)) < 6
 
 
-def test_told_a_task_its_gates_answer():
+def test_with_the_task_identity_its_gates_predict():
     memory, learner = after_tasks()[-1]
     params = {name: np.asarray(leaf, float) for name, leaf in flat(learner.params).items()}
     inputs = jnp.float32(DATA)
@@ -180,18 +180,18 @@ def test_told_a_task_its_gates_answer():
             n: official.sigmoid(STEEPEST * np.asarray(memory.embeddings[n][task], float))
             for n in LAYERS
         }
-        found = STRATEGY.predict_task(memory, learner, inputs, jnp.array(task))
-        np.testing.assert_allclose(found, logits_of(params, gates, DATA), atol=1e-4)
+        result = STRATEGY.predict_task(memory, learner, inputs, jnp.array(task))
+        np.testing.assert_allclose(result, logits_of(params, gates, DATA), atol=1e-4)
         # Before the task ends its own classes and gates choose the epoch.
         learning, _ = STRATEGY.begin_task(memory, learner, SEQUENCE[task][0], jax.random.key(0))
-        own = np.arange(CLASSES) // 2 == task
-        expected = np.where(own, found, -np.inf)
-        found = STRATEGY.predict(learning, learner, inputs)
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        selected = np.arange(CLASSES) // 2 == task
+        expected = np.where(selected, result, -np.inf)
+        result = STRATEGY.predict(learning, learner, inputs)
+        np.testing.assert_allclose(result, expected, atol=1e-6)
     # Between tasks every unit counts that any of them uses.
     used = {name: np.asarray(leaf, float) for name, leaf in memory.used.items()}
-    found = STRATEGY.predict(memory, learner, inputs)
-    np.testing.assert_allclose(found, logits_of(params, used, DATA), atol=1e-4)
+    result = STRATEGY.predict(memory, learner, inputs)
+    np.testing.assert_allclose(result, logits_of(params, used, DATA), atol=1e-4)
 
 
 def test_the_rate_of_the_embeddings_follows_the_schedule():
@@ -207,14 +207,14 @@ def test_the_rate_of_the_embeddings_follows_the_schedule():
         _, info = STRATEGY.grads(memory, learner._replace(schedule=schedule), batch, task, key)
         return jax.tree.map(jnp.subtract, info.aux.embeddings, memory.embeddings)
 
-    whole, part = change(jnp.float32(1)), change(jnp.float32(0.25))
+    full, part = change(jnp.float32(1)), change(jnp.float32(0.25))
     for name in LAYERS:
-        assert np.max(np.abs(whole[name])) > 1e-4
-        np.testing.assert_allclose(part[name], 0.25 * whole[name], rtol=1e-2, atol=1e-6)
+        assert np.max(np.abs(full[name])) > 1e-4
+        np.testing.assert_allclose(part[name], 0.25 * full[name], rtol=1e-2, atol=1e-6)
 
 
 @pytest.mark.parametrize("momentum", [False, True])
-def test_told_the_task_earlier_tasks_lose_nothing(momentum):
+def test_with_the_task_identity_earlier_tasks_lose_nothing(momentum):
     """Scores of some units stay within 1e-5; gates need not be quite 0 or 1."""
     optimizer = decaying() if momentum else optax.sgd(0.05)
     after = learn(lambda setup: hat(setup, 3, LAYERS), optimizer)

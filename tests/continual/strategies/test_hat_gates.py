@@ -29,12 +29,12 @@ def test_five_steps_of_the_official_gradient_on_fed_tensors(s):
     embedding, rng = SPREAD, np.random.default_rng(1)
     for _ in range(5):
         by_gate = rng.normal(size=embedding.shape)
-        found = descend(jnp.float32(embedding), jnp.float32(by_gate), s, 400.0, 0.05)
+        result = descend(jnp.float32(embedding), jnp.float32(by_gate), s, 400.0, 0.05)
         gradient = official_gradient(np.float32(embedding), by_gate, s, 400.0)
         expected = np.clip(embedding - 0.05 * gradient, -6, 6)
         live = 5 * np.abs(by_gate) / (np.cosh(embedding) + 1)
         rounding = np.where(s * embedding < 17, 2.0**-23 * np.exp(np.minimum(s * embedding, 17)), 0)
-        error = np.abs(np.asarray(found, float) - expected)
+        error = np.abs(np.asarray(result, float) - expected)
         # Twice 0.05 * 400 * sigma'(e), and float32 around 6.
         assert np.all(error <= 20 * live * (rounding + 1e-4 * (s * np.abs(embedding) > 40)) + 5e-6)
         embedding = np.float64(np.float32(expected))
@@ -43,29 +43,29 @@ def test_five_steps_of_the_official_gradient_on_fed_tensors(s):
 @pytest.mark.parametrize("s", S)
 def test_the_compensation_is_finite_and_its_closed_form(s):
     """In float64: σ'(s e) and the clipped ratio where a gate closes; 0 where float32 has a = 1."""
-    found = np.asarray(compensation(jnp.float32(SPREAD), s, 400.0), float)
+    result = np.asarray(compensation(jnp.float32(SPREAD), s, 400.0), float)
     embedding = np.float64(np.float32(SPREAD))
     product = s * embedding
     gate = sigmoid(product)
     ratio = (np.cosh(np.clip(product, -50, 50)) + 1) / (np.cosh(embedding) + 1)
     expected = np.where(product < OPEN, 400 * gate * sigmoid(-product) * ratio, 0)
     clear = np.abs(product - OPEN) > 1e-3
-    np.testing.assert_allclose(found[clear], expected[clear], rtol=2e-3, atol=1e-20)
-    assert np.all(np.isfinite(found))
-    assert np.any(found > 0)
+    np.testing.assert_allclose(result[clear], expected[clear], rtol=2e-3, atol=1e-20)
+    assert np.all(np.isfinite(result))
+    assert np.any(result > 0)
 
 
 def test_where_an_open_gate_is_one_in_float32():
-    """That is the bound from which backpropagation gives an open gate no gradient."""
+    """Backpropagation gives an open gate no gradient from this bound on."""
     below, above = np.float32(OPEN - 1e-4), np.float32(OPEN + 1e-4)
     assert np.float32(1) + np.exp(-above) == 1 < np.float32(1) + np.exp(-below)
 
 
 def test_the_gate_steepens_over_a_round():
     steps = jnp.int32(5)
-    found = [annealed(jnp.int32(step), steps, 400.0) for step in range(7)]
+    result = [annealed(jnp.int32(step), steps, 400.0) for step in range(7)]
     expected = [1 / 400, 100.001875, 200.00125, 300.000625, 400, 1 / 400, 100.001875]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
     assert annealed(jnp.int32(3), jnp.int32(1), 400.0) == 400
 
 
@@ -75,11 +75,11 @@ def test_units_used_by_hand():
         "two": jnp.array([[0.1, -0.1], [-1, -1], [1, 1]]),
     }
     attention = Attention(embeddings, {}, jnp.int32(1), jnp.zeros(6, bool), jnp.int32(0))
-    found = units_used(attention)
+    result = units_used(attention)
     # The third task has not begun.
-    np.testing.assert_allclose(found.by_layer["one"], [0.25, 0.5, 0.5])
-    np.testing.assert_allclose(found.by_layer["two"], [0.5, 0.5, 0.5])
-    np.testing.assert_allclose(found.overall, [2 / 6, 3 / 6, 3 / 6], rtol=1e-6)
+    np.testing.assert_allclose(result.by_layer["one"], [0.25, 0.5, 0.5])
+    np.testing.assert_allclose(result.by_layer["two"], [0.5, 0.5, 0.5])
+    np.testing.assert_allclose(result.overall, [2 / 6, 3 / 6, 3 / 6], rtol=1e-6)
     last = units_used(attention._replace(task=jnp.int32(2)))
     np.testing.assert_allclose(last.overall, [2 / 6, 3 / 6, 1], rtol=1e-6)
 

@@ -22,7 +22,7 @@ TASK = net.task_of(2, [2, 3], many.labelled([2, 3]))
 # Samples of old and new classes, of both, and of one unseen; the last one only fills the batch.
 INDEX = np.array([0, 1, 2, 3, 12, 5, 9, 33, 8])
 BATCH = net.filled(SETUP, many.labelled_batch(INDEX, [1] * 8 + [0], [1, 1, 0, 0, 0, 1, 0, 1, 0]))
-KEPT = INDEX[:-1]
+STORED = INDEX[:-1]
 STRATEGY = net.compiled(icarl(SETUP, exemplars_per_class=2, labels=2))
 herded_exemplars = jax.jit(add_herded_exemplars)
 
@@ -41,9 +41,9 @@ def soft_targets(old, index, targets, known):
 def test_old_classes_targets_are_the_old_network_s_outputs_for_every_sample():
     learner = net.small_learner(SETUP, np.flatnonzero(SEEN))
     gradient, info = STRATEGY.grads(memory_with(OLD, KNOWN), learner, BATCH, TASK, KEY)
-    targets = soft_targets(OLD, KEPT, many.targets_of(PAIRS[KEPT]), KNOWN)
-    net.assert_trees_close(gradient, many.binary_gradient(START, KEPT, targets, SEEN), atol=1e-6)
-    losses = many.entropies(net.forward(START, KEPT, train=True)[2], targets)[:, SEEN]
+    targets = soft_targets(OLD, STORED, many.targets_of(PAIRS[STORED]), KNOWN)
+    net.assert_trees_close(gradient, many.binary_gradient(START, STORED, targets, SEEN), atol=1e-6)
+    losses = many.entropies(net.forward(START, STORED, train=True)[2], targets)[:, SEEN]
     np.testing.assert_allclose(info.loss, losses.mean(), rtol=1e-5)
     # The old network counts no pass.
     assert info.batch_stats["passes"] == 1
@@ -71,7 +71,7 @@ def test_two_tasks_through_the_engine_are_the_written_descent():
         old, known = params, np.arange(CLASSES) < seen
 
 
-def test_a_task_restarts_what_it_is_told_and_the_teacher_stays_as_it_was():
+def test_a_task_restarts_the_named_parts_and_the_teacher_stays_as_it_was():
     def restart(params):
         return {**params, "head_bias": jnp.ones(CLASSES)}
 
@@ -95,20 +95,20 @@ def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch(
     memory, after = STRATEGY.end_task(memory, learner, task, KEY)
     net.assert_trees_close(after.params, learner.params, rtol=0.0, atol=0.0)
     features = jnp.asarray(net.forward(OLD, index)[1], jnp.float32)
-    # Of every class that the samples carry, second labels included.
+    # The means are of every class that the samples carry, second labels included.
     carried = jnp.ones(CLASSES, bool)
     herded = herded_exemplars(empty_exemplars(12, 2), train, carried, features).samples
-    for found, expected in zip(memory.buffer.samples, herded, strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(memory.buffer.samples, herded, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     assert STRATEGY.stored_samples(memory, task) == 12
 
     following = net.task_of(1, [0, 1], many.labelled([0, 1, 6], [0, 1, 0]))
     epoch = STRATEGY.epoch_data(memory, following)
     mask = np.asarray(epoch.samples.mask)
-    kept = np.asarray(herded.index)[np.asarray(herded.mask)]
-    np.testing.assert_array_equal(epoch.samples.index[mask], [0, 1, 6, *kept])
+    stored = np.asarray(herded.index)[np.asarray(herded.mask)]
+    np.testing.assert_array_equal(epoch.samples.index[mask], [0, 1, 6, *stored])
     np.testing.assert_array_equal(epoch.from_memory[mask], [0] * 3 + [1] * 12)
-    labels = np.concatenate([many.pairs_of([0, 1, 6], [0, 1, 0]), PAIRS[kept]])
+    labels = np.concatenate([many.pairs_of([0, 1, 6], [0, 1, 0]), PAIRS[stored]])
     np.testing.assert_array_equal(epoch.samples.labels[mask], labels)
 
 
@@ -121,19 +121,19 @@ SOFTMAX = net.compiled(icarl(SINGLE, exemplars_per_class=2, loss="softmax"))
 def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
     """At temperature 2, whose square the gradient of the second term is multiplied by."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
-    index = KEPT[KEPT % CLASSES != 5]
+    index = STORED[STORED % CLASSES != 5]
     batch = net.filled(SINGLE, net.batch_of([*index, 8], [1] * len(index) + [0]))
     gradient, info = SOFTMAX.grads(memory_with(OLD, KNOWN), learner, batch, TASK, KEY)
     logits = net.forward(START, index, train=True)[2]
     old = softmax(many.teacher_logits(OLD, index)[:, KNOWN] / 2, axis=1)
     now = softmax(logits[:, KNOWN] / 2, axis=1)
-    own = np.eye(CLASSES)[LABELS[index]]
+    one_hot = np.eye(CLASSES)[LABELS[index]]
     probability = np.where(SEEN, np.exp(logits), 0)
     probability /= probability.sum(axis=1, keepdims=True)
     entropy = -np.log(probability[np.arange(len(index)), LABELS[index]])
     divergence = np.sum(old * np.log(old / now), axis=1)
     np.testing.assert_allclose(info.loss, np.mean(entropy + 4 * divergence), rtol=1e-5)
-    slope = probability - own
+    slope = probability - one_hot
     slope[:, KNOWN] += 2 * (now - old)
     net.assert_trees_close(gradient, many.mean_gradient(START, index, slope), atol=1e-6)
 
@@ -169,7 +169,7 @@ def test_the_class_is_that_of_the_nearest_mean_of_its_exemplars():
     counts = np.asarray(memory.buffer.samples.mask).reshape(CLASSES, 3).sum(axis=1)
     assert counts.tolist() == [3] * 5 + [0]
     means = net.unit(
-        np.stack([net.unit(net.forward(OLD, own)[1]).mean(axis=0) for own in held[:5]])
+        np.stack([net.unit(net.forward(OLD, part)[1]).mean(axis=0) for part in held[:5]])
     )
     features = net.unit(net.forward(OLD, np.arange(40))[1])
     away = np.linalg.norm(features[:, None] - means, axis=-1)
@@ -195,8 +195,8 @@ def test_while_a_task_is_learned_the_head_predicts():
     again, _ = NEAREST.begin_task(memory, learner, TASK, KEY)
     for learning in (during, again):
         ready, _ = NEAREST.before_evaluation(learning, learner, KEY)
-        found = NEAREST.predict(ready, learner, inputs)
-        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+        predicted = NEAREST.predict(ready, learner, inputs)
+        np.testing.assert_allclose(predicted, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_means_are_computed_once_an_evaluation():

@@ -17,7 +17,7 @@ from tests.continual.small_net import DATA, RATE, START
 TASKS = [[0, 1], [2, 3], [4, 5]]
 TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]
 BATCHES = [[net.batch_of(t[:3]), net.batch_of(t[3:]), net.batch_of(t[[5, 1, 0]])] for t in TRAIN]
-SEQUENCE = [(net.task_of(t, own, TRAIN[t]), BATCHES[t]) for t, own in enumerate(TASKS)]
+SEQUENCE = [(net.task_of(t, part, TRAIN[t]), BATCHES[t]) for t, part in enumerate(TASKS)]
 STRENGTH = 0.4
 INPUTS = jnp.float32(DATA)
 
@@ -27,9 +27,9 @@ def seen_after(task):
 
 
 def fisher(params, task):
-    each = net.cross_entropy_gradients(params, TRAIN[task], seen_after(task))
+    contribution = net.cross_entropy_gradients(params, TRAIN[task], seen_after(task))
     # The official code adds the same number, so that nothing is divided by 0.
-    return {name: np.mean(leaf**2, axis=0) + 1e-8 for name, leaf in each.items()}
+    return {name: np.mean(leaf**2, axis=0) + 1e-8 for name, leaf in contribution.items()}
 
 
 def alike(params, task):
@@ -50,8 +50,8 @@ def solutions(implicit=False):
             return {name: 2 * STRENGTH * (theta[name] - anchor[name]) for name in theta}
 
         if implicit:
-            kept = [(alike(params, task), params)] if task else []
-            settle = net.proximal_point(STRENGTH, kept)
+            stored = [(alike(params, task), params)] if task else []
+            settle = net.proximal_point(STRENGTH, stored)
             params, _ = net.descend(params, batches, seen_after(task), net.no_penalty, settle)
         else:
             params, _ = net.descend(params, batches, seen_after(task), penalty)
@@ -59,10 +59,10 @@ def solutions(implicit=False):
     return after
 
 
-def mixed(merge, own, ratios):
-    weights = [WEIGHTS[merge](params, task) for task, params in enumerate(own)]
+def mixed(merge, current, ratios):
+    weights = [WEIGHTS[merge](params, task) for task, params in enumerate(current)]
     return {
-        name: sum(a * w[name] * p[name] for a, w, p in zip(ratios, weights, own, strict=False))
+        name: sum(a * w[name] * p[name] for a, w, p in zip(ratios, weights, current, strict=False))
         / sum(a * w[name] for a, w in zip(ratios, weights, strict=False))
         for name in START
     }
@@ -83,16 +83,16 @@ def test_three_tasks_done_again_in_float64(merge):
     for task, (memory, learner) in enumerate(after_tasks(merge)):
         net.assert_trees_close(learner.params, expected[task], atol=1e-5)
         logits = net.forward(mixed(merge, expected[: task + 1], [1] * 3), np.arange(len(DATA)))[2]
-        found = strategy.predict(memory, learner, INPUTS)
-        np.testing.assert_allclose(found, logits, atol=1e-4)
+        predicted = strategy.predict(memory, learner, INPUTS)
+        np.testing.assert_allclose(predicted, logits, atol=1e-4)
 
 
 def test_the_l2_transfer_may_take_implicit_steps():
     setup = net.small_setup()
     after = net.run_tasks(setup, imm(setup, "mean", STRENGTH, implicit_rate=RATE), SEQUENCE)
     explicit, expected = solutions(), solutions(implicit=True)
-    for (_, learner), own in zip(after, expected, strict=True):
-        net.assert_trees_close(learner.params, own, atol=1e-5)
+    for (_, learner), part in zip(after, expected, strict=True):
+        net.assert_trees_close(learner.params, part, atol=1e-5)
     assert np.abs(explicit[-1]["head"] - expected[-1]["head"]).max() > 1e-3
 
 
@@ -102,8 +102,8 @@ def test_while_a_task_is_learned_its_own_network_predicts():
     between = strategy.predict(memory, learner, INPUTS)
     memory, learner = net.begin(setup, strategy, memory, learner, SEQUENCE[2][0])
     within = strategy.predict(memory, learner, INPUTS)
-    own = setup.apply(learner.params, learner.batch_stats, INPUTS, False, None)[0].logits
-    np.testing.assert_array_equal(within, own)
+    current = setup.apply(learner.params, learner.batch_stats, INPUTS, False, None)[0].logits
+    np.testing.assert_array_equal(within, current)
     assert np.abs(between - within).max() > 1e-3
 
 
@@ -130,7 +130,7 @@ def test_batch_statistics_are_those_of_the_merged_network():
         assert abs(learner.batch_stats["mean"] - merged_bias) > 0.1
         np.testing.assert_allclose(memory.batch_stats["mean"], merged_bias, rtol=1e-5)
     memory, learner = after[1]
-    params = {n: np.mean([np.float64(own.params[n]) for _, own in after], axis=0) for n in START}
+    params = {n: np.mean([np.float64(part.params[n]) for _, part in after], axis=0) for n in START}
     logits = net.forward(params, np.arange(len(DATA)))[2] + float(memory.batch_stats["mean"])
     np.testing.assert_allclose(strategy.predict(memory, learner, INPUTS), logits, atol=1e-5)
 
@@ -153,8 +153,8 @@ def test_mixing_ratios_done_again_in_float64(merge, alpha, ratios):
     for task, (memory, learner) in enumerate(net.run_tasks(setup, strategy, SEQUENCE)):
         params = mixed(merge, expected[: task + 1], ratios[task])
         logits = net.forward(params, np.arange(len(DATA)))[2]
-        found = strategy.predict(memory, learner, INPUTS)
-        np.testing.assert_allclose(found, logits, atol=2e-4)
+        predicted = strategy.predict(memory, learner, INPUTS)
+        np.testing.assert_allclose(predicted, logits, atol=2e-4)
 
 
 def test_a_tuple_of_ratios_fixes_the_number_of_tasks():
@@ -175,8 +175,10 @@ def test_the_mode_takes_the_model_s_own_labels_by_default():
     )
     exact = {name: np.zeros_like(leaf) for name, leaf in START.items()}
     for label in TASKS[0]:
-        each = net.backward(START, TRAIN[0], probability - np.eye(len(probability.T))[label])
-        for name, leaf in each.items():
+        contribution = net.backward(
+            START, TRAIN[0], probability - np.eye(len(probability.T))[label]
+        )
+        for name, leaf in contribution.items():
             weight = probability[:, label].reshape(-1, *[1] * (leaf.ndim - 1))
             exact[name] += np.mean(weight * leaf**2, axis=0)
     error = {}
@@ -184,10 +186,10 @@ def test_the_mode_takes_the_model_s_own_labels_by_default():
         strategy = net.compiled(imm(setup, "mode", importance_samples=1200, **settings))
         memory = strategy.init(jax.random.key(0), learner)
         memory, _ = strategy.end_task(memory, learner, many, jax.random.key(1))
-        found, expected = (
+        result, expected = (
             np.sum(np.float64(tree["head"])) for tree in (memory.sums.importance, exact)
         )
-        error[kind] = abs(found / expected - 1)
+        error[kind] = abs(result / expected - 1)
     assert error["true"] < 0.05
     assert error["empirical"] > 0.1
 
@@ -218,8 +220,8 @@ def test_drop_transfer_done_again_in_float64_with_the_same_masks(regularization)
             dropped = np.asarray(scales["hidden"]["bias"]) == 0
             used, factor = dict(params), dict.fromkeys(params, 1.0)
             for name in ("hidden", "hidden_bias"):
-                kept = (params[name] - DROP * anchor[name]) / (1 - DROP)
-                used[name] = np.where(dropped, anchor[name], kept)
+                stored = (params[name] - DROP * anchor[name]) / (1 - DROP)
+                used[name] = np.where(dropped, anchor[name], stored)
                 factor[name] = np.where(dropped, 0, 1 / (1 - DROP))
             gradient = net.batch_gradient(used, batch.index, seen_after(task))
             pull = 2 * regularization if task else 0

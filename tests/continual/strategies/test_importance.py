@@ -15,7 +15,7 @@ from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, FEATURES, START, STORED
 
 SEEN = [0, 1, 3, 4]
-# Of classes seen: 14 samples, between them slots of padding that hold samples of other classes.
+# Classes seen have 14 samples; slots of padding between them hold samples of other classes.
 INDEX = np.array([0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 12, 13, 15, 16, 18, 19, 11])
 MASK = np.isin(INDEX % 6, SEEN)
 VALID = INDEX[MASK]
@@ -23,14 +23,14 @@ VALID = INDEX[MASK]
 
 def fisher_by_hand(index, active=None):
     active = net.classes_mask(SEEN) if active is None else active
-    each = net.cross_entropy_gradients(START, index, active)
-    return {name: np.mean(leaf**2, axis=0) for name, leaf in each.items()}
+    contribution = net.cross_entropy_gradients(START, index, active)
+    return {name: np.mean(leaf**2, axis=0) for name, leaf in contribution.items()}
 
 
 def memory_aware_by_hand(index):
     logits = np.where(net.classes_mask(SEEN), net.forward(START, index)[2], 0.0)
-    each = net.backward(START, index, 2 * logits)
-    return {name: np.mean(np.abs(leaf), axis=0) for name, leaf in each.items()}
+    contribution = net.backward(START, index, 2 * logits)
+    return {name: np.mean(np.abs(leaf), axis=0) for name, leaf in contribution.items()}
 
 
 @functools.cache
@@ -65,8 +65,8 @@ def test_mean_over_valid_samples_evenly_spaced(importance, by_hand, limit, chunk
     Then as many at once as by default.
     """
     assert len(VALID) == 14
-    found = compute(importance, net.samples_of(INDEX, MASK), limit, chunk)
-    net.assert_trees_close(found, by_hand(spaced(limit)), atol=1e-7)
+    result = compute(importance, net.samples_of(INDEX, MASK), limit, chunk)
+    net.assert_trees_close(result, by_hand(spaced(limit)), atol=1e-7)
 
 
 @BOTH
@@ -78,22 +78,22 @@ def test_padding_may_hold_anything(importance, by_hand):
         labels=jnp.where(samples.mask[:, None], samples.labels, -1),
     )
     for limit, chunk in ((1024, 4), (13, 64)):
-        found = compute(importance, ruined, limit, chunk)
-        net.assert_trees_close(found, by_hand(spaced(limit)), atol=1e-7)
+        result = compute(importance, ruined, limit, chunk)
+        net.assert_trees_close(result, by_hand(spaced(limit)), atol=1e-7)
 
 
 @BOTH
 def test_nothing_gives_zero(importance, by_hand):
-    found = compute(importance, net.samples_of(INDEX, np.zeros(len(INDEX))))
-    assert all(np.all(leaf == 0) for leaf in found.values())
+    result = compute(importance, net.samples_of(INDEX, np.zeros(len(INDEX))))
+    assert all(np.all(leaf == 0) for leaf in result.values())
 
 
 def test_with_a_head_per_task_fisher_runs_over_the_sample_s_own():
     group = np.array([0, 0, 0, 1, 1, 1])
     setup = net.small_setup(jnp.asarray(group))
-    found = fisher(setup, net.small_learner(setup, SEEN), net.samples_of(VALID), 1024)
+    result = fisher(setup, net.small_learner(setup, SEEN), net.samples_of(VALID), 1024)
     active = group == group[VALID % 6][:, None]
-    net.assert_trees_close(found, fisher_by_hand(VALID, active), atol=1e-7)
+    net.assert_trees_close(result, fisher_by_hand(VALID, active), atol=1e-7)
 
 
 def network_of(weights, objective=None):
@@ -130,7 +130,7 @@ def linear_information(index, variance):
 
 
 def expected_softmax(index, active):
-    """By enumeration: Σ_y p_y (p − e_y)², which is p (1 − p)."""
+    """Return the information by enumeration: Σ_y p_y (p − e_y)², which is p (1 − p)."""
     probability = net.softmax(linear_logits(index), active)
     variance = sum(
         probability[:, [label]] * (probability - np.eye(CLASSES)[label]) ** 2
@@ -170,12 +170,12 @@ def test_the_true_fisher_of_a_linear_model_is_its_closed_form_in_the_mean(name):
     def draw(key):
         return fisher_diagonal(setup, learner, net.samples_of(INDEX, MASK), 1024, key, 14, "true")
 
-    found = draw(jax.random.split(jax.random.key(4), 4000))
-    for leaf, wanted in expected(VALID, active).items():
-        mean, error = (np.asarray(f(found[leaf], axis=0)) for f in (np.mean, np.std))
+    result = draw(jax.random.split(jax.random.key(4), 4000))
+    for leaf, target in expected(VALID, active).items():
+        mean, error = (np.asarray(f(result[leaf], axis=0)) for f in (np.mean, np.std))
         # 4.5 standard errors of 4,000 draws; classes out of play have neither mean nor error.
-        assert np.all(np.abs(mean - wanted) <= 4.5 * error / np.sqrt(4000) + 1e-6)
-        assert np.any(wanted > 0.01)
+        assert np.all(np.abs(mean - target) <= 4.5 * error / np.sqrt(4000) + 1e-6)
+        assert np.any(target > 0.01)
 
 
 def test_the_true_fisher_is_exact_given_the_labels_that_were_drawn():
@@ -193,8 +193,8 @@ def test_the_true_fisher_is_exact_given_the_labels_that_were_drawn():
         np.testing.assert_allclose(loss[0], candidates[label], rtol=1e-5, atol=1e-5)
         slope = probability[position] - np.eye(CLASSES)[label]
         squares.append((DATA[index][:, None] * slope) ** 2)
-    found = fisher_diagonal(setup, learner, net.samples_of(INDEX, MASK), 1024, key, 4, "true")
-    np.testing.assert_allclose(found["weight"], np.mean(squares, axis=0), rtol=1e-4, atol=1e-7)
+    result = fisher_diagonal(setup, learner, net.samples_of(INDEX, MASK), 1024, key, 4, "true")
+    np.testing.assert_allclose(result["weight"], np.mean(squares, axis=0), rtol=1e-4, atol=1e-7)
 
 
 def test_the_true_fisher_does_not_take_the_data_s_labels():
@@ -204,8 +204,8 @@ def test_the_true_fisher_does_not_take_the_data_s_labels():
     others = samples._replace(labels=jnp.full_like(samples.labels, 3))
     for kind, same in (("true", True), ("empirical", False), (None, False)):
         first, second = (
-            fisher_diagonal(setup, learner, each, 1024, key, 4, kind)["bias"]
-            for each in (samples, others)
+            fisher_diagonal(setup, learner, item, 1024, key, 4, kind)["bias"]
+            for item in (samples, others)
         )
         assert np.allclose(first, second) == same
 
@@ -215,9 +215,9 @@ def test_keys_of_every_implementation_draw_labels(impl):
     setup, key = network_of(LINEAR), jax.random.key(9, impl=impl)
     learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(seen=net.classes_mask(SEEN))
     index = np.tile(VALID, 200)
-    found = fisher_diagonal(setup, learner, net.samples_of(index), 2800, key, 100, "true")["bias"]
-    wanted = expected_softmax(VALID, SEEN_MASK)["bias"]
-    np.testing.assert_allclose(found, wanted, rtol=0.25, atol=1e-6)
+    result = fisher_diagonal(setup, learner, net.samples_of(index), 2800, key, 100, "true")["bias"]
+    expected = expected_softmax(VALID, SEEN_MASK)["bias"]
+    np.testing.assert_allclose(result, expected, rtol=0.25, atol=1e-6)
 
 
 @pytest.mark.parametrize("importance", [fisher, memory_aware_importance], ids=["fisher", "mas"])

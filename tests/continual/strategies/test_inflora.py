@@ -41,8 +41,8 @@ def tasks():
             # Masked slots hold samples of the first task.
             mask=jnp.arange(22) < 20,
         )
-        own = jnp.arange(CLASSES) // 2 == number
-        yield task_of(number, [], samples)._replace(classes=own), index
+        selected = jnp.arange(CLASSES) // 2 == number
+        yield task_of(number, [], samples)._replace(classes=selected), index
 
 
 class DualGPM:
@@ -67,8 +67,8 @@ class DualGPM:
         if self.kind == "remove":
             self.basis = np.hstack([self.basis, new])
         else:
-            kept = self.basis.shape[1] - count
-            self.basis = np.linalg.svd(self.basis - new @ new.T @ self.basis)[0][:, :kept]
+            stored = self.basis.shape[1] - count
+            self.basis = np.linalg.svd(self.basis - new @ new.T @ self.basis)[0][:, :stored]
         if self.kind == "remove" and self.basis.shape[1] > INPUTS / 2:
             self.basis = np.linalg.svd(self.basis)[0][:, self.basis.shape[1] :]
             self.kind = "retain"
@@ -87,16 +87,16 @@ def test_three_tasks_are_the_official_procedure():
     kernel, head, bias = KERNEL, start["head"]["kernel"], start["head"]["bias"]
     gpm, kinds = DualGPM(), []
     for number, (task, index) in enumerate(tasks()):
-        own = np.arange(CLASSES) // 2 == number
+        selected = np.arange(CLASSES) // 2 == number
         learner = learner._replace(seen=jnp.asarray(np.arange(CLASSES) // 2 <= number))
         memory, learner = strategy.begin_task(memory, learner, task, jax.random.key(1))
         products = DATA[index].T @ DATA[index]
         left = np.linalg.svd(gpm.free_part(products))[0]
         a, b = left[:, :RANK] / np.sqrt(3), np.zeros((RANK, HIDDEN))
-        found = np.float64(learner.params["lora"]["hidden1"]["kernel"]["a"])
+        result = np.float64(learner.params["lora"]["hidden1"]["kernel"]["a"])
         # Singular vectors have a sign of their own.
-        np.testing.assert_allclose(found @ found.T, a @ a.T, atol=2e-5)
-        a = found
+        np.testing.assert_allclose(result @ result.T, a @ a.T, atol=2e-5)
+        a = result
         for step in range(3):
             batch_index = index[step * 6 : step * 6 + 6]
             batch = batch_of([0] * 6)._replace(
@@ -107,13 +107,13 @@ def test_three_tasks_are_the_official_procedure():
             )
             rows, hot = DATA[batch_index], np.eye(CLASSES)[LABELS[batch_index]]
             hidden = np.maximum(rows @ (kernel + SCALE * a @ b) + BIAS, 0)
-            powers = np.where(own, np.exp(hidden @ head + bias), 0)
+            powers = np.where(selected, np.exp(hidden @ head + bias), 0)
             error = (powers / powers.sum(axis=1, keepdims=True) - hot) / len(rows)
             of_kernel = rows.T @ ((error @ head.T) * (hidden > 0))
             b = b - RATE * (SCALE * a.T @ of_kernel + DECAY * b)
             moved = RATE * (hidden.T @ error + DECAY * head)
-            head = head - np.where(own, moved, 0)
-            bias = bias - np.where(own, RATE * (error.sum(axis=0) + DECAY * bias), 0)
+            head = head - np.where(selected, moved, 0)
+            bias = bias - np.where(selected, RATE * (error.sum(axis=0) + DECAY * bias), 0)
         assert np.abs(a @ b).max() > 1e-3
         pair = learner.params["lora"]["hidden1"]["kernel"]
         np.testing.assert_allclose(pair["b"], b, rtol=1e-3, atol=1e-5)
@@ -137,8 +137,10 @@ def test_merging_changes_no_output():
     pair["b"] = jnp.float32(RNG.normal(size=(RANK, HIDDEN)))
     inputs = SETUP.gather(jnp.arange(9), None)
     before, _ = SETUP.apply(learner.params, {}, inputs, False, None)
-    given = with_layers(PLAIN, LAYERS).init(jax.random.key(0))[0] | {"head": learner.params["head"]}
-    plain, _ = PLAIN.apply(given, {}, inputs, False, None)
+    arguments = with_layers(PLAIN, LAYERS).init(jax.random.key(0))[0] | {
+        "head": learner.params["head"]
+    }
+    plain, _ = PLAIN.apply(arguments, {}, inputs, False, None)
     assert np.abs(before.logits - plain.logits).max() > 0.1
     memory = strategy.init(jax.random.key(0), learner)
     task, _ = next(tasks())
@@ -149,8 +151,8 @@ def test_merging_changes_no_output():
 
 def test_directions_without_inputs_are_0():
     rows = np.array([[3.0, 0, 0], [0, 2, 0]])
-    found = free_directions(jnp.diag(jnp.array([1.0, 0, 0])), jnp.float32(rows.T @ rows), 2)
-    np.testing.assert_allclose(np.abs(found), [[0, 0], [1 / np.sqrt(3), 0], [0, 0]], atol=1e-6)
+    result = free_directions(jnp.diag(jnp.array([1.0, 0, 0])), jnp.float32(rows.T @ rows), 2)
+    np.testing.assert_allclose(np.abs(result), [[0, 0], [1 / np.sqrt(3), 0], [0, 0]], atol=1e-6)
     wide = free_directions(jnp.zeros((3, 3)), jnp.eye(3), 5)
     assert wide.shape == (3, 5)
     assert not np.any(wide[:, 3:])

@@ -49,14 +49,14 @@ def loss(params, indices, classes):
 
 def test_features_are_the_mean_output_of_the_nearest_prompts(params):
     inputs = SETUP.gather(jnp.arange(6), None)
-    found, _ = SETUP.apply(vit.as_params(params), {}, inputs, False, None)
+    result, _ = SETUP.apply(vit.as_params(params), {}, inputs, False, None)
     both = [features_and_cosines(params, index) for index in range(6)]
-    features = np.array([each for each, _ in both])
-    np.testing.assert_allclose(found.features, features, rtol=1e-4, atol=1e-5)
+    features = np.array([item for item, _ in both])
+    np.testing.assert_allclose(result.features, features, rtol=1e-4, atol=1e-5)
     expected = [-PULL * cosines.sum() for _, cosines in both]
-    np.testing.assert_allclose(found.penalty, expected, rtol=1e-4)
+    np.testing.assert_allclose(result.penalty, expected, rtol=1e-4)
     logits = features @ params["head", "kernel"] + params["head", "bias"]
-    np.testing.assert_allclose(found.logits, logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result.logits, logits, rtol=1e-4, atol=1e-5)
 
 
 def test_three_steps_of_two_tasks_are_those_of_float64(params):
@@ -69,7 +69,9 @@ def test_three_steps_of_two_tasks_are_those_of_float64(params):
         _, learner, value = vit.step_on(index, SETUP, strategy, (), learner, task)
         expected = loss(params, index, classes)
         np.testing.assert_allclose(value, expected, rtol=1e-4)
-        change = finite_differences(lambda given, own=(index, classes): loss(given, *own), params)
+        change = finite_differences(
+            lambda inputs, current=(index, classes): loss(inputs, *current), params
+        )
         params = {path: leaf - RATE * change[path] for path, leaf in params.items()}
     vit.assert_close(learner.params, params)
 
@@ -85,10 +87,10 @@ def test_first_prompts_are_uniform_and_small_and_the_rest_of_the_network_is_not_
         assert 0 <= leaf.min() < 1e-4
         np.testing.assert_allclose(leaf.max(), 0.01, rtol=0.01)
         np.testing.assert_allclose(leaf.mean(), 0.005, rtol=0.03)
-    own, _ = vit.plain_setup().init(jax.random.split(jax.random.key(4))[0])
-    found, _ = SETUP.init(jax.random.key(4))
-    assert set(found) == {"prompts", "head"}
-    jax.tree.map(np.testing.assert_array_equal, found["head"], own["head"])
+    initial, _ = vit.plain_setup().init(jax.random.split(jax.random.key(4))[0])
+    result, _ = SETUP.init(jax.random.key(4))
+    assert set(result) == {"prompts", "head"}
+    jax.tree.map(np.testing.assert_array_equal, result["head"], initial["head"])
 
 
 def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
@@ -96,14 +98,14 @@ def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
 
     pool_size 10, length 10, top_k 4, pull_constraint_coeff 1.
     """
-    asked = []
+    requested = []
     monkeypatch.setattr(
         importlib.import_module("everlight.continual.strategies.l2p"),
         "with_prompts",
-        lambda setup, net, layers, prompting: asked.append(prompting),
+        lambda setup, net, layers, prompting: requested.append(prompting),
     )
     with_pool(vit.plain_setup(), SimpleNamespace(width=WIDTH), {}, StrategyArguments(10, 100, 0))
-    (prompting,) = asked
+    (prompting,) = requested
     params = prompting.init(jax.random.key(0))
     assert params["prompt"].shape == (10, 10, WIDTH)
     query = jnp.float32(QUERIES[:2])

@@ -22,7 +22,7 @@ LIFT = 0.3
 
 
 def random_params(seed):
-    """Of a net with a cosine head, flat."""
+    """Return random parameters of a net with a cosine head, in a flat dictionary."""
     rng = np.random.default_rng(seed)
     return {
         "hidden": rng.normal(size=(DATA.shape[1], HIDDEN)),
@@ -32,7 +32,7 @@ def random_params(seed):
     }
 
 
-# With this seed some true scores pass their rivals by more than the margins, some by less.
+# Some true scores pass their rivals by more than the margins with this seed, some by less.
 START, OLD = random_params(16), random_params(2)
 
 
@@ -95,8 +95,8 @@ def binary_entropy(logits, pairs, seen):
 
 
 def softmax_entropy(logits, labels, seen):
-    own = logits[np.arange(len(logits)), labels[:, 0]]
-    return np.mean(np.log(np.exp(logits[:, seen]).sum(axis=1)) - own)
+    rows = logits[np.arange(len(logits)), labels[:, 0]]
+    return np.mean(np.log(np.exp(logits[:, seen]).sum(axis=1)) - rows)
 
 
 def written_loss(
@@ -112,14 +112,14 @@ def written_loss(
     lift=LIFT,
 ):
     """Cross-entropy, moved features and margin ranking of the samples of weight 1."""
-    kept = np.asarray(batch.weight) > 0
-    index, pairs = np.asarray(batch.index)[kept], np.asarray(batch.labels)[kept]
+    stored = np.asarray(batch.weight) > 0
+    index, pairs = np.asarray(batch.index)[stored], np.asarray(batch.labels)[stored]
     features, old = features_of(params, index, lift=lift), features_of(old, index, lift=0.0)
     scores = np.array([[cosine(f, w) for w in params["kernel"].T] for f in features])
     seen = sorted({*known, *new})
     task = entropy(params["scale"] * scores, pairs, seen)
     moved = np.mean([1 - cosine(f, o) for f, o in zip(features, old, strict=True)])
-    replayed = np.flatnonzero(np.asarray(batch.from_memory)[kept])
+    replayed = np.flatnonzero(np.asarray(batch.from_memory)[stored])
     ranked = [
         written_ranking(scores[i], [y for y in pairs[i] if y in known], new, margin, rivals)
         for i in replayed
@@ -130,7 +130,7 @@ def written_loss(
 
 KNOWN, NEW = [0, 1, 4], [2, 3]
 TASK = net.task_of(2, NEW, many.labelled([2, 3]))
-# Of the replayed, 12 has the known labels 0 and 4; of 24's labels 0 and 2 only 0 is known; 30 only
+# Replayed sample 12 has the known labels 0 and 4; 24 has 0 and 2, only 0 is known; 30 only
 # fills the batch. New samples of known classes (6; 3 has both kinds) are not ranked.
 INDEX = np.array([0, 12, 13, 2, 3, 6, 10, 24, 30])
 WEIGHT = [1, 1, 1, 1, 1, 1, 1, 1, 0]
@@ -144,7 +144,7 @@ def memory_of(strategy, params, known):
 
 
 @pytest.mark.parametrize(
-    ("given", "distillation", "margin", "rivals"),
+    ("inputs", "distillation", "margin", "rivals"),
     [
         # The paper's.
         ({}, 5.0, 0.5, 2),
@@ -153,9 +153,9 @@ def memory_of(strategy, params, known):
         ({"distillation": 0.7, "margin": 0.9, "rivals": 4}, 0.7, 0.9, 4),
     ],
 )
-def test_the_gradient_is_that_of_the_written_loss(given, distillation, margin, rivals):
+def test_the_gradient_is_that_of_the_written_loss(inputs, distillation, margin, rivals):
     assert PAIRS[12].tolist() == [0, 4], "a replayed sample of two known labels"
-    strategy = net.compiled(lucir(SETUP, exemplars_per_class=2, labels=2, **given))
+    strategy = net.compiled(lucir(SETUP, exemplars_per_class=2, labels=2, **inputs))
     learner = learner_of(START, [*KNOWN, *NEW])
     memory = memory_of(strategy, OLD, KNOWN)
     gradient, info = strategy.grads(memory, learner, BATCH, TASK, KEY)
@@ -200,7 +200,7 @@ ranking = jax.jit(margin_ranking, static_argnums=(3, 4))
 
 
 def test_margins_by_hand():
-    """With margin .5; the new classes are 2, 3 and 4."""
+    """The margin is 0.5, and the new classes are 2, 3 and 4."""
     scores = jnp.array([[0.9, 0.1, 0.2, 0.7, 0.3, 1.0]] * 4)
     true = jnp.zeros((4, 6), bool)
     # One true class: .5 - .9 + .7 = .3 and .5 - .9 + .3 < 0.
@@ -215,8 +215,8 @@ def test_margins_by_hand():
         (3, [0.1, 0.8, 0.45, 0]),
         (9, [0.1, 0.8, 0.45, 0]),
     ):
-        found = ranking(scores, true, new, 0.5, rivals)
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
+        result = ranking(scores, true, new, 0.5, rivals)
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-7)
 
 
 def test_without_new_classes_the_ranking_and_its_gradient_are_0():
@@ -241,10 +241,10 @@ def test_imprinted_weights_by_hand():
     samples = Samples(jnp.arange(4), labels, jnp.array([True, True, True, False]))
     # Class 4 is new too but has only the padding.
     new, known = jnp.array([0, 0, 1, 1, 1], bool), jnp.array([1, 1, 0, 0, 0], bool)
-    found = imprint(kernel, features, samples, new, known)
-    np.testing.assert_allclose(found[:, 2], 3 * np.array([1, 3]) / np.sqrt(10), rtol=1e-6)
-    np.testing.assert_allclose(found[:, 3], [-3, 0], rtol=1e-6)
-    np.testing.assert_array_equal(found[:, [0, 1, 4]], kernel[:, [0, 1, 4]])
+    result = imprint(kernel, features, samples, new, known)
+    np.testing.assert_allclose(result[:, 2], 3 * np.array([1, 3]) / np.sqrt(10), rtol=1e-6)
+    np.testing.assert_allclose(result[:, 3], [-3, 0], rtol=1e-6)
+    np.testing.assert_array_equal(result[:, [0, 1, 4]], kernel[:, [0, 1, 4]])
     first = imprint(kernel, features, samples, new, jnp.zeros(5, bool))
     np.testing.assert_array_equal(first, kernel)
 
@@ -260,8 +260,8 @@ def test_a_task_begins_with_imprinted_weights_from_features_of_evaluation():
     length = np.mean([np.linalg.norm(START["kernel"][:, c]) for c in KNOWN])
     kernel = START["kernel"].copy()
     for label in NEW:
-        own = [i for i in index if label in PAIRS[i] and i != 21]
-        rows = features_of(START, own, shift=0.0, lift=0.0)
+        positions = [i for i in index if label in PAIRS[i] and i != 21]
+        rows = features_of(START, positions, shift=0.0, lift=0.0)
         mean = np.mean([row / np.linalg.norm(row) for row in rows], axis=0)
         kernel[:, label] = length * mean / np.linalg.norm(mean)
     net.assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-5)

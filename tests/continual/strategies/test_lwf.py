@@ -37,8 +37,8 @@ def logits_of(probabilities, temperature):
 )
 def test_at_temperature_2_by_hand(student, teacher, divergence):
     """T² = 4 times the divergence."""
-    found = distillation(logits_of(student, 2), logits_of(teacher, 2), ALL, 2.0)
-    np.testing.assert_allclose(found, 4 * divergence, rtol=1e-5, atol=1e-6)
+    result = distillation(logits_of(student, 2), logits_of(teacher, 2), ALL, 2.0)
+    np.testing.assert_allclose(result, 4 * divergence, rtol=1e-5, atol=1e-6)
 
 
 def test_only_the_given_classes_count():
@@ -53,7 +53,7 @@ def test_only_the_given_classes_count():
 
 
 @pytest.mark.parametrize("temperature", [2.0, 5.0])
-def test_its_gradient_is_the_official_one_at_a_strength_of_one_over_t_squared(temperature):
+def test_its_gradient_is_the_official_one_at_a_regularization_of_one_over_t_squared(temperature):
     """(q - p) / T, the target p being the old probabilities to the power 1 / T, normalized."""
     rng = np.random.default_rng(1)
     for student, teacher in rng.normal(size=(5, 2, 6)) * 3:
@@ -83,7 +83,7 @@ OLD = {
     for name, leaf in START.items()
 }
 BATCH = net.filled(net.small_setup(), net.batch_of([2, 8, 3, 9, 20, 21], [1, 1, 1, 1, 1, 0]))
-KEPT = np.asarray(BATCH.index[:5])
+STORED = np.asarray(BATCH.index[:5])
 TASK = net.task_of(2, [2, 3], [2, 3])
 # Classes 0, 1, 4 and 5 were known before; 4 and 5 came together, 0 and 1 apart from them.
 KNOWN = np.array([1, 1, 0, 0, 1, 1], bool)
@@ -92,12 +92,12 @@ GROUP = np.array([0, 0, 1, 1, 2, 2])
 
 def written_loss(params, heads, regularization, temperature, active):
     """Mean cross-entropy plus λ T² times the mean over heads of the divergence, in float64."""
-    logits = net.forward(params, KEPT, train=True)[2]
+    logits = net.forward(params, STORED, train=True)[2]
     # The old network sees the same augmented images, in evaluation mode: without the gain.
-    inputs = net.forward(OLD, KEPT, train=True)[1]
+    inputs = net.forward(OLD, STORED, train=True)[1]
     old = inputs @ OLD["head"] + OLD["head_bias"]
     probability = net.softmax(logits, active)
-    entropy = -np.log(probability[np.arange(5), LABELS[KEPT]])
+    entropy = -np.log(probability[np.arange(5), LABELS[STORED]])
     divergence = 0.0
     for head in heads:
         p = net.softmax(old[:, head] / temperature, True)
@@ -121,12 +121,12 @@ def strategy_of(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_is_that_of_the_written_loss(name):
-    """With heads, the group of the classes 2 and 3 keeps nothing: these are new."""
+    """Heads keep nothing of the group of classes 2 and 3, since these are new."""
     temperature, heads, group = CASES[name]
     learner = net.small_learner(net.small_setup(), np.arange(CLASSES))
     memory = Teacher(net.as_float32(OLD), learner.batch_stats, jnp.asarray(KNOWN))
     strategy = strategy_of(name)
-    active = np.ones(CLASSES, bool) if group is None else GROUP[LABELS[KEPT]][:, None] == GROUP
+    active = np.ones(CLASSES, bool) if group is None else GROUP[LABELS[STORED]][:, None] == GROUP
     gradient, info = strategy.grads(memory, learner, BATCH, TASK, jax.random.key(0))
     expected = net.finite_differences(
         lambda p: written_loss(p, heads, 0.7, temperature, active), START
@@ -145,8 +145,8 @@ def test_in_the_first_task_there_is_nothing_to_keep():
     memory = strategy.init(jax.random.key(0), learner)
     memory, _ = strategy.begin_task(memory, learner, TASK, jax.random.key(0))
     gradient, _ = strategy.grads(memory, learner, BATCH, TASK, jax.random.key(0))
-    own = net.batch_gradient(START, BATCH.index, net.classes_mask([2, 3]), BATCH.weight)
-    net.assert_trees_close(gradient, own, atol=1e-6)
+    current = net.batch_gradient(START, BATCH.index, net.classes_mask([2, 3]), BATCH.weight)
+    net.assert_trees_close(gradient, current, atol=1e-6)
 
 
 def test_a_task_begins_with_a_copy_that_knows_the_earlier_classes():

@@ -51,11 +51,11 @@ def test_of_a_small_memory_a_draw_holds_all_and_fills_up_at_weight_0():
         batch = draw_batch(TEN, size, jax.random.key(1))
         assert batch.index.shape == (count,)
         assert batch.weight.sum() == 10
-        there = np.asarray(batch.weight) > 0
+        remote = np.asarray(batch.weight) > 0
         members = np.asarray(TEN.index)[np.asarray(TEN.mask)].tolist()
-        assert sorted(np.asarray(batch.index)[there].tolist()) == members
-        # What fills up is a held sample.
-        assert set(np.asarray(batch.index)[~there].tolist()) <= set(members)
+        assert sorted(np.asarray(batch.index)[remote].tolist()) == members
+        # Padding is a held sample.
+        assert set(np.asarray(batch.index)[~remote].tolist()) <= set(members)
 
 
 def test_the_held_samples_fill_up_a_draw_in_turn():
@@ -69,14 +69,14 @@ def test_the_held_samples_fill_up_a_draw_in_turn():
 
 
 def test_a_step_s_own_samples_fill_up_its_draw():
-    own = Batch(jnp.arange(5), 2 * jnp.arange(5)[:, None], jnp.ones(5), jnp.zeros(5, bool))
+    rows = Batch(jnp.arange(5), 2 * jnp.arange(5)[:, None], jnp.ones(5), jnp.zeros(5, bool))
     drawn = Batch(
         jnp.array([70, 71, 72, 73]),
         jnp.array([[1], [3], [5], [7]]),
         jnp.array([1.0, 0, 1, 0]),
         jnp.ones(4, bool),
     )
-    filled = fill_up(drawn, own)
+    filled = fill_up(drawn, rows)
     np.testing.assert_array_equal(filled.index, [70, 1, 72, 3])
     np.testing.assert_array_equal(filled.labels[:, 0], [1, 2, 5, 6])
     np.testing.assert_array_equal(filled.weight, drawn.weight)
@@ -143,7 +143,7 @@ def test_a_reservoir_larger_than_the_stream_holds_all_of_it_in_its_order():
 
 
 def test_the_count_of_arrivals_keeps_its_type_in_64_bits():
-    """With JAX_ENABLE_X64 a sum of booleans is of 64 bits, and a memory must keep its dtypes."""
+    """A sum of booleans has 64 bits with JAX_ENABLE_X64, and a memory must keep its dtypes."""
     with jax.enable_x64(True):
         rows, arrived = add_to_reservoir(
             jnp.zeros(3), jnp.int32(1), jnp.ones(4), jnp.arange(4) < 2, jax.random.key(0)
@@ -182,9 +182,9 @@ def test_pairs_are_drawn_together_as_often_as_chance_has_it():
 @pytest.mark.parametrize("filled", [0, 1, 4, 5])
 def test_few_samples_are_drawn_as_a_whole_and_padding_has_weight_0(filled):
     slots, weight = draws(jax.random.split(jax.random.key(4), 10), filled)
-    for row, kept in zip(np.asarray(slots), np.asarray(weight) > 0, strict=True):
-        assert sorted(row[kept]) == list(range(filled))
-        assert set(row[~kept]) <= {0}
+    for row, stored in zip(np.asarray(slots), np.asarray(weight) > 0, strict=True):
+        assert sorted(row[stored]) == list(range(filled))
+        assert set(row[~stored]) <= {0}
 
 
 def test_a_draw_is_independent_of_the_capacity_and_a_batch_holds_its_samples():

@@ -18,7 +18,7 @@ from tests.continual import small_net as net
 from tests.continual.small_net import DATA, START
 from tests.continual.strategies.recurring_tasks import SEQUENCE, solution
 
-SCALE, KEPT = 1.3, 0.3
+SCALE, DENSITY = 1.3, 0.3
 
 
 def flat(tree):
@@ -28,7 +28,7 @@ def flat(tree):
 def by_the_paper(vectors):
     """Algorithm 1 on a matrix of task vectors, a row each."""
     trim = np.zeros_like(vectors)
-    keep = int(KEPT * vectors.shape[1])
+    keep = int(DENSITY * vectors.shape[1])
     for row, vector in zip(trim, vectors, strict=True):
         greatest = np.argsort(-np.abs(vector))[:keep]
         row[greatest] = vector[greatest]
@@ -41,14 +41,14 @@ def by_the_paper(vectors):
 
 def test_three_tasks_are_the_paper_s_algorithm_in_float64():
     setup = net.small_setup()
-    after = net.run_tasks(setup, ties(setup, SCALE, KEPT), SEQUENCE)
+    after = net.run_tasks(setup, ties(setup, SCALE, DENSITY), SEQUENCE)
     vectors = np.stack([flat(solution(task)) - flat(START) for task in range(3)])
     contested = []
     for task, (_, learner) in enumerate(after):
         merged, dissent = by_the_paper(vectors[: task + 1])
         contested.append(dissent)
-        found = flat({name: np.asarray(leaf) for name, leaf in learner.params.items()})
-        np.testing.assert_allclose(found, flat(START) + SCALE * merged, rtol=1e-4, atol=1e-5)
+        result = flat({name: np.asarray(leaf) for name, leaf in learner.params.items()})
+        np.testing.assert_allclose(result, flat(START) + SCALE * merged, rtol=1e-4, atol=1e-5)
     assert contested == [False, True, True], "some entries must be outvoted"
 
 
@@ -59,7 +59,7 @@ def test_all_entries_of_one_task_are_its_network():
 
 
 @pytest.mark.parametrize(
-    ("kept", "expected"),
+    ("density", "expected"),
     [
         (0.4, ([5, -4, 0], [[0], [0]])),
         (0.59, ([5, -4, 0], [[0], [0]])),
@@ -68,10 +68,10 @@ def test_all_entries_of_one_task_are_its_network():
         (1.0, ([5, -4, 1], [[-3], [2]])),
     ],
 )
-def test_trimming_ranks_all_leaves_together(kept, expected):
-    found = trimmed({"a": jnp.array([5.0, -4, 1]), "b": jnp.array([[-3.0], [2]])}, kept)
+def test_trimming_ranks_all_leaves_together(density, expected):
+    result = trimmed({"a": jnp.array([5.0, -4, 1]), "b": jnp.array([[-3.0], [2]])}, density)
     for name, leaf in zip("ab", expected, strict=True):
-        np.testing.assert_array_equal(found[name], leaf)
+        np.testing.assert_array_equal(result[name], leaf)
 
 
 def test_signs_are_elected_by_hand():
@@ -85,10 +85,10 @@ def test_three_tasks_are_a_scaled_sum_from_the_start_in_float64():
     setup = net.small_setup()
     strategy = task_arithmetic(setup, 0.6)
     after = net.run_tasks(setup, strategy, SEQUENCE)
-    own = [solution(task) for task in range(3)]
+    current = [solution(task) for task in range(3)]
     for task, (_, learner) in enumerate(after):
         expected = {
-            name: start + 0.6 * sum(params[name] - start for params in own[: task + 1])
+            name: start + 0.6 * sum(params[name] - start for params in current[: task + 1])
             for name, start in START.items()
         }
         net.assert_trees_close(learner.params, expected, atol=1e-5)
@@ -97,5 +97,5 @@ def test_three_tasks_are_a_scaled_sum_from_the_start_in_float64():
         # The column of a class that has been in no task stays as it was.
         np.testing.assert_array_equal(learner.params["head"][:, 4], np.float32(START["head"][:, 4]))
     net.assert_trees_close(after[-1][0].params, START)
-    found = strategy.predict(*after[-1], jnp.float32(DATA))
-    np.testing.assert_allclose(found, net.forward(expected, np.arange(len(DATA)))[2], atol=1e-4)
+    predicted = strategy.predict(*after[-1], jnp.float32(DATA))
+    np.testing.assert_allclose(predicted, net.forward(expected, np.arange(len(DATA)))[2], atol=1e-4)

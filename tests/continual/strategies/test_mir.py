@@ -48,7 +48,7 @@ def train_by_hand(active):
         params = after_step(params, gradient)
         held += batch
     firsts = [list(range(SIZE)), *(list(range(n - SIZE, n)) for n in (3, 6, 9, 12))]
-    assert sum(each not in firsts for each in ranks) > 1, "not the first or the last ones"
+    assert sum(item not in firsts for item in ranks) > 1, "not the first or the last ones"
     return params
 
 
@@ -68,8 +68,8 @@ def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidat
     """The number follows the batch of three; a smaller memory is drawn whole."""
     stored = np.concatenate(STREAM)
     for held in (len(stored), 7):
-        given = {} if ratio == 5 else {"candidate_ratio": ratio}
-        strategy = mir(SETUP, buffer_size=held, replay_batch_size=size, **given)
+        options = {} if ratio == 5 else {"candidate_ratio": ratio}
+        strategy = mir(SETUP, buffer_size=held, replay_batch_size=size, **options)
         memory = Reservoir(net.samples_of(stored[:held]), jnp.int32(held))
         task, batch = net.task_of(0, [0, 1, 2], stored), net.batch_of([30, 31, 32])
         drawn = strategy.draw(memory, batch, task, jax.random.key(0))
@@ -78,7 +78,7 @@ def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidat
 
 
 def test_the_registry_replays_a_fifth_of_the_candidates_at_every_size():
-    """As Mai et al. 2022; with 50 candidates, 32 of 50 were nearly random replay."""
+    """Mai et al. 2022 do so; 32 samples out of 50 candidates were nearly random replay."""
     for size in (None, 10, 32, 64):
         needs = StrategyArguments(2, 10, 20, replay_batch_size=size)
         assert METHODS["MIR"].arguments(needs)["candidate_ratio"] == 5

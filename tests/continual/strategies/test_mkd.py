@@ -26,16 +26,20 @@ def without_shift(params):
 def distillation_gradient(params, teachers, index):
     total = dict.fromkeys(params, 0.0)
     for teacher in teachers:
-        wanted = net.softmax(net.forward(teacher, index, train=True)[2] / TEMPERATURE, ALL)
+        expected = net.softmax(net.forward(teacher, index, train=True)[2] / TEMPERATURE, ALL)
         for stored in (False, True):
             seen_by = without_shift(params) if stored else params
-            found = net.softmax(net.forward(seen_by, index, train=True)[2] / TEMPERATURE, ALL)
-            each = net.backward(seen_by, index, TEMPERATURE * (found - wanted), train=True)
+            result = net.softmax(net.forward(seen_by, index, train=True)[2] / TEMPERATURE, ALL)
+            contribution = net.backward(
+                seen_by, index, TEMPERATURE * (result - expected), train=True
+            )
             if stored:
                 inputs = DATA[np.asarray(index)]
-                each["hidden"] = inputs[:, :, None] * each["hidden_bias"][:, None, :]
+                contribution["hidden"] = (
+                    inputs[:, :, None] * contribution["hidden_bias"][:, None, :]
+                )
             for name in total:
-                total[name] = total[name] + each[name].mean(axis=0) / (2 * len(teachers))
+                total[name] = total[name] + contribution[name].mean(axis=0) / (2 * len(teachers))
     return total
 
 
@@ -51,8 +55,8 @@ def own_gradient(method, params, batch, held, stored, active):
     terms = [(1, net.batch_gradient(params, batch, active))]
     if held:
         away = net.forward(params, held, train=True)[2] - stored
-        each = net.backward(params, held, 2 * away / CLASSES, train=True)
-        terms.append((ALPHA, {name: leaf.mean(axis=0) for name, leaf in each.items()}))
+        contribution = net.backward(params, held, 2 * away / CLASSES, train=True)
+        terms.append((ALPHA, {name: leaf.mean(axis=0) for name, leaf in contribution.items()}))
         terms.append((BETA, net.batch_gradient(params, held, active)))
     return terms
 
@@ -98,9 +102,9 @@ def test_steps_are_the_loop_in_float64(method, loss_over, active):
     params, teachers = train_by_hand(method, active)
     net.assert_trees_close(learner.params, params, rtol=2e-3, atol=2e-4)
     for number, expected in enumerate(teachers):
-        found = {name: leaf[number] for name, leaf in memory.teachers.items()}
-        net.assert_trees_close(found, expected, rtol=2e-3, atol=2e-4)
-    mean = {name: (params[name] + sum(each[name] for each in teachers)) / 3 for name in params}
+        result = {name: leaf[number] for name, leaf in memory.teachers.items()}
+        net.assert_trees_close(result, expected, rtol=2e-3, atol=2e-4)
+    mean = {name: (params[name] + sum(item[name] for item in teachers)) / 3 for name in params}
     scores = strategy.predict(memory, learner, np.float32(DATA))
     np.testing.assert_allclose(scores, net.forward(mean, range(len(DATA)))[2], rtol=2e-3, atol=2e-3)
 

@@ -29,17 +29,17 @@ def test_scores_are_the_squared_distances_to_the_means(directions):
     means = np.stack([scale(features)[labels == c].mean(axis=0) for c in MET])
     test = net.forward(START, TEST)[1]
     away = scale(test)[:, None] - scale(means)
-    found = np.asarray(scores_of(nearest_mean(SETUP, directions=directions)))
-    np.testing.assert_allclose(found[:, MET], -np.sum(away**2, axis=2), atol=1e-5)
-    assert np.all(found[:, [3, 4]] == -np.inf)
+    result = np.asarray(scores_of(nearest_mean(SETUP, directions=directions)))
+    np.testing.assert_allclose(result[:, MET], -np.sum(away**2, axis=2), atol=1e-5)
+    assert np.all(result[:, [3, 4]] == -np.inf)
 
 
 def test_predictions_are_scikit_learn_s_nearest_centroid():
     reference = NearestCentroid().fit(*stream.arrivals())
-    found = np.argmax(scores_of(nearest_mean(SETUP)), axis=1)
+    result = np.argmax(scores_of(nearest_mean(SETUP)), axis=1)
     expected = reference.predict(net.forward(START, TEST)[1])
     assert len(set(expected)) > 2
-    np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(result, expected)
 
 
 def test_of_two_labels_both_classes_count():
@@ -67,12 +67,12 @@ def test_a_mean_far_from_0_keeps_its_digits():
 @pytest.mark.parametrize("shift", [0, 1000])
 def test_scores_of_digits_do_not_depend_on_where_0_lies(shift):
     """The float64 scores of the same float32 features; accuracy 0.9 at both shifts."""
-    _, found, train, test = stream.streamed_digits(nearest_mean, shift)
+    _, result, train, test = stream.streamed_digits(nearest_mean, shift)
     _, labels, _, truth = stream.digits()
     means = np.stack([train[labels == c].mean(axis=0) for c in range(CLASSES)])
     expected = -np.sum((test[:, None] - means) ** 2, axis=2)
-    np.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-5)
-    assert (found.argmax(axis=1) == truth).mean() > 0.9
+    np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-5)
+    assert (result.argmax(axis=1) == truth).mean() > 0.9
 
 
 def test_scores_are_cosines_with_the_means_of_features():
@@ -84,6 +84,6 @@ def test_scores_are_cosines_with_the_means_of_features():
     for batches in (None, stream.one_by_one()):
         memory, learner = stream.after(strategy, batches)
         np.testing.assert_array_equal(memory.count, [4, 5, 4, 0, 0, 2])
-        found = np.asarray(strategy.predict(memory, learner, jnp.float32(DATA[TEST])))
-        np.testing.assert_allclose(found[:, MET], expected, atol=1e-5)
-        assert np.all(found[:, [3, 4]] == -np.inf)
+        predicted = np.asarray(strategy.predict(memory, learner, jnp.float32(DATA[TEST])))
+        np.testing.assert_allclose(predicted[:, MET], expected, atol=1e-5)
+        assert np.all(predicted[:, [3, 4]] == -np.inf)

@@ -23,7 +23,7 @@ SETUP = net.small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
 BENT = np.array([0.7, -0.4, 1.2])
 
 
-def strategy_of(**given):
+def strategy_of(**arguments):
     return onpro(
         SETUP,
         12,
@@ -34,7 +34,7 @@ def strategy_of(**given):
         WIDTH,
         augment=lambda inputs, key: -0.5 * inputs,
         forms=lambda inputs: jnp.stack([inputs, inputs[::-1] * BENT]),
-        **given,
+        **arguments,
     )
 
 
@@ -85,24 +85,24 @@ def xent_uni(near, labels, eps=1e-8):
 
 def ope(first, second, labels):
     """`OPELoss`, and the prototypes that it keeps."""
-    there = sorted({*labels})
-    means = [np.stack([z[labels == c].mean(axis=0) for c in there]) for z in (first, second)]
+    remote = sorted({*labels})
+    means = [np.stack([z[labels == c].mean(axis=0) for c in remote]) for z in (first, second)]
     z = normalized(np.concatenate(means))
     logits = z @ z.T / PROTOTYPES
-    count = len(there)
+    count = len(remote)
     total = 0.0
     for i in range(2 * count):
         everything = sum(np.exp(logits[i, a]) for a in range(2 * count) if a != i)
         total -= np.log(np.exp(logits[i, (i + count) % (2 * count)]) / everything)
-    kept = np.zeros((CLASSES, WIDTH))
-    kept[there] = (means[0] + means[1]) / 2
-    return total / (2 * count), kept
+    stored = np.zeros((CLASSES, WIDTH))
+    stored[remote] = (means[0] + means[1]) / 2
+    return total / (2 * count), stored
 
 
 def cross_entropy(params, inputs, labels, seen):
     logits = (features_of(params, inputs) @ params["head"] + params["head_bias"])[:, seen]
-    own = np.array([seen.index(label) for label in labels])
-    return np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(own)), own]
+    rows = np.array([seen.index(label) for label in labels])
+    return np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), rows]
 
 
 def instance(params, inputs, labels, start, factor, xent):
@@ -110,8 +110,8 @@ def instance(params, inputs, labels, start, factor, xent):
     features, z = projections_of(params, np.concatenate([rotated, -0.5 * rotated]))
     part = normalized(features)[:, start : start + WIDTH]
     near = factor * (z @ part.T) + factor * (z @ z.T)
-    own = np.concatenate([labels, labels + 1000.0])
-    return xent(near, own), z
+    current = np.concatenate([labels, labels + 1000.0])
+    return xent(near, current), z
 
 
 def official_loss(params, index, draws, later, seen):
@@ -133,7 +133,7 @@ def official_loss(params, index, draws, later, seen):
     soft = np.where(LABELS[one] == LABELS[two], LABELS[one], LABELS[one] * (1 - share))
     soft = soft + np.where(LABELS[one] == LABELS[two], 0, LABELS[two] * share)
     loss += instance(params, mixed, soft, draws["starts"][1], factor, xent_uni)[0]
-    entropies = (cross_entropy(params, -0.5 * mixed, LABELS[each], seen) for each in (one, two))
+    entropies = (cross_entropy(params, -0.5 * mixed, LABELS[item], seen) for item in (one, two))
     a, b = entropies
     return loss + np.mean((1 - share) * a + share * b)
 
@@ -158,7 +158,7 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
     index, task = np.array([0, 6, 1, 8]), net.task_of(0, [0, 1, 2], [0, 1, 2])
     batch = net.batch_of([*index, 3], [1, 1, 1, 1, 0])
-    # With this key some samples are mixed, in both ways, and some are not.
+    # This key mixes some samples, in both ways, and others not.
     key = jax.random.key(11)
     drawn = strategy.draw(memory, batch, task, batch_keys(update_keys(key).batch).draw)
 
@@ -191,18 +191,18 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     )(memory, learner)
     np.testing.assert_allclose(loss, official_loss(params, index, draws, later, seen), rtol=1e-5)
     expected = {name: params[name] - RATE * slope[name] for name in params}
-    found = dict(learned.params)
+    result = dict(learned.params)
     (layer,) = after.projection.layers
-    found |= {"p kernel": layer.kernel, "p bias": layer.bias}
-    net.assert_trees_close(found, expected, rtol=1e-4, atol=2e-5)
+    result |= {"p kernel": layer.kernel, "p bias": layer.bias}
+    net.assert_trees_close(result, expected, rtol=1e-4, atol=2e-5)
     # Both batches of samples, the cross-entropy and the replayed samples have a pass each.
     assert learned.batch_stats["passes"] == 2 + (len(stored) > 0)
-    kept = np.zeros((CLASSES, WIDTH))
+    remaining = np.zeros((CLASSES, WIDTH))
     if len(stored):
         inputs = DATA[draws["replayed"]] + SHIFT
-        views = [projections_of(params, each)[1] for each in (inputs, -0.5 * inputs)]
-        kept = ope(*views, LABELS[draws["replayed"]])[1]
-    np.testing.assert_allclose(after.prototypes, kept, rtol=1e-4, atol=1e-5)
+        views = [projections_of(params, item)[1] for item in (inputs, -0.5 * inputs)]
+        remaining = ope(*views, LABELS[draws["replayed"]])[1]
+    np.testing.assert_allclose(after.prototypes, remaining, rtol=1e-4, atol=1e-5)
     assert int(after.held.arrived) == len(stored) + 4
 
 
@@ -225,12 +225,12 @@ def test_losses_of_padding_are_finite_and_have_no_effect():
     rng = np.random.default_rng(1)
     near = jnp.float32(rng.normal(size=(8, 8)))
     ids, weight = jnp.array([0, 1, 0, 0]), jnp.float32([1, 1, 1, 0])
-    kept = jnp.array([0, 1, 2, 4, 5, 6])
+    stored = jnp.array([0, 1, 2, 4, 5, 6])
     for replayed in (True, False):
         losses = instance_losses(near, ids, weight, 0.4, replayed)
         assert np.all(np.isfinite(losses))
-        alone = instance_losses(near[kept][:, kept], ids[:3], weight[:3], 0.4, replayed)
-        np.testing.assert_allclose(losses[kept], alone, rtol=1e-5)
+        single = instance_losses(near[stored][:, stored], ids[:3], weight[:3], 0.4, replayed)
+        np.testing.assert_allclose(losses[stored], single, rtol=1e-5)
         slope = jax.grad(
             lambda near, form=replayed: jnp.sum(instance_losses(near, ids, weight * 0, 0.4, form))
         )
@@ -271,9 +271,11 @@ def test_forms_are_those_of_the_official_rotations():
         return np.stack([first, second], axis=2).reshape(2, 3, 6, 6).transpose(0, 1, 3, 2)
 
     inner = [x, joined(turned[0], two), joined(*turned), joined(one, turned[1])]
-    every = [np.rot90(each, k, (2, 3)) for k in (0, 2, 1, 3) for each in inner]
-    found = jax.vmap(turned_forms)(jnp.float32(images))
-    np.testing.assert_allclose(found, np.stack(every, axis=1).transpose(0, 1, 3, 4, 2), rtol=1e-6)
+    complete = [np.rot90(item, k, (2, 3)) for k in (0, 2, 1, 3) for item in inner]
+    result = jax.vmap(turned_forms)(jnp.float32(images))
+    np.testing.assert_allclose(
+        result, np.stack(complete, axis=1).transpose(0, 1, 3, 4, 2), rtol=1e-6
+    )
     for other in (jnp.ones(4), jnp.ones((4, 6, 1)), jnp.ones((5, 5, 1))):
         np.testing.assert_array_equal(turned_forms(other), other[None])
 

@@ -47,8 +47,8 @@ def tasks_by_hand():
     owner, after = np.full(START["hidden"].shape, -1), []
 
     def step(task, index, trained):
-        own = np.arange(CLASSES) // 2 == task
-        gradient = net.batch_gradient(params, index, own)
+        selected = np.arange(CLASSES) // 2 == task
+        gradient = net.batch_gradient(params, index, selected)
         for name in ("hidden_bias", "head_bias"):
             gradient[name] *= task == 0
         gradient["hidden"] *= trained
@@ -62,11 +62,11 @@ def tasks_by_hand():
         smallest = np.argsort(np.abs(params["hidden"].flat[free]))
         pruned = free[smallest[: round(PRUNE * len(free))]]
         params["hidden"].flat[pruned] = 0
-        kept = owner == -1
-        kept.flat[pruned] = False
+        stored = owner == -1
+        stored.flat[pruned] = False
         for _ in range(RETRAIN):
-            step(task, TRAIN[task], kept)
-        owner[kept] = task
+            step(task, TRAIN[task], stored)
+        owner[stored] = task
         after.append(({n: leaf.copy() for n, leaf in params.items()}, owner.copy()))
     return after
 
@@ -88,17 +88,17 @@ def test_steps_of_retraining_are_counted():
     assert learner.step == len(BATCHES[0]) + RETRAIN
 
 
-def test_told_a_task_the_weights_up_to_it_answer():
+def test_with_the_task_identity_the_weights_up_to_it_predict():
     _, strategy, after = after_tasks()
     memory, learner = after[-1]
     params = {name: np.asarray(leaf, float) for name, leaf in learner.params.items()}
     for task in range(3):
-        kept = np.isin(memory.owner["hidden"], range(task + 1))
-        bent = np.tanh(DATA @ (params["hidden"] * kept) + params["hidden_bias"])
+        stored = np.isin(memory.owner["hidden"], range(task + 1))
+        bent = np.tanh(DATA @ (params["hidden"] * stored) + params["hidden_bias"])
         expected = bent @ params["head"] + params["head_bias"]
         inputs = jnp.float32(DATA)
-        found = strategy.predict_task(memory, learner, inputs, jnp.array(task))
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+        result = strategy.predict_task(memory, learner, inputs, jnp.array(task))
+        np.testing.assert_allclose(result, expected, atol=1e-5)
     # The last task's weights are all that there are.
     np.testing.assert_allclose(strategy.predict(memory, learner, inputs), expected, atol=1e-5)
 
@@ -108,9 +108,9 @@ def test_while_a_task_is_learned_only_its_classes_are_predicted():
     learner = net.small_learner(setup, range(4))
     memory = strategy.init(jax.random.key(0), learner)
     memory, _ = strategy.begin_task(memory, learner, SEQUENCE[1][0], jax.random.key(0))
-    found = strategy.predict(memory, learner, jnp.float32(DATA))
+    predicted = strategy.predict(memory, learner, jnp.float32(DATA))
     np.testing.assert_array_equal(
-        np.isfinite(found), [[False, False, True, True, False, False]] * 40
+        np.isfinite(predicted), [[False, False, True, True, False, False]] * 40
     )
 
 
@@ -137,11 +137,11 @@ def test_batch_statistics_stay_after_the_first_task():
 def test_the_smallest_free_weights_are_pruned_by_hand():
     owner = jnp.array([[FREE, 0, FREE], [FREE, FREE, 1]])
     weights = jnp.array([[0.3, 0.01, -0.2], [-0.5, 0.1, 0.02]])
-    found = prune_smallest(owner, weights, 0.5)
-    np.testing.assert_array_equal(found, [[FREE, 0, PRUNED], [FREE, PRUNED, 1]])
+    result = prune_smallest(owner, weights, 0.5)
+    np.testing.assert_array_equal(result, [[FREE, 0, PRUNED], [FREE, PRUNED, 1]])
     # Ties are broken by place, so that the share is what it is.
-    found = prune_smallest(jnp.full((2, 2), FREE), jnp.ones((2, 2)), 0.75)
-    np.testing.assert_array_equal(found, [[PRUNED, PRUNED], [PRUNED, FREE]])
+    result = prune_smallest(jnp.full((2, 2), FREE), jnp.ones((2, 2)), 0.75)
+    np.testing.assert_array_equal(result, [[PRUNED, PRUNED], [PRUNED, FREE]])
     bias = jnp.full(3, FREE)
     np.testing.assert_array_equal(prune_smallest(bias, jnp.arange(3.0), 0.9), bias)
 
@@ -170,7 +170,7 @@ def test_weights_of_earlier_tasks_stay_bit_for_bit():
             )
 
 
-def test_told_the_task_earlier_tasks_lose_nothing():
+def test_with_the_task_identity_earlier_tasks_lose_nothing():
     assert_nothing_is_lost(separable())
 
 

@@ -27,9 +27,9 @@ KEY = jax.random.key(0)
 
 
 def nested(params):
-    given = net.as_float32(params)
-    return {**given, "head": {"kernel": given.pop("kernel"), "scale": given.pop("scale")}} | {
-        name: leaf for name, leaf in given.items() if name not in ("kernel", "scale")
+    inputs = net.as_float32(params)
+    return {**inputs, "head": {"kernel": inputs.pop("kernel"), "scale": inputs.pop("scale")}} | {
+        name: leaf for name, leaf in inputs.items() if name not in ("kernel", "scale")
     }
 
 
@@ -78,7 +78,7 @@ def memory_of(strategy, known=KNOWN):
 
 
 @pytest.mark.parametrize(
-    ("given", "spatial", "flat_weight", "own_loss"),
+    ("inputs", "spatial", "flat_weight", "own_loss"),
     [
         ({}, 3.0, 1.0, hand.official_nca),
         ({"form": "paper"}, 3.0, 1.0, hand.paper_nca),
@@ -88,11 +88,11 @@ def memory_of(strategy, known=KNOWN):
         ),
     ],
 )
-def test_the_gradient_is_that_of_the_written_loss(given, spatial, flat_weight, own_loss):
-    strategy = net.compiled(podnet(SETUP, exemplars_per_class=2, **given))
+def test_the_gradient_is_that_of_the_written_loss(inputs, spatial, flat_weight, own_loss):
+    strategy = net.compiled(podnet(SETUP, exemplars_per_class=2, **inputs))
     learner = learner_of(START, [*KNOWN, *NEW])
     gradient, info = strategy.grads(memory_of(strategy), learner, BATCH, TASK, KEY)
-    margin = given.get("margin", 0.6)
+    margin = inputs.get("margin", 0.6)
     arguments = (INDEX, KNOWN, NEW, spatial, flat_weight, own_loss, margin)
     expected = net.finite_differences(lambda p: hand.written_loss(p, *arguments)[1], START)
     net.assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
@@ -129,8 +129,8 @@ def test_with_two_classes_the_papers_loss_is_0_at_scale_0():
     slope = jax.grad(nca, 3)(scores, jnp.int32(1), seen, jnp.float32(2.0), 0.6)
     np.testing.assert_allclose(slope, 0.6 + 0.1 - 0.3, rtol=1e-5)
     assert nca(scores, jnp.int32(1), seen, jnp.float32(0.0), 0.6) == 0
-    found = nca_as_coded(scores, jnp.int32(1), seen, jnp.float32(0.0))
-    np.testing.assert_allclose(found, np.log(2), rtol=1e-6)
+    result = nca_as_coded(scores, jnp.int32(1), seen, jnp.float32(0.0))
+    np.testing.assert_allclose(result, np.log(2), rtol=1e-6)
 
 
 @pytest.mark.parametrize("label", [0, 2, 4])
@@ -138,10 +138,10 @@ def test_the_margin_of_the_official_code_has_no_effect(label):
     """The scores of class 4 are the greatest, and class 1 is not seen yet."""
     scores, seen = np.array([0.3, 2.0, -0.2, 0.1, 0.8]), [0, 2, 3, 4]
     mask = jnp.asarray(np.isin(np.arange(5), seen))
-    found = nca_as_coded(jnp.float32(scores), jnp.int32(label), mask, jnp.float32(3.0))
+    result = nca_as_coded(jnp.float32(scores), jnp.int32(label), mask, jnp.float32(3.0))
     for margin in (0.0, 0.6):
         expected = hand.official_nca(scores, label, seen, 3.0, margin)
-        np.testing.assert_allclose(found, expected, rtol=1e-5)
+        np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 def test_equal_maps_have_no_distance_and_no_gradient(rng):
@@ -154,10 +154,10 @@ def test_equal_maps_have_no_distance_and_no_gradient(rng):
 
 
 def test_without_maps_pod_flat_alone_is_left():
-    """As with an MLP: the coefficient of POD-spatial has no effect."""
+    """The coefficient of POD-spatial has no effect without maps, for instance in an MLP."""
 
-    def apply(*given):
-        outputs, batch_stats = SETUP.apply(*given)
+    def apply(*arguments):
+        outputs, batch_stats = SETUP.apply(*arguments)
         return outputs._replace(hidden=None), batch_stats
 
     learner = learner_of(START, [*KNOWN, *NEW])
@@ -177,7 +177,7 @@ def test_imprinted_proxies_are_the_centers_of_a_classs_unit_features():
     kernel, key = jnp.float32(START["kernel"]), jax.random.key(5)
     new, known = net.classes_mask([2, 5]), net.classes_mask([0, 3])
     imprint = jax.jit(imprint_proxies)
-    found = np.asarray(imprint(kernel, jnp.float32(features), samples, new, known, key))
+    result = np.asarray(imprint(kernel, jnp.float32(features), samples, new, known, key))
     length = np.mean([np.linalg.norm(START["kernel"][:, k, c]) for k in range(3) for c in (0, 3)])
     for label in (2, 5):
         rows = [
@@ -185,14 +185,14 @@ def test_imprinted_proxies_are_the_centers_of_a_classs_unit_features():
             for f, y, i in zip(features, LABELS[:36], range(36), strict=True)
             if y == label and i != 17
         ]
-        centers = found[:, :, label].T / length
+        centers = result[:, :, label].T / length
         # A fixed point of k-means: each center is the mean of the rows that are nearest to it.
         nearest = np.argmin([[np.sum((r - c) ** 2) for c in centers] for r in rows], axis=1)
         assert set(nearest) == {0, 1, 2}
         for number, center in enumerate(centers):
             mean = np.mean([r for r, n in zip(rows, nearest, strict=True) if n == number], axis=0)
             np.testing.assert_allclose(center, mean, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(found[:, :, [0, 1, 3, 4]], kernel[:, :, jnp.array([0, 1, 3, 4])])
+    np.testing.assert_array_equal(result[:, :, [0, 1, 3, 4]], kernel[:, :, jnp.array([0, 1, 3, 4])])
     first = imprint(kernel, jnp.float32(features), samples, new, net.classes_mask([]), key)
     np.testing.assert_array_equal(first, kernel)
 
@@ -211,8 +211,8 @@ def test_a_task_begins_with_proxies_from_features_of_evaluation():
     length = np.mean([np.linalg.norm(START["kernel"][:, k, c]) for k in range(3) for c in KNOWN])
     kernel = START["kernel"].copy()
     for label in NEW:
-        own = jnp.asarray(LABELS[index] == label)
-        centers = k_means(rows, own, PROXIES, jax.random.fold_in(KEY, label))
+        selected = jnp.asarray(LABELS[index] == label)
+        centers = k_means(rows, selected, PROXIES, jax.random.fold_in(KEY, label))
         kernel[:, :, label] = length * np.asarray(centers).T
     net.assert_trees_close(flat(after.params), {**START, "kernel": kernel}, rtol=1e-4, atol=1e-5)
     net.assert_trees_close(flat(memory.teacher.params), flat(learner.params), rtol=0.0, atol=0.0)
@@ -254,7 +254,7 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
         def loss(head):
             params = {**START, **head}
             features = hand.forward_of(params, held, lift=0.0)[2]
-            own = [
+            current = [
                 hand.official_nca(
                     hand.official_similarities(params, f),
                     y,
@@ -264,7 +264,7 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
                 )
                 for f, y in zip(features, LABELS[held], strict=True)
             ]
-            return np.mean(own)
+            return np.mean(current)
 
         kernel = kernel - RATE * 0.5 * net.finite_differences(loss, {"kernel": kernel})["kernel"]
     assert np.abs(kernel - START["kernel"])[:, :, KNOWN].max() > 1e-3
@@ -283,8 +283,8 @@ def test_predictions_have_the_similarities_of_the_loss(form, similarities):
     features = hand.forward_of(START, np.arange(8), lift=0.0, shift=0.0)[2]
     expected = [similarities(START, f) for f in features]
     kernel = jnp.float32(START["kernel"])
-    found = local_similarities(jnp.float32(features), kernel, form)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    result = local_similarities(jnp.float32(features), kernel, form)
+    np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
     head = {"params": {"kernel": kernel, "scale": jnp.float32(8)}}
     logits = LocalSimilarityHead(CLASSES, PROXIES).apply(head, jnp.float32(features))
     official = [8 * hand.official_similarities(START, f) for f in features]

@@ -23,27 +23,27 @@ def test_odds_are_a_softmax_of_one_over_the_distance():
     one, two = (jnp.asarray(side) for side in np.triu_indices(4, 1))
     possible = (one != 2) & (two != 2)
     powers = np.exp([1 / 2, 1 / 6, 1 / 4])
-    found = mixing.pair_odds(prototypes, one, two, possible)
-    np.testing.assert_allclose(found[jnp.array([0, 2, 4])], powers / powers.sum(), rtol=1e-6)
-    assert np.count_nonzero(found) == 3
+    result = mixing.pair_odds(prototypes, one, two, possible)
+    np.testing.assert_allclose(result[jnp.array([0, 2, 4])], powers / powers.sum(), rtol=1e-6)
+    assert np.count_nonzero(result) == 3
     assert not np.any(mixing.pair_odds(prototypes, one, two, jnp.zeros(6, bool)))
 
 
 @pytest.mark.parametrize("total", [1, 7, 16])
 def test_whole_shares_are_the_rounded_ones_but_for_single_steps(total):
-    """As in `make_mix_pair`: the sum is the total, each step is of one, and in one direction."""
+    """`make_mix_pair` has the same: the sum is the total, and steps of one go in one direction."""
     rng = np.random.default_rng(total)
     rows = rng.dirichlet(np.ones(6), 50) * (np.arange(6) < 5)
     rows /= rows.sum(axis=1, keepdims=True)
     shares = jax.jit(jax.vmap(mixing.whole_shares, (0, None, 0)), static_argnums=1)
-    found = np.asarray(shares(jnp.float32(rows), total, MANY[:50]))
+    result = np.asarray(shares(jnp.float32(rows), total, MANY[:50]))
     rounded = np.round(np.float32(rows) * total)
-    np.testing.assert_array_equal(found.sum(axis=1), total)
-    steps = found - rounded
+    np.testing.assert_array_equal(result.sum(axis=1), total)
+    steps = result - rounded
     assert np.abs(steps).max() <= 1
     assert np.all((steps >= 0).all(axis=1) | (steps <= 0).all(axis=1))
-    assert np.all(found >= 0)
-    assert not found[:, 5].any(), "no pair without odds"
+    assert np.all(result >= 0)
+    assert not result[:, 5].any(), "no pair without odds"
     assert np.abs(steps).sum() > 0, "rows whose rounded shares have another sum"
     assert not np.any(mixing.whole_shares(jnp.zeros(6), total, KEY))
 
@@ -84,7 +84,7 @@ def test_partners_of_one_draw_are_a_permutation_of_its_samples():
     partners = np.asarray(mixed.second.index)[:, :3]
     np.testing.assert_array_equal(np.sort(partners, axis=1), np.tile([50, 51, 53], (4000, 1)))
     for first in range(3):
-        share = [np.mean(partners[:, first] == own) for own in (50, 51, 53)]
+        share = [np.mean(partners[:, first] == part) for part in (50, 51, 53)]
         np.testing.assert_allclose(share, 1 / 3, atol=0.04)
     # Both coins fall with probability 0.6, the first one for the whole batch.
     share = np.asarray(mixed.share)
@@ -101,11 +101,13 @@ def test_three_of_four_slots_mix_samples_of_the_draw():
     np.testing.assert_array_equal(mixed.first.index[:3], drawn.index[:3])
     assert mixed.share.shape == mixed.second.weight.shape == (4,)
     assert mixed.first.labels[3, 0] < mixed.second.labels[3, 0]
-    every = mixing.mix_replayed(drawn, SAMPLES, prototypes, SETTINGS._replace(base_share=1.0), KEY)
-    np.testing.assert_array_equal(every.first.index, drawn.index)
+    complete = mixing.mix_replayed(
+        drawn, SAMPLES, prototypes, SETTINGS._replace(base_share=1.0), KEY
+    )
+    np.testing.assert_array_equal(complete.first.index, drawn.index)
 
 
 def test_a_sample_of_each_class_is_stored():
-    found = mixing.sample_per_label(SAMPLES, jnp.array([3, 0, 1]), jnp.ones(3), KEY)
-    np.testing.assert_array_equal(found.labels[:, 0], [3, 0, 1])
-    assert found.index[0] == 53
+    result = mixing.sample_per_label(SAMPLES, jnp.array([3, 0, 1]), jnp.ones(3), KEY)
+    np.testing.assert_array_equal(result.labels[:, 0], [3, 0, 1])
+    assert result.index[0] == 53

@@ -50,15 +50,15 @@ def seen_after(task):
 
 def fisher_of(params, task):
     index = TRAIN[task][MASK][:LIMIT]
-    each = net.cross_entropy_gradients(params, index, seen_after(task))
-    return {name: np.mean(leaf**2, axis=0) for name, leaf in each.items()}
+    contribution = net.cross_entropy_gradients(params, index, seen_after(task))
+    return {name: np.mean(leaf**2, axis=0) for name, leaf in contribution.items()}
 
 
 def output_sensitivity_of(params, task):
     index = TRAIN[task][MASK][:LIMIT]
     logits = np.where(seen_after(task), net.forward(params, index)[2], 0.0)
-    each = net.backward(params, index, 2 * logits)
-    return {name: np.mean(np.abs(leaf), axis=0) for name, leaf in each.items()}
+    contribution = net.backward(params, index, 2 * logits)
+    return {name: np.mean(np.abs(leaf), axis=0) for name, leaf in contribution.items()}
 
 
 def train_by_hand(regularization, importance_of, keep, implicit=False):
@@ -67,37 +67,37 @@ def train_by_hand(regularization, importance_of, keep, implicit=False):
     `keep(kept, importance, params)` gives the `(ω, θ*)` that are kept from now on. `implicit`:
     steps are on the task's gradient alone, each followed by the penalty's proximal point.
     """
-    params, kept, after = START, [], []
+    params, stored, after = START, [], []
     for task, batches in enumerate(BATCHES):
 
-        def penalty(theta, kept=tuple(kept)):
+        def penalty(theta, remaining=tuple(stored)):
             total = net.no_penalty(theta)
-            for importance, anchor in kept:
+            for importance, anchor in remaining:
                 for name in theta:
                     moved = theta[name] - anchor[name]
                     total[name] = total[name] + 2 * regularization * importance[name] * moved
             return total
 
         if implicit:
-            settle = net.proximal_point(regularization, kept)
+            settle = net.proximal_point(regularization, stored)
             params, _ = net.descend(params, batches, seen_after(task), net.no_penalty, settle)
         else:
             params, _ = net.descend(params, batches, seen_after(task), penalty)
-        kept = keep(kept, importance_of(params, task), params)
-        after.append((params, kept))
+        stored = keep(stored, importance_of(params, task), params)
+        after.append((params, stored))
     return after
 
 
-def keep_all(kept, importance, params):
-    return [*kept, (importance, params)]
+def keep_all(remaining, importance, params):
+    return [*remaining, (importance, params)]
 
 
 def keep_last(decay):
     """Only the last anchor, with decayed importances."""
 
-    def keep(kept, importance, params):
-        if kept:
-            old = kept[0][0]
+    def keep(remaining, importance, params):
+        if remaining:
+            old = remaining[0][0]
             importance = {name: decay * old[name] + importance[name] for name in old}
         return [(importance, params)]
 
@@ -137,10 +137,12 @@ def test_three_tasks_done_again_in_float64(name):
     setup = net.small_setup()
     after = net.run_tasks(setup, strategy(setup), SEQUENCE)
     expected = train_by_hand(*by_hand)
-    for (memory, learner), (params, kept) in zip(after, expected, strict=True):
+    for (memory, learner), (params, stored) in zip(after, expected, strict=True):
         net.assert_trees_close(learner.params, params, rtol=1e-4, atol=1e-5)
-        sums = {n: sum(importance[n] for importance, _ in kept) for n in params}
-        weighted = {n: sum(importance[n] * theta[n] for importance, theta in kept) for n in params}
+        sums = {n: sum(importance[n] for importance, _ in stored) for n in params}
+        weighted = {
+            n: sum(importance[n] * theta[n] for importance, theta in stored) for n in params
+        }
         net.assert_trees_close(memory.importance, sums, rtol=1e-3, atol=1e-6)
         net.assert_trees_close(memory.weighted_anchor, weighted, rtol=1e-3, atol=1e-6)
     # The agreement is of trainings in which the penalty mattered.
@@ -181,8 +183,8 @@ def test_running_sums_have_the_gradient_of_all_stored_anchors(count):
     for importance, anchor in zip(importances, anchors, strict=True):
         sums = quadratic.add_anchor(sums, net.as_float32(importance), net.as_float32(anchor))
     expected = net.finite_differences(lambda p: penalty_value(p, importances, anchors), START)
-    found = quadratic.penalty_gradient(sums, net.as_float32(START))
-    net.assert_trees_close(found, expected, rtol=1e-4, atol=1e-4)
+    computed = quadratic.penalty_gradient(sums, net.as_float32(START))
+    net.assert_trees_close(computed, expected, rtol=1e-4, atol=1e-4)
 
 
 STRENGTHS = {
@@ -214,7 +216,7 @@ def test_the_gradient_is_that_of_the_written_loss(name):
         return task_loss(params) + factor * penalty_value(params, [importance], [anchor])
 
     net.assert_trees_close(total, net.finite_differences(written, START), rtol=1e-4, atol=1e-4)
-    # What SI integrates and what is logged stay the task's own.
+    # SI's integrand and the logged loss remain those of the task.
     net.assert_trees_close(info.task_gradient, net.finite_differences(task_loss, START), atol=1e-5)
     np.testing.assert_allclose(info.loss, task_loss(START), rtol=1e-5)
     assert jnp.all(info.batch_stats["passes"] == 1)
@@ -257,7 +259,7 @@ def stiff_anchors():
 
 
 def minimizer(regularization):
-    """Of the task's loss and regularization Σ ω (θ − θ*)², in float64."""
+    """Return the minimum of the task's loss and regularization Σ ω (θ − θ*)², in float64."""
     pull = 2 * regularization * np.sum(IMPORTANCES * ANCHORS, axis=0)
     weight = 2 * regularization * np.sum(IMPORTANCES, axis=0)
     return (CURVATURE * TARGET + pull) / (CURVATURE + weight)
@@ -265,7 +267,7 @@ def minimizer(regularization):
 
 @functools.cache
 def stiff_program(momentum, implicit_rate, rate=STEP, factor=1.0):
-    """From regularization and number of steps to the parameters."""
+    """Return a program from regularization and number of steps to the parameters."""
     setup = stiff_setup(momentum, rate)
     learner = init_learner(setup, CLASSES, jax.random.key(0))
     learner = learner._replace(schedule=learner.schedule._replace(factor=jnp.float32(factor)))
@@ -286,19 +288,19 @@ def stiff_program(momentum, implicit_rate, rate=STEP, factor=1.0):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("regularization", [1e-3, 1.0, 100.0, 1e6])
-def test_implicit_steps_lead_to_the_minimizer_at_any_strength(regularization, momentum):
+def test_implicit_steps_lead_to_the_minimizer_at_any_regularization(regularization, momentum):
     """Momentum carries a constant gradient 1 / (1 − m) as far, which the rate of the penalty is."""
-    found = stiff_program(momentum, STEP / (1 - momentum))(regularization, 600)
-    np.testing.assert_allclose(found, minimizer(regularization), rtol=1e-4, atol=1e-5)
+    result = stiff_program(momentum, STEP / (1 - momentum))(regularization, 600)
+    np.testing.assert_allclose(result, minimizer(regularization), rtol=1e-4, atol=1e-5)
 
 
 def test_the_rate_of_the_implicit_step_follows_the_schedule():
     """One step at a quarter of the rate, in float64: the task's, then the proximal point."""
-    found = stiff_program(0.0, STEP, factor=0.25)(3.0, 1)
+    result = stiff_program(0.0, STEP, factor=0.25)(3.0, 1)
     theta = 0.25 * STEP * CURVATURE * TARGET
     scale = 2 * 0.25 * STEP * 3.0
     pull, weight = np.sum(IMPORTANCES * ANCHORS, axis=0), np.sum(IMPORTANCES, axis=0)
-    np.testing.assert_allclose(found, (theta + scale * pull) / (1 + scale * weight), rtol=1e-5)
+    np.testing.assert_allclose(result, (theta + scale * pull) / (1 + scale * weight), rtol=1e-5)
 
 
 numbers = st.floats(-100, 100, width=32)
@@ -322,7 +324,7 @@ def test_the_proximal_point_is_between_the_parameter_and_its_anchor(theta, ancho
 
 
 def test_implicit_steps_leave_frozen_parameters_bit_for_bit():
-    """Of two parameters far from their anchors one is frozen."""
+    """Two parameters are far from their anchors, and one of them is frozen."""
     start = net.as_float32({"frozen": np.array([0.3, -7.1]), "free": np.array([0.3, -7.1])})
     setup = stiff_setup()._replace(
         trainable=lambda params: {"frozen": False, "free": True},
@@ -358,7 +360,7 @@ def test_two_tasks_stay_near_the_initial_parameters(implicit):
     def pull(params):
         return {name: 2 * 0.4 * (params[name] - START[name]) for name in params}
 
-    given = (net.no_penalty, net.proximal_point(0.4, [(ones, START)])) if implicit else (pull,)
-    params, _ = net.descend(START, batches[:2], np.arange(CLASSES) < 2, *given)
-    params, _ = net.descend(params, batches[2:], np.arange(CLASSES) < 4, *given)
+    inputs = (net.no_penalty, net.proximal_point(0.4, [(ones, START)])) if implicit else (pull,)
+    params, _ = net.descend(START, batches[:2], np.arange(CLASSES) < 2, *inputs)
+    params, _ = net.descend(params, batches[2:], np.arange(CLASSES) < 4, *inputs)
     net.assert_trees_close(learner.params, params, rtol=2e-4, atol=2e-5)

@@ -23,7 +23,7 @@ def official_features(features, memory, gamma):
 
 
 def official_scores(train, labels, test):
-    """As the authors' first model has them."""
+    """Return the scores of the authors' first model."""
     means = np.stack([train[labels == k].mean(axis=0) for k in np.unique(labels)])
     covariance = OAS(assume_centered=True).fit(train - means[labels]).covariance_
     regular = (1 - SHRINKAGE) * covariance + SHRINKAGE * np.eye(train.shape[1])
@@ -43,14 +43,16 @@ def test_a_stream_of_recurring_classes_has_the_official_scores(gamma):
     scale = 1 / (64 * train[order[:64]].var()) if gamma == "scale" else gamma
     np.testing.assert_allclose(memory.gamma, scale, rtol=1e-5)
     memory = stream.solved(strategy, memory, learner)
-    found = np.asarray(strategy.predict(memory, learner, jnp.float32(test)), float)
-    np.testing.assert_array_equal(found[:, 5], -np.inf)
+    predicted = np.asarray(strategy.predict(memory, learner, jnp.float32(test)), float)
+    np.testing.assert_array_equal(predicted[:, 5], -np.inf)
     rows, tested = (official_features(part, memory, scale) for part in (train[order], test))
     expected = official_scores(rows, labels[order], tested)
-    found, expected = (part - part.mean(axis=1, keepdims=True) for part in (found[:, :5], expected))
-    assert np.linalg.norm(found - expected) < 1e-3 * np.linalg.norm(expected)
+    predicted, expected = (
+        part - part.mean(axis=1, keepdims=True) for part in (predicted[:, :5], expected)
+    )
+    assert np.linalg.norm(predicted - expected) < 1e-3 * np.linalg.norm(expected)
     old = truth < 5
-    assert (found[old].argmax(axis=1) == truth[old]).mean() > 0.9
+    assert (predicted[old].argmax(axis=1) == truth[old]).mean() > 0.9
 
 
 def test_inner_products_approximate_the_kernel():

@@ -25,7 +25,7 @@ def hidden(features, memory):
 
 
 def regression(rows, targets, ridge):
-    """As scikit-learn does it, on the samples and not on sums."""
+    """Return scikit-learn's ridge regression, on the samples and not on sums."""
     return Ridge(alpha=ridge, fit_intercept=False, solver="svd").fit(rows, targets).coef_.T
 
 
@@ -40,10 +40,10 @@ def test_scores_are_ridge_regression_of_the_labels(width):
     np.testing.assert_allclose(memory.regression.gram, rows.T @ rows, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(memory.regression.prototypes, rows.T @ targets, rtol=1e-5, atol=1e-5)
     kernel = regression(rows, targets, RIDGE)
-    found = strategy.predict(memory, learner, jnp.float32(DATA[TEST]))
+    predicted = strategy.predict(memory, learner, jnp.float32(DATA[TEST]))
     expected = hidden(net.forward(START, TEST)[1], memory) @ kernel
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-    assert np.all(found[:, [3, 4]] == 0)
+    np.testing.assert_allclose(predicted, expected, atol=1e-4)
+    assert np.all(predicted[:, [3, 4]] == 0)
 
 
 def test_of_two_labels_both_classes_are_targets():
@@ -79,7 +79,7 @@ def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
 def test_a_ridge_within_float32_s_rounding_errors_gives_scores_of_use():
     """Cholesky's factorization fails; float64's regression has the same accuracy."""
     ridge = 1e-2
-    memory, found, train, test = stream.streamed_digits(
+    memory, result, train, test = stream.streamed_digits(
         functools.partial(ranpac, width=600, ridge=ridge), shift=0
     )
     gram = np.asarray(memory.regression.gram) + ridge * np.eye(600, dtype=np.float32)
@@ -89,7 +89,7 @@ def test_a_ridge_within_float32_s_rounding_errors_gives_scores_of_use():
     expected = hidden(test, memory) @ kernel
     exact = (expected.argmax(axis=1) == truth).mean()
     assert exact > 0.9
-    assert abs((found.argmax(axis=1) == truth).mean() - exact) < 0.02
+    assert abs((result.argmax(axis=1) == truth).mean() - exact) < 0.02
 
 
 def split_of(mask, key):
@@ -111,7 +111,7 @@ def official_ridge(rows, targets, fit, held):
 
 @pytest.mark.parametrize(("width", "scale"), [(0, 1), (0, 16), (30, 1), (300, 16)])
 def test_the_ridge_is_that_of_least_error_on_a_fifth_of_the_samples(width, scale):
-    """With fewer features than samples and with more; garbage in masked rows changes nothing."""
+    """Features are fewer than samples, or more; garbage in masked rows changes nothing."""
     features, labels, _, _ = stream.digits()
     features, labels = features[::4] * scale, labels[::4]
     rng = np.random.default_rng(4)
@@ -120,16 +120,16 @@ def test_the_ridge_is_that_of_least_error_on_a_fifth_of_the_samples(width, scale
     targets = np.eye(CLASSES)[labels]
     expected = official_ridge(rows, targets, *split_of(mask, key))
     rows[~mask] = np.inf
-    given = jnp.float32(rows), jnp.float32(targets)
-    found = validated_ridge(*given, jnp.asarray(mask), jnp.float32(7.0), key)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    inputs = jnp.float32(rows), jnp.float32(targets)
+    result = validated_ridge(*inputs, jnp.asarray(mask), jnp.float32(7.0), key)
+    np.testing.assert_allclose(result, expected, rtol=1e-5)
 
 
 def test_a_task_of_one_sample_leaves_the_ridge():
     mask = jnp.arange(4) == 2
     rows, targets = jnp.ones((4, 3)), jnp.ones((4, 2))
-    for here in (mask, jnp.zeros(4, bool)):
-        assert validated_ridge(rows, targets, here, jnp.float32(7.0), jax.random.key(0)) == 7
+    for local in (mask, jnp.zeros(4, bool)):
+        assert validated_ridge(rows, targets, local, jnp.float32(7.0), jax.random.key(0)) == 7
 
 
 def test_validated_at_each_task_it_beats_the_default_on_digits():
@@ -154,13 +154,13 @@ def test_validated_at_each_task_it_beats_the_default_on_digits():
             # The key of `run_tasks`.
             split = split_of(np.ones(len(part), bool), jax.random.key(2))
             rows = hidden(train[part], memory)
-            wanted = 1e4 if ridge == 1e4 else official_ridge(rows, targets[part], *split)
-            np.testing.assert_allclose(memory.regression.ridge, wanted, rtol=1e-5)
+            target = 1e4 if ridge == 1e4 else official_ridge(rows, targets[part], *split)
+            np.testing.assert_allclose(memory.regression.ridge, target, rtol=1e-5)
         memory, learner = states[-1]
         memory = stream.solved(strategy, memory, learner)
         kernel = regression(hidden(train, memory), targets, float(memory.regression.ridge))
         expected = hidden(test, memory) @ kernel
-        found = strategy.predict(memory, learner, jnp.float32(test))
-        np.testing.assert_allclose(found, expected, atol=2e-3)
-        accuracy[ridge] = (np.argmax(found, axis=1) == truth).mean()
+        predicted = strategy.predict(memory, learner, jnp.float32(test))
+        np.testing.assert_allclose(predicted, expected, atol=2e-3)
+        accuracy[ridge] = (np.argmax(predicted, axis=1) == truth).mean()
     assert accuracy["validated"] > accuracy[1e4] + 0.02

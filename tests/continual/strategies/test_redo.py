@@ -24,7 +24,7 @@ def test_eight_steps_are_the_procedure_in_float64():
                 name: np.flatnonzero(leaf / leaf.mean() <= TAU) for name, leaf in total.items()
             }
             replaced.append([len(units) for units in chosen.values()])
-            # From the last layer on, so that a weight between two new units stays 0.
+            # Layers are taken from the last on, so that a weight between two new units stays 0.
             for name in reversed(net.LAYERS):
                 units = chosen[name]
                 net.replace(params, first, second, fresh[step], name, units, incoming_last=False)
@@ -55,7 +55,9 @@ def test_units_that_never_respond_are_replaced_without_a_change_of_the_outputs()
     assert {0, 4} <= {*np.flatnonzero(silent["two"])}
     for name, units in silent.items():
         np.testing.assert_array_equal(learner.params[name]["bias"] != start[name]["bias"], units)
-    given = SETUP.gather(index, None)
-    before, now = (SETUP.apply(each, {}, given, False, None)[0] for each in (start, learner.params))
+    inputs = SETUP.gather(index, None)
+    before, now = (
+        SETUP.apply(item, {}, inputs, False, None)[0] for item in (start, learner.params)
+    )
     np.testing.assert_allclose(now.logits, before.logits, rtol=1e-5)
     assert (np.asarray(now.hidden["two"])[:, silent["two"]] > 0).any()

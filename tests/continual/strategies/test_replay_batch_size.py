@@ -52,8 +52,8 @@ def many_draws(name, size, keys=3000):
     drawn = draw(jax.random.split(jax.random.key(3), keys))
     if name == "DER++":
         # Each sample has the logits of its own slot.
-        own = np.asarray(drawn.matched.weight) > 0
-        np.testing.assert_array_equal(drawn.logits[own, 0], drawn.matched.index[own])
+        selected = np.asarray(drawn.matched.weight) > 0
+        np.testing.assert_array_equal(drawn.logits[selected, 0], drawn.matched.index[selected])
         return [drawn.matched, drawn.labelled]
     return [drawn]
 
@@ -62,12 +62,12 @@ def many_draws(name, size, keys=3000):
 @pytest.mark.parametrize("name", MAKE)
 def test_a_draw_has_the_size_that_is_set_and_every_held_sample_with_equal_chance(name, size):
     """Half of the batch and three times it, none twice."""
-    every = many_draws(name, size)
+    complete = many_draws(name, size)
     if name == "DER++":
-        # By chance its two draws are the same once in 120 or in 1,820.
-        first, second = (np.sort(drawn.index, axis=1) for drawn in every)
+        # Two draws are equal by chance once in 120 or in 1,820.
+        first, second = (np.sort(drawn.index, axis=1) for drawn in complete)
         assert np.all(first == second, axis=1).mean() < 0.05
-    for drawn in every:
+    for drawn in complete:
         assert drawn.index.shape == (3000, size)
         assert np.all(drawn.weight == 1)
         assert np.all(drawn.from_memory)
@@ -81,7 +81,7 @@ def test_a_draw_has_the_size_that_is_set_and_every_held_sample_with_equal_chance
 
 @pytest.mark.parametrize("name", MAKE)
 def test_a_size_above_the_memory_draws_all_of_it_once(name):
-    """Of 40, a memory of 20 slots gives 20, and the 16 held ones have weight 1."""
+    """A memory of 20 slots gives 20 of the requested 40, and the 16 held samples have weight 1."""
     for drawn in many_draws(name, 40, keys=5):
         assert drawn.index.shape == (5, 20)
         for index, weight in zip(np.asarray(drawn.index), np.asarray(drawn.weight), strict=True):
@@ -89,28 +89,32 @@ def test_a_size_above_the_memory_draws_all_of_it_once(name):
             assert np.all(weight[weight > 0] == 1)
 
 
-def joint_mean(params, own, drawn, stored):
+def joint_mean(params, current, drawn, stored):
     """ER: one mean over the samples of both batches."""
-    return net.batch_gradient(params, [*own, *drawn["index"]], np.isin(np.arange(CLASSES), SEEN))
+    return net.batch_gradient(
+        params, [*current, *drawn["index"]], np.isin(np.arange(CLASSES), SEEN)
+    )
 
 
-def three_terms(params, own, drawn, stored, active):
+def three_terms(params, current, drawn, stored, active):
     """DER++: three means, the second of the squared distance to the stored logits."""
-    total = net.batch_gradient(params, own, active)
+    total = net.batch_gradient(params, current, active)
     if drawn["index"]:
         matched = drawn["matched"]
         away = net.forward(params, matched, train=True)[2] - np.stack([stored[i] for i in matched])
-        each = net.backward(params, matched, 2 * away / CLASSES, train=True)
+        contribution = net.backward(params, matched, 2 * away / CLASSES, train=True)
         labelled = net.batch_gradient(params, drawn["index"], active)
         for name in total:
-            total[name] = total[name] + ALPHA * each[name].mean(axis=0) + BETA * labelled[name]
+            total[name] = (
+                total[name] + ALPHA * contribution[name].mean(axis=0) + BETA * labelled[name]
+            )
     return total
 
 
-def two_softmaxes(params, own, drawn, stored, absent, active):
+def two_softmaxes(params, current, drawn, stored, absent, active):
     """ER-ACE: the batch among its own classes and `absent` ones, the drawn ones among `active`."""
-    present = np.isin(np.arange(CLASSES), LABELS[own]) | absent
-    total = net.batch_gradient(params, own, present)
+    present = np.isin(np.arange(CLASSES), LABELS[current]) | absent
+    total = net.batch_gradient(params, current, present)
     if drawn["index"]:
         replayed = net.batch_gradient(params, drawn["index"], active)
         total = {name: total[name] + replayed[name] for name in total}
@@ -145,7 +149,7 @@ STREAM = np.array([i for i in range(40) if LABELS[i] in SEEN])[:24].reshape(6, B
     [(n, size) for n in TRAININGS for size in (None, 2, 12) if size == 2 or "outputs" not in n],
 )
 def test_six_steps_done_again_in_float64(name, size):
-    """From an empty memory; while it holds fewer than are asked for, all of it is drawn.
+    """The memory begins empty; while it holds fewer samples than requested, all of it is drawn.
 
     What is drawn is random, and read from the step; all else is NumPy's.
     """
@@ -166,10 +170,10 @@ def test_six_steps_done_again_in_float64(name, size):
 
     learner = net.small_learner(SETUP, SEEN)
     memory = strategy.init(jax.random.key(0), learner)
-    params, stored, wanted = START, {}, BATCH if size is None else size
+    params, stored, expected = START, {}, BATCH if size is None else size
     for number, index in enumerate(STREAM):
         weight = np.ones(BATCH) if number < 5 else [1, 1, 1, 0]
-        own = index[np.asarray(weight) > 0]
+        selected = index[np.asarray(weight) > 0]
         batch, memory, learner = step(
             memory, learner, net.batch_of(index, weight), jax.random.key(number)
         )
@@ -178,14 +182,14 @@ def test_six_steps_done_again_in_float64(name, size):
         if method == "DER++":
             parts = {"matched": replay.matched, "index": replay.labelled}
         drawn = {}
-        for part, found in parts.items():
-            assert found.index.shape == (wanted,)
-            drawn[part] = np.asarray(found.index)[np.asarray(found.weight) > 0].tolist()
-            assert len(set(drawn[part])) == len(drawn[part]) == min(wanted, BATCH * number)
+        for part, actual in parts.items():
+            assert actual.index.shape == (expected,)
+            drawn[part] = np.asarray(actual.index)[np.asarray(actual.weight) > 0].tolist()
+            assert len(set(drawn[part])) == len(drawn[part]) == min(expected, BATCH * number)
             assert set(drawn[part]) <= set(STREAM[:number].ravel().tolist())
-        slope = gradient_of(params, own, drawn, stored)
-        logits = net.forward(params, own, train=True)[2]
-        stored |= dict(zip(own.tolist(), logits, strict=True))
+        slope = gradient_of(params, selected, drawn, stored)
+        logits = net.forward(params, selected, train=True)[2]
+        stored |= dict(zip(selected.tolist(), logits, strict=True))
         params = {leaf: params[leaf] - RATE * slope[leaf] for leaf in params}
         net.assert_trees_close(learner.params, params, rtol=1e-4, atol=1e-5)
         assert learner.batch_stats["passes"] == 1 + number * (1 + PASSES[method])
@@ -193,30 +197,30 @@ def test_six_steps_done_again_in_float64(name, size):
 
 @pytest.mark.parametrize("size", [2, 12])
 def test_a_gem_projects_on_the_mean_of_the_reference_batch(size):
-    """What is drawn is read from the step; all else is NumPy's."""
-    strategy, own = MAKE["A-GEM"](SETUP, replay_batch_size=size), [2, 8, 3, 9]
+    """The drawn samples are read from the step; NumPy computes the rest."""
+    strategy, rows = MAKE["A-GEM"](SETUP, replay_batch_size=size), [2, 8, 3, 9]
     old = [index for index in range(40) if LABELS[index] < 2]
     memory = MEMORIES["A-GEM"]._replace(buffer=net.samples_of(old))
 
     @jax.jit
     def step(key):
         keys = jax.random.split(key)
-        batch = complete_batch(SETUP, strategy, memory, net.batch_of(own), TASK, keys[0])
+        batch = complete_batch(SETUP, strategy, memory, net.batch_of(rows), TASK, keys[0])
         learner = net.small_learner(SETUP, range(CLASSES))
         return batch, strategy.grads(memory, learner, batch, TASK, keys[1])[0]
 
     conflicts = 0
     for number in range(8):
-        batch, found = step(jax.random.key(number))
+        batch, result = step(jax.random.key(number))
         drawn = np.asarray(batch.replay.index)
         assert len(set(drawn.tolist())) == size
         task, reference = (
-            net.joined(net.batch_gradient(START, part, ALL)) for part in (own, drawn)
+            net.joined(net.batch_gradient(START, part, ALL)) for part in (rows, drawn)
         )
         along = min(task @ reference, 0)
         conflicts += along < 0
         expected = task - along / (reference @ reference) * reference
-        np.testing.assert_allclose(net.joined(found), expected, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(net.joined(result), expected, rtol=1e-4, atol=1e-6)
     assert conflicts > 0
 
 
@@ -237,19 +241,19 @@ def test_er_takes_the_loss_over_all_outputs_where_the_objective_has_one_group():
     """`softmax_objective` with one group of all classes, seen or not."""
     setup = SETUP._replace(objective=softmax_objective(jnp.zeros(CLASSES, int)))
     strategy = net.compiled(experience_replay(setup, buffer_size=20))
-    own = [0, 1, 8]
+    rows = [0, 1, 8]
 
     @jax.jit
     def gradient():
         batch = complete_batch(
-            setup, strategy, MEMORIES["ER"], net.batch_of(own), TASK, jax.random.key(0)
+            setup, strategy, MEMORIES["ER"], net.batch_of(rows), TASK, jax.random.key(0)
         )
         learner = net.small_learner(setup, [0, 1, 2])
         return batch, strategy.grads(MEMORIES["ER"], learner, batch, TASK, jax.random.key(1))[0]
 
-    batch, found = gradient()
+    batch, computed = gradient()
     drawn = np.asarray(batch.replay.index).tolist()
-    net.assert_trees_close(found, net.batch_gradient(START, own + drawn, ALL), atol=1e-6)
+    net.assert_trees_close(computed, net.batch_gradient(START, rows + drawn, ALL), atol=1e-6)
 
 
 def authors_mask(present, seen):
@@ -263,19 +267,19 @@ def authors_mask(present, seen):
 
 
 @pytest.mark.parametrize(
-    ("own", "same"), [([3, 9, 2], True), ([3, 15, 3], True), ([2, 8, 14], False)]
+    ("current", "same"), [([3, 9, 2], True), ([3, 15, 3], True), ([2, 8, 14], False)]
 )
-def test_er_ace_s_unseen_classes_are_the_authors_but_for_the_last_seen(own, same):
+def test_er_ace_s_unseen_classes_are_the_authors_but_for_the_last_seen(current, same):
     """Classes 0 to 3 are seen; where class 3 is not in the batch, the authors leave it in."""
     strategy = net.compiled(er_ace(SETUP, buffer_size=20, loss_over="all"))
     nothing = CONTENT._replace(mask=jnp.zeros(20, bool))
     empty = MEMORIES["ER"]._replace(samples=nothing, arrived=jnp.int32(0))
-    batch = complete_batch(SETUP, strategy, empty, net.batch_of(own), TASK, jax.random.key(0))
+    batch = complete_batch(SETUP, strategy, empty, net.batch_of(current), TASK, jax.random.key(0))
     learner = net.small_learner(SETUP, [0, 1, 2, 3])
-    found, _ = strategy.grads(empty, learner, batch, TASK, jax.random.key(1))
-    official = authors_mask(LABELS[own], {0, 1, 2, 3})
+    result, _ = strategy.grads(empty, learner, batch, TASK, jax.random.key(1))
+    official = authors_mask(LABELS[current], {0, 1, 2, 3})
     if not same:
         official[3] = False
-    net.assert_trees_close(found, net.batch_gradient(START, own, official), atol=1e-6)
+    net.assert_trees_close(result, net.batch_gradient(START, current, official), atol=1e-6)
     # Whose outputs have a gradient says the same.
-    np.testing.assert_array_equal(np.asarray(found["head_bias"]) != 0, official)
+    np.testing.assert_array_equal(np.asarray(result["head_bias"]) != 0, official)

@@ -55,28 +55,28 @@ def test_three_steps_are_the_loop_in_float64():
     start = by_name(net.untrained(SETUP, strategy)[0].inner.projection)
     params = START | {name: np.asarray(leaf, float) for name, leaf in start.items()}
     task = net.task_of(0, [0, 1, 2], np.concatenate(STREAM))
-    batches = [net.batch_of(*each) for each in zip(STREAM, WEIGHTS, strict=True)]
+    batches = [net.batch_of(*item) for item in zip(STREAM, WEIGHTS, strict=True)]
     ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, batches)])
 
     trace = {name: np.zeros_like(leaf) for name, leaf in params.items()}
     held = []
     for batch, weight in zip(STREAM, WEIGHTS, strict=True):
-        own = np.array(batch)[np.array(weight) > 0].tolist()
+        selected = np.array(batch)[np.array(weight) > 0].tolist()
 
-        def loss(params, index=(*own, *held)):
+        def loss(params, index=(*selected, *held)):
             return contrastive_loss(params, list(index))
 
         gradient = net.finite_differences(loss, params)
         trace = {name: MOMENTUM * trace[name] + gradient[name] for name in params}
         params = {name: params[name] - RATE * trace[name] for name in params}
-        held += own
+        held += selected
 
-    found = dict(learner.params)
+    result = dict(learner.params)
     assert isinstance(memory, WithMeans)
-    found |= by_name(memory.inner.projection)
-    net.assert_trees_close(found, params, rtol=1e-3, atol=2e-5)
+    result |= by_name(memory.inner.projection)
+    net.assert_trees_close(result, params, rtol=1e-3, atol=2e-5)
     # The output layer of the network learns nothing.
-    np.testing.assert_array_equal(found["head"], np.float32(START["head"]))
+    np.testing.assert_array_equal(result["head"], np.float32(START["head"]))
     np.testing.assert_array_equal(memory.inner.held.samples.index[:8], np.concatenate(STREAM)[:8])
     # Both views have a pass of their own.
     assert learner.batch_stats["passes"] == 6

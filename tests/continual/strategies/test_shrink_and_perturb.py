@@ -19,8 +19,8 @@ def begun(strategy, step, keys):
 
 def test_parameters_are_shrunk_and_the_noise_has_its_deviation():
     """4,000 draws: mean and deviation within five standard errors, no two leaves alike."""
-    found = begun(shrink_and_perturb(SETUP, 0.7, 0.05), 1, 4000)
-    noise = {name: np.asarray(found[name]) - 0.7 * START[name] for name in START}
+    result = begun(shrink_and_perturb(SETUP, 0.7, 0.05), 1, 4000)
+    noise = {name: np.asarray(result[name]) - 0.7 * START[name] for name in START}
     for leaf in noise.values():
         assert np.abs(leaf.mean(axis=0)).max() < 5 * 0.05 / np.sqrt(4000)
         np.testing.assert_allclose(leaf.std(axis=0), 0.05, rtol=5 / np.sqrt(2 * 4000))
@@ -33,6 +33,6 @@ def test_nothing_happens_before_the_first_step_and_to_frozen_parameters():
     for name, leaf in begun(strategy, 0, 1).items():
         np.testing.assert_array_equal(leaf[0], np.float32(START[name]))
     frozen = SETUP._replace(trainable=lambda params: {name: name == "head" for name in params})
-    found = begun(shrink_and_perturb(frozen, 0.0, 0.0), 5, 1)
-    np.testing.assert_array_equal(found["hidden"][0], np.float32(START["hidden"]))
-    np.testing.assert_array_equal(found["head"][0], 0)
+    result = begun(shrink_and_perturb(frozen, 0.0, 0.0), 5, 1)
+    np.testing.assert_array_equal(result["hidden"][0], np.float32(START["hidden"]))
+    np.testing.assert_array_equal(result["head"][0], 0)

@@ -72,14 +72,14 @@ def test_the_path_goes_back_with_the_best_epoch(implicit):
     strategy = net.compiled(si(setup, regularization=STRENGTH, damping=DAMPING, implicit_rate=rate))
     step = jax.jit(functools.partial(train_step, setup, strategy))
     (memory, learner), after, best = net.untrained(setup, strategy), [], (1, 3, 5)
-    for (task, batches), kept in zip(SEQUENCE, best, strict=True):
+    for (task, batches), stored in zip(SEQUENCE, best, strict=True):
         memory, learner = net.begin(setup, strategy, memory, learner, task)
         none = as_best(strategy, jnp.float32(-jnp.inf), memory, learner)
         result = SequenceResult(*[None] * 4, memory, learner)
         state = SequenceState(result, jnp.int32(0), jnp.int32(0), none)
         for number, batch in enumerate(batches, start=1):
             memory, learner, _ = step(memory, learner, batch, task, key)
-            score = jnp.float32(1 - abs(number - kept) / 10)
+            score = jnp.float32(1 - abs(number - stored) / 10)
             state = with_learned(state, memory, learner)
             state = end_epoch(strategy, protocol, state, score)
             memory, learner = state.result.memory, state.result.learner
@@ -143,7 +143,7 @@ def test_omega_is_the_official_one_unless_a_path_is_negative(second, same):
         memory, learner = strategy.after_step(memory, learner, info, key)
         memory, learner = strategy.end_task(memory, learner, task, key)
         official = max(official - gradient * update / (update**2 + 0.5), 0)
-    found = np.unique(np.concatenate([np.ravel(x) for x in jax.tree.leaves(memory.sums[0])]))
-    assert np.allclose(found, official, rtol=1e-5) == same
+    result = np.unique(np.concatenate([np.ravel(x) for x in jax.tree.leaves(memory.sums[0])]))
+    assert np.allclose(result, official, rtol=1e-5) == same
     # 1 / 0.75 of the first task, and nothing of a path that is negative.
-    np.testing.assert_allclose(found, (2 if same else 1) / 0.75, rtol=1e-5)
+    np.testing.assert_allclose(result, (2 if same else 1) / 0.75, rtol=1e-5)

@@ -25,22 +25,22 @@ def after_each():
 def test_three_tasks_are_the_official_procedure(after_each):
     params, gaussians, seen = START, {}, []
     for task, (memory, learner) in enumerate(after_each):
-        params = hand.stage_one(params, hand.TASKS[task][1], hand.OWN[task])
+        params = hand.stage_one(params, hand.TASKS[task][1], hand.TASK_CLASSES[task])
         net.assert_trees_close(net.flat(learner.params), params, rtol=1e-4, atol=2e-6)
         gaussians |= hand.own_gaussians(params, task)
-        for c in hand.OWN[task]:
+        for c in hand.TASK_CLASSES[task]:
             np.testing.assert_allclose(memory.mean[c], gaussians[c][0], rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(memory.covariance[c], gaussians[c][1], atol=1e-5)
-        seen = [*seen, *hand.OWN[task]]
+        seen = [*seen, *hand.TASK_CLASSES[task]]
         # The first task's head is not aligned.
         head = {"kernel": params["head"], "bias": params["head_bias"]}
         if task:
             head = hand.stage_two(params, gaussians, seen, task, END_KEY)
             assert np.abs(head["kernel"] - params["head"]).max() > 1e-2
         net.assert_trees_close(memory.head, head, rtol=2e-3, atol=2e-4)
-        found = STRATEGY.predict(memory, learner, INPUTS)
+        predicted = STRATEGY.predict(memory, learner, INPUTS)
         expected = net.forward(params, TEST)[1] @ head["kernel"] + head["bias"]
-        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-3)
+        np.testing.assert_allclose(predicted, expected, rtol=2e-3, atol=1e-3)
 
 
 def test_while_a_task_is_learned_the_head_before_alignment_predicts(after_each):
@@ -55,10 +55,10 @@ def test_while_a_task_is_learned_the_head_before_alignment_predicts(after_each):
 def test_normalized_logits_do_not_depend_on_their_scale_and_have_a_finite_gradient_at_0():
     logits = jnp.array([[3.0, 4.0, 0.0, 7.0]])
     tasks, seen = jnp.array([0, 0, 1, 2]), jnp.array([True, True, True, False])
-    found = normalized_logits(logits, tasks, seen)
-    np.testing.assert_allclose(found, logits / 2.5, rtol=1e-6)
-    np.testing.assert_allclose(normalized_logits(10 * logits, tasks, seen), found, rtol=1e-6)
-    slope = jax.grad(lambda given: jnp.sum(normalized_logits(given, tasks, seen)))(logits)
+    result = normalized_logits(logits, tasks, seen)
+    np.testing.assert_allclose(result, logits / 2.5, rtol=1e-6)
+    np.testing.assert_allclose(normalized_logits(10 * logits, tasks, seen), result, rtol=1e-6)
+    slope = jax.grad(lambda inputs: jnp.sum(normalized_logits(inputs, tasks, seen)))(logits)
     assert np.all(np.isfinite(slope))
 
 

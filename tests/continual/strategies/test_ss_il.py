@@ -28,12 +28,12 @@ def loss_by_hand(params, old, index, groups, earlier):
     logits, before = net.forward(params, index, train=True)[2], teacher_logits(old, index)
     slope, losses = np.zeros_like(logits), np.zeros(len(index))
     for rows, classes in groups:
-        own = np.eye(CLASSES)[LABELS[index[rows]]][:, classes]
+        one_hot = np.eye(CLASSES)[LABELS[index[rows]]][:, classes]
         part = logits[np.ix_(rows, classes)]
-        losses[rows] -= np.sum(own * log_softmax(part, axis=1), axis=1)
-        slope[np.ix_(rows, classes)] += softmax(part, axis=1) - own
+        losses[rows] -= np.sum(one_hot * log_softmax(part, axis=1), axis=1)
+        slope[np.ix_(rows, classes)] += softmax(part, axis=1) - one_hot
     for classes in earlier:
-        soft, now = (each[:, classes] / 2 for each in (before, logits))
+        soft, now = (item[:, classes] / 2 for item in (before, logits))
         away = log_softmax(soft, axis=1) - log_softmax(now, axis=1)
         losses += 4 * np.sum(softmax(soft, axis=1) * away, axis=1)
         slope[:, classes] += 4 * (softmax(now, axis=1) - softmax(soft, axis=1)) / 2
@@ -65,7 +65,7 @@ def test_a_step_is_the_official_loss():
 
 
 def test_the_rate_of_the_third_task_is_a_third_of_the_first_in_float64():
-    """As `lr / (t + 1)` in the official `main.py`; batches without a replayed sample."""
+    """The official `main.py` has `lr / (t + 1)`; batches have no replayed sample."""
     strategy = ss_il(SETUP)._replace(draw=lambda memory, batch, task, key: NOTHING, end_task=None)
     index = [np.array([0, 6, 12]), np.array([1, 4, 7]), np.array([2, 8, 3, 9])]
     tasks = [
@@ -83,9 +83,9 @@ def test_the_rate_of_the_third_task_is_a_third_of_the_first_in_float64():
         net.assert_trees_close(learner.params, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("given", "size"), [(None, 2), (3, 3)])
-def test_a_quarter_of_the_batch_is_replayed_by_default(given, size):
-    strategy = ss_il(SETUP, exemplars_per_class=2, replay_batch_size=given)
+@pytest.mark.parametrize(("inputs", "size"), [(None, 2), (3, 3)])
+def test_a_quarter_of_the_batch_is_replayed_by_default(inputs, size):
+    strategy = ss_il(SETUP, exemplars_per_class=2, replay_batch_size=inputs)
     learner, task = net.small_learner(SETUP, [0, 1]), net.task_of(0, [0, 1], [0, 1, 6, 7])
     memory = strategy.init(KEY, learner)
     batch = net.batch_of(np.arange(8))

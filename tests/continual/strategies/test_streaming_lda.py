@@ -74,16 +74,16 @@ def test_three_batches_are_the_paper_s_recursion():
 
     test = np.arange(20, 40)
     memory = stream.solved(LDA, memory, learner)
-    found = np.asarray(LDA.predict(memory, learner, jnp.float32(DATA[test])))
+    predicted = np.asarray(LDA.predict(memory, learner, jnp.float32(DATA[test])))
     expected = discriminant(means, covariance, SHRINKAGE, net.forward(START, test)[1])
     np.testing.assert_allclose(
-        centered(found[:, MET]), centered(expected[:, MET]), rtol=1e-4, atol=1e-4
+        centered(predicted[:, MET]), centered(expected[:, MET]), rtol=1e-4, atol=1e-4
     )
-    assert np.all(found[:, [3, 4]] == -np.inf)
+    assert np.all(predicted[:, [3, 4]] == -np.inf)
 
 
 def test_the_first_sample_of_a_class_adds_its_own_square():
-    """By hand: z = 2 of class 0 alone adds nothing, then z = 4 of class 1 adds ½ · 4²."""
+    """The first sample, z = 2 of class 0, adds nothing; then z = 4 of class 1 adds ½ · 4²."""
     labels = jnp.array([[0], [1]])
     batch = Batch(jnp.arange(2), labels, jnp.ones(2), jnp.zeros(2, bool))
     means, scatter = add_one_by_one(no_means(2, 1), no_scatter(1), jnp.array([[2.0], [4.0]]), batch)
@@ -100,9 +100,9 @@ def test_dependent_features_of_any_size_are_solved():
     covariance, right = np.cov(rows, rowvar=False, bias=True), rows[:4].T
     shrunk = (1 - 1e-4) * covariance + 1e-4 * np.eye(64)
     assert np.linalg.cond(shrunk) > 1e8
-    found = shrunk_solve(jnp.float32(covariance), jnp.float32(right), 1e-4)
+    result = shrunk_solve(jnp.float32(covariance), jnp.float32(right), 1e-4)
     expected = rows @ np.linalg.solve(shrunk, right)
-    error = np.linalg.norm(rows @ np.asarray(found, float) - expected)
+    error = np.linalg.norm(rows @ np.asarray(result, float) - expected)
     assert error < 1e-3 * np.linalg.norm(expected)
 
 
@@ -132,11 +132,11 @@ def test_many_samples_give_scikit_learn_s_discriminant():
     origin, offset = np.asarray(means.origin, float), np.asarray(means.offset, float)
     reference = LinearDiscriminantAnalysis("lsqr", covariance_estimator=Shrunk(), priors=[0.25] * 4)
     reference.fit(features, labels)
-    found = (features - origin) @ kernel - np.sum(offset * kernel.T, axis=1) / 2
+    result = (features - origin) @ kernel - np.sum(offset * kernel.T, axis=1) / 2
     expected = reference.decision_function(features)
-    error = np.linalg.norm(centered(found) - centered(expected))
+    error = np.linalg.norm(centered(result) - centered(expected))
     assert error < 0.03 * np.linalg.norm(centered(expected))
-    same = np.argmax(found, axis=1) == reference.predict(features)
+    same = np.argmax(result, axis=1) == reference.predict(features)
     assert same.mean() > 0.995
 
 
@@ -144,15 +144,15 @@ def test_many_samples_give_scikit_learn_s_discriminant():
 def test_digits_far_from_0_keep_the_digits_of_the_official_scores(shift):
     """The official recursion in float64 on the same float32 features."""
     make = functools.partial(streaming_lda, shrinkage=1e-3)
-    memory, found, train, test = stream.streamed_digits(make, shift)
+    memory, result, train, test = stream.streamed_digits(make, shift)
     _, labels, _, truth = stream.digits()
     means, _, covariance = recursion(train, labels, CLASSES)
     assert np.abs(covariance_of(memory) - covariance).max() < 1e-6 * np.abs(covariance).max()
     expected = centered(discriminant(means, covariance, 1e-3, test))
-    error = np.linalg.norm(centered(found) - expected) / np.linalg.norm(expected)
+    error = np.linalg.norm(centered(result) - expected) / np.linalg.norm(expected)
     assert error < 2e-6
-    np.testing.assert_array_equal(found.argmax(axis=1), expected.argmax(axis=1))
-    assert (found.argmax(axis=1) == truth).mean() > 0.97
+    np.testing.assert_array_equal(result.argmax(axis=1), expected.argmax(axis=1))
+    assert (result.argmax(axis=1) == truth).mean() > 0.97
 
 
 @pytest.mark.parametrize(("count", "width"), [(40, 7), (5, 9), (2, 3), (30, 1)])
@@ -160,8 +160,8 @@ def test_the_shrunk_covariance_is_scikit_learn_s(count, width):
     rows = np.random.default_rng(count).normal(size=(count, width)) @ np.diag(1 + np.arange(width))
     expected = OAS(assume_centered=True).fit(rows).covariance_
     empirical = jnp.float32(rows.T @ rows / count)
-    found = oas_covariance(empirical, jnp.int32(count))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    result = oas_covariance(empirical, jnp.int32(count))
+    np.testing.assert_allclose(result, expected, rtol=1e-5, atol=1e-5)
 
 
 def official_base(features, labels, later, later_labels, update):
@@ -205,11 +205,11 @@ def test_a_base_task_gives_means_and_shrunk_covariance_once(update, shift):
     assert memory.scatter.count == (len(labels) if update else len(base))
     assert np.abs(covariance_of(memory) - covariance).max() < 1e-6 * np.abs(covariance).max()
     memory = stream.solved(strategy, memory, learner)
-    found = strategy.predict(memory, learner, jnp.float32(test))
+    predicted = strategy.predict(memory, learner, jnp.float32(test))
     expected = centered(discriminant(means, covariance, 1e-3, test))
-    error = np.linalg.norm(centered(np.asarray(found, float)) - expected)
+    error = np.linalg.norm(centered(np.asarray(predicted, float)) - expected)
     assert error < 1e-5 * np.linalg.norm(expected)
-    assert (np.argmax(found, axis=1) == truth).mean() > 0.9
+    assert (np.argmax(predicted, axis=1) == truth).mean() > 0.9
 
 
 def test_a_covariance_that_no_sample_gives_is_refused():

@@ -38,8 +38,8 @@ def nested(params):
 
 
 def flat(params):
-    found = {name: np.asarray(params[name]["kernel"], float) for name in SIZES}
-    return found | {f"{name} bias": np.asarray(params[name]["bias"], float) for name in SIZES}
+    result = {name: np.asarray(params[name]["kernel"], float) for name in SIZES}
+    return result | {f"{name} bias": np.asarray(params[name]["bias"], float) for name in SIZES}
 
 
 def layers_of(params, inputs):
@@ -134,15 +134,15 @@ def states(optimizer="sgd"):
 
 def scaled(params, spaces, scales):
     """Weights with `space1` and `space2` of the official layers, as `[inputs, outputs]`."""
-    found = dict(params)
+    result = dict(params)
     for name, chosen in spaces.items():
         weight = params[name].T
         total = weight
         for place, basis in enumerate(chosen):
             scale = scales[name, place]
             total = total + weight @ basis @ scale @ basis.T - weight @ basis @ basis.T
-        found[name] = total.T
-    return found
+        result[name] = total.T
+    return result
 
 
 def rows_of(params, index):
@@ -158,8 +158,8 @@ def own_loss(params, index, classes, spaces=(), names=()):
     """Loss by the weights and, of the given names, the matrices S among the values."""
     params = scaled(params, dict(spaces), {name: params[name] for name in names})
     logits = rows_of(params, index)[1][:, classes]
-    own = np.array([classes.index(label) for label in LABELS[index]])
-    return np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(own)), own])
+    rows = np.array([classes.index(label) for label in LABELS[index]])
+    return np.mean(np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), rows])
 
 
 def chosen_basis(total, columns, share):
@@ -179,7 +179,7 @@ def chosen_basis(total, columns, share):
 
 def train_by_hand():
     params, history, after = START, [], []
-    whole = {name: np.zeros((size[0], 0)) for name, size in SIZES.items()}
+    full = {name: np.zeros((size[0], 0)) for name, size in SIZES.items()}
     for number, classes in enumerate(TASKS):
         index = index_of(classes)
         gradient = finite_differences(
@@ -201,11 +201,11 @@ def train_by_hand():
         }
         trace = {name: np.zeros_like(leaf) for name, leaf in (params | scales).items()}
         for batch in batches_of(number):
-            given = {"index": batch, "classes": classes, "spaces": spaces, "names": [*scales]}
-            slope = finite_differences(functools.partial(own_loss, **given), params | scales)
+            options = {"index": batch, "classes": classes, "spaces": spaces, "names": [*scales]}
+            slope = finite_differences(functools.partial(own_loss, **options), params | scales)
             trace = {name: MOMENTUM * trace[name] + slope[name] for name in trace}
             change = {name: -RATE * leaf for name, leaf in trace.items()}
-            for name, basis in whole.items():
+            for name, basis in full.items():
                 free = change[name] - basis @ (basis.T @ change[name])
                 if name == "head":
                     free[:, classes] = change[name][:, classes]
@@ -218,12 +218,12 @@ def train_by_hand():
             scales = {name: leaf + change[name] for name, leaf in scales.items()}
             params = {name: leaf + change[name] for name, leaf in params.items()}
         rows, _ = rows_of(scaled(params, spaces, scales), index)
-        own = {}
+        current = {}
         for name in SIZES:
             share = THRESHOLD + GROWTH * number
-            own[name], whole[name] = chosen_basis(whole[name], rows[name].T, share)
-        history.append((own, spaces, scales))
-        after.append((params, dict(whole), own, chosen, scaled(params, spaces, scales)))
+            current[name], full[name] = chosen_basis(full[name], rows[name].T, share)
+        history.append((current, spaces, scales))
+        after.append((params, dict(full), current, chosen, scaled(params, spaces, scales)))
     return after, history
 
 
@@ -236,23 +236,25 @@ def test_four_tasks_done_again_in_float64():
     """Parameters, bases and chosen tasks after each task."""
     for number, (state, expected) in enumerate(zip(states()[1], by_hand()[0], strict=True)):
         memory, learner = state
-        params, whole, own, chosen, _ = expected
+        params, full, current, chosen, _ = expected
         for name, leaf in flat(learner.params).items():
             np.testing.assert_allclose(leaf, params[name], rtol=1e-3, atol=2e-4, err_msg=name)
         for name in SIZES:
             region = memory.regions[name, "kernel"]
             basis = np.asarray(region.basis)
-            np.testing.assert_allclose(basis @ basis.T, whole[name] @ whole[name].T, atol=2e-3)
+            np.testing.assert_allclose(basis @ basis.T, full[name] @ full[name].T, atol=2e-3)
             columns = basis * np.asarray(region.member[number])
-            np.testing.assert_allclose(columns @ columns.T, own[name] @ own[name].T, atol=2e-3)
+            np.testing.assert_allclose(
+                columns @ columns.T, current[name] @ current[name].T, atol=2e-3
+            )
         for name, tasks in chosen.items():
-            found = np.asarray(memory.regions[name, "kernel"].chosen[number])
-            assert found[found >= 0].tolist() == tasks
+            result = np.asarray(memory.regions[name, "kernel"].chosen[number])
+            assert result[result >= 0].tolist() == tasks
 
 
 @pytest.mark.parametrize("task", range(4))
 def test_a_task_is_predicted_by_its_scaled_network(task):
-    """That of the last parameters, with the subspaces and matrices of the task."""
+    """The network has the last parameters, with the subspaces and matrices of the task."""
     strategy, after = states()
     memory, learner = after[-1]
     params = by_hand()[0][-1][0]
@@ -260,10 +262,10 @@ def test_a_task_is_predicted_by_its_scaled_network(task):
     index = index_of(TASKS[task])
     logits = rows_of(scaled(params, spaces, scales), index)[1]
     inputs = SETUP.gather(jnp.asarray(index), None)
-    found = strategy.predict_task(memory, learner, inputs, jnp.int32(task))
-    np.testing.assert_allclose(found, logits, rtol=2e-3, atol=2e-3)
+    result = strategy.predict_task(memory, learner, inputs, jnp.int32(task))
+    np.testing.assert_allclose(result, logits, rtol=2e-3, atol=2e-3)
     if task == 3:
-        np.testing.assert_array_equal(strategy.predict(memory, learner, inputs), found)
+        np.testing.assert_array_equal(strategy.predict(memory, learner, inputs), result)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
@@ -301,8 +303,8 @@ def test_chosen_tasks_by_hand():
         (3, 0.6, [1, -1]),
         (4, 0.5, [1, 3]),
     ):
-        found = chosen_tasks(region, gradient, jnp.int32(finished), trust)
-        np.testing.assert_array_equal(found, expected)
+        computed = chosen_tasks(region, gradient, jnp.int32(finished), trust)
+        np.testing.assert_array_equal(computed, expected)
     single = empty_region(4, 1)._replace(basis=jnp.eye(4), member=member[:1])
     np.testing.assert_array_equal(chosen_tasks(single, gradient, jnp.int32(1), 0.5), [0, -1])
 
@@ -321,8 +323,8 @@ def test_networks_with_unknown_inputs_are_refused():
     with pytest.raises(ValueError, match="layer_inputs"):
         trgp(SETUP._replace(layer_inputs=None), 2)
     head_alone = SETUP._replace(
-        layer_inputs=lambda *given: {
-            ("head", "kernel"): SETUP.layer_inputs(*given)["head", "kernel"]
+        layer_inputs=lambda *arguments: {
+            ("head", "kernel"): SETUP.layer_inputs(*arguments)["head", "kernel"]
         }
     )
     learner = init_learner(head_alone, 8, KEY)

@@ -31,13 +31,13 @@ def test_a_step_is_the_written_loss():
     index = np.array([2, 8, 3, 0, 13, 4])
     batch = net.filled(SETUP, net.batch_of([*index, 9], [1] * 6 + [0]))
     gradient, info = STRATEGY.grads(memory, learner, batch, TASK, KEY)
-    logits, own = net.forward(START, index, train=True)[2], np.eye(CLASSES)[LABELS[index]]
+    logits, one_hot = net.forward(START, index, train=True)[2], np.eye(CLASSES)[LABELS[index]]
     soft = softmax(teacher_logits(OLD, index)[:, KNOWN] / 2, axis=1)
-    entropy = -np.sum((own[:, SEEN] * log_softmax(logits[:, SEEN], axis=1)), axis=1)
-    kept = -np.sum(soft * log_softmax(logits[:, KNOWN] / 2, axis=1), axis=1)
-    np.testing.assert_allclose(info.loss, np.mean(0.4 * entropy + 0.6 * kept), rtol=1e-5)
+    entropy = -np.sum((one_hot[:, SEEN] * log_softmax(logits[:, SEEN], axis=1)), axis=1)
+    stored = -np.sum(soft * log_softmax(logits[:, KNOWN] / 2, axis=1), axis=1)
+    np.testing.assert_allclose(info.loss, np.mean(0.4 * entropy + 0.6 * stored), rtol=1e-5)
     slope = np.zeros_like(logits)
-    slope[:, SEEN] = 0.4 * (softmax(logits[:, SEEN], axis=1) - own[:, SEEN])
+    slope[:, SEEN] = 0.4 * (softmax(logits[:, SEEN], axis=1) - one_hot[:, SEEN])
     slope[:, KNOWN] += 0.6 * (softmax(logits[:, KNOWN] / 2, axis=1) - soft) / 2
     net.assert_trees_close(net.flat(gradient), mean_gradient(START, index, slope), atol=1e-6)
 
@@ -56,8 +56,8 @@ def test_a_task_ends_with_the_official_alignment():
 def test_without_old_or_without_new_classes_nothing_is_scaled():
     kernel = jnp.float32(START["head"])
     for new, known in (([2, 3], []), ([], KNOWN)):
-        found = aligned(kernel, net.classes_mask(new), net.classes_mask(known))
-        np.testing.assert_array_equal(found, kernel)
+        result = aligned(kernel, net.classes_mask(new), net.classes_mask(known))
+        np.testing.assert_array_equal(result, kernel)
 
 
 def test_one_class_per_task_has_no_gradient_at_first_and_no_distillation_in_the_second():

@@ -57,8 +57,8 @@ def logits_of(params, index):
 def slope(params, index, logit_gradient):
     """Gradient summed over samples, from those of the head's logits."""
     below = np.pad(logit_gradient @ HEAD.T, ((0, 0), (0, 1)))
-    each = net.backward(params, index, below, train=True)
-    return {name: leaf.sum(axis=0) for name, leaf in each.items()}
+    contribution = net.backward(params, index, below, train=True)
+    return {name: leaf.sum(axis=0) for name, leaf in contribution.items()}
 
 
 def entropy_slope(params, index, among):
@@ -69,9 +69,9 @@ def entropy_slope(params, index, among):
 def constraint_slope(params, index, future):
     """Gradient of the mean positive excess, and the number of samples with one."""
     logits = logits_of(params, index)
-    own = TASK_OF[LABELS[index]][:, None] == TASK_OF
+    selected = TASK_OF[LABELS[index]][:, None] == TASK_OF
     above, below = (
-        np.argmax(np.where(part, logits, -np.inf), axis=1) for part in (future[None], own)
+        np.argmax(np.where(part, logits, -np.inf), axis=1) for part in (future[None], selected)
     )
     rows = np.arange(len(index))
     positive = logits[rows, above] + MARGIN - logits[rows, below] > 0
@@ -84,17 +84,17 @@ def past_slope(params, index, past, present):
     probability = net.softmax(logits_of(params, index), past | present)
     above = np.where(past, probability, -np.inf).max(axis=1)
     below = np.argmax(np.where(present, probability, -np.inf), axis=1)
-    own = probability[np.arange(len(index)), below]
-    positive = above + MARGIN - own > 0
-    each = -(own * positive)[:, None] * (ROWS[below] - probability)
-    return slope(params, index, each / max(positive.sum(), 1)), positive.sum()
+    rows = probability[np.arange(len(index)), below]
+    positive = above + MARGIN - rows > 0
+    item = -(rows * positive)[:, None] * (ROWS[below] - probability)
+    return slope(params, index, item / max(positive.sum(), 1)), positive.sum()
 
 
 def update(old, new, label, among):
     """Stored logits after an update, and whether they were scaled."""
-    own, most = old[label], new[among].max()
-    factor = GAMMA * own / most if most > own else 1
-    return np.where(among, factor * new, old), most > own
+    current, most = old[label], new[among].max()
+    factor = GAMMA * current / most if most > current else 1
+    return np.where(among, factor * new, old), most > current
 
 
 def step_by_hand(params, batch, held, stored, past, present, constrained):
@@ -131,8 +131,8 @@ def test_three_tasks_are_the_loop_in_float64(constrained):
     """
     strategy = xder_rpc(SETUP, BUFFER, ALPHA, BETA, GAMMA, ETA, MARGIN, constrained, 1, BUFFER)
     tasks = [
-        (net.task_of(number, own, np.concatenate(batches)), batches)
-        for number, (own, batches) in enumerate(zip(CLASSES_OF, STREAM, strict=True))
+        (net.task_of(number, part, np.concatenate(batches)), batches)
+        for number, (part, batches) in enumerate(zip(CLASSES_OF, STREAM, strict=True))
     ]
     after = net.run_tasks(SETUP, strategy, tasks)
     params, held, stored, violations, scaled, lagging = START, [], {}, [], [], 0
@@ -152,17 +152,17 @@ def test_three_tasks_are_the_loop_in_float64(constrained):
                     stored[index], _ = update(stored[index], new, LABELS[index], ~past)
         net.assert_trees_close(learner.params, params, rtol=5e-4, atol=5e-5)
 
-        kept = np.asarray(memory.samples.index)[np.asarray(memory.samples.mask)].tolist()
-        counts = np.bincount(LABELS[kept], minlength=CLASSES)
+        remaining = np.asarray(memory.samples.index)[np.asarray(memory.samples.mask)].tolist()
+        counts = np.bincount(LABELS[remaining], minlength=CLASSES)
         np.testing.assert_array_equal(counts[CLASSES_OF.ravel()], COUNTS[number])
-        assert len(set(kept)) == len(kept)
-        assert set(kept) <= {*held, *np.concatenate(STREAM[number]).tolist()}
-        for index in kept:
+        assert len(set(remaining)) == len(remaining)
+        assert set(remaining) <= {*held, *np.concatenate(STREAM[number]).tolist()}
+        for index in remaining:
             label, now = LABELS[index], logits_of(params, [index])[0]
             old, among = (stored[index], ~past) if past[label] else (now, past)
             stored[index], was_scaled = update(old, now, label, among) if number else (now, False)
             scaled.append(was_scaled)
-        held = kept
+        held = remaining
         expected = np.array([stored[index] for index in held])
         np.testing.assert_allclose(memory.logits[: len(held)], expected, rtol=2e-3, atol=2e-4)
         assert np.all(memory.draws == 0)
@@ -191,13 +191,13 @@ def test_a_sample_drawn_k_times_is_updated_with_probability_one_over_k():
     info = StepInfo({}, {}, jnp.float32(0), new, net.batch_of([6])._replace(replay=replay))
     learner = net.small_learner(SETUP, [0])
     step = jax.jit(jax.vmap(lambda key: strategy.after_step(memory, learner, info, key)[0]))
-    found = step(jax.random.split(jax.random.key(0), 4000))
-    np.testing.assert_array_equal(found.draws, np.broadcast_to([1, 2, 3, 10, 0], (4000, 5)))
-    assert set(np.unique(found.logits[:, 1]).tolist()) == {0, 1}
-    shares = np.mean(np.asarray(found.logits[:, :, 0]) > 0, axis=0)
-    wanted = np.array([1, 1 / 2, 1 / 3, 1 / 10, 0])
+    result = step(jax.random.split(jax.random.key(0), 4000))
+    np.testing.assert_array_equal(result.draws, np.broadcast_to([1, 2, 3, 10, 0], (4000, 5)))
+    assert set(np.unique(result.logits[:, 1]).tolist()) == {0, 1}
+    shares = np.mean(np.asarray(result.logits[:, :, 0]) > 0, axis=0)
+    expected = np.array([1, 1 / 2, 1 / 3, 1 / 10, 0])
     # Five standard deviations.
-    assert np.all(np.abs(shares - wanted) <= 5 * np.sqrt(wanted * (1 - wanted) / 4000))
+    assert np.all(np.abs(shares - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000))
 
 
 def test_classes_of_a_task_divide_the_free_slots_and_earlier_ones_keep_their_share():
@@ -207,11 +207,13 @@ def test_classes_of_a_task_divide_the_free_slots_and_earlier_ones_keep_their_sha
     """
     stored = net.samples_of([0, 6, 12, 18, 1, 0, 0, 0, 0, 0], np.arange(10) < 5)
     new = [2, 8, 14, 20, 26, 3, 9, 15, 21, 27]
-    every = net.samples_of([*new, *stored.index.tolist()], [*[1] * 10, *stored.mask.tolist()])
+    complete = net.samples_of([*new, *stored.index.tolist()], [*[1] * 10, *stored.mask.tolist()])
     past, present = (jnp.isin(jnp.arange(CLASSES), jnp.array(pair)) for pair in ([0, 1], [2, 3]))
-    choose = jax.jit(jax.vmap(lambda key: balanced_choice(every, stored, past, present, key)))
+    choose = jax.jit(jax.vmap(lambda key: balanced_choice(complete, stored, past, present, key)))
     chosen = np.asarray(choose(jax.random.split(jax.random.key(0), 2000)))
-    counts = np.stack([chosen[:, LABELS[every.index] == c].sum(axis=1) for c in range(4)], axis=1)
+    counts = np.stack(
+        [chosen[:, LABELS[complete.index] == c].sum(axis=1) for c in range(4)], axis=1
+    )
     assert {tuple(row) for row in counts.tolist()} == {(2, 1, 3, 4), (2, 1, 4, 3)}
     shares = chosen.mean(axis=0)
     np.testing.assert_allclose(shares, [0.7] * 10 + [0.5] * 4 + [1] + [0] * 5, atol=0.06)

@@ -55,7 +55,7 @@ def test_a_tiff_of_other_colors_is_refused(tmp_path):
         read_photo(path)
 
 
-# Where each orientation of TIFF 6.0 has the upright picture's corner at the top left.
+# Places of the upright picture's top left corner by orientation of TIFF 6.0.
 UPRIGHT = {
     1: lambda stored: stored,
     2: lambda stored: stored[:, ::-1],

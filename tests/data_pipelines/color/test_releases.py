@@ -33,7 +33,7 @@ def test_thumbnails_part_into_cameras_by_name(tmp_path, rng):
     names = np.array(["Nikon_D5_0007", "SonyA57_0001", "Nikon_D5_0008"])
     np.savez(tmp_path / "a.npz", images_u16=images, illuminant_rgb=LIGHTS, names=names)
     cameras = thumbnail_set(tmp_path / "a.npz")
-    assert {camera: each.names for camera, each in cameras.items()} == {
+    assert {camera: item.names for camera, item in cameras.items()} == {
         "Nikon_D5": ("Nikon_D5_0007", "Nikon_D5_0008"),
         "SonyA57": ("SonyA57_0001",),
     }
@@ -87,8 +87,8 @@ def test_thumbnails_have_their_captures(tmp_path, rng):
 )
 def test_captures_that_do_not_fit_are_refused(tmp_path, change, message):
     arrays = {"images": np.full((3, 4, 5, 3), 0.5), "illuminant_rgb": LIGHTS} | CAPTURES | change
-    kept = {name: value for name, value in arrays.items() if value is not None}
-    np.savez(tmp_path / "a.npz", **kept)
+    stored = {name: value for name, value in arrays.items() if value is not None}
+    np.savez(tmp_path / "a.npz", **stored)
     with pytest.raises(DataError, match=rf"a\.npz.*{message}"):
         thumbnail_set(tmp_path / "a.npz")
 
@@ -96,10 +96,10 @@ def test_captures_that_do_not_fit_are_refused(tmp_path, change, message):
 def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
     images = rng.uniform(0, 2, (3, 4, 5, 3))
     np.savez(tmp_path / "phone.npz", images=images, illuminant_rgb=LIGHTS)
-    (camera, each) = thumbnail_set(tmp_path / "phone.npz").popitem()
+    (camera, item) = thumbnail_set(tmp_path / "phone.npz").popitem()
     assert camera == "phone"
-    assert each.names == ("1", "2", "3")
-    np.testing.assert_allclose(each.read_image(2)[0], images[2], rtol=1e-6)
+    assert item.names == ("1", "2", "3")
+    np.testing.assert_allclose(item.read_image(2)[0], images[2], rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
 )
 def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, message):
     arrays = {"images": np.ones((3, 4, 5, 3)), "illuminant_rgb": LIGHTS, "names": np.arange(3)}
-    kept = {name: value for name, value in (arrays | change).items() if value is not None}
-    np.savez(tmp_path / "a.npz", **kept)
+    stored = {name: value for name, value in (arrays | change).items() if value is not None}
+    np.savez(tmp_path / "a.npz", **stored)
     with pytest.raises(DataError, match=rf"a\.npz is damaged or not the expected file.*{message}"):
         thumbnail_set(tmp_path / "a.npz")
 
@@ -135,9 +135,9 @@ def test_a_camera_is_no_other_folder(camera, tmp_path):
     """A file called `...npz` has the stem `..`."""
     path = tmp_path / f"{camera}.npz"
     np.savez(path, images=np.ones((3, 4, 5, 3)), illuminant_rgb=LIGHTS)
-    for given in ("", camera):
+    for value in ("", camera):
         with pytest.raises(DataError, match=f"{re.escape(repr(camera))} is not a camera's name"):
-            thumbnail_set(path, given)
+            thumbnail_set(path, value)
 
 
 def test_a_camera_is_no_path(tmp_path):
@@ -168,7 +168,7 @@ def write_gehler_shi(folder, rng):
 def test_gehler_shi(tmp_path, rng):
     pixels = write_gehler_shi(tmp_path, rng)
     cameras = load_gehler_shi(tmp_path)
-    assert {camera: each.names for camera, each in cameras.items()} == {
+    assert {camera: item.names for camera, item in cameras.items()} == {
         "Canon1D": ("8D5U5524",),
         "Canon5D": ("IMG_0278", "IMG_0300"),
     }
@@ -217,13 +217,13 @@ def test_names_of_a_release_may_be_in_upper_case(tmp_path, rng):
     for path in [*tmp_path.rglob("*.png"), *tmp_path.rglob("*.txt"), *tmp_path.rglob("*.mat")]:
         path.rename(path.with_name(path.name.upper()))
     (tmp_path / "568_dataset/png").rename(tmp_path / "568_dataset/PNG")
-    found = load_gehler_shi(tmp_path)
-    assert {name: each.names for name, each in found.items()} == {
-        name: each.names for name, each in expected.items()
+    result = load_gehler_shi(tmp_path)
+    assert {name: item.names for name, item in result.items()} == {
+        name: item.names for name, item in expected.items()
     }
-    for name, each in found.items():
-        np.testing.assert_array_equal(each.illuminants, expected[name].illuminants)
-        assert each.read_image(0)[0].ndim == 3
+    for name, entry in result.items():
+        np.testing.assert_array_equal(entry.illuminants, expected[name].illuminants)
+        assert entry.read_image(0)[0].ndim == 3
 
 
 @pytest.mark.parametrize("copied", ["coordinates/IMG_0278_macbeth.txt", "png/IMG_0278.png"])
@@ -288,10 +288,10 @@ def test_cube_plus(tmp_path, rng, monkeypatch):
     for number, raw in enumerate(pixels, start=1):
         raw[2, 3, 1] = 15_000
         write_picture(tmp_path / "PNG_1_200" / f"{number}.PNG", raw)
-    (camera, each) = load_cube_plus(tmp_path).popitem()
-    assert (camera, each.names) == ("Canon550D", ("1", "2", "3"))
-    np.testing.assert_allclose(each.illuminants, LIGHTS, rtol=1e-6)
-    image, usable = each.read_image(1)
+    (camera, item) = load_cube_plus(tmp_path).popitem()
+    assert (camera, item.names) == ("Canon550D", ("1", "2", "3"))
+    np.testing.assert_allclose(item.illuminants, LIGHTS, rtol=1e-6)
+    image, usable = item.read_image(1)
     expected = np.maximum(pixels[1] - 2048, 0) / (14_998 - 2048)
     np.testing.assert_allclose(image, expected, rtol=1e-5)
     open_to_use = np.ones((18, 26), bool)
@@ -313,10 +313,10 @@ def test_intel_tau(tmp_path, rng):
     (tmp_path / "info").mkdir()
     cameras = load_intel_tau(tmp_path)
     assert list(cameras) == ["Canon_5DSR"]
-    each = cameras["Canon_5DSR"]
-    assert each.names == ("field_1_cameras/Canon_5DSR_field_7", "lab_printouts/Canon_5DSR_lab_012")
-    np.testing.assert_allclose(each.illuminants, LIGHTS[:2], rtol=1e-6)
-    image, usable = each.read_image(0)
+    item = cameras["Canon_5DSR"]
+    assert item.names == ("field_1_cameras/Canon_5DSR_field_7", "lab_printouts/Canon_5DSR_lab_012")
+    np.testing.assert_allclose(item.illuminants, LIGHTS[:2], rtol=1e-6)
+    image, usable = item.read_image(0)
     np.testing.assert_allclose(image, raw / 10_000, rtol=1e-5)
     np.testing.assert_array_equal(usable, (raw < 9_500).all(axis=-1))
     (camera / "lab_printouts/Canon_5DSR_lab_012.wp").unlink()
@@ -329,9 +329,9 @@ def test_intel_tau(tmp_path, rng):
 def test_nus8_reads_the_cameras_that_are_there(tmp_path, rng):
     _, images, charts, lights = nus_files.render(rng, 2)
     nus_files.write_camera(tmp_path, nus_files.SECOND, images[1], charts[1], lights[1])
-    (camera, each) = load_nus8(tmp_path).popitem()
+    (camera, item) = load_nus8(tmp_path).popitem()
     assert camera == nus_files.SECOND
-    image, usable = each.read_image(1)
+    image, usable = item.read_image(1)
     assert image.shape == (26, 40, 3)
     assert not usable[7:15, 10:22].any()
     with pytest.raises(MissingDataError, match="Cheng, Prasad and Brown"):

@@ -187,7 +187,7 @@ def test_the_phones_own_white_balance_is_of_the_main_image(released):
 
 
 def test_rows_of_the_released_transforms_sum_to_one(released):
-    """Which shows that the pixels were divided by their sums before the fit."""
+    """The sums show that the pixels were divided by their sums before the fit."""
     for transform in released[5:9]:
         np.testing.assert_allclose(transform.sum(-1), 1, atol=0.01)
 

@@ -33,11 +33,11 @@ def thumbnails(tmp_path, rng):
 def test_thumbnails_keep_their_numbers_to_16_bits_and_their_lights(root, thumbnails):
     nus = prepare(root, "nus-thumbnails", thumbnails)
     assert {path.stem for path in nus.glob("*.npz")} == set(NUS_FOLDERS)
-    found = arrays(nus / "SonyA57.npz")
-    assert found["names"].tolist() == ["SonyA57_0001", "SonyA57_0002"]
+    result = arrays(nus / "SonyA57.npz")
+    assert result["names"].tolist() == ["SonyA57_0001", "SonyA57_0002"]
     published = np.load(thumbnails / "dataset/NUS-Sony/numpy_data/SonyA57_0002.npy")
-    np.testing.assert_allclose(found["images_u16"][1] / 65535, published, atol=0.5001 / 65535)
-    np.testing.assert_allclose(found["illuminant_rgb"] * np.sqrt(0.38), [[0.3, 0.5, 0.2]] * 2)
+    np.testing.assert_allclose(result["images_u16"][1] / 65535, published, atol=0.5001 / 65535)
+    np.testing.assert_allclose(result["illuminant_rgb"] * np.sqrt(0.38), [[0.3, 0.5, 0.2]] * 2)
     cube = arrays(prepare(root, "cube-plus-thumbnails", thumbnails) / "Canon550D.npz")
     np.testing.assert_array_equal(cube["illuminant_rgb"], [[0.3, 0.5, 0.2]] * 2)
 
@@ -55,9 +55,9 @@ def test_pairs_of_one_scene_are_found_by_their_neighbors_too(rng):
     second = main[order] * 0.4 + 0.02 * rng.random((24, 64, 64, 3))
     second = np.concatenate([second, draw(2)])
     places, alike = same_scenes(main, second)
-    found = {tuple(pair) for pair in places.tolist()}
-    assert found <= {(order[j], j) for j in range(24)}
-    assert len(found) >= 22  # At the ends of stretches there are few neighbours.
+    result = {tuple(pair) for pair in places.tolist()}
+    assert result <= {(order[j], j) for j in range(24)}
+    assert len(result) >= 22  # At the ends of stretches there are few neighbours.
     # Without noise the exposure alone changes little, and nothing in who is whose partner.
     places, unchanged = same_scenes(main, main * 0.4)
     np.testing.assert_array_equal(places, np.stack([np.arange(25)] * 2, axis=1))
@@ -68,14 +68,14 @@ def test_pairs_are_nearly_those_at_hand(at_hand):
     """The list at hand was made by another similarity, and 10 of its 172 are not found."""
     folder = at_hand("nus8_64x64/NikonD5200.npz").parent
     main, second = (arrays(folder / f"{camera}.npz") for camera in ("NikonD5200", "Canon1DsMkIII"))
-    own = np.char.startswith(main["names"], "NikonD5200")
-    images = (main["images_u16"][own] / 65535, second["images_u16"] / 65535)
+    selected = np.char.startswith(main["names"], "NikonD5200")
+    images = (main["images_u16"][selected] / 65535, second["images_u16"] / 65535)
     places, _ = same_scenes(*images)
-    found = {(main["names"][own][i], second["names"][j]) for i, j in places}
+    result = {(main["names"][selected][i], second["names"][j]) for i, j in places}
     listed = load_same_scene_pairs(folder)
     expected = set(zip(listed.main, listed.second, strict=True))
-    assert len(found & expected) >= 160
-    assert len(found - expected) <= 3
+    assert len(result & expected) >= 160
+    assert len(result - expected) <= 3
 
 
 def test_a_thumbnail_without_its_light_is_named(root, thumbnails):
@@ -101,5 +101,5 @@ def test_two_files_of_one_name_are_refused(root, thumbnails):
 def test_s20_is_what_its_owners_published(root, at_hand):
     folder = at_hand("s20_two_camera/Metadata_Image_Pairs.zip").parent
     cli.main(["data", "prepare", "s20", str(folder)])
-    for found, expected in zip(load_s20(), load_s20(folder), strict=True):
-        np.testing.assert_array_equal(found, expected)
+    for actual, expected in zip(load_s20(), load_s20(folder), strict=True):
+        np.testing.assert_array_equal(actual, expected)

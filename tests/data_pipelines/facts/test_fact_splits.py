@@ -31,14 +31,14 @@ def divided():
     st.integers(1, 9),
 )
 def test_kept_examples_are_spaced_evenly(fact, chosen, most):
-    kept = spaced_examples(fact, np.array(sorted(chosen)), most)
-    assert set(fact[kept].tolist()) == chosen & set(fact.tolist())
+    stored = spaced_examples(fact, np.array(sorted(chosen)), most)
+    assert set(fact[stored].tolist()) == chosen & set(fact.tolist())
     for number in chosen & set(fact.tolist()):
         places = np.flatnonzero(fact == number)
-        own = np.flatnonzero(np.isin(places, kept))
-        assert len(own) == min(most, len(places))
+        selected = np.flatnonzero(np.isin(places, stored))
+        assert len(selected) == min(most, len(places))
         # Steps of the two whole numbers around the mean.
-        assert np.ptp(np.diff(own, append=len(places))) <= 1
+        assert np.ptp(np.diff(selected, append=len(places))) <= 1
 
 
 def test_scenes_that_choose_hyperparameters_are_held_out_whole():
@@ -64,9 +64,9 @@ def test_photographs_take_the_place_of_rendered_images(tmp_path):
     scene = divided.train.samples.scenes.image[divided.train.samples.subject]
     rows = np.array([11, 0, 4])
     assert scene[rows].tolist() == [2, 0, 1]
-    found = part_images(divided.train, rows, 8, tmp_path)
+    result = part_images(divided.train, rows, 8, tmp_path)
     # A square may leave its scene, but not with most of its pixels.
-    middle = np.median(found.reshape(3, -1, 3), axis=1)
+    middle = np.median(result.reshape(3, -1, 3), axis=1)
     np.testing.assert_array_equal(middle, [[100, 7, 9], [0, 7, 9], [50, 7, 9]])
 
 

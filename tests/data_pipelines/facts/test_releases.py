@@ -22,8 +22,8 @@ def test_the_owners_annotations_give_the_same_facts(root, tmp_path, at_hand):
             if "annotations_" in name or name.startswith("all/")
         }
     prepare(root, "vrd", zipped(tmp_path / "json_dataset.zip", members))
-    found = root / "vrd_spo_facts" / path.name
-    with zipfile.ZipFile(found) as one, zipfile.ZipFile(path) as other:
+    result = root / "vrd_spo_facts" / path.name
+    with zipfile.ZipFile(result) as one, zipfile.ZipFile(path) as other:
         for name in one.namelist():
             assert json.loads(one.read(name)) == json.loads(other.read(name))
         assert len(one.namelist()) == 3
@@ -59,31 +59,33 @@ def test_names_of_several_words_lie_between_them(root, tmp_path, rng):
     source = word2vec(tmp_path / "news.bin", vectors)
     path = prepare(root, "vrd-vectors", source) / "vrd_word_embeddings.npz"
     names = ["traffic light", "dog", "adjacent to"]
-    found = load_word_vectors(path, names).vectors
-    np.testing.assert_allclose(found[0], [np.sqrt(0.5), np.sqrt(0.5), 0, 0], rtol=1e-6)
+    result = load_word_vectors(path, names).vectors
+    np.testing.assert_allclose(result[0], [np.sqrt(0.5), np.sqrt(0.5), 0, 0], rtol=1e-6)
     for row, word in ((1, "dog"), (2, "adjacent")):
         expected = vectors[word] / np.linalg.norm(vectors[word])
-        np.testing.assert_allclose(found[row], expected, rtol=1e-5)
+        np.testing.assert_allclose(result[row], expected, rtol=1e-5)
 
 
 def test_names_made_of_words_at_hand_have_the_vectors_at_hand(root, tmp_path, at_hand):
     table = arrays(at_hand("vrd_spo_facts/vrd_word_embeddings.npz"))
-    own = {
+    current = {
         name: vector
         for kind in ("objects", "predicates")
         for name, vector in zip(table[kind].tolist(), table[f"{kind}_gnews"], strict=True)
     }
-    names = [name for name in own if " " in name and all(word in own for word in name.split())]
+    names = [
+        name for name in current if " " in name and all(word in current for word in name.split())
+    ]
     assert len(names) >= 2
     objects = {"objects.json": json.dumps(table["objects"].tolist())}
     prepare(root, "vrd", zipped(tmp_path / "a.zip", ANNOTATIONS | objects))
     # Words that only names of several words have get any vector.
-    missing = {word for name in own for word in name.split()} - set(own)
-    scaled = {name: 2.5 * vector for name, vector in own.items() if " " not in name}
-    source = word2vec(tmp_path / "n.bin", scaled | dict.fromkeys(missing, own["dog"]))
+    missing = {word for name in current for word in name.split()} - set(current)
+    scaled = {name: 2.5 * vector for name, vector in current.items() if " " not in name}
+    source = word2vec(tmp_path / "n.bin", scaled | dict.fromkeys(missing, current["dog"]))
     path = prepare(root, "vrd-vectors", source) / "vrd_word_embeddings.npz"
-    found = load_word_vectors(path, names).vectors
-    np.testing.assert_allclose(found, [own[name] for name in names], atol=2e-7)
+    result = load_word_vectors(path, names).vectors
+    np.testing.assert_allclose(result, [current[name] for name in names], atol=2e-7)
 
 
 def test_glove_keeps_the_most_frequent_words(root, tmp_path, rng, monkeypatch):
@@ -95,6 +97,6 @@ def test_glove_keeps_the_most_frequent_words(root, tmp_path, rng, monkeypatch):
     ]
     source = zipped(tmp_path / "glove.6B.zip", {"glove.6B.50d.txt": "\n".join(lines), "b.txt": ""})
     path = prepare(root, "glove", source) / "glove6b_50d_subset.npz"
-    found = load_word_vectors(path, ["naïve", "the"])
-    np.testing.assert_array_equal(found.vectors, vectors[[2, 0]].astype(np.float16))
+    result = load_word_vectors(path, ["naïve", "the"])
+    np.testing.assert_array_equal(result.vectors, vectors[[2, 0]].astype(np.float16))
     assert arrays(path)["words"].tolist() == ["the", ",", "naïve"]

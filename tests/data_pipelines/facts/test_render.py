@@ -53,8 +53,8 @@ def test_an_image_is_the_same_whatever_is_rendered_beside_it(world):
     assert together.dtype == np.uint8
     backwards = render_facts(some(world.train, chosen[::-1]), SIDE)
     np.testing.assert_array_equal(backwards[::-1], together)
-    alone = render_facts(some(world.train, chosen[[70]]), SIDE)
-    np.testing.assert_array_equal(alone, together[[70]])
+    single = render_facts(some(world.train, chosen[[70]]), SIDE)
+    np.testing.assert_array_equal(single, together[[70]])
 
 
 def test_an_image_does_not_depend_on_the_other_scenes(world):
@@ -64,8 +64,8 @@ def test_an_image_does_not_depend_on_the_other_scenes(world):
     only = AnnotatedScenes(
         scenes.images[-1:], scenes.image[last] * 0, scenes.category[last], scenes.box[last]
     )
-    found = render_facts(BoxedSamples(only, np.array([0]), np.array([1])), SIDE)
-    np.testing.assert_array_equal(found, render_facts(some(world.train, [399]), SIDE))
+    result = render_facts(BoxedSamples(only, np.array([0]), np.array([1])), SIDE)
+    np.testing.assert_array_equal(result, render_facts(some(world.train, [399]), SIDE))
 
 
 @pytest.mark.parametrize("half", [(60, 60), (60, 24), (24, 60)])
@@ -84,10 +84,10 @@ def test_every_outline_fills_its_box(half):
     painted = (np.ptp(share, axis=-1) > 0.1) | (share.max(axis=-1) < 0.55)
     for shape in range(10):
         row, column = (np.flatnonzero(painted[shape].any(axis=axis)) for axis in (1, 0))
-        found = [row[0], row[-1] + 1, column[0], column[-1] + 1]
+        result = [row[0], row[-1] + 1, column[0], column[-1] + 1]
         # The square goes from -20 to 220.
         expected = (box + 20) / (240 / SIDE)
-        np.testing.assert_allclose(found, expected, atol=1.6, err_msg=f"category {shape}")
+        np.testing.assert_allclose(result, expected, atol=1.6, err_msg=f"category {shape}")
 
 
 def linear(images):
@@ -99,9 +99,9 @@ def linear(images):
 def test_small_objects_stand_before_large_ones():
     """However they are listed: what is inside looks as if it were alone."""
     small, large = (3, (80, 120, 80, 120)), (5, (0, 200, 0, 200))
-    pair, alone = scenes_of([small, large]), scenes_of([small])
+    pair, single = scenes_of([small, large]), scenes_of([small])
     np.testing.assert_array_equal(
-        *(render_facts(first_alone(s), SIDE)[0, 12:20, 12:20] for s in (pair, alone))
+        *(render_facts(first_alone(s), SIDE)[0, 12:20, 12:20] for s in (pair, single))
     )
 
 
@@ -111,10 +111,10 @@ def test_the_background_belongs_to_the_scene():
     moved = [(0, (75, 76, 0, 1)), (0, (274, 275, 199, 200))]
     scenes = scenes_of(point, moved, point, names=("same", "same", "other"))
     rows = np.array([0, 2, 4])
-    here, below, other = render_facts(BoxedSamples(scenes, rows, rows + 1), SIDE).astype(int)
+    local, below, other = render_facts(BoxedSamples(scenes, rows, rows + 1), SIDE).astype(int)
     middle = slice(6, 26)
-    np.testing.assert_allclose(below[6:14, middle], here[16:24, middle], atol=1)
-    assert np.abs(other - here)[middle, middle].mean() > 8
+    np.testing.assert_allclose(below[6:14, middle], local[16:24, middle], atol=1)
+    assert np.abs(other - local)[middle, middle].mean() > 8
 
 
 def test_no_two_of_a_hundred_categories_look_alike():
@@ -163,15 +163,15 @@ def test_layouts_are_those_of_their_predicate_and_of_no_other(world):
                 "inside": inside,
                 "larger than": area > 2.5 and not inside,
             }
-            assert [name for name, found in holds.items() if found] == [fact.predicate]
+            assert [name for name, actual in holds.items() if actual] == [fact.predicate]
             object_name = world.categories[roles.scenes.category[other]]
             assert fact.type == "SP" or fact.object == object_name
 
 
 def test_facts_are_long_tailed():
     """The i-th of 288 triples has a chance of 1 / i over the 288th harmonic number, 6.243."""
-    found = procedural_facts(20_000, 1).facts
-    triples = [number for number in found.train.facts if found.facts[number].type == "SPO"]
+    result = procedural_facts(20_000, 1).facts
+    triples = [number for number in result.train.facts if result.facts[number].type == "SPO"]
     counts = np.sort(np.bincount(triples))[::-1] / 20_000
     harmonic = (1 / np.arange(1, 289)).sum()
     np.testing.assert_allclose(counts[[0, 1, 2]], 1 / harmonic / np.array([1, 2, 3]), rtol=0.1)

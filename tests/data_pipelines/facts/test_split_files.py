@@ -89,12 +89,12 @@ def test_any_facts_survive_writing_and_reading(tmp_path_factory, facts, data):
     folder = tmp_path_factory.mktemp("splits")
     samples = FactSamples(images, labels)
     write_split(folder, FactSet("any", tuple(facts), samples, samples), task)
-    found, found_task = read_split(folder)
-    assert found.facts == tuple(facts)
+    result, found_task = read_split(folder)
+    assert result.facts == tuple(facts)
     np.testing.assert_array_equal(found_task, task)
     order = np.argsort(task[labels], kind="stable")
-    np.testing.assert_array_equal(found.test.facts, labels[order])
-    assert found.train.images == tuple(images[i] for i in order)
+    np.testing.assert_array_equal(result.test.facts, labels[order])
+    assert result.train.images == tuple(images[i] for i in order)
 
 
 def test_the_authors_own_files_are_read(tmp_path):
@@ -197,8 +197,8 @@ def test_without_squares_the_middle_is_shown_whatever_the_format(images):
 
 def test_hidden_colors_of_a_photograph_are_white(images):
     Image.new("RGBA", (8, 8), (200, 0, 0, 0)).save(images / "clear.PNG")
-    (found,) = read_images(images, ["clear.jpg"], 4)
-    np.testing.assert_array_equal(found, np.full((4, 4, 3), 255))
+    (result,) = read_images(images, ["clear.jpg"], 4)
+    np.testing.assert_array_equal(result, np.full((4, 4, 3), 255))
 
 
 def test_missing_images_are_counted_and_named(images):
@@ -211,8 +211,8 @@ def test_missing_images_are_counted_and_named(images):
 
 def test_a_file_that_is_no_image_is_named(images):
     (images / "text.jpg").write_text("no image")
-    whole = (images / "a.png").read_bytes()
-    (images / "cut.png").write_bytes(whole[: len(whole) // 2])
+    full = (images / "a.png").read_bytes()
+    (images / "cut.png").write_bytes(full[: len(full) // 2])
     for name in ("text.jpg", "cut.png"):
         with pytest.raises(DataError, match=f"{name} is damaged or not the expected file"):
             read_images(images, [name], 4)

@@ -33,8 +33,8 @@ def annotations(real_data):
             for file in ("all/objects", "annotations_train", "annotations_test")
         )
 
-    def role(each):
-        return names[each["category"]], tuple(each["bbox"])
+    def role(item):
+        return names[item["category"]], tuple(item["bbox"])
 
     return [
         [
@@ -70,13 +70,13 @@ def test_every_sample_is_annotated_so(vrd, annotations):
     for number, part in enumerate(("train", "test")):
         samples, roles, stated = getattr(vrd.facts, part), vrd[number + 2], annotations[number]
         boxes = [tuple(box) for box in roles.scenes.box.tolist()]
-        found = collections.Counter()
+        result = collections.Counter()
         for link, fact, subject, other in zip(
             samples.images, samples.facts, roles.subject, roles.other, strict=True
         ):
             folder, image = link.split("/")
             assert folder == f"sg_{part}_images"
-            found[image, vrd.facts.facts[fact], boxes[subject], boxes[other]] += 1
+            result[image, vrd.facts.facts[fact], boxes[subject], boxes[other]] += 1
         expected = collections.Counter()
         for image, (subject, box), predicate, (other, other_box) in stated:
             triple = Fact(subject, predicate, other)
@@ -85,7 +85,7 @@ def test_every_sample_is_annotated_so(vrd, annotations):
         objects = {(one[0], *role) for one in stated for role in (one[1], one[3])}
         for image, name, box in objects:
             expected[image, Fact(name), box, boxes[-1]] += 1
-        assert found == +expected
+        assert result == +expected
 
 
 def test_predicates_mean_what_the_boxes_show(vrd):
@@ -131,17 +131,17 @@ NEAR, BITES = 0, 1
 def test_facts_follow_from_relations_and_objects():
     train = Relations(SCENES, np.array([[0, BITES, 1], [3, NEAR, 2], [0, BITES, 1]]))
     test = Relations(SCENES, np.array([[2, BITES, 3]]))
-    found = boxed_facts("mine", ["dog", "tree"], ["near", "bites"], ["bites"], train, test)
-    assert found.facts.name == "mine"
+    result = boxed_facts("mine", ["dog", "tree"], ["near", "bites"], ["bites"], train, test)
+    assert result.facts.name == "mine"
     words = [("dog", "bites", "tree"), ("dog", "near", "tree"), ("dog", "bites"), ("dog",)]
     words += [("tree",), ("tree", "bites", "dog"), ("tree", "bites")]
-    assert found.facts.facts == tuple(Fact(*each) for each in words)
-    np.testing.assert_array_equal(found.facts.train.facts, [0, 1, 0, 2, 2, 3, 4, 4, 3])
-    np.testing.assert_array_equal(found.train.subject, [0, 3, 0, 0, 0, 0, 1, 2, 3])
-    np.testing.assert_array_equal(found.train.other, [1, 2, 1, 1, 1, -1, -1, -1, -1])
-    assert found.facts.train.images == ("one", "two", *["one"] * 5, "two", "two")
-    np.testing.assert_array_equal(found.facts.test.facts, [5, 6, 3, 4, 4, 3])
-    assert found.categories == ("dog", "tree")
+    assert result.facts.facts == tuple(Fact(*item) for item in words)
+    np.testing.assert_array_equal(result.facts.train.facts, [0, 1, 0, 2, 2, 3, 4, 4, 3])
+    np.testing.assert_array_equal(result.train.subject, [0, 3, 0, 0, 0, 0, 1, 2, 3])
+    np.testing.assert_array_equal(result.train.other, [1, 2, 1, 1, 1, -1, -1, -1, -1])
+    assert result.facts.train.images == ("one", "two", *["one"] * 5, "two", "two")
+    np.testing.assert_array_equal(result.facts.test.facts, [5, 6, 3, 4, 4, 3])
+    assert result.categories == ("dog", "tree")
 
 
 def test_squares_hold_the_boxes_and_a_margin():
@@ -162,11 +162,11 @@ def test_box_features_are_places_sizes_and_their_relation():
     assert first.dtype == np.float32
 
 
-def test_box_features_of_real_facts_are_finite_and_tell_who_is_alone(vrd):
+def test_box_features_of_real_facts_are_finite_and_mark_facts_without_an_object(vrd):
     features = box_features(vrd.train)
     assert np.isfinite(features).all()
-    alone = np.array([fact.type == "S" for fact in vrd.facts.facts])[vrd.facts.train.facts]
-    np.testing.assert_array_equal(features[:, -1], ~alone)
+    single = np.array([fact.type == "S" for fact in vrd.facts.facts])[vrd.facts.train.facts]
+    np.testing.assert_array_equal(features[:, -1], ~single)
 
 
 # ---- Faulty files
@@ -203,10 +203,10 @@ def archive(tmp_path, monkeypatch):
 
 def test_a_small_archive_is_read(archive):
     archive()
-    found = load_vrd().facts
+    result = load_vrd().facts
     words = [("dog", "hold", "tree"), ("dog", "hold"), ("dog",), ("tree",)]
-    assert found.facts == tuple(Fact(*each) for each in words)
-    assert found.test.images == ("sg_test_images/a.jpg",) * 4
+    assert result.facts == tuple(Fact(*item) for item in words)
+    assert result.test.images == ("sg_test_images/a.jpg",) * 4
 
 
 @pytest.mark.parametrize("file", ["all/objects.json", *PARTS])

@@ -36,26 +36,26 @@ FILES = {
 
 
 @pytest.mark.parametrize("name", [*FILES, "words.npz"])
-def test_every_format_gives_the_vectors_in_the_order_asked_for(tmp_path, name):
+def test_every_format_gives_the_vectors_in_the_requested_order(tmp_path, name):
     path = tmp_path / name
     if name.endswith("npz"):
         np.savez(path, words=np.array(list(WORDS)), vectors=np.array(list(WORDS.values()), "f2"))
     else:
         path.write_bytes(FILES[name])
-    found = load_word_vectors(path, ["traffic light", "dog", "traffic_light", "light"])
-    assert found.vectors.dtype == np.float32
+    result = load_word_vectors(path, ["traffic light", "dog", "traffic_light", "light"])
+    assert result.vectors.dtype == np.float32
     mean = [1.0, -1.0, 2.125]
-    np.testing.assert_array_equal(found.vectors, [mean, WORDS["dog"], mean, WORDS["light"]])
-    assert found.unknown == ()
-    assert found.source == name
+    np.testing.assert_array_equal(result.vectors, [mean, WORDS["dog"], mean, WORDS["light"]])
+    assert result.unknown == ()
+    assert result.source == name
 
 
 def test_a_phrase_takes_its_own_vector_where_there_is_one(tmp_path):
     """GloVe's largest set has words with spaces; a line's numbers count from its end."""
     path = tmp_path / "glove.txt"
     path.write_bytes(text(WORDS | {"traffic light": [7, 8, 9], "dog days": [4, 4, 4]}))
-    found = load_word_vectors(path, ["traffic light", "dog"])
-    np.testing.assert_array_equal(found.vectors, [[7, 8, 9], WORDS["dog"]])
+    result = load_word_vectors(path, ["traffic light", "dog"])
+    np.testing.assert_array_equal(result.vectors, [[7, 8, 9], WORDS["dog"]])
 
 
 def test_the_first_of_two_vectors_counts(tmp_path):
@@ -70,10 +70,10 @@ def test_unknown_words_are_refused_counted_and_named_or_become_zeros(tmp_path):
     phrases = ["liger", "light of", "dog"]
     with pytest.raises(DataError, match=r"no vector for 2 of 3 words: liger, of\. "):
         load_word_vectors(path, phrases)
-    found = load_word_vectors(path, phrases, unknown="zeros")
-    assert found.unknown == ("liger", "of")
+    result = load_word_vectors(path, phrases, unknown="zeros")
+    assert result.unknown == ("liger", "of")
     expected = [[0, 0, 0], np.divide(WORDS["light"], 2), WORDS["dog"]]
-    np.testing.assert_array_equal(found.vectors, expected)
+    np.testing.assert_array_equal(result.vectors, expected)
     with pytest.raises(DataError, match="no vector for 1 of 1 words"):
         load_word_vectors(path, ["liger"], unknown="zeros")
     many = [f"strange{i:02}" for i in range(30)]
@@ -123,21 +123,21 @@ def test_vrd_words_have_unit_google_vectors_of_their_own(real_data):
     with np.load(path) as arrays:
         names = [*arrays["objects"], *arrays["predicates"]]
         last = arrays["predicates_gnews"][-1]
-    found = load_word_vectors(path, [str(name) for name in names])
-    assert found.vectors.shape == (170, 300)
-    np.testing.assert_allclose(np.linalg.norm(found.vectors, axis=1), 1, atol=1e-5)
-    np.testing.assert_array_equal(found.vectors[-1], last)
-    similar = found.vectors @ found.vectors.T
+    result = load_word_vectors(path, [str(name) for name in names])
+    assert result.vectors.shape == (170, 300)
+    np.testing.assert_allclose(np.linalg.norm(result.vectors, axis=1), 1, atol=1e-5)
+    np.testing.assert_array_equal(result.vectors[-1], last)
+    similar = result.vectors @ result.vectors.T
     dog, cat, road = (names.index(name) for name in ("dog", "cat", "road"))
     assert similar[dog, cat] > 0.6 > similar[dog, road]
 
 
 def test_the_default_is_glove_where_it_is_and_random_elsewhere(real_data, monkeypatch, tmp_path):
     real_data("glove_6b_50d_60k/glove6b_50d_subset.npz")
-    found = default_word_vectors(["the", "left of"])
+    result = default_word_vectors(["the", "left of"])
     # The first numbers that the published glove.6B.50d.txt has for "the".
-    np.testing.assert_allclose(found.vectors[0, :3], [0.418, 0.24968, -0.41242], rtol=1e-3)
-    assert "glove" in found.source
+    np.testing.assert_allclose(result.vectors[0, :3], [0.418, 0.24968, -0.41242], rtol=1e-3)
+    assert "glove" in result.source
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     assert default_word_vectors(["the"]).source == "random unit vectors"
 

@@ -35,9 +35,9 @@ def test_what_scipy_writes_is_read_as_scipy_reads_it(folder, numbers, text, pack
     written = {"numbers": numbers, "text": text, "cells": cells, "other": {"a": 1}}
     scipy.io.savemat(path, written, do_compression=packed)
     expected = scipy.io.loadmat(path)
-    found, read_text, read_cells = read_mat(path, ["numbers", "text", "cells"])
-    assert found.dtype == numbers.dtype
-    np.testing.assert_array_equal(found, expected["numbers"])
+    result, read_text, read_cells = read_mat(path, ["numbers", "text", "cells"])
+    assert result.dtype == numbers.dtype
+    np.testing.assert_array_equal(result, expected["numbers"])
     np.testing.assert_array_equal(read_text, expected["text"])
     assert read_cells.shape == (1, 2)
     np.testing.assert_array_equal(read_cells[0, 0], numbers)
@@ -48,9 +48,9 @@ def test_rows_of_text_and_empty_cells(folder):
     cells = np.empty((2, 1), object)
     cells[:, 0] = [np.array(["ab", "cd"]), np.zeros((0, 0))]
     scipy.io.savemat(folder / "rows.mat", {"cells": cells})
-    (found,) = read_mat(folder / "rows.mat", ["cells"])
-    assert found[0, 0].tolist() == ["ab", "cd"]
-    assert found[1, 0].size == 0
+    (result,) = read_mat(folder / "rows.mat", ["cells"])
+    assert result[0, 0].tolist() == ["ab", "cd"]
+    assert result[1, 0].size == 0
 
 
 def element(kind, content):
@@ -80,8 +80,8 @@ def write(folder, content):
 
 
 def test_the_smallest_file_is_read(folder):
-    (found,) = read_mat(write(folder, variable()), ["x"])
-    np.testing.assert_array_equal(found, [[1.5]])
+    (result,) = read_mat(write(folder, variable()), ["x"])
+    np.testing.assert_array_equal(result, [[1.5]])
 
 
 @pytest.mark.parametrize(

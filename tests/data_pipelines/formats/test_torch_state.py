@@ -34,15 +34,15 @@ def tensor(key, count, shape, strides, offset=0, kind="FloatStorage"):
 
 def state(**tensors):
     """An ordered dict with the metadata that PyTorch leaves in its state."""
-    items = b"".join(text(name) + each for name, each in tensors.items())
+    items = b"".join(text(name) + item for name, item in tensors.items())
     metadata = b"}" + text("_metadata") + b"ccollections\nOrderedDict\n)Rsb"
     return b"\x80\x02ccollections\nOrderedDict\n)R(" + items + b"u" + metadata + b"."
 
 
 def write(path, pickled, storages, magic=MAGIC, system=SYSTEM):
-    head = b"".join(pickle.dumps(each, 2) for each in (magic, VERSION, system))
+    head = b"".join(pickle.dumps(item, 2) for item in (magic, VERSION, system))
     keys = pickle.dumps(list(storages), 2)
-    data = b"".join(struct.pack("<q", each.size) + each.tobytes() for each in storages.values())
+    data = b"".join(struct.pack("<q", item.size) + item.tobytes() for item in storages.values())
     path.write_bytes(head + pickled + keys + data)
     return path
 
@@ -51,7 +51,7 @@ FLOATS = np.arange(12, dtype="<f4")
 
 
 @pytest.fixture
-def whole(tmp_path):
+def full(tmp_path):
     pickled = state(
         rows=tensor("1", 12, (3, 4), (4, 1)),
         columns=tensor("1", 12, (4, 3), (1, 4)),
@@ -62,22 +62,22 @@ def whole(tmp_path):
     return write(tmp_path / "state.pth", pickled, storages)
 
 
-def test_tensors_come_back_by_shape_strides_and_offset(whole):
-    found = read_torch_state(whole, "Again.")
+def test_tensors_come_back_by_shape_strides_and_offset(full):
+    result = read_torch_state(full, "Again.")
     matrix = FLOATS.reshape(3, 4)
-    np.testing.assert_array_equal(found["rows"], matrix)
-    np.testing.assert_array_equal(found["columns"], matrix.T)
-    np.testing.assert_array_equal(found["part"], matrix[1:, 1:3])
-    assert (found["count"], found["count"].dtype) == (7, np.int64)
-    assert not any(array.flags.writeable for array in found.values())
+    np.testing.assert_array_equal(result["rows"], matrix)
+    np.testing.assert_array_equal(result["columns"], matrix.T)
+    np.testing.assert_array_equal(result["part"], matrix[1:, 1:3])
+    assert (result["count"], result["count"].dtype) == (7, np.int64)
+    assert not any(array.flags.writeable for array in result.values())
 
 
-def test_every_truncation_is_refused(whole):
-    content = whole.read_bytes()
+def test_every_truncation_is_refused(full):
+    content = full.read_bytes()
     for length in range(0, len(content), 5):
-        whole.write_bytes(content[:length])
+        full.write_bytes(content[:length])
         with pytest.raises(DataError, match=r"state\.pth"):
-            read_torch_state(whole, "Again.")
+            read_torch_state(full, "Again.")
 
 
 @pytest.mark.parametrize(

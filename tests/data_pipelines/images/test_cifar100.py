@@ -44,7 +44,7 @@ def images(rng):
 @pytest.fixture
 def members(images):
     """The three files as the official archive has them, with 6 and 3 images."""
-    # By loops over pixels, so that the loader's transposition is not repeated here.
+    # Loops over pixels do not repeat the loader's transposition.
     places = [(y, x, channel) for channel in range(3) for y in range(32) for x in range(32)]
     rows = np.array([[image[place] for place in places] for image in images])
     split = {"train": slice(0, 6), "test": slice(6, 9)}
@@ -95,7 +95,7 @@ def write_prepared(root, images):
 
         def _generate_examples(self, part):
             for index in part:
-                # As bytes, because TFDS encodes arrays with TensorFlow.
+                # Images are bytes, because TFDS encodes arrays with TensorFlow.
                 png = io.BytesIO()
                 Image.fromarray(images[index]).save(png, "PNG")
                 sample = {"id": f"{index:05}", "image": png.getvalue(), "coarse_label": 1}
@@ -128,15 +128,15 @@ def small(monkeypatch):
     monkeypatch.setattr(cifar100, "SIZES", SIZES)
 
 
-def assert_is_the_set(found, images, order=slice(None)):
-    assert found.name == "CIFAR-100"
-    assert found.images.dtype == np.uint8
-    assert found.images.flags.c_contiguous
-    np.testing.assert_array_equal(found.images, images[order])
-    np.testing.assert_array_equal(found.train_labels, np.array(FINE)[order][:6])
-    np.testing.assert_array_equal(found.test_labels, np.array(FINE)[order][6:])
-    assert {found.train_labels.dtype, found.test_labels.dtype} == {np.dtype(np.int32)}
-    assert found.class_names == NAMES
+def assert_is_the_set(result, images, order=slice(None)):
+    assert result.name == "CIFAR-100"
+    assert result.images.dtype == np.uint8
+    assert result.images.flags.c_contiguous
+    np.testing.assert_array_equal(result.images, images[order])
+    np.testing.assert_array_equal(result.train_labels, np.array(FINE)[order][:6])
+    np.testing.assert_array_equal(result.test_labels, np.array(FINE)[order][6:])
+    assert {result.train_labels.dtype, result.test_labels.dtype} == {np.dtype(np.int32)}
+    assert result.class_names == NAMES
 
 
 def test_the_folder_is_read_in_its_order(root, members, images, trust):
@@ -154,12 +154,12 @@ def test_the_archive_is_read_in_its_order_and_leaves_no_file(root, members, imag
 @pytest.mark.usefixtures("small")
 def test_a_set_prepared_by_tfds_is_read_in_the_order_tfds_gave_it(root, images):
     write_prepared(root, images)
-    found = load_cifar100()
+    result = load_cifar100()
     order = [
-        int(np.flatnonzero((images == image).all(axis=(1, 2, 3))).item()) for image in found.images
+        int(np.flatnonzero((images == image).all(axis=(1, 2, 3))).item()) for image in result.images
     ]
     assert sorted(order[:6]) == [0, 1, 2, 3, 4, 5]
-    assert_is_the_set(found, images, order)
+    assert_is_the_set(result, images, order)
 
 
 @pytest.mark.usefixtures("small")
@@ -204,12 +204,12 @@ def test_a_folder_without_one_of_its_files_names_it(root, members, trust, name):
 
 
 @pytest.mark.parametrize("name", ["train", "test", "meta"])
-def test_a_changed_byte_in_the_folder_is_told_with_both_md5s(root, members, trust, name):
+def test_a_changed_byte_in_the_folder_is_reported_with_both_md5s(root, members, trust, name):
     write_folder(root, members, trust)
     path = root / FOLDER / name
     path.write_bytes(path.read_bytes()[:-2] + b"!.")
-    found, digest = hashlib.md5(path.read_bytes()).hexdigest(), ORIGINALS[name].digest
-    with pytest.raises(DataError, match=rf"{name} has md5 {found}, expected {digest}: .* Unpack"):
+    result, digest = hashlib.md5(path.read_bytes()).hexdigest(), ORIGINALS[name].digest
+    with pytest.raises(DataError, match=rf"{name} has md5 {result}, expected {digest}: .* Unpack"):
         load_cifar100()
 
 

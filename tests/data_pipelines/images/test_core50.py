@@ -40,16 +40,16 @@ def sample(real_data, tmp_path_factory):
 
 def test_real_frames_are_those_that_pillow_decodes_in_the_order_of_their_names(sample):
     source, folder, manifest = sample
-    found = load_core50(folder=folder, partial=True)
-    assert isinstance(found.images, np.memmap)
-    assert found.images.shape == (90, 128, 128, 3)
+    result = load_core50(folder=folder, partial=True)
+    assert isinstance(result.images, np.memmap)
+    assert result.images.shape == (90, 128, 128, 3)
     assert manifest.aside == {"depth": 0, "350x350": 10, "other": 0}
     assert manifest.counts().sum() == 90
-    assert found.name == "CORe50, 90 of 164,866 frames"
+    assert result.name == "CORe50, 90 of 164,866 frames"
     with zipfile.ZipFile(source) as archive:
-        ids = list(zip(found.session, found.object, found.frame, strict=True))
+        ids = list(zip(result.session, result.object, result.frame, strict=True))
         assert ids == sorted(ids)
-        for (s, o, f), image in zip(ids, found.images, strict=True):
+        for (s, o, f), image in zip(ids, result.images, strict=True):
             name = f"s{s + 1}/o{o + 1}/C_{s + 1:02}_{o + 1:02}_{f:03}.png"
             np.testing.assert_array_equal(image, Image.open(io.BytesIO(archive.read(name))))
 
@@ -66,9 +66,9 @@ def test_a_folder_gives_the_bytes_that_its_zip_gives(sample, tmp_path):
 
 def test_small_images_are_means_of_blocks_and_computed_once(sample):
     _, folder, _ = sample
-    whole = load_core50(folder=folder, partial=True).images
+    full = load_core50(folder=folder, partial=True).images
     small = load_core50(32, folder, partial=True).images
-    means = np.asarray(whole, np.float64).reshape(90, 32, 4, 32, 4, 3).mean(axis=(2, 4))
+    means = np.asarray(full, np.float64).reshape(90, 32, 4, 32, 4, 3).mean(axis=(2, 4))
     np.testing.assert_allclose(small, means, atol=0.5)
     written = (folder / "images_32.npy").stat().st_mtime_ns
     again = load_core50(32, folder, partial=True).images
@@ -138,21 +138,21 @@ def decoded(monkeypatch):
 
 
 def prepared_bytes(folder):
-    kept = {"images_128.npy", "images_128.crc32", "manifest.npz", ".lock"}
-    assert {path.name for path in folder.iterdir()} == kept
+    stored = {"images_128.npy", "images_128.crc32", "manifest.npz", ".lock"}
+    assert {path.name for path in folder.iterdir()} == stored
     return [(folder / file).read_bytes() for file in ("images_128.npy", "manifest.npz")]
 
 
 def test_a_whole_release_is_prepared_in_the_order_of_session_object_and_frame(release, tmp_path):
     prepare_core50(release, tmp_path / "prepared")
-    found = load_core50(folder=tmp_path / "prepared")
-    assert found.name == "CORe50"
+    result = load_core50(folder=tmp_path / "prepared")
+    assert result.name == "CORe50"
     expected = sorted(IDS)
-    ids = np.stack([found.session + 1, found.object + 1, found.frame], axis=1)
+    ids = np.stack([result.session + 1, result.object + 1, result.frame], axis=1)
     np.testing.assert_array_equal(ids, expected)
-    np.testing.assert_array_equal(found.images[:, 5, 6, 1], [IDS.index(ids) for ids in expected])
-    assert (found.object_names, found.category_names) == (OBJECT_NAMES, CATEGORY_NAMES)
-    assert not found.images.flags.writeable
+    np.testing.assert_array_equal(result.images[:, 5, 6, 1], [IDS.index(ids) for ids in expected])
+    assert (result.object_names, result.category_names) == (OBJECT_NAMES, CATEGORY_NAMES)
+    assert not result.images.flags.writeable
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 11])
@@ -166,7 +166,7 @@ def test_a_stopped_preparation_goes_on_to_the_same_bytes(release, decoded, tmp_p
     with pytest.raises(MissingDataError, match="not prepared there, or incompletely"):
         load_core50(folder=folder)
     done = stop_at // 4 * 4
-    # What a kill left half written behind the last note is written again.
+    # A part that a kill left half written behind the last note is written again.
     part = np.lib.format.open_memmap(folder / "images_128.part", "r+")
     part[done:] = 255
     part.flush()
@@ -185,7 +185,7 @@ def test_a_second_preparation_decodes_nothing(release, decoded, tmp_path):
     assert all(map(np.array_equal, first, second))
 
 
-def test_other_frames_in_the_source_start_anew(release, decoded, tmp_path):
+def test_other_frames_in_the_source_restart_the_preparation(release, decoded, tmp_path):
     late = release / name_of(*IDS[0])
     content = late.read_bytes()
     late.unlink()
@@ -224,7 +224,7 @@ def test_frames_that_are_damaged_or_too_many_are_refused_and_read_once_put_right
     assert prepare_core50(release, tmp_path / "prepared").counts()[0, :2].tolist() == [10, 1]
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_written(
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_written(
     release, tmp_path, monkeypatch
 ):
     usage = type("Usage", (), {"free": 9})
@@ -244,8 +244,8 @@ def test_damaged_prepared_files_are_named(release, tmp_path):
     folder = tmp_path / "prepared"
     prepare_core50(release, folder)
     images, manifest = folder / "images_128.npy", folder / "manifest.npz"
-    whole = images.read_bytes()
-    images.write_bytes(whole[:-1])
+    full = images.read_bytes()
+    images.write_bytes(full[:-1])
     with pytest.raises(DataError, match=r"images_128\.npy is damaged .*only damaged parts"):
         load_core50(folder=folder)
     np.save(images, np.zeros((11, 128, 128, 3), np.uint8))
@@ -253,7 +253,7 @@ def test_damaged_prepared_files_are_named(release, tmp_path):
         DataError, match=r"images_128\.npy has dtype uint8 and shape \(11, .* lists 12 frames"
     ):
         load_core50(folder=folder)
-    images.write_bytes(whole)
+    images.write_bytes(full)
     manifest.write_bytes(manifest.read_bytes()[:-1])
     with pytest.raises(DataError, match=r"manifest\.npz has changed since it was written"):
         load_core50(folder=folder)
@@ -288,7 +288,7 @@ def test_a_flipped_bit_of_a_prepared_file_is_found_and_its_block_alone_read_agai
         damage(folder / "manifest.npz", place)
 
 
-def test_smaller_images_are_made_anew_where_they_are_damaged(release, tmp_path):
+def test_damaged_smaller_images_are_made_again(release, tmp_path):
     folder = tmp_path / "prepared"
     prepare_core50(release, folder)
     expected = np.array(load_core50(32, folder).images)
@@ -302,10 +302,10 @@ def test_what_a_half_written_file_says_of_itself_is_not_believed(release, tmp_pa
     prepare_core50(release, tmp_path / "straight")
     folder = tmp_path / "prepared"
     prepare_core50(release, folder)
-    whole = (folder / "images_128.npy").read_bytes()
+    full = (folder / "images_128.npy").read_bytes()
     (folder / "images_128.npy").unlink()
     for length in (0, 5_000, 128 + 7 * 128 * 128 * 3):
-        (folder / "images_128.part").write_bytes(whole[:length])
+        (folder / "images_128.part").write_bytes(full[:length])
         (folder / "images_128.crc32").write_text(claim, encoding="latin1")
         prepare_core50(release, folder)
         assert prepared_bytes(folder) == prepared_bytes(tmp_path / "straight")

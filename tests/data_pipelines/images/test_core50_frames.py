@@ -20,8 +20,8 @@ def test_the_test_set_is_thinned_evenly_and_the_training_frames_stay():
     thin = thin_test(frames, 2)
     tested = np.isin(thin.session, [2, 6, 9])
     assert np.count_nonzero(~tested) == 8 * 50 * 6
-    own = (thin.session == 6) & (thin.object == 17)
-    np.testing.assert_array_equal(thin.frame[own], [100, 250])
+    selected = (thin.session == 6) & (thin.object == 17)
+    np.testing.assert_array_equal(thin.frame[selected], [100, 250])
     # More than there are leaves all of them.
     assert len(thin_test(frames, 7).images) == len(frames.images)
 
@@ -45,8 +45,8 @@ def test_validation_is_on_training_sessions_that_are_thinned_as_the_test_set():
     material = LabelledFrames(thin_test(recorded(6), 2), "object", 2)
     sequence = material.sequence("NI", 9, validation=True)
     tested, session = np.asarray(sequence.test.index), material.frames.session
-    kept = thinned(material.frames, (5, 10), 2)
-    np.testing.assert_array_equal(tested, kept[np.isin(session[kept], (5, 10))])
+    stored = thinned(material.frames, (5, 10), 2)
+    np.testing.assert_array_equal(tested, stored[np.isin(session[stored], (5, 10))])
     assert len(tested) == 2 * 50 * 2
     trained = np.asarray(sequence.tasks.train.index)[np.asarray(sequence.tasks.train.mask)]
     assert set(session[trained].tolist()) == {0, 1, 3, 4, 7, 8}

@@ -48,8 +48,8 @@ def test_frames_are_listed_in_order_and_other_files_counted():
     assert [Path(name).name for name in names] == expected
     assert manifest.source == "core50_128x128"
     assert manifest.aside == {"depth": 2, "350x350": 1, "other": 2}
-    found = [part.tolist() for part in manifest[1:-1]]
-    assert found == [[1, 1, 10], [8, 9, 49], [299, 100, 7], [7, 6, 5]]
+    result = [part.tolist() for part in manifest[1:-1]]
+    assert result == [[1, 1, 10], [8, 9, 49], [299, 100, 7], [7, 6, 5]]
     counts = manifest.counts()
     assert counts.sum() == counts[1, 8] + counts[1, 9] + counts[10, 49] == 3
 
@@ -98,7 +98,7 @@ def test_missing_frames_are_named_with_session_object_and_counts():
     )
 
 
-def test_many_missing_frames_are_told_session_by_session():
+def test_many_missing_frames_are_reported_by_session():
     """Every other object of s1 lacks a frame, s2 all, o3 to o50 of the rest two but in s11."""
     counts = FRAME_COUNTS.copy()
     counts[0, ::2] -= 1
@@ -118,7 +118,7 @@ def test_many_missing_frames_are_told_session_by_session():
     )
 
 
-def test_a_whole_release_passes_and_a_partial_one_where_told():
+def test_a_complete_release_passes_and_a_partial_one_on_request():
     check_counts(FRAME_COUNTS, SOURCE, partial=False)
     check_counts(FRAME_COUNTS // 2, SOURCE, partial=True)
 

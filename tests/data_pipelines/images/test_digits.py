@@ -8,21 +8,21 @@ from everlight_data.images.digits import load_digits
 
 def test_every_image_is_there_once_with_its_label():
     images = load_digits()
-    own = datasets.load_digits()
+    official = datasets.load_digits()
     assert images.images.shape == (1797, 8, 8, 1)
     labels = np.concatenate([images.train_labels, images.test_labels])
-    grey = np.rint(images.images[..., 0].astype(float) * 16 / 255).reshape(1797, 64)
-    found, expected = (
+    gray = np.rint(images.images[..., 0].astype(float) * 16 / 255).reshape(1797, 64)
+    result, expected = (
         {(*row, label) for row, label in zip(rows.tolist(), numbers.tolist(), strict=True)}
-        for rows, numbers in ((grey, labels), (own.data, own.target))
+        for rows, numbers in ((gray, labels), (official.data, official.target))
     )
-    assert found == expected
+    assert result == expected
 
 
-def test_a_fifth_of_every_class_tests_and_can_be_told_from_the_rest():
+def test_a_fifth_of_every_class_tests_and_differs_from_the_rest():
     images = load_digits()
-    ours, all_of_it = np.bincount(images.test_labels), np.bincount(images.train_labels)
-    np.testing.assert_array_equal(ours, (ours + all_of_it) // 5)
+    actual, all_of_it = np.bincount(images.test_labels), np.bincount(images.train_labels)
+    np.testing.assert_array_equal(actual, (actual + all_of_it) // 5)
     rows = images.images[..., 0].reshape(1797, 64)
     train = len(images.train_labels)
     nearest = neighbors.KNeighborsClassifier(1).fit(rows[:train], images.train_labels)

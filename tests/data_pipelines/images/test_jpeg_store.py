@@ -57,8 +57,8 @@ def test_evaluation_is_the_center_of_the_image_at_256_for_224(files):
         # 256 / 224 of 56 is 64.
         wide, high = (int(64 * edge / min(image.size)) for edge in image.size)
         left, upper = round((wide - SIDE) / 2), round((high - SIDE) / 2)
-        whole = image.resize((wide, high), Image.Resampling.BILINEAR)
-        expected = np.asarray(whole.crop((left, upper, left + SIDE, upper + SIDE)), int)
+        full = image.resize((wide, high), Image.Resampling.BILINEAR)
+        expected = np.asarray(full.crop((left, upper, left + SIDE, upper + SIDE)), int)
         assert np.max(np.abs(crop - expected)) <= 1
 
 
@@ -137,8 +137,8 @@ def test_what_is_read_depends_on_key_and_image_alone(files, seed, tight):
         if rng.random() < 0.5:
             store.announce(rng.permutation(order)[: rng.integers(0, 40)])
         stop = start + int(rng.integers(1, 12))
-        found = store.read(order[start:stop], keys[start:stop])
-        np.testing.assert_array_equal(found, plain[start:stop])
+        result = store.read(order[start:stop], keys[start:stop])
+        np.testing.assert_array_equal(result, plain[start:stop])
         assert store.held <= limit
         start = stop
 
@@ -161,8 +161,8 @@ def test_images_are_decoded_ahead_up_to_half_the_limit_and_forgotten(files):
 def test_a_reading_takes_what_was_decoded_ahead(files, monkeypatch):
     store = open_store(files)
     store.announce(np.arange(6))
-    whole = sum(4 * np.prod(pixels_of(files[0], name).size) for name in files[1][:6])
-    wait_for(lambda: store.held == whole)
+    full = sum(4 * np.prod(pixels_of(files[0], name).size) for name in files[1][:6])
+    wait_for(lambda: store.held == full)
     before = store.read(np.arange(6, 12))
     monkeypatch.setattr(Image, "open", None)
     store.read(np.arange(6))
@@ -173,7 +173,7 @@ def test_a_reading_takes_what_was_decoded_ahead(files, monkeypatch):
 
 
 def test_what_is_announced_twice_is_decoded_for_two_readings(files, monkeypatch):
-    """As by runs that learn the same images in other orders."""
+    """Runs that learn the same images in other orders announce them twice."""
     store = open_store(files)
     store.announce(np.array([3, 5, 3]))
     size = [4 * np.prod(pixels_of(files[0], name).size) for name in files[1]]
@@ -206,9 +206,9 @@ def test_no_thread_outlives_its_order(files):
 
 def test_more_axes_are_those_of_a_vmapped_step(files, rng):
     store, index, keys = open_store(files), rng.integers(0, COUNT, (2, 3)), make_keys(rng, 2, 3)
-    found = store.read(index, keys)
-    assert found.shape == (2, 3, SIDE, SIDE, 3)
-    np.testing.assert_array_equal(found[1], store.read(index[1], keys[1]))
+    result = store.read(index, keys)
+    assert result.shape == (2, 3, SIDE, SIDE, 3)
+    np.testing.assert_array_equal(result[1], store.read(index[1], keys[1]))
 
 
 def test_gray_cmyk_and_png_become_rgb(tmp_path):

@@ -16,8 +16,8 @@ def png(depth, kind, rows, palette=b"", transparent=b""):
     header = struct.pack(">IIBBBBB", 2, len(rows), depth, kind, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"PLTE", palette), (b"tRNS", transparent)]
     chunks += [(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))), (b"IEND", b"")]
-    kept = [each for each in chunks if each[1] or each[0] == b"IEND"]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*each) for each in kept)
+    stored = [item for item in chunks if item[1] or item[0] == b"IEND"]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(png_chunk(*item) for item in stored)
 
 
 TRANSPARENT = {

@@ -58,14 +58,14 @@ def root(prepared, tmp_path, monkeypatch):
 
 
 def test_gray_images_come_in_square_with_their_labels(root):
-    found = load_tfds("small_pictures", 4)
-    assert found.name == "small_pictures"
-    assert found.class_names == NAMES
-    assert found.images.shape == (7, 4, 4, 1)
-    train, test = found.images[:5, 0, 0], found.images[5:, 0, 0]
+    result = load_tfds("small_pictures", 4)
+    assert result.name == "small_pictures"
+    assert result.class_names == NAMES
+    assert result.images.shape == (7, 4, 4, 1)
+    train, test = result.images[:5, 0, 0], result.images[5:, 0, 0]
     for pixels, labels, expected in (
-        (train, found.train_labels, LABELS["train"]),
-        (test, found.test_labels, LABELS["validation"]),
+        (train, result.train_labels, LABELS["train"]),
+        (test, result.test_labels, LABELS["validation"]),
     ):
         assert sorted(labels.tolist()) == sorted(expected)
         # An image's grey is 40 times its label and its place, in whatever order they are stored.
@@ -74,7 +74,7 @@ def test_gray_images_come_in_square_with_their_labels(root):
         np.testing.assert_array_equal(pixels[:, 0] // 40, labels)
 
 
-def test_the_newest_version_is_taken_unless_one_is_asked_for(root):
+def test_the_newest_version_is_taken_unless_one_is_requested(root):
     shutil.copytree(root, root.parent / "1.9.0")
     assert find_prepared("small_pictures").name == "1.10.0"
     assert find_prepared("small_pictures:1.9.0").name == "1.9.0"
@@ -137,7 +137,7 @@ def without_information(root):
         (without_information, "is not a set that TFDS can read"),
     ],
 )
-def test_what_cannot_be_had_is_said(root, damage, message):
+def test_unusable_sets_of_tfds_are_named(root, damage, message):
     damage(root)
     with pytest.raises(DataError, match=re.escape(message)):
         load_tfds("small_pictures", 4)

@@ -13,56 +13,56 @@ IMAGENET_MEAN = np.array([0.485, 0.456, 0.406]) * 255
 
 
 @pytest.fixture(scope="module")
-def whole(real_data):
+def full(real_data):
     real_data("tiny_imagenet_32x32/val.npz")
     return load_tiny_imagenet_32()
 
 
-def test_the_set_has_the_sizes_of_cifar_100(whole):
-    assert whole.images.shape == (60_000, 32, 32, 3)
-    assert whole.images.dtype == np.uint8
-    np.testing.assert_array_equal(np.bincount(whole.train_labels), [250] * 200)
-    np.testing.assert_array_equal(np.bincount(whole.test_labels), [50] * 200)
-    assert {whole.train_labels.dtype, whole.test_labels.dtype} == {np.dtype(np.int32)}
-    assert len(set(whole.class_names)) == 200
-    assert whole.class_names[0] == "goldfish, Carassius auratus"
+def test_the_set_has_the_sizes_of_cifar_100(full):
+    assert full.images.shape == (60_000, 32, 32, 3)
+    assert full.images.dtype == np.uint8
+    np.testing.assert_array_equal(np.bincount(full.train_labels), [250] * 200)
+    np.testing.assert_array_equal(np.bincount(full.test_labels), [50] * 200)
+    assert {full.train_labels.dtype, full.test_labels.dtype} == {np.dtype(np.int32)}
+    assert len(set(full.class_names)) == 200
+    assert full.class_names[0] == "goldfish, Carassius auratus"
 
 
-def test_the_colors_are_those_of_imagenet_in_their_order(whole):
+def test_the_colors_are_those_of_imagenet_in_their_order(full):
     """Tiny-ImageNet is a part of ImageNet, whose published channel means lie 8 levels apart."""
-    for part in (whole.images[:50_000], whole.images[50_000:]):
+    for part in (full.images[:50_000], full.images[50_000:]):
         np.testing.assert_allclose(part.mean(axis=(0, 1, 2)), IMAGENET_MEAN, atol=2.5)
-    goldfish = whole.images[50_000:][whole.test_labels == 0].mean(axis=(0, 1, 2))
+    goldfish = full.images[50_000:][full.test_labels == 0].mean(axis=(0, 1, 2))
     assert goldfish[0] > goldfish[2] + 30
 
 
-def test_training_and_test_labels_mean_the_same_classes(whole):
+def test_training_and_test_labels_mean_the_same_classes(full):
     """The nearest of 200 mean training images is the right one far above chance, 0.5%."""
-    images = whole.images.reshape(60_000, -1)[:, ::8].astype(np.float32)
-    means = np.stack([images[:50_000][whole.train_labels == label].mean(0) for label in range(200)])
+    images = full.images.reshape(60_000, -1)[:, ::8].astype(np.float32)
+    means = np.stack([images[:50_000][full.train_labels == label].mean(0) for label in range(200)])
     scores = 2 * images[50_000:] @ means.T - (means**2).sum(axis=1)
-    assert (scores.argmax(axis=1) == whole.test_labels).mean() > 0.02
+    assert (scores.argmax(axis=1) == full.test_labels).mean() > 0.02
 
 
-def test_pixels_are_those_that_pillow_decodes(whole, real_data):
+def test_pixels_are_those_that_pillow_decodes(full, real_data):
     with np.load(real_data("tiny_imagenet_32x32/train_1.npz")) as arrays:
         content, offsets = arrays["jpeg_bytes"], arrays["offsets"]
     for sample in (0, 1, 12_345, 27_999):
         jpeg = content[offsets[sample] : offsets[sample + 1]].tobytes()
         expected = np.asarray(Image.open(io.BytesIO(jpeg)))
-        np.testing.assert_array_equal(whole.images[22_000 + sample], expected)
+        np.testing.assert_array_equal(full.images[22_000 + sample], expected)
 
 
-def test_chosen_classes_are_renumbered_in_the_given_order(whole):
+def test_chosen_classes_are_renumbered_in_the_given_order(full):
     classes = [7, 199, 0]
     part = load_tiny_imagenet_32(classes)
-    assert part.class_names == tuple(whole.class_names[label] for label in classes)
+    assert part.class_names == tuple(full.class_names[label] for label in classes)
     original = np.array(classes)
-    train = np.isin(whole.train_labels, classes)
-    test = np.isin(whole.test_labels, classes)
-    np.testing.assert_array_equal(original[part.train_labels], whole.train_labels[train])
-    np.testing.assert_array_equal(original[part.test_labels], whole.test_labels[test])
-    np.testing.assert_array_equal(part.images, whole.images[np.concatenate([train, test])])
+    train = np.isin(full.train_labels, classes)
+    test = np.isin(full.test_labels, classes)
+    np.testing.assert_array_equal(original[part.train_labels], full.train_labels[train])
+    np.testing.assert_array_equal(original[part.test_labels], full.test_labels[test])
+    np.testing.assert_array_equal(part.images, full.images[np.concatenate([train, test])])
 
 
 def jpeg(shape=(32, 32, 3)):
@@ -93,12 +93,12 @@ def folder(tmp_path, monkeypatch):
 
 def test_the_two_training_files_follow_each_other(folder):
     np.savez(folder / "train_1.npz", **part([jpeg()], [0]))
-    found = load_tiny_imagenet_32()
-    assert found.name == "Tiny-ImageNet 32x32"
-    assert found.train_labels.tolist() == [1, 0, 0]
-    assert found.test_labels.tolist() == [1, 0]
-    assert found.class_names == ("goldfish", "newt")
-    np.testing.assert_allclose(found.images, 90, atol=1)
+    result = load_tiny_imagenet_32()
+    assert result.name == "Tiny-ImageNet 32x32"
+    assert result.train_labels.tolist() == [1, 0, 0]
+    assert result.test_labels.tolist() == [1, 0]
+    assert result.class_names == ("goldfish", "newt")
+    np.testing.assert_allclose(result.images, 90, atol=1)
 
 
 @pytest.mark.parametrize("classes", [[], [0, 0], [-1], [0, 2], [0.5]])

@@ -270,8 +270,8 @@ def test_a_refusal_of_a_folder_with_a_strange_name_is_one_line_of_text(tmp_path,
 
 def test_files_that_are_no_whole_images_are_named_together(tmp_path):
     folder_of(tmp_path, {"a": 4, "b": 4})
-    whole = (tmp_path / "a" / "00.png").read_bytes()
-    (tmp_path / "a" / "00.png").write_bytes(whole[: len(whole) // 2])
+    full = (tmp_path / "a" / "00.png").read_bytes()
+    (tmp_path / "a" / "00.png").write_bytes(full[: len(full) // 2])
     (tmp_path / "a" / "notes.txt").write_text("no image")
     (tmp_path / "a" / "empty.jpg").write_bytes(b"")
     Image.new("I;16", (8, 8), 40_000).save(tmp_path / "b" / "deep.png")

@@ -49,15 +49,15 @@ def test_single_letters_keep_their_case(tmp_path):
 
 
 def test_test_images_that_train_are_counted(tmp_path, rng):
-    own, tests = pictures(rng), pictures(rng)
-    tests[[1, 7, 8]] = own[[0, 0, 9]]
-    source = arrays(tmp_path / "own.npz", own)
+    training, tests = pictures(rng), pictures(rng)
+    tests[[1, 7, 8]] = training[[0, 0, 9]]
+    source = arrays(tmp_path / "own.npz", training)
     note = load(source, test_data=arrays(tmp_path / "tests.npz", tests)).note
     assert "3 test images equal training images" in note
     assert "equal training" not in load(source).note
     # Every fifth of a class tests: rows 4 and 9.
-    own[4] = own[5]
-    assert "1 test images equal training images" in load(arrays(source, own)).note
+    training[4] = training[5]
+    assert "1 test images equal training images" in load(arrays(source, training)).note
 
 
 def test_arrays_that_are_not_read_are_named(tmp_path, rng):

@@ -15,8 +15,8 @@ COLORS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
 
 
 def png_chunk(kind, content):
-    whole = kind + content
-    return struct.pack(">I", len(content)) + whole + struct.pack(">I", zlib.crc32(whole))
+    full = kind + content
+    return struct.pack(">I", len(content)) + full + struct.pack(">I", zlib.crc32(full))
 
 
 def picture(color, size=(SIDE, SIDE)):

@@ -29,9 +29,9 @@ def test_small_images_are_enlarged_for_the_trunk(rng, monkeypatch):
     monkeypatch.setattr(module, "_trunk", stand_in)
     monkeypatch.setattr(module, "BLOCK", 8)
     small = rng.integers(0, 256, (17, 8, 8, 3), dtype=np.uint8)
-    found = trunk_features(small, watched)
-    large = np.stack([np.asarray(Image.fromarray(each).resize((128, 128), 3)) for each in small])
-    np.testing.assert_allclose(found, large.mean(axis=(1, 2)), rtol=1e-4)
+    result = trunk_features(small, watched)
+    large = np.stack([np.asarray(Image.fromarray(item).resize((128, 128), 3)) for item in small])
+    np.testing.assert_allclose(result, large.mean(axis=(1, 2)), rtol=1e-4)
     assert {shape[1:] for shape in seen} == {(MIN_SIDE, MIN_SIDE, 3)}
     assert len({shape[0] for shape in seen}) == 1
     assert len(starts) == len(seen)

@@ -1,4 +1,4 @@
-"""What the frozen trunk sees: colours of places in closed form, maps by the net's layers."""
+"""Views of the frozen trunk: colours of places in closed form, maps by the net's layers."""
 
 import jax
 import jax.numpy as jnp
@@ -51,11 +51,11 @@ def test_the_first_view_is_what_the_net_sees_of_the_image(views):
     """The trunk's stages, of a flat image, which needs no resampling."""
     (maps, _, _), _, _ = views
     encoded = (COLORS[1] / COLORS[1].max()) ** (1 / 2.2)
-    given = np.broadcast_to((255 * encoded - MEAN) / DEVIATION, (1, 128, 128, 3))
+    inputs = np.broadcast_to((255 * encoded - MEAN) / DEVIATION, (1, 128, 128, 3))
     weights = efficientnet_variables(load_efficientnet_lite0())
     captured = {"capture_intermediates": True, "mutable": ["intermediates"]}
     net = jax.jit(lambda pixels: EfficientNetLite0().apply(weights, pixels, False, **captured))
-    _, state = net(jnp.float32(given))
+    _, state = net(jnp.float32(inputs))
     of_stage = state["intermediates"]["block10"]["__call__"][0][0]
     np.testing.assert_allclose(maps[1, 0, ..., 40:], of_stage, atol=2e-3)
     finer = np.asarray(state["intermediates"]["block4"]["__call__"][0][0])
@@ -64,8 +64,8 @@ def test_the_first_view_is_what_the_net_sees_of_the_image(views):
 
 
 def test_the_same_images_are_computed_once(views, monkeypatch):
-    found, images, masks = views
+    result, images, masks = views
     monkeypatch.setattr(module, "_compute", lambda images, masks: "anew")
-    assert trunk_views(images.copy(), masks.copy()) is found
+    assert trunk_views(images.copy(), masks.copy()) is result
     monkeypatch.setattr(module, "_last", dict(module._last))
     assert trunk_views(images, 1 - masks) == "anew"

@@ -24,19 +24,19 @@ def test_a_file_of_the_release_gives_its_layers(tmp_path, arrays):
     for name, array in arrays.items():
         np.testing.assert_array_equal(read[name], array)
     for side in (4, 10):
-        found, expected = (
+        result, expected = (
             pretrained_vit(tmp_path / "vit.npz", NET, side),
             vit_layers(NET, arrays, side),
         )
-        assert set(found) == {"embedding", "cls", "position", "block0", "norm"}
-        np.testing.assert_array_equal(found["position"], expected["position"])
+        assert set(result) == {"embedding", "cls", "position", "block0", "norm"}
+        np.testing.assert_array_equal(result["position"], expected["position"])
         kernel = arrays["Transformer/encoderblock_0/MultiHeadDotProductAttention_1/out/kernel"]
-        np.testing.assert_array_equal(found["block0"]["out"]["kernel"], kernel.reshape(6, 6))
+        np.testing.assert_array_equal(result["block0"]["out"]["kernel"], kernel.reshape(6, 6))
 
 
 def refused(path, arrays, **changed):
-    kept = {name: array for name, array in (arrays | changed).items() if array is not None}
-    np.savez(path, **kept)
+    stored = {name: array for name, array in (arrays | changed).items() if array is not None}
+    np.savez(path, **stored)
     with pytest.raises(DataError) as caught:
         pretrained_vit(path, NET, 4)
     message = str(caught.value)

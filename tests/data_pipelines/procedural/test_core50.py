@@ -18,9 +18,9 @@ def world():
     return load_procedural_core50(FRAMES)
 
 
-def recordings(found):
+def recordings(result):
     """Images by session, object and frame."""
-    return found.images.reshape(11, 50, -1, *found.images.shape[1:]).astype(np.float32)
+    return result.images.reshape(11, 50, -1, *result.images.shape[1:]).astype(np.float32)
 
 
 def test_frames_come_as_those_of_the_release(world):

@@ -64,8 +64,8 @@ def test_a_frame_alone_is_the_frame_in_a_block_and_across_blocks():
     block = render_frames(WORLD, *ids)
     np.testing.assert_array_equal(render_frames(WORLD, *ids), block)
     for chosen in (0, 100, 255, 256, 261):
-        alone = render_frames(WORLD, *(part[[chosen]] for part in ids))
-        np.testing.assert_array_equal(alone[0], block[chosen])
+        single = render_frames(WORLD, *(part[[chosen]] for part in ids))
+        np.testing.assert_array_equal(single[0], block[chosen])
 
 
 def test_the_pure_function_renders_what_the_blocks_render():
@@ -84,7 +84,7 @@ def test_another_seed_is_another_world():
     assert class_names(SMOOTH) != class_names(SMOOTH._replace(seed=1))
 
 
-def test_noise_has_the_stated_deviation_and_is_drawn_anew_for_every_frame():
+def test_noise_has_the_stated_deviation_and_is_redrawn_for_every_frame():
     """On greys far from black and white, where nothing is clipped: 0.2 noise of 255."""
     noisy = SMOOTH._replace(noise=0.25, background=0.0, illuminant=0.0)
     still = {"subclass": 0, "instance": 0, "session": np.arange(40)}
@@ -284,7 +284,7 @@ def test_no_image_is_refused(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("subclass", [20], "subclass holds 20; give 0 to 19"),
         ("session", [-1], "session holds -1"),
@@ -292,9 +292,9 @@ def test_no_image_is_refused(name):
         ("frame", [0.5], "frame is float64"),
     ],
 )
-def test_wrong_ids_are_named(name, value, said):
+def test_wrong_ids_are_named(name, value, message):
     ids = dict.fromkeys(("subclass", "instance", "session", "frame"), np.array([0]))
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=message):
         render_frames(WORLD, **(ids | {name: np.array(value)}))
 
 
@@ -354,5 +354,5 @@ def test_naive_training_forgets():
     learned, left = np.diag(accuracy.class_incremental)[:4], accuracy.class_incremental[-1][:4]
     assert learned.min() > 0.6
     assert left.max() < 0.2
-    own, kept = np.diag(accuracy.task_masked)[:4], accuracy.task_masked[-1][:4]
-    assert kept.mean() < own.mean() - 0.1, "it is forgotten even where the task is told"
+    right_after, stored = np.diag(accuracy.task_masked)[:4], accuracy.task_masked[-1][:4]
+    assert stored.mean() < right_after.mean() - 0.1, "it is forgotten even where the task is told"

@@ -50,10 +50,10 @@ def test_what_is_written_is_read_by_another_reader(tmp_path):
 
 def test_arrays_are_read_without_knowing_the_structure(tmp_path):
     Checkpoints(tmp_path).save(0, state_of(1.5))
-    found = Checkpoints(tmp_path).arrays(0)
-    assert found.keys() == {"params/2", "half", "step"}
-    np.testing.assert_array_equal(found["params/2"], np.full((2, 3), 1.5, np.float32))
-    assert (found["half"].dtype, found["step"].dtype) == (jnp.bfloat16, jnp.int32)
+    result = Checkpoints(tmp_path).arrays(0)
+    assert result.keys() == {"params/2", "half", "step"}
+    np.testing.assert_array_equal(result["params/2"], np.full((2, 3), 1.5, np.float32))
+    assert (result["half"].dtype, result["step"].dtype) == (jnp.bfloat16, jnp.int32)
 
 
 def test_bits_survive(tmp_path, rng):
@@ -78,7 +78,7 @@ def test_random_keys_survive_and_are_held_to_their_words(tmp_path, impl):
         for name, key in keys.items():
             assert read[name].dtype == key.dtype
             np.testing.assert_array_equal(jax.random.key_data(read[name]), jax.random.key_data(key))
-        drawn = (jax.random.normal(each["key"], 5) for each in (read, keys))
+        drawn = (jax.random.normal(item["key"], 5) for item in (read, keys))
         np.testing.assert_array_equal(*drawn)
     words = Checkpoints(tmp_path / "a").arrays(1)["key"]
     np.testing.assert_array_equal(words, jax.random.key_data(keys["key"]))
@@ -184,7 +184,7 @@ def test_a_folder_without_a_checkpoint_is_missing_data(tmp_path):
 
 
 def two_checkpoints(folder, rng):
-    """Of 200 numbers each; returns what they hold."""
+    """Write two checkpoints of 200 numbers each, and return their states."""
     states = {step: {"x": jnp.asarray(rng.normal(size=200), jnp.float32)} for step in (1, 2)}
     for step, state in states.items():
         Checkpoints(folder).save(step, state, {"seed": 0})
@@ -254,7 +254,7 @@ def test_a_copy_under_another_number_is_not_believed(tmp_path, rng, capsys):
     Checkpoints(tmp_path).save(3, states[1])
 
 
-def test_where_all_are_damaged_the_run_begins_anew_with_a_word(tmp_path, rng, capsys):
+def test_a_run_whose_checkpoints_are_all_damaged_restarts_with_a_warning(tmp_path, rng, capsys):
     two_checkpoints(tmp_path, rng)
     for step in ("1", "2"):
         (tmp_path / step / "facts" / "metadata").write_text("{}")
@@ -267,17 +267,17 @@ def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
     program = [sys.executable, "-m", "tests.data_pipelines.damaged_checkpoints", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    damages, said = [], []
+    damages, message = [], []
     for line in done.stdout.splitlines():
-        (damages if line.startswith(("cut: ", "changed: ", "gone: ")) else said).append(line)
+        (damages if line.startswith(("cut: ", "changed: ", "gone: ")) else message).append(line)
     assert len(damages) > 30
-    assert len(said) >= 8, "few damages met what counts"
-    assert all("is damaged" in line and "starts again" in line for line in said)
+    assert len(message) >= 8, "few damages met what counts"
+    assert all("is damaged" in line and "starts again" in line for line in message)
 
 
 def test_other_errors_are_reported_as_before(monkeypatch, caplog):
     seen = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda given: seen.append(given.exc_value))
+    monkeypatch.setattr(sys, "unraisablehook", lambda inputs: seen.append(inputs.exc_value))
     monkeypatch.setattr(warnings, "_warn_unawaited_coroutine", warnings._warn_unawaited_coroutine)
     silence_orbax.__wrapped__()
 
@@ -286,18 +286,18 @@ def test_other_errors_are_reported_as_before(monkeypatch, caplog):
 
     coroutine = own()
     closed, another = RuntimeError("Event loop is closed"), RuntimeError("another")
-    for error, found in ((closed, None), (another, None), (ValueError("of a routine"), coroutine)):
-        sys.unraisablehook(SimpleNamespace(exc_value=error, object=found))
+    for error, actual in ((closed, None), (another, None), (ValueError("of a routine"), coroutine)):
+        sys.unraisablehook(SimpleNamespace(exc_value=error, object=actual))
     coroutine.close()
     assert list(map(str, seen)) == ["another", "of a routine"]
-    theirs = {}
-    exec(compile("async def read(): pass", "/packages/orbax/reading.py", "exec"), theirs)
-    with warnings.catch_warnings(record=True) as said:
+    reference = {}
+    exec(compile("async def read(): pass", "/packages/orbax/reading.py", "exec"), reference)
+    with warnings.catch_warnings(record=True) as message:
         warnings.simplefilter("always")
-        for function in (theirs["read"], own):
+        for function in (reference["read"], own):
             function()
             gc.collect()
-    assert [str(each.message).split("'")[1].split(".")[-1] for each in said] == ["own"]
+    assert [str(item.message).split("'")[1].split(".")[-1] for item in message] == ["own"]
     logging.getLogger("asyncio").error("Task exception was never retrieved: mine")
     logging.getLogger("absl").error("another remark")
     assert caplog.messages == ["Task exception was never retrieved: mine", "another remark"]
@@ -369,8 +369,8 @@ def test_what_several_devices_wrote_is_read_where_there_is_one(tmp_path):
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
     keys = jax.random.split(jax.random.key(0), 4)
     like = {name: jax.ShapeDtypeStruct((4,), t) for name, t in (("x", "f4"), ("key", keys.dtype))}
-    found = Checkpoints(tmp_path).restore(1, like).state
-    np.testing.assert_array_equal(found["x"], np.arange(4.0))
-    np.testing.assert_array_equal(jax.random.key_data(found["key"]), jax.random.key_data(keys))
-    for leaf in found.values():
+    result = Checkpoints(tmp_path).restore(1, like).state
+    np.testing.assert_array_equal(result["x"], np.arange(4.0))
+    np.testing.assert_array_equal(jax.random.key_data(result["key"]), jax.random.key_data(keys))
+    for leaf in result.values():
         assert leaf.devices() == {jax.local_devices()[0]}

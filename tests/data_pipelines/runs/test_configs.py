@@ -85,6 +85,8 @@ def test_a_config_that_is_damaged_or_missing_is_named(config):
 )
 def test_settings_of_another_form_or_edited_are_damage(config, content, reason):
     config.write_text(json.dumps(content))
-    with pytest.raises(DataError, match=rf"config\.json is damaged .*{reason}.*\. Again\.") as told:
+    with pytest.raises(
+        DataError, match=rf"config\.json is damaged .*{reason}.*\. Again\."
+    ) as caught:
         read_any_config(config, "Again.")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)

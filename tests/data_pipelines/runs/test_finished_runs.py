@@ -71,7 +71,7 @@ def test_other_folders_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "found"),
+    ("change", "result"),
     [
         ({"data": np.array([], int)}, r"data has dtype int64 and shape \(0,\)"),
         ({"data": np.array(["a"] * 3)}, r"data has dtype <U1 and shape \(3,\)"),
@@ -93,11 +93,11 @@ def test_other_folders_are_refused(tmp_path):
         ({"online/ER/steps": np.ones(2, int)}, r"steps has dtype int64 and shape \(2,\)"),
     ],
 )
-def test_results_of_another_form_are_refused(tmp_path, change, found):
+def test_results_of_another_form_are_refused(tmp_path, change, result):
     """A checksum finds damage alone, and anybody can write one."""
     path = finished(tmp_path / "a", 0.1) / "results.npz"
     save_sealed(path, **read_sealed(path, "") | change)
-    with pytest.raises(DataError, match=rf"results\.npz is damaged .*{found}.* Name the folder"):
+    with pytest.raises(DataError, match=rf"results\.npz is damaged .*{result}.* Name the folder"):
         read_finished_run(path.parent)
 
 

@@ -22,7 +22,7 @@ def test_what_names_no_process_is_refused(distributed, message):
         join_processes(distributed)
 
 
-def test_where_there_is_no_cluster_is_told(monkeypatch, capsys):
+def test_a_missing_cluster_is_reported(monkeypatch, capsys):
     def initialize(initialization_timeout):
         raise ValueError("coordinator_address should be defined.")
 
@@ -35,7 +35,7 @@ def test_where_there_is_no_cluster_is_told(monkeypatch, capsys):
 def test_one_process_tells_itself():
     join_processes(None)
     assert is_first()
-    found = {"a": np.arange(3)}
-    assert broadcast_from_first(lambda: found) is found
+    result = {"a": np.arange(3)}
+    assert broadcast_from_first(lambda: result) is result
     assert broadcast_from_first(lambda: None) is None
     np.testing.assert_array_equal(from_all(np.arange(3)), [[0, 1, 2]])

@@ -11,7 +11,7 @@ IMAGES = np.arange(9, dtype=np.uint8)[:, None, None, None] * np.ones((1, 2, 2, 3
 
 @pytest.mark.parametrize(
     ("interval", "chosen"),
-    # Of class 1 places 0, 2, 3, 5, 6, 7; of 0 places 1, 4; of 2 place 8 alone.
+    # Class 1 has places 0, 2, 3, 5, 6, 7; class 0 places 1, 4; class 2 only place 8.
     [(2, [2, 4, 5, 7, 8]), (3, [3, 4, 7, 8]), (7, [4, 7, 8])],
 )
 def test_every_nth_of_a_class_is_chosen_and_of_fewer_the_last(interval, chosen):

@@ -17,13 +17,13 @@ def two_files(tmp_path):
     """A source of one file, and a recipe that counts what it makes of it."""
     source = tmp_path / "source.txt"
     source.write_bytes(b"content")
-    made = []
+    created = []
 
     def recipe(published):
         (name,) = (file.name for file in published.files())
 
         def make(copy):
-            made.append(copy)
+            created.append(copy)
             return published.read(name, 100) + copy.encode()
 
         return {copy: lambda copy=copy: make(copy) for copy in ("a", "b")}
@@ -31,14 +31,14 @@ def two_files(tmp_path):
     def run():
         return prepare_files(source, tmp_path / "out", recipe, "Get it again.", 1000)
 
-    return run, made, tmp_path / "out"
+    return run, created, tmp_path / "out"
 
 
 def test_what_is_whole_is_not_made_again(two_files):
-    run, made, folder = two_files
+    run, created, folder = two_files
     assert run() == ["a", "b"]
     assert run() == []
-    assert made == ["a", "b"]
+    assert created == ["a", "b"]
     entry = json.loads((folder / MANIFEST).read_text())["files"]["b"]
     digest = hashlib.sha256(b"contentb").hexdigest()
     assert entry == {"bytes": 8, "sha256": digest, "source": "source.txt"}
@@ -49,7 +49,7 @@ def test_what_is_whole_is_not_made_again(two_files):
 
 
 def test_stopped_it_goes_on_with_what_is_not_made(two_files, monkeypatch):
-    run, made, folder = two_files
+    run, created, folder = two_files
     write = preparing._write_manifest
 
     def stop(*arguments):
@@ -62,17 +62,17 @@ def test_stopped_it_goes_on_with_what_is_not_made(two_files, monkeypatch):
     monkeypatch.setattr(preparing, "_write_manifest", write)
     (folder / "b.unfinished").write_bytes(b"half")
     assert run() == ["b"]
-    assert made == ["a", "b"]
+    assert created == ["a", "b"]
     assert {path.name for path in folder.iterdir()} - {".lock"} == {"a", "b", MANIFEST}
 
 
-def test_a_disk_that_is_too_small_is_told_before_anything_is_made(two_files, monkeypatch):
-    run, made, _ = two_files
+def test_a_disk_that_is_too_small_is_reported_before_anything_is_made(two_files, monkeypatch):
+    run, created, _ = two_files
     usage = namedtuple("usage", "free")
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage(1_000_500))
     with pytest.raises(DataError, match=r"out: 1\.0 MB are needed in .*out, but 1\.0 MB are free"):
         run()
-    assert made == []
+    assert created == []
 
 
 @pytest.mark.parametrize("content", ["{", '{"files": {"a": {"bytes": 7}}}'])

@@ -23,7 +23,7 @@ def looped_convolution(images, kernel, bias, stride, padding, groups):
     result = np.zeros((len(images), rows, columns, features))
     for row, column, feature in np.ndindex(rows, columns, features):
         group = feature // (features // groups)
-        down, right = (slice(each * stride, each * stride + size) for each in (row, column))
+        down, right = (slice(item * stride, item * stride + size) for item in (row, column))
         window = images[:, down, right, group * depth : (group + 1) * depth]
         result[:, row, column, feature] = (window * kernel[..., feature]).sum(axis=(1, 2, 3))
     return result + bias
@@ -45,9 +45,9 @@ def test_convolution_is_the_loops_and_pytorchs(size, stride, padding, groups, he
     np.testing.assert_allclose(result, expected, atol=2e-5)
     torch = pytest.importorskip("torch")
     arrays = images.transpose(0, 3, 1, 2), kernel.transpose(3, 2, 0, 1), bias
-    given = (torch.tensor(array) for array in arrays)
-    theirs = torch.nn.functional.conv2d(*given, stride, padding, groups=groups)
-    np.testing.assert_allclose(result, theirs.permute(0, 2, 3, 1), atol=2e-5)
+    inputs = (torch.tensor(array) for array in arrays)
+    reference = torch.nn.functional.conv2d(*inputs, stride, padding, groups=groups)
+    np.testing.assert_allclose(result, reference.permute(0, 2, 3, 1), atol=2e-5)
 
 
 def looped_pool(images, window, stride):
@@ -76,8 +76,8 @@ def test_pooling_is_the_loops_and_pytorchs(more_rows, more_columns, window, stri
     np.testing.assert_array_equal(result, looped_pool(images, window, stride))
     torch = pytest.importorskip("torch")
     planes = torch.tensor(images.transpose(0, 3, 1, 2))
-    theirs = torch.nn.functional.max_pool2d(planes, window, stride, ceil_mode=True)
-    np.testing.assert_array_equal(result, theirs.permute(0, 2, 3, 1))
+    reference = torch.nn.functional.max_pool2d(planes, window, stride, ceil_mode=True)
+    np.testing.assert_array_equal(result, reference.permute(0, 2, 3, 1))
 
 
 def test_a_last_window_begins_inside_the_image():
@@ -101,5 +101,5 @@ def test_response_normalization_is_the_loops_and_pytorchs(size, alpha, beta, k, 
     np.testing.assert_allclose(result, expected, rtol=1e-5)
     torch = pytest.importorskip("torch")
     planes = torch.tensor(images.transpose(0, 3, 1, 2))
-    theirs = torch.nn.functional.local_response_norm(planes, size, alpha, beta, k)
-    np.testing.assert_allclose(result, theirs.permute(0, 2, 3, 1), rtol=1e-5)
+    reference = torch.nn.functional.local_response_norm(planes, size, alpha, beta, k)
+    np.testing.assert_allclose(result, reference.permute(0, 2, 3, 1), rtol=1e-5)

@@ -48,8 +48,8 @@ def test_gradients_are_those_of_xlas_convolution(size, stride, rng):
     def gradients(form):
         return jax.grad(lambda *a: jnp.sum(jnp.sin(form(*a, stride))), (0, 1))(images, kernel)
 
-    for ours, theirs in zip(gradients(convolve), gradients(xlas_convolution), strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=3e-5)
+    for actual, reference in zip(gradients(convolve), gradients(xlas_convolution), strict=True):
+        np.testing.assert_allclose(actual, reference, atol=3e-5)
 
 
 @pytest.mark.cpu
@@ -72,7 +72,7 @@ def test_in_a_compiled_loop_every_convolution_has_the_fast_layout(size, stride):
 
 
 def test_the_small_net_is_that_of_zenke_2017():
-    """By hand: four convolutions, 8 x 8 x 64 to 512, 512 to 100."""
+    """The net has four convolutions, and layers from 8 x 8 x 64 to 512 and from 512 to 100."""
     images = jnp.zeros((1, 32, 32, 3))
     params = jax.eval_shape(lambda key: SmallCNN(100).init(key, images, False), jax.random.key(0))
     convolutions = 9 * (3 * 32 + 32 * 32 + 32 * 64 + 64 * 64) + 2 * (32 + 64)

@@ -48,7 +48,7 @@ def test_training_is_that_of_float64(shape, rng):
 
 @pytest.mark.parametrize("shape", SHAPES[:2])
 def test_gradients_are_those_of_float64(shape, rng):
-    """By the quotient rule: the gradient less its mean and its part along the unit inputs."""
+    """The quotient rule gives the gradient less its mean and its part along the unit inputs."""
     inputs, scale, bias, outer = drawn(shape, rng)
     unit, _, variance = normalized(inputs)
     rows = np.float64(outer).reshape(-1, 3)

@@ -30,16 +30,16 @@ def test_a_mapped_image_is_that_of_the_other_linear_camera(rng):
     """Both are compared for surfaces under D65, and for white under any light."""
     first, second = cameras(rng, 2)
     xyz = rng.uniform(0.1, 1, (20, 3))
-    taken = [xyz @ each.T / (each @ WHITE) for each in (first, second)]
+    taken = [xyz @ item.T / (item @ WHITE) for item in (first, second)]
     transform = balanced_transform(jnp.float32(first), jnp.float32(second))
     np.testing.assert_allclose(taken[0] @ np.asarray(transform, float), taken[1], rtol=1e-4)
     np.testing.assert_allclose(jnp.sum(transform, axis=0), 1, atol=1e-5)
     inverse = inverse_transform(jnp.float32(first))
     np.testing.assert_allclose(inverse, np.linalg.inv(first), rtol=1e-4)
     light = rng.uniform(0.5, 1, 3)
-    found = mapped_illuminant(jnp.float32(first @ light), jnp.float32(first), jnp.float32(second))
+    result = mapped_illuminant(jnp.float32(first @ light), jnp.float32(first), jnp.float32(second))
     expected = second @ light
-    np.testing.assert_allclose(found, expected / expected.sum(), rtol=1e-4)
+    np.testing.assert_allclose(result, expected / expected.sum(), rtol=1e-4)
 
 
 def test_an_illuminant_is_like_those_beside_it(rng):
@@ -49,8 +49,8 @@ def test_an_illuminant_is_like_those_beside_it(rng):
     keys = jax.random.split(jax.random.key(0), 4_000)
     draw = jax.jit(jax.vmap(neighboring_illuminant, (0, None, None, None)))
     drawn = np.asarray(draw(keys, place, taken, jnp.array(1)), float)
-    own = np.asarray(taken.illuminants[1::3], float)
-    shares = own / own.sum(axis=1, keepdims=True)
+    illuminants = np.asarray(taken.illuminants[1::3], float)
+    shares = illuminants / illuminants.sum(axis=1, keepdims=True)
     away = np.linalg.norm((shares - np.asarray(place))[:, :2], axis=1)
     nearest = np.argsort(away)[:15]
     weights = np.exp(1 - away[nearest] / away[nearest].sum())
@@ -63,10 +63,10 @@ def test_an_illuminant_is_like_those_beside_it(rng):
     off = drawn[:, 1] - (slope * drawn[:, 0] + at)
     np.testing.assert_allclose(off.std(), 1.2 * green.std(), rtol=0.05)
     np.testing.assert_allclose(off.mean(), 0, atol=2e-3)
-    alone = TakenImages(taken.illuminants[:1], jnp.array([4]))
-    found = neighboring_illuminant(keys[0], place, alone, jnp.array(4))
+    single = TakenImages(taken.illuminants[:1], jnp.array([4]))
+    result = neighboring_illuminant(keys[0], place, single, jnp.array(4))
     light = taken.illuminants[0]
-    np.testing.assert_allclose(found, light / light.sum(), rtol=1e-5)
+    np.testing.assert_allclose(result, light / light.sum(), rtol=1e-5)
 
 
 def test_other_cameras_are_equally_likely():
@@ -75,8 +75,8 @@ def test_other_cameras_are_equally_likely():
     drawn = jax.vmap(draw_camera, (0, None, None))(keys, numbers, jnp.array(0))
     assert set(np.unique(drawn).tolist()) == {1, 2}
     np.testing.assert_allclose(np.mean(drawn == 1), 0.5, atol=0.03)
-    alone = jax.vmap(draw_camera, (0, None, None))(keys[:9], numbers[:10], jnp.array(0))
-    assert not np.asarray(alone).any()
+    single = jax.vmap(draw_camera, (0, None, None))(keys[:9], numbers[:10], jnp.array(0))
+    assert not np.asarray(single).any()
 
 
 def test_views_show_gray_in_their_illuminant(rng):
@@ -99,10 +99,10 @@ def test_an_imaginary_view_lies_between_both_cameras(rng):
     view = draw_imaginary_view(jax.random.key(5), jnp.array(4), taken, jnp.float32(matrices))
     share, camera = float(view.share), int(view.camera)
     light = np.asarray(view.illuminant, float)
-    own = np.asarray(taken.illuminants[1::3], float)
-    own = own / own[:, 1:2]
-    mapped = own @ np.linalg.inv(matrices[1]).T @ matrices[camera].T
-    mixed = share * own + (1 - share) * mapped / mapped[:, 1:2]
+    illuminants = np.asarray(taken.illuminants[1::3], float)
+    illuminants = illuminants / illuminants[:, 1:2]
+    mapped = illuminants @ np.linalg.inv(matrices[1]).T @ matrices[camera].T
+    mixed = share * illuminants + (1 - share) * mapped / mapped[:, 1:2]
     nearest = np.abs(mixed - light).max(axis=1)
     assert nearest.min() < 1e-4
     row = nearest.argmin()
@@ -111,7 +111,7 @@ def test_an_imaginary_view_lies_between_both_cameras(rng):
     other = mapped[row] / mapped[row, 1]
     xyz = colors * (matrices[1] @ WHITE) @ np.linalg.inv(matrices[1]).T
     balanced = xyz @ matrices[camera].T / (matrices[camera] @ WHITE)
-    expected = share * colors * own[row] + (1 - share) * balanced * other
+    expected = share * colors * illuminants[row] + (1 - share) * balanced * other
     np.testing.assert_allclose(
         (colors * white) @ np.asarray(view.transform, float), expected, rtol=1e-3
     )

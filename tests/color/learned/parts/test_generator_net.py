@@ -31,8 +31,8 @@ def leaky(maps):
 def block(maps, layer, stats, norm):
     maps = convolution(leaky(convolution(maps, layer["first"])), layer["second"])
     if norm == "batch":
-        kept = stats["norm"]
-        maps = (maps - kept["mean"]) / np.sqrt(kept["var"] + 1e-5)
+        stored = stats["norm"]
+        maps = (maps - stored["mean"]) / np.sqrt(stored["var"] + 1e-5)
         maps = maps * layer["norm"]["scale"] + layer["norm"]["bias"]
     if norm == "instance":
         maps = (maps - maps.mean((0, 1))) / np.sqrt(maps.var((0, 1)) + 1e-5)
@@ -62,8 +62,8 @@ def generate(variables, settings, images, embedded=None):
     maps = [np.concatenate([image, places], axis=-1) for image in images]
     if embedded is not None:
         maps = [
-            np.concatenate([each, np.broadcast_to(embedded, (*each.shape[:2], len(embedded)))], -1)
-            for each in maps
+            np.concatenate([item, np.broadcast_to(embedded, (*item.shape[:2], len(embedded)))], -1)
+            for item in maps
         ]
     names = ["own"] + [
         f"other{place}" if settings.separate else "others" for place in range(len(maps) - 1)
@@ -73,10 +73,10 @@ def generate(variables, settings, images, embedded=None):
         for place, name in enumerate(names):
             layer = f"encoder{level}_{name}"
             norm = "batch" if level % 2 == 0 else ""
-            whole = block(maps[place], params[layer], stats.get(layer), norm)
+            full = block(maps[place], params[layer], stats.get(layer), norm)
             if place == 0:
-                skipped.append(whole)
-            maps[place] = half(whole)
+                skipped.append(full)
+            maps[place] = half(full)
         pooled = np.max(maps, axis=0)
         if len(maps) > 1 and level + 1 < len(settings.channels):
             for place, name in enumerate(names):
@@ -97,29 +97,29 @@ def generate(variables, settings, images, embedded=None):
 def drawn(rng, settings, count, fingerprint=None):
     """Variables that are not initial ones, so that every one has an effect."""
     bins = settings.window.bins
-    own = jnp.float32(rng.uniform(0, 0.3, (2, bins, bins, 2)))
+    image_histogram = jnp.float32(rng.uniform(0, 0.3, (2, bins, bins, 2)))
     others = jnp.float32(rng.uniform(0, 0.3, (2, count, bins, bins, 2))) if count else None
     net = GeneratorNet(settings)
-    variables = initial_variables(jax.random.key(0), net, own, others, fingerprint)
+    variables = initial_variables(jax.random.key(0), net, image_histogram, others, fingerprint)
     moved = jax.tree.map(
         lambda leaf: leaf + jnp.float32(rng.uniform(0, 0.2, leaf.shape)), variables
     )
-    return net, moved, own, others
+    return net, moved, image_histogram, others
 
 
 @pytest.mark.parametrize(
     ("settings", "count"), [(SMALL, COUNT), (SHARED, COUNT), (SMALL, 0)], ids=str
 )
 def test_the_network_is_the_authors(rng, settings, count):
-    net, variables, own, others = drawn(rng, settings, count)
-    found = net.apply(variables, own, others)
+    net, variables, image_histogram, others = drawn(rng, settings, count)
+    result = net.apply(variables, image_histogram, others)
     exact = jax.tree.map(lambda leaf: np.asarray(leaf, float), variables)
     for row in range(2):
-        images = np.asarray(own[row : row + 1], float)
+        images = np.asarray(image_histogram[row : row + 1], float)
         if others is not None:
             images = np.concatenate([images, np.asarray(others[row], float)])
         filters, bias = generate(exact, settings, images)
-        for actual, expected in ((found.filters[row], filters), (found.bias[row], bias)):
+        for actual, expected in ((result.filters[row], filters), (result.bias[row], bias)):
             np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-3 * expected.std())
 
 
@@ -131,25 +131,25 @@ def test_in_training_the_batchs_statistics_normalize_and_are_kept(rng):
     variables = jax.tree.map(
         lambda leaf: leaf + jnp.float32(rng.uniform(0, 0.5, leaf.shape)), variables
     )
-    found, changed = module.apply(variables, jnp.float32(maps), True, mutable=["batch_stats"])
+    result, changed = module.apply(variables, jnp.float32(maps), True, mutable=["batch_stats"])
     exact = jax.tree.map(lambda leaf: np.asarray(leaf, float), variables)
-    layer, kept = exact["params"], exact["batch_stats"]["norm"]
+    layer, stored = exact["params"], exact["batch_stats"]["norm"]
     second = [
-        convolution(leaky(convolution(each, layer["first"])), layer["second"]) for each in maps
+        convolution(leaky(convolution(item, layer["first"])), layer["second"]) for item in maps
     ]
     mean, variance = np.mean(second, axis=(0, 1, 2)), np.var(second, axis=(0, 1, 2))
     scaled = (second - mean) / np.sqrt(variance + 1e-5) * layer["norm"]["scale"]
     expected = leaky(scaled + layer["norm"]["bias"])
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(result, expected, rtol=1e-3, atol=1e-3)
     for name, value in (("mean", mean), ("var", variance)):
-        expected = 0.9 * kept[name] + 0.1 * value
+        expected = 0.9 * stored[name] + 0.1 * value
         np.testing.assert_allclose(changed["batch_stats"]["norm"][name], expected, rtol=1e-4)
 
 
 def test_a_fingerprints_features_are_channels_beside_the_histogram(rng):
     prints = jnp.float32(rng.uniform(0, 0.5, (2, 8, 8, 2)))
-    net, variables, own, _ = drawn(rng, CALIBRATED, 0, prints)
-    found = net.apply(variables, own, None, prints)
+    net, variables, image_histogram, _ = drawn(rng, CALIBRATED, 0, prints)
+    result = net.apply(variables, image_histogram, None, prints)
     exact = jax.tree.map(lambda leaf: np.asarray(leaf, float), variables)
     params, stats = exact["params"], exact["batch_stats"]
     maps = np.asarray(prints[0], float)
@@ -160,16 +160,16 @@ def test_a_fingerprints_features_are_channels_beside_the_histogram(rng):
     hidden = leaky(hidden + params["fingerprint_hidden"]["bias"])
     last = params["fingerprint_features"]
     embedded = hidden @ last["kernel"] + last["bias"]
-    filters, _ = generate(exact, CALIBRATED, np.asarray(own[:1], float), embedded)
-    np.testing.assert_allclose(found.filters[0], filters, rtol=1e-3, atol=1e-3 * filters.std())
+    filters, _ = generate(exact, CALIBRATED, np.asarray(image_histogram[:1], float), embedded)
+    np.testing.assert_allclose(result.filters[0], filters, rtol=1e-3, atol=1e-3 * filters.std())
 
 
 def test_the_authors_size_has_the_authors_layers():
     """Numbers of weights that the authors' constructor gives, counted by hand per layer."""
-    own = jax.ShapeDtypeStruct((1, 64, 64, 2), jnp.float32)
+    image_histogram = jax.ShapeDtypeStruct((1, 64, 64, 2), jnp.float32)
     others = jax.ShapeDtypeStruct((1, 6, 64, 64, 2), jnp.float32)
     init = partial(GeneratorNet(AUTHORS_SIZE).init, jax.random.key(0))
-    params = jax.eval_shape(init, own, others)["params"]
+    params = jax.eval_shape(init, image_histogram, others)["params"]
 
     def conv(inputs, outputs, size=3):
         return size * size * inputs * outputs + outputs

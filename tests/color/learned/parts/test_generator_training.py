@@ -20,15 +20,15 @@ SOBEL = np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]])
 
 def rough(maps):
     """Mean squares of the authors' two `conv2d` over whole maps, without padding."""
-    found = 0
+    result = 0
     for kernel in (SOBEL, SOBEL.T):
         responses = sum(
             kernel[down, right] * maps[:, down : down + 14, right : right + 14]
             for down in range(3)
             for right in range(3)
         )
-        found += np.mean(responses**2)
-    return found
+        result += np.mean(responses**2)
+    return result
 
 
 def illuminant(histograms, filters, bias):
@@ -46,26 +46,26 @@ def illuminant(histograms, filters, bias):
 
 
 def test_the_loss_is_the_angle_in_degrees_and_the_weighted_roughness(rng):
-    own = rng.uniform(0, 0.2, (3, 16, 16, 2))
+    image_histograms = rng.uniform(0, 0.2, (3, 16, 16, 2))
     lights = rng.uniform(0.4, 1, (3, 3))
     net = GeneratorNet(SETTINGS)
-    variables = initial_variables(jax.random.key(0), net, jnp.float32(own))
-    samples = Sample(jnp.float32(own), jnp.float32(lights), jnp.ones(3, bool))
-    found, _ = generator_loss(net, variables, samples)
+    variables = initial_variables(jax.random.key(0), net, jnp.float32(image_histograms))
+    samples = Sample(jnp.float32(image_histograms), jnp.float32(lights), jnp.ones(3, bool))
+    result, _ = generator_loss(net, variables, samples)
     generated, _ = net.apply(
         variables, samples.histograms, None, None, True, mutable=["batch_stats"]
     )
-    filters, bias = (np.asarray(each, float) for each in generated)
+    filters, bias = (np.asarray(item, float) for item in generated)
     cosines = []
     for place in range(3):
-        guess = illuminant(own[place], filters[place], bias[place])
+        guess = illuminant(image_histograms[place], filters[place], bias[place])
         norms = np.linalg.norm(guess) * np.linalg.norm(lights[place])
         cosines.append(guess @ lights[place] / norms)
     angle = np.degrees(np.arccos(cosines)).mean()
     smooth = 0.15 * (rough(filters[..., 0]) + rough(filters[..., 1])) + 0.02 * rough(bias)
     assert angle > 1
     assert smooth > 0.1
-    np.testing.assert_allclose(found, angle + smooth, rtol=1e-4)
+    np.testing.assert_allclose(result, angle + smooth, rtol=1e-4)
 
 
 def test_the_optimizer_is_adam_with_decay_in_the_gradient_and_a_cosine(rng):
@@ -100,7 +100,7 @@ def test_initial_weights_are_those_of_he_et_al():
             kernels.append(np.ravel(leaf) / np.sqrt(2 / (leaf.size / leaf.shape[-1])))
         else:
             np.testing.assert_array_equal(leaf, name in ("scale", "var"))
-    every = np.concatenate(kernels)
-    assert len(every) > 30_000
-    np.testing.assert_allclose([every.mean(), every.std()], [0, 1], atol=0.03)
-    np.testing.assert_allclose(np.mean(every**4), 3, atol=0.15)
+    complete = np.concatenate(kernels)
+    assert len(complete) > 30_000
+    np.testing.assert_allclose([complete.mean(), complete.std()], [0, 1], atol=0.03)
+    np.testing.assert_allclose(np.mean(complete**4), 3, atol=0.15)

@@ -60,7 +60,7 @@ def test_a_tilted_chart_is_found_however_the_picture_is_turned(turns):
     image, colors = drawn(TILTED, turns=turns)
     (corners,) = find_charts(image, reference_colors())
     x, y = pixels(TILTED, CORNERS).T
-    # What np.rot90 makes of columns and rows of a picture of 300 x 200.
+    # Columns and rows of a picture of 300 x 200 after np.rot90.
     x, y = [(x, y), (y, 299 - x), (299 - x, 199 - y), (199 - y, x)][turns]
     np.testing.assert_allclose(corners, np.stack([x, y], axis=1), atol=1)
     read = read_chart(image, np.zeros(image.shape[:2], bool), chart_homography(corners))
@@ -87,9 +87,9 @@ def test_two_charts_are_both_found(light):
     x, y = pixels(SECOND, CENTERS).T
     window = np.s_[: round(y.max()) + 16, : round(x.max()) + 16]
     first[window] = second[window]
-    found = find_charts(first, reference_colors())
-    assert len(found) == 2
-    centers = np.array(sorted(each.mean(axis=0).tolist() for each in found))
+    result = find_charts(first, reference_colors())
+    assert len(result) == 2
+    centers = np.array(sorted(item.mean(axis=0).tolist() for item in result))
     np.testing.assert_allclose(centers[0], pixels(SECOND, CORNERS).mean(axis=0), atol=1)
     none = np.zeros(first.shape[:2], bool)
     photo = RawImage(first, none, np.zeros(4, int), 1, None, None, "A", 0, "two.dng")
@@ -97,8 +97,8 @@ def test_two_charts_are_both_found(light):
     with pytest.raises(DataError, match=message) as no:
         measure_chart(photo, None, reference_colors())
     assert "Write it into charts.json" in str(no.value)
-    chosen = measure_chart(photo, found[0], reference_colors())
-    np.testing.assert_allclose(map_points(chosen.chart, CORNERS), found[0], atol=1e-2)
+    chosen = measure_chart(photo, result[0], reference_colors())
+    np.testing.assert_allclose(map_points(chosen.chart, CORNERS), result[0], atol=1e-2)
 
 
 def test_made_up_charts_are_found_and_their_grays_have_the_lights_color(tmp_path):
@@ -116,7 +116,7 @@ def test_made_up_charts_are_found_and_their_grays_have_the_lights_color(tmp_path
             assert np.degrees(np.arcsin(sine)) < 0.3
 
 
-def test_saturated_patches_are_told():
+def test_saturated_patches_are_reported():
     image, _ = drawn(TILTED)
     saturated = np.zeros(image.shape[:2], bool)
     x, y = pixels(TILTED, CENTERS[[18]])[0].round().astype(int)
@@ -127,7 +127,7 @@ def test_saturated_patches_are_told():
 def test_the_mask_covers_the_chart_and_a_patch_around_it():
     square = np.array([[10.0, 0, 40], [0, 10, 30], [0, 0, 1]])
     mask = chart_mask((100, 150), square)
-    # From a patch and a half before the first centre to as much behind the last.
+    # The mask reaches from a patch and a half before the first centre to as much behind the last.
     assert not mask[16:74, 26:104].any()
     assert mask[:15].all()
     assert mask[76:].all()

@@ -20,8 +20,8 @@ def pairs(rng):
     """Sixty pairs whose transforms are drawn, and whose white balance is off by up to a tenth."""
     lights = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
     features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
-    told = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
-    inputs = alone_and_joined({TRANSFORM: features, WHITE_BALANCE: told})
+    predicted = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
+    inputs = alone_and_joined({TRANSFORM: features, WHITE_BALANCE: predicted})
     folds = rng.permutation(60).reshape(3, 20)
     return CameraPairs(inputs, np.float32(lights), np.float32(lights), folds, ("a", "b"), "")
 
@@ -33,7 +33,7 @@ def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, 
     assert len(samples.targets) == 100 * len(train)
     joined = np.hstack([samples.inputs["T"], samples.inputs[WHITE_BALANCE]])
     np.testing.assert_allclose(samples.inputs[TRANSFORM_AND_WHITE_BALANCE], joined, rtol=1e-6)
-    # What the camera told is off by the same factor as before, whatever the light became.
+    # The camera's own estimate is off by the same factor as before, for any illuminant.
     if name != "none" and "mixed" not in name:
         ratios = np.asarray(samples.inputs[WHITE_BALANCE] / samples.targets)
         ratios = ratios.reshape(len(train), 100, 2)

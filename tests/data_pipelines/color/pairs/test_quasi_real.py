@@ -60,8 +60,8 @@ def test_under_sum_normalization_the_transform_is_that_of_the_normalized_pixels(
 def test_saturated_patches_do_not_count(tmp_path, rng):
     responses, images, charts, lights = render(rng, N)
     charts[0, 1, 3] = charts[1, 2, 4] = 2
-    for camera, own, chart, light in zip((MAIN, SECOND), images, charts, lights, strict=True):
-        write_camera(tmp_path, camera, own, chart, light)
+    for camera, part, chart, light in zip((MAIN, SECOND), images, charts, lights, strict=True):
+        write_camera(tmp_path, camera, part, chart, light)
     cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
     names = [camera.photographs.names for camera in cameras]
     data = build_quasi_real(*cameras, list(zip(*names, strict=True)), seed=0)
@@ -91,8 +91,8 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
         distances = np.abs(augmented.illuminants_main[:, None] - lights[0]).max(axis=-1)
         targets = distances.argmin(axis=1).reshape(4, 4)
         assert distances.min(axis=1).max() < 1e-6
-        for own, row in zip(train, targets, strict=True):
-            assert row[0] == own
+        for part, row in zip(train, targets, strict=True):
+            assert row[0] == part
             np.testing.assert_array_equal(np.sort(row), train)
         for transform, target in zip(augmented.transforms, targets.ravel(), strict=True):
             assert relative(transform, truth[target]) < 1e-3
@@ -102,8 +102,8 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
         # The same images as A⁻¹ T B of the pair that each was made of.
         relit = data.transforms[augmented.sources] @ augmented.relights_second
         again = np.linalg.solve(augmented.relights_main, relit)
-        for transform, made in zip(augmented.transforms, again, strict=True):
-            assert relative(transform, made) < 1e-3
+        for transform, created in zip(augmented.transforms, again, strict=True):
+            assert relative(transform, created) < 1e-3
 
 
 def test_the_choice_of_lights_follows_its_seed(world):

@@ -88,8 +88,8 @@ def test_entities_do_not_hide_in_another_encoding(tmp_path, encoding):
 
 def test_matrices_that_give_daylight_no_color_are_refused_for_training_too(tmp_path):
     path = listed(tmp_path)
-    found = calibrations_from([path], ["Canon EOS 550D"])
-    np.testing.assert_allclose(found["Canon EOS 550D"].matrices[0], CANON, rtol=1e-6)
+    result = calibrations_from([path], ["Canon EOS 550D"])
+    np.testing.assert_allclose(result["Canon EOS 550D"].matrices[0], CANON, rtol=1e-6)
     path.write_text(LIST.replace("6941 -1164 -857", "0 0 0"))
     with pytest.raises(DataError, match=r"cameras\.xml for Canon EOS 550D give daylight a colour"):
         calibrations_from([path], ["Canon EOS 550D"])
@@ -106,17 +106,17 @@ def test_a_list_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
 def test_the_real_list_has_every_camera_of_the_sets(real_data):
     cameras = read_camera_matrices(real_data("camera_matrices/cameras.xml"))
     assert len(cameras) > 500
-    found = {name: matrix_for(cameras, name) for name in (*CAMERAS, "Canon550D")}
-    np.testing.assert_allclose(found["Canon550D"], CANON)
+    result = {name: matrix_for(cameras, name) for name in (*CAMERAS, "Canon550D")}
+    np.testing.assert_allclose(result["Canon550D"], CANON)
     # White of D65 has all channels above 0 in a real camera.
-    for matrix in found.values():
+    for matrix in result.values():
         assert (matrix @ [0.95047, 1, 1.08883] > 0.2).all()
 
 
 def written(path, missing=()):
     """Matrices of D65, which is written first, and of illuminant A."""
     matrices = {50721: CANON, 50722: CANON + 0.05, 50964: 2 * np.eye(3), 50965: np.eye(3)}
-    tags = [(code, dng.SIGNED_RATIONAL, 9, dng.rationals(each)) for code, each in matrices.items()]
+    tags = [(code, dng.SIGNED_RATIONAL, 9, dng.rationals(item)) for code, item in matrices.items()]
     tags.append((50779, dng.SHORT, 1, 17))
     tags = [tag for tag in tags if tag[0] not in missing]
     return flat_dng(path, color_matrix=CANON, extra=tags)
@@ -182,7 +182,7 @@ def test_the_cameras_calibration_and_balance_are_in_the_matrix(tmp_path, rng, si
         expected.append(np.diag(parts["balance"]) @ calibration @ parts[f"color_{number}"])
     calibration, _ = read_dng_calibration(path)
     np.testing.assert_allclose(calibration.matrices, expected, rtol=1e-5)
-    # Of both matrices read_raw has that of D65.
+    # The function read_raw takes the matrix of D65.
     np.testing.assert_allclose(read_raw(path).xyz_to_camera, expected[1], rtol=1e-5)
     white = np.array([0.95047, 1, 1.08883])
     seen = np.asarray(calibrated_matrix(calibration, jnp.float32(6504))) @ white
@@ -250,7 +250,7 @@ def test_two_matrices_need_two_known_illuminants(tmp_path, rng, lights, message)
 
 
 @pytest.mark.parametrize(
-    ("asked", "listed"),
+    ("requested", "listed"),
     [
         ("Canon EOS R7", ["Canon EOS REBEL T7"]),
         ("Canon EOS R6 Mark II", ["Canon EOS M", "Canon EOS R6"]),
@@ -263,9 +263,9 @@ def test_two_matrices_need_two_known_illuminants(tmp_path, rng, lights, message)
         ("", ["Canon EOS 5D"]),
     ],
 )
-def test_a_cameras_matrix_is_by_its_whole_name(asked, listed):
+def test_a_cameras_matrix_is_by_its_whole_name(requested, listed):
     with pytest.raises(DataError, match="no calibration matrix of") as caught:
-        matrix_for(dict.fromkeys(listed, CANON), asked)
+        matrix_for(dict.fromkeys(listed, CANON), requested)
     assert "; give a DNG by the camera, a cameras.xml" in str(caught.value)
 
 
@@ -273,17 +273,17 @@ def test_the_names_of_dngs_are_among_the_nearest(tmp_path):
     path = flat_dng(tmp_path / "a.dng", color_matrix=CANON, model="Maker B2")
     with pytest.raises(DataError, match=r"matrix of 'Maker B'; the nearest names: Maker B2;"):
         calibrations_from([path], ["Maker B"])
-    found = calibrations_from([path], ["maker b2 "])
-    np.testing.assert_allclose(found["maker b2 "].matrices[0], CANON, atol=1e-4)
+    result = calibrations_from([path], ["maker b2 "])
+    np.testing.assert_allclose(result["maker b2 "].matrices[0], CANON, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "requested",
     ["canon eos 5d", " Canon EOS 5D ", "Canon Canon EOS 5D", "Canon5D", "Canon Inc. Canon EOS 5D"],
 )
-def test_case_spaces_and_a_repeated_maker_do_not_count(asked):
+def test_case_spaces_and_a_repeated_maker_do_not_count(requested):
     cameras = {"Canon EOS 5D": CANON, "Canon EOS 5D Mark II": 2 * CANON}
-    np.testing.assert_array_equal(matrix_for(cameras, asked), CANON)
+    np.testing.assert_array_equal(matrix_for(cameras, requested), CANON)
 
 
 def test_published_names_of_the_real_list(real_data):

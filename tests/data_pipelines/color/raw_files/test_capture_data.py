@@ -20,16 +20,16 @@ def written(path, **changed):
         "flash": (37385, SHORT, 1, 9),
     } | changed
     mosaic = np.full((32, 32), 500, np.uint16)
-    kept = [tag for tag in tags.values() if tag]
-    write_dng(path, mosaic, [0] * 4, 1000, tags=DngTags(extra=kept))
+    stored = [tag for tag in tags.values() if tag]
+    write_dng(path, mosaic, [0] * 4, 1000, tags=DngTags(extra=stored))
     return path
 
 
 def test_tags_are_read(tmp_path):
-    found = read_capture(written(tmp_path / "a.dng"))
-    assert found.time == 17 * 3600 + 45 * 60 + 9
-    assert found.day == (2026, 6, 21)
-    assert (found.iso, found.exposure, found.flash) == (800, 1 / 250, True)
+    result = read_capture(written(tmp_path / "a.dng"))
+    assert result.time == 17 * 3600 + 45 * 60 + 9
+    assert result.day == (2026, 6, 21)
+    assert (result.iso, result.exposure, result.flash) == (800, 1 / 250, True)
     dark = read_capture(written(tmp_path / "b.dng", flash=(37385, SHORT, 1, 16)))
     assert not dark.flash
     assert not read_capture(written(tmp_path / "c.dng", flash=None)).flash
@@ -70,5 +70,5 @@ def test_tags_of_the_exif_directory_are_read(tmp_path):
         content += b"".join(struct.pack("<HHII", *tag) for tag in tags) + bytes(4)
     content += struct.pack("<II", 1, 60) + date + b"\x07"
     (tmp_path / "a.tif").write_bytes(content)
-    found = read_capture(tmp_path / "a.tif")
-    assert found == (3 * 3600 + 4 * 60 + 5, (2026, 1, 2), 200, 1 / 60, True)
+    result = read_capture(tmp_path / "a.tif")
+    assert result == (3 * 3600 + 4 * 60 + 5, (2026, 1, 2), 200, 1 / 60, True)

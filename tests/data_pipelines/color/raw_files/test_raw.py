@@ -103,9 +103,9 @@ def test_levels_given_win_over_the_files(tmp_path, flat):
     np.testing.assert_allclose(photo.image, (100 + flat * 3900 - 40) / 4960, atol=3e-4)
     assert photo.black_level.tolist() == [40] * 4
     assert photo.white_level == 5000
-    each = read_raw(path, LevelArguments(black_level=[40, 50, 60, 50], white_level=5000))
+    item = read_raw(path, LevelArguments(black_level=[40, 50, 60, 50], white_level=5000))
     expected = (100 + COLOR * 3900 - [40, 50, 60]) / [4960, 4950, 4940]
-    np.testing.assert_allclose(each.image, np.broadcast_to(expected, flat.shape), atol=3e-4)
+    np.testing.assert_allclose(item.image, np.broadcast_to(expected, flat.shape), atol=3e-4)
 
 
 def test_values_are_clipped_at_white_alone(tmp_path, flat):
@@ -129,7 +129,7 @@ def test_a_dark_noisy_patch_keeps_its_mean(tmp_path):
 
 
 def mean_green(image):
-    """Of the photosites that see green."""
+    """Return the mean of the photosites that see green."""
     return (image[::2, 1::2, 1].mean() + image[1::2, ::2, 1].mean()) / 2
 
 
@@ -179,11 +179,11 @@ def test_a_missing_file_is_named(tmp_path):
         read_raw(tmp_path / "nowhere.dng")
 
 
-@pytest.mark.parametrize("kept", [100, 3000])
-def test_a_truncated_file_is_named(tmp_path, flat, kept):
-    whole = write_dng(tmp_path / "whole.dng", flat).read_bytes()
+@pytest.mark.parametrize("stored", [100, 3000])
+def test_a_truncated_file_is_named(tmp_path, flat, stored):
+    full = write_dng(tmp_path / "whole.dng", flat).read_bytes()
     path = tmp_path / "cut.dng"
-    path.write_bytes(whole[:kept])
+    path.write_bytes(full[:stored])
     with pytest.raises(DataError, match=r"cut\.dng is truncated or damaged .*copy it again"):
         read_raw(path)
 

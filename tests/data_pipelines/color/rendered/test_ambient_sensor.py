@@ -27,12 +27,12 @@ def test_a_reading_is_the_mean_over_surfaces_as_shares(rng):
     surfaces = np.stack([rng.permutation(30)[:24] for _ in light])
     none = slice(0, 0)
     scenes = Scenes(light, surfaces, light, none, none, slice(0, 2))
-    found = read_ambient(library, scenes, 0, read_noise=0.0)
-    for row, (i, own) in enumerate(zip(light, surfaces, strict=True)):
-        reflected = illuminants[i] * reflectances[own].mean(axis=0)
+    result = read_ambient(library, scenes, 0, read_noise=0.0)
+    for row, (i, part) in enumerate(zip(light, surfaces, strict=True)):
+        reflected = illuminants[i] * reflectances[part].mean(axis=0)
         expected = channel_sensitivities() @ reflected
-        np.testing.assert_allclose(found[row], expected / expected.sum(), rtol=1e-5)
+        np.testing.assert_allclose(result[row], expected / expected.sum(), rtol=1e-5)
     noisy = np.stack([read_ambient(library, scenes, seed)[0] for seed in range(300)])
-    strongest = found[0].max()
+    strongest = result[0].max()
     # Shares: the noise of one channel, and a little of the sum's.
     assert 0.7 < noisy[:, 0].std() / (0.01 * strongest) < 1.3

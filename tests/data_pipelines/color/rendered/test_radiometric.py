@@ -80,7 +80,7 @@ def test_no_test_light_has_a_twin_in_training(seed):
 
 
 def test_clusters_are_chains_of_twins():
-    """Of five lights the first three hang together, though the first and third are not twins."""
+    """The first three illuminants are one cluster, though the first and third are no twins."""
     angles = np.radians([0, 2, 4, 20, 40])
     lights = np.column_stack([np.cos(angles), np.sin(angles)]) * [[1], [5], [1], [1], [2]]
     assert np.cos(np.radians(2)) > SAME_ILLUMINANT_COSINE > np.cos(np.radians(4))
@@ -105,7 +105,7 @@ def test_colors_are_drawn_evenly_in_the_logarithm_of_their_number(rng):
         assert share == pytest.approx(expected, abs=5 * np.sqrt(expected / 20_000))
 
 
-def test_scenes_show_the_number_of_colors_that_they_are_told_to():
+def test_scenes_show_the_requested_number_of_colors():
     scenes = draw_scenes(LIBRARY, RadiometricSettings(24))
     shown = show_colors(scenes, np.arange(1, 25))
     assert [len(set(row)) for row in shown.surfaces.tolist()] == list(range(1, 25))

@@ -64,8 +64,8 @@ def test_what_a_net_is_given(prepared):
         "T": plain * 3 / plain.sum(),
         "T of sum-normalised": np.linalg.lstsq(*shares)[0],
     }
-    for given, transform in expected.items():
-        np.testing.assert_allclose(exact.inputs[given][row], transform.ravel(), atol=2e-3)
+    for value, transform in expected.items():
+        np.testing.assert_allclose(exact.inputs[value][row], transform.ravel(), atol=2e-3)
     moments = np.asarray(exact.inputs["moments"][row])
     ratio = main[:, 0].mean() / main[:, 2].mean()
     np.testing.assert_allclose(moments[2] / moments[0], ratio, rtol=1e-5)

@@ -60,16 +60,16 @@ def test_the_papers_sizes(measured):
 
 
 def test_every_embedded_light_is_there_or_named_as_left_out(embedded):
-    every = [*colour.SDS_ILLUMINANTS, *colour.SDS_LIGHT_SOURCES]
-    left_out = set(every) - set(embedded.illuminant_names)
-    assert len(embedded.illuminants) + len(left_out) == len(every)
+    complete = [*colour.SDS_ILLUMINANTS, *colour.SDS_LIGHT_SOURCES]
+    left_out = set(complete) - set(embedded.illuminant_names)
+    assert len(embedded.illuminants) + len(left_out) == len(complete)
     assert "LPS" in left_out
     assert all(name in embedded.note for name in left_out)
 
 
 @pytest.mark.parametrize("light", ["A", "D65", "FL11", "Kinoton 75P"])
 @pytest.mark.parametrize("camera", ["Nikon 5100 (NPL)", "Sigma SDMerill (NPL)"])
-def test_camera_responses_are_those_that_colour_science_integrates(embedded, light, camera):
+def test_camera_responses_equal_color_science(embedded, light, camera):
     shape = colour.SpectralShape(400, 720, 5)
 
     def align(spectra):
@@ -87,22 +87,25 @@ def test_camera_responses_are_those_that_colour_science_integrates(embedded, lig
     table = response_table(*spectra)
     index = embedded.illuminant_names.index(light)
     rows = 190 + np.array([list(checker).index(name) for name in ("light skin", "purple")])
-    ours = np.vstack([table.illuminants[index], table.surfaces[index, rows]])
-    ours, expected = (each[:, ::2] / each[:, 1:2] for each in (ours, expected))
-    np.testing.assert_allclose(ours, expected, rtol=1e-5)
+    actual = np.vstack([table.illuminants[index], table.surfaces[index, rows]])
+    actual, expected = (item[:, ::2] / item[:, 1:2] for item in (actual, expected))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_measured_spectra_keep_their_values_on_the_shared_grid(measured, real_data):
     stored = np.load(real_data("camspec_jiang2013/camspec.npz"))
     every_other = np.isin(WAVELENGTHS, stored["wavelengths_nm"])
-    there = np.isin(stored["wavelengths_nm"], WAVELENGTHS)
-    assert there.sum() == 33
-    ours, theirs = measured.sensitivities[..., every_other], stored["sensitivities"][..., there]
-    np.testing.assert_allclose(ours, theirs, rtol=1e-6)
+    remote = np.isin(stored["wavelengths_nm"], WAVELENGTHS)
+    assert remote.sum() == 33
+    actual, reference = (
+        measured.sensitivities[..., every_other],
+        stored["sensitivities"][..., remote],
+    )
+    np.testing.assert_allclose(actual, reference, rtol=1e-6)
     lights = np.load(real_data("sfu_illuminants/measured_with_sources.illum.npy"))
     # 380 to 780 nm by 4: every fifth sample lies on every fourth of ours.
-    ours, theirs = measured.illuminants[:, ::4], lights[:, 5:86:5]
-    correlation = [np.corrcoef(a, b)[0, 1] for a, b in zip(ours, theirs, strict=True)]
+    actual, reference = measured.illuminants[:, ::4], lights[:, 5:86:5]
+    correlation = [np.corrcoef(a, b)[0, 1] for a, b in zip(actual, reference, strict=True)]
     np.testing.assert_allclose(correlation, 1, atol=1e-9)
 
 
@@ -110,9 +113,9 @@ def test_surfaces_are_drawn_by_seed_without_repetition(measured):
     first, same, other = (measured_library(50, seed).reflectances for seed in (1, 1, 2))
     np.testing.assert_array_equal(first, same)
     assert not np.array_equal(first, other)
-    whole = measured_library(2116).reflectances
-    assert whole.shape == (2116, 65)
-    assert all(any(np.array_equal(row, one) for one in whole) for row in first)
+    full = measured_library(2116).reflectances
+    assert full.shape == (2116, 65)
+    assert all(any(np.array_equal(row, one) for one in full) for row in first)
 
 
 @pytest.mark.parametrize("count", [-1, 0, 2117])
