@@ -40,11 +40,11 @@ SIDE = 32
 
 def test_rendered_images_are_averaged_down_to_the_side(monkeypatch):
     monkeypatch.setattr(source, "RENDERED", 5)
-    whole, half = (
+    full, half = (
         source.load_cameras(TrainRun(preset="demo", side=side))[0].popitem()[1] for side in (48, 32)
     )
-    blocks = np.float64(whole.images).reshape(5, 16, 2, 24, 2, 3).mean(axis=(2, 4))
-    assert whole.masks.all()
+    blocks = np.float64(full.images).reshape(5, 16, 2, 24, 2, 3).mean(axis=(2, 4))
+    assert full.masks.all()
     np.testing.assert_allclose(half.images, blocks, rtol=1e-6)
 
 
