@@ -51,7 +51,7 @@ QUICK := tests/color/test_transforms.py tests/color/test_radiometry.py \
 	tests/metrics/test_accuracy_matrix.py tests/metrics/test_angular.py \
 	tests/models/test_heads.py tests/scenarios/test_class_incremental.py \
 	tests/continual/engine/test_steps.py tests/continual/strategies/test_quadratic.py \
-	tests/data_pipelines/formats/test_unpickle.py tests/experiments/test_report.py tests/experiments/test_index.py \
+	tests/data_pipelines/formats/test_unpickle.py tests/experiments/report/test_report.py tests/experiments/report/test_index.py \
 	tests/plots tests/test_words.py
 
 check: lint              ## lint and the quick tests, for every edit

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.experiments.killed_runs import RUNS
+from tests.experiments.processes.killed_runs import RUNS
 
 KILLS = {
     "data prepare core50": 10,
@@ -30,7 +30,12 @@ def test_killed_at_random_moments_they_end_with_the_same_bits(tmp_path):
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }
-    command = [sys.executable, "-m", "tests.experiments.killed_runs", str(tmp_path / "runs")]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.experiments.processes.killed_runs",
+        str(tmp_path / "runs"),
+    ]
     requested = [str(item) for pair in KILLS.items() for item in pair]
     done = subprocess.run(
         command + requested, env=environment, capture_output=True, text=True, check=False

@@ -5,7 +5,12 @@ import pytest
 
 from everlight.illuminant.out_of_distribution import OutOfDistributionScore
 from everlight.illuminant.pair_estimate import UnsuitablePairError, estimate_pair
-from tests.experiments.estimate_pairs import LIGHT, ClosedFormNet, pair_transform, told_lights
+from tests.experiments.illuminant.estimate_pairs import (
+    LIGHT,
+    ClosedFormNet,
+    pair_transform,
+    told_lights,
+)
 
 
 class Planted(ClosedFormNet):

@@ -1,6 +1,6 @@
 """Resident memory of a command over time, sampled while it runs.
 
-python -m tests.experiments.command_memory FILE.csv everlight run digits --methods ER
+python -m tests.experiments.commands.command_memory FILE.csv everlight run digits --methods ER
 """
 
 import re

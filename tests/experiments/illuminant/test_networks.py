@@ -55,7 +55,7 @@ def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):
     code = (
         "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from pathlib import Path\n"
-        "from tests.experiments.test_illuminant_networks import train\n"
+        "from tests.experiments.illuminant.test_networks import train\n"
         "losses = train(Path(sys.argv[1])).losses[2].valid\n"
         "print(losses.shape == (20, 3) and len(jax.devices()), *losses.ravel().tolist())\n"
     )

@@ -12,8 +12,8 @@ from everlight_experiments.run_folder import interruption
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.contracts.strategies import PROTOCOL
-from tests.experiments.a_unit import checkpoints_of
-from tests.experiments.children import end, start
+from tests.experiments.processes.children import end, start
+from tests.experiments.run_folder.single_unit import checkpoints_of
 
 
 @pytest.fixture(autouse=True)

@@ -28,8 +28,8 @@ from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.train import TrainRun, run_train
 from tests.color.learned.test_calibrated_camera import TINY
 from tests.dng_writer import write_dng
-from tests.experiments.illuminant_rows import set_settings
-from tests.experiments.test_illuminant_dataset import write_cameras
+from tests.experiments.illuminant.short_rows import set_settings
+from tests.experiments.illuminant.test_dataset import write_cameras
 
 CALIBRATED = "CCMNet, small form"
 SIDE = 32

@@ -19,7 +19,7 @@ from everlight_experiments.continual.report import (
     why_white,
 )
 from everlight_experiments.report.cells import deviation, percent, spread
-from tests.experiments import outcomes as known
+from tests.experiments.continual import outcomes as known
 
 naive, method = known.NAIVE_OUTCOME, known.METHOD_OUTCOME
 

@@ -32,7 +32,7 @@ from everlight_experiments.illuminant.photographs.corrections import correction_
 from everlight_experiments.illuminant.photographs.dataset import compare_images
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
 from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
-from tests.experiments.illuminant_rows import set_settings
+from tests.experiments.illuminant.short_rows import set_settings
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
 # One worker runs the group, so that the module's fixtures are computed once.

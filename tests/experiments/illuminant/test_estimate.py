@@ -26,7 +26,7 @@ from everlight_experiments.illuminant.estimate import command
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.settings import EstimateSettings
 from everlight_experiments.illuminant.two_camera.rendered import train_models
-from tests.experiments.estimate_pairs import (
+from tests.experiments.illuminant.estimate_pairs import (
     ALIGNMENT,
     CANON,
     CHART,

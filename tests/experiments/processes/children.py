@@ -8,7 +8,7 @@ import sys
 
 def start(module, root, *arguments, **environment):
     """Begin a module; below `root` are its data and, unless they are elsewhere, its programs."""
-    command = [sys.executable, "-m", f"tests.experiments.{module}", *map(str, arguments)]
+    command = [sys.executable, "-m", f"tests.experiments.processes.{module}", *map(str, arguments)]
     programs = {
         "JAX_COMPILATION_CACHE_DIR": str(root / "programs"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",

@@ -25,7 +25,7 @@ from everlight_experiments.illuminant.estimate import command
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.settings import EstimateSettings
 from tests.dng_writer import write_dng
-from tests.experiments.estimate_pairs import (
+from tests.experiments.illuminant.estimate_pairs import (
     ALIGNMENT,
     LIGHT,
     ClosedFormNet,

@@ -343,7 +343,7 @@ def test_the_published_curves_have_the_paper_s_findings(net):
 @pytest.mark.slow
 def test_memory_stays_flat_over_nic_s_batches():
     """Peak resident size after batch 79 against that after batch 10, in a process of its own."""
-    command = [sys.executable, "-m", "tests.experiments.core50_memory"]
+    command = [sys.executable, "-m", "tests.experiments.processes.core50_memory"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     tenth, last = map(int, answer.stdout.split())
     assert last < 1.05 * tenth

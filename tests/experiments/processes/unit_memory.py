@@ -17,7 +17,7 @@ from everlight import continual
 from everlight.continual.engine.run import Run
 from everlight.models import MLP
 from everlight.scenarios import class_incremental
-from tests.experiments.command_memory import resident
+from tests.experiments.commands.command_memory import resident
 
 PROTOCOL = continual.Protocol(epochs=1, batch_size=8, select="last")
 LABELS = np.arange(60) % 6

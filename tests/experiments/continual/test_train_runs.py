@@ -22,8 +22,8 @@ from everlight_experiments.continual.train_runs import (
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs
-from tests.experiments.a_unit import checkpoints_of, folder_in, train_unit
-from tests.experiments.children import end, pair_of_processes, start, units_of
+from tests.experiments.processes.children import end, pair_of_processes, start, units_of
+from tests.experiments.run_folder.single_unit import checkpoints_of, folder_in, train_unit
 
 
 def units(hyperparameters=(1.0, 3.0, 0.3)):

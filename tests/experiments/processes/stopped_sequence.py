@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everlight_data.runs.checkpoints import Checkpoints
-from tests.experiments.a_unit import train_unit
 from tests.experiments.command import run_as_command
 from tests.experiments.rhythm import due_every
+from tests.experiments.run_folder.single_unit import train_unit
 
 
 @dataclass(frozen=True)

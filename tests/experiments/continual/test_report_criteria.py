@@ -16,7 +16,7 @@ from everlight_experiments.continual.report_criteria import (
 from everlight_experiments.continual.report_tables import costs_table, scores_table
 from everlight_experiments.report.cells import spread
 from everlight_experiments.report.writer import PAPER
-from tests.experiments import outcomes
+from tests.experiments.continual import outcomes
 
 naive, method = outcomes.NAIVE_OUTCOME, outcomes.METHOD_OUTCOME
 

@@ -14,7 +14,7 @@ from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import compose
 
-GUIDE = Path(__file__).parents[2] / "docs" / "pages" / "guide" / "benchmarks.md"
+GUIDE = Path(__file__).parents[3] / "docs" / "pages" / "guide" / "benchmarks.md"
 
 
 def run(tmp_path, *words):

@@ -7,7 +7,7 @@ from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_experiments.continual import method_programs, metrics, outcome, train_runs
 from everlight_experiments.continual.benchmark import STEPS_WITHIN, Trained
-from tests.experiments.outcomes import BENCHMARK
+from tests.experiments.continual.outcomes import BENCHMARK
 
 
 def trained(diverged_at=(-1, -1)):
