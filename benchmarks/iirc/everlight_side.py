@@ -27,7 +27,7 @@ from everlight.metrics.multilabel import TaskMeans
 from everlight_data.iirc.sets import IIRCData
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId
 from everlight_experiments.iirc.benchmark import iirc_benchmark, load_inputs
-from everlight_experiments.iirc.config import FORMS, Config
+from everlight_experiments.iirc.config import FORMS, IIRCConfig
 
 
 class Curve(NamedTuple):
@@ -40,7 +40,7 @@ class Curve(NamedTuple):
     seconds: float
 
 
-def config_of(plan: Plan) -> Config:
+def config_of(plan: Plan) -> IIRCConfig:
     """Return the benchmark's configuration with a plan's settings."""
     protocol = Protocol(
         epochs=plan.epochs,
@@ -48,7 +48,7 @@ def config_of(plan: Plan) -> Config:
         batch_size=plan.batch_size,
         plateau_factor=0.1,
     )
-    return Config(
+    return IIRCConfig(
         data=DATA,
         side=32,
         protocol=protocol,

@@ -11,7 +11,7 @@ import jax
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.train_methods import jobs_of
 
 # A method is costed in the first setting that it applies to.
@@ -48,7 +48,7 @@ a hundred in memories that classes share.
 def render() -> str:
     """Return the text of the page."""
     loaded = load_benchmarks(options_of("run", ["digits", "--setting", *SETTINGS]))
-    programs = {setting: Programs(loaded[setting]) for setting in SETTINGS}
+    programs = {setting: MethodPrograms(loaded[setting]) for setting in SETTINGS}
     benchmarks = {setting: loaded[setting] for setting in SETTINGS}
     costs = {}
     for job in jobs_of(benchmarks, list(METHODS.values()), 1):

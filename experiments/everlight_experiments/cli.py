@@ -91,31 +91,30 @@ COMMANDS: dict[str, Command] = {
     ),
     "paper two-camera": Command(
         "Two-camera illuminant estimation: rendered, NUS and S20 pairs (tables 1 to 4).",
-        "illuminant.two_camera:run_two_camera",
+        "illuminant.two_camera.command:run_two_camera",
     ),
     "illuminant dataset": Command(
         "Compare single-image methods on photographs with known illuminants.",
-        "illuminant.dataset:run_dataset",
+        "illuminant.photographs.dataset:run_dataset",
     ),
     "illuminant thumbnails": Command(
         "Make thumbnails with known illuminants from raw photos of a colour chart.",
-        "illuminant.thumbnails:make_thumbnails",
+        "illuminant.photographs.thumbnails:make_thumbnails",
     ),
     "illuminant train": Command(
         "Fit a single-image method to photographs and keep it for estimate.",
-        "illuminant.train:run_train",
+        "illuminant.photographs.train:run_train",
     ),
     "illuminant calibrate": Command(
         "Choose and train a model for a phone from raw pairs with a colour chart.",
-        "illuminant.calibrate:run_calibrate",
+        "illuminant.phone.calibrate:run_calibrate",
     ),
     "illuminant estimate": Command(
         "Estimate illuminants of photos by a kept model, from single images or pairs.",
-        "illuminant.estimate:estimate",
+        "illuminant.estimate.command:estimate",
     ),
     "export": Command(
-        "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.",
-        "report.export:export",
+        "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.", "report.export:export"
     ),
     "report": Command(
         "Write a page that lists all runs with preset, time, result and report.",
@@ -130,12 +129,10 @@ COMMANDS: dict[str, Command] = {
         "commands.cost:run_cost",
     ),
     "data list": Command(
-        "List all data sets with their state, source and size.",
-        "commands.data:list_data",
+        "List all data sets with their state, source and size.", "commands.data:list_data"
     ),
     "data prepare": Command(
-        "Prepare a data set in EVERLIGHT_DATA from its publisher's files.",
-        "commands.data:prepare",
+        "Prepare a data set in EVERLIGHT_DATA from its publisher's files.", "commands.data:prepare"
     ),
 }
 

@@ -52,12 +52,13 @@ def end_by_error(error: BaseException) -> None:
     # The library's checks, wherever a command calls it; other errors are faults of a program.
     if isinstance(error, DataError | ArgumentError):
         sys.exit(f"error: {_message(error)}")
-    if isinstance(error, MemoryError) or _is_memory_of_device(error):
+    exhausted = _is_of_device(error) and str(error).startswith("RESOURCE_EXHAUSTED")
+    if isinstance(error, MemoryError) or exhausted:
         sys.exit(
             "error: there is not enough memory for these settings; give smaller ones. Finished "
             "work is kept."
         )
-    if _is_of_joined_processes(error):
+    if _is_of_device(error) and sys.modules["jax"].process_count() > 1:
         print(
             f"error: {one_line(error)}. One of the joined processes may have ended; start the "
             "same command in all of them again, which continues at the newest checkpoint.",
@@ -96,15 +97,6 @@ def _message(error: object) -> str:
         return text
     # The reason stands at the beginning, the way out at the end.
     return f"{text[: 2 * LONGEST_MESSAGE // 3]} ... {text[-LONGEST_MESSAGE // 3 :]}"
-
-
-def _is_memory_of_device(error: BaseException) -> bool:
-    """Return whether JAX could not allocate an array."""
-    return _is_of_device(error) and str(error).startswith("RESOURCE_EXHAUSTED")
-
-
-def _is_of_joined_processes(error: BaseException) -> bool:
-    return _is_of_device(error) and sys.modules["jax"].process_count() > 1
 
 
 def _is_of_device(error: BaseException) -> bool:

@@ -33,6 +33,7 @@ def short_help(kind: type, program: str) -> str:
     width = min(shutil.get_terminal_size().columns, WIDTH)
     fields = {field.name: field for field in dataclasses.fields(kind)}
     config = fields.pop("config", None)
+    has_config = config is not None and dataclasses.is_dataclass(config.default)
     places = [_name(field) for field in fields.values() if _is_positional(field)]
     lines = ["usage: " + " ".join([program, *places, "[options]"])]
     for paragraph in inspect.cleandoc(kind.__doc__ or "").split("\n\n")[:2]:
@@ -42,7 +43,7 @@ def short_help(kind: type, program: str) -> str:
         lines += ["", *([_summary(owner)] if owner.__name__ != kind.__name__ else [])]
         for field in members:
             lines += _row(field, _sentence(kind, field), width)
-    if config is not None:
+    if has_config:
         lines += ["", "Options of the configuration, with their values:", *_values(config, width)]
     return "\n".join([*lines, "", EPILOG])
 

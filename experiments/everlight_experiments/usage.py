@@ -83,7 +83,9 @@ def _reason(event: refusals.ParseErrorEvent, kind: type) -> str:
         return f"no option {shortened(ascii(word))}{_hint(word, options)}"
     if isinstance(event, refusals.MissingArgs):
         missing = event.missing_arguments[0].arg
-        return f"{missing.lowered.metavar} is missing: {_help_of(missing)}"
+        text = missing.field.helptext
+        text = " ".join(str(text() if callable(text) else text).split())
+        return f"{missing.lowered.metavar} is missing: {text}"
     argument = getattr(event, "argument", None)
     option = "" if argument is None else argument.display_name()
     if isinstance(event, refusals.BadValue):
@@ -95,12 +97,8 @@ def _reason(event: refusals.ParseErrorEvent, kind: type) -> str:
         return ""
     form = argument.get_invocation_text()[1].as_str_no_ansi()
     no_reason = event.message.startswith("no type matching")
-    return f"{option}: {'' if no_reason else f'{_short_words(event.message)}; '}give {form}."
-
-
-def _help_of(argument: Any) -> str:
-    text = argument.field.helptext
-    return " ".join(str(text() if callable(text) else text).split())
+    reason = "" if no_reason else " ".join(map(shortened, event.message.split())) + "; "
+    return f"{option}: {reason}give {form}."
 
 
 def _hint(word: str, known: Iterable[str]) -> str:
@@ -177,7 +175,3 @@ def in_options(message: str, options: Iterable[str]) -> str:
 def shortened(word: str) -> str:
     """Return a word of the command line for a message, cut where it is long."""
     return word if len(word) <= LONGEST else f"{word[:LONGEST]}..."
-
-
-def _short_words(text: str) -> str:
-    return " ".join(map(shortened, text.split()))

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from everlight_experiments.continual.train_runs import Unit, train_units
+from everlight_experiments.continual.train_runs import Unit, UnitTraining, train_units
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
@@ -25,5 +25,6 @@ def everything(result):
 def train_unit(path, result, announce=None):
     """Train A-GEM in a run folder below `path`; `result` is a file of all arrays that it left."""
     unit = Unit("A-GEM", {"strategy": "a-gem"}, SEQUENCE, KEY)
-    parts = (folder_in(path), [unit], build_with("A-GEM"), PROTOCOL, DATA, everything)
-    np.savez(result, **train_units(*parts, announce=announce, one_by_one=True)[0])
+    training = UnitTraining(build_with("A-GEM"), PROTOCOL, DATA, everything)
+    (arrays,) = train_units(folder_in(path), [unit], training, announce=announce, one_by_one=True)
+    np.savez(result, **arrays)

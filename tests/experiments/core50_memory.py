@@ -14,8 +14,8 @@ from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import PerRunData, RunData
-from everlight_experiments.continual.train_runs import Unit, train_units
-from everlight_experiments.core50.benchmark import Shared, TrainingSchedule, setup_factory
+from everlight_experiments.continual.train_runs import Unit, UnitTraining, train_units
+from everlight_experiments.core50.benchmark import SharedFrames, TrainingSchedule, setup_factory
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
@@ -34,7 +34,7 @@ def main() -> None:
     images = np.random.default_rng(0).integers(0, 256, (len(number), SIDE, SIDE, 3), np.uint8)
     stored = StoredImages.of(jnp.asarray(images), jnp.full(3, 128.0), jnp.full(3, 64.0))
     sequence = core50(number, session, "NIC")
-    shared = Shared(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
+    shared = SharedFrames(stored, {}, jnp.float32(1e-3), jnp.float32(1.0))
     config = dataclasses.replace(PRESETS["demo"], channels=(4, 8), hidden=16)
     schedule = TrainingSchedule("NIC", "NIC", lambda method: Length(2, 2, 1e-3))
     begin = setup_factory(config, schedule, 50)
@@ -47,16 +47,16 @@ def main() -> None:
     own = PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
     unit = Unit("NIC", {}, sequence, jax.random.key(0), own)
     Checkpoints.due = due_every(1)
+    protocol = Length(2, 2, 1e-3).protocol(16)
+    training = UnitTraining(
+        build, protocol, shared, lambda result: {"losses": result.losses}, RunData
+    )
     peaks = []
     with tempfile.TemporaryDirectory() as path:
         train_units(
             RunFolder("paper", "run", RunSettings(runs=Path(path))),
             [unit],
-            build,
-            Length(2, 2, 1e-3).protocol(16),
-            shared,
-            lambda result: {"losses": result.losses},
-            RunData,
+            training,
             # Once a batch, before its first step.
             announce=lambda _: peaks.append(peak()),
             one_by_one=True,

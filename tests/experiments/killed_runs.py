@@ -30,7 +30,8 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.core50 import start
 from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
 from everlight_experiments.illuminant.config import PRESETS
-from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from everlight_experiments.illuminant.two_camera.command import run_two_camera
+from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.run_folder.config_options import with_config
 from tests.experiments.illuminant_rows import set_settings
 from tests.experiments.rhythm import due_every

@@ -33,7 +33,7 @@ from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.inputs.as_inputs import channels, stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.train_runs import Unit, group_name, train_units
+from everlight_experiments.continual.train_runs import Unit, UnitTraining, group_name, train_units
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.command import run_as_command
@@ -114,9 +114,8 @@ def run(settings: Settings) -> None:
         killed = shared.checkpoints / group_name(units(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
-    build = make_build(partial(stream, store))
-    parts = (units(files), build, PROTOCOL, channels(), keep)
-    train_units(shared, *parts, announce=store.announce)
+    training = UnitTraining(make_build(partial(stream, store)), PROTOCOL, channels(), keep)
+    train_units(shared, units(files), training, announce=store.announce)
     Path(f"{folder}-read-{jax.process_index()}").write_text(str(np.sum(counts)))
 
 

@@ -22,7 +22,7 @@ from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.inputs.as_inputs import channels
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.train_runs import train_units
+from everlight_experiments.continual.train_runs import UnitTraining, train_units
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.experiments.killed_stream import WNIDS, keep, make_build, units
@@ -57,8 +57,8 @@ def main() -> None:
 
     def train(folder):
         runs = RunFolder("paper", folder, RunSettings(runs=scratch))
-        parts = (runs, units(files)[:1], build, PROTOCOL, channels(), keep)
-        return train_units(*parts, announce=store.announce)[0]
+        training = UnitTraining(build, PROTOCOL, channels(), keep)
+        return train_units(runs, units(files)[:1], training, announce=store.announce)[0]
 
     train("warm")
     store = None

@@ -7,7 +7,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import load_requested
-from everlight_experiments.continual.method_programs import Programs, row_on
+from everlight_experiments.continual.method_programs import MethodPrograms, row_on
 from tests.experiments.running import run
 
 ONLINE = ("digits", "--setting", "online", "--tasks", "2", "--validation-seeds", "1")
@@ -25,13 +25,13 @@ def test_without_boundaries_methods_that_act_at_them_are_left_out():
     by_name = {row.name: incompatibility(row, benchmark.setting.capabilities) for row in rows}
     assert {by_name[name] for name in ACTING} == {INCOMPATIBILITIES["task boundaries"]}
     assert {by_name[name] for name in NOT_ACTING} == {None}
-    runner = Programs(benchmark)
+    runner = MethodPrograms(benchmark)
     assert not any(runner.protocol(METHODS[name]).boundaries for name in NOT_ACTING)
 
 
 def test_by_default_online_boundaries_are_for_methods_that_act_at_them():
     (benchmark,) = loaded().benchmarks.values()
-    runner = Programs(benchmark)
+    runner = MethodPrograms(benchmark)
     assert runner.protocol(METHODS["EWC"]).boundaries
     assert not runner.protocol(METHODS["ER"]).boundaries
     assert row_on(benchmark, METHODS["EWC"]).requirements == METHODS["EWC"].requirements

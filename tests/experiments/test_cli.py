@@ -18,8 +18,8 @@ from everlight.errors import ArgumentError
 from everlight.illuminant.image_model import UnsuitableImageError
 from everlight_data.errors import DataError
 from everlight_experiments import cli
-from everlight_experiments.commands.load_and_train import given_hyperparameters
 from everlight_experiments.commands.methods import VALUES
+from everlight_experiments.continual.method_arguments import read_hyperparameters
 from everlight_experiments.usage import options_by_name
 
 TRAINING = {
@@ -178,7 +178,7 @@ def test_every_method_and_the_candidates_are_listed_as_options_take_them(capsys)
     assert [row[0] for row in rows[1:]] == list(METHODS)
     assert all(row[-1] == METHODS[row[0]].summary for row in rows[1:])
     words = shlex.split(values)
-    candidates = given_hyperparameters([word for word in words if "=" in word], METHODS.values())
+    candidates = read_hyperparameters([word for word in words if "=" in word], METHODS.values())
     tuned = {name: row.hyperparameters for name, row in METHODS.items() if row.hyperparameters}
     assert candidates == tuned
     assert "ridge" in words[words.index("RanPAC=100,1000,10000,100000,1e+06") :]

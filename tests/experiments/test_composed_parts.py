@@ -161,12 +161,13 @@ def test_hyperparameters_asked_for_stand_in_the_place_of_the_tables():
     assert "LwF, published" not in rows
 
 
-def test_an_opened_benchmark_has_other_data_and_training_and_nothing_else_of_the_prepared(digits):
+def test_an_opened_benchmark_has_the_data_and_the_training_that_are_prepared(digits):
     others = digits.data._replace(note="prepared"), digits.training._replace(words="prepared")
-    prepared = digits._replace(data=others[0], training=others[1])
-    selection = digits.selection._replace(chosen="Given.", grids={"EWC": (7.0,)}, tasks=2)
+    selection = digits.selection._replace(
+        chosen="Given.", grids={"EWC": (7.0,)}, validation_tasks=2
+    )
     asked = digits._replace(selection=selection, part="p", name="n")
-    opened = asked._replace(prepare=lambda folder: prepared).opened(None)
+    opened = asked._replace(prepare=lambda folder: others).opened(None)
     assert opened == asked._replace(data=others[0], training=others[1])
     assert asked.opened(None) is asked
 

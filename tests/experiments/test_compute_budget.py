@@ -12,7 +12,7 @@ CONFIG = replace(config.DIGITS, compute_budget=100, tasks=(5,), net="mlp:64")
 
 
 def programs_of(**changes):
-    return method_programs.Programs(image_benchmarks.compose(replace(CONFIG, **changes)))
+    return method_programs.MethodPrograms(image_benchmarks.compose(replace(CONFIG, **changes)))
 
 
 def protocol_of(name, **changes):

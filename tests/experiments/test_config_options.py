@@ -63,10 +63,10 @@ def test_names_of_options_are_those_of_the_command_line():
     assert {"parts.mid-scale.steps", "parts.mid-scale.rate"} <= set(names)
     assert not {"chosen", "protocol", "unnamed", "parts"} & set(names)
     # The part after the last dot is enough where it has one meaning.
-    assert config_options.full_name(names, "epochs") == "protocol.epochs"
-    assert config_options.full_name(names, "batch_size") == "protocol.batch-size"
-    assert config_options.full_name(names, "rate") == "rate"
-    assert config_options.full_name(names, "nothing") == "nothing"
+    assert config_options.option_named(names, "epochs") == "protocol.epochs"
+    assert config_options.option_named(names, "batch_size") == "protocol.batch-size"
+    assert config_options.option_named(names, "rate") == "rate"
+    assert config_options.option_named(names, "nothing") == "nothing"
 
 
 def test_values_are_changed_wherever_they_stand():

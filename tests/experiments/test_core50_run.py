@@ -38,7 +38,7 @@ SMALLEST = {
     "channels": (2, 4),
     "hidden": 8,
 }
-TINY = settings.Config(
+TINY = settings.Core50Config(
     **SMALLEST,
     test_frames=1,
     ni=settings.Length(2, 1, 0.01),
@@ -240,7 +240,7 @@ def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     weight = rng.normal(size=(96, 3, 11, 11)).astype(np.float32)
     np.savez(tmp_path / "net.npz", **{"conv1/weight": weight, "conv1/bias": np.ones(96)})
     folder = RunFolder("core50", "test", RunSettings(runs=tmp_path))
-    begun = start.begin_with(
+    begun = start.initial_weights(
         folder, replace(settings.PRESETS["paper"], weights=tmp_path / "net.npz"), frames, 0
     )
     assert begun.layers.keys() == {*(f"conv{number}" for number in range(1, 6)), "fc6", "fc7"}

@@ -26,7 +26,7 @@ from everlight_experiments.run_folder.config_options import with_config
 from tests.experiments.running import arrays_of
 
 TINY = settings.PaperConfig(
-    settings.Config(
+    settings.IIRCConfig(
         data="procedural",
         side=8,
         net="mlp:16",

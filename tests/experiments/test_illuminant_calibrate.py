@@ -24,10 +24,10 @@ from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes
 from everlight_experiments.cli import options_of
-from everlight_experiments.illuminant.calibrate import CalibrateRun, run_calibrate
-from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.estimate import estimate
-from everlight_experiments.illuminant.estimate_settings import EstimateSettings
+from everlight_experiments.illuminant.core.experiment import angular_errors
+from everlight_experiments.illuminant.estimate.command import estimate
+from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+from everlight_experiments.illuminant.phone.calibrate import CalibrateRun, run_calibrate
 from everlight_experiments.run_folder.folder import RunFolder
 
 pytestmark = pytest.mark.xdist_group("calibrate")

@@ -6,9 +6,9 @@ import numpy as np
 
 from everlight.color.learned.capture_aware import capture_features
 from everlight_data.color.photographs.camera_images import split_across, split_within
-from everlight_experiments.illuminant import image_source
-from everlight_experiments.illuminant.dataset import DatasetRun
-from everlight_experiments.illuminant.image_source import load_cameras
+from everlight_experiments.illuminant.photographs import source
+from everlight_experiments.illuminant.photographs.dataset import DatasetRun
+from everlight_experiments.illuminant.photographs.source import load_cameras
 
 HOUR = 3600
 SUN = np.array([5.5, 6, 12, 18, 18.5, 24]) * HOUR
@@ -37,7 +37,7 @@ def write_day(path, camera, count, rng):
 
 
 def test_captures_stay_with_their_images(tmp_path, rng, monkeypatch):
-    monkeypatch.setattr(image_source, "MIN_IMAGES", 6)
+    monkeypatch.setattr(source, "MIN_IMAGES", 6)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("P1", "P2"))
     times = [
         write_day(file, file.stem, count, rng)[0]

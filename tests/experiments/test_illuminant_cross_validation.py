@@ -7,10 +7,14 @@ import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.pairs import camera_pairs, pair_augmentations
-from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.illuminant import cross_validation
-from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.cross_validation import CHOSEN, cross_validate, split_samples
+from everlight_experiments.illuminant.core import cross_validation
+from everlight_experiments.illuminant.core.cross_validation import (
+    CHOSEN,
+    cross_validate,
+    split_samples,
+)
+from everlight_experiments.illuminant.core.experiment import angular_errors
+from everlight_experiments.illuminant.core.networks import NetworkTraining
 
 SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
 
@@ -68,7 +72,7 @@ def test_each_fold_takes_the_augmentation_that_its_own_validation_pairs_prefer(p
         return (bad if set(train.tolist()) <= ones else good)(data, train, key)
 
     both = {"first": bad_in_fold_1, "second": good_in_fold_1}
-    outcome = cross_validate(pairs, both, "held-out", (0, 1), SETTINGS, Checkpoints(tmp_path))
+    outcome = cross_validate(pairs, both, "held-out", NetworkTraining(SETTINGS, (0, 1), tmp_path))
     name = "Linear regression"
     losses = outcome.validation[name]
     assert np.argmin([losses["first"], losses["second"]], axis=0).tolist() == [0, 1, 0]
@@ -88,7 +92,7 @@ def test_an_augmentation_by_which_nets_diverge_is_not_chosen(pairs, tmp_path):
         return samples._replace(inputs=inputs)
 
     both = {"good": good, "diverging": not_finite}
-    outcome = cross_validate(pairs, both, "held-out", (0,), SETTINGS, Checkpoints(tmp_path))
+    outcome = cross_validate(pairs, both, "held-out", NetworkTraining(SETTINGS, (0,), tmp_path))
     name = next(name for name in outcome.validation if name != "Linear regression")
     assert np.isnan(outcome.validation[name]["diverging"]).any()
     np.testing.assert_array_equal(
@@ -102,7 +106,7 @@ def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
     changed = pairs._replace(main=pairs.main.copy())
     changed.main[pairs.folds[2]] *= [3, 1, 0.2]
     outcomes = [
-        cross_validate(data, both, "held-out", (0,), SETTINGS, Checkpoints(tmp_path / name))
+        cross_validate(data, both, "held-out", NetworkTraining(SETTINGS, (0,), tmp_path / name))
         for name, data in (("as is", pairs), ("changed", changed))
     ]
     for name in outcomes[0].estimates:
@@ -117,7 +121,7 @@ def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
 def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
     """By float64 least squares on the same augmented samples, without the validation pairs."""
     only = {"mixed": pair_augmentations.PHONE_AUGMENTATIONS["mixed with 5"]}
-    outcome = cross_validate(pairs, only, "held-out", (3,), SETTINGS, Checkpoints(tmp_path))
+    outcome = cross_validate(pairs, only, "held-out", NetworkTraining(SETTINGS, (3,), tmp_path))
     for fold in range(3):
         problem = camera_pairs.problem_of(
             "T", *split_samples(pairs, only["mixed"], "held-out", fold, 3)
@@ -135,7 +139,7 @@ def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tm
     only, pairs = {"good": good}, pairs._replace(inputs={"T": pairs.inputs["T"]})
     both, low, high = (
         cross_validate(
-            pairs, only, "held-out", (0, 1), SETTINGS, Checkpoints(tmp_path / name), rates=rates
+            pairs, only, "held-out", NetworkTraining(SETTINGS, (0, 1), tmp_path / name, rates)
         )
         for name, rates in (("both", (1e-9, 1e-2)), ("low", (1e-9,)), ("high", (1e-2,)))
     )
@@ -150,7 +154,7 @@ def test_the_second_cameras_light_is_told_where_it_is_asked_for(pairs, tmp_path)
     inputs = {"T": pairs.inputs["T"]}
     asked = pairs._replace(inputs=inputs, main=other, second=pairs.main, view="second")
     outcome = cross_validate(
-        asked, {"good": good}, "held-out", (0,), SETTINGS, Checkpoints(tmp_path), {"T": (2,)}
+        asked, {"good": good}, "held-out", NetworkTraining(SETTINGS, (0,), tmp_path), {"T": (2,)}
     )
     np.testing.assert_array_equal(asked.targets(np.arange(3)), pairs.main[:3, ::2])
     assert errors_of(outcome, asked)["Linear regression, good"].max() < 0.05
@@ -167,7 +171,7 @@ def test_other_pairs_than_those_that_train_are_tested(pairs, tmp_path):
     )
     same = {"thrice": lambda given, train, key: given.samples(train)}
     outcome = cross_validate(
-        thrice, same, "test-set", (4, 5), SETTINGS, Checkpoints(tmp_path), tested=data
+        thrice, same, "test-set", NetworkTraining(SETTINGS, (4, 5), tmp_path), tested=data
     )
     assert outcome.estimates["Net, 200 parameters, thrice"].shape == (2, 3, 20, 2)
     assert errors_of(outcome, data)["Linear regression, thrice"].max() < 0.05

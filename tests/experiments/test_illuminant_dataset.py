@@ -17,11 +17,16 @@ from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained import trunk_views
-from everlight_experiments import illuminant
-from everlight_experiments.illuminant import methods, photographs
-from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.dataset import DatasetRun, run_dataset, split_cameras
-from everlight_experiments.illuminant.image_source import load_cameras
+from everlight_experiments.illuminant.core import cross_validation
+from everlight_experiments.illuminant.core.experiment import Comparison
+from everlight_experiments.illuminant.core.method_inputs import moments_of, side_of
+from everlight_experiments.illuminant.photographs import dataset, methods, source
+from everlight_experiments.illuminant.photographs.dataset import (
+    DatasetRun,
+    run_dataset,
+    split_cameras,
+)
+from everlight_experiments.illuminant.photographs.source import load_cameras
 from everlight_experiments.illuminant.published_tables import CROSS_CAMERA, STATISTICS
 
 DUAL_MAPPING, POOLED = "DMCC", "FC4-style"
@@ -50,15 +55,15 @@ def write_cameras(folder, rng, count, names=("A1", "B2")):
 @pytest.fixture
 def few(monkeypatch):
     """One method that learns, in the place of them all, and small nets."""
-    monkeypatch.setattr(illuminant.image_source, "MIN_IMAGES", 6)
+    monkeypatch.setattr(source, "MIN_IMAGES", 6)
     one = ILLUMINANT_METHODS["Corrected moments, 9 of colours"]
 
     def rows(side):
         name = f"of {side.camera}"
         return {"GW": ILLUMINANT_METHODS["GW"], name: replace(one, name=name)}
 
-    monkeypatch.setattr(illuminant.methods, "methods_for", rows)
-    monkeypatch.setattr(illuminant.cross_validation, "OTHER_DEPTHS", (2,))
+    monkeypatch.setattr(methods, "methods_for", rows)
+    monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", (2,))
 
 
 def test_cameras_are_asked_in_folds_or_by_the_others(tmp_path, rng, few):
@@ -135,7 +140,7 @@ def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
     write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
     settings = DatasetRun(thumbnails=(tmp_path / "A1.npz",))
     data = split_cameras(load_cameras(settings)[0], settings)["A1"]
-    inputs = {MOMENTS: methods.moments_of(data)}
+    inputs = {MOMENTS: moments_of(data)}
     pairs = CameraPairs(
         inputs, data.illuminants, data.illuminants, np.stack(data.folds), ("A1", "A1"), ""
     )
@@ -152,7 +157,7 @@ def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
         gains = data.illuminants[light] / data.illuminants[source]
         relit = data._replace(images=data.images * (gains / gains[1]))
         np.testing.assert_allclose(
-            samples.inputs[MOMENTS][place], methods.moments_of(relit)[source], rtol=2e-3, atol=1e-5
+            samples.inputs[MOMENTS][place], moments_of(relit)[source], rtol=2e-3, atol=1e-5
         )
         if place % 5 == 0:
             assert light == source
@@ -181,9 +186,7 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     assert "All 2 cameras" in page
     assert ", re-illuminated<" not in page
 
-    monkeypatch.setattr(
-        illuminant.photographs, "compare_images", lambda *given: pytest.fail("again")
-    )
+    monkeypatch.setattr(dataset, "compare_images", lambda *given: pytest.fail("again"))
     again = run_dataset(settings, {"small": SHORT})
     np.testing.assert_array_equal(np.load(again.parent / "results.npz")["A1/GW"], results["A1/GW"])
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
@@ -215,7 +218,7 @@ def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
 
 
 def available(data):
-    return set(methods_for(methods.side_of(data))) - set(methods.left_out(data))
+    return set(methods_for(side_of(data))) - set(methods.left_out(data))
 
 
 @pytest.mark.parametrize("split", ["folds", "cross-camera"])
@@ -226,7 +229,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
         lessons.append((images, side.camera_number))
 
     spy = IlluminantMethod("spy", lambda image, mask: image, fit, lambda _, image: image[0, 0])
-    monkeypatch.setattr(illuminant.methods, "methods_for", lambda side: {"spy": spy})
+    monkeypatch.setattr(methods, "methods_for", lambda side: {"spy": spy})
     data = two_cameras(tmp_path, rng, split=split)["B2"]
     (estimates,) = methods.cross_validate_methods(data)["spy"]
     assert len(lessons) == len(data.folds)
@@ -242,7 +245,7 @@ def test_a_lesson_says_who_took_what(tmp_path, rng, few, monkeypatch, split):
 
 def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(real_data("camera_matrices").parent))
-    monkeypatch.setattr(illuminant.image_source, "MIN_IMAGES", 6)
+    monkeypatch.setattr(source, "MIN_IMAGES", 6)
     known = ("NikonD5200", "SonyA57")
     of_known = two_cameras(tmp_path, rng, known, "cross-camera")["SonyA57"]
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
@@ -270,13 +273,11 @@ def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data
     assert methods.left_out(of_known) == {POOLED: "not installed"} | without
     assert available(of_known) == available(in_folds) - {POOLED} | {TUNED_HERE}
     ones = np.ones((1, 12, 3))
-    sentences = photographs.absent(
-        {"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)}
-    )
+    sentences = dataset.absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
     assert len(sentences) == 2
     assert "FC4-style has no row for SonyA57: not installed." in sentences
     every = {POOLED: ones, TIME_AWARE: ones}
-    assert not photographs.absent({"SonyA57": of_known}, {"SonyA57": Comparison(every, ones)})
+    assert not dataset.absent({"SonyA57": of_known}, {"SonyA57": Comparison(every, ones)})
 
 
 def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
@@ -297,7 +298,7 @@ def test_all_cameras_images_are_pooled():
         lights = jnp.full((2, folds, count, 3), value)
         return Comparison({"GW": lights, f"own {value}": lights}, np.full((folds, count, 3), value))
 
-    both = photographs.pooled({"a": one(1.0, 3, 2), "b": one(2.0, 1, 5)}, "folds")
+    both = dataset.pooled({"a": one(1.0, 3, 2), "b": one(2.0, 1, 5)}, "folds")
     assert list(both.estimates) == ["GW"]
     assert both.estimates["GW"].shape == (2, 1, 11, 3)
     np.testing.assert_array_equal(both.truth[0, :, 0], [1] * 6 + [2] * 5)
@@ -306,23 +307,23 @@ def test_all_cameras_images_are_pooled():
 def test_published_numbers_stand_beside_the_same_data_only():
     ones = np.ones((1, 3, 3))
     every = {camera: Comparison({"GW": ones[None]}, ones) for camera in CAMERAS}
-    across = photographs.pooled(every, "cross-camera")
+    across = dataset.pooled(every, "cross-camera")
     row = across.published["C5 with eight other images, published"]
     named = dict(zip(STATISTICS, row, strict=True))
     shown = {name: value for name, value in named.items() if not np.isnan(value)}
     assert shown == {"Mean": 1.77, "Med": 1.37, "Tri": 1.46, "B25%": 0.48, "W25%": 3.75}
     assert "also trained on the other sets" in across.caption
-    assert not photographs.pooled(every, "folds").published
+    assert not dataset.pooled(every, "folds").published
     del every["SonyA57"]
-    assert not photographs.pooled(every, "cross-camera").published
-    assert photographs.published_rows("NikonD5200", "folds")["GW"][0] == 4.43
-    assert photographs.published_rows("SonyA57", "folds") == {TUNED_HERE: (2.11,)}
-    assert not photographs.published_rows("SonyA57", "cross-camera")
-    cube = photographs.published_rows("Canon550D", "cross-camera")
+    assert not dataset.pooled(every, "cross-camera").published
+    assert dataset.published_rows("NikonD5200", "folds")["GW"][0] == 4.43
+    assert dataset.published_rows("SonyA57", "folds") == {TUNED_HERE: (2.11,)}
+    assert not dataset.published_rows("SonyA57", "cross-camera")
+    cube = dataset.published_rows("Canon550D", "cross-camera")
     assert [cube[name][0] for name in ("GW", "CCMNet, published")] == [3.52, 1.68]
     # In every row the best quarter is below the median, and the worst above the mean.
     for rows in CROSS_CAMERA.values():
         for mean, median, best, worst, *_, trimean in rows.values():
             assert best < median < mean < worst
             assert np.isnan(trimean) or median <= trimean < mean
-    assert not photographs.published_rows("A1", "folds")
+    assert not dataset.published_rows("A1", "folds")

@@ -1,4 +1,4 @@
-"""The command on small pairs of views: what it says, warns of and refuses."""
+"""The command on small pairs of views: its lines, its warnings and its refusals."""
 
 import csv
 import json
@@ -12,7 +12,6 @@ import pytest
 from everlight.illuminant.illuminant_interval import ChromaticityInterval
 from everlight.illuminant.out_of_distribution import OutOfDistributionScore
 from everlight.illuminant.pair_estimate import estimate_pair
-from everlight.illuminant.pair_model import Estimates
 from everlight_data.color.pairs.view_pairs import (
     align_thumbnails,
     choose_homography,
@@ -22,9 +21,9 @@ from everlight_data.color.raw_files.corrections import draw_correction
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
-from everlight_experiments.illuminant import estimate as estimate_module
-from everlight_experiments.illuminant.estimate import estimate
-from everlight_experiments.illuminant.estimate_settings import EstimateSettings
+from everlight_experiments.illuminant.estimate import command
+from everlight_experiments.illuminant.estimate.command import estimate
+from everlight_experiments.illuminant.estimate.settings import EstimateSettings
 from tests.dng_writer import write_dng
 from tests.experiments.estimate_pairs import (
     ALIGNMENT,
@@ -34,18 +33,32 @@ from tests.experiments.estimate_pairs import (
     told_lights,
 )
 
+TRANSFORM = 0.6 * pair_transform(LIGHT)
+FAR = [[1, 0, 500], [0, 1, 0], [0, 0, 1]]
+BLACK = np.zeros((60, 84, 3))
+
 
 @pytest.fixture
 def use_net(monkeypatch):
     def use(net):
-        monkeypatch.setattr(estimate_module, "load_any_model", lambda path: net)
+        monkeypatch.setattr(command, "load_any_model", lambda path: net)
 
     use(ClosedFormNet())
     return use
 
 
-def tiles(seed=0, height=60, width=84):
-    colors = np.random.default_rng(seed).uniform(0.05, 0.6, (height // 12, width // 12, 3))
+def answering(estimates):
+    """A net that has the same estimates of every pair."""
+
+    class Answering(ClosedFormNet):
+        def estimate(self, inputs):
+            return estimates
+
+    return Answering()
+
+
+def tiles(height=60, width=84):
+    colors = np.random.default_rng(0).uniform(0.05, 0.6, (height // 12, width // 12, 3))
     return colors.repeat(12, axis=0).repeat(12, axis=1)
 
 
@@ -53,7 +66,7 @@ def tiles(seed=0, height=60, width=84):
 def small_pair(tmp_path):
     def write(main=None, second=None):
         main = tiles() if main is None else main
-        second = 0.6 * main @ pair_transform(LIGHT) if second is None else second
+        second = main @ TRANSFORM if second is None else second
         return (
             write_dng(tmp_path / "main.dng", main, 512, 16383),
             write_dng(tmp_path / "second.dng", second, 64, 16383),
@@ -67,10 +80,20 @@ def settings_for(paths, tmp_path, **changes):
     return EstimateSettings(tuple(paths), tmp_path / "net", **settings)
 
 
-def test_aligned_views_need_no_homography(tmp_path, small_pair, use_net):
-    (result,) = estimate(settings_for(small_pair(), tmp_path))
-    expected = 0.6 * pair_transform(LIGHT)
-    np.testing.assert_allclose(result.transform, expected, atol=0.01)
+def table_of(tmp_path):
+    return list(csv.DictReader((tmp_path / "out" / "illuminants.csv").open()))
+
+
+@pytest.mark.parametrize("saturated", [False, True])
+def test_aligned_views_need_no_homography(tmp_path, small_pair, use_net, saturated):
+    """Pixels that saturate in one view take no part."""
+    main = tiles()
+    second = main @ TRANSFORM
+    if saturated:
+        main[0:12, 0:12, 1] = 2
+        second[24:36, 60:72, 2] = 2
+    (result,) = estimate(settings_for(small_pair(main, second), tmp_path))
+    np.testing.assert_allclose(result.transform, TRANSFORM, atol=0.01)
     # Demosaicing blurs red and blue more than green at the tiles' edges.
     np.testing.assert_allclose(result.estimates.main.illuminant, LIGHT, rtol=0.03)
 
@@ -88,56 +111,62 @@ def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
     assert (tmp_path / "main.png").exists()
 
 
-def test_saturated_pixels_of_either_view_take_no_part(tmp_path, small_pair, use_net):
-    main = tiles()
-    second = 0.6 * main @ pair_transform(LIGHT)
-    main[0:12, 0:12, 1] = 2
-    second[24:36, 60:72, 2] = 2
-    (result,) = estimate(settings_for(small_pair(main, second), tmp_path))
-    np.testing.assert_allclose(result.transform, 0.6 * pair_transform(LIGHT), atol=0.01)
-
-
-def test_an_unfamiliar_pair_is_told_loudly(tmp_path, small_pair, use_net, capsys):
-    class Narrow(ClosedFormNet):
-        def estimate(self, inputs):
-            return told_lights(
-                [0.5, 1, 0.6], score=OutOfDistributionScore(np.float32(1.7), np.float32(0))
-            )
-
-    use_net(Narrow())
+def test_inputs_far_from_the_training_are_warned_of(tmp_path, small_pair, use_net, capsys):
+    score = OutOfDistributionScore(np.float32(1.7), np.float32(0))
+    use_net(answering(told_lights([0.5, 1, 0.6], score=score)))
     (result,) = estimate(settings_for(small_pair(), tmp_path))
     printed = capsys.readouterr()
     assert "out-of-distribution score 1.70, where 1 is" in printed.out
     assert "WARNING" in printed.err
     assert "0% of them are as far" in printed.err
-    (line,) = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
+    (line,) = table_of(tmp_path)
     assert line["main out-of-distribution score"] == "1.700"
     assert line["warnings"] == " ".join(result.warnings)
     assert "may be far from the truth" in line["warnings"]
 
 
-def test_a_pair_by_other_cameras_is_told(tmp_path, use_net, capsys):
-    second = 0.6 * tiles() @ pair_transform(LIGHT)
+def test_a_pair_by_other_cameras_is_warned_of(tmp_path, use_net, capsys):
     main = write_dng(tmp_path / "main.dng", tiles(), 512, 16383, model=" MAIN EYE")
-    swapped = write_dng(tmp_path / "second.dng", second, 64, 16383, model="Third Eye")
+    swapped = write_dng(tmp_path / "b.dng", tiles() @ TRANSFORM, 64, 16383, model="Third Eye")
     (result,) = estimate(settings_for((main, swapped), tmp_path))
     (warning,) = result.warnings
-    assert warning.startswith(
-        "second file taken by Third Eye, and the model was trained for Second"
-    )
+    expected = "second file taken by Third Eye, and the model was trained for Second"
+    assert warning.startswith(expected)
     assert f"WARNING: {main}: {warning}" in capsys.readouterr().err
-    (line,) = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
-    assert line["warnings"] == warning
+    assert table_of(tmp_path)[0]["warnings"] == warning
 
 
-def test_levels_given_replace_those_of_the_files(tmp_path, small_pair, use_net):
+@pytest.mark.parametrize("far", [False, True])
+def test_the_second_view_has_an_estimate_of_its_own(tmp_path, small_pair, use_net, capsys, far):
+    estimates = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+    if far:
+        score = OutOfDistributionScore(9.0, 0.0)
+        estimates = estimates._replace(second=estimates.second._replace(score=score))
+    use_net(answering(estimates))
+    (result,) = estimate(settings_for(small_pair(), tmp_path))
+    printed, (line,) = capsys.readouterr(), table_of(tmp_path)
+    if far:
+        assert result.estimates.second is None
+        assert "second illuminant: out-of-distribution score 9.00" in printed.err
+        assert line["second r/g"] == line["second out-of-distribution score"] == ""
+        assert "is left out" in line["warnings"]
+    else:
+        assert "illuminant of the second view: r 0.8000  g 1.0000  b 0.4000" in printed.out
+        assert (line["second r/g"], line["second b/g"]) == ("0.800000", "0.400000")
+
+
+def test_an_unknown_interval_is_named(tmp_path, small_pair, use_net, capsys):
+    main = told_lights([0.5, 1, 0.6]).main
+    unknown = main._replace(interval=ChromaticityInterval(np.zeros(2), np.full(2, np.inf), np.inf))
+    use_net(answering(told_lights([0.5, 1, 0.6])._replace(main=unknown)))
+    estimate(settings_for(small_pair(), tmp_path))
+    assert "no interval, as the model was validated on too few pairs" in capsys.readouterr().out
+
+
+def test_levels_of_the_options_replace_those_of_the_files(tmp_path, small_pair, use_net):
     paths = small_pair()
-    levels = {
-        "main_black_level": 0,
-        "main_white_level": 16000,
-        "second_black_level": 60,
-        "second_white_level": 15000,
-    }
+    levels = {"main_black_level": 0, "main_white_level": 16000}
+    levels |= {"second_black_level": 60, "second_white_level": 15000}
     (result,) = estimate(settings_for(paths, tmp_path, **levels))
     views = (
         read_raw(paths[0], LevelArguments(0, 16000)),
@@ -145,18 +174,22 @@ def test_levels_given_replace_those_of_the_files(tmp_path, small_pair, use_net):
     )
     expected = estimate_pair(ClosedFormNet(), *align_thumbnails(*views, np.eye(3), 6))
     np.testing.assert_array_equal(result.transform, expected.transform)
-    assert np.abs(result.transform - 0.6 * pair_transform(LIGHT)).max() > 0.01
+    assert np.abs(result.transform - TRANSFORM).max() > 0.01
+
+
+@pytest.mark.parametrize("name", ["main_black_level", "second_white_level"])
+def test_levels_have_at_most_32_bits(name):
+    for level in (-1, 2**32):
+        with pytest.raises(ValueError, match=rf"{name}={level}; give 0 to 4,294,967,295"):
+            EstimateSettings((), Path("net"), **{name: level})
 
 
 def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, small_pair):
     views = [read_raw(path) for path in small_pair()]
     taken = [described_view(*view.image.shape[:2], view.flip) for view in views]
     path = tmp_path / "phone.json"
-    known = {
-        "matrix": ALIGNMENT.tolist(),
-        "views": dict(zip(("main", "second"), taken, strict=True)),
-    }
-    path.write_text(json.dumps(known))
+    shapes = dict(zip(("main", "second"), taken, strict=True))
+    path.write_text(json.dumps({"matrix": ALIGNMENT.tolist(), "views": shapes}))
     np.testing.assert_allclose(choose_homography(path, *views), ALIGNMENT, rtol=1e-6)
     with pytest.raises(MissingDataError, match=r"none\.json does not exist\. Give --homography"):
         choose_homography(tmp_path / "none.json", *views)
@@ -171,104 +204,79 @@ def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, sma
 
 def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_pair):
     photo = read_raw(small_pair()[0])
-    picture = draw_correction(photo, LIGHT)
-    panel = np.asarray(picture)[-12 - 60 : -12, -12 - 84 : -12]
+    panel = np.asarray(draw_correction(photo, LIGHT))[-12 - 60 : -12, -12 - 84 : -12]
     balanced = photo.image / LIGHT
     linear = np.clip(balanced / np.quantile(balanced.max(-1), 0.995), 0, 1)
     curved = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     np.testing.assert_allclose(panel, 255 * curved, atol=0.6)
 
 
-def test_of_several_pairs_one_that_fails_is_told_and_the_others_are_estimated(
+def test_of_several_pairs_one_that_fails_is_named_and_the_others_are_estimated(
     tmp_path, small_pair, use_net, capsys
 ):
     main, second = small_pair()
-    dark = write_dng(tmp_path / "dark.dng", np.zeros((60, 84, 3)), 512, 16383)
+    dark = write_dng(tmp_path / "dark.dng", BLACK, 512, 16383)
     again = shutil.copy(main, tmp_path / "again.dng")
     files = main, second, dark, second, again, second
     with pytest.raises(DataError, match=r"1 of 3 pairs have no estimate.*dark\.dng is all black"):
         estimate(settings_for(files, tmp_path))
     assert "NO ESTIMATE: " in capsys.readouterr().err
-    lines = list(csv.DictReader((tmp_path / "out" / "illuminants.csv").open()))
+    lines = table_of(tmp_path)
     assert [Path(line["main"]).name for line in lines] == ["main.dng", "again.dng"]
     assert lines[0]["main r/g"] == lines[1]["main r/g"]
     assert (tmp_path / "out" / "again.png").exists()
 
 
-@pytest.mark.parametrize("single", [True, False])
-def test_a_missing_package_is_named_once_for_all_files(
-    tmp_path, small_pair, monkeypatch, capsys, single
-):
+def test_a_missing_package_is_named_once_for_all_files(tmp_path, small_pair, monkeypatch, capsys):
     main, second = small_pair()
-    files = main, second, shutil.copy(main, tmp_path / "again.dng"), second
-    if not single:
-        monkeypatch.setattr(estimate_module, "load_any_model", lambda path: ClosedFormNet())
-    files = files[:3] if single else files
+    files = main, second, shutil.copy(main, tmp_path / "again.dng")
     monkeypatch.setitem(sys.modules, "rawpy", None)
     with pytest.raises(MissingPackageError, match=r"^rawpy is not installed: pip install"):
         estimate(EstimateSettings(files, Path("SoG"), output=tmp_path / "out", formats=()))
     assert "NO ESTIMATE" not in capsys.readouterr().err
 
 
-def test_the_second_light_is_told_where_a_net_knows_it(tmp_path, small_pair, use_net, capsys):
-    class Both(ClosedFormNet):
-        def estimate(self, inputs):
-            return told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
-
-    use_net(Both())
-    estimate(settings_for(small_pair(), tmp_path))
-    assert "illuminant of the second view: r 0.8000  g 1.0000  b 0.4000" in capsys.readouterr().out
-    (line,) = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
-    assert (line["second r/g"], line["second b/g"]) == ("0.800000", "0.400000")
+@pytest.mark.parametrize(
+    ("files", "options", "message"),
+    [
+        ([], {}, "0 raw files cannot be divided into pairs"),
+        (["a.dng"], {}, "1 raw file cannot be divided into pairs"),
+        (["x/a.dng", "b.dng", "y/a.dng", "c.dng"], {}, "several main files are named a,"),
+        (["a.dng", "b.dng"], {"matrices": Path("c")}, "--matrices is for CCMNet .*net is for pair"),
+    ],
+)
+def test_files_and_options_that_are_not_for_pairs_are_refused(
+    tmp_path, use_net, files, options, message
+):
+    with pytest.raises(DataError, match=message):
+        estimate(settings_for([tmp_path / file for file in files], tmp_path, **options))
 
 
 @pytest.mark.parametrize(
-    ("files", "message"),
+    ("views", "options", "message"),
     [
-        ([], "0 raw files cannot be divided into pairs"),
-        (["a.dng"], "1 raw file cannot be divided into pairs"),
-        (["x/a.dng", "b.dng", "y/a.dng", "c.dng"], "several main files are named a,"),
+        ((tiles(), tiles(height=48)), {}, r"main\.dng has 84×60 .*84×48.*give .*--homography"),
+        ((BLACK, tiles()), {}, r"main\.dng is all black .*--main-black-level"),
+        ((tiles(), BLACK), {}, r"second\.dng is all black .*--second-black-level"),
+        (
+            (np.full((60, 84, 3), [0.2, 0.4, 0.3]), tiles()),
+            {},
+            r"main\.dng: .*three independent colours.*colourful",
+        ),
+        ((tiles(), np.full((60, 84, 3), 1.5)), {}, r"share no block .*; check their white levels"),
+        *(((), {"downsample": k}, r"--downsample .*take 1 to 60 pixels") for k in (0, -1, 61)),
+        ((), {"homography": FAR}, r"second\.dng does not overlap .*main\.dng"),
     ],
 )
-def test_files_that_are_no_pairs_are_refused(tmp_path, use_net, files, message):
+def test_pairs_that_have_no_estimate_are_refused(
+    tmp_path, small_pair, use_net, views, options, message
+):
+    if "homography" in options:
+        (tmp_path / "far.json").write_text(json.dumps({"matrix": options["homography"]}))
+        options = {"homography": tmp_path / "far.json"}
     with pytest.raises(DataError, match=message):
-        estimate(settings_for([tmp_path / file for file in files], tmp_path))
-
-
-def test_an_unknown_interval_is_said(tmp_path, small_pair, use_net, capsys):
-    class Few(ClosedFormNet):
-        def estimate(self, inputs):
-            told = told_lights([0.5, 1, 0.6])
-            unknown = ChromaticityInterval(np.zeros(2), np.full(2, np.inf), np.inf)
-            return Estimates(told.main._replace(interval=unknown), None)
-
-    use_net(Few())
-    estimate(settings_for(small_pair(), tmp_path))
-    assert "no interval, as the model was validated on too few pairs" in capsys.readouterr().out
-
-
-def fails(tmp_path, paths, message, **changes):
-    with pytest.raises(DataError, match=message):
-        estimate(settings_for(paths, tmp_path, **changes))
+        estimate(settings_for(small_pair(*views), tmp_path, **options))
     assert not (tmp_path / "out").exists()
-
-
-def test_views_of_different_sizes_ask_for_a_homography(tmp_path, small_pair, use_net):
-    paths = small_pair(tiles(), tiles(height=48))
-    fails(tmp_path, paths, r"main\.dng has 84×60 .*second\.dng 84×48.*give .*--homography")
-
-
-@pytest.mark.parametrize("view", ["main", "second"])
-def test_a_black_view_is_named(tmp_path, small_pair, use_net, view):
-    paths = small_pair(
-        **{view: np.zeros((60, 84, 3))}, **({"second": tiles()} if view == "main" else {})
-    )
-    fails(tmp_path, paths, rf"{view}\.dng is all black .*--{view}-black-level")
-
-
-def test_a_wholly_saturated_view_is_named(tmp_path, small_pair, use_net):
-    paths = small_pair(tiles(), np.full((60, 84, 3), 1.5))
-    fails(tmp_path, paths, r"share no block .* neither saturates; check their white levels")
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -276,18 +284,6 @@ def test_a_wholly_saturated_view_is_named(tmp_path, small_pair, use_net):
 def test_pixels_that_are_no_light_are_counted_and_named(small_pair, value, view):
     views = [read_raw(path) for path in small_pair()]
     views[view].image[3, 4, 1:] = value
-    with pytest.raises(
-        DataError, match=rf"{views[view].path.name} has 2 values that are NaN or infinite"
-    ):
+    name = views[view].path.name
+    with pytest.raises(DataError, match=rf"{name} has 2 values that are NaN or infinite"):
         align_thumbnails(*views, np.eye(3), 6)
-
-
-@pytest.mark.parametrize("factor", [0, -1, 61])
-def test_a_downsampling_that_does_not_fit_is_refused(tmp_path, small_pair, use_net, factor):
-    fails(tmp_path, small_pair(), r"--downsample .*take 1 to 60 pixels", downsample=factor)
-
-
-def test_views_that_do_not_overlap_are_named(tmp_path, small_pair, use_net):
-    path = tmp_path / "far.json"
-    path.write_text(json.dumps({"matrix": [[1, 0, 500], [0, 1, 0], [0, 0, 1]]}))
-    fails(tmp_path, small_pair(), r"second\.dng does not overlap .*main\.dng", homography=path)

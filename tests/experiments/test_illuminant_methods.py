@@ -6,8 +6,8 @@ from everlight.color import ILLUMINANT_METHODS
 from everlight_data.color.camera_matrices import matrix_for, read_camera_matrices
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.color.raw_files.calibrations import single_matrix
-from everlight_experiments.illuminant import methods
-from everlight_experiments.illuminant.side_information import side_information
+from everlight_experiments.illuminant.core.method_inputs import side_of
+from everlight_experiments.illuminant.photographs import methods
 
 CALIBRATED = ILLUMINANT_METHODS["CCMNet, small form"]
 
@@ -24,29 +24,31 @@ def test_costly_methods_run_only_where_they_are_named():
     assert paper.fit.keywords["settings"].bins == 61
 
 
-def test_the_cameras_matrices_reach_the_methods(real_data):
+def images_by(*cameras, **fields):
+    """One image by each camera, of which the last one is tested."""
+    images = np.ones((len(cameras), 3, 3, 3), np.float32)
+    arrays = images, images[..., 0], images[:, 0, 0], [np.array([len(cameras) - 1])]
+    return IlluminantImages(*arrays, "", cameras[-1], cameras, **fields)
+
+
+def test_the_cameras_matrices_reach_the_methods(real_data, monkeypatch):
     """C5 maps images by them, CCMNet reads them, and an unknown camera is the reason without."""
-    real_data("camera_matrices/cameras.xml")
+    path = real_data("camera_matrices/cameras.xml")
+    monkeypatch.setenv("EVERLIGHT_DATA", str(path.parents[1]))
     names = ["Canon550D", "SonyA57"]
-    side = side_information(names, "SonyA57")
+    side = side_of(images_by(*names))
     assert CALIBRATED.incompatibility(side) == ""
-    known = read_camera_matrices(real_data("camera_matrices/cameras.xml"))
-    expected = [matrix_for(known, name) for name in names]
+    expected = [matrix_for(read_camera_matrices(path), name) for name in names]
     np.testing.assert_allclose(side.calibrations.matrices[:, 1], expected, rtol=1e-6)
-    unknown = side_information(["Canon550D", "Nothing 7"], "Canon550D")
+    unknown = side_of(images_by("Canon550D", "Nothing 7"))
     assert "Nothing 7" in CALIBRATED.incompatibility(unknown)
     assert unknown.calibrations is None
 
 
-def test_matrices_given_for_the_cameras_take_the_lists_place():
-    """They are in the order of the cameras' names, in which images are numbered."""
-    ones = np.ones((2, 3, 3), np.float32)
+def test_given_matrices_are_in_the_order_of_the_cameras_names():
+    """Images are numbered in that order."""
     first, second = (single_matrix(scale * np.eye(3)) for scale in (2.0, 3.0))
-    data = IlluminantImages(
-        *(ones, ones[..., 0], ones[0], [np.array([0])], "", "B2", ["A1", "B2"]),
-        calibrations={"B2": second, "A1": first},
-    )
-    side = methods.side_of(data)
+    side = side_of(images_by("B2", "A1", calibrations={"B2": second, "A1": first}))
     assert CALIBRATED.incompatibility(side) == ""
     expected = np.stack([2 * np.eye(3), 3 * np.eye(3)])
     np.testing.assert_allclose(side.calibrations.matrices[:, 1], expected)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-import shutil
 import subprocess
 import sys
 from unittest import mock
@@ -17,7 +16,7 @@ from everlight.illuminant.illuminant_batches import predict_batch, stack_problem
 from everlight.illuminant.illuminant_training import Problem, TrainingSettings, chromaticity_loss
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.illuminant.networks import BLOCKS, train_networks
+from everlight_experiments.illuminant.core.networks import BLOCKS, NetworkTraining, train_networks
 from tests.experiments.rhythm import due_every
 
 # What its module prepares is prepared once.
@@ -42,7 +41,7 @@ def problems():
 def train(folder, settings=SETTINGS, depths=(2,), seed=1, data=None):
     data = problems() if data is None else data
     with mock.patch.object(Checkpoints, "due", due_every(1)):
-        return train_networks(data, depths, settings, seed, Checkpoints(folder))
+        return train_networks(data, depths, NetworkTraining(settings, (seed,), folder))
 
 
 @pytest.fixture(scope="module")
@@ -88,18 +87,6 @@ def test_stopped_at_a_checkpoint_it_ends_with_the_same_bits(tmp_path, monkeypatc
             train(tmp_path)
     assert Checkpoints(tmp_path).newest() == blocks
     chex.assert_trees_all_equal(train(tmp_path), uninterrupted[1])
-
-
-def test_a_half_written_checkpoint_is_passed_over(tmp_path, uninterrupted):
-    folder, expected = uninterrupted
-    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
-    half = tmp_path / "10.orbax-checkpoint-tmp"
-    (tmp_path / "10").rename(half)
-    for path in (half / "state").rglob("*"):
-        if path.is_file():
-            path.write_bytes(b"garbage")
-    assert Checkpoints(tmp_path).newest() == 9
-    chex.assert_trees_all_equal(train(tmp_path), expected)
 
 
 def test_the_best_models_have_the_least_validation_losses(uninterrupted):

@@ -14,7 +14,8 @@ from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.models.pair_model_files import load_pair_model
 from everlight_data.color.rendered.rendered_pairs import Variant
 from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS
-from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from everlight_experiments.illuminant.two_camera.command import run_two_camera
+from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 
 # One process, so that the run is made once.
 pytestmark = pytest.mark.xdist_group("radiometric run")

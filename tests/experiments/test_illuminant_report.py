@@ -1,62 +1,208 @@
-"""Pictures of the reports on illuminants: what they show, and that nothing lies on the data."""
+"""Reports on illuminants: tables of errors, the summary, gains of a camera, and the pictures."""
 
 import numpy as np
 import pytest
 
-from everlight_experiments.illuminant import comparison, report, tables
-from everlight_experiments.illuminant.report import compared_sections
+from everlight_data.color.pairs.camera_pairs import TRANSFORM_AND_WHITE_BALANCE, WHITE_BALANCE
+from everlight_experiments.illuminant.core import report
+from everlight_experiments.illuminant.core.cross_validation import CHOSEN
+from everlight_experiments.illuminant.core.experiment import (
+    Comparison,
+    IlluminantExperiment,
+    Units,
+)
+from everlight_experiments.illuminant.core.report import (
+    MAX_CURVES,
+    error_table,
+    publish,
+    shown_curves,
+    spread,
+    summary,
+)
+from everlight_experiments.illuminant.two_camera.transforms import gain_table
+from everlight_experiments.report.writer import Figure
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import RunSettings
 
 
 def lights_at(degrees):
+    """Lights that are so many degrees from red, within the plane of red and green."""
     radians = np.radians(degrees)
-    return np.stack([np.cos(radians), np.sin(radians), 0 * radians], axis=-1)[None, None]
+    return np.stack([np.cos(radians), np.sin(radians), 0 * radians], axis=-1)
+
+
+def compared(errors, **fields):
+    """Lights with these errors; reproduction errors have no meaning here."""
+    lights = {name: lights_at(values) for name, values in errors.items()}
+    truth = np.broadcast_to([1.0, 0.0, 0.0], next(iter(lights.values()))[0].shape)
+    return Comparison(lights, truth, **fields)
+
+
+def experiment(*comparisons, **fields):
+    by_title = {comparison.title: comparison for comparison in comparisons}
+    texts = {"title": "", "question": "?", "data": "Not NUS", "selection_rule": "", "seeds": ""}
+    others = {"protocol": {}, "illuminants": {}}
+    return IlluminantExperiment(comparisons=by_title, **{**texts, **others, **fields})
+
+
+def cells(table, method, group="everlight"):
+    (row,) = [row for row in table.rows if row[0] == method]
+    named = zip(table.columns, row, strict=True)
+    return {column.name: cell for column, cell in named if column.group.startswith(group)}
+
+
+def test_the_deviation_is_that_of_a_sample():
+    """Of 1 and 3 it is the root of 2; that of a population would be 1."""
+    assert spread(np.array([1.0, 3.0])) == "2.00 ± 1.41"
+    assert spread(np.array([2.0])) == "2.00"
+    errors = {"A": np.array([1.0, 3.0])[:, None, None] * np.ones((2, 3, 4))}
+    table = error_table(compared(errors))
+    assert cells(table, "A")["Mean"] == "2.00 ± 1.41"
+    assert "± is the standard deviation" in table.caption
+
+
+def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
+    lights = np.repeat(np.arange(20), 50)
+    values = (rng.gamma(2, 1, 20)[lights] + 0.1 * rng.normal(size=1_000))[None, None]
+    by_scene = error_table(compared({"A": values}))
+    units = Units("illuminants", lights[None])
+    by_light = error_table(compared({"A": values}, units=units))
+    widths = []
+    for table in (by_scene, by_light):
+        low, high = map(float, cells(table, "A")["95% interval"].split("–"))
+        widths.append(high - low)
+    # Fifty scenes count as one: the interval is about the root of fifty times as wide.
+    assert widths[1] / widths[0] == pytest.approx(np.sqrt(50), rel=0.3)
+    assert "bootstrap over illuminants" in by_light.caption
+    assert "bootstrap over images" in by_scene.caption
+
+
+def test_invalid_estimates_are_counted_and_the_paper_stands_beside():
+    values = np.array([1.0, np.nan, 3.0, np.nan])[None, None]
+    published = {"A": (9.0, np.nan, 8.0), "C": (7.0,)}
+    table = error_table(compared({"A": values, "B": np.ones_like(values)}, published=published))
+    row = cells(table, "A")
+    assert (row["Invalid"], row["Max"]) == ("2", "3.00")
+    assert table.rows[0][-7:] == ["9.00", "–", "8.00", "–", "–", "–", "–"]
+    assert table.strong_rows == {1}
+    name, mean, *_ = table.rows[2]
+    assert (name, mean, table.rows[2][-7]) == ("C", "not run", "7.00")
+    assert {len(row) for row in table.rows} == {len(table.columns)}
+
+
+def test_reproduction_errors_stand_beside():
+    """White that comes out as (1, 1, 2) is 19.47 degrees from grey, whatever the light was."""
+    estimate = np.array([0.5, 1.0, 2.0])
+    lights = np.broadcast_to(estimate, (1, 2, 3, 3))
+    truth = np.broadcast_to(estimate * [1, 1, 2], (2, 3, 3))
+    shown = cells(error_table(Comparison({"A": lights}, truth)), "A", "reproduction")
+    assert shown == {"Mean": "19.47", "Med": "19.47", "W25%": "19.47"}
+
+
+def test_the_summary_names_the_method_with_the_lowest_error_of_every_condition():
+    def errors(*by_run):
+        """Two folds of three images; one without an estimate is left out of the mean."""
+        values = np.array(by_run)[:, None, None] * np.ones((len(by_run), 2, 3))
+        values[:, 0, 0] = np.nan
+        return values
+
+    methods = {"GW": errors(6.0), "A": errors(1.0, 3.0), "B": errors(4.0), "C": errors(5.0)}
+    methods |= {"D": errors(9.0), "never": np.full((1, 2, 3), np.nan)}
+    published = {"B": (4.4, 1.0), "D": (7.7,)}
+    conditions = [
+        compared(methods, title="exact", published=published),
+        compared({"GW": errors(2.0), "B": errors(1.5)}, title="noisy"),
+    ]
+    figure = Figure("", "picture.png")
+    first = summary(experiment(*conditions), figure)
+    assert first.sentences == (
+        "?",
+        "Best, in degrees with 95% interval: A, 2.00 [2.00–2.00] (exact); B, 1.50 [1.50–1.50] "
+        "(noisy).",
+        "Baseline, Gray World (GW): 6.00 (exact); 2.00 (noisy).",
+    )
+    assert first.table.caption.startswith("Not NUS. ")
+    assert first.table.rows == [
+        ["A", "2.00 ± 1.41", "–", "–"],
+        ["B", "4.00", "1.50", "4.40"],
+        ["C", "5.00", "–", "–"],
+        ["GW", "6.00", "2.00", "–"],
+    ]
+    chosen = summary(experiment(*conditions, headline="B", baselines=("C",)), figure)
+    assert chosen.sentences[1:] == (
+        "Reported method, in degrees with 95% interval: B, 4.00 [4.00–4.00] (exact); B, 1.50 "
+        "[1.50–1.50] (noisy).",
+        "Baseline, C: 5.00 (exact).",
+    )
+
+
+def test_curves_are_those_named_the_best_of_each_condition_and_the_headline():
+    one = {"A": [[3.0]], "B": [[1.0]], "C": [[2.0]], "D": [[0.0]], "never": [[np.nan]]}
+    other = {"A": [[3.0]], "B": [[2.0]], "C": [[1.0]], "never": [[np.nan]]}
+    conditions = [
+        compared({name: np.array(v)[..., None] for name, v in errors.items()}, title=title)
+        for title, errors in (("a", one), ("b", other))
+    ]
+    curves = shown_curves(experiment(*conditions, curves=["A", "D", "elsewhere"]))
+    assert {title: list(names) for title, names in curves.items()} == {"a": [*"ABC"], "b": [*"ABC"]}
+    many = compared({f"m{number}": np.full((1, 1, 1), 10.0 + number) for number in range(12)})
+    fields = {"curves": sorted(many.estimates), "headline": "m11", "baselines": ("none",)}
+    (curves,) = shown_curves(experiment(many, **fields)).values()
+    assert len(curves) == MAX_CURVES
+    assert {"m11", "m0"} <= {*curves}
+
+
+def test_the_gain_of_a_camera_is_the_mean_difference_of_errors_by_seed():
+    """Two seeds, two folds of two images; a gain of 1 and of 2 degrees on every image."""
+    one = np.array([[[3.0, 5.0], [4.0, 8.0]], [[4.0, 6.0], [5.0, 9.0]]])
+    both = one - np.array([1.0, 2.0])[:, None, None]
+    errors = {}
+    for method in ("Net", "Linear regression"):
+        for inputs, values in ((WHITE_BALANCE, one), (TRANSFORM_AND_WHITE_BALANCE, both)):
+            errors[f"{method} on {inputs}, {CHOSEN}"] = values
+            errors[f"{method} on {inputs}, {CHOSEN}, ensemble"] = values[:1]
+    single, ensemble, *_ = gain_table(compared(errors)).rows
+    assert single[1:] == ["5.50 ± 0.71", "4.00 ± 0.00", "+1.50 ± 0.71", "+1.50 to +1.50"]
+    assert ensemble[1:] == ["5.00", "4.00", "+1.00", "+1.00 to +1.00"]
 
 
 @pytest.fixture
-def drawn(monkeypatch, tmp_path, rng):
+def drawn(monkeypatch, tmp_path, rng, capsys):
     """Canvases by name of file, of three cameras and of a method and a baseline far off."""
-    canvases = {}
+    canvases, save = {}, report.save
 
     def keep(canvas, path):
         canvas.canvas.draw()
         canvases[path.name] = canvas
-        return path
+        return save(canvas, path)
 
     monkeypatch.setattr(report, "save", keep)
     degrees = {"near": 2.0, "kept": 25.0, "GW": 31.0}
-    lights = {name: lights_at(rng.uniform(0.9, 1.1, 40) * far) for name, far in degrees.items()}
+    errors = {name: rng.uniform(0.9, 1.1, (1, 1, 40)) * far for name, far in degrees.items()}
     cameras = {f"Maker's long name {number}": rng.uniform(0.4, 1, (5, 3)) for number in range(3)}
-    truth = np.broadcast_to([1.0, 0, 0], (1, 40, 3))
-    compared = comparison.Comparison(lights, truth, "held out")
     panels = {" + ".join(cameras): cameras, "two": dict(list(cameras.items())[:2])}
-    compared_sections(tmp_path, "?", "", {"": compared}, ("near",), panels, headline="kept")
-    return canvases
+    fields = {"illuminants": panels, "curves": ("near",), "headline": "kept"}
+    folder = RunFolder("illuminant", "test", RunSettings(runs=tmp_path))
+    publish(folder, experiment(compared(errors, title="held out"), command="use it", **fields))
+    return canvases, capsys.readouterr().out, (folder.path / "report.html").read_text()
 
 
-def test_the_baseline_and_the_kept_method_are_in_the_picture(drawn):
-    """They are not among the curves asked for, and beyond 12 degrees."""
-    (axes,) = drawn["error_curves.png"].axes
+def test_pictures_show_the_baseline_and_many_cameras_beside_the_data(drawn):
+    """The baseline and the headline are not among the named curves, and beyond 12 degrees."""
+    canvases, printed, page = drawn
+    (axes,) = canvases["error_curves.png"].axes
     lines = {line.get_label(): line.get_xydata() for line in axes.lines}
     assert {*lines} == {"near", "kept", "GW"}
     low, high = axes.get_xlim()
     for points in lines.values():
         assert np.mean((points[:, 0] >= low) & (points[:, 0] <= high)) >= 0.5
     assert high == pytest.approx(1.2 * np.median(lines["GW"][:, 0]), rel=1e-3)
-
-
-def test_many_cameras_have_a_short_title_and_a_legend_beside_the_data(drawn):
-    canvas = drawn["illuminants.png"]
+    canvas = canvases["illuminants.png"]
     assert [axes.get_title() for axes in canvas.axes] == ["3 cameras", "two"]
-    whole = canvas.bbox
     for axes in canvas.axes:
         legend = axes.get_legend().get_window_extent()
         assert legend.x0 >= axes.get_window_extent().x1
-        assert legend.x1 <= whole.x1
-
-
-def test_what_is_always_drawn_goes_before_other_curves():
-    lights = {f"m{number}": lights_at([10.0 + number]) for number in range(12)}
-    compared = comparison.Comparison(lights, np.broadcast_to([1.0, 0, 0], (1, 1, 3)))
-    (curves,) = tables.shown_curves(sorted(lights), [compared], ("m11", "none")).values()
-    assert len(curves) == tables.MAX_CURVES
-    assert {"m11", "m0"} <= {*curves}
+        assert legend.x1 <= canvas.bbox.x1
+    assert "? Reported method, in degrees with 95% interval: kept, " in printed
+    assert "Abdelhamed" in page
+    assert "use it" in page

@@ -10,9 +10,10 @@ from everlight.color.learned.linear_regression import LinearRegression
 from everlight.illuminant.illuminant_batches import TrainedNetworks
 from everlight.illuminant.illuminant_training import IlluminantModel, TrainingSettings
 from everlight_data.color.pairs.camera_pairs import CameraPairs
-from everlight_experiments.illuminant import selection
-from everlight_experiments.illuminant.cross_validation import CHOSEN, CrossValidation
-from everlight_experiments.illuminant.selection import CANDIDATES, NESTED, Choice, choose
+from everlight_experiments.illuminant.core.cross_validation import CHOSEN, CrossValidation
+from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.phone import selection
+from everlight_experiments.illuminant.phone.selection import CANDIDATES, NESTED, Choice, choose
 
 FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])
 """The last two name a row twice."""
@@ -32,7 +33,7 @@ def pairs(rng):
 def plant(spoil=None):
     """Cross-validation whose every estimate is 30% off but for the planted."""
 
-    def cross_validate(data, augmentations, selection, seeds, training, checkpoints, depths):
+    def cross_validate(data, augmentations, selection, training, depths):
         truth = data.targets(data.folds)
         good = np.zeros((len(CANDIDATES), *data.folds.shape), bool)
         if len(data.folds) == len(FOLDS):
@@ -45,7 +46,7 @@ def plant(spoil=None):
         for place, candidate in enumerate(CANDIDATES):
             off = np.where(good[place], 1.01, 1.3)[..., None] * [1, 0.9]
             name = f"{candidate.name}, {CHOSEN}"
-            estimates[name] = np.stack([truth * off] * len(seeds)).astype(np.float32)
+            estimates[name] = np.stack([truth * off] * len(training.seeds)).astype(np.float32)
         if spoil is not None:
             estimates[f"{CANDIDATES[spoil].name}, {CHOSEN}"][0, 0, 0] = -1
         return CrossValidation({}, {}, estimates, {})
@@ -57,7 +58,7 @@ def plant(spoil=None):
 def chosen(pairs, monkeypatch, tmp_path):
     def run(spoil=None):
         monkeypatch.setattr(selection, "cross_validate", plant(spoil))
-        return choose(pairs, {}, range(2), TrainingSettings(), tmp_path)
+        return choose(pairs, {}, NetworkTraining(TrainingSettings(), range(2), tmp_path))
 
     return run
 

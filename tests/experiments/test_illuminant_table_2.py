@@ -18,15 +18,20 @@ from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import IlluminantImages, read_images
 from everlight_data.color.photographs.published_folds import draw_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
-from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.cli import main
-from everlight_experiments.illuminant import methods
 from everlight_experiments.illuminant.config import PRESETS
-from everlight_experiments.illuminant.corrections import correction_columns
-from everlight_experiments.illuminant.cross_validation import CHOSEN, RULES, split_samples
-from everlight_experiments.illuminant.networks import PARAMETERS
-from everlight_experiments.illuminant.photographs import compare_images
-from everlight_experiments.illuminant.two_camera import TwoCameraRun, run_two_camera
+from everlight_experiments.illuminant.core.cross_validation import (
+    CHOSEN,
+    RULES,
+    split_samples,
+)
+from everlight_experiments.illuminant.core.method_inputs import moments_of, side_of
+from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTraining
+from everlight_experiments.illuminant.photographs import methods
+from everlight_experiments.illuminant.photographs.corrections import correction_columns
+from everlight_experiments.illuminant.photographs.dataset import compare_images
+from everlight_experiments.illuminant.two_camera.command import run_two_camera
+from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from tests.experiments.illuminant_rows import set_settings
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
@@ -98,9 +103,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert networks < names
         images = official_pairs(MAIN, SECOND, 0)[1]
-        assert names - networks == set(methods_for(methods.side_of(images))) - set(
-            methods.left_out(images)
-        )
+        assert names - networks == set(methods_for(side_of(images))) - set(methods.left_out(images))
     assert {results[name].shape for name in results.files} == {(1, 3, 6)}
     assert all(np.isfinite(results[name]).all() for name in results.files)
 
@@ -124,7 +127,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
 def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, selection, fold):
     """In this world a pair under another's light has exactly the other's transform."""
     quasi, images = official_pairs(MAIN, SECOND, seed=0)
-    pairs = quasi_real_pairs(quasi, methods.moments_of(images), (MAIN, SECOND), "")
+    pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), "")
     augmentations = chart_augmentations(quasi)
     augment = augmentations["re-illuminated"]
     samples = split_samples(pairs, augment, selection, fold, 5)
@@ -184,7 +187,7 @@ def one_learner(monkeypatch):
 def test_figure_9_shows_scenes_by_difficulty_and_grays_them(small, tmp_path, one_learner):
     training = TrainingSettings(20, batch_size=4, validate_every=2)
     columns = correction_columns(
-        small, compare_images(small, (0,), training, Checkpoints(tmp_path))
+        small, compare_images(small, NetworkTraining(training, (0,), tmp_path))
     )
     assert [*columns] == ["input", "GW", "SoG", "PCA", "Gamut Pixel", "truth"]
     gray = [image[mask > 0].mean(axis=0) for image, mask in zip(*small[:2], strict=True)]

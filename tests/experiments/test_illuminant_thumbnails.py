@@ -16,9 +16,9 @@ from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_data.registry import PHOTOGRAPH_SETS
-from everlight_experiments.illuminant import thumbnails
-from everlight_experiments.illuminant.image_source import Release
-from everlight_experiments.illuminant.thumbnails import ThumbnailsRun, make_thumbnails
+from everlight_experiments.illuminant.photographs import thumbnails
+from everlight_experiments.illuminant.photographs.source import Release
+from everlight_experiments.illuminant.photographs.thumbnails import ThumbnailsRun, make_thumbnails
 from tests.experiments.test_illuminant_table_2 import degrees
 
 COUNT, HIDDEN = 4, 2
@@ -106,6 +106,8 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
     assert not (tmp_path / "mine.npz").exists()
     with pytest.raises(DataError, match=r"mine\.txt: give the name of a file that ends in \.npz"):
         make_thumbnails(ThumbnailsRun(folder, tmp_path / "mine.txt"))
+    with pytest.raises(DataError, match=r"--side 0; give 32 to 2,000"):
+        ThumbnailsRun(folder, tmp_path / "mine.npz", side=0)
     with pytest.raises(DataError, match="none is not a folder"):
         make_thumbnails(ThumbnailsRun(tmp_path / "none", tmp_path / "mine.npz"))
 

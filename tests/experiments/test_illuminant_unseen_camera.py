@@ -22,10 +22,10 @@ from everlight_data.color.raw_files.calibrations import (
 )
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
-from everlight_experiments.illuminant import image_source
-from everlight_experiments.illuminant.estimate import estimate
-from everlight_experiments.illuminant.estimate_settings import EstimateSettings
-from everlight_experiments.illuminant.train import TrainRun, run_train
+from everlight_experiments.illuminant.estimate.command import estimate
+from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+from everlight_experiments.illuminant.photographs import source
+from everlight_experiments.illuminant.photographs.train import TrainRun, run_train
 from tests.color.learned.test_calibrated_camera import TINY
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant_rows import set_settings
@@ -63,7 +63,7 @@ def trained(tmp_path_factory):
     listed(folder / "data" / "camera_matrices" / "cameras.xml", A1=MATRIX, B2=OTHER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVERLIGHT_DATA", str(folder / "data"))
-        patch.setattr(image_source, "MIN_IMAGES", 6)
+        patch.setattr(source, "MIN_IMAGES", 6)
         set_settings(patch, [CALIBRATED], settings=TINY, steps=4)
         settings = TrainRun(
             thumbnails=files, runs=folder, side=SIDE, method="ccmnet", out=folder / "model"

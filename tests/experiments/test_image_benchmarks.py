@@ -14,7 +14,7 @@ from everlight_data.errors import DataError
 from everlight_data.images import cifar100
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import SequenceId
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.parts import module_of, network
 from everlight_experiments.continual.train_methods import jobs_of, train_jobs
 from tests.experiments import running
@@ -56,7 +56,7 @@ TINY = ("--classes", "4", "--tasks", "2", "--side", "8")
 @pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
 def test_methods_that_look_into_the_network_fit_that_of_pictures(pictures, name):
     """Traced alone: a layer that they do not find is refused there."""
-    programs = Programs(loaded(*TINY, "--setting", "task-incremental"))
+    programs = MethodPrograms(loaded(*TINY, "--setting", "task-incremental"))
     assert jax.tree.leaves(programs.net(METHODS[name]).learner.params)
 
 

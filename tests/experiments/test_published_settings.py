@@ -11,8 +11,9 @@ from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.load_and_train import given_hyperparameters, load_requested
+from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.continual.config import CONFIGS, config_of
+from everlight_experiments.continual.method_arguments import read_hyperparameters
 from everlight_experiments.continual.published import with_published_settings
 from everlight_experiments.continual.published_settings import PUBLISHED
 
@@ -130,7 +131,7 @@ def test_the_command_takes_them_and_a_further_value(monkeypatch):
 )
 def test_hyperparameters_that_would_be_others_are_refused(asked, message):
     with pytest.raises(DataError, match=message):
-        given_hyperparameters(asked, [METHODS["EWC"]])
+        read_hyperparameters(asked, [METHODS["EWC"]])
 
 
 @pytest.mark.parametrize(
@@ -138,6 +139,6 @@ def test_hyperparameters_that_would_be_others_are_refused(asked, message):
 )
 def test_shares_above_1_are_no_hyperparameters(name):
     rows = [METHODS[name]]
-    assert given_hyperparameters([f"{name}=0.5,1"], rows) == {name: (0.5, 1.0)}
+    assert read_hyperparameters([f"{name}=0.5,1"], rows) == {name: (0.5, 1.0)}
     with pytest.raises(DataError, match=r"--hyperparameters '.*=1,2': .*=2.0; give 0 to 1"):
-        given_hyperparameters([f"{name}=1,2"], rows)
+        read_hyperparameters([f"{name}=1,2"], rows)

@@ -17,7 +17,7 @@ from everlight_data.images.inputs.as_inputs import channels, naming_files, strea
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.paper import PaperOptions
-from everlight_experiments.iirc.config import Config, PaperConfig
+from everlight_experiments.iirc.config import IIRCConfig, PaperConfig
 from everlight_experiments.iirc.paper import PAPER
 from everlight_experiments.run_folder.config_options import with_config
 from tests.experiments.children import end, pair_of_processes, start, units_of
@@ -121,7 +121,7 @@ def test_memory_stays_below_a_tenth_of_the_tree(mosaics, tmp_path):
 HIERARCHY = {"fish": WNIDS[:3], "dog": WNIDS[3:5]}
 CONFIGURATION = TaskConfiguration((("fish", "dog"), WNIDS[:2], (WNIDS[2], *WNIDS[3:])))
 CONFIG = PaperConfig(
-    Config(
+    IIRCConfig(
         data="iirc_imagenet_lite",
         side=16,
         per_class=(10, 2),

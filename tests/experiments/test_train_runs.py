@@ -12,7 +12,13 @@ from everlight.continual import run_sequence
 from everlight.continual.engine.run import Run
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.train_runs import Unit, group_name, has_diverged, train_units
+from everlight_experiments.continual.train_runs import (
+    Unit,
+    UnitTraining,
+    group_name,
+    has_diverged,
+    train_units,
+)
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs
@@ -36,8 +42,11 @@ def keep(result):
     return {"losses": result.losses, "accuracy": result.evaluation.class_incremental}
 
 
+TRAINING = UnitTraining(build, PROTOCOL, DATA, keep, join)
+
+
 def train(folder, asked=None):
-    return train_units(folder, asked or units(), build, PROTOCOL, DATA, keep, join)
+    return train_units(folder, asked or units(), TRAINING)
 
 
 def run_folder(tmp_path):
@@ -79,7 +88,7 @@ def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
     def note(unit, task, result):
         whole[unit.name, task] = np.asarray(jax.tree.leaves(result.learner.params)[0])
 
-    train_units(run_folder(tmp_path / "a"), units(), build, PROTOCOL, DATA, keep, join, note)
+    train_units(run_folder(tmp_path / "a"), units(), TRAINING, note)
     tasks = units()[0].sequence.tasks.id.shape[0]
     assert set(whole) == {(unit.name, task) for unit in units() for task in range(tasks)}
 
@@ -90,7 +99,7 @@ def test_what_tasks_leave_is_told_to_the_end_whatever_stops_it(tmp_path):
         found = np.asarray(jax.tree.leaves(result.learner.params)[0])
         np.testing.assert_array_equal(found, whole[unit.name, task])
 
-    parts = (units(), build, PROTOCOL, DATA, keep, join, note_or_crash)
+    parts = units(), TRAINING, note_or_crash
     with pytest.raises(OSError, match="no room"):
         train_units(run_folder(tmp_path / "b"), *parts)
     train_units(run_folder(tmp_path / "b"), *parts)

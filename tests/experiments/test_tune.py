@@ -15,7 +15,7 @@ from everlight_data.registry import IMAGE_SETS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands import tune
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
@@ -59,7 +59,7 @@ def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
     options = options_of("run", ["digits", *SMALL, "--learning-rate", "0.02"])
     (benchmark,) = load_benchmarks(options).values()
     folder = RunFolder("test", "runner", RunSettings(runs=tmp_path))
-    chosen = Runner(folder, Programs(benchmark), 0, 2).choose(METHODS["MAS"])
+    chosen = Runner(folder, MethodPrograms(benchmark), 0, 2).choose(METHODS["MAS"])
     found = results[LABEL.format("0.02", "MAS")]
     assert found.shape == (2,)
     assert found.mean() == pytest.approx(max(chosen.tried))

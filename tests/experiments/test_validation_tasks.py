@@ -8,7 +8,7 @@ from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.continual.benchmark import SequenceId, Trained
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.report import report_summary
 from everlight_experiments.run_folder.folder import RunFolder
@@ -26,7 +26,7 @@ def loaded(*words):
 def chosen(folder, *words):
     """The runner's scores of EWC, and what its validation runs kept."""
     folder = RunFolder("test", folder.name, RunSettings(runs=folder))
-    runner = Runner(folder, Programs(loaded(*words)), 0, 2)
+    runner = Runner(folder, MethodPrograms(loaded(*words)), 0, 2)
     choice = runner.choose(EWC)
     files = sorted(folder.path.glob("units/*hyperparameter*.npz"))
     assert len(files) == 4
@@ -97,7 +97,7 @@ def test_both_criteria_see_the_first_tasks_alone(tasks, final, over_all_times):
 )
 def test_what_has_no_score_is_refused(words, message):
     with pytest.raises(DataError, match=f"^{message}$"):
-        Runner(None, Programs(loaded(*words)), 0).check(EWC)
+        Runner(None, MethodPrograms(loaded(*words)), 0).check(EWC)
 
 
 def test_joint_training_has_no_score_before_the_last_task(tmp_path):
@@ -106,13 +106,15 @@ def test_joint_training_has_no_score_before_the_last_task(tmp_path):
     with pytest.raises(DataError, match=r"^--validation-tasks 2: joint learns all tasks at the"):
         run_tune(options)
     # With all tasks it has one.
-    Runner(None, Programs(loaded("--validation-tasks", "5")), 0).check_validation(METHODS["joint"])
+    Runner(None, MethodPrograms(loaded("--validation-tasks", "5")), 0).check_validation(
+        METHODS["joint"]
+    )
 
 
 def test_a_benchmark_with_another_criterion_is_refused():
     benchmark = loaded("--validation-tasks", "2")
     other = benchmark.setting.metrics[0]._replace(name="score of scenes")
     selection = benchmark.selection._replace(criterion=other)
-    runner = Runner(None, Programs(benchmark._replace(selection=selection)), 0)
+    runner = Runner(None, MethodPrograms(benchmark._replace(selection=selection)), 0)
     with pytest.raises(DataError, match=r"^--validation-tasks 2: digits selects by the score of"):
         runner.check(EWC)

@@ -60,4 +60,4 @@ def test_a_benchmark_that_evaluates_after_tasks_alone_refuses_it():
     training = BENCHMARK.training._replace(protocol=lambda method: protocol)
     benchmark = BENCHMARK._replace(training=training)
     with pytest.raises(DataError, match=r"^--evaluate-steps: digits is evaluated only after tasks"):
-        method_programs.Programs(benchmark).protocol(None)
+        method_programs.MethodPrograms(benchmark).protocol(None)

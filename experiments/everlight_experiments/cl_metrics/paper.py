@@ -24,9 +24,12 @@ SETTINGS = ("task-incremental", "class-incremental")
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
     """Return both settings with the paper's methods."""
     check_methods(config.methods, PAPER_METHODS)
-    request = Request("icifar", config.benchmark, SETTINGS, options.seed, runs=options.runs)
+    request = Request(
+        "icifar", config.benchmark, settings=SETTINGS, seed=options.seed, runs=options.runs
+    )
     benchmarks = image_benchmarks(request)
-    rows = [PAPER_METHODS[name] for name in config.methods]
+    first = next(iter(benchmarks.values()))
+    rows = [first.row(PAPER_METHODS[name]) for name in config.methods]
     return Experiment(benchmarks, jobs_of(benchmarks, rows, config.seeds))
 
 

@@ -71,8 +71,8 @@ def default_config(text: str, preset: Preset = "demo") -> Any:
     return BENCHMARKS[name].configs[preset]
 
 
-def load_benchmarks(options: RunOptions | TuneOptions, config: Any = None) -> Benchmarks:
-    """Return the benchmarks that the options select, by setting; `config` replaces theirs.
+def load_benchmarks(options: RunOptions | TuneOptions) -> Benchmarks:
+    """Return the benchmarks that the options select, by setting.
 
     Raises:
       DataError: data that cannot be read, parts that do not fit together, or a setting that the
@@ -86,27 +86,24 @@ def load_benchmarks(options: RunOptions | TuneOptions, config: Any = None) -> Be
         benchmark, changes = load_user_benchmark(options.benchmark), []
         benchmarks = {benchmark.setting.name: benchmark}
     else:
-        config = options.config if config is None else config
-        benchmarks = BENCHMARKS[name].make(_request(options, name, config))
-        changes = list(changed_options(default_config(options.benchmark, options.preset), config))
+        selected = options.setting or ("class-incremental",)
+        request = Request(
+            name=name,
+            config=options.config,
+            settings=tuple(setting for setting in SETTINGS if setting in selected),
+            seed=options.seed,
+            seeds=options.seeds,
+            validation_seeds=options.validation_seeds,
+            runs=options.runs,
+        )
+        default = default_config(options.benchmark, options.preset)
+        benchmarks = BENCHMARKS[name].make(request)
+        changes = list(changed_options(default, options.config))
     return {
         setting: benchmark._replace(
             selection=benchmark.selection.with_given(changes)._replace(
-                tasks=options.validation_tasks
+                validation_tasks=options.validation_tasks
             )
         )
         for setting, benchmark in benchmarks.items()
     }
-
-
-def _request(options: RunOptions | TuneOptions, name: str, config: Any) -> Request:
-    selected = ("class-incremental",) if options.setting is None else options.setting
-    return Request(
-        name,
-        config,
-        tuple(setting for setting in SETTINGS if setting in selected),
-        options.seed,
-        getattr(options, "seeds", RunOptions.seeds),
-        options.validation_seeds,
-        options.runs,
-    )

@@ -28,7 +28,7 @@ from everlight_data.runs.finished_runs import (
 from everlight_data.texts import printable
 from everlight_experiments.commands.columns import DIVERGED, column, score_figure
 from everlight_experiments.continual.report import sentence
-from everlight_experiments.continual.report_tables import table_of
+from everlight_experiments.continual.report_tables import seeds_above, table_of
 from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell
 from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
@@ -130,7 +130,7 @@ def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> list[T
     for other in others:
         gaps, group = differences(first, other, setting), f"{other.name} − {first.name}"
         columns.append(column("difference", gaps, _signed, group))
-        columns.append(column("seeds above", gaps, _seeds_above, group))
+        columns.append(column("seeds above", gaps, seeds_above, group))
     caption = (
         f"{sentence(final)} of each run ({setting}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
@@ -147,7 +147,3 @@ def _signed(gaps: Float[np.ndarray, "seeds"]) -> str:
     mean, half = student_interval(gaps)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
     return f"{mean:+.3f}{interval}"
-
-
-def _seeds_above(gaps: Float[np.ndarray, "seeds"]) -> str:
-    return f"{np.sum(gaps > 0)} of {len(gaps)}"

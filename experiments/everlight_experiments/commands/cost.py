@@ -13,47 +13,25 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import UInt8
 
-from everlight.continual import Run, StoredImages
+from everlight.continual import Run
 from everlight.continual.engine.cost.estimate import Estimate, count_sequence_steps, estimate_run
 from everlight.continual.engine.cost.targets import chip_of_an_h100, chips_of_a_v5e, memory_of
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight.models import NetworkRequest
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.facts.parts.word_vectors import WordVectors
-from everlight_data.facts.splits.fact_images import PicturedFacts
-from everlight_data.facts.splits.fact_splits import SPLITS, Part, SplitFacts
-from everlight_data.iirc.metadata import official_metadata
-from everlight_data.iirc.sets import IIRCData
-from everlight_data.images.core50.frames import LabelledFrames
-from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
-from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
+from everlight_experiments.continual import image_benchmarks
 from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.image_benchmarks import in_settings
-from everlight_experiments.continual.image_data import ImageInputs
-from everlight_experiments.continual.method_programs import Programs
-from everlight_experiments.continual.parts import Inputs, network
-from everlight_experiments.core50.benchmark import core50_benchmark, schedule_of
+from everlight_experiments.continual.method_programs import MethodPrograms
+from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PRESETS as CORE50
-from everlight_experiments.core50.start import InitialWeights
-from everlight_experiments.facts.benchmark import fact_benchmarks
+from everlight_experiments.facts import benchmark as facts_benchmark
 from everlight_experiments.facts.config import PRESETS as FACTS
-from everlight_experiments.iirc.benchmark import (
-    IIRCInputs,
-    iirc_benchmark,
-    network_of,
-    sequences_of,
-)
+from everlight_experiments.iirc import benchmark as iirc_benchmark
 from everlight_experiments.iirc.config import PRESETS as IIRC
 from everlight_experiments.run_folder.compilation import describe_tpu
 
-FRAMES = 300
-"""Frames per object and session of CORe50, about."""
 Device = Literal["here", "tpu-v5e", "h100"]
 TIMED_STEPS = 3
 
@@ -81,7 +59,7 @@ class Work(NamedTuple):
     @property
     def run(self) -> Run:
         """Return the engine's argument."""
-        return Programs(self.benchmark).run(self.method)
+        return MethodPrograms(self.benchmark).run(self.method)
 
 
 def run_cost(options: CostOptions) -> None:
@@ -116,11 +94,7 @@ def run_cost(options: CostOptions) -> None:
 
 
 def _device(name: Device) -> jax.Device:
-    """Return the device to compile for.
-
-    Raises:
-      MissingDataError: the device's compiler is not installed.
-    """
+    """Return the device to compile for, if its compiler is installed."""
     if name == "here":
         return jax.devices()[0]
     # JAX itself uses the CPU: without a driver its plugin for GPUs does not load otherwise.
@@ -136,62 +110,26 @@ def _device(name: Device) -> jax.Device:
 
 def icifar() -> Work:
     """Return EWC on iCIFAR-100."""
-    config = ICIFAR["paper"]
-    side, names = config.side, tuple(map(str, range(config.classes)))
-    images = image_set(names, config.per_class, side)
-    network_request = NetworkRequest(len(names), side, config.dtype, config.dropout)
-    net = network(config.net, network_request, (side, side, 3))
-    inputs = ImageInputs(config, images, "", stored_shapes(images.images), net, checksums=())
-    (benchmark,) = in_settings("icifar", inputs, ("task-incremental",)).values()
+    benchmark = image_benchmarks.shapes("icifar", ICIFAR["paper"], "task-incremental")
     return Work("icifar", benchmark, METHODS["EWC"])
 
 
 def iirc_cifar() -> Work:
     """Return ER on the first configuration of IIRC-CIFAR."""
-    config, metadata = IIRC["paper"], official_metadata("iirc_cifar100")
-    tasks = metadata.configurations[0].tasks
-    names = sorted({name for task in tasks for name in task} - set(metadata.hierarchy))
-    images = image_set(tuple(names), config.per_class, config.side)
-    data = IIRCData(images, metadata._replace(configurations=metadata.configurations[:1]))
-    inputs = Inputs(stored_shapes(images.images))
-    net, sequences = network_of(config, data.classes), sequences_of(data, validation=False)
-    loaded = IIRCInputs(data, inputs, net, (), sequences)
-    benchmark = iirc_benchmark(config, loaded, 0)
+    config = IIRC["paper"]
+    benchmark = iirc_benchmark.shapes(config)
     return Work("iirc", benchmark, METHODS["ER-balanced"], config.exemplars_per_class)
-
-
-class BlankFrames(LabelledFrames):
-    """Frames without content, of which no checksum is computed."""
-
-    checksums = ()
 
 
 def core50_nc(net: str) -> Work:
     """Return naive on new classes of CORe50 with one of the paper's networks."""
-    config = replace(CORE50["paper"], net=net)
-    # As many frames of every recording as the release has on average.
-    objects, sessions = (np.repeat(grid.ravel(), FRAMES) for grid in np.mgrid[:50, :11])
-    images = blank_images(len(objects), config.side)
-    frames = Core50("", images, sessions, objects, objects, OBJECTS, CATEGORIES)
-    start = InitialWeights({}, stored_shapes(images), "", features=lambda: None)
-    schedule = schedule_of(config, "NC")
-    benchmark = core50_benchmark(config, schedule, BlankFrames(frames, "object"), 0, start)
+    benchmark = core50_benchmark.shapes(replace(CORE50["paper"], net=net), "NC")
     return Work(f"core50-nc, {net}", benchmark, METHODS["naive"])
 
 
 def mid_scale_facts() -> Work:
     """Return IMM on the paper's smaller set of facts."""
-    config, words, dimension = FACTS["paper"], 170, 300
-    count, tasks = config.scale.facts, config.scale.tasks
-    images = image_set(tuple(map(str, range(count))), config.scale.per_fact, config.network.side)
-    labels = images.train_labels, images.test_labels
-    parts = [Part(fact, (), np.arange(len(fact)), None) for fact in labels]
-    vectors = WordVectors(np.zeros((words, dimension), np.float32), (), "")
-    order = dict.fromkeys(SPLITS, np.arange(count) * tasks // count)
-    pieces = np.zeros((count, 3), int)
-    divided = SplitFacts(((),) * count, pieces, vectors, *parts, order, None)
-    inputs = Inputs(stored_shapes(images.images))
-    benchmarks = fact_benchmarks(config, PicturedFacts(divided, images), inputs)
+    benchmarks = facts_benchmark.shapes(FACTS["paper"])
     return Work("facts, mid-scale", benchmarks["random"], METHODS["IMM mode"])
 
 
@@ -202,25 +140,6 @@ WORKS: tuple[Callable[[], Work], ...] = (
     lambda: core50_nc("Mid-VGG"),
     mid_scale_facts,
 )
-
-
-def image_set(names: tuple[str, ...], per_class: tuple[int, int], side: int) -> ImageSet:
-    """Return images without content, so many training and test images of every class."""
-    train, test = (np.repeat(np.arange(len(names)), count) for count in per_class)
-    return ImageSet("", blank_images(len(train) + len(test), side), train, test, names)
-
-
-def blank_images(count: int, side: int) -> UInt8[np.ndarray, "n side side 3"]:
-    """Return black images that take no memory."""
-    return np.broadcast_to(np.uint8(0), (count, side, side, 3))
-
-
-def stored_shapes(images: UInt8[np.ndarray, "n side side 3"]) -> StoredImages:
-    """Return the shapes of images on the device."""
-    channel = jax.ShapeDtypeStruct((3,), jnp.float32)
-    return jax.eval_shape(
-        StoredImages.of, jax.ShapeDtypeStruct(images.shape, jnp.uint8), channel, channel
-    )
 
 
 def _cells(name: str, steps: int, estimate: Estimate, memory: int) -> dict[str, str]:

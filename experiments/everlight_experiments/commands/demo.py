@@ -12,7 +12,9 @@ from pathlib import Path
 from everlight_experiments.cl_metrics.paper import PAPER
 from everlight_experiments.continual.paper import PaperOptions, paper_parts
 from everlight_experiments.illuminant.config import PRESETS
-from everlight_experiments.illuminant.two_camera import TwoCameraRun, two_camera_sections
+from everlight_experiments.illuminant.core.report import experiment_report
+from everlight_experiments.illuminant.two_camera.command import compare_two_cameras
+from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.report.writer import Section, write_report
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
@@ -32,14 +34,15 @@ def run_demo(options: DemoOptions) -> Path:
     folder = RunFolder("demo", "", options)
     shared = {"seed": options.seed, "tag": options.tag, "runs": options.runs}
     two_camera = TwoCameraRun(**shared)
-    rows, first, body = two_camera_sections(
-        RunFolder("two-camera", "", two_camera), two_camera, PRESETS[two_camera.preset]
-    )
+    two_camera_folder = RunFolder("two-camera", "", two_camera)
+    experiment = compare_two_cameras(two_camera_folder, two_camera, PRESETS[two_camera.preset])
+    illuminants = experiment_report(two_camera_folder, experiment)
+    first = illuminants.first
     continual = with_config(PaperOptions, PAPER.presets["demo"])(**shared)
     own_folder = RunFolder("paper", PAPER.name, continual, shared=True)
     _, learned, also, sections = paper_parts(PAPER, own_folder, continual)
     parts = {
-        "Two cameras": (rows, body),
+        "Two cameras": (illuminants.facts, illuminants.sections),
         "Continual learning": (
             learned,
             [Section("Result", [], [also.figure, also.table]), *sections],

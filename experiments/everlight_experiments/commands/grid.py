@@ -45,7 +45,7 @@ from everlight_experiments.continual.report_tables import (
 )
 from everlight_experiments.report.cells import dash, final_cell, interval_cell
 from everlight_experiments.report.writer import Section, Summary, Table, write_report
-from everlight_experiments.run_folder.config_options import changed, full_name, with_config
+from everlight_experiments.run_folder.config_options import changed, option_named, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.usage import options_by_name
 
@@ -89,10 +89,7 @@ def run_grid(options: GridOptions) -> Path:
     details = (
         ("Forgetting and time", _forgetting_table(outcomes, list(ranks))),
         ("Methods not applicable", dataclasses.replace(left_out[0], rows=not_run)),
-        (
-            "Selection of hyper-parameters",
-            hyperparameters_table("criterion", choices_of(outcomes)),
-        ),
+        ("Selection of hyper-parameters", hyperparameters_table("criterion", choices_of(outcomes))),
     )
     sections = [Section(title, items=[table]) for title, table in details if table.rows]
     return write_report(folder.path, title, summary, sections, first)
@@ -153,8 +150,8 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     if dot and name in configs:
         return {name: setting}
     options = {name: options_by_name(config) for name, config in configs.items()}
-    full_names = {name: full_name(list(by_option), key) for name, by_option in options.items()}
-    having = {name: setting for name, setting in full_names.items() if setting in options[name]}
+    named = {name: option_named(list(by_option), key) for name, by_option in options.items()}
+    having = {name: setting for name, setting in named.items() if setting in options[name]}
     if not having:
         check_name(f"setting of {SET}", key, sorted(set().union(*options.values())))
     return having

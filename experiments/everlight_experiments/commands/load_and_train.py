@@ -3,10 +3,10 @@
 The commands that train and `load_net` share it.
 """
 
+import dataclasses
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
-
-import numpy as np
 
 from everlight.continual.methods.method import (
     INCOMPATIBILITIES,
@@ -18,16 +18,15 @@ from everlight.continual.methods.method import (
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
-from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import benchmark_name, load_benchmarks
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.user_strategy import load_strategy
 from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.method_arguments import (
-    refuse_unfit_argument,
+    read_hyperparameters,
     with_method_arguments,
 )
-from everlight_experiments.continual.method_programs import Programs, row_on
+from everlight_experiments.continual.method_programs import MethodPrograms, row_on
 from everlight_experiments.continual.method_runner import NETS
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.published import WORD, with_published_settings
@@ -84,28 +83,57 @@ def load_requested(options: RunOptions) -> Loaded:
       DataError: a benchmark or method that does not exist; data, values or a strategy that cannot
         be used; networks to be kept where several processes train them together.
     """
-    names = selected_methods(options.methods)
+    requested = requested_methods(options)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
-    strategies = [load_strategy(spec) for spec in options.strategy]
-    if len({row.name for row in strategies}) < len(strategies):
-        raise DataError("two strategies have the same name; rename one")
-    rows = [row for name, row in METHODS.items() if name in names or name == "naive"] + strategies
-    config, grid_texts = getattr(options, "config", None), list(options.hyperparameters)
-    if WORD in grid_texts:
-        grid_texts.remove(WORD)
-        config = with_published_settings(config, rows)
-    config = with_method_arguments(config, options.method_arguments, rows)
-    benchmarks = load_benchmarks(options, config)
-    rows, lines = applicable_methods(options, benchmarks, rows)
-    first = next(iter(benchmarks.values()))
-    grids = given_hyperparameters(grid_texts, [first.row(row) for row in rows])
-    benchmarks = {name: with_grids(benchmark, grids) for name, benchmark in benchmarks.items()}
-    first = next(iter(benchmarks.values()))
-    rows = with_variants([row_on(first, row) for row in rows], options.variants or ())
+    benchmarks = load_benchmarks(configured(options, requested))
+    applicable, lines = applicable_methods(options, benchmarks, requested)
+    rows = fitted_methods(options, next(iter(benchmarks.values())), applicable)
     ready = {name: benchmark for name, benchmark in benchmarks.items() if benchmark.prepare is None}
     trace_user_strategies(ready, rows)
     return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
+
+
+def requested_methods(options: RunOptions) -> list[Method]:
+    """Return naive and the methods and strategies that the options name, as their tables have them.
+
+    Raises:
+      DataError: a method that does not exist, or a strategy that cannot be used.
+    """
+    names = selected_methods(options.methods)
+    strategies = [load_strategy(spec) for spec in options.strategy]
+    if len({row.name for row in strategies}) < len(strategies):
+        raise DataError("two strategies have the same name; rename one")
+    return [row for name, row in METHODS.items() if name in names or name == "naive"] + strategies
+
+
+def configured(options: RunOptions, methods: Sequence[Method]) -> RunOptions:
+    """Return the options with a configuration that has the published and the given arguments.
+
+    Raises:
+      DataError: settings or arguments that the benchmark or a method does not have.
+    """
+    config = options.config
+    if WORD in options.hyperparameters:
+        config = with_published_settings(config, methods)
+    config = with_method_arguments(config, options.method_arguments, methods)
+    return dataclasses.replace(options, config=config)
+
+
+def fitted_methods(
+    options: RunOptions, benchmark: Benchmark, methods: Sequence[Method]
+) -> list[Method]:
+    """Return the methods with the grids of a benchmark or of the user, each before its variants.
+
+    All settings of a benchmark have the same grids and boundaries.
+
+    Raises:
+      DataError: values of hyper-parameters that cannot be used.
+    """
+    rows = [row_on(benchmark, method) for method in methods]
+    grids = read_hyperparameters([text for text in options.hyperparameters if text != WORD], rows)
+    rows = [row._replace(hyperparameters=grids.get(row.name, row.hyperparameters)) for row in rows]
+    return with_variants(rows, options.variants or ())
 
 
 def selected_methods(names: Sequence[str]) -> list[str]:
@@ -130,19 +158,17 @@ def applicable_methods(
     The lines name what is left out, and methods of little use that are named, each with the reason.
     """
     name = benchmark_name(options.benchmark)
-    left_out: dict[str, list[str]] = {}
-    warned: dict[str, list[str]] = {}
-    selected = []
+    offers = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
+    left_out, warned, selected = defaultdict(list), defaultdict(list), []
     for method in rows:
-        offers = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
         reasons = [why_left_out(method, name, offer) for offer in offers]
-        reason, named = reasons[0], method.name in options.methods
+        named = method.name in options.methods
         if named or not all(reasons):
             selected.append(method)
         if all(reasons) and not named:
-            left_out.setdefault(reason, []).append(method.name)
-        elif all(reasons) and reason in _REMEDIES:
-            warned.setdefault(reason, []).append(method.name)
+            left_out[reasons[0]].append(method.name)
+        elif all(reasons) and reasons[0] in _REMEDIES:
+            warned[reasons[0]].append(method.name)
     lines = [
         f"--methods all leaves out {_listed(names, reason)}; --methods runs it by name"
         for reason, names in left_out.items()
@@ -163,7 +189,7 @@ def trace_user_strategies(benchmarks: Benchmarks, rows: Sequence[Method]) -> Non
       DataError: a strategy fails; the message has the line of its file.
     """
     for job in jobs_of(benchmarks, [row for row in rows if row.version], 1):
-        Programs(benchmarks[job.column]).trace(job.method)
+        MethodPrograms(benchmarks[job.column]).trace(job.method)
 
 
 def train_loaded(
@@ -193,50 +219,6 @@ def train_loaded(
     return benchmarks, train_jobs(runners, jobs)
 
 
-def with_grids(benchmark: Benchmark, grids: Mapping[str, tuple[float, ...]]) -> Benchmark:
-    """Return a benchmark with other hyper-parameters of some methods."""
-    selection = benchmark.selection
-    grids = {**selection.grids, **grids}
-    return benchmark._replace(selection=selection._replace(grids=grids))
-
-
-def given_hyperparameters(
-    texts: Sequence[str], rows: Sequence[Method]
-) -> dict[str, tuple[float, ...]]:
-    """Return the grids of the command line by method, ascending.
-
-    Raises:
-      DataError: a text is not NAME=NUMBER,...; a method is not run, has no hyper-parameter or
-        occurs twice; or a value is negative, not a number, or infinite in 32 bits.
-    """
-    known, grids = {row.name: row for row in rows if row.hyperparameters}, {}
-    for text in texts:
-        name, equals, values = text.partition("=")
-        if not equals:
-            raise DataError(
-                f"--hyperparameters {text!a}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6"
-            )
-        check_name("method with hyper-parameters among those that are run:", name, list(known))
-        try:
-            hyperparameters = {float(value) for value in values.split(",")}
-        except ValueError as error:
-            raise DataError(
-                f"--hyperparameters {text!a}; give numbers, as in {name}=1e2,1e4"
-            ) from error
-        # Programs have them in 32 bits.
-        with np.errstate(over="ignore"):
-            known_to_programs = [float(np.float32(value)) for value in hyperparameters]
-        if not all(0 <= value < np.inf for value in known_to_programs):
-            raise DataError(f"--hyperparameters {text!a}; give finite numbers of 0 or more")
-        option = f"--hyperparameters {text!a}: "
-        for value in hyperparameters:
-            refuse_unfit_argument(known[name], known[name].tunes, value, option)
-        if name in grids:
-            raise DataError(f"--hyperparameters has {name!r} twice; give all its values in one")
-        grids[name] = tuple(sorted(hyperparameters))
-    return grids
-
-
 def refuse_inapplicable(
     benchmarks: Benchmarks, names: Sequence[str], rows: Sequence[Method]
 ) -> None:
@@ -245,8 +227,8 @@ def refuse_inapplicable(
     Raises:
       DataError: the message names the methods and the reason.
     """
+    capabilities = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
     for method in rows:
-        capabilities = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
         reasons = [incompatibility(method, offered) for offered in capabilities]
         if (method.name in names or method.version) and all(reasons):
             fits_multi_head = (

@@ -23,7 +23,7 @@ from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import RUN_SELECTORS, GridOptions, RunOptions
 from everlight_experiments.continual.benchmark import SequenceId
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import NETS, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -86,7 +86,7 @@ def load_net(
     check_name("seed", str(seed), seeds)
     checkpoints = open_existing(nets_folder(run, part, setting, row, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
-    programs = Programs(loaded)
+    programs = MethodPrograms(loaded)
     seq_id = SequenceId("evaluation", options.seed, seed - options.seed)
     sequence, stored = loaded.data.sequence(row, seq_id), checkpoints.fingerprint(task)
     hyperparameter = stored["hyperparameter"]
@@ -96,13 +96,14 @@ def load_net(
         raise DataError(f"{checkpoints.folder} belongs to other data or settings ({changed})")
     net = checkpoints.restore(task, programs.net(row)).state
     return SavedNet(
-        () if loaded.data.images is None else tuple(loaded.data.images.class_names),
-        classes_of_tasks(sequence),
-        *net,
-        programs.build(row),
-        loaded.run_data(row, sequence, hyperparameter),
-        loaded.training.protocol(row).evaluation_batch,
-        "class scores" in loaded.setting.capabilities,
+        class_names=() if loaded.data.images is None else tuple(loaded.data.images.class_names),
+        task_classes=classes_of_tasks(sequence),
+        learner=net.learner,
+        memory=net.memory,
+        build=programs.build(row),
+        data=loaded.run_data(row, sequence, hyperparameter),
+        size=loaded.training.protocol(row).evaluation_batch,
+        masked="class scores" in loaded.setting.capabilities,
     )
 
 

@@ -115,9 +115,10 @@ def read_options(kind: type, path: Path) -> Any:
     content = read_json(path, remedy)
     with refusing(path, remedy):
         stored = dict(content["settings"])
-        if "config" in stored:
-            config = from_json(type(default_config(stored["benchmark"])), stored.pop("config"))
-            kind = with_config(kind, config)
+        config = stored.pop("config", None)
+        if config is not None:
+            default = default_config(stored["benchmark"])
+            kind = with_config(kind, from_json(type(default), config))
         return from_json(kind, stored)
 
 

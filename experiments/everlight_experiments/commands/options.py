@@ -1,7 +1,7 @@
 """Options of the commands that train methods on benchmarks."""
 
 import dataclasses
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import tyro
 
@@ -18,6 +18,8 @@ ALL = "all"
 RUN_SELECTORS = ("methods", "strategy", "setting", "seeds", "published", "variants")
 """Options that select runs, and change none of them."""
 Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
+Config = tyro.conf.Suppress[Any]
+"""Configuration of the named benchmark, whose options `with_config` adds; None of a user's file."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,6 +105,7 @@ class RunOptions(TrainOptions):
     """Rows to add for methods with memory: nearest-mean, review. The first predicts by the nearest
     mean of the stored samples' features, review trains on the memory before every evaluation (Mai
     et al. 2022). None adds no row."""
+    config: Config = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +128,8 @@ class GridOptions(TrainOptions):
 class TuneOptions(MethodOptions):
     """Grid-search values of the configuration on validation seeds."""
 
+    seeds: ClassVar[int] = TrainOptions.seeds
+    """Number of evaluation seeds of `everlight run`, which must exist beside the others."""
     benchmark: Name = ""
     """Name of the benchmark, with an optional preset as in tiny-imagenet:small."""
     vary: tuple[str, ...] = ()
@@ -134,3 +139,4 @@ class TuneOptions(MethodOptions):
     """Names of the methods over which scores are averaged, or all. Quote names that contain spaces;
     `everlight methods` lists them. The word all stands for every method that the benchmark
     supports."""
+    config: Config = None

@@ -91,11 +91,10 @@ def run_tune(options: TuneOptions) -> Path:
     """
     names = selected_methods(options.methods)
     candidates = configs_of(options)
-    rows = [METHODS[name] for name in names]
     tried: list[Tried] = []
     with loading_once():
-        first = load_benchmarks(options, candidates[0][1])
-        rows = [row_on(next(iter(first.values())), row) for row in rows]
+        first = load_benchmarks(replace(options, config=candidates[0][1]))
+        rows = [row_on(next(iter(first.values())), METHODS[name]) for name in names]
         refuse_inapplicable(first, options.methods, rows)
         rows, lines = applicable_methods(options, first, rows)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
@@ -105,7 +104,7 @@ def run_tune(options: TuneOptions) -> Path:
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(candidates)} × {runs} runs", flush=True)
         for changes, config in candidates:
-            benchmarks = load_benchmarks(options, config)
+            benchmarks = load_benchmarks(replace(options, config=config))
             tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
             print(f"{label_of(changes)}: {tried[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
@@ -184,34 +183,23 @@ def _refuse_unlike(
     rows: Sequence[Method],
     candidates: Sequence[tuple[dict[str, Any], Any]],
 ) -> None:
-    """Refuse combinations that cannot be compared with the first, before any is trained.
-
-    Raises:
-      DataError: a value that changes the data, which methods apply, or nothing.
-    """
+    """Refuse values that change the data, which methods apply, or nothing, before any training."""
     seen: dict[str, str] = {}
     for changes, config in candidates:
-        benchmarks, label = load_benchmarks(options, config), label_of(changes)
-        _refuse_others(first, benchmarks, label)
+        benchmarks = load_benchmarks(replace(options, config=config))
+        label = label_of(changes)
+        option = f"{VARY} {label}"
+        for name, benchmark in benchmarks.items():
+            if benchmark.data.words != first[name].data.words:
+                raise DataError(
+                    f"{option} changes the data or their use ({benchmark.data.words}), so that "
+                    "scores cannot be compared; give it as an option"
+                )
+            if benchmark.setting.capabilities != first[name].setting.capabilities:
+                raise DataError(f"{option} changes which methods apply; run them separately")
         identity = repr([bench.fingerprint(row) for bench in benchmarks.values() for row in rows])
         if (same := seen.setdefault(identity, label)) != label:
-            raise DataError(f"{VARY} {label} trains what {same} does: it changes nothing here")
-
-
-def _refuse_others(first: Benchmarks, other: Benchmarks, label: str) -> None:
-    """Refuse values that change what the scores measure.
-
-    Raises:
-      DataError: the message names the value.
-    """
-    (one, *_), (two, *_) = first.values(), other.values()
-    if one.data.words != two.data.words:
-        raise DataError(
-            f"{VARY} {label} changes the data or their use ({two.data.words}), so that "
-            "scores cannot be compared; give it as an option"
-        )
-    if any(first[name].setting.capabilities != x.setting.capabilities for name, x in other.items()):
-        raise DataError(f"{VARY} {label} changes which methods apply; run them separately")
+            raise DataError(f"{option} trains what {same} does: it changes nothing here")
 
 
 def _try_all(

@@ -12,7 +12,7 @@ The steps of `everlight run digits --methods EWC`:
    parts `Data`, `Setting`, `Training` and `Selection`.
 4. `train_methods.train_jobs` goes through methods and settings; `method_runner.Runner` selects a
    method's hyper-parameter on validation seeds and trains the evaluation seeds. Its
-   `method_programs.Programs` build the strategy by the method's row in
+   `method_programs.MethodPrograms` build the strategy by the method's row in
    `everlight.continual.methods.registry`.
 5. `train_runs.train_units` takes runs that no other process trains, as many at once as there are
    devices, and keeps checkpoints. `everlight.continual.engine.driver.drive_runs` compiles and

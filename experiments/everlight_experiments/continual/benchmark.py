@@ -189,20 +189,20 @@ class Selection(NamedTuple):
     """Number that selects hyper-parameters; None is the score after the last task."""
     grids: Mapping[str, tuple[float, ...]] = {}
     """Hyper-parameters of methods that differ from the table's."""
-    tasks: int | None = None
+    validation_tasks: int | None = None
     """Number of tasks that validation seeds train and select by, the first ones; None is all."""
 
     @property
     def scope(self) -> str:
         """The tasks that the selection of hyper-parameters sees, in a sentence."""
-        if self.tasks is None:
+        if self.validation_tasks is None:
             return (
                 "The choice sees all tasks of the validation seeds, so it is optimistic: no "
                 "learner has later tasks beforehand (--validation-tasks limits it)."
             )
         return (
             f"The choice sees only the first tasks of the validation seeds (number of tasks: "
-            f"{self.tasks}); the evaluation includes their classes."
+            f"{self.validation_tasks}); the evaluation includes their classes."
         )
 
     def with_given(self, options: Sequence[str]) -> "Selection":
@@ -224,8 +224,7 @@ class Selection(NamedTuple):
 class Benchmark(NamedTuple):
     """Data and training in one setting; the same methods run on every benchmark.
 
-    Commands change `selection` and `part`; what is prepared in a run's folder changes `data` and
-    `training`.
+    Commands change `selection` and `part`; `prepare` returns the `data` and `training` of a folder.
     """
 
     name: str
@@ -235,9 +234,9 @@ class Benchmark(NamedTuple):
     selection: Selection
     part: str = ""
     """Prefix of its file names in the folder of a run with several benchmarks."""
-    prepare: Callable[[RunFolder], "Benchmark"] | None = None
-    """Preparation before the first task, such as pretraining in the run's folder; returns a
-    benchmark with the data and the training that it leads to."""
+    prepare: Callable[[RunFolder], tuple[Data, Training]] | None = None
+    """Preparation before the first task, such as pretraining in the run's folder; returns the data
+    and the training that it leads to. Before it, nothing can be trained."""
 
     @property
     def score(self) -> str:
@@ -247,7 +246,7 @@ class Benchmark(NamedTuple):
     @property
     def criterion(self) -> str:
         """The criterion that selects hyper-parameters, in words."""
-        criterion, tasks = self.selection.criterion, self.selection.tasks
+        criterion, tasks = self.selection.criterion, self.selection.validation_tasks
         if criterion is None:
             return f"final {self.score}" if tasks is None else f"{self.score} after task {tasks}"
         return criterion.name + ("" if tasks is None else f" until task {tasks}")
@@ -256,8 +255,8 @@ class Benchmark(NamedTuple):
         """Return the benchmark with the data and the training that are prepared in the folder."""
         if self.prepare is None:
             return self
-        prepared = self.prepare(folder)
-        return self._replace(data=prepared.data, training=prepared.training, prepare=None)
+        data, training = self.prepare(folder)
+        return self._replace(data=data, training=training, prepare=None)
 
     def fingerprint(self, method: Method) -> dict[str, Any]:
         """Return the values that identify runs beside method, order and hyper-parameter."""
@@ -270,7 +269,7 @@ class Benchmark(NamedTuple):
 
     def select_by(self, run: Trained) -> float:
         """Return the value by which hyper-parameters are selected."""
-        tasks, criterion = self.selection.tasks or run.tasks, self.selection.criterion
+        tasks, criterion = self.selection.validation_tasks or run.tasks, self.selection.criterion
         if criterion is not None:
             return float(criterion.compute(replace(run, tasks=tasks)))
         return float(self.setting.metrics[0].compute(run)[tasks - 1])

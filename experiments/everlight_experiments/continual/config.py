@@ -69,7 +69,7 @@ class MethodSettings:
     learning_rate: Rate | None = None
     replay_batch_size: Count | None = None
     weight_decay: Share | None = None
-    arguments: Mapping[str, float | str] | None = None
+    arguments: Mapping[str, float | str | bool] | None = None
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Config:
     """Value on the validation seeds that selects hyper-parameters."""
     method_settings: tyro.conf.Suppress[Mapping[str, MethodSettings]] = field(default_factory=dict)
     """Settings of methods that differ from the benchmark's."""
-    arguments: tyro.conf.Suppress[Mapping[str, float | str]] = field(default_factory=dict)
+    arguments: tyro.conf.Suppress[Mapping[str, float | str | bool]] = field(default_factory=dict)
     """Arguments of the strategy that replace those of the registry."""
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""

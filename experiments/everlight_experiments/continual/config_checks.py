@@ -70,10 +70,7 @@ def _check_stream(config: Config, settings: tuple[str, ...]) -> None:
 def check_sizes(config: Config, settings: tuple[str, ...], images: Int[np.ndarray, "c"]) -> None:
     """Refuse sizes of tasks, validation and memory that a data set does not have.
 
-    Args:
-      config: configuration of the benchmark.
-      settings: settings that are run.
-      images: number of training images of every class.
+    `images` has the number of training images of every class.
 
     Raises:
       DataError: parts do not fit; the message has the option, its value and the remedy.

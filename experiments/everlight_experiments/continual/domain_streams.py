@@ -6,12 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from everlight.continual import Setup, TaskSequence
-from everlight.scenarios import (
-    domain_incremental,
-    named_stream,
-    tested_on_validation,
-    transformed,
-)
+from everlight.scenarios import domain_incremental, named_stream, tested_on_validation, transformed
 from everlight.scenarios.streams import Stream
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Use

@@ -17,7 +17,7 @@ from everlight.continual import (
 )
 from everlight.continual.methods.method import Method, Requirement, StrategyArguments
 from everlight.metrics import diagnose_plasticity
-from everlight.models import Network, VisionTransformer, crop_and_flip, with_xavier
+from everlight.models import Network, NetworkRequest, VisionTransformer, crop_and_flip, with_xavier
 from everlight_data.sets.image_set import ImageSet, LoadedImages
 from everlight_experiments.continual.benchmark import (
     STEPS_WITHIN,
@@ -46,8 +46,14 @@ from everlight_experiments.continual.metrics import (
     read_predictions,
 )
 from everlight_experiments.continual.normalization import normalized_by
-from everlight_experiments.continual.parts import module_of, network_capabilities, optimizer
-from everlight_experiments.continual.pretrained import Pretrained, begin_with
+from everlight_experiments.continual.parts import (
+    module_of,
+    network,
+    network_capabilities,
+    optimizer,
+)
+from everlight_experiments.continual.pretrained import Pretrained, with_pretrained_layers
+from everlight_experiments.continual.shapes import image_set, stored_shapes
 
 NOT_IDENTIFYING = {
     *("data", "test_data", "chosen", "criterion", "grids", "features", "features_learning_rate"),
@@ -77,7 +83,7 @@ def compose(
     Raises:
       DataError: data that cannot be read, or parts that do not fit together.
     """
-    request = Request(name, config, (setting,), seed, runs=runs)
+    request = Request(name=name, config=config, settings=(setting,), seed=seed, runs=runs)
     loaded = None if images is None else LoadedImages(images, images.name)
     (benchmark,) = image_benchmarks(request, loaded).values()
     return benchmark
@@ -95,6 +101,22 @@ def image_benchmarks(request: Request, images: LoadedImages | None = None) -> Be
     if config.stream != "classes":
         settings = (DOMAIN,)
     return in_settings(request.name, inputs, settings)
+
+
+def shapes(name: str, config: Config, setting: str) -> Benchmark:
+    """Return the benchmark of a configuration whose images are shapes alone."""
+    side, names = config.side, tuple(map(str, range(config.classes)))
+    images = image_set(names, config.per_class, side)
+    request = NetworkRequest(len(names), side, config.dtype, config.dropout)
+    inputs = ImageInputs(
+        config=config,
+        images=images,
+        note="",
+        stored=stored_shapes(images.images),
+        net=network(config.net, request, (side, side, 3)),
+        checksums=(),
+    )
+    return in_settings(name, inputs, (setting,))[setting]
 
 
 def in_settings(name: str, inputs: ImageInputs, settings: tuple[str, ...]) -> Benchmarks:
@@ -151,8 +173,8 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
         return with_stream(setup, inputs.images, config) if setting == DOMAIN else setup
 
     return Training(
-        words,
-        fingerprint,
+        words=words,
+        fingerprint=fingerprint,
         setup=setup_factory(config, net, task_given, images_of),
         protocol=lambda method: protocol,
         keep=lambda method, result: kept_arrays(config.metrics, task_given, result),
@@ -225,7 +247,7 @@ def setup_factory(
             arguments={**loss_arguments(config, method), **settings.arguments},
         )
         if pretrained:
-            setup = begin_with(setup, module, data.shared.layers, method, needs)
+            setup = with_pretrained_layers(setup, module, data.shared.layers, method, needs)
         return images_of(setup), needs
 
     return make

@@ -144,14 +144,14 @@ def _load_images(config: Config, seed: int) -> LoadedImages:
         side = None if config.data in IMAGE_SETS else side or TRUNK_SIDE
     return load_images(
         ImageRequest(
-            config.data,
-            side,
-            config.classes,
-            None if per_class is None else PerClass(*per_class),
-            config.test_every,
-            config.test_data,
-            seed,
-            config.first_class,
+            data=config.data,
+            side=side,
+            classes=config.classes,
+            per_class=None if per_class is None else PerClass(*per_class),
+            test_every=config.test_every,
+            test_data=config.test_data,
+            seed=seed,
+            first_class=config.first_class,
         )
     )
 

@@ -51,13 +51,7 @@ def number_of_tasks(config: Config) -> int:
 
 
 def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:
-    """Return the sizes of the data in words, after the note.
-
-    Args:
-      images: images.
-      config: configuration.
-      sequence: a sequence of it, with all training images.
-    """
+    """Return the sizes of the data in words, with those of a sequence of all training images."""
     trained = np.asarray(sequence.tasks.train.mask).sum(axis=1)
     if config.stream == "classes":
         sizes = np.bincount(np.asarray(sequence.class_task)).tolist()

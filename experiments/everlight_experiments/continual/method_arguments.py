@@ -1,9 +1,11 @@
-"""`--method-arguments`: a configuration with arguments of methods' functions."""
+"""`--method-arguments` and `--hyperparameters`: values of arguments of methods' functions."""
 
 import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
 
 from everlight.calls import parse_call
 from everlight.checks import check_arguments
@@ -19,10 +21,7 @@ OPTION = "--method-arguments"
 def with_method_arguments(config: Any, texts: Sequence[str], methods: Sequence[Method]) -> Any:
     """Return a configuration in which methods' functions have the given arguments.
 
-    Args:
-      config: configuration of a benchmark.
-      texts: one entry per method, as in `DER++:alpha=0.2,beta=0.5`.
-      methods: methods that are run.
+    Each text is of one method, as in `DER++:alpha=0.2,beta=0.5`.
 
     Raises:
       DataError: a benchmark of another kind, a method that is not run or comes twice, or an
@@ -103,21 +102,48 @@ def _checked(method: Method, argument: str, value: Any) -> float | str:
     if type(value) is not type(default):
         kind = {bool: "True or False", int: "a whole number", float: "a number"}[type(default)]
         raise DataError(f"{OPTION}: {argument} of {method.name} is {kind}, not {value!a}")
-    refuse_unfit_argument(method, argument, value, f"{OPTION} {method.name}: ")
+    _refuse_unfit(method, argument, value, f"{OPTION} {method.name}: ")
     return value
 
 
-def refuse_unfit_argument(method: Method, argument: str, value: float, option: str) -> None:
-    """Refuse a number outside the bounds that a method's function states for an argument.
-
-    A user's own function is traced instead (`trace_user_strategies`).
-
-    Raises:
-      DataError: the option, the value and the bounds.
-    """
+def _refuse_unfit(method: Method, argument: str, value: float, option: str) -> None:
+    """Refuse a number outside an argument's bounds; a user's own function is traced instead."""
     if method.version:
         return
     try:
         check_arguments(method.factory, {argument: value})
     except ArgumentError as error:
         raise DataError(f"{option}{error}") from error
+
+
+def read_hyperparameters(
+    texts: Sequence[str], methods: Sequence[Method]
+) -> dict[str, tuple[float, ...]]:
+    """Return the grids of the command line by method, ascending.
+
+    Raises:
+      DataError: a text is not NAME=NUMBER,...; a method is not run, has no hyper-parameter or
+        occurs twice; or a value is negative, not a number, or infinite in 32 bits.
+    """
+    known, grids = {row.name: row for row in methods if row.hyperparameters}, {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        option = f"--hyperparameters {text!a}"
+        if not equals:
+            raise DataError(f"{option}; give NAME=NUMBER,..., as in EWC=1e2,1e4,1e6")
+        check_name("method with hyper-parameters among those that are run:", name, list(known))
+        try:
+            hyperparameters = {float(value) for value in values.split(",")}
+        except ValueError as error:
+            raise DataError(f"{option}; give numbers, as in {name}=1e2,1e4") from error
+        # Programs have them in 32 bits.
+        with np.errstate(over="ignore"):
+            usable = all(0 <= np.float32(value) < np.inf for value in hyperparameters)
+        if not usable:
+            raise DataError(f"{option}; give finite numbers of 0 or more")
+        for value in hyperparameters:
+            _refuse_unfit(known[name], known[name].tunes, value, f"{option}: ")
+        if name in grids:
+            raise DataError(f"--hyperparameters has {name!r} twice; give all its values in one")
+        grids[name] = tuple(sorted(hyperparameters))
+    return grids

@@ -65,13 +65,13 @@ def row_on(benchmark: Benchmark, method: Method) -> Method:
     applies = incompatibility(row, benchmark.setting.capabilities) is None
     if not applies or benchmark.training.protocol(row).boundaries:
         return row
-    if not Programs(benchmark).strategy(row).needs_boundaries:
+    if not MethodPrograms(benchmark).strategy(row).needs_boundaries:
         return row
     return row._replace(requirements=(*row.requirements, "task boundaries"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Programs:
+class MethodPrograms:
     """Methods on a benchmark as the engine runs them, from the shapes of its first sequence."""
 
     benchmark: Benchmark
@@ -149,11 +149,7 @@ class Programs:
         return dataclasses.replace(protocol, epochs=1, first_epochs=None, epoch_steps=steps)
 
     def _steps_of_budget(self, method: Method) -> int:
-        """Return the steps per task that take the operations of the budget.
-
-        Raises:
-          DataError: the method trains before evaluations, not in steps.
-        """
+        """Return the steps per task that take the operations of the budget."""
         # Builds of their own: those of `build` lead to compiled programs, one method's at a time.
         naive, run = (
             self._run(build_with(self.benchmark, row), row, self.benchmark.training.protocol(row))

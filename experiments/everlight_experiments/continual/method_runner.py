@@ -23,18 +23,20 @@ from everlight.continual import (
 )
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_data.errors import DataError
 from everlight_data.images.inputs.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId, Trained, Use
-from everlight_experiments.continual.method_programs import Programs, net_of
+from everlight_experiments.continual.method_programs import MethodPrograms, net_of
+from everlight_experiments.continual.metrics import OVER_ALL_TIMES
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
     Unit,
+    UnitTraining,
     has_diverged,
     train_units,
 )
-from everlight_experiments.continual.validation_tasks import refuse_unscored
 from everlight_experiments.run_folder.folder import RunFolder
 
 NETS = "models"
@@ -62,7 +64,7 @@ class Runner:
     """Trains methods on a benchmark's sequences; finished runs are read back."""
 
     folder: RunFolder
-    programs: Programs
+    programs: MethodPrograms
     seed: int
     validation_seeds: int = 1
     keep_nets: bool = False
@@ -83,7 +85,7 @@ class Runner:
     def outcome(self, method: Method, seeds: int) -> Outcome:
         """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
         choice = self.choose(method)
-        runs = self._train_draws(method, "evaluation", [choice.hyperparameter], seeds)
+        runs = self._trained_runs(method, "evaluation", [choice.hyperparameter], seeds)
         metrics = measured(self.benchmark.setting.metrics, runs)
         score = metrics[self.benchmark.score]
         run_ids = self._run_ids(method, "evaluation", [choice.hyperparameter], seeds)
@@ -136,8 +138,27 @@ class Runner:
             benchmark has no score after the first tasks.
         """
         self.benchmark.data.sequence(method, SequenceId("validation", self.seed, 0))
-        interval = self.programs.protocol(method).evaluate_every
-        refuse_unscored(self.benchmark, method, interval, self.programs.tasks)
+        name, selection, tasks = self.benchmark.name, self.benchmark.selection, self.programs.tasks
+        count, interval = selection.validation_tasks, self.programs.protocol(method).evaluate_every
+        if count is None:
+            return
+        option = f"--validation-tasks {count}"
+        if count > tasks:
+            raise DataError(f"{option}; {name} has {tasks} tasks, give {tasks} or less")
+        if selection.criterion not in (None, OVER_ALL_TIMES):
+            raise DataError(
+                f"{option}: {name} selects by the {selection.criterion.name} after the last task; "
+                "leave it out"
+            )
+        if count < tasks and count % interval:
+            raise DataError(
+                f"{option} ends without an evaluation; give a multiple of --evaluate-every "
+                f"{interval}"
+            )
+        if count < tasks and method.label_setting == "joint":
+            raise DataError(
+                f"{option}: {method.name} learns all tasks at the last one; leave one of them out"
+            )
 
     def is_elsewhere(self, method: Method, seeds: int) -> bool:
         """Return whether other processes train all runs that a method needs next."""
@@ -161,7 +182,7 @@ class Runner:
     def on_validation_seeds(self, method: Method) -> Float[np.ndarray, "s draws"]:
         """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
         hyperparameters = method.hyperparameters or (0.0,)
-        runs = self._train_draws(method, "validation", hyperparameters, self.validation_seeds)
+        runs = self._trained_runs(method, "validation", hyperparameters, self.validation_seeds)
         criteria = [
             np.nan if has_diverged(run.arrays) else self.benchmark.select_by(run) for run in runs
         ]
@@ -209,14 +230,19 @@ class Runner:
         purpose = f"seed {seq_id.order}"
         if seq_id.use == "validation":
             purpose = f"selecting {run_id.hyperparameter:g}"
-            if benchmark.selection.tasks is not None:
-                fingerprint["validation_tasks"] = benchmark.selection.tasks
+            if benchmark.selection.validation_tasks is not None:
+                fingerprint["validation_tasks"] = benchmark.selection.validation_tasks
         sequence = benchmark.data.sequence(method, seq_id)
-        run_data = benchmark.per_run_data(sequence, run_id.hyperparameter)
-        title = f"{self._setting}, {method.name}, {purpose}"
-        return Unit(run_id.name, fingerprint, sequence, seq_id.key, run_data, title)
+        return Unit(
+            name=run_id.name,
+            fingerprint=fingerprint,
+            sequence=sequence,
+            key=seq_id.key,
+            run_data=benchmark.per_run_data(sequence, run_id.hyperparameter),
+            title=f"{self._setting}, {method.name}, {purpose}",
+        )
 
-    def _train_draws(
+    def _trained_runs(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
     ) -> list[Trained]:
         """Return all runs, trained now or read back."""
@@ -234,19 +260,22 @@ class Runner:
             nets = Checkpoints(path, keep=self.programs.tasks)
             nets.renew(task, net_of(result), unit.fingerprint)
 
+        training = UnitTraining(
+            build=self.programs.build(method),
+            protocol=self.programs.protocol(method),
+            shared=data.shared(method),
+            keep=keep,
+            join=RunData,
+        )
         with nullcontext() if data.store is None else naming_files(data.store):
             results = train_units(
                 self.folder,
                 units,
-                self.programs.build(method),
-                self.programs.protocol(method),
-                data.shared(method),
-                keep,
-                join=RunData,
+                training,
                 after_task=keep_net if self.keep_nets and use == "evaluation" else None,
                 announce=None if data.store is None else data.store.announce,
                 one_by_one=benchmark.training.one_by_one,
-                tasks=None if use == "evaluation" else benchmark.selection.tasks,
+                tasks=None if use == "evaluation" else benchmark.selection.validation_tasks,
             )
         logged = [event for event in self.folder.logged() if {"seconds", "unit"} <= event.keys()]
         took = {event["unit"]: event["seconds"] for event in logged}

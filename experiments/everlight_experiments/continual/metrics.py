@@ -21,12 +21,7 @@ from everlight.metrics import (
 from everlight.metrics import confusion_counts as count_confusion
 from everlight.metrics.accuracy_matrix import accuracy
 from everlight_data.names import check_name
-from everlight_experiments.continual.benchmark import (
-    STEPS_WITHIN,
-    Metric,
-    Trained,
-    once_per_run,
-)
+from everlight_experiments.continual.benchmark import STEPS_WITHIN, Metric, Trained, once_per_run
 from everlight_experiments.continual.outcome import BY_TASK
 
 ACCURACY = "accuracy"

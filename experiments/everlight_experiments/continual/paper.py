@@ -20,13 +20,7 @@ from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report import ReportInput, report_sections, report_summary
 from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
 from everlight_experiments.continual.train_methods import Job, runners_of, save_outcomes, train_jobs
-from everlight_experiments.report.writer import (
-    Column,
-    Section,
-    Summary,
-    Table,
-    write_report,
-)
+from everlight_experiments.report.writer import Column, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.config_options import option_value, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import Preset, RunSettings

@@ -46,11 +46,6 @@ TRUNK_SIDE = 224
 def network(text: str, request: NetworkRequest, shape: tuple[int, ...]) -> Network:
     """Return the network that `--net` names, as `named_network` does, or one of a user's file.
 
-    Args:
-      text: value of `--net`.
-      request: sizes and dtype of the network.
-      shape: shape of one input.
-
     Raises:
       DataError: there is no such network, it takes other numbers or inputs, or its outputs do not
         fit.

@@ -91,22 +91,14 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> dict[s
     return jax.tree.unflatten(jax.tree.structure(layers), leaves)
 
 
-def begin_with(
+def with_pretrained_layers(
     setup: Setup,
     module: object,
     layers: dict[str, PyTree],
     method: Method,
     needs: StrategyArguments,
 ) -> Setup:
-    """Return the setup that a method has on a pretrained network.
-
-    Args:
-      setup: setup of the network.
-      module: the network.
-      layers: its layers below the head.
-      method: method that learns.
-      needs: values of the benchmark.
-    """
+    """Return the setup that a method has on a network with pretrained layers below its head."""
     if method.adapt is not None:
         return method.adapt(setup, module, layers, needs)
     begun = with_layers(setup, layers)

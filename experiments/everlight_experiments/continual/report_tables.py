@@ -109,7 +109,12 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
 def paired(above: Outcome, below: Outcome) -> tuple[str, str]:
     """Return the final difference and where it is positive, as cells."""
     difference = final_difference(above, below)
-    return spread(difference, "+"), f"{np.sum(difference > 0)} of {len(difference)}"
+    return spread(difference, "+"), seeds_above(difference)
+
+
+def seeds_above(differences: Float[np.ndarray, "seeds"]) -> str:
+    """Return the number of seeds whose difference is positive, as a cell."""
+    return f"{np.sum(differences > 0)} of {len(differences)}"
 
 
 def final_difference(above: Outcome, below: Outcome) -> Float[np.ndarray, "seeds"]:

@@ -11,7 +11,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmark import Benchmarks, SequenceId
-from everlight_experiments.continual.method_programs import Builds, Programs
+from everlight_experiments.continual.method_programs import Builds, MethodPrograms
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES, NETS, Runner
 from everlight_experiments.continual.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.run_folder.folder import RunFolder
@@ -36,18 +36,18 @@ def runners_of(
     """Return a runner for every benchmark; they share compiled programs."""
     builds: Builds = {}
     return {
-        column: Runner(folder, Programs(benchmark, builds), seed, validation_seeds, keep_nets)
+        column: Runner(folder, MethodPrograms(benchmark, builds), seed, validation_seeds, keep_nets)
         for column, benchmark in benchmarks.items()
     }
 
 
 def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:
-    """Return every method on every benchmark that it applies to.
+    """Return every method, with its grid, on every benchmark that it applies to.
 
     Settings follow each other within a method: they may share programs.
     """
     return [
-        Job(column, benchmark.row(method), seeds)
+        Job(column, method, seeds)
         for method in rows
         for column, benchmark in benchmarks.items()
         if incompatibility(method, benchmark.setting.capabilities) is None

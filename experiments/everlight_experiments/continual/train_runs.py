@@ -68,6 +68,25 @@ class Unit(NamedTuple):
     """Name on the progress bar; empty is the name."""
 
 
+class UnitTraining(NamedTuple):
+    """Programs and data that all units of a call share."""
+
+    build: Build
+    protocol: Protocol
+    shared: Any
+    """Data of all runs."""
+    keep: Callable[[SequenceResult], dict[str, Any]]
+    """Function from the result of a sequence to the arrays that the run saves."""
+    join: Join = ignore_run_data
+    """Function from `shared` and a unit's `run_data` to its data; it must live as long as `build`,
+    since programs are compiled once for both."""
+
+    def runs_of(self, group: Sequence[Unit]) -> Runs:
+        """Return units as the engine trains them together."""
+        rows = stacked([(unit.sequence, unit.key, unit.run_data) for unit in group])
+        return Runs(self.build, self.protocol, self.shared, *rows, self.join)
+
+
 AfterTask = Callable[[Unit, int, SequenceResult], None]
 """Called with a run's result of each task, from 0, unless it diverged; restarts may repeat it."""
 
@@ -75,11 +94,7 @@ AfterTask = Callable[[Unit, int, SequenceResult], None]
 def train_units(
     folder: RunFolder,
     units: Sequence[Unit],
-    build: Build,
-    protocol: Protocol,
-    shared: Any,
-    keep: Callable[[SequenceResult], dict[str, Any]],
-    join: Join = ignore_run_data,
+    training: UnitTraining,
     after_task: AfterTask | None = None,
     announce: Announce | None = None,
     one_by_one: bool = False,
@@ -97,12 +112,9 @@ def train_units(
     Args:
       folder: folder of the run.
       units: runs of equal shapes (`scenarios.same_shapes`), perhaps none.
-      build, protocol, announce: as for `drive_runs`.
-      shared: data of all runs.
-      keep: function from the result of a sequence to the arrays that the run saves.
-      join: function from `shared` and a unit's `run_data` to its data; it must live as long as
-        `build`, since programs are compiled once for both.
+      training: programs and data of all units.
       after_task: called after every task that this process learns.
+      announce: as for `drive_runs`.
       one_by_one: whether runs follow one another on one device, so that each has its own time.
       tasks: number of tasks that are learned, the first ones; None is all. Results of the others
         are placeholders.
@@ -120,16 +132,16 @@ def train_units(
         raise DataError("this trains on one device; leave out --distributed")
     one_each = jax.default_backend() == "cpu" or announce is not None
     at_once = 1 if one_by_one else full_mesh.size if one_each else max(1, len(units))
-    for group in _claimed(folder, units, at_once, finished):
+    for group, read in _claimed(folder, units, at_once):
+        finished |= read
+        if not group:
+            continue
         mesh = full_mesh
         if one_by_one or (announce is not None and not full_mesh.is_multi_process):
             # A device without a run of its own would read the last one's images again.
             mesh = runs_mesh(jax.devices()[: len(group)])
         checkpoints = folder.checkpoints / group_name(group)
-        rows = stacked(
-            [(unit.sequence, unit.key, unit.run_data) for unit in _padded_group(group, mesh)]
-        )
-        runs = Runs(build, protocol, shared, *rows, join)
+        runs = training.runs_of(_padded_group(group, mesh))
         if not fits:
             # All groups have these shapes, and later ones are no larger.
             refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
@@ -138,9 +150,9 @@ def train_units(
         state = _train_group(
             Checkpoints(checkpoints), group, runs, mesh, after_task, announce, tasks
         )
-        places = diverged_at(protocol, state)
+        places = diverged_at(training.protocol, state)
         for number, unit in enumerate(group):
-            outputs = keep(result_of_run(state, number, mesh))
+            outputs = training.keep(result_of_run(state, number, mesh))
             arrays = {name: np.asarray(value) for name, value in outputs.items()}
             arrays[DIVERGED_AT] = places[number]
             folder.save_unit(unit.name, unit.fingerprint, **arrays)
@@ -161,15 +173,15 @@ def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
 
 
 def _claimed(
-    folder: RunFolder, units: Sequence[Unit], at_once: int, finished: dict[str, dict]
-) -> Iterator[list[Unit]]:
-    """Yield units for this process to train, at most so many at once, until all are in `finished`.
+    folder: RunFolder, units: Sequence[Unit], at_once: int
+) -> Iterator[tuple[list[Unit], dict[str, dict[str, np.ndarray]]]]:
+    """Yield units for this process to train, at most so many at once, and arrays of finished ones.
 
-    Finished ones are read into it; the caller adds those that it trains.
+    It ends when all units were yielded as one or the other.
     """
-    printed = False
-    while missing := [unit for unit in units if unit.name not in finished]:
-        group = []
+    printed, missing = False, list(units)
+    while missing:
+        group, read = [], {}
         for unit in missing:
             if len(group) == at_once:
                 break
@@ -177,13 +189,14 @@ def _claimed(
             claimed = folder.claim_run(unit.name)
             arrays = folder.read_unit(unit.name, unit.fingerprint)
             if arrays is not None:
-                finished[unit.name] = {DIVERGED_AT: np.array(NOT_DIVERGED), **arrays}
+                read[unit.name] = {DIVERGED_AT: np.array(NOT_DIVERGED), **arrays}
                 folder.release_run(unit.name)
             elif claimed:
                 group.append(unit)
-        if group:
-            yield group
-        elif any(unit.name not in finished for unit in missing):
+        yield group, read
+        done = {*read, *(unit.name for unit in group)}
+        missing = [unit for unit in missing if unit.name not in done]
+        if missing and not group:
             if not printed:
                 print(f"waits for what other processes train in {folder.path}", flush=True)
                 printed = True

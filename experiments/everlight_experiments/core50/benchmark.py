@@ -28,6 +28,7 @@ from everlight.models.caffe_nets import scale_layers
 from everlight.scenarios.core50 import RUNS, Level
 from everlight.trees import checksums_of
 from everlight_data.images.core50.frames import LabelledFrames
+from everlight_data.images.core50.prepared import CATEGORIES, OBJECTS, Core50
 from everlight_data.images.inputs.as_inputs import store_features
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import (
@@ -46,11 +47,12 @@ from everlight_experiments.continual.benchmark import (
 )
 from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.parts import load_features
-from everlight_experiments.core50.config import GRIDS, Base, Config, Length, Scenario
+from everlight_experiments.continual.shapes import blank_images, stored_shapes
+from everlight_experiments.core50.config import GRIDS, Base, Core50Config, Length, Scenario
 from everlight_experiments.core50.start import (
     InitialWeights,
-    begin_with,
     check_net,
+    initial_weights,
     load_material,
     make_head,
     make_net,
@@ -87,7 +89,7 @@ class TrainingSchedule(NamedTuple):
     """Factor of the learning rate in fully connected layers of whole networks."""
 
 
-class Shared(NamedTuple):
+class SharedFrames(NamedTuple):
     """Data of all sequences of a method."""
 
     frames: StoredImages
@@ -165,26 +167,61 @@ def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenari
     start = functools.cache(partial(_start, config, material, seed, request.runs))
 
     def in_scenario(scenario: Scenario) -> Benchmark:
-        make = partial(core50_benchmark, config, schedule_of(config, scenario), material, seed)
-        return make()._replace(prepare=lambda folder: make(start(folder)))
+        schedule = schedule_of(config, scenario)
+
+        def prepare(folder: RunFolder) -> tuple[Data, Training]:
+            return _data_and_training(config, schedule, material, seed, start(folder))
+
+        return core50_benchmark(config, schedule, material, seed)._replace(prepare=prepare)
 
     return {scenario: in_scenario(scenario) for scenario in scenarios}
 
 
-def schedule_of(config: Config, scenario: Scenario) -> TrainingSchedule:
+class BlankFrames(LabelledFrames):
+    """Frames without content, of which no checksum is computed."""
+
+    checksums = ()
+
+
+def shapes(config: Core50Config, scenario: Scenario) -> Benchmark:
+    """Return the benchmark of a scenario whose frames are shapes alone."""
+    objects, sessions = (np.repeat(grid.ravel(), config.frames) for grid in np.mgrid[:50, :11])
+    images = blank_images(len(objects), config.side)
+    frames = Core50(
+        name="",
+        images=images,
+        session=sessions,
+        object=objects,
+        frame=objects,
+        object_names=OBJECTS,
+        category_names=CATEGORIES,
+    )
+    start = InitialWeights(
+        layers={}, stored=stored_shapes(images), source="", features=lambda: None
+    )
+    schedule = schedule_of(config, scenario)
+    return core50_benchmark(config, schedule, BlankFrames(frames, "object"), 0, start)
+
+
+def schedule_of(config: Core50Config, scenario: Scenario) -> TrainingSchedule:
     """Return a scenario's batches, and how methods learn from them."""
     # The gain makes up for a first batch of more classes, which NI has not.
     gain = 1.0 if scenario == "NI" else config.gain
-    length = partial(length_of, config, scenario)
-    return TrainingSchedule(scenario, scenario, length, gain, whole_rate=config.dense_rate)
+    return TrainingSchedule(
+        setting=scenario,
+        scenario=scenario,
+        length=partial(length_of, config, scenario),
+        gain=gain,
+        whole_rate=config.dense_rate,
+    )
 
 
 def _start(
-    config: Config, material: LabelledFrames, seed: int, runs: Path, folder: RunFolder
+    config: Core50Config, material: LabelledFrames, seed: int, runs: Path, folder: RunFolder
 ) -> InitialWeights:
     frames = material.frames
     if config.features is None:
-        return begin_with(folder, config, frames, seed)
+        return initial_weights(folder, config, frames, seed)
     images = ImageSet("", frames.images, frames.object, frames.object[:0], frames.object_names)
     features = load_features(config.features, images, runs)
     stored = store_features(features, ~material.tested)
@@ -192,7 +229,7 @@ def _start(
     return InitialWeights({}, stored, f"on {features.note}", checksums=checksums)
 
 
-def length_of(config: Config, scenario: Scenario, method: Method) -> Length:
+def length_of(config: Core50Config, scenario: Scenario, method: Method) -> Length:
     """Return steps and learning rate of a method on every batch of a scenario."""
     if method.trains == "head":
         return config.head
@@ -206,7 +243,28 @@ def core50_benchmark(
     seed: int,
     start: InitialWeights | None = None,
 ) -> Benchmark:
-    """Return a benchmark of published orders; without `start` nothing can be trained."""
+    """Return a benchmark of published orders; without `start` it is yet to be prepared."""
+    capabilities = {"class scores", "one label", "last weights", "pretrained layers"}
+    if schedule.scenario == "NC":
+        capabilities.add("own classes")
+    data, training = _data_and_training(config, schedule, material, seed, start)
+    setting = Setting(
+        name=schedule.setting,
+        draws="published order of batches",
+        capabilities=frozenset(capabilities),
+        metrics=METRICS,
+        tested="the full test set",
+    )
+    return Benchmark("core50", data, setting, training, Selection(config.chosen, grids=GRIDS))
+
+
+def _data_and_training(
+    config: Base,
+    schedule: TrainingSchedule,
+    material: LabelledFrames,
+    seed: int,
+    start: InitialWeights | None,
+) -> tuple[Data, Training]:
     checksums = (*material.checksums, *(start.checksums if start else ()))
     on_features = start is not None and start.features is None
 
@@ -219,14 +277,14 @@ def core50_benchmark(
     def reads_trunk(method: Method) -> bool:
         return method.trains == "head" and not on_features
 
-    def shared(method: Method) -> Shared:
+    def shared(method: Method) -> SharedFrames:
         length, frames = schedule.length(method), start.stored
         layers = start.layers if schedule.pretrained else {}
         if reads_trunk(method):
             values = start.features().values
             frames, layers = StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}
         rate, factor = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
-        return Shared(frames, layers, rate, factor)
+        return SharedFrames(frames, layers, rate, factor)
 
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
         operations = start.features().operations if reads_trunk(method) else 0.0
@@ -236,37 +294,32 @@ def core50_benchmark(
     fingerprint = {name: fields[name] for name in IDENTIFYING if fields.get(name) is not None}
     # `tune` compares configurations before anything is pretrained.
     weights = start.fingerprint if start and schedule.pretrained else None
-    capabilities = {"class scores", "one label", "last weights", "pretrained layers"}
-    if schedule.scenario == "NC":
-        capabilities.add("own classes")
-    return Benchmark(
-        "core50",
-        Data(
-            material.note,
-            checksums,
-            {"seed": seed, "level": material.level, "data": list(checksums), "beginning": weights},
-            shared,
-            sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
-        ),
-        Setting(
-            schedule.setting,
-            "published order of batches",
-            frozenset(capabilities),
-            METRICS,
-            tested="the full test set",
-        ),
-        Training(
-            _training_words(config, start),
-            lambda method: {"length": dataclasses.asdict(schedule.length(method)), **fingerprint},
-            setup=setup_factory(config, schedule, len(material.names), on_features),
-            protocol=lambda method: schedule.length(method).protocol(config.batch_size),
-            keep=keep,
-            learning_rate=lambda method: schedule.length(method).rates_in_words,
-            one_by_one=True,
-            program=schedule.setting,
-        ),
-        Selection(config.chosen, grids=GRIDS),
+    data = Data(
+        note=material.note,
+        checksums=checksums,
+        fingerprint={
+            "seed": seed,
+            "level": material.level,
+            "data": list(checksums),
+            "beginning": weights,
+        },
+        shared=shared,
+        sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
     )
+    training = Training(
+        words=_training_words(config, start),
+        fingerprint=lambda method: {
+            "length": dataclasses.asdict(schedule.length(method)),
+            **fingerprint,
+        },
+        setup=setup_factory(config, schedule, len(material.names), on_features),
+        protocol=lambda method: schedule.length(method).protocol(config.batch_size),
+        keep=keep,
+        learning_rate=lambda method: schedule.length(method).rates_in_words,
+        one_by_one=True,
+        program=schedule.setting,
+    )
+    return data, training
 
 
 def setup_factory(
@@ -278,7 +331,7 @@ def setup_factory(
     """
 
     def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
-        shared: Shared = data.shared
+        shared: SharedFrames = data.shared
         frozen = on_features or method.trains == "head"
         optimizer = optax.chain(
             optax.add_decayed_weights(WEIGHT_DECAY),

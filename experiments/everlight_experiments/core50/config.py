@@ -136,7 +136,7 @@ class Base:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config(Base):
+class Core50Config(Base):
     """A benchmark of batches that arrive one after another."""
 
     ni: Length
@@ -159,7 +159,7 @@ class Config(Base):
 class PaperConfig:
     """Options of the paper's command."""
 
-    benchmark: Annotated[Config, UNNAMED]
+    benchmark: Annotated[Core50Config, UNNAMED]
     scenarios: tuple[Scenario, ...] = SCENARIOS
     """Scenarios to run: NI has 8 batches, NC 9 and NIC 79."""
     methods: tuple[str, ...] | None = None
@@ -178,7 +178,7 @@ ON_TRAINING_SESSIONS = (
     "sessions 6 and 11, with the steps of the preset small. The last published orders serve as "
     "validation seeds. Numbers of steps are limited by two cores."
 )
-DEMO = Config(
+DEMO = Core50Config(
     frames=8,
     test_frames=2,
     ni=Length(60, 6, 1e-3),
@@ -199,7 +199,7 @@ SMALL = replace(
     nic=Length(120, 20, 1e-3, 1e-4),
     pretraining=Pretraining(images=120),
 )
-FULL = Config(
+FULL = Core50Config(
     data="core50",
     frames=300,
     side=128,
@@ -214,7 +214,7 @@ FULL = Config(
     gain=3.0,
     chosen="All is as published.",
 )
-PRESETS: Mapping[Preset, Config] = {"demo": DEMO, "small": SMALL, "paper": FULL}
+PRESETS: Mapping[Preset, Core50Config] = {"demo": DEMO, "small": SMALL, "paper": FULL}
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {
     "demo": PaperConfig(DEMO, orders=1),
     "small": PaperConfig(SMALL, orders=3),

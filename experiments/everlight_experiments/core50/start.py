@@ -38,7 +38,13 @@ from everlight_data.pretrained.caffe_weights import load_caffe_layers
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import PerClass
-from everlight_experiments.continual.train_runs import DIVERGED_AT, Unit, has_diverged, train_units
+from everlight_experiments.continual.train_runs import (
+    DIVERGED_AT,
+    Unit,
+    UnitTraining,
+    has_diverged,
+    train_units,
+)
 from everlight_experiments.core50.config import Base
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -136,7 +142,7 @@ def check_net(config: Base) -> None:
         raise MissingDataError(f"--weights {weights} does not exist; give an .npz")
 
 
-def begin_with(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
+def initial_weights(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
     """Return the weights to begin with: learned on other objects, given by the user, or drawn.
 
     Raises:
@@ -179,23 +185,26 @@ def _without_head(config: Base, layers: Layers) -> Layers:
 
 def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
     """Return the small network's weights after training on the procedural world's other objects."""
-    training = config.pretraining
+    pretraining = config.pretraining
     world = WORLD._replace(
-        superclasses=12, subclasses=training.subclasses, size=config.side, seed=OTHER_WORLD + seed
+        superclasses=12,
+        subclasses=pretraining.subclasses,
+        size=config.side,
+        seed=OTHER_WORLD + seed,
     )
     fingerprint = {
         "world": world._asdict(),
-        **dataclasses.asdict(training),
+        **dataclasses.asdict(pretraining),
         "channels": config.channels,
         "hidden": config.hidden,
         "dtype": config.dtype,
     }
-    images = load_procedural(world, PerClass(training.images, test=10))
+    images = load_procedural(world, PerClass(pretraining.images, test=10))
     classes, stored = len(images.class_names), store_images(images)
     net = make_net(config, classes)
 
     def build(data: StoredImages) -> tuple[Setup, Strategy]:
-        optimizer = optax.adam(training.learning_rate)
+        optimizer = optax.adam(pretraining.learning_rate)
         setup = flax_setup(net, data, fixed_test_objective(classes), optimizer)
         return setup, naive(setup)
 
@@ -209,8 +218,9 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     # Several networks that share a folder have a name each.
     name = f"pretraining-{zlib.crc32(repr(fingerprint).encode()):08x}"
     unit = Unit(name, fingerprint, sequence, jax.random.key(OTHER_WORLD + seed))
-    protocol = Protocol(epochs=training.epochs, select="last")
-    (arrays,) = train_units(folder, [unit], build, protocol, stored, keep, one_by_one=True)
+    protocol = Protocol(epochs=pretraining.epochs, select="last")
+    training = UnitTraining(build, protocol, stored, keep)
+    (arrays,) = train_units(folder, [unit], training, one_by_one=True)
     if has_diverged(arrays):
         raise DataError("the loss of the pretraining is not finite; lower its learning rate")
     del arrays[DIVERGED_AT]
@@ -218,8 +228,8 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     layers = unflatten_dict({name: jnp.asarray(array) for name, array in arrays.items()}, sep="/")
     source = (
         f"learned on {classes} other objects of a procedural world of another seed, "
-        f"{training.images} images each, of whose new images it names {accuracy:.0%}; this stands "
-        "in for ILSVRC-2012"
+        f"{pretraining.images} images each, of whose new images it names {accuracy:.0%}; this "
+        "stands in for ILSVRC-2012"
     )
     return InitialWeights(_without_head(config, layers), stored.with_images(frames.images), source)
 

@@ -15,7 +15,7 @@ from everlight.continual.methods.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50.frames import LabelledFrames
 from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.method_programs import Programs
+from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.core50 import start
@@ -46,7 +46,7 @@ def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -
     start.check_net(config)
     materials = {level: start.load_material(config, level, options.seed) for level in config.levels}
     frames = next(iter(materials.values())).frames
-    begun = start.begin_with(folder, config, frames, options.seed)
+    begun = start.initial_weights(folder, config, frames, options.seed)
     benchmarks = {
         f"{level}, {name}": _benchmark(config, name, material, options.seed, begun)
         for level, material in materials.items()
@@ -86,12 +86,16 @@ def _benchmark(
 ) -> Benchmark:
     """Return the benchmark of one batch of all frames, whose runs keep confidences."""
     scratch = name == SCRATCH
-    length = config.scratch if scratch else config.fine_tuning
-    rate = 1.0 if scratch else config.dense_rate
-    schedule = TrainingSchedule(name, "static", lambda method: length, 1.0, not scratch, rate)
+    schedule = TrainingSchedule(
+        setting=name,
+        scenario="static",
+        length=lambda method: config.scratch if scratch else config.fine_tuning,
+        pretrained=not scratch,
+        whole_rate=1.0 if scratch else config.dense_rate,
+    )
     benchmark = core50_benchmark(config, schedule, material, seed, init)
     # The test samples are the same in all orders.
-    left = Programs(benchmark).run(FIXED["naive"])
+    left = MethodPrograms(benchmark).run(FIXED["naive"])
     windows = windows_of(material)
     tested = material.labels[material.tested], material.test_recordings, windows
 
@@ -140,10 +144,7 @@ def svm_accuracies(
         later = session >= count
         chosen = svm_confidence(features, labels, later).argmax(axis=1)
         sessions.append(np.mean(chosen == labels[later]))
-    return {
-        FUSION: fused_accuracies(confidence, *of_recordings),
-        SESSIONS: np.array(sessions),
-    }
+    return {FUSION: fused_accuracies(confidence, *of_recordings), SESSIONS: np.array(sessions)}
 
 
 def svm_confidence(

@@ -35,11 +35,7 @@ def baseline_embeddings(
 ) -> dict[str, Float[np.ndarray, "s m 3 d"]]:
     """Return the baselines' embeddings of the test examples by name and seed.
 
-    They learn all facts at once, by `regress_on_random_units`.
-
-    Args:
-      facts: training and test examples.
-      seeds: random seeds of the hidden units.
+    They learn all facts at once, by `regress_on_random_units`; a seed draws the hidden units.
     """
     pieces, vectors = facts.pieces[facts.train.fact].T, facts.words.vectors
     defined = list(pieces >= 0)

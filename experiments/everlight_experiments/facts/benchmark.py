@@ -43,8 +43,9 @@ from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
 from everlight.scenarios import same_shapes
 from everlight.trees import checksums_of
+from everlight_data.facts.parts.word_vectors import WordVectors
 from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_facts
-from everlight_data.facts.splits.fact_splits import SPLITS, Split, SplitFacts
+from everlight_data.facts.splits.fact_splits import SPLITS, Part, Split, SplitFacts
 from everlight_data.images.inputs.as_inputs import DeviceChannels, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.features import Features
@@ -67,7 +68,8 @@ from everlight_experiments.continual.benchmark import (
 from everlight_experiments.continual.method_programs import build_with
 from everlight_experiments.continual.outcome import BY_TASK
 from everlight_experiments.continual.parts import Inputs, inputs_of
-from everlight_experiments.facts.config import GRIDS, Config, Network
+from everlight_experiments.continual.shapes import image_set, stored_shapes
+from everlight_experiments.facts.config import GRIDS, FactsConfig, Network
 
 GATE_SIDE = 8
 """ExpertGate's gate reads images as means of this many blocks per side."""
@@ -143,7 +145,7 @@ def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> list[M
     ]
 
 
-class Shared(NamedTuple):
+class SharedFacts(NamedTuple):
     """Data of all runs."""
 
     images: StoredImages | DeviceChannels
@@ -167,10 +169,32 @@ def facts_benchmarks(request: Request) -> Benchmarks:
     )
 
 
-def fact_benchmarks(config: Config, learned: PicturedFacts, inputs: Inputs) -> Benchmarks:
+def shapes(config: FactsConfig) -> Benchmarks:
+    """Return the benchmark of each split whose images are shapes alone."""
+    words, dimension = 170, 300
+    count, tasks = config.scale.facts, config.scale.tasks
+    images = image_set(tuple(map(str, range(count))), config.scale.per_fact, config.network.side)
+    train, test = (
+        Part(fact=labels, links=(), scene=np.arange(len(labels)), samples=None)
+        for labels in (images.train_labels, images.test_labels)
+    )
+    divided = SplitFacts(
+        facts=((),) * count,
+        pieces=np.zeros((count, 3), int),
+        words=WordVectors(np.zeros((words, dimension), np.float32), unknown=(), source=""),
+        train=train,
+        test=test,
+        fact_task=dict.fromkeys(SPLITS, np.arange(count) * tasks // count),
+        semantic=None,
+    )
+    inputs = Inputs(stored_shapes(images.images))
+    return fact_benchmarks(config, PicturedFacts(divided, images), inputs)
+
+
+def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs) -> Benchmarks:
     """Return the benchmark of each split; a seed is an initial network."""
     divided, net = learned.divided, config.network
-    shared = Shared(inputs.stored, divided.label_space, jnp.asarray(learned.shown))
+    shared = SharedFacts(inputs.stored, divided.label_space, jnp.asarray(learned.shown))
     links = np.array("\n".join((*divided.train.links, *divided.test.links)))
     content = [links, divided.train.fact, divided.test.fact, *inputs.feature_arrays]
     fingerprint = {"words": divided.words.source}
@@ -184,8 +208,8 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, inputs: Inputs) -> B
     sequences = dict(zip(uses, same_shapes(unpadded), strict=True))
     groups, shown = group_tests(divided), len(learned.shown)
     training = Training(
-        training_words(net, inputs.features),
-        lambda method: scale,
+        words=training_words(net, inputs.features),
+        fingerprint=lambda method: scale,
         setup=setup_factory(
             config, divided.words.vectors.shape[1], len(divided.facts), inputs.store
         ),
@@ -198,18 +222,18 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, inputs: Inputs) -> B
         return Benchmark(
             "facts",
             Data(
-                f"{learned.sizes}, {net.side}×{net.side} pixels",
-                checksums_of(*content),
-                fingerprint,
+                note=f"{learned.sizes}, {net.side}×{net.side} pixels",
+                checksums=checksums_of(*content),
+                fingerprint=fingerprint,
                 shared=lambda method: shared,
                 sequence=lambda method, seq_id: sequences[split, seq_id.use],
                 store=inputs.store,
             ),
             Setting(
-                split,
-                "initial network",
-                frozenset(("one label", "own classes", "last weights")),
-                fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
+                name=split,
+                draws="initial network",
+                capabilities=frozenset(("one label", "own classes", "last weights")),
+                metrics=fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
             ),
             training,
             Selection(config.chosen, held_out, GRIDS),
@@ -221,14 +245,14 @@ def fact_benchmarks(config: Config, learned: PicturedFacts, inputs: Inputs) -> B
 
 
 def setup_factory(
-    config: Config, word_dimensions: int, facts: int, store: JpegStore | None = None
+    config: FactsConfig, word_dimensions: int, facts: int, store: JpegStore | None = None
 ) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the function that makes the parts of a strategy: one embedding for all tasks."""
     net, scale = config.network, config.scale
     module = JointEmbedding(word_dimensions, net.trunk, net.branch, net.hidden, net.dtype)
 
     def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
-        shared: Shared = data.shared
+        shared: SharedFacts = data.shared
         plain = embedding_objective(shared.facts)
         objective = with_nearest_facts(plain, shared.facts, shared.shown, TOP)
         images = shared.images if store is None else stream_centers(store, shared.images)

@@ -78,7 +78,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Config:
+class FactsConfig:
     """Data, network and training of the benchmark."""
 
     data: Annotated[FactSource, UNNAMED]
@@ -160,11 +160,11 @@ FULL = PaperConfig(
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {"demo": DEMO, "small": SMALL, "paper": FULL}
 
 
-def scale_config(config: PaperConfig, name: str) -> Config:
+def scale_config(config: PaperConfig, name: str) -> FactsConfig:
     """Return the configuration of one of the paper's benchmarks."""
-    return Config(config.data, config.network, config.scales[name].scale, chosen=config.chosen)
+    return FactsConfig(config.data, config.network, config.scales[name].scale, chosen=config.chosen)
 
 
-PRESETS: Mapping[Preset, Config] = {
+PRESETS: Mapping[Preset, FactsConfig] = {
     preset: scale_config(config, "mid-scale") for preset, config in PAPER_PRESETS.items()
 }

@@ -127,16 +127,6 @@ def summary(results: Results) -> list[tuple[str, str]]:
     ]
 
 
-def baseline_arrays(results: Results) -> dict[str, np.ndarray]:
-    """Return the metrics of the baselines as `column/name/metric`."""
-    return {
-        f"{column}/{name}/{metric}": value
-        for column, by_name in results.experiment.data.baselines.items()
-        for name, metrics in by_name.items()
-        for metric, value in metrics.items()
-    }
-
-
 PAPER = Paper(
     "facts",
     CITATION,
@@ -148,7 +138,12 @@ PAPER = Paper(
     rule="The network after the last epoch is evaluated. Each hyper-parameter has the value "
     "with the highest generalised Top-5 on a held-out tenth of the training scenes, with a "
     "validation seed.",
-    arrays=baseline_arrays,
+    arrays=lambda results: {
+        f"{column}/{name}/{metric}": value
+        for column, by_name in results.experiment.data.baselines.items()
+        for name, metrics in by_name.items()
+        for metric, value in metrics.items()
+    },
     findings=lambda results: findings(report.values_of(results)),
     findings_source="Top-5 over examples in percent, gains relative to the semantic split, BWT as "
     "a difference of fractions; in brackets, how far the paper's own tables bear a claim out.",

@@ -3,7 +3,7 @@
 Elhoseiny et al. 2018, sections 5 and 6 and the supplement; numbers in brackets are the paper's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from everlight.metrics.fact_scores import (
@@ -70,152 +70,95 @@ class Side(NamedTuple):
 class Stated(NamedTuple):
     """A claim that one side is above another on the paper's benchmarks."""
 
-    text: str
     above: Side
     below: Side
-    rule: str
+    rule: str = "all"
     """Rule of the comparison, one of those of `Claim`."""
-    in_paper: tuple[str | None, str | None]
+    in_paper: tuple[str | None, str | None] = ("holds", "holds")
     """How far the paper's mid-scale and large-scale tables bear it out; None without a claim."""
 
 
 GATE, NAIVE, IMM, MAS = ("ExpertGate",), ("finetune",), ("IMM mode",), ("MAS",)
-HOLDS, NOT_GIVEN = ("holds", "holds"), "not given"
-STATED = (
-    Stated(
-        "(2) the random split is above the semantic one for every lifelong method but ExpertGate",
-        above=Side("random", OTHERS),
-        below=Side("semantic", OTHERS),
-        rule="each",
-        in_paper=HOLDS,
-    ),
-    Stated(
-        "(2) ExpertGate gains least by the random split (relative)",
-        above=Side("random", OTHERS, GAIN),
-        below=Side("random", GATE, GAIN),
-        rule="all",
+NOT_GIVEN = "not given"
+STATED: Mapping[str, Stated] = {
+    "(2) the random split is above the semantic one for every lifelong method but "
+    "ExpertGate": Stated(Side("random", OTHERS), Side("semantic", OTHERS), rule="each"),
+    "(2) ExpertGate gains least by the random split (relative)": Stated(
+        Side("random", OTHERS, GAIN),
+        Side("random", GATE, GAIN),
         in_paper=("holds: it loses 16%", "holds: 3%"),
     ),
-    Stated(
-        "(3) semantic: ExpertGate is the best lifelong method",
-        above=Side("semantic", GATE),
-        below=Side("semantic", OTHERS),
-        rule="all",
-        in_paper=HOLDS,
+    "(3) semantic: ExpertGate is the best lifelong method": Stated(
+        Side("semantic", GATE), Side("semantic", OTHERS)
     ),
-    Stated(
-        "(3) random: ExpertGate is below IMM, SI and MAS",
-        above=Side("random", SINGLE),
-        below=Side("random", GATE),
-        rule="all",
+    "(3) random: ExpertGate is below IMM, SI and MAS": Stated(
+        Side("random", SINGLE),
+        Side("random", GATE),
         in_paper=("holds; finetune is lower still", "holds; the lowest of all"),
     ),
-    Stated(
-        "random: IMM, SI and MAS are above finetune",
-        above=Side("random", SINGLE),
-        below=Side("random", NAIVE),
-        rule="all",
-        in_paper=HOLDS,
+    "random: IMM, SI and MAS are above finetune": Stated(
+        Side("random", SINGLE), Side("random", NAIVE)
     ),
-    Stated(
-        "semantic: finetune is above SI and MAS",
-        above=Side("semantic", NAIVE),
-        below=Side("semantic", PENALTIES),
-        rule="all",
+    "semantic: finetune is above SI and MAS": Stated(
+        Side("semantic", NAIVE),
+        Side("semantic", PENALTIES),
         in_paper=("holds, against what they are for",) * 2,
     ),
-    Stated(
-        "less is forgotten on the random split (BWT), by finetune, SI and MAS",
-        above=Side("random", (*NAIVE, *PENALTIES), BACKWARD),
-        below=Side("semantic", (*NAIVE, *PENALTIES), BACKWARD),
+    "less is forgotten on the random split (BWT), by finetune, SI and MAS": Stated(
+        Side("random", (*NAIVE, *PENALTIES), BACKWARD),
+        Side("semantic", (*NAIVE, *PENALTIES), BACKWARD),
         rule="each",
         in_paper=(NOT_GIVEN, "not for MAS: -0.22 against -0.20"),
     ),
-    Stated(
-        "semantic: finetune is best on few-shot facts (mean over tasks)",
-        above=Side("semantic", NAIVE, RARE),
-        below=Side("semantic", (*GATE, *SINGLE), RARE),
-        rule="all",
+    "semantic: finetune is best on few-shot facts (mean over tasks)": Stated(
+        Side("semantic", NAIVE, RARE),
+        Side("semantic", (*GATE, *SINGLE), RARE),
         in_paper=(NOT_GIVEN, "holds; on the random split MAS, 3.33 against 3.16"),
     ),
-    Stated(
-        "(1) random: generalised is below standard for every method",
-        above=Side("random", TABLES, STANDARD),
-        below=Side("random", TABLES),
+    "(1) random: generalised is below standard for every method": Stated(
+        Side("random", TABLES, STANDARD),
+        Side("random", TABLES),
         rule="each",
         in_paper=("holds", "holds; no joint"),
     ),
-    Stated(
-        "(1) semantic: generalised is below standard for every method",
-        above=Side("semantic", TABLES, STANDARD),
-        below=Side("semantic", TABLES),
-        rule="each",
-        in_paper=HOLDS,
+    "(1) semantic: generalised is below standard for every method": Stated(
+        Side("semantic", TABLES, STANDARD), Side("semantic", TABLES), rule="each"
     ),
-    Stated(
-        "random: ExpertGate's drop is the smallest of the lifelong methods",
-        above=Side("random", OTHERS, DROP),
-        below=Side("random", GATE, DROP),
-        rule="all",
+    "random: ExpertGate's drop is the smallest of the lifelong methods": Stated(
+        Side("random", OTHERS, DROP),
+        Side("random", GATE, DROP),
         in_paper=("not so: 21.2, IMM 19.4", "holds"),
     ),
-    Stated(
-        "semantic: ExpertGate's drop is the smallest of the lifelong methods",
-        above=Side("semantic", OTHERS, DROP),
-        below=Side("semantic", GATE, DROP),
-        rule="all",
-        in_paper=HOLDS,
+    "semantic: ExpertGate's drop is the smallest of the lifelong methods": Stated(
+        Side("semantic", OTHERS, DROP), Side("semantic", GATE, DROP)
     ),
-    Stated(
-        "random: joint's drop is smaller still",
-        above=Side("random", GATE, DROP),
-        below=Side("random", ("joint",), DROP),
-        rule="all",
-        in_paper=("holds", "no joint"),
+    "random: joint's drop is smaller still": Stated(
+        Side("random", GATE, DROP), Side("random", ("joint",), DROP), in_paper=("holds", "no joint")
     ),
-    Stated(
-        "semantic: joint's drop is smaller still",
-        above=Side("semantic", GATE, DROP),
-        below=Side("semantic", ("joint",), DROP),
-        rule="all",
-        in_paper=HOLDS,
+    "semantic: joint's drop is smaller still": Stated(
+        Side("semantic", GATE, DROP), Side("semantic", ("joint",), DROP)
     ),
-    Stated(
-        "(4) random: IMM is the best single model",
-        above=Side("random", IMM),
-        below=Side("random", (*NAIVE, *PENALTIES)),
-        rule="all",
-        in_paper=("holds", None),
+    "(4) random: IMM is the best single model": Stated(
+        Side("random", IMM), Side("random", (*NAIVE, *PENALTIES)), in_paper=("holds", None)
     ),
-    Stated(
-        "(4) semantic: IMM is the best single model",
-        above=Side("semantic", IMM),
-        below=Side("semantic", (*NAIVE, *PENALTIES)),
-        rule="all",
-        in_paper=("holds", None),
+    "(4) semantic: IMM is the best single model": Stated(
+        Side("semantic", IMM), Side("semantic", (*NAIVE, *PENALTIES)), in_paper=("holds", None)
     ),
-    Stated(
-        "(4) random, standard: MAS is above IMM",
-        above=Side("random", MAS, STANDARD),
-        below=Side("random", IMM, STANDARD),
-        rule="all",
+    "(4) random, standard: MAS is above IMM": Stated(
+        Side("random", MAS, STANDARD),
+        Side("random", IMM, STANDARD),
         in_paper=("holds, by 1.5", None),
     ),
-    Stated(
-        "(4) random: MAS is above IMM",
-        above=Side("random", MAS),
-        below=Side("random", IMM),
-        rule="all",
-        in_paper=(None, "holds"),
+    "(4) random: MAS is above IMM": Stated(
+        Side("random", MAS), Side("random", IMM), in_paper=(None, "holds")
     ),
-    Stated(
-        "(4) semantic: MAS is above IMM",
-        above=Side("semantic", MAS),
-        below=Side("semantic", IMM),
-        rule="all",
+    "(4) semantic: MAS is above IMM": Stated(
+        Side("semantic", MAS),
+        Side("semantic", IMM),
         in_paper=(None, "holds; over tasks IMM is above, 7.9 against 7.7"),
     ),
-)
+}
+"""Claims by their text."""
 MEAN_DROP = "(1) The drop is larger on mid-scale than on large-scale (mean of lifelong methods)"
 
 
@@ -226,14 +169,14 @@ def _mean_drops(part: str) -> tuple[Quantity, ...]:
 
 CLAIMS = [
     Claim(
-        f"{part}: {stated.text}",
+        f"{part}: {text}",
         first=stated.above.of(part),
         second=stated.below.of(part),
         rule=stated.rule,
         in_paper=in_paper,
     )
     for place, part in enumerate(PARTS)
-    for stated in STATED
+    for text, stated in STATED.items()
     if (in_paper := stated.in_paper[place]) is not None
 ]
 CLAIMS.append(Claim(MEAN_DROP, _mean_drops(MID), _mean_drops(LARGE), "mean", in_paper="holds"))

@@ -105,11 +105,7 @@ def fact_sections(results: Results) -> list[Section]:
 
 
 def split_notes(parts: Mapping[str, SplitFacts]) -> list[str]:
-    """Return how facts were split, and the sizes that the paper's linkage would give.
-
-    Args:
-      parts: facts by the name of the benchmark.
-    """
+    """Return how facts were split, and the sizes that the paper's linkage would give."""
     order = "Tasks are learned in the order of their numbers."
     if any(divided.semantic is None for divided in parts.values()):
         return [f"Both splits are those of the files that were given. {order}"]

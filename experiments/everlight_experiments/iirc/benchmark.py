@@ -29,6 +29,7 @@ from everlight.metrics.multilabel import LabelScores
 from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
 from everlight.trees import checksums_of
+from everlight_data.iirc.metadata import official_metadata
 from everlight_data.iirc.sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
 from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.inputs.as_inputs import stream
@@ -60,7 +61,8 @@ from everlight_experiments.continual.parts import (
     network_capabilities,
     optimizer,
 )
-from everlight_experiments.iirc.config import Config
+from everlight_experiments.continual.shapes import image_set, stored_shapes
+from everlight_experiments.iirc.config import IIRCConfig
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.streaming import leave_out_undecodable
 
@@ -103,14 +105,32 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
     def benchmark_of(data: IIRCData) -> Benchmark:
         return iirc_benchmark(config, load_inputs(config, data, request.runs, True), seed)
 
-    def prepare(folder: RunFolder) -> Benchmark:
-        return benchmark_of(decodable(config, data, folder))
+    def prepare(folder: RunFolder) -> tuple[Data, Training]:
+        prepared = benchmark_of(decodable(config, data, folder))
+        return prepared.data, prepared.training
 
     bench = benchmark_of(data)
     return {SETTING: bench._replace(prepare=prepare) if config.undecodable == "skip" else bench}
 
 
-def load_data(config: Config, configurations: int, seed: int) -> IIRCData:
+def shapes(config: IIRCConfig) -> Benchmark:
+    """Return IIRC-CIFAR in its first task configuration, whose images are shapes alone."""
+    metadata = official_metadata("iirc_cifar100")
+    metadata = metadata._replace(configurations=metadata.configurations[:1])
+    introduced = {name for task in metadata.configurations[0].tasks for name in task}
+    names = tuple(sorted(introduced - set(metadata.hierarchy)))
+    data = IIRCData(image_set(names, config.per_class, config.side), metadata)
+    loaded = IIRCInputs(
+        data=data,
+        inputs=Inputs(stored_shapes(data.images.images)),
+        net=network_of(config, data.classes),
+        checksums=(),
+        sequence=sequences_of(data, validation=False),
+    )
+    return iirc_benchmark(config, loaded, seed=0)
+
+
+def load_data(config: IIRCConfig, configurations: int, seed: int) -> IIRCData:
     """Return a configuration's data; features are computed from images of the set's own size."""
     side = config.side if config.features is None else AS_THEY_COME
     request = IIRCRequest(
@@ -124,7 +144,7 @@ def load_data(config: Config, configurations: int, seed: int) -> IIRCData:
     return load_iirc(request)
 
 
-def decodable(config: Config, data: IIRCData, folder: RunFolder) -> IIRCData:
+def decodable(config: IIRCConfig, data: IIRCData, folder: RunFolder) -> IIRCData:
     """Return the data without broken image files, if these are to be skipped."""
     files = data.images
     if config.undecodable == "fail" or not isinstance(files, ImageFiles):
@@ -132,12 +152,14 @@ def decodable(config: Config, data: IIRCData, folder: RunFolder) -> IIRCData:
     return data._replace(images=leave_out_undecodable(folder, files, reader(config, files)))
 
 
-def reader(config: Config, files: ImageFiles) -> JpegStore:
+def reader(config: IIRCConfig, files: ImageFiles) -> JpegStore:
     """Return the reader of ImageNet's files."""
     return JpegStore(files.folder, files.images, config.side, config.memory_limit)
 
 
-def load_inputs(config: Config, data: IIRCData, runs: Path, validation: bool = False) -> IIRCInputs:
+def load_inputs(
+    config: IIRCConfig, data: IIRCData, runs: Path, validation: bool = False
+) -> IIRCInputs:
     """Return inputs and network; with `validation` the sequences for validation too.
 
     Raises:
@@ -154,7 +176,7 @@ def load_inputs(config: Config, data: IIRCData, runs: Path, validation: bool = F
     return IIRCInputs(data, inputs, net, checksums_of(*content), sequences_of(data, validation))
 
 
-def network_of(config: Config, classes: int) -> Network:
+def network_of(config: IIRCConfig, classes: int) -> Network:
     """Return the network that a configuration names."""
     request = NetworkRequest(classes, config.side, config.dtype, remat=config.remat)
     return network(config.net, request, (config.side, config.side, 3))
@@ -171,26 +193,26 @@ def sequences_of(data: IIRCData, validation: bool) -> Sequences:
     return sequence
 
 
-def iirc_benchmark(config: Config, loaded: IIRCInputs, seed: int) -> Benchmark:
+def iirc_benchmark(config: IIRCConfig, loaded: IIRCInputs, seed: int) -> Benchmark:
     """Return the benchmark of a configuration, for any methods."""
-    data, net, inputs = loaded.data, loaded.net, loaded.inputs
+    data, net, inputs, side = loaded.data, loaded.net, loaded.inputs, config.side
     tasks = len(data.metadata.configurations[0].tasks)
     apart = ("chosen", "memory_limit", "undecodable")
     fingerprint = {name: value for name, value in asdict(config).items() if name not in apart}
     return Benchmark(
         "iirc",
         Data(
-            f"{data.images.name}, {config.side}×{config.side} pixels: {data.sizes}; {tasks} tasks",
-            loaded.checksums,
-            {"checksums": list(loaded.checksums), "seed": seed},
+            note=f"{data.images.name}, {side}×{side} pixels: {data.sizes}; {tasks} tasks",
+            checksums=loaded.checksums,
+            fingerprint={"checksums": list(loaded.checksums), "seed": seed},
             shared=lambda method: inputs.stored,
             sequence=loaded.sequence,
             store=inputs.store,
         ),
         Setting(SETTING, "task configuration", capabilities_of(config, net), metrics_of(data)),
         Training(
-            training_words(config, net),
-            lambda method: {**fingerprint, **net.fingerprint()},
+            words=training_words(config, net),
+            fingerprint=lambda method: {**fingerprint, **net.fingerprint()},
             setup=setup_factory(config, net, data.classes, tasks, inputs.store),
             protocol=lambda method: protocol_of(config, method),
             keep=keep,
@@ -200,14 +222,14 @@ def iirc_benchmark(config: Config, loaded: IIRCInputs, seed: int) -> Benchmark:
     )
 
 
-def capabilities_of(config: Config, net: Network) -> frozenset[Requirement]:
+def capabilities_of(config: IIRCConfig, net: Network) -> frozenset[Requirement]:
     """Return what methods may require of IIRC."""
     pretrained: set[Requirement] = set() if config.features is None else {"pretrained layers"}
     return CAPABILITIES | network_capabilities(net) - {"hidden layers"} | pretrained
 
 
 def setup_factory(
-    config: Config, net: Network, classes: int, tasks: int, store: JpegStore | None = None
+    config: IIRCConfig, net: Network, classes: int, tasks: int, store: JpegStore | None = None
 ) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the function that makes the parts of a strategy."""
     # Images from a store crop and mirror themselves; features have nothing to crop.
@@ -231,12 +253,12 @@ def setup_factory(
     return make
 
 
-def optimizer_of(config: Config, method: Method | None = None) -> Optimizer:
+def optimizer_of(config: IIRCConfig, method: Method | None = None) -> Optimizer:
     """Return the optimizer of a method; without one, of most methods."""
     return optimizer(config.optimizer, rate_of(config, method), config.weight_decay)
 
 
-def rate_of(config: Config, method: Method | None = None) -> float:
+def rate_of(config: IIRCConfig, method: Method | None = None) -> float:
     """Return the learning rate of a method; without one, of most methods."""
     if config.features is not None:
         return config.features_learning_rate
@@ -244,7 +266,7 @@ def rate_of(config: Config, method: Method | None = None) -> float:
     return rates.get(getattr(method, "name", ""), config.learning_rate)
 
 
-def protocol_of(config: Config, method: Method) -> Protocol:
+def protocol_of(config: IIRCConfig, method: Method) -> Protocol:
     """Return the protocol with the method's own choice of epoch and joint training's length."""
     protocol = config.protocol
     if method.label_setting == "joint" and config.joint_epochs is not None:
@@ -327,7 +349,7 @@ def at_the_end(run: Trained, value: Array, axes: Sequence[Axis]) -> np.ndarray:
     return np.concatenate([np.full((missing, *value.shape[1:]), np.nan), value])
 
 
-def training_words(config: Config, net: Network) -> str:
+def training_words(config: IIRCConfig, net: Network) -> str:
     """Return network, optimizer, memory and length in words, for the report."""
     others = "".join(f" ({rate:g} for {name})" for name, rate in config.learning_rates.items())
     augmented = ", crops and mirrors" if config.features is None else ""

@@ -39,7 +39,7 @@ WITH_EXEMPLARS = tuple(name for name, row in FORMS.items() if row.stores_samples
 
 
 @dataclass(frozen=True)
-class Config:
+class IIRCConfig:
     """Data, network, optimizer, protocol and memory of the benchmark."""
 
     data: IIRCName
@@ -87,7 +87,7 @@ class Config:
 class PaperConfig:
     """Benchmark, methods and numbers of runs of the paper's command."""
 
-    benchmark: Annotated[Config, UNNAMED]
+    benchmark: Annotated[IIRCConfig, UNNAMED]
     configurations: Count
     """Number of task configurations, each with its own seed."""
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
@@ -102,7 +102,7 @@ class PaperConfig:
 
 
 DEMO = PaperConfig(
-    Config(
+    IIRCConfig(
         data="procedural",
         side=16,
         per_class=(100, 50),
@@ -116,7 +116,7 @@ DEMO = PaperConfig(
     methods=("incremental joint", "ER-balanced", "iCaRL-CNN", "LUCIR", "finetune"),
 )
 SMALL = PaperConfig(
-    Config(
+    IIRCConfig(
         data="tiny-imagenet",
         side=16,
         per_class=(250, 50),
@@ -133,7 +133,7 @@ SMALL = PaperConfig(
     ablation=(50, 100),
 )
 FULL = PaperConfig(
-    Config(
+    IIRCConfig(
         data="iirc_cifar100",
         side=32,
         net="resnet:5",
@@ -160,4 +160,6 @@ IMAGENET = PaperConfig(
 )
 """Preset paper of the data sets on ImageNet."""
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {"demo": DEMO, "small": SMALL, "paper": FULL}
-PRESETS: Mapping[Preset, Config] = {name: paper.benchmark for name, paper in PAPER_PRESETS.items()}
+PRESETS: Mapping[Preset, IIRCConfig] = {
+    name: paper.benchmark for name, paper in PAPER_PRESETS.items()
+}

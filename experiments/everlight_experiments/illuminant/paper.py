@@ -1,6 +1,4 @@
-"""Notes on methods, and the phone's published rows under our names."""
-
-from everlight_experiments.illuminant.published_tables import TABLE_3_S20
+"""Notes on methods and data in the reports."""
 
 METHOD_NOTES = (
     "Corrected moments, homography and APAP are fitted by alternating least squares, as "
@@ -47,13 +45,3 @@ PHONE_NOTES = (
     "that test illuminants can be training targets; selection of the step on the augmented test "
     "fold; 500,000 to 1,000,000 epochs.",
 )
-
-
-def phone_rows() -> dict[str, tuple[float, ...]]:
-    """Return table 3 with each network's row under every re-illumination of the transforms."""
-    rows = dict(TABLE_3_S20)
-    for count in (200, 470, 1460):
-        published = rows.pop(f"Net, {count} parameters")
-        for name in ("von Kries", "chosen in the fold", "as released"):
-            rows[f"Net, {count} parameters, {name}"] = published
-    return rows

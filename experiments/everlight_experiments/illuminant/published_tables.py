@@ -5,6 +5,8 @@ Illuminant Estimation". Table 4 has networks trained without augmentation ("none
 best and worst 25%.
 """
 
+from collections.abc import Collection
+
 from everlight_data.color.dmcc_thumbnails import CAMERAS
 
 STATISTICS = ("Mean", "Med", "B25%", "W25%", "Q1", "Q3", "Tri")
@@ -165,3 +167,8 @@ CROSS_CAMERA_SETS: dict[frozenset[str], str] = {
     frozenset(CAMERAS): "NUS-8",
 }
 """Data set of the published rows, by its tested cameras."""
+
+
+def rows_across_cameras(cameras: Collection[str]) -> dict[str, tuple[float, ...]]:
+    """Return the published rows across cameras of a whole data set; empty for other cameras."""
+    return CROSS_CAMERA.get(CROSS_CAMERA_SETS.get(frozenset(cameras), ""), {})

@@ -9,7 +9,7 @@ All seeds of a method are one program whose tasks are drawn inside it. The paper
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.commands.load_and_train import given_hyperparameters
+from everlight_experiments.continual.method_arguments import read_hyperparameters
 from everlight_experiments.plasticity.config import CONFIGS
 from everlight_experiments.plasticity.problems import (
     Problem,
@@ -90,8 +90,11 @@ def run_plasticity(options: Any) -> Path:
     if not options.problem:
         raise DataError(f"name a problem first; there are {', '.join(CONFIGS)}")
     rows = [METHODS[name] for name in dict.fromkeys(options.methods)]
-    grids = given_hyperparameters(options.hyperparameters, rows)
-    _refuse_equal_names(rows, grids)
+    grids = read_hyperparameters(options.hyperparameters, rows)
+    names = [row_name(row, value) for row in rows for value in grids.get(row.name, ())]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(f"--hyperparameters has two values that are named {name}; give one")
     problem = load_problem(options.problem, options.config, options.seed)
     refuse_unfit(problem, rows)
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
@@ -129,13 +132,6 @@ def run_plasticity(options: Any) -> Path:
         }
     )
     return write_plasticity_report(folder.path, options, problem, table)
-
-
-def _refuse_equal_names(rows: Sequence[Method], grids: Mapping[str, Sequence[float]]) -> None:
-    names = [row_name(row, value) for row in rows for value in grids.get(row.name, ())]
-    for name in names:
-        if names.count(name) > 1:
-            raise DataError(f"--hyperparameters has two values that are named {name}; give one")
 
 
 def _train_row(

@@ -16,7 +16,7 @@ from everlight_experiments.run_folder.settings import Count, Rate
 
 
 @dataclass(frozen=True)
-class Config:
+class PlasticityConfig:
     """Configuration of a problem."""
 
     data: str = ""
@@ -42,9 +42,11 @@ class Config:
     the authors' code by default."""
 
 
-_IMAGES = Config("fashion-mnist", tasks=50, samples=3200, batch_size=16, net="mlp:100,100")
-CONFIGS: Mapping[str, Config] = {
-    "regression": Config(),
+_IMAGES = PlasticityConfig(
+    "fashion-mnist", tasks=50, samples=3200, batch_size=16, net="mlp:100,100"
+)
+CONFIGS: Mapping[str, PlasticityConfig] = {
+    "regression": PlasticityConfig(),
     "permuted": _IMAGES,
     "permuted-labels": _IMAGES,
     "class-pairs": replace(

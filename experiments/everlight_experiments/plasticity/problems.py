@@ -48,7 +48,7 @@ from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.metrics import DIAGNOSTICS
 from everlight_experiments.continual.parts import network, network_capabilities
-from everlight_experiments.plasticity.config import Config
+from everlight_experiments.plasticity.config import PlasticityConfig
 
 INPUTS, SLOW = 20, 15
 """Bits of regression, and those of them that stay during a task."""
@@ -70,7 +70,7 @@ class Problem(NamedTuple):
     """Name of the score by which methods are compared."""
 
 
-def load_problem(name: str, config: Config, seed: int) -> Problem:
+def load_problem(name: str, config: PlasticityConfig, seed: int) -> Problem:
     """Return a problem with its data.
 
     Raises:
@@ -105,7 +105,7 @@ def load_problem(name: str, config: Config, seed: int) -> Problem:
 
 
 def _begin_regression(
-    config: Config, net: Network, images: None, key: PRNGKeyArray
+    config: PlasticityConfig, net: Network, images: None, key: PRNGKeyArray
 ) -> tuple[Setup, TaskGenerator]:
     target = draw_target_network(key, INPUTS)
     objective = regression_objective(lambda number: target_values(target, bits_of(number))[:, None])
@@ -149,7 +149,7 @@ def refuse_unfit(problem: Problem, methods: Sequence[Method]) -> None:
 
 def learn_problem(
     problem: Problem,
-    config: Config,
+    config: PlasticityConfig,
     method: Method,
     images: StoredImages | None,
     key: PRNGKeyArray,

@@ -12,13 +12,7 @@ from everlight_experiments.continual.report_tables import Measure, table_of
 from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED, Problem
 from everlight_experiments.report.cells import spread
 from everlight_experiments.report.plots import plot_curves
-from everlight_experiments.report.writer import (
-    Figure,
-    Section,
-    Summary,
-    Table,
-    write_report,
-)
+from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
 
 POINTS = 50
 """Most points of a curve; each is a mean over equally many tasks."""

@@ -94,11 +94,7 @@ def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any
 
 
 def _empty(folder: Path, files: str) -> None:
-    """Make a folder without the files that an earlier export left there.
-
-    Raises:
-      DataError: the folder is a link, which may lead to files of others, or cannot be made.
-    """
+    """Make a folder without the files of an earlier export; a link may lead to files of others."""
     if folder.is_symlink():
         raise DataError(f"{folder} is a link to another folder; remove it, and export again")
     make_folder(folder)

@@ -51,7 +51,7 @@ def changed(config: C, changes: Mapping[str, Any], option: str) -> C:
     """
     names = list(options_by_name(config))
     for key, value in changes.items():
-        name = full_name(names, key)
+        name = option_named(names, key)
         check_name(f"setting of {option}", name, names)
         words = _texts(value)
         try:
@@ -67,7 +67,7 @@ def changed(config: C, changes: Mapping[str, Any], option: str) -> C:
     return config
 
 
-def full_name(names: Sequence[str], key: str) -> str:
+def option_named(names: Sequence[str], key: str) -> str:
     """Return the option that a name means, which may be the part after its last dot."""
     key = key.replace("_", "-")
     matches = [name for name in names if name.split(".")[-1] == key]

@@ -98,11 +98,7 @@ def _dataclasses_of(value: Any) -> list[tuple[str, Any]]:
 
 
 def _check_value(name: str, value: Any, hint: Any) -> None:
-    """Refuse what a type does not exclude: numbers too large for the device, and no name at all.
-
-    Raises:
-      ArgumentError: the message names the field and its allowed values.
-    """
+    """Refuse what a type does not exclude: numbers too large for the device, and no name at all."""
     parts = list(_parts(hint))
     names = [part for part in parts if isinstance(part, str)]
     if value == () and names:

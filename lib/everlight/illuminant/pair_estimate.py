@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight.errors import ArgumentError
+from everlight.illuminant.illuminant_interval import COVERAGE
 from everlight.illuminant.pair_model import Estimate, Estimates, PairModel
 
 MAX_CONDITION = 300
@@ -124,4 +125,20 @@ def describe_score(estimate: Estimate, validated: str = "pairs") -> str:
     return (
         f"out-of-distribution score {distance:.2f}, where 1 is the 99th percentile of validation "
         f"{validated}; {farther:.0%} of them are as far"
+    )
+
+
+def describe_estimate(estimate: Estimate, validated: str = "pairs") -> str:
+    """Return an estimate and its interval in words, for validated pairs or images, or neither."""
+    red, green, blue = estimate.illuminant
+    ratios = f"r {red:.4f}  g {green:.4f}  b {blue:.4f}  (r/g {red:.4f}, b/g {blue:.4f})"
+    if not validated:
+        return f"{ratios}; no interval: this method was not compared with known illuminants"
+    if not np.isfinite(estimate.interval.degrees):
+        return f"{ratios}; no interval, as the model was validated on too few {validated}"
+    low, high = estimate.interval.low, estimate.interval.high
+    return (
+        f"{ratios}; {COVERAGE:.0%} interval: r/g {low[0]:.4f} to {high[0]:.4f}, b/g {low[1]:.4f} "
+        f"to {high[1]:.4f}, its farthest corner {estimate.interval.degrees:.1f} degrees from it; "
+        "it assumes one illuminant, and photographs like those of the training"
     )

@@ -24,10 +24,12 @@ from everlight.color.transform_prior import TransformPrior, fit_probable_transfo
 from everlight.color.transforms import Normalization, fit_color_transform
 from everlight.illuminant.illuminant_interval import (
     ChromaticityInterval,
+    IntervalCoverage,
     IntervalScale,
     calibrate_interval,
     chromaticity_interval,
     ensemble_chromaticity,
+    interval_coverage,
     uninformative_interval,
 )
 from everlight.illuminant.illuminant_net import IlluminantNet
@@ -76,6 +78,13 @@ class ViewModel:
     interval: IntervalScale
     distances: DistanceCalibration
     uninformative: Float[Array, ""]
+
+    def coverage(
+        self, features: Float[Array, "n f"], truth: Float[Array, "n 2"]
+    ) -> IntervalCoverage:
+        """Measure the intervals of pairs outside the training, of these true chromaticities."""
+        estimates = ensemble_estimates(self.depth, self.members, features)
+        return interval_coverage(self.interval, estimates, truth, self.uninformative)
 
 
 def calibrated_view(
@@ -232,3 +241,7 @@ def members_estimates(
         linear_estimate if depth is None else partial(predict_chromaticity, IlluminantNet(depth))
     )
     return jax.vmap(predict, (0, None))(members, features)
+
+
+ensemble_estimates = jax.jit(members_estimates, static_argnums=0)
+"""`members_estimates` in a program per depth."""

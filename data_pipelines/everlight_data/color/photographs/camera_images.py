@@ -1,6 +1,7 @@
 """Photographs of cameras, shrunk to one size, and the folds of one or of all cameras."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from scipy.ndimage import minimum_filter
 
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.thumbnails import shrink_image
+from everlight_data.color.photographs.published_folds import draw_folds, read_folds
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.sets.constancy_set import ConstancySet
@@ -65,6 +67,18 @@ class IlluminantImages(NamedTuple):
     def cameras(self) -> Sequence[str]:
         """Return the camera of each image."""
         return self.taken_by or [self.camera] * len(self.images)
+
+    @property
+    def camera_names(self) -> list[str]:
+        """The cameras in the order of their numbers."""
+        return sorted({*self.cameras(), self.camera})
+
+    def on_canvas(self, side: int) -> "IlluminantImages":
+        """Return the images at the upper left of squares, as a kept model reads photos."""
+        height, width = self.masks.shape[1:]
+        rest = (0, 0), (0, side - height), (0, side - width)
+        images = np.pad(self.images, (*rest, (0, 0)))
+        return self._replace(images=images, masks=np.pad(self.masks, rest))
 
 
 def shrink_photographs(
@@ -140,6 +154,18 @@ def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -
         camera=camera,
         captures=None if data.captures is None else data.captures[used],
     )
+
+
+def split_in_folds(
+    cameras: Mapping[str, CameraImages], seed: int, path: Path | None = None
+) -> dict[str, IlluminantImages]:
+    """Return each camera's images in the folds of a published split, or in drawn ones."""
+    sets = {}
+    for camera, data in cameras.items():
+        count = len(data.names)
+        folds = draw_folds(count, seed) if path is None else read_folds(path, count)
+        sets[camera] = split_within(camera, data, folds)
+    return sets
 
 
 def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantImages]:

@@ -9,6 +9,7 @@ from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
 from everlight_data.color.dmcc_thumbnails import CAMERAS, thumbnail_files
 from everlight_data.color.photographs.camera_images import CameraImages, check_edges, read_images
+from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra.library import embedded_library, measured_library
@@ -16,7 +17,6 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_data.sets.constancy_set import ConstancySet
-from everlight_experiments.illuminant.thumbnail_checks import check_thumbnails
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.settings import RunSettings
 

@@ -1,14 +1,11 @@
 """The two-camera paper's experiment on a phone's transforms (section 4.3, tables 3 and 4)."""
 
-from collections.abc import Sequence
-
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
 from everlight.illuminant.illuminant_interval import cross_coverage
-from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.out_of_distribution import cross_calibrate_distances
 from everlight.illuminant.pair_model import PairModel, View, calibrated_view
 from everlight_data.color.models.pair_model_files import save_pair_model
@@ -24,11 +21,9 @@ from everlight_data.color.pairs.camera_pairs import (
 from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
 from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.color.rendered.rendered_pairs import rehearsal_pairs
-from everlight_data.color.s20 import AugmentedS20, load_augmented_s20
-from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.illuminant.comparison import Comparison, record_errors
+from everlight_data.color.s20 import load_augmented_s20
 from everlight_experiments.illuminant.config import RATES, Plan
-from everlight_experiments.illuminant.cross_validation import (
+from everlight_experiments.illuminant.core.cross_validation import (
     CHOSEN,
     RULES,
     CrossValidation,
@@ -36,56 +31,43 @@ from everlight_experiments.illuminant.cross_validation import (
     cross_validate,
     method_name,
 )
-from everlight_experiments.illuminant.ensembles import coverage_table
-from everlight_experiments.illuminant.networks import PARAMETERS
-from everlight_experiments.illuminant.paper import PHONE_NOTES, phone_rows
-from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.illuminant.tables import error_table
-from everlight_experiments.report.cells import spread
-from everlight_experiments.report.writer import Column, Section, Summary, Table
+from everlight_experiments.illuminant.core.experiment import (
+    Comparison,
+    IlluminantExperiment,
+    record_errors,
+)
+from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTraining
+from everlight_experiments.illuminant.core.report import coverage_table, error_table, spread
+from everlight_experiments.illuminant.paper import PHONE_NOTES
+from everlight_experiments.illuminant.published_tables import TABLE_3_S20
+from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from everlight_experiments.report.writer import Column, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
 SECOND_VIEW = "second illuminant"
-ONE_AND_BOTH = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
-"""Inputs of one camera, and of both."""
-
-Compared = tuple[str, tuple[Summary, list[Section]]]
-"""Note on the data, and the report's summary and body."""
 
 
-def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
+def compare_transforms(
+    folder: RunFolder, settings: TwoCameraRun, plan: Plan
+) -> IlluminantExperiment:
     """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
 
     def pairs(view: View) -> CameraPairs:
-        return released_pairs(view) if plan.measured else rehearsal_pairs(seeds[0], view)
+        return released_pairs(view) if plan.measured else rehearsal_pairs(settings.seed, view)
 
-    data, second, training = pairs("main"), pairs("second"), plan.training
-    augmented = load_augmented_s20(len(data.main)) if plan.measured else None
-    comparisons, held_out = compare_rules(
-        folder,
-        data,
-        PHONE_AUGMENTATIONS,
-        seeds,
-        training,
-        phone_estimates(data),
-        phone_rows(),
-        RATES,
-    )
-    coverage = save_ensembles(folder, held_out, data)
-    if augmented is not None:
-        comparisons["test-set"].estimates.update(
-            as_released(folder, data, augmented, seeds, training)
-        )
-    outcome = cross_validate(
-        second,
-        PHONE_AUGMENTATIONS,
-        "held-out",
-        seeds,
-        training,
-        Checkpoints(folder.checkpoints / "second"),
-        {TRANSFORM: (5,)},
-        RATES,
-    )
+    data, second = pairs("main"), pairs("second")
+    seeds = settings.training_seeds
+    training = NetworkTraining(plan.training, seeds, folder.checkpoints, RATES)
+    single = phone_estimates(data)
+    rules = compare_rules(data, PHONE_AUGMENTATIONS, training, single, published_rows())
+    coverage = save_ensembles(folder, rules.held_out, data)
+    comparisons = dict(rules.comparisons)
+    if plan.measured:
+        estimates = as_released(data, training.below("as-released")._replace(rates=()))
+        compared = comparisons["test-set"]
+        comparisons["test-set"] = compared._replace(estimates={**compared.estimates, **estimates})
+    below, depths = training.below("second"), {TRANSFORM: (5,)}
+    outcome = cross_validate(second, PHONE_AUGMENTATIONS, "held-out", below, depths)
     other = Comparison(
         phone_estimates(second) | outcome.illuminants(),
         second.illuminants[second.folds],
@@ -94,28 +76,45 @@ def run_phone(folder: RunFolder, plan: Plan, seeds: Sequence[int]) -> Compared:
     )
     folder.save_results(**record_errors(folder, comparisons | {SECOND_VIEW: other}))
     chosen = [f"Net, {count} parameters, {CHOSEN}" for count in (470, 200, 1460)]
-    illuminants = dict(zip(data.cameras, (data.main, data.second), strict=True))
     rates = " or ".join(f"{rate:g}" for rate in RATES)
-    sections = compared_sections(
-        folder.path,
-        "How well do networks estimate a phone's illuminants from its two cameras?",
-        data.note,
-        comparisons,
-        (*chosen, f"{chosen[0]}, ensemble", f"Linear regression, {CHOSEN}"),
-        {" + ".join(data.cameras): illuminants},
-        (*PHONE_NOTES, f"With held-out selection each fold selects the learning rate, {rates}."),
-        [
+    return IlluminantExperiment(
+        title=f"Two-camera illuminant estimation: S20 phone pairs (tables 3 and 4), preset "
+        f"{settings.preset}",
+        question="How well do networks estimate a phone's illuminants from its two cameras?",
+        data=data.note,
+        comparisons=comparisons,
+        illuminants={
+            " + ".join(data.cameras): dict(zip(data.cameras, (data.main, data.second), strict=True))
+        },
+        curves=(*chosen, f"{chosen[0]}, ensemble", f"Linear regression, {CHOSEN}"),
+        notes=(
+            *PHONE_NOTES,
+            f"With held-out selection each fold selects the learning rate, {rates}.",
+        ),
+        tables=[
             gain_table(comparisons["held-out"]),
             *map(error_table, (*comparisons.values(), other)),
             coverage,
         ],
+        training=plan.training,
+        **settings.in_folds,
     )
-    return data.note, sections
+
+
+def published_rows() -> dict[str, tuple[float, ...]]:
+    """Return table 3 with each network's row under every re-illumination of the transforms."""
+    rows = dict(TABLE_3_S20)
+    for count in (200, 470, 1460):
+        published = rows.pop(f"Net, {count} parameters")
+        for name in ("von Kries", "chosen in the fold", "as released"):
+            rows[f"Net, {count} parameters, {name}"] = published
+    return rows
 
 
 def gain_table(compared: Comparison) -> Table:
     """Return the gain of the second camera over one camera's input, paired by image and seed."""
-    errors, (one, both) = compared.errors(), ONE_AND_BOTH
+    errors = compared.errors()
+    one, both = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
     if f"Net on {one}, {CHOSEN}" not in errors:
         one, both = MOMENTS, TRANSFORM_AND_MOMENTS
     rows = []
@@ -127,9 +126,10 @@ def gain_table(compared: Comparison) -> Table:
             # A mean over folds, not over images, as in the other tables.
             means = [np.nanmean(error, axis=2).mean(axis=1) for error in pair]
             low, high = compared.interval(pair[0] - pair[1])
-            cells = [spread(mean, digits=2) for mean in means]
-            gain = spread(means[0] - means[1], "+", 2)
-            rows.append([f"{method}{suffix}", *cells, gain, f"{low:+.2f} to {high:+.2f}"])
+            gain = spread(means[0] - means[1], "+")
+            rows.append(
+                [f"{method}{suffix}", *map(spread, means), gain, f"{low:+.2f} to {high:+.2f}"]
+            )
     columns = [Column("Method"), Column(f"on {one}"), Column(f"on {both}")]
     columns += [Column("Gain"), Column("95% interval of the gain")]
     caption = (
@@ -149,41 +149,33 @@ def phone_estimates(data: CameraPairs) -> dict[str, Float[np.ndarray, "1 folds k
 
 
 def as_released(
-    folder: RunFolder,
-    data: CameraPairs,
-    augmented: AugmentedS20,
-    seeds: Sequence[int],
-    training: TrainingSettings,
+    data: CameraPairs, training: NetworkTraining
 ) -> dict[str, Float[np.ndarray, "runs 3 k 3"]]:
     """Return estimates by networks trained as in the authors' code on their augmented transforms.
 
     Pairs were re-illuminated before the folds were made, so that test illuminants can be training
     targets, and the step is selected on the augmented test fold.
     """
-    transforms = augmented.transforms.reshape(-1, 9)
-    illuminants, folds = augmented.illuminants, augmented.folds
-    trained = CameraPairs(
-        {TRANSFORM: transforms}, illuminants, illuminants, folds, data.cameras, data.note
+    augmented = load_augmented_s20(len(data.main))
+    trained = data._replace(
+        inputs={TRANSFORM: augmented.transforms.reshape(-1, 9)},
+        main=augmented.illuminants,
+        second=augmented.illuminants,
+        folds=augmented.folds,
     )
-    outcome = cross_validate(
-        trained,
-        {"as released": lambda pairs, train, _: pairs.samples(train)},
-        "test-set",
-        seeds,
-        training,
-        Checkpoints(folder.checkpoints / "as-released"),
-        tested=data,
-    )
+    as_they_are = {"as released": lambda pairs, train, _: pairs.samples(train)}
+    outcome = cross_validate(trained, as_they_are, "test-set", training, tested=data)
     illuminants, depths = outcome.illuminants(), outcome.networks[TRANSFORM].models
     names = [f"{method_name(TRANSFORM, depth)}, as released" for depth in depths]
     return {name: illuminants[name] for name in names}
 
 
 def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPairs) -> Table:
-    """Save all folds' and seeds' networks, each fold's of its chosen augmentation, for `estimate`.
+    """Save all folds' and seeds' networks for `estimate`, and return their intervals' coverage.
 
-    Intervals are calibrated on every test fold by the networks trained without it. All networks
-    together disagree a little more, which widens the intervals. Their coverage is returned.
+    The networks of a fold have its chosen augmentation. Intervals are calibrated on every test fold
+    by the networks trained without it. All networks together disagree a little more, which widens
+    the intervals.
     """
     rows = data.folds.ravel()
     truth, folds, coverage = data.targets(rows), np.split(np.arange(len(rows)), FOLDS), {}

@@ -28,7 +28,8 @@ from everlight_data.color.raw_files.photos import is_picture, list_photos
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder
-from everlight_experiments.illuminant.image_source import MIN_IMAGES
+from everlight_experiments.illuminant.photographs.source import MIN_IMAGES
+from everlight_experiments.run_folder.settings import check_settings
 
 MIN_PHOTOS = 6
 """Minimum number of photographs whose chart is found."""
@@ -46,6 +47,9 @@ class ThumbnailsRun:
     .charts.png, shows each photograph with its chart and the colour of its illuminant."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side of the thumbnails in pixels."""
+
+    def __post_init__(self):
+        check_settings(self)
 
 
 def make_thumbnails(settings: ThumbnailsRun) -> Path:

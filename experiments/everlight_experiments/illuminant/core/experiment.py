@@ -1,6 +1,7 @@
-"""The result of every command: all methods' estimates of the same images, and their errors."""
+"""An illuminant experiment: methods' estimates of the same images, and how they are reported."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import jax
@@ -8,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.metrics.angular import angular_error, reproduction_error, summarize_errors
 from everlight.metrics.bootstrap import grouped_mean_interval
+from everlight_experiments.report.writer import Figure, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
 mean_interval = jax.jit(grouped_mean_interval, static_argnames="count")
@@ -73,3 +76,56 @@ def record_errors(folder: RunFolder, comparisons: Mapping[str, Comparison]) -> d
             means = np.nanmean(errors, axis=(1, 2))
             folder.log(condition=condition, method=method, mean_error=means)
     return arrays
+
+
+BASELINES = ("GW", "The phone's white balance")
+"""Baselines of a report's summary; the first available one is shown."""
+
+
+@dataclass(frozen=True)
+class IlluminantExperiment:
+    """Compared methods with the data and protocol, from which the report is written.
+
+    Attributes:
+      title: title of the report.
+      question: question that the summary answers.
+      data: description of the data.
+      comparisons: estimates by condition, in the order of the summary.
+      protocol: rows of the report's facts beside those of the other attributes.
+      selection_rule: how steps, augmentations and settings were selected.
+      seeds: seeds in words.
+      illuminants: ground truth by panel and camera.
+      training: optimizer settings of the networks.
+      curves: methods whose error curves are drawn, beside each condition's best one.
+      headline: method reported in place of the best one, which is optimistic.
+      baselines: baselines of the summary, of which the first available one is shown.
+      notes: paragraphs above the tables.
+      tables: tables of errors; by default one per comparison.
+      figures: figures after that of the illuminants.
+      before, after: further sections before and after that of illuminants and figures.
+      command: command line that uses the kept model.
+    """
+
+    title: str
+    question: str
+    data: str
+    comparisons: Mapping[str, Comparison]
+    protocol: Mapping[str, str]
+    selection_rule: str
+    seeds: str
+    illuminants: Mapping[str, Mapping[str, Float[np.ndarray, "n 3"]]]
+    training: TrainingSettings | None = None
+    curves: Sequence[str] = ()
+    headline: str = ""
+    baselines: Sequence[str] = BASELINES
+    notes: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    figures: Sequence[Figure] = ()
+    before: Sequence[Section] = ()
+    after: Sequence[Section] = ()
+    command: str = ""
+
+    @property
+    def conditions(self) -> list[Comparison]:
+        """The compared conditions in order."""
+        return list(self.comparisons.values())

@@ -1,21 +1,46 @@
-"""Options of `everlight illuminant estimate`, for single photos and for pairs."""
+"""Options of `everlight illuminant estimate`, and the estimate of a photo or pair."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 import tyro
 
-from everlight_data.color.raw_files.corrections import Format
+from everlight.checks import Between, check_fields
+from everlight_data.color.raw_files.corrections import Format, Row
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.photos import list_photos
 from everlight_data.errors import DataError
 from everlight_data.texts import one_line
 from everlight_experiments.report.cells import counted
 
-MAX_LEVEL = 2**32 - 1
-"""Greatest sensor value of a raw file, of 32 bits."""
+Level = Annotated[int, Between(0, 2**32 - 1)]
+"""Sensor value of a raw file, of 32 bits."""
+SOME_READ = {
+    "homography": "pairs",
+    "downsample": "pairs",
+    "second_black_level": "pairs",
+    "second_white_level": "pairs",
+    "matrices": "CCMNet trained on several cameras",
+}
+"""Options that only some models read, and which models these are."""
+
+
+class FileEstimate(NamedTuple):
+    """The estimate of a photo or pair.
+
+    Attributes:
+      path: photo or main file.
+      result: estimate with its `warnings`.
+      row: row of the table of illuminants.
+      lines: sentences to print.
+    """
+
+    path: Path
+    result: Any
+    row: Row
+    lines: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -46,16 +71,19 @@ class EstimateSettings:
     dng, of raw files only, has their sensor values and the illuminant as AsShotNeutral."""
     downsample: int = 6
     """Side in pixels of the blocks averaged before the fit of pairs."""
-    main_black_level: int | None = None
+    main_black_level: Level | None = None
     """Black level that replaces that of the main file or photo, in sensor units; without it a PNG
     or TIFF has 0."""
-    main_white_level: int | None = None
+    main_white_level: Level | None = None
     """White level that replaces that of the main file or photo, in sensor units; without it a PNG
     or TIFF has its maximum."""
-    second_black_level: int | None = None
+    second_black_level: Level | None = None
     """Black level that replaces the second file's, in sensor units."""
-    second_white_level: int | None = None
+    second_white_level: Level | None = None
     """White level that replaces the second file's, in sensor units."""
+
+    def __post_init__(self):
+        check_fields(self)
 
     @property
     def main_levels(self) -> LevelArguments:
@@ -67,17 +95,20 @@ class EstimateSettings:
         """Return the levels of the second file."""
         return LevelArguments(self.second_black_level, self.second_white_level)
 
-    def refuse_levels(self) -> None:
-        """Refuse levels that no sensor has.
+    def refuse_unread(self, read: Collection[str], model: str) -> None:
+        """Refuse options that the model does not read.
+
+        Args:
+          read: options of `SOME_READ` that it reads.
+          model: what the model is, in words.
 
         Raises:
-          DataError: which option.
+          DataError: which option, and the models that read it.
         """
-        for name in ("main_black", "main_white", "second_black", "second_white"):
-            level = getattr(self, f"{name}_level")
-            if level is not None and not 0 <= level <= MAX_LEVEL:
+        for name, models in SOME_READ.items():
+            if name not in read and getattr(self, name) != getattr(EstimateSettings, name):
                 option = name.replace("_", "-")
-                raise DataError(f"--{option}-level {level}; give 0 to {MAX_LEVEL:,}")
+                raise DataError(f"--{option} is for {models}, and {self.model} is {model}")
 
     def pairs(self) -> list[tuple[Path, Path]]:
         """Return main and second files.
@@ -91,54 +122,41 @@ class EstimateSettings:
                 f"{counted(len(self.files), 'raw file')} cannot be divided into pairs; give main "
                 "and second of each in turn"
             )
-        if self.matrices is not None:
-            raise DataError(f"--matrices is for single images, and {self.model} is for pairs")
-        pairs = list(zip(self.files[::2], self.files[1::2], strict=True))
-        _refuse_same_names("main files", [main for main, _ in pairs])
-        self._refuse_replacing([main for main, _ in pairs])
-        return pairs
+        self._refuse_outputs("main files", self.files[::2])
+        return list(zip(self.files[::2], self.files[1::2], strict=True))
 
     def photos(self) -> list[Path]:
         """Return the single photos, those of folders by name.
 
         Raises:
-          DataError: there is none, two have the same name, an option is for pairs, or a written
-            file would replace one of them.
+          DataError: there is none, two have the same name, or a written file would replace one of
+            them.
         """
         if not self.files:
             raise DataError("give photos or a folder of photos")
-        for name in ("homography", "downsample", "second_black_level", "second_white_level"):
-            if getattr(self, name) != getattr(EstimateSettings, name):
-                option = name.replace("_", "-")
-                raise DataError(f"--{option} is for pairs, and {self.model} is for single images")
         photos = list_photos(self.files)
-        _refuse_same_names("photos", photos)
-        self._refuse_replacing(photos)
+        self._refuse_outputs("photos", photos)
         return photos
 
-    def _refuse_replacing(self, mains: Sequence[Path]) -> None:
+    def _refuse_outputs(self, what: str, mains: Sequence[Path]) -> None:
+        """Refuse files whose outputs would replace each other, or a given file."""
+        stems = [file.stem for file in mains]
+        twice = sorted({stem for stem in stems if stems.count(stem) > 1})
+        if twice:
+            raise DataError(
+                f"several {what} are named {one_line(twice[0])}, and their outputs would have one "
+                "name; rename them, or give them one at a time, with different --output"
+            )
         inputs = {_identity(file) for file in (*mains, *self.files) if file.is_file()}
-        for main in mains:
-            for kind in self.formats:
-                path = self.output / f"{main.stem}.{kind}"
-                if path.exists() and _identity(path) in inputs:
-                    raise DataError(
-                        f"{path} is a given photo and would be replaced by its correction; give "
-                        "another folder as --output"
-                    )
+        for path in (self.output / f"{stem}.{kind}" for stem in stems for kind in self.formats):
+            if path.exists() and _identity(path) in inputs:
+                raise DataError(
+                    f"{path} is a given photo and would be replaced by its correction; give "
+                    "another folder as --output"
+                )
 
 
 def _identity(file: Path) -> tuple[int, int]:
     """Return what two names of one file have in common."""
     status = file.stat()
     return status.st_dev, status.st_ino
-
-
-def _refuse_same_names(what: str, files: list[Path]) -> None:
-    stems = [file.stem for file in files]
-    twice = sorted({stem for stem in stems if stems.count(stem) > 1})
-    if twice:
-        raise DataError(
-            f"several {what} are named {one_line(twice[0])}, and their outputs would have one "
-            "name; rename them, or give them one at a time, with different --output"
-        )

@@ -3,42 +3,17 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PyTree
 
-from everlight.color import (
-    IlluminantMethod,
-    LabelledImages,
-    SideInformation,
-    estimate_folds,
-    map_images,
-    methods_for,
-    pixel_moments,
-)
+from everlight.color import IlluminantMethod, estimate_folds, methods_for
 from everlight_data.color.photographs.camera_images import IlluminantImages
-from everlight_data.color.raw_files.calibrations import stack_calibrations
 from everlight_data.names import check_name
 from everlight_data.progress import progress
-from everlight_experiments.illuminant.side_information import side_information
+from everlight_experiments.illuminant.core.method_inputs import labelled, side_of
 
 Keep = Callable[..., dict[str, np.ndarray]]
 """Takes a name and a function `compute` of arrays by name; returns these, perhaps read."""
-
-
-def camera_numbers(data: IlluminantImages) -> tuple[list[str], Int[np.ndarray, "n"]]:
-    """Return the cameras' names, and the number of each image's camera."""
-    names = sorted({*data.cameras(), data.camera})
-    return names, np.array([names.index(camera) for camera in data.cameras()])
-
-
-def side_of(data: IlluminantImages, camera: str | None = None) -> SideInformation:
-    """Return side information on the images, by default for the test images' camera."""
-    names, _ = camera_numbers(data)
-    known = None
-    if data.calibrations:
-        known = stack_calibrations([data.calibrations[name] for name in names])
-    return side_information(names, data.camera if camera is None else camera, known, data.captures)
 
 
 def learned_methods(data: IlluminantImages) -> list[str]:
@@ -67,20 +42,9 @@ def full_name(name: str, known: Sequence[str]) -> str:
     return matches[0]
 
 
-def labelled(features: PyTree, data: IlluminantImages) -> LabelledImages:
-    """Return all images of a set with a method's features of them."""
-    _, numbers = camera_numbers(data)
-    return LabelledImages(features, jnp.asarray(data.illuminants), jnp.asarray(numbers))
-
-
-def features_of(features: Callable[..., PyTree], data: IlluminantImages) -> PyTree:
-    """Return the features of every image by a function of one image and its mask."""
-    return map_images(features, jnp.asarray(data.images), jnp.asarray(data.masks))
-
-
-def moments_of(data: IlluminantImages) -> Float[np.ndarray, "n 9"]:
-    """Return nine colour moments of each image's unmasked pixels."""
-    return np.asarray(features_of(pixel_moments, data))
+def spread_rows(count: int, limit: int) -> Int[np.ndarray, "k"]:
+    """Return at most `limit` rows, evenly spaced from the first to the last."""
+    return np.unique(np.linspace(0, count - 1, min(count, limit)).round().astype(int))
 
 
 def cross_validate_methods(

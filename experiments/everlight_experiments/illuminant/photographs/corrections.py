@@ -9,7 +9,7 @@ from jaxtyping import Array, Float
 
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
 from everlight_data.color.photographs.camera_images import IlluminantImages
-from everlight_experiments.illuminant.comparison import angular_errors
+from everlight_experiments.illuminant.core.experiment import angular_errors
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import Figure
 

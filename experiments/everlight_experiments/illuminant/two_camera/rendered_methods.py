@@ -20,7 +20,7 @@ from everlight.color.learned.chromagenic import chromagenic_estimate, fit_chroma
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
 from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight_data.color.rendered.rendered_pairs import Input, RenderedPair
-from everlight_experiments.illuminant.cross_validation import method_name
+from everlight_experiments.illuminant.core.cross_validation import method_name
 
 REGRESSED: tuple[Input, ...] = (
     "T",

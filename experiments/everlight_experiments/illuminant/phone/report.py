@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -13,12 +12,15 @@ from everlight.illuminant.pair_model import PairModel, View
 from everlight_data.color.charts.chart_measurements import sensor_differences
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.pairs.quasi_real import QuasiReal
-from everlight_experiments.illuminant.comparison import Comparison, mean_interval
-from everlight_experiments.illuminant.ensembles import coverage_table
-from everlight_experiments.illuminant.report import compared_sections
-from everlight_experiments.illuminant.selection import NESTED, Choice
-from everlight_experiments.illuminant.tables import error_table
-from everlight_experiments.report.writer import Column, Section, Summary, Table
+from everlight_experiments.illuminant.core.experiment import (
+    Comparison,
+    IlluminantExperiment,
+    mean_interval,
+)
+from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.core.report import coverage_table, error_table
+from everlight_experiments.illuminant.phone.selection import NESTED, Choice
+from everlight_experiments.report.writer import Column, Section, Table
 
 RIVALS = (
     "SoG",
@@ -33,40 +35,76 @@ class Calibration(NamedTuple):
     """Results of a calibration.
 
     Attributes:
+      quasi: transforms, illuminants and charts of the pairs.
+      charts: charts of each pair.
+      residuals: root mean square residual of each pair's charts, in pixels.
       scenes: scene number of each pair.
       choices: kept candidate and its selection by camera.
       comparisons: every method's estimates by camera.
       model: the kept estimators.
-      charts: charts of each pair.
-      residuals: residuals of the alignment in pixels.
-      quasi: transforms and illuminants.
     """
 
+    quasi: QuasiReal
+    charts: Sequence[PairCharts]
+    residuals: Float[np.ndarray, "n"]
     scenes: Int[np.ndarray, "n"]
     choices: Mapping[View, Choice]
     comparisons: Mapping[View, Comparison]
     model: PairModel
-    charts: Sequence[PairCharts]
-    residuals: Float[np.ndarray, "n"]
-    quasi: QuasiReal
 
 
-def calibration_sections(
-    folder: Path, results: Calibration, note: str
-) -> tuple[Summary, list[Section]]:
-    """Return the summary and body of the report."""
-    main, second = results.model.cameras
-    illuminants = {
-        main: results.quasi.illuminants_main,
-        f"{second} (second)": results.quasi.illuminants_second,
-    }
-    apart = sensor_differences(results.quasi)
-    coverage = coverage_table(
-        {"kept estimators": {view: [model.coverage()] for view, model in results.choices.items()}},
-        "on each fold after selection and calibration on the others. Intervals are uninformative "
-        f"from {results.model.main.uninformative:.1f} degrees on (main camera) and from "
-        f"{results.model.second.uninformative:.1f} on (second); inf if the pairs are too few.",
+def calibration_experiment(
+    results: Calibration, training: NetworkTraining, command: str
+) -> IlluminantExperiment:
+    """Return the experiment of a calibration; the command is the one that uses its model."""
+    model, scenes = results.model, results.scenes.max() + 1
+    quasi = results.quasi
+    main, second = model.cameras
+    names = [choice.selected.name for choice in results.choices.values()]
+    first = results.choices["main"]
+    return IlluminantExperiment(
+        title=f"Two-camera illuminant estimation: calibration of {main} + {second}",
+        question="How well does the kept model estimate the illuminants of these two cameras?",
+        data=model.trained_on,
+        comparisons=results.comparisons,
+        protocol={
+            "Cameras": f"{main} + {second}",
+            "Scenes": f"{len(results.scenes)} pairs in {scenes} scenes",
+            "Protocol": f"scenes left out in turn, {len(first.without)} folds",
+        },
+        selection_rule="held-out selection: step and augmentation on 15% of the training pairs "
+        "(pairs of a scene may be divided); method and inputs by nested cross-validation over "
+        "scenes, so that errors are on scenes outside the selection",
+        seeds=f"{first.seeds} per fold, from {training.seeds[0]}; one for the nested trainings",
+        illuminants={
+            "charts": {main: quasi.illuminants_main, f"{second} (second)": quasi.illuminants_second}
+        },
+        training=training.settings,
+        curves=(NESTED, *names, *_rivals(first), "GW"),
+        headline=NESTED,
+        baselines=("SoG",),
+        notes=_notes(results),
+        tables=[*map(error_table, results.comparisons.values()), _coverage(results)],
+        after=[Section("The pairs", (), [_pairs_table(results)])],
+        command=command,
     )
+
+
+def _coverage(results: Calibration) -> Table:
+    """Return the coverage of the kept estimators' intervals."""
+    model = results.model
+    measured = {view: [choice.coverage()] for view, choice in results.choices.items()}
+    return coverage_table(
+        {"kept estimators": measured},
+        "on each fold after selection and calibration on the others. Intervals are uninformative "
+        f"from {model.main.uninformative:.1f} degrees on (main camera) and from "
+        f"{model.second.uninformative:.1f} on (second); inf if the pairs are too few.",
+    )
+
+
+def _notes(results: Calibration) -> list[str]:
+    """Return paragraphs on the kept models, on the sensors, and on too few scenes."""
+    apart, scenes = sensor_differences(results.quasi), results.scenes.max() + 1
     notes = [
         *(_verdict(view, results) for view in results.choices),
         "White-balanced chart colours of equal sensors are equal, and then the second camera adds "
@@ -74,27 +112,13 @@ def calibration_sections(
         f"({apart.min():.1f} to {apart.max():.1f} over {len(apart)} pairs).",
         "The model has not seen illuminants outside those of the figure below.",
     ]
-    scenes = results.scenes.max() + 1
     if scenes < FEW_SCENES:
         notes.append(
             f"{scenes} scenes are few: an interval over so few is itself uncertain, and unseen "
             f"illuminants are not learned. {FEW_SCENES} or more, under all kinds of illuminants, "
             "are advised."
         )
-    names = [choice.selected.name for choice in results.choices.values()]
-    first, sections = compared_sections(
-        folder,
-        "How well does the kept model estimate the illuminants of these two cameras?",
-        note,
-        results.comparisons,
-        (NESTED, *names, *_rivals(results.choices["main"]), "GW"),
-        {"charts": illuminants},
-        notes,
-        [*map(error_table, results.comparisons.values()), coverage],
-        headline=NESTED,
-        baselines=("SoG",),
-    )
-    return first, [*sections, Section("The pairs", (), [_pairs_table(results)])]
+    return notes
 
 
 def _rivals(choice: Choice) -> list[str]:
@@ -133,14 +157,14 @@ def _verdict(view: View, results: Calibration) -> str:
 
 def _pairs_table(results: Calibration) -> Table:
     errors = [comparison.errors()[NESTED][0, 0] for comparison in results.comparisons.values()]
-    rows = []
-    for row, (name, _) in enumerate(results.quasi.names):
+    quasi, rows = results.quasi, []
+    for row, (name, _) in enumerate(quasi.names):
         cells = [name, str(results.scenes[row] + 1)]
         for place, view in enumerate(results.comparisons):
-            red, green, blue = getattr(results.quasi, f"illuminants_{view}")[row]
+            red, green, blue = getattr(quasi, f"illuminants_{view}")[row]
             cells += [f"{red / green:.3f}", f"{blue / green:.3f}"]
             cells += [f"{results.charts[row].gray_spread(place):.2f}", f"{errors[place][row]:.2f}"]
-        usable = int(results.quasi.usable[row].sum())
+        usable = int(quasi.usable[row].sum())
         rows.append([*cells, str(usable), f"{results.residuals[row]:.1f}"])
     columns = [Column("Pair"), Column("Scene")]
     for view, camera in zip(results.comparisons, results.model.cameras, strict=True):

@@ -14,15 +14,15 @@ camera is kept for `estimate`; the report's errors are of scenes outside trainin
 """
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import tyro
-from jaxtyping import Int
+from jaxtyping import Float, Int
 
 from everlight.checks import Between
 from everlight.color.illuminant_registry import ESTIMATORS
@@ -30,14 +30,15 @@ from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.out_of_distribution import cross_calibrate_distances
 from everlight.illuminant.pair_model import VIEWS, PairModel
 from everlight_data.color.charts.chart_measurements import (
+    Measured,
     draw_scene_folds,
     group_scenes,
     measure_pairs,
     read_charts,
 )
-from everlight_data.color.charts.chart_pairs import align_cameras
+from everlight_data.color.charts.chart_pairs import PairCharts, align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
-from everlight_data.color.charts.pair_files import find_pairs
+from everlight_data.color.charts.pair_files import PairFiles, find_pairs
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import (
@@ -48,15 +49,18 @@ from everlight_data.color.pairs.pair_augmentations import (
 from everlight_data.color.pairs.view_pairs import read_homography, write_homography
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError
-from everlight_experiments.illuminant import CITATION
-from everlight_experiments.illuminant.calibrate_report import Calibration, calibration_sections
-from everlight_experiments.illuminant.comparison import Comparison, Units, record_errors
 from everlight_experiments.illuminant.config import CALIBRATE
-from everlight_experiments.illuminant.methods import features_of
-from everlight_experiments.illuminant.selection import NESTED, Choice, choose
-from everlight_experiments.report.writer import write_report
+from everlight_experiments.illuminant.core.experiment import Comparison, Units, record_errors
+from everlight_experiments.illuminant.core.method_inputs import features_of
+from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.core.report import publish
+from everlight_experiments.illuminant.phone.report import (
+    Calibration,
+    calibration_experiment,
+)
+from everlight_experiments.illuminant.phone.selection import NESTED, Choice, choose
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import Count, Preset, RunSettings, in_words
+from everlight_experiments.run_folder.settings import Count, Preset, RunSettings
 
 SAMPLES = 4_096
 """Samples of a training with its re-illuminations, equal in every fold."""
@@ -81,11 +85,54 @@ class CalibrateRun(RunSettings):
     """Number of trainings per network, each with its own initialization and validation pairs."""
 
 
+class PhonePairs(NamedTuple):
+    """A phone's raw pairs, whose charts were read and whose views were aligned.
+
+    Attributes:
+      files: raw files of each pair.
+      charts: charts of each pair.
+      homography: matrix from main to second pixels.
+      residuals: root mean square residual of each pair's charts, in pixels.
+      measured: transforms with the folds of scenes, small images and colour moments.
+      scenes: scene number of each pair.
+      note: origin of the pairs.
+    """
+
+    files: Sequence[PairFiles]
+    charts: Sequence[PairCharts]
+    homography: Float[np.ndarray, "3 3"]
+    residuals: Float[np.ndarray, "n"]
+    measured: Measured
+    scenes: Int[np.ndarray, "n"]
+    note: str
+
+
 def run_calibrate(
     settings: CalibrateRun, training: Mapping[Preset, TrainingSettings] = CALIBRATE
 ) -> Path:
     """Calibrate, save the model, and return the report's path."""
     folder = RunFolder("illuminant", "calibrate", settings)
+    phone = _measure_phone(settings, folder)
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    networks = NetworkTraining(training[settings.preset], seeds, folder.checkpoints)
+    results = _calibrate(phone, networks)
+    models = folder.path / "models"
+    _save(folder, models, phone, results)
+    command = _estimate_command(models, phone.files[0], settings.downsample)
+    print("tables, pictures and intervals of the report", flush=True)
+    report = publish(folder, calibration_experiment(results, networks, command))
+    for view, choice in results.choices.items():
+        error = np.nanmean(results.comparisons[view].errors()[NESTED])
+        print(
+            f"{view} illuminant: {choice.selected.name}, mean error {error:.2f} degrees on scenes "
+            "outside training and selection"
+        )
+    print(f"model: {models / 'calibrated'}\nuse it: {command}")
+    return report
+
+
+def _measure_phone(settings: CalibrateRun, folder: RunFolder) -> PhonePairs:
+    """Read the charts, align the cameras, measure the pairs, and draw folds of whole scenes."""
     if settings.homography is not None:
         # Damage is known before the charts are searched, which takes longest.
         read_homography(settings.homography)
@@ -102,75 +149,58 @@ def run_calibrate(
     measured = measure_pairs(files, charts, homography, settings.downsample, folder, note)
     scenes = group_scenes(measured.quasi)
     folds = draw_scene_folds(scenes, settings.seed)
-    quasi = measured.quasi._replace(folds=tuple(folds))
-    cameras = (measured.images["main"].camera, measured.images["second"].camera)
-    optimizer = training[settings.preset]
-    seeds = range(settings.seed, settings.seed + settings.seeds)
+    measured = measured._replace(quasi=measured.quasi._replace(folds=tuple(folds)))
+    return PhonePairs(files, charts, homography, residuals, measured, scenes, note)
+
+
+def _calibrate(phone: PhonePairs, networks: NetworkTraining) -> Calibration:
+    """Select and train each camera's estimator."""
+    quasi, images, moments = phone.measured
+    cameras = (images["main"].camera, images["second"].camera)
     augmentations = {
         name: resampled(augment, SAMPLES) for name, augment in chart_augmentations(quasi).items()
     }
     choices, views, comparisons = {}, {}, {}
     for view in VIEWS:
-        moments = measured.moments[view]
-        pairs = quasi_real_pairs(quasi, moments, cameras, note, view)
-        choice = choose(pairs, augmentations, seeds, optimizer, folder.checkpoints / view)
+        pairs = quasi_real_pairs(quasi, moments[view], cameras, phone.note, view)
+        choice = choose(pairs, augmentations, networks.below(view))
         print(f"{view} camera: intervals and errors of the kept model", flush=True)
-        relit = relit_inputs(quasi, moments, view)[choice.selected.input_name]
-        distances = cross_calibrate_distances(jnp.asarray(relit), [*map(np.unique, folds)])
+        relit = relit_inputs(quasi, moments[view], view)[choice.selected.input_name]
+        rows = [np.unique(fold) for fold in quasi.folds]
+        distances = cross_calibrate_distances(jnp.asarray(relit), rows)
         choices[view], views[view] = choice, choice.view_model(distances)
-        comparisons[view] = compare(choice, measured.images[view], scenes)
-    models = folder.path / "models"
-    model = PairModel(**views, prior=None, fit="scale", cameras=cameras, trained_on=note)
-    save_pair_model(models / "calibrated", model)
-    write_homography(models / "homography.json", homography, charts[0].shapes, charts[0].flips)
-    folder.save_results(
-        **record_errors(folder, comparisons),
-        **{f"illuminant/{view}": choice.data.illuminants for view, choice in choices.items()},
-        transforms=quasi.transforms,
-        homography=homography,
-        scenes=scenes,
+        comparisons[view] = compare(choice, images[view], phone.scenes)
+    model = PairModel(**views, prior=None, fit="scale", cameras=cameras, trained_on=phone.note)
+    return Calibration(
+        quasi, phone.charts, phone.residuals, phone.scenes, choices, comparisons, model
     )
-    results = Calibration(scenes, choices, comparisons, model, charts, residuals, quasi)
-    command = shlex.join(
+
+
+def _save(folder: RunFolder, models: Path, phone: PhonePairs, results: Calibration) -> None:
+    """Save the model with its homography, and the errors and measurements of the run."""
+    save_pair_model(models / "calibrated", results.model)
+    charts = phone.charts[0]
+    write_homography(models / "homography.json", phone.homography, charts.shapes, charts.flips)
+    illuminants = {view: choice.data.illuminants for view, choice in results.choices.items()}
+    folder.save_results(
+        **record_errors(folder, results.comparisons),
+        **{f"illuminant/{view}": truth for view, truth in illuminants.items()},
+        transforms=results.quasi.transforms,
+        homography=phone.homography,
+        scenes=phone.scenes,
+    )
+
+
+def _estimate_command(models: Path, pair: PairFiles, downsample: int) -> str:
+    """Return the command line that estimates a pair's illuminants by the saved model."""
+    return shlex.join(
         [
-            *("everlight", "illuminant", "estimate", str(files[0].main), str(files[0].second)),
+            *("everlight", "illuminant", "estimate", str(pair.main), str(pair.second)),
             *("--model", str(models / "calibrated")),
             *("--homography", str(models / "homography.json")),
-            *("--downsample", str(settings.downsample)),
+            *("--downsample", str(downsample)),
         ]
     )
-    summary = [
-        ("Paper", CITATION),
-        ("Data", note),
-        ("Cameras", " + ".join(cameras)),
-        ("Scenes", f"{len(files)} pairs in {scenes.max() + 1} scenes"),
-        ("Protocol", f"scenes left out in turn, {len(folds)} folds"),
-        (
-            "Selection rule",
-            "held-out selection: step and augmentation on 15% of the training pairs (pairs of a "
-            "scene may be divided); method and inputs by nested cross-validation over scenes, so "
-            "that errors are on scenes outside the selection",
-        ),
-        ("Seeds", f"{settings.seeds} per fold, from {settings.seed}; one for the nested trainings"),
-        ("Training", in_words(optimizer)),
-        (
-            "Command to use it, if its accuracy below suffices",
-            command,
-        ),
-        ("Duration", folder.duration()),
-    ]
-    print("tables, pictures and intervals of the report", flush=True)
-    title = f"Two-camera illuminant estimation: calibration of {' + '.join(cameras)}"
-    first, sections = calibration_sections(folder.path, results, note)
-    report = write_report(folder.path, title, summary, sections, first)
-    for view, choice in choices.items():
-        error = np.nanmean(comparisons[view].errors()[NESTED])
-        print(
-            f"{view} illuminant: {choice.selected.name}, mean error {error:.2f} degrees on scenes "
-            "outside training and selection"
-        )
-    print(f"model: {models / 'calibrated'}\nuse it: {command}")
-    return report
 
 
 def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:

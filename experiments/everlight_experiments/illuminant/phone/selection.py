@@ -7,8 +7,7 @@ without the fold's scenes, by trainings that leave out a second fold too, and te
 """
 
 import itertools
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,18 +20,17 @@ from everlight.illuminant.illuminant_interval import (
     cross_coverage,
     ensemble_chromaticity,
 )
-from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.out_of_distribution import DistanceCalibration
 from everlight.illuminant.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
 from everlight_data.color.pairs.camera_pairs import TRANSFORM, Augment, CameraPairs
-from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.illuminant.comparison import angular_errors
-from everlight_experiments.illuminant.cross_validation import (
+from everlight_experiments.illuminant.core.cross_validation import (
     CHOSEN,
     CrossValidation,
     cross_validate,
     method_name,
 )
+from everlight_experiments.illuminant.core.experiment import angular_errors
+from everlight_experiments.illuminant.core.networks import NetworkTraining
 
 DEPTH = 5
 """Hidden layers of the networks."""
@@ -115,41 +113,37 @@ class Choice(NamedTuple):
 
 
 def choose(
-    data: CameraPairs,
-    augmentations: Mapping[str, Augment],
-    seeds: Sequence[int],
-    training: TrainingSettings,
-    folder: Path,
+    data: CameraPairs, augmentations: Mapping[str, Augment], training: NetworkTraining
 ) -> Choice:
     """Train every candidate without each fold, and without each two folds.
 
-    The trainings without two folds have one seed, as they only select. Checkpoints are written into
-    `folder`.
+    The trainings without two folds have one seed, as they only select.
     """
-    couples = list(itertools.combinations(range(len(data.folds)), 2))
+    folds, depths = range(len(data.folds)), {TRANSFORM: (DEPTH,)}
+    couples = list(itertools.combinations(folds, 2))
     without_two = np.stack([np.concatenate(data.folds[[*couple]]) for couple in couples])
-
-    def validate(name: str, folds: np.ndarray, seeds: Sequence[int]) -> CrossValidation:
-        checkpoints, depths = Checkpoints(folder / name), {TRANSFORM: (DEPTH,)}
-        part = data._replace(folds=folds)
-        return cross_validate(part, augmentations, "held-out", seeds, training, checkpoints, depths)
-
-    outer = validate("without-one", data.folds, seeds)
-    inner = validate("without-two", without_two, seeds[:1])
+    first_seed = training.below("without-two")._replace(seeds=training.seeds[:1])
+    outer, inner = (
+        cross_validate(part, augmentations, "held-out", trained, depths)
+        for part, trained in (
+            (data, training.below("without-one")),
+            (data._replace(folds=without_two), first_seed),
+        )
+    )
     # Errors in each tested fold, summed over its pairs, of trainings without it and another fold.
-    sums = np.zeros((len(CANDIDATES), len(data.folds), len(data.folds)))
+    sums = np.zeros((len(CANDIDATES), len(folds), len(folds)))
     for errors, candidate in zip(sums, CANDIDATES, strict=True):
         single, pairwise = (
             runs.estimates[f"{candidate.name}, {CHOSEN}"] for runs in (outer, inner)
         )
-        for fold in range(len(data.folds)):
+        for fold in folds:
             errors[fold, fold] = _summed_error(single[:, fold], data, fold)
         for index, (first, second) in enumerate(couples):
             halves = np.split(pairwise[:, index], 2, axis=1)
             errors[first, second] = _summed_error(halves[0], data, first)
             errors[second, first] = _summed_error(halves[1], data, second)
     selected = CANDIDATES[np.argmin(np.trace(sums, axis1=1, axis2=2))]
-    others = [np.delete(sums[:, :, fold], fold, axis=1) for fold in range(len(data.folds))]
+    others = [np.delete(sums[:, :, fold], fold, axis=1) for fold in folds]
     without = [CANDIDATES[np.argmin(matrix.sum(axis=1))] for matrix in others]
     return Choice(data, outer, selected, tuple(without))
 

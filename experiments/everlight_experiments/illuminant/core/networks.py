@@ -1,7 +1,9 @@
 """Training of all networks of a table in one compiled program, with checkpoints."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -9,12 +11,19 @@ import numpy as np
 
 from everlight.illuminant.illuminant_batches import (
     TrainedNetworks,
+    best_of_rates,
+    best_of_restarts,
     make_batch_trainer,
     stack_problems,
 )
-from everlight.illuminant.illuminant_training import Losses, Problem, TrainingSettings
+from everlight.illuminant.illuminant_training import (
+    IlluminantModel,
+    Losses,
+    Problem,
+    TrainingSettings,
+)
 from everlight.meshes import REPLICATED, put_on_mesh, runs_mesh
-from everlight.trees import checksums_of
+from everlight.trees import checksums_of, rows_of
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints
@@ -27,23 +36,76 @@ BLOCKS = 10
 """Number of evenly spaced checkpoints of a training."""
 
 
+class NetworkTraining(NamedTuple):
+    """How networks are trained, and where their checkpoints lie.
+
+    Attributes:
+      settings: optimizer settings.
+      seeds: random seeds of repeated trainings; the first also seeds initial parameters.
+      folder: folder of the checkpoints.
+      rates: learning rates to select from; without any, the rate of the settings.
+    """
+
+    settings: TrainingSettings
+    seeds: Sequence[int]
+    folder: Path
+    rates: Sequence[float] = ()
+
+    def below(self, name: str) -> "NetworkTraining":
+        """Return the same training with its checkpoints in a folder of that name."""
+        return self._replace(folder=self.folder / name)
+
+
+def train_by_name(
+    problems: Mapping[Any, Sequence[Problem]],
+    depth: int,
+    training: NetworkTraining,
+    restarts: int = 1,
+) -> dict[Any, IlluminantModel]:
+    """Train networks of one depth in one program; return those of each name, stacked.
+
+    Of `restarts` trainings on a problem, the one with the lowest validation loss is kept.
+    """
+    repeated = [p for named in problems.values() for p in named for _ in range(restarts)]
+    trained = train_networks(repeated, (depth,), training)
+    best, models, start = best_of_restarts(trained, restarts).models[depth], {}, 0
+    for name, named in problems.items():
+        models[name] = rows_of(best, np.arange(start, start := start + len(named)))
+    return models
+
+
 def train_networks(
-    problems: Sequence[Problem],
-    depths: Sequence[int],
-    settings: TrainingSettings,
-    seed: int,
-    checkpoints: Checkpoints,
+    problems: Sequence[Problem], depths: Sequence[int], training: NetworkTraining
 ) -> TrainedNetworks:
     """Train a network of every depth on every problem.
 
-    Problems (folds, cameras, seeds) have equal sizes. Depths are numbers of hidden layers. After an
-    interruption the same call continues from the newest checkpoint, with the same result bit for
-    bit: batches are keyed by step, and every block runs in the same compiled program.
+    Problems (folds, cameras, seeds) have equal sizes. Depths are numbers of hidden layers. Where
+    the training has several rates, adjacent problems, one per seed, have the rate of their lowest
+    mean validation loss.
 
     Raises:
       DataError: the steps do not divide into blocks of validations, all networks diverged, or the
         checkpoints are of another training.
     """
+    if not training.rates:
+        return _train_at_rate(problems, depths, training)
+    by_rate = {}
+    for rate in training.rates:
+        settings = replace(training.settings, learning_rate=rate)
+        part = training.below(f"rate-{rate:g}")._replace(settings=settings)
+        by_rate[rate] = _train_at_rate(problems, depths, part)
+    return best_of_rates(by_rate, len(training.seeds)).networks
+
+
+def _train_at_rate(
+    problems: Sequence[Problem], depths: Sequence[int], training: NetworkTraining
+) -> TrainedNetworks:
+    """Train at the rate of the settings.
+
+    After an interruption the same call continues from the newest checkpoint, with the same result
+    bit for bit: batches are keyed by step, and every block runs in the same compiled program.
+    """
+    settings, seed, checkpoints = training.settings, training.seeds[0], Checkpoints(training.folder)
     validations, rest = divmod(settings.steps, settings.validate_every)
     if rest or validations % BLOCKS or not validations:
         raise DataError(
@@ -51,8 +113,10 @@ def train_networks(
             f"validate_every={settings.validate_every}"
         )
     together, count, per_block = stack_problems(problems), len(problems), validations // BLOCKS
-    fingerprint = dataclasses.asdict(settings)
-    fingerprint |= {"seed": seed, "problems": checksums_of(*jax.tree.leaves(together))}
+    fingerprint = asdict(settings) | {
+        "seed": seed,
+        "problems": checksums_of(*jax.tree.leaves(together)),
+    }
     trainer = make_batch_trainer(jax.random.key(seed), depths, settings, count, per_block)
     empty = jnp.full((BLOCKS, per_block, count), jnp.nan)
     saved = {"states": trainer.init(together), "losses": {d: Losses(empty, empty) for d in depths}}

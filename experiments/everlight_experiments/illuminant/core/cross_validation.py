@@ -1,7 +1,6 @@
 """Cross-validation of networks and linear regressions, with selection inside each fold."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Literal, NamedTuple
 
 import jax
@@ -15,18 +14,9 @@ from everlight.color.learned.linear_regression import (
     fit_linear_regression,
     linear_estimate,
 )
-from everlight.illuminant.illuminant_batches import (
-    TrainedNetworks,
-    best_of_rates,
-    index_of_lowest,
-    predict_batch,
-)
+from everlight.illuminant.illuminant_batches import TrainedNetworks, index_of_lowest, predict_batch
 from everlight.illuminant.illuminant_interval import ensemble_chromaticity
-from everlight.illuminant.illuminant_training import (
-    IlluminantModel,
-    TrainingSettings,
-    chromaticity_loss,
-)
+from everlight.illuminant.illuminant_training import IlluminantModel, chromaticity_loss
 from everlight.trees import rows_of, stacked
 from everlight_data.color.pairs.camera_pairs import (
     TRANSFORM,
@@ -35,10 +25,12 @@ from everlight_data.color.pairs.camera_pairs import (
     Samples,
     problem_of,
 )
-from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.illuminant.comparison import Comparison
-from everlight_experiments.illuminant.networks import PARAMETERS, train_networks
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.illuminant.core.experiment import Comparison
+from everlight_experiments.illuminant.core.networks import (
+    PARAMETERS,
+    NetworkTraining,
+    train_networks,
+)
 
 Selection = Literal["held-out", "test-set"]
 VALIDATION_SHARE = 0.15
@@ -98,17 +90,14 @@ def cross_validate(
     data: CameraPairs,
     augmentations: Mapping[str, Augment],
     selection: Selection,
-    seeds: Sequence[int],
-    training: TrainingSettings,
-    checkpoints: Checkpoints,
+    training: NetworkTraining,
     depths: Mapping[str, Sequence[int]] | None = None,
-    rates: Sequence[float] = (),
     tested: CameraPairs | None = None,
 ) -> CrossValidation:
     """Train networks and regressions on every input, fold, augmentation and seed; test the folds.
 
     All methods get the same training samples, and the same validation pairs select each fold's
-    augmentation and, where several are given, learning rate. Methods are named "<method>,
+    augmentation and, where the training has several, learning rate. Methods are named "<method>,
     <augmentation>" (one run per seed) and, of several seeds, "..., ensemble" (one run); `CHOSEN`
     stands for the augmentation that each fold's validation pairs select.
 
@@ -116,54 +105,43 @@ def cross_validate(
       data: pairs and folds that train and select.
       augmentations: makers of training samples by name.
       selection: rule of `RULES`.
-      seeds: random seeds of trainings and validation pairs.
-      training: settings of every training.
-      checkpoints: folder of trained networks, from which an interrupted run continues.
+      training: training of the networks; its seeds also draw validation pairs and samples.
       depths: hidden layers by input, by default `DEPTHS`; other inputs have `OTHER_DEPTHS`.
-      rates: learning rates to select from; by default the rate of `training`.
       tested: pairs and folds that are tested, where they are not `data`.
     """
     tested = tested or data
     depths = DEPTHS if depths is None else depths
+    seeds, folds = training.seeds, range(len(data.folds))
     outcome = CrossValidation({}, {}, {}, {})
-    folds, shape = range(len(data.folds)), (len(augmentations), len(data.folds), len(seeds))
     samples = [
         split_samples(data, augment, selection, fold, seed)
         for augment in augmentations.values()
         for fold in folds
         for seed in seeds
     ]
-    estimate = jax.vmap(linear_estimate)
     for input_name in data.inputs:
         problems = [problem_of(input_name, *sample) for sample in samples]
         tests = np.repeat(tested.inputs[input_name][tested.folds], len(seeds), axis=0)
         tests = jnp.asarray(np.concatenate([tests] * len(augmentations)))
-        regressions = outcome.regressions[input_name] = stacked(
+        regressions = stacked(
             [
                 fit_linear_regression(jnp.asarray(problem.features), jnp.asarray(problem.targets))
                 for problem in problems
             ]
         )
-        valid = estimate(regressions, jnp.stack([problem.valid_features for problem in problems]))
+        valid = _regress(regressions, jnp.stack([problem.valid_features for problem in problems]))
         truth = jnp.stack([problem.valid_targets for problem in problems])
         losses = jax.vmap(chromaticity_loss)(valid, truth)
-        by_method = {method_name(input_name, None): (estimate(regressions, tests), losses)}
-        folder = checkpoints.folder / input_name.replace(" ", "-")
-        by_rate = {
-            rate: train_networks(
-                problems,
-                depths.get(input_name, OTHER_DEPTHS),
-                replace(training, learning_rate=rate),
-                seeds[0],
-                Checkpoints(folder / f"rate-{rate:g}" if rates else folder),
-            )
-            for rate in rates or (training.learning_rate,)
-        }
-        networks = outcome.networks[input_name] = best_of_rates(by_rate, len(seeds)).networks
+        by_method = {method_name(input_name, None): (_regress(regressions, tests), losses)}
+        below = training.below(input_name.replace(" ", "-"))
+        networks = train_networks(problems, depths.get(input_name, OTHER_DEPTHS), below)
         for depth, models in networks.models.items():
             # Unlike nanmin, this is silent where a network never had a finite loss.
-            losses = np.fmin.reduce(networks.losses[depth].valid, axis=0)
+            losses = np.fmin.reduce(np.asarray(networks.losses[depth].valid), axis=0)
             by_method[method_name(input_name, depth)] = predict_batch(depth, models, tests), losses
+        outcome.regressions[input_name] = regressions
+        outcome.networks[input_name] = networks
+        shape = len(augmentations), len(folds), len(seeds)
         for method, (predictions, losses) in by_method.items():
             runs = np.asarray(predictions).reshape(*shape, -1, 2).swapaxes(1, 2)
             per_fold = np.asarray(losses).reshape(shape).mean(axis=2)
@@ -176,6 +154,9 @@ def cross_validate(
                     ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
                     outcome.estimates[f"{method}, {name}, ensemble"] = ensemble
     return outcome
+
+
+_regress = jax.vmap(linear_estimate)
 
 
 def split_samples(
@@ -201,34 +182,33 @@ def method_name(input_name: str, depth: int | None) -> str:
     return f"Linear regression on {input_name}" if depth is None else f"Net on {input_name}"
 
 
+class RuleComparison(NamedTuple):
+    """Methods under both selection rules, and the networks of held-out selection."""
+
+    comparisons: dict[Selection, Comparison]
+    held_out: CrossValidation
+
+
 def compare_rules(
-    folder: RunFolder,
     data: CameraPairs,
     augmentations: Mapping[str, Augment],
-    seeds: Sequence[int],
-    training: TrainingSettings,
+    training: NetworkTraining,
     others: Mapping[str, Float[np.ndarray, "1 folds k 3"]],
     published: Mapping[str, Sequence[float]],
-    rates: Sequence[float] = (),
-) -> tuple[dict[str, Comparison], CrossValidation]:
+) -> RuleComparison:
     """Compare networks and regressions with other methods under both selection rules.
 
     The published statistics are those of methods by name. Only held-out selection chooses among the
-    learning rates. Returned are a comparison per rule, and the outcome of held-out selection.
+    learning rates.
     """
     comparisons, outcomes = {}, {}
     truth = data.illuminants[data.folds]
     for selection, caption in RULES.items():
-        outcomes[selection] = cross_validate(
-            data,
-            augmentations,
-            selection,
-            seeds,
-            training,
-            Checkpoints(folder.checkpoints / selection),
-            rates=rates if selection == "held-out" else (),
-        )
+        below = training.below(selection)
+        if selection == "test-set":
+            below = below._replace(rates=())
+        outcomes[selection] = cross_validate(data, augmentations, selection, below)
         estimates = {**others, **outcomes[selection].illuminants()}
         title = f"{selection} selection"
         comparisons[selection] = Comparison(estimates, truth, title, caption, published=published)
-    return comparisons, outcomes["held-out"]
+    return RuleComparison(comparisons, outcomes["held-out"])

@@ -1,0 +1,1 @@
+"""The core of all experiments: training, cross-validation, comparison, tables, the report."""

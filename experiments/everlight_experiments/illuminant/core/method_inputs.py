@@ -1,0 +1,45 @@
+"""Inputs of illuminant methods from a set of images: features, labels and side information."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from everlight.color import LabelledImages, SideInformation, map_images, pixel_moments
+from everlight_data.color.photographs.camera_images import CameraImages, IlluminantImages
+from everlight_data.color.raw_files.calibrations import camera_calibrations, stack_calibrations
+from everlight_data.pretrained.trunk_views import missing_trunk, trunk_views
+
+
+def side_of(data: IlluminantImages) -> SideInformation:
+    """Return side information on the images, with the frozen network of FC4-style pooling.
+
+    Without given calibrations those of `camera_matrices/cameras.xml` below EVERLIGHT_DATA count,
+    where it has all cameras.
+    """
+    names, missing = data.camera_names, ""
+    if data.calibrations:
+        calibrations = stack_calibrations([data.calibrations[name] for name in names])
+    else:
+        calibrations, missing = camera_calibrations(names)
+    return SideInformation(
+        names, data.camera, calibrations, missing, data.captures, trunk_views, missing_trunk
+    )
+
+
+def labelled(features: PyTree, data: IlluminantImages) -> LabelledImages:
+    """Return all images of a set with a method's features of them."""
+    names = data.camera_names
+    numbers = np.array([names.index(camera) for camera in data.cameras()])
+    return LabelledImages(features, jnp.asarray(data.illuminants), jnp.asarray(numbers))
+
+
+def features_of(features: Callable[..., PyTree], data: IlluminantImages | CameraImages) -> PyTree:
+    """Return the features of every image by a function of one image and its mask."""
+    return map_images(features, jnp.asarray(data.images), jnp.asarray(data.masks))
+
+
+def moments_of(data: IlluminantImages | CameraImages) -> Float[np.ndarray, "n 9"]:
+    """Return nine colour moments of each image's unmasked pixels."""
+    return np.asarray(features_of(pixel_moments, data))

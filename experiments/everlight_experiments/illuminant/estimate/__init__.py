@@ -1,0 +1,1 @@
+"""Estimates of photos and of pairs by a kept model."""

@@ -1,0 +1,77 @@
+"""The illuminants of pairs of two raw views by a kept model of pairs."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from everlight.illuminant.pair_estimate import (
+    UnsuitablePairError,
+    describe_estimate,
+    describe_score,
+    estimate_pair,
+)
+from everlight.illuminant.pair_model import VIEWS, PairModel
+from everlight_data.color.pairs.view_pairs import align_thumbnails, choose_homography
+from everlight_data.color.raw_files.calibrations import other_camera
+from everlight_data.color.raw_files.corrections import pair_row, write_correction
+from everlight_data.color.raw_files.raw import black_text, read_raw
+from everlight_data.errors import DataError
+from everlight_data.writing import make_folder
+from everlight_experiments.illuminant.estimate.settings import (
+    SOME_READ,
+    EstimateSettings,
+    FileEstimate,
+)
+
+
+def pair_estimates(
+    settings: EstimateSettings, model: PairModel
+) -> list[Callable[[], FileEstimate]]:
+    """Return a function for each pair, which reads, estimates and corrects it.
+
+    Raises:
+      DataError: the files do not form pairs, or an option is for other models.
+    """
+    settings.refuse_unread(SOME_READ.keys() - {"matrices"}, "for pairs")
+    return [partial(_estimate, settings, model, pair) for pair in settings.pairs()]
+
+
+def _estimate(
+    settings: EstimateSettings, model: PairModel, pair: tuple[Path, Path]
+) -> FileEstimate:
+    """Return the estimate of a main and a second file, and write the corrected main one."""
+    main_file, second_file = pair
+    main = read_raw(main_file, settings.main_levels)
+    second = read_raw(second_file, settings.second_levels)
+    homography = choose_homography(settings.homography, main, second)
+    thumbnails = align_thumbnails(main, second, homography, settings.downsample)
+    try:
+        result = estimate_pair(model, *thumbnails)
+    except UnsuitablePairError as error:
+        raise DataError(f"{main_file}: {error}.") from error
+    lines = [
+        f"used {thumbnails.mask.sum()} of {thumbnails.mask.size} averaged pixels; "
+        f"condition number of their colours {result.condition:.1f}"
+    ]
+    for view, photo, trained in zip(VIEWS, (main, second), model.cameras, strict=True):
+        remarks = other_camera(photo.camera, [trained], f"{view} file ")
+        result = result._replace(warnings=(*result.warnings, *remarks))
+        lines.append(
+            f"{photo.path}: {photo.camera or 'unnamed camera'}, black {black_text(photo)}, "
+            f"white {photo.white_level}; model trained for {trained}"
+        )
+    if result.transform is not None:
+        lines.append(
+            f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}"
+        )
+    for view, estimate in result.estimates._asdict().items():
+        if estimate is not None:
+            lines.append(f"{view} view: {describe_score(estimate)}")
+            lines.append(f"illuminant of the {view} view: {describe_estimate(estimate)}")
+    make_folder(settings.output)
+    neutral, stem = result.estimates.main.illuminant, settings.output / main_file.stem
+    written = write_correction(main, neutral, settings.formats, stem)
+    lines += [f"written: {path}" for path in written]
+    return FileEstimate(main_file, result, pair_row(main_file, second_file, result), lines)

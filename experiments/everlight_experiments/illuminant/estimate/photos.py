@@ -1,0 +1,157 @@
+"""The illuminants of single photos by a kept single-image model."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from everlight.color.illuminant_method import ADDITIONAL_IMAGES
+from everlight.color.thumbnails import below_saturation
+from everlight.illuminant.image_model import DescribedImage, ImageModel, UnsuitableImageError
+from everlight.illuminant.pair_estimate import (
+    describe_estimate,
+    describe_score,
+    reasons_to_distrust,
+)
+from everlight.illuminant.pair_model import Estimate
+from everlight_data.color.raw_files.calibrations import other_camera, photo_calibration
+from everlight_data.color.raw_files.corrections import photo_row, write_correction
+from everlight_data.color.raw_files.photos import is_picture, read_photo
+from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
+from everlight_data.errors import DataError
+from everlight_data.writing import make_folder
+from everlight_experiments.illuminant.estimate.settings import EstimateSettings, FileEstimate
+from everlight_experiments.illuminant.photographs.methods import spread_rows
+
+Others = Mapping[Path, Sequence[DescribedImage]]
+"""Additional images by the camera of each photo."""
+
+
+class PhotoEstimate(NamedTuple):
+    """The estimate of a photo, and the reasons to distrust it."""
+
+    path: Path
+    estimate: Estimate
+    warnings: tuple[str, ...]
+
+
+def photo_estimates(
+    settings: EstimateSettings, model: ImageModel
+) -> list[Callable[[], FileEstimate]]:
+    """Return a function for each photo, which reads, estimates and corrects it.
+
+    Raises:
+      DataError: there are no photos, or an option is for other models.
+    """
+    read = {"matrices"} if model.needs_calibration else set()
+    settings.refuse_unread(read, f"{model.name} for {' + '.join(model.cameras) or 'any camera'}")
+    photos = settings.photos()
+    others = _additional_images(photos, model, settings) if model.needs_others else {}
+
+    def estimate(path: Path) -> FileEstimate:
+        photo = _read(path, settings)
+        result = estimate_photo(photo, model, others.get(path, ()), settings.matrices)
+        make_folder(settings.output)
+        formats = [kind for kind in settings.formats if kind != "dng" or not is_picture(path)]
+        stem = settings.output / path.stem
+        written = write_correction(photo, result.estimate.illuminant, formats, stem)
+        row = photo_row(photo, result.estimate, result.warnings)
+        lines = _lines(photo, result, model, written, len(photos) == 1)
+        return FileEstimate(path, result, row, lines)
+
+    return [partial(estimate, path) for path in photos]
+
+
+def estimate_photo(
+    photo: RawImage,
+    model: ImageModel,
+    others: Sequence[DescribedImage] = (),
+    matrices: Path | None = None,
+) -> PhotoEstimate:
+    """Return the estimate of a photo, with other images and matrices where the model reads them.
+
+    Raises:
+      DataError: the photo is black, saturated everywhere or too far from the training images, or
+        its camera's calibration is unknown.
+    """
+    calibration = photo_calibration(photo, matrices) if model.needs_calibration else None
+    try:
+        estimate = model.estimate(_described(photo, model), others, calibration)
+    except UnsuitableImageError as error:
+        raise DataError(f"{photo.path}: {error}.") from error
+    warnings = reasons_to_distrust(estimate, "images")
+    # Statistics are of no camera. C5 and CCMNet of several cameras read what tells a new one.
+    if model.fitted is not None and not (model.needs_others or model.needs_calibration):
+        warnings += other_camera(photo.camera, model.cameras)
+    return PhotoEstimate(photo.path, estimate, tuple(warnings))
+
+
+def _read(path: Path, settings: EstimateSettings) -> RawImage:
+    return read_photo(path, settings.main_levels)
+
+
+def _described(photo: RawImage, model: ImageModel) -> DescribedImage:
+    """Return what the model reads of a photo.
+
+    Raises:
+      DataError: the photo is black or saturated everywhere.
+    """
+    usable = ~photo.saturated & np.asarray(below_saturation(jnp.asarray(photo.image)))
+    try:
+        return model.describe(photo.image, usable)
+    except UnsuitableImageError as error:
+        raise DataError(f"{photo.path}: {error}.") from error
+
+
+def _additional_images(
+    photos: Sequence[Path], model: ImageModel, settings: EstimateSettings
+) -> Others:
+    """Return other photos by the camera of each photo; a photo alone stands for itself.
+
+    One more than needed is read of each camera, evenly spaced, so that each photo has others.
+    """
+    by_camera: dict[str | None, list[Path]] = {}
+    for path in photos:
+        camera = None if is_picture(path) else camera_name(path)
+        by_camera.setdefault(camera, []).append(path)
+    others = {}
+    for camera, paths in by_camera.items():
+        described: dict[Path, DescribedImage] = {}
+        for path in (paths[row] for row in spread_rows(len(paths), ADDITIONAL_IMAGES + 1)):
+            try:
+                described[path] = _described(_read(path, settings), model)
+            except DataError as error:
+                print(f"not among the additional images: {error}", file=sys.stderr)
+        for path in paths:
+            rest = [image for place, image in described.items() if place != path]
+            others[path] = (rest or list(described.values()))[:ADDITIONAL_IMAGES]
+        if len(described) <= ADDITIONAL_IMAGES:
+            print(
+                f"WARNING: {model.name} reads {ADDITIONAL_IMAGES} other photos by the camera, and "
+                f"{max(len(described) - 1, 0)} are given of {camera or 'the unnamed camera'}; give "
+                "a folder of its photos",
+                file=sys.stderr,
+            )
+    return others
+
+
+def _lines(
+    photo: RawImage, result: PhotoEstimate, model: ImageModel, written: Sequence[Path], single: bool
+) -> list[str]:
+    """Return what is printed of a photo, one line if it is one of several."""
+    validated = "images" if model.errors is not None else ""
+    described = describe_estimate(result.estimate, validated)
+    if not single:
+        return [f"{photo.path}: {described}"]
+    trained = f"trained for {' + '.join(model.cameras)}" if validated else "without training"
+    return [
+        f"{photo.path}: {photo.camera or 'unnamed camera'}, black "
+        f"{black_text(photo)}, white {photo.white_level}; {model.name} {trained}",
+        *([describe_score(result.estimate, validated)] if validated else []),
+        f"illuminant: {described}",
+        *(f"written: {path}" for path in written),
+    ]

@@ -1,0 +1,1 @@
+"""Single-image methods on photographs with known illuminants: comparison, training, thumbnails."""

@@ -1,0 +1,290 @@
+"""Every single-image method, on any set of photographs with known illuminants.
+
+    everlight illuminant dataset --thumbnails mine.npz
+    everlight illuminant dataset --release cube-plus --folder DIR
+    everlight illuminant dataset --thumbnails a.npz b.npz --split cross-camera
+    everlight illuminant dataset --thumbnails a.npz b.npz c.npz --split cross-camera --tested C
+    everlight illuminant dataset --release radiometric --cameras "Canon 600D"
+
+By default the NUS-8 thumbnails below EVERLIGHT_DATA are read; `--preset demo` needs no data.
+
+In folds, two thirds of a camera's images train the methods, and the third is tested. Across
+cameras, all images of the other cameras train. Networks and regressions select their step and
+augmentation on 15% of the training images.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from everlight.color.learned.fourier_constancy import TUNED_HERE
+from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.trees import checksums_of
+from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
+from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight_data.color.photographs.camera_images import (
+    CameraImages,
+    IlluminantImages,
+    split_across,
+    split_in_folds,
+)
+from everlight_data.color.photographs.published_folds import FOLDS
+from everlight_data.color.raw_files.calibrations import calibrations_from
+from everlight_data.errors import DataError
+from everlight_data.names import check_name
+from everlight_data.progress import progress
+from everlight_experiments.illuminant.config import DATASET, MAIN
+from everlight_experiments.illuminant.core.cross_validation import cross_validate
+from everlight_experiments.illuminant.core.experiment import (
+    Comparison,
+    IlluminantExperiment,
+    record_errors,
+)
+from everlight_experiments.illuminant.core.method_inputs import moments_of
+from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.core.report import error_table, publish
+from everlight_experiments.illuminant.paper import METHOD_NOTES
+from everlight_experiments.illuminant.photographs.corrections import corrections_figure
+from everlight_experiments.illuminant.photographs.methods import (
+    Keep,
+    cross_validate_methods,
+    learned_methods,
+    left_out,
+)
+from everlight_experiments.illuminant.photographs.source import ImageSource, load_cameras
+from everlight_experiments.illuminant.published_tables import (
+    CROSS_CAMERA_PROTOCOL,
+    FFCC_THUMBNAILS,
+    TABLE_2_NUS,
+    rows_across_cameras,
+)
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.settings import Count, Preset, check_methods
+
+Split = Literal["folds", "cross-camera"]
+PROTOCOLS: dict[Split, str] = {
+    "folds": f"{FOLDS} folds of each camera; statistics within a fold, averaged over folds",
+    "cross-camera": "each camera is tested by methods trained on all others",
+}
+FIXED = (", none", ", re-illuminated")
+"""Names of methods with one augmentation; reports show the one that each fold selects."""
+CURVES = ("Net on moments, chosen in the fold", "FFCC", "APAP (PCA)", "GW", "SoG", "PCA")
+
+
+@dataclass(frozen=True)
+class DatasetRun(ImageSource):
+    """Compare single-image methods on any photographs with known illuminants (table 2)."""
+
+    preset: Preset = "small"
+    """Configuration to run: demo renders images of two cameras, small trains 4,000 steps, paper
+    20,000."""
+    split: Split = "folds"
+    """Cross-validation: three folds within each camera, or each camera held out in turn."""
+    tested: tuple[str, ...] = ()
+    """Cameras to hold out in turn with --split cross-camera; by default all. The others only
+    train."""
+    folds: Path | None = None
+    """File with the fold, 1 to 3, of each image of one camera in the order of the images' names:
+    text, or MATLAB with `indices`; or FC4's MATLAB file with `te_split` and `tr_split`. Without it
+    the folds are random, from --seed."""
+    methods: tuple[str, ...] | None = None
+    """Learned methods to run, such as SIIE or 'APAP (GW)'; by default all but those at the authors'
+    size. Estimators, networks and regressions on colour moments always run."""
+    seeds: Count = 3
+    """Number of trainings per network, each with its own initialization and validation images."""
+
+    def check_cameras(self, chosen: Sequence[str]) -> None:
+        """Refuse options that do not go with the cameras.
+
+        Raises:
+          DataError: they do not.
+        """
+        if self.split == "cross-camera" and len(chosen) < 2:
+            raise DataError(
+                "--split cross-camera needs two cameras or more; give more --thumbnails"
+            )
+        if self.tested and self.split == "folds":
+            raise DataError("--tested goes with --split cross-camera")
+        for camera in self.tested:
+            check_name("camera", camera, chosen)
+        if self.folds and (len(chosen) > 1 or self.split == "cross-camera"):
+            raise DataError("--folds are those of one camera; name it by --cameras")
+
+
+def run_dataset(
+    settings: DatasetRun, training: Mapping[Preset, TrainingSettings] = DATASET
+) -> Path:
+    """Run the comparison and return the report's path."""
+    folder = RunFolder("illuminant", "dataset", settings)
+    return publish(folder, compare_photographs(folder, settings, training[settings.preset]))
+
+
+def compare_photographs(
+    folder: RunFolder, settings: DatasetRun, training: TrainingSettings
+) -> IlluminantExperiment:
+    """Compare all methods on the images that the settings name, and save their errors."""
+    cameras, note = load_cameras(settings)
+    known = calibrations_from(settings.matrices, list(cameras))
+    sets = {
+        camera: data._replace(calibrations=known)
+        for camera, data in split_cameras(cameras, settings).items()
+    }
+    for data in sets.values():
+        check_methods(settings.methods, learned_methods(data))
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    networks = NetworkTraining(training, seeds, folder.checkpoints)
+    comparisons = compare_cameras(folder, sets, settings, networks)
+    folder.save_results(**record_errors(folder, comparisons))
+    shown = {camera: reported(compared) for camera, compared in comparisons.items()}
+    first, *others = shown
+    together = pooled(shown, settings.split) if others else shown[first]
+    return IlluminantExperiment(
+        title=f"Illuminant estimation from one image ({settings.split})",
+        question="Which single-image method has the lowest mean angular error?",
+        data=note,
+        comparisons={settings.split: together._replace(title=settings.split)},
+        protocol={
+            "Cameras": ", ".join(sets),
+            "Protocol": PROTOCOLS[settings.split],
+            "Folds": str(settings.folds or f"drawn by seed {settings.seed}"),
+        },
+        selection_rule="held-out selection: step and augmentation on 15% of the training images",
+        seeds=f"{settings.seeds} per network, from {settings.seed}",
+        illuminants={
+            " + ".join(cameras): {camera: images.illuminants for camera, images in cameras.items()}
+        },
+        training=training,
+        curves=CURVES,
+        notes=(*METHOD_NOTES, *absent(sets, shown)),
+        tables=[error_table(c) for c in ([together] if others else []) + list(shown.values())],
+        figures=[corrections_figure(folder.path, sets[first], shown[first].estimates)],
+    )
+
+
+def split_cameras(
+    cameras: Mapping[str, CameraImages], settings: DatasetRun
+) -> dict[str, IlluminantImages]:
+    """Return each camera's images in folds, or all cameras' images with one camera as the test."""
+    if settings.split == "folds":
+        return split_in_folds(cameras, settings.seed, settings.folds)
+    sets = split_across(cameras)
+    return {camera: sets[camera] for camera in settings.tested or sets}
+
+
+def compare_cameras(
+    folder: RunFolder,
+    sets: Mapping[str, IlluminantImages],
+    settings: DatasetRun,
+    training: NetworkTraining,
+) -> dict[str, Comparison]:
+    """Compare all methods on every camera's images; finished cameras and methods are read back."""
+    comparisons = {}
+    for camera, data in progress("cameras", unit="camera", values=sets.items()):
+        identity = asdict(training.settings) | {
+            "seeds": len(training.seeds),
+            "seed": training.seeds[0],
+            "data": checksums_of(data.images, data.masks, data.illuminants, *data.folds),
+            "camera": data.camera,
+            "taken_by": checksums_of(np.array(data.taken_by, dtype=np.str_)),
+            "left_out": sorted(left_out(data)),
+        }
+        if data.captures is not None:
+            identity["captures"] = checksums_of(data.captures)
+        keep = partial(folder.computed, fingerprint=identity | matrices_checksum(data))
+        compute = partial(compare_images, data, training.below(camera), keep, settings.methods)
+        caption, published = f"{data.note}.", published_rows(camera, settings.split)
+        if settings.split == "cross-camera" and published:
+            caption += f" {CROSS_CAMERA_PROTOCOL}"
+        comparisons[camera] = Comparison(
+            keep(camera, compute=compute),
+            data.illuminants[np.stack(data.folds)],
+            camera,
+            caption,
+            published=published,
+        )
+    return comparisons
+
+
+def compare_images(
+    data: IlluminantImages,
+    training: NetworkTraining,
+    keep: Keep | None = None,
+    names: Sequence[str] | None = None,
+) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
+    """Return the estimates of all methods, and of networks and regressions on colour moments."""
+    inputs, cameras = {MOMENTS: moments_of(data)}, (data.camera, data.camera)
+    truth, folds = data.illuminants, np.stack(data.folds)
+    pairs = CameraPairs(inputs, truth, truth, folds, cameras, data.note)
+    outcome = cross_validate(pairs, IMAGE_AUGMENTATIONS, "held-out", training)
+    return cross_validate_methods(data, keep, names) | outcome.illuminants()
+
+
+def matrices_checksum(data: IlluminantImages) -> dict[str, tuple[int, ...]]:
+    """Return the checksum of given calibrations for the fingerprint of a run; empty without any."""
+    if not data.calibrations:
+        return {}
+    return {"matrices": checksums_of(*(m.matrices for m in data.calibrations.values()))}
+
+
+def published_rows(camera: str, split: Split) -> dict[str, tuple[float, ...]]:
+    """Return published statistics of one camera's images; FFCC's in folds are of its authors."""
+    if split == "cross-camera":
+        return rows_across_cameras({camera})
+    rows = dict(TABLE_2_NUS) if camera == MAIN else {}
+    if camera in FFCC_THUMBNAILS:
+        rows[TUNED_HERE] = (FFCC_THUMBNAILS[camera],)
+    return rows
+
+
+def reported(compared: Comparison) -> Comparison:
+    """Return the comparison without methods of a fixed augmentation."""
+    estimates = {
+        name: estimate
+        for name, estimate in compared.estimates.items()
+        if not any(part in name for part in FIXED)
+    }
+    return compared._replace(estimates=estimates)
+
+
+def absent(
+    sets: Mapping[str, IlluminantImages], comparisons: Mapping[str, Comparison]
+) -> list[str]:
+    """Return a sentence for each method without a row, with the reason and the cameras."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for camera, data in sets.items():
+        for name, reason in left_out(data).items():
+            if name not in comparisons[camera].estimates:
+                reasons.setdefault((name, reason), []).append(camera)
+    return [
+        f"{name} has no row for {', '.join(cameras)}: {reason}."
+        for (name, reason), cameras in reasons.items()
+    ]
+
+
+def pooled(comparisons: Mapping[str, Comparison], split: Split) -> Comparison:
+    """Return all cameras' images in one fold, with the methods that every camera has.
+
+    Published numbers across cameras stand next to all cameras of a data set.
+    """
+    cameras = list(comparisons.values())
+
+    def joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+        flat = [part.reshape(*part.shape[:-3], 1, -1, 3) for part in parts]
+        return np.concatenate(flat, axis=-2)
+
+    estimates = {
+        name: joined([camera.estimates[name] for camera in cameras])
+        for name in cameras[0].estimates
+        if all(name in camera.estimates for camera in cameras)
+    }
+    caption = f"All {len(cameras)} cameras' images together."
+    published = rows_across_cameras(comparisons) if split == "cross-camera" else {}
+    if published:
+        caption += f" {CROSS_CAMERA_PROTOCOL}"
+    truth = joined([camera.truth for camera in cameras])
+    return Comparison(estimates, truth, caption=caption, published=published)

@@ -1,0 +1,242 @@
+"""Fit one single-image method to photographs with known illuminants, and keep it for `estimate`.
+
+    everlight illuminant train --thumbnails mine.npz --camera "My camera" --method c5 --out model
+    everlight illuminant estimate photo.dng --model model
+
+Errors and intervals are of images outside the training: of three folds for one camera; of each
+camera in turn, by training on the others, for several.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from everlight.color import (
+    ESTIMATORS,
+    IlluminantMethod,
+    estimate_folds,
+    methods_for,
+)
+from everlight.color.illuminant_method import ADDITIONAL_IMAGES
+from everlight.illuminant.image_model import ImageModel, calibrate_errors
+from everlight.trees import checksums_of, rows_of
+from everlight_data.color.models.image_model_files import save_image_model
+from everlight_data.color.models.model_files import refuse_other_contents
+from everlight_data.color.photographs.camera_images import (
+    CameraImages,
+    IlluminantImages,
+    split_across,
+    split_in_folds,
+)
+from everlight_data.color.raw_files.calibrations import calibrations_from
+from everlight_data.errors import DataError
+from everlight_data.progress import progress
+from everlight_experiments.illuminant.core.experiment import (
+    Comparison,
+    IlluminantExperiment,
+    record_errors,
+)
+from everlight_experiments.illuminant.core.method_inputs import (
+    features_of,
+    labelled,
+    moments_of,
+    side_of,
+)
+from everlight_experiments.illuminant.core.report import fold_statistics, publish
+from everlight_experiments.illuminant.paper import METHOD_NOTES
+from everlight_experiments.illuminant.photographs.dataset import matrices_checksum
+from everlight_experiments.illuminant.photographs.methods import full_name, spread_rows
+from everlight_experiments.illuminant.photographs.source import ImageSource, load_cameras
+from everlight_experiments.run_folder.folder import RunFolder
+
+BESIDE = ("GW", "SoG")
+"""Statistics in the report's table in addition to the method."""
+
+
+@dataclass(frozen=True)
+class TrainRun(ImageSource):
+    """Fit a single-image method to photographs with known illuminants, for `estimate`."""
+
+    preset: Literal["demo", "small"] = "small"
+    """Images to train on: demo renders images of two cameras, small reads photographs."""
+    method: str = "FFCC"
+    """Method to fit, by its name in the reports of `dataset` or that name's first word: c5, ffcc,
+    siie, 'APAP (GW)'. C5 reads six other images by the camera of a photo: trained on one camera,
+    the model holds six of its training images; trained on several, `estimate` takes them from the
+    photos that it is given. CCMNet trained on several cameras reads the calibration matrices of the
+    photo's camera, which may be another one."""
+    out: Path | None = None
+    """Folder of the model; a model there is replaced. Its name is the run's --tag where none is
+    given. By default models/ in the run's folder."""
+
+
+def run_train(settings: TrainRun) -> Path:
+    """Train, save the model, and return the report's path."""
+    if settings.out is not None:
+        refuse_other_contents(settings.out)
+        # Trainings of other models would meet in one folder.
+        settings = replace(settings, tag=settings.tag or settings.out.name)
+    folder = RunFolder("illuminant", "train", settings)
+    cameras, note = load_cameras(settings)
+    _refuse_unusable(cameras)
+    sets = _held_out_sets(cameras, settings)
+    method = _method_for(settings.method, sets)
+    # Of several cameras each set has all images.
+    data = next(iter(sets.values()))
+    features = method.describe(data.images, data.masks, side_of(data))
+    held_out = _held_out(folder, method, features, sets)
+    model = _fit_model(method, features, held_out, sets, note)
+    out = settings.out or folder.path / "models"
+    save_image_model(out, model, len(data.images))
+    beside = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BESIDE}
+    comparison = _compared({method.name: held_out, **beside}, sets)
+    folder.save_results(**record_errors(folder, {"held-out": comparison}))
+    command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
+    report = publish(folder, _experiment(model, comparison, cameras, settings.seed, command))
+    statistics = fold_statistics(comparison.errors()[method.name])
+    print(
+        f"{method.name} on images outside its training: mean error "
+        f"{statistics['mean'][0]:.2f} degrees, median {statistics['median'][0]:.2f}"
+    )
+    print(f"model: {out}\nuse it: {command}")
+    return report
+
+
+def _refuse_unusable(cameras: Mapping[str, CameraImages]) -> None:
+    """Refuse images whose pixels are all masked, saturated or black, which have no moments."""
+    unusable = [
+        f"{camera} {data.names[row]}"
+        for camera, data in cameras.items()
+        for row in np.flatnonzero(~np.isfinite(moments_of(data)).all(axis=1))
+    ]
+    if unusable:
+        raise DataError(
+            f"{len(unusable)} images have no pixel that is neither masked nor saturated, the "
+            f"first: {unusable[0]}; leave them out"
+        )
+
+
+def _held_out_sets(
+    cameras: Mapping[str, CameraImages], settings: TrainRun
+) -> dict[str, IlluminantImages]:
+    """Return one camera's images in folds; of several, all images with each camera as the test."""
+    known = calibrations_from(settings.matrices, list(cameras))
+    sets = split_across(cameras) if len(cameras) > 1 else split_in_folds(cameras, settings.seed)
+    return {
+        camera: data.on_canvas(settings.side)._replace(calibrations=known)
+        for camera, data in sets.items()
+    }
+
+
+def _method_for(name: str, sets: Mapping[str, IlluminantImages]) -> IlluminantMethod:
+    """Return the method of that name, which may be its first word.
+
+    Raises:
+      DataError: there is no such method, it cannot run on these images, or a model of it cannot be
+        kept.
+    """
+    side = side_of(next(iter(sets.values())))
+    offered = methods_for(side)
+    method = offered[full_name(name, list(offered))]
+    if method.features is None:
+        raise DataError(
+            f"{method.name} reads more than a photo's pixels, and a model of it cannot be kept; "
+            "give another --method"
+        )
+    if len(sets) > 1 and method.for_one_camera:
+        raise DataError(
+            f"{method.name} is for one camera; name it by --cameras, or give another method"
+        )
+    if reason := method.incompatibility(side):
+        raise DataError(f"{method.name} cannot run: {reason}")
+    return method
+
+
+def _held_out(
+    folder: RunFolder,
+    method: IlluminantMethod,
+    features: PyTree,
+    sets: Mapping[str, IlluminantImages],
+) -> Float[np.ndarray, "n 3"]:
+    """Return every image's estimate by a training without its fold; finished folds are read."""
+
+    def estimate(number: int, data: IlluminantImages, fold: np.ndarray) -> Float[np.ndarray, "k 3"]:
+        def compute() -> dict[str, np.ndarray]:
+            images = labelled(features, data)
+            return {"estimates": estimate_folds(method, images, [fold], side_of(data))[0]}
+
+        identity = {
+            "method": method.name,
+            "side": data.masks.shape[1],
+            "data": checksums_of(data.images, data.masks, data.illuminants, fold),
+            "cameras": list(sets),
+        }
+        identity |= matrices_checksum(data)
+        return folder.computed(f"held-out-{number}", identity, compute)["estimates"]
+
+    folds = [(data, fold) for data in sets.values() for fold in data.folds]
+    estimates = np.zeros_like(folds[0][0].illuminants)
+    for number, (data, fold) in enumerate(progress("held out", unit="fold", values=folds)):
+        estimates[fold] = estimate(number, data, fold)
+    return estimates
+
+
+def _fit_model(
+    method: IlluminantMethod,
+    features: PyTree,
+    held_out: Float[np.ndarray, "n 3"],
+    sets: Mapping[str, IlluminantImages],
+    note: str,
+) -> ImageModel:
+    """Return the model of all images; its errors are those of the held-out estimates."""
+    data = next(iter(sets.values()))
+    moments, folds = moments_of(data), [fold for tested in sets.values() for fold in tested.folds]
+    errors = calibrate_errors(held_out, data.illuminants, moments, folds)
+    fitted, others = method.fit(labelled(features, data), side_of(data)), None
+    if method.reads_others and len(sets) == 1:
+        others = rows_of(features, spread_rows(len(data.images), ADDITIONAL_IMAGES))
+    side = data.masks.shape[1]
+    return ImageModel(method.name, method, fitted, others, side, errors, tuple(sets), note)
+
+
+def _compared(
+    estimates: Mapping[str, Float[np.ndarray, "n 3"]], sets: Mapping[str, IlluminantImages]
+) -> Comparison:
+    """Return the comparison within folds of one camera, or over all images of several."""
+    data = next(iter(sets.values()))
+    folds = np.stack(data.folds)
+    caption = f"{len(folds)} folds, each by a training on the others."
+    if len(sets) > 1:
+        folds = np.arange(len(data.images))[None]
+        caption = f"Each of {len(sets)} cameras by a training on the others."
+    by_fold = {name: values[folds][None] for name, values in estimates.items()}
+    return Comparison(by_fold, data.illuminants[folds], "held out", caption)
+
+
+def _experiment(
+    model: ImageModel,
+    comparison: Comparison,
+    cameras: Mapping[str, CameraImages],
+    seed: int,
+    command: str,
+) -> IlluminantExperiment:
+    """Return the experiment of a training; the command is the one that uses its model."""
+    names = " + ".join(cameras)
+    return IlluminantExperiment(
+        title=f"Single-image illuminant estimation: {model.name} for {names}",
+        question=f"How accurate is {model.name} on images outside its training?",
+        data=model.trained_on,
+        comparisons={"held out": comparison},
+        protocol={"Cameras": ", ".join(cameras), "Protocol": comparison.caption},
+        selection_rule="none: the method's settings are fixed",
+        seeds=f"folds by seed {seed}; trainings by a fixed key",
+        illuminants={names: {camera: images.illuminants for camera, images in cameras.items()}},
+        curves=(model.name, *BESIDE),
+        headline=model.name,
+        notes=METHOD_NOTES[:2],
+        command=command,
+    )

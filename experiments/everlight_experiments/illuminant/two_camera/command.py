@@ -1,0 +1,106 @@
+"""The two-camera paper (Abdelhamed et al. 2021): every table, each as a preset.
+
+    everlight paper two-camera                                # table 1, rendered; no data needed
+    EVERLIGHT_DATA=... everlight paper two-camera --preset s20-small
+
+Presets are a table and a size: `rendered-*` is table 1, `nus-*` table 2, `s20-*` tables 3 and 4.
+The demos need no data: they render images or pairs in the place of NUS's and S20's. `*-small` runs
+on two cores, `*-paper` has the paper's own optimizer and length and is meant for a GPU.
+
+`nus-small` has the D5200's thumbnails, whose charts are masked, so that quasi-real pairs cannot be
+made; it compares the single-image methods, as `illuminant dataset` does. `nus-paper` reads the
+official release. Its transforms are fitted without normalizing pixels, for which re-illumination in
+closed form is exact, and then scaled to a mean row sum of 1, which removes the exposures. S20's
+transforms are sum-normalized; there the closed form is approximate.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
+from everlight_data.color.pairs.pair_augmentations import chart_augmentations
+from everlight_data.color.pairs.quasi_real import official_pairs
+from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
+from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairPreset, Plan
+from everlight_experiments.illuminant.core.cross_validation import compare_rules
+from everlight_experiments.illuminant.core.experiment import IlluminantExperiment, record_errors
+from everlight_experiments.illuminant.core.method_inputs import moments_of
+from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.core.report import publish
+from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES
+from everlight_experiments.illuminant.photographs.corrections import corrections_figure
+from everlight_experiments.illuminant.photographs.dataset import (
+    CURVES,
+    DatasetRun,
+    absent,
+    compare_photographs,
+)
+from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
+from everlight_experiments.illuminant.published_tables import TABLE_2_NUS
+from everlight_experiments.illuminant.two_camera.rendered import compare_rendered
+from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from everlight_experiments.illuminant.two_camera.transforms import compare_transforms
+from everlight_experiments.run_folder.folder import RunFolder
+
+
+def run_two_camera(settings: TwoCameraRun, presets: Mapping[PairPreset, Plan] = PRESETS) -> Path:
+    """Run a preset and return the report's path."""
+    folder = RunFolder("two-camera", "", settings)
+    return publish(folder, compare_two_cameras(folder, settings, presets[settings.preset]))
+
+
+def compare_two_cameras(
+    folder: RunFolder, settings: TwoCameraRun, plan: Plan
+) -> IlluminantExperiment:
+    """Run a preset and save its errors; the result's report is still to be written."""
+    return COMPARISONS[plan.data](folder, settings, plan)
+
+
+def _compare_photographs(
+    folder: RunFolder, settings: TwoCameraRun, plan: Plan
+) -> IlluminantExperiment:
+    """Compare single-image methods on one camera's photographs, as `illuminant dataset` does."""
+    preset, camera = ("small", MAIN) if plan.measured else ("demo", EMBEDDED_CAMERAS[0])
+    shared = {"seed": settings.seed, "seeds": settings.seeds}
+    dataset = DatasetRun(preset=preset, cameras=(camera,), **shared)
+    experiment = compare_photographs(folder, dataset, plan.training)
+    title = f"Illuminant estimation from one image (table 2), preset {settings.preset}"
+    return replace(experiment, title=title)
+
+
+def _compare_quasi_real(
+    folder: RunFolder, settings: TwoCameraRun, plan: Plan
+) -> IlluminantExperiment:
+    """Compare all methods on the release's quasi-real pairs."""
+    quasi, images = official_pairs(MAIN, SECOND, settings.seed)
+    single = cross_validate_methods(images)
+    pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), images.note)
+    training = NetworkTraining(plan.training, settings.training_seeds, folder.checkpoints)
+    rules = compare_rules(pairs, chart_augmentations(quasi), training, single, TABLE_2_NUS)
+    folder.save_results(**record_errors(folder, rules.comparisons))
+    held_out = rules.comparisons["held-out"]
+    side = f"averaged down to {THUMBNAIL_SIDE} pixels for single-image methods"
+    return IlluminantExperiment(
+        title=f"Two-camera illuminant estimation: quasi-real pairs (table 2), preset "
+        f"{settings.preset}",
+        question="Does a second camera lower the angular error on NUS's scenes?",
+        data=f"{images.note}; {side}",
+        comparisons=rules.comparisons,
+        illuminants={f"{MAIN} + {SECOND}": {MAIN: pairs.main, SECOND: pairs.second}},
+        curves=("Net, 1460 parameters, re-illuminated, ensemble", *CURVES),
+        notes=(*QUASI_REAL_NOTES, *METHOD_NOTES, *absent({MAIN: images}, {MAIN: held_out})),
+        figures=[corrections_figure(folder.path, images, held_out.estimates)],
+        training=plan.training,
+        **settings.in_folds,
+    )
+
+
+COMPARISONS = {
+    "rendered": compare_rendered,
+    "photographs": _compare_photographs,
+    "quasi-real": _compare_quasi_real,
+    "transforms": compare_transforms,
+}
+"""Comparison by the data of a preset."""
