@@ -60,4 +60,5 @@ def read_idx(
 def idx_bytes(array: UInt8[np.ndarray, "*shape"]) -> bytes:
     """Return the content of the uncompressed file of an array."""
     header = struct.pack(f">BBBB{array.ndim}I", 0, 0, _BYTES_TYPE, array.ndim, *array.shape)
-    return header + array.tobytes()
+    # A join copies the pixels once; `tobytes` would hold them twice.
+    return b"".join((header, np.ascontiguousarray(array).data))

@@ -5,6 +5,7 @@ from everlight_data.images.published_forms.cifar_batches import CifarRelease, re
 from everlight_data.images.published_forms.prepared_sets import (
     PublishedSet,
     load_published,
+    locate_published,
     prepare_images,
 )
 from everlight_data.sets.data_set import DataSet
@@ -48,13 +49,13 @@ RELEASE = CifarRelease(
 def load_cifar10() -> ImageSet:
     """Load CIFAR-10: 50,000 training and 10,000 test images of 32x32.
 
-    The name of the set says if the samples are not in the official order.
+    If the samples are not in the official order, the name of the set has their order.
 
     Raises:
       MissingDataError: `cifar10` below EVERLIGHT_DATA is missing, or lacks a file.
-      DataError: a file is damaged.
+      DataError: a file is damaged, or is not of this set.
     """
-    return load_published(DATA_SETS["cifar10"].locate(), PUBLISHED.name)
+    return load_published(locate_published("cifar10", DATA_SETS["cifar10"]), PUBLISHED)
 
 
 DATA_SETS = {
@@ -65,6 +66,7 @@ DATA_SETS = {
         source=f"{RELEASE.archive}, class folders train/CLASS and test/CLASS, or TFDS's cifar10",
         bytes=184_400_000,
         prepare=prepare_images(PUBLISHED, lambda source: read_batches(source, RELEASE)),
+        releases=(RELEASE.folder, RELEASE.archive, "tensorflow_datasets/cifar10/3.0.2"),
         load=lambda _: load_cifar10(),
     )
 }

@@ -5,6 +5,7 @@ from everlight_data.images.published_forms.cifar_batches import CifarRelease, re
 from everlight_data.images.published_forms.prepared_sets import (
     PublishedSet,
     load_published,
+    locate_published,
     prepare_images,
 )
 from everlight_data.sets.data_set import DataSet
@@ -60,13 +61,13 @@ Over all training pixels the deviations are greater, 0.267 for red.
 def load_cifar100() -> ImageSet:
     """Load CIFAR-100 with its 100 fine labels: 50,000 training and 10,000 test images of 32x32.
 
-    The name of the set says if the samples are not in the official order.
+    If the samples are not in the official order, the name of the set has their order.
 
     Raises:
       MissingDataError: `cifar100` below EVERLIGHT_DATA is missing, or lacks a file.
-      DataError: a file is damaged.
+      DataError: a file is damaged, or is not of this set.
     """
-    return load_published(DATA_SETS["cifar100"].locate(), PUBLISHED.name)
+    return load_published(locate_published("cifar100", DATA_SETS["cifar100"]), PUBLISHED)
 
 
 DATA_SETS = {
@@ -77,6 +78,7 @@ DATA_SETS = {
         source=f"{RELEASE.archive}, class folders train/CLASS and test/CLASS, or TFDS's cifar100",
         bytes=184_400_000,
         prepare=prepare_images(PUBLISHED, lambda source: read_batches(source, RELEASE)),
+        releases=(RELEASE.folder, RELEASE.archive, "tensorflow_datasets/cifar100/3.0.2"),
         load=lambda _: load_cifar100(),
     )
 }

@@ -1,16 +1,21 @@
 """Reader of MNIST (LeCun et al. 1998)."""
 
+from pathlib import Path
+from typing import Any
+
+from everlight_data.errors import DataError
 from everlight_data.formats.originals import Original
 from everlight_data.images.published_forms.idx_folders import FILES, is_idx_folder, load_idx
 from everlight_data.images.published_forms.prepared_sets import (
     CLASSES_FILE,
     PublishedSet,
     load_published,
+    locate_published,
     prepare_images,
 )
 from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import ImageSet
-from everlight_data.sets.preparing import Source
+from everlight_data.sets.preparing import Source, matching
 
 SHA256 = {
     "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -33,33 +38,51 @@ PUBLISHED = PublishedSet(
 def load_mnist() -> ImageSet:
     """Load MNIST: 60,000 training and 10,000 test images of 28x28 in one channel.
 
-    The name of the set says if the samples are not in the official order.
+    If the samples are not in the official order, the name of the set has their order. The
+    publisher's four files are read as they are.
 
     Raises:
       MissingDataError: `mnist` below EVERLIGHT_DATA is missing, or lacks a file.
-      DataError: a file is damaged.
+      DataError: a file is damaged, or is not of this set.
     """
-    folder = DATA_SETS["mnist"].locate()
+    folder = locate_published("mnist", DATA_SETS["mnist"])
     if (folder / CLASSES_FILE).exists():
-        return load_published(folder, PUBLISHED.name)
+        return load_published(folder, PUBLISHED)
     return load_idx(folder, PUBLISHED.name, PUBLISHED.class_names)
 
 
 def _read_idx_files(source: Source) -> ImageSet | None:
-    if not (source.path.is_dir() and is_idx_folder(source.path)):
+    """Return the images of the publisher's four files, which are compared with their hashes."""
+    paths = matching(source, lambda path: path.rpartition("/")[2].removesuffix(".gz") in FILES)
+    if not paths:
         return None
-    return load_idx(source.path, PUBLISHED.name, PUBLISHED.class_names)
+    if not source.path.is_dir():
+        raise DataError(f"{source.path}: give the folder of the four files, unpacked from a zip.")
+    folder = (source.path / paths[0]).parent
+    return load_idx(folder, PUBLISHED.name, PUBLISHED.class_names, PUBLISHED.originals)
 
 
+def _prepare(source: Path, folder: Path, *arguments: Any) -> str:
+    """Prepare the set in a folder without the publisher's files, which are read as they are."""
+    if not (folder / CLASSES_FILE).exists() and is_idx_folder(folder):
+        raise DataError(
+            f"{folder} has IDX files already, which are read as they are. To prepare MNIST from "
+            f"{source}, move them away."
+        )
+    return _PREPARE(source, folder, *arguments)
+
+
+_PREPARE = prepare_images(PUBLISHED, _read_idx_files)
 DATA_SETS = {
     "mnist": DataSet(
         "MNIST: 60,000 training and 10,000 test images of 28x28",
-        files=tuple(f"mnist/{file}" for file in PUBLISHED.files),
+        files=tuple(f"mnist/{file}" for file in FILES),
         owner="LeCun et al. 1998 (yann.lecun.com/exdb/mnist) or a mirror",
         source="its four .gz files, class folders train/CLASS and test/CLASS, or TFDS's mnist",
         bytes=55_000_000,
-        prepare=prepare_images(PUBLISHED, _read_idx_files),
-        alternatives=(f"mnist/{FILES[0]}.gz", f"mnist/{FILES[0]}"),
+        prepare=_prepare,
+        alternatives=(f"mnist/{FILES[0]}.gz",),
+        releases=("MNIST/raw", "tensorflow_datasets/mnist/3.0.1"),
         load=lambda _: load_mnist(),
     )
 }

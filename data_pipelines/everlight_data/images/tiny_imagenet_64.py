@@ -7,6 +7,7 @@ from everlight_data.images.published_forms.prepared_sets import (
     JPEG_TOLERANCE,
     PublishedSet,
     load_published,
+    locate_published,
     prepare_images,
 )
 from everlight_data.images.published_forms.tiny_imagenet_release import (
@@ -41,9 +42,10 @@ def load_tiny_imagenet_64() -> ImageSet:
 
     Raises:
       MissingDataError: `tiny_imagenet_64x64` below EVERLIGHT_DATA is missing, or lacks a file.
-      DataError: a file is damaged.
+      DataError: a file is damaged, or is not of this set.
     """
-    return load_published(DATA_SETS["tiny-imagenet-64"].locate(), PUBLISHED.name)
+    data = DATA_SETS["tiny-imagenet-64"]
+    return load_published(locate_published("tiny-imagenet-64", data), PUBLISHED)
 
 
 def _read_release(source: Source) -> ImageSet | None:
@@ -70,6 +72,7 @@ DATA_SETS = {
         source=f"{ZIP}, or its folder",
         bytes=1_352_000_000,
         prepare=prepare_images(PUBLISHED, _read_release),
+        releases=("tiny-imagenet-200", ZIP),
         load=lambda _: load_tiny_imagenet_64(),
     )
 }

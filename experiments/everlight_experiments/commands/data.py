@@ -6,6 +6,7 @@
 An interrupted preparation continues.
 """
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class PrepareSettings:
     name: tyro.conf.Positional[str]
     """Name of the data set; `data list` shows all names."""
     source: tyro.conf.Positional[Path]
-    """Path of the publisher's file, or of the folder with it."""
+    """Path of the publisher's file or folder, or of another form that `source` in `data list` has."""
     partial: bool = False
     """Prepare an incomplete release too; core50 only."""
 
@@ -75,8 +76,10 @@ def list_data(settings: ListSettings) -> None:
     print("EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root}")
     states = {name: data.state(root) for name, data in STORED_SETS.items()}
     for name, data in STORED_SETS.items():
+        release = data.release(root) if root is not None and states[name] == "missing" else None
+        source = "SOURCE" if release is None else shlex.quote(str(release))
         preparation = (
-            f"everlight data prepare {name} SOURCE" if data.prepare else "no preparation needed"
+            f"everlight data prepare {name} {source}" if data.prepare else "no preparation needed"
         )
         print(f"\n{name}: {states[name]}")
         print(f"  content: {data.description}")

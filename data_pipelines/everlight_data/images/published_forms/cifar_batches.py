@@ -17,7 +17,7 @@ MAX_BYTES = 200_000_000
 
 
 class CifarRelease(NamedTuple):
-    """Names and hashes of the files of a release, all of them pickles, and what stands in them."""
+    """Names, hashes and keys of the pickles of a release."""
 
     name: str
     archive: str
@@ -45,13 +45,13 @@ def read_batches(source: Source, release: CifarRelease) -> ImageSet | None:
     Raises:
       DataError: a file is missing, or is another one than the published.
     """
-    if source.path.is_file() or matching(source, lambda path: path.endswith(release.archive)):
-        archive = find(source, release.archive)
-        if not archive.endswith(".tar.gz"):
-            return None
-        content = _checked(source, archive, release.originals[release.archive])
-        return images_of(_unpacked(content, release), release, str(source.path))
-    if not matching(source, lambda path: path.rpartition("/")[2] in release.members):
+    names = {path.rpartition("/")[2] for path in matching(source, bool)}
+    is_archive = source.path.is_file() and source.path.name.endswith(".tar.gz")
+    if is_archive or release.archive in names:
+        path = find(source, release.archive)
+        contents = _unpacked(_checked(source, path, release.originals[release.archive]), release)
+        return images_of(contents, release, str(source.path))
+    if not names.intersection(release.members):
         return None
     contents = {
         member: _checked(source, find(source, member), release.originals[member])
@@ -66,10 +66,11 @@ def images_of(contents: Mapping[str, bytes], release: CifarRelease, origin: str)
         load_restricted(contents[member], f"{origin}: {member}", "bytes")
         for member in release.members
     )
-    planes = np.concatenate([part[b"data"] for part in (*trains, test)]).reshape(-1, 3, 32, 32)
+    parts = [part[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1) for part in (*trains, test)]
+    images = np.empty((sum(map(len, parts)), 32, 32, 3), np.uint8)
     return ImageSet(
         release.name,
-        np.ascontiguousarray(planes.transpose(0, 2, 3, 1)),
+        np.concatenate(parts, out=images),
         np.concatenate([np.array(part[release.labels], np.int32) for part in trains]),
         np.array(test[release.labels], np.int32),
         tuple(name.decode("ascii") for name in meta[release.names]),
