@@ -25,7 +25,7 @@ class PrepareSettings:
     name: tyro.conf.Positional[str]
     """Name of the data set; `data list` shows all names."""
     source: tyro.conf.Positional[Path]
-    """Path of the publisher's file or folder, or of another form that `source` in `data list` has."""
+    """Path of the publisher's file or folder, or of another form that `data list` names."""
     partial: bool = False
     """Prepare an incomplete release too; core50 only."""
 
