@@ -156,7 +156,7 @@ def _recipe(published: PublishedSet, read_official: OfficialReader) -> Recipe:
         def classes() -> bytes:
             names, order = read().images.class_names, read().order
             equal = [
-                is_original(made[file](), known) for file, known in published.originals.items()
+                is_original(files[file](), known) for file, known in published.originals.items()
             ]
             if equal and all(equal):
                 order = OFFICIAL
@@ -177,8 +177,8 @@ def _recipe(published: PublishedSet, read_official: OfficialReader) -> Recipe:
             lambda: images(slice(trained, None)),
             lambda: labels("test_labels"),
         )
-        made = dict(zip(published.files, makers, strict=True))
-        return made
+        files = dict(zip(published.files, makers, strict=True))
+        return files
 
     return recipe
 
@@ -191,9 +191,9 @@ def _read(source: Source, published: PublishedSet, read_official: OfficialReader
     forms = f"the files of {published.name}"
     if published.class_names is not None:
         forms += ", nor images train/CLASS/FILE.png and test/CLASS/FILE.png, nor a set of TFDS"
-        found = read_class_folders(source, published.name, published.class_names, published.shape)
-        if found is not None:
-            return found
+        folders = read_class_folders(source, published.name, published.class_names, published.shape)
+        if folders is not None:
+            return folders
         infos = matching(source, lambda path: f"/{path}".endswith(f"/{_TFDS_FILE}"))
         if len(infos) > 1:
             raise DataError(
