@@ -63,7 +63,7 @@ DATA_SETS = {
         "CIFAR-10: 50,000 training and 10,000 test images of 32x32",
         files=tuple(f"cifar10/{file}" for file in PUBLISHED.files),
         owner="Krizhevsky 2009 (cs.toronto.edu/~kriz/cifar.html)",
-        source=f"{RELEASE.archive}, class folders train/CLASS and test/CLASS, or TFDS's cifar10",
+        source=f"{RELEASE.archive} (or folders train/CLASS and test/CLASS, or TFDS's cifar10)",
         bytes=184_400_000,
         prepare=prepare_images(PUBLISHED, lambda source: read_batches(source, RELEASE)),
         releases=(RELEASE.folder, RELEASE.archive, "tensorflow_datasets/cifar10/3.0.2"),

@@ -78,7 +78,7 @@ DATA_SETS = {
         "MNIST: 60,000 training and 10,000 test images of 28x28",
         files=tuple(f"mnist/{file}" for file in FILES),
         owner="LeCun et al. 1998 (yann.lecun.com/exdb/mnist) or a mirror",
-        source="its four .gz files, class folders train/CLASS and test/CLASS, or TFDS's mnist",
+        source="its four .gz files (or folders train/CLASS and test/CLASS, or TFDS's mnist)",
         bytes=55_000_000,
         prepare=_prepare,
         alternatives=(f"mnist/{FILES[0]}.gz",),

@@ -69,7 +69,7 @@ DATA_SETS = {
         "Tiny-ImageNet at 64x64: 500 training and 50 test images per class, 200 classes",
         files=tuple(f"tiny_imagenet_64x64/{file}" for file in PUBLISHED.files),
         owner=OWNER,
-        source=f"{ZIP}, or its folder",
+        source=f"{ZIP} (or its folder)",
         bytes=1_352_000_000,
         prepare=prepare_images(PUBLISHED, _read_release),
         releases=("tiny-imagenet-200", ZIP),

@@ -3,7 +3,7 @@
     everlight data list
     EVERLIGHT_DATA=data everlight data prepare tiny-imagenet tiny-imagenet-200.zip
 
-An interrupted preparation continues.
+After an interruption, give the same command again.
 """
 
 import shlex

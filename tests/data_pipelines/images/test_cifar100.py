@@ -193,7 +193,7 @@ def test_a_missing_set_names_its_forms_and_owner(root, monkeypatch, is_set):
         load_cifar100()
     for part in (
         "EVERLIGHT_DATA",
-        "`everlight data prepare` from cifar-100-python.tar.gz, class folders train/CLASS and te",
+        "`everlight data prepare` from cifar-100-python.tar.gz (or folders train/CLASS and",
         "TFDS's cifar100",
         "184.4 MB",
         "cs.toronto.edu/~kriz",

@@ -130,6 +130,9 @@ def test_a_set_of_tfds_comes_in_its_order(tmp_path, images, known):
         ]
         assert sorted(order[: len(TRAIN)]) == list(range(len(TRAIN)))
         assert_is_the_set(found, images, order)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    message = refused(known, zipped(tmp_path / "tfds.zip", files), tmp_path / "fruit2")
+    assert message.endswith("tfds.zip holds a set of TFDS. Unpack it and give its folder.")
     shutil.copytree(folder, folder.with_name("3.0.3"))
     message = refused(known, folder.parent, tmp_path / "fruit2")
     assert message.endswith("holds 2 sets of TFDS. Give the folder of one.")
@@ -169,7 +172,10 @@ FIRST = "train/apple/g_s_000001.png"
             ],
             r"has no images test/CLASS/FILE\.png\. Name the folder of its test images test\.",
         ),
-        (lambda files: files.clear(), r"has not the files of Fruit, nor images train/CLASS/FILE\."),
+        (
+            lambda files: files.clear(),
+            "has none of these: the files of Fruit; in a folder or zip, images train/CLASS",
+        ),
     ],
 )
 def test_what_is_not_the_set_is_refused(tmp_path, images, known, change, message):
@@ -260,7 +266,7 @@ def test_an_altered_set_is_made_whole_from_another_source(
     labels = folder / "train-labels-idx1-ubyte"
     labels.write_bytes(labels.read_bytes()[:-1])
     # A source that cannot be read leaves what there is.
-    with pytest.raises(DataError, match="has not the files"):
+    with pytest.raises(DataError, match="has none of these"):
         prepared(row, write(tmp_path / "none", {"a": b""}), folder)
     assert (folder / CLASSES_FILE).exists()
     go_on = stop_after(monkeypatch, files)

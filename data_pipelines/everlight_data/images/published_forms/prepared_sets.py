@@ -190,7 +190,10 @@ def _read(source: Source, published: PublishedSet, read_official: OfficialReader
         return OrderedImages(images, OFFICIAL)
     forms = f"the files of {published.name}"
     if published.class_names is not None:
-        forms += ", nor images train/CLASS/FILE.png and test/CLASS/FILE.png, nor a set of TFDS"
+        forms += (
+            "; in a folder or zip, images train/CLASS/FILE.png and test/CLASS/FILE.png; a folder "
+            "prepared by TFDS"
+        )
         folders = read_class_folders(source, published.name, published.class_names, published.shape)
         if folders is not None:
             return folders
@@ -199,9 +202,11 @@ def _read(source: Source, published: PublishedSet, read_official: OfficialReader
             raise DataError(
                 f"{source.path} holds {len(infos)} sets of TFDS. Give the folder of one."
             )
+        if infos and not source.path.is_dir():
+            raise DataError(f"{source.path} holds a set of TFDS. Unpack it and give its folder.")
         if infos:
             return OrderedImages(read_prepared((source.path / infos[0]).parent), TFDS)
-    raise DataError(f"{source.path} has not {forms}. {source.remedy}")
+    raise DataError(f"{source.path} has none of these: {forms}. {source.remedy}")
 
 
 def check_published(images: ImageSet, published: PublishedSet, source: Source) -> None:
