@@ -18,7 +18,9 @@ import numpy as np
 from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.iirc.metadata import Metadata, official_metadata
 from everlight_data.iirc.sets import IIRCData
-from everlight_data.images.cifar100 import FOLDER, MEMBERS, _assemble
+from everlight_data.images.cifar100 import CLASSES as CIFAR100_NAMES
+from everlight_data.images.cifar100 import RELEASE
+from everlight_data.images.published_forms.cifar_batches import images_of
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class
 
@@ -62,7 +64,8 @@ def write_inputs(plan: Plan, folder: Path) -> None:
     """Write the archive and the metadata files that both sides read."""
     images = load_tiny_imagenet_32(range(CLASSES))
     write_archive(
-        first_per_class(images, PerClass(plan.train_images, plan.test_images)), folder / FOLDER
+        first_per_class(images, PerClass(plan.train_images, plan.test_images)),
+        folder / RELEASE.folder,
     )
     metadata = folder / METADATA
     metadata.mkdir(parents=True, exist_ok=True)
@@ -85,16 +88,10 @@ def write_archive(images: ImageSet, folder: Path) -> None:
         {b"data": np.ascontiguousarray(rows), b"fine_labels": labels.tolist()}
         for rows, labels in parts
     ]
-    names = [name.encode() for name in cifar100_names()]
+    names = [name.encode() for name in CIFAR100_NAMES]
     contents.append({b"fine_label_names": names})
-    for member, content in zip(MEMBERS, contents, strict=True):
+    for member, content in zip(RELEASE.members, contents, strict=True):
         (folder / member).write_bytes(pickle.dumps(content, protocol=2))
-
-
-def cifar100_names() -> list[str]:
-    """Return CIFAR-100's class names in the order of its labels, which is alphabetical."""
-    path = resources.files("iirc") / METADATA / "cifar100_classes.json"
-    return sorted(json.loads(path.read_text("utf-8"))["classes"])
 
 
 def task_order(plan: Plan) -> list[list[str]]:
@@ -124,8 +121,10 @@ def task_order(plan: Plan) -> list[list[str]]:
 
 def read_inputs(folder: Path) -> IIRCData:
     """Return everlight's view of the files that `write_inputs` wrote."""
-    contents = [(folder / FOLDER / member).read_bytes() for member in MEMBERS]
-    images = _assemble(contents, folder)
+    contents = {
+        member: (folder / RELEASE.folder / member).read_bytes() for member in RELEASE.members
+    }
+    images = images_of(contents, RELEASE, str(folder))
     path = folder / METADATA / f"{DATA}_task_configurations.json"
     tasks = json.loads(path.read_text("utf-8"))["configuration_0"]
     order = tuple(tuple(tasks[f"task_{number}"]) for number in range(len(tasks)))

@@ -17,8 +17,18 @@ from everlight_data.facts.parts.split_files import read_images
 from everlight_data.images.core50.prepared import load_core50, prepare_core50
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.images.published_forms.idx_folders import load_idx
+from everlight_data.images.published_forms.prepared_sets import load_published
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.images.user_files.user_images import load_user_images
+from tests.data_pipelines.images.published_copies import (
+    class_folders,
+    data_set,
+    drawn,
+    prepared,
+    published,
+    write,
+)
+from tests.data_pipelines.prepared import zipped
 
 
 def frames(folder, rng):
@@ -129,8 +139,33 @@ def idx(folder, rng):
     return sorted(source.iterdir()), lambda: load_idx(source)
 
 
-def every_photograph(result):
-    for camera in result.values():
+def published_set(folder, rng):
+    """A prepared set, of which nothing but the right labels is read."""
+    images = drawn(rng, 4)
+    known = published(images)
+    prepared(data_set(known), write(folder / "source", class_folders(images)), folder / "fruit")
+    return sorted((folder / "fruit").glob("[!m.]*")), lambda: load_published(
+        folder / "fruit", known
+    )
+
+
+def published_source(folder, rng):
+    """A zip of class folders."""
+    images = drawn(rng, 4)
+    row = data_set(published(images))
+    source = zipped(folder / "source.zip", class_folders(images))
+
+    def read():
+        try:
+            prepared(row, source, folder / "fruit")
+        finally:
+            shutil.rmtree(folder / "fruit", ignore_errors=True)
+
+    return [source], read
+
+
+def every_photograph(found):
+    for camera in found.values():
         for index in range(len(camera.names)):
             camera.read_image(index)
 
@@ -173,5 +208,6 @@ def intel_release(folder, rng):
 
 READERS = (
     *(core50_zip, core50_prepared, tiny_imagenet, photographs, user_images, idx),
+    *(published_set, published_source),
     *(constancy_thumbnails, cube_plus_release, gehler_release, intel_release),
 )

@@ -1,11 +1,8 @@
 """Every data set prepared from what its owner publishes: made up here, and as it lies at hand."""
 
 import gzip
-import hashlib
-import io
 import json
 import shutil
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -15,9 +12,9 @@ import pytest
 import scipy.io
 
 from everlight_data.errors import DataError
-from everlight_data.formats.originals import Original
-from everlight_data.images import cifar100, tiny_imagenet
+from everlight_data.images import tiny_imagenet, tiny_imagenet_64
 from everlight_data.images.core50.prepared import load_core50
+from everlight_data.images.published_forms.prepared_sets import prepare_images
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.registry import ORDER, STORED_SETS
 from everlight_experiments import cli
@@ -101,26 +98,6 @@ def test_the_published_texts_at_hand_give_what_is_at_hand(root, at_hand):
 # ---- Image sets
 
 
-def test_cifar100_is_unpacked_as_it_is(root, tmp_path, monkeypatch):
-    contents = {"train": b"1", "test": b"22", "meta": b"333"}
-    source = tmp_path / "source" / "cifar-100-python.tar.gz"
-    source.parent.mkdir()
-    with tarfile.open(source, "w:gz") as archive:
-        for name, content in contents.items():
-            entry = tarfile.TarInfo(f"cifar-100-python/{name}")
-            entry.size = len(content)
-            archive.addfile(entry, io.BytesIO(content))
-    message = "expected 169,001,437: it is truncated or not the expected file"
-    for place in (source, source.parent):
-        with pytest.raises(DataError, match=message):
-            prepare(root, "cifar100", place)
-    packed = source.read_bytes()
-    known = Original(len(packed), hashlib.md5(packed).hexdigest())
-    monkeypatch.setitem(cifar100.ORIGINALS, cifar100.ARCHIVE, known)
-    folder = prepare(root, "cifar100", source)
-    assert {name: (folder / name).read_bytes() for name in contents} == contents
-
-
 WNIDS = ("n02", "n01")
 
 
@@ -165,6 +142,46 @@ def test_tiny_imagenet_is_shrunk_by_blocks_in_the_order_of_numbers(root, tiny_zi
         expected = pattern(place).astype(float).reshape(32, 2, 32, 2, -1).mean((1, 3))
         np.testing.assert_allclose(image, np.broadcast_to(expected, (32, 32, 3)), atol=8)
         assert np.abs(image - expected).mean() < 2
+
+
+def test_tiny_imagenet_at_its_size_has_all_images_in_the_order_of_numbers(
+    root, tiny_zip, monkeypatch
+):
+    """Both forms of a source; the decoder is another one than the reader's."""
+    order = (5, 4, 3, 2, 1, 0, 6, 7)
+    with zipfile.ZipFile(tiny_zip) as archive:
+        archive.extractall(tiny_zip.parent / "above")
+    decoded = np.stack(
+        [
+            np.broadcast_to(imagecodecs.jpeg8_decode(jpeg(place)).reshape(64, 64, -1), (64, 64, 3))
+            for place in order
+        ]
+    )
+    pixels = decoded[:6] / 255
+    known = tiny_imagenet_64.PUBLISHED._replace(
+        train_counts=(3, 3),
+        test_counts=(1, 1),
+        channels=(pixels.mean((0, 1, 2)), pixels.std((0, 1, 2))),
+    )
+    monkeypatch.setattr(tiny_imagenet_64, "PUBLISHED", known)
+    row = STORED_SETS["tiny-imagenet-64"]
+    row = row._replace(prepare=prepare_images(known, tiny_imagenet_64._read_release))
+    monkeypatch.setitem(STORED_SETS, "tiny-imagenet-64", row)
+    for source in (tiny_zip, tiny_zip.parent / "above"):
+        shutil.rmtree(root, ignore_errors=True)
+        prepare(root, "tiny-imagenet-64", source)
+        found = tiny_imagenet_64.load_tiny_imagenet_64()
+        assert found.name == "Tiny-ImageNet"
+        assert found.class_names == ("goldfish, Carassius auratus", "bus")
+        assert found.train_labels.tolist() == [0, 0, 0, 1, 1, 1]
+        assert found.test_labels.tolist() == [1, 0]
+        np.testing.assert_allclose(found.images, decoded, atol=2)
+    (tiny_zip.parent / "above/tiny-imagenet-200/train/n01/images/n01_2.JPEG").unlink()
+    shutil.rmtree(root)
+    with pytest.raises(
+        DataError, match=r"it has 2 training images of 'goldfish, .*', not 3\. Down"
+    ):
+        prepare(root, "tiny-imagenet-64", tiny_zip.parent / "above")
 
 
 @pytest.mark.parametrize(
@@ -237,14 +254,15 @@ def test_the_list_says_what_is_there_and_what_is_not(root, tmp_path, capsys):
     folder = prepare(root, "cameras", tmp_path / "c.txt")
     (root / "tiny_imagenet_32x32").mkdir()
     (root / "tiny_imagenet_32x32" / "classes.json").write_text("{}")
-    (root / "cifar-100-python.tar.gz").write_text("")
+    (root / "mnist").mkdir()
+    (root / "mnist" / "train-images-idx3-ubyte.gz").write_text("")
     cli.main(["data", "list"])
-    message = capsys.readouterr().out
-    assert "cameras: present\n" in message
-    assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in message
-    assert "cifar100: present\n" in message
-    assert "core50: missing\n" in message
-    assert "preparation: everlight data prepare core50 SOURCE" in message
+    said = capsys.readouterr().out
+    assert "cameras: present\n" in said
+    assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in said
+    assert "mnist: present\n" in said
+    assert "core50: missing\n" in said
+    assert "preparation: everlight data prepare core50 SOURCE" in said
     with (folder / "camspec.npz").open("ab") as stream:
         stream.write(b"x")
     cli.main(["data", "list"])

@@ -157,7 +157,9 @@ def test_a_request_that_does_not_fit_is_refused(tmp_path, monkeypatch, request_,
     assert message in refused(**request_)
 
 
-@pytest.mark.parametrize("name", ["fashion-mnist", "mnist", "tiny-imagenet", "cifar100"])
+@pytest.mark.parametrize(
+    "name", ["fashion-mnist", "mnist", "tiny-imagenet", "tiny-imagenet-64", "cifar10", "cifar100"]
+)
 def test_a_stored_set_that_is_not_there_says_where_it_belongs(monkeypatch, name):
     monkeypatch.delenv("EVERLIGHT_DATA", raising=False)
     assert name in IMAGE_SETS

@@ -1,5 +1,6 @@
 """Readers of releases: a zip archive, a folder or a single file; nothing is unpacked to disk."""
 
+import functools
 import io
 import shutil
 import zipfile
@@ -102,9 +103,13 @@ class Folder:
         base = path.parent if path.is_file() else path
         self._paths = {file.relative_to(base).as_posix(): file for file in files}
 
+    @functools.cached_property
+    def _files(self) -> list[Member]:
+        return [Member(name, path.stat().st_size) for name, path in self._paths.items()]
+
     def files(self) -> list[Member]:
         """Return the files by their names relative to the folder, sorted."""
-        return [Member(name, path.stat().st_size) for name, path in self._paths.items()]
+        return self._files
 
     def read(self, name: str, limit: int) -> bytes:
         """Return the bytes of a file; raises the same errors as `read_bytes`."""

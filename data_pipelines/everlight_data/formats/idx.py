@@ -1,4 +1,4 @@
-"""Reader of an IDX file: a header of big-endian 32-bit numbers, then the bytes of an array.
+"""Reader and writer of IDX files: a header of big-endian 32-bit numbers, then an array's bytes.
 
 It may be compressed by gzip (`.gz`). Of the format's types only unsigned bytes are read.
 """
@@ -55,3 +55,10 @@ def read_idx(
         if original is not None:
             check_original(io.BytesIO(values), path, original, REMEDY)
         return np.frombuffer(values, np.uint8, offset=start).reshape(shape)
+
+
+def idx_bytes(array: UInt8[np.ndarray, "*shape"]) -> bytes:
+    """Return the content of the uncompressed file of an array."""
+    header = struct.pack(f">BBBB{array.ndim}I", 0, 0, _BYTES_TYPE, array.ndim, *array.shape)
+    # A join copies the pixels once; `tobytes` would hold them twice.
+    return b"".join((header, np.ascontiguousarray(array).data))

@@ -36,3 +36,12 @@ def check_original(stream: BinaryIO, name: object, original: Original, remedy: s
             f"{name} has {kind} {digest}, expected {original.digest}: it is damaged or not the "
             f"expected file. {remedy}"
         )
+
+
+def is_original(content: bytes, original: Original) -> bool:
+    """Return True if content has the size and hash of a file as its publisher released it."""
+    try:
+        check_original(io.BytesIO(content), "", original, "")
+    except DataError:
+        return False
+    return True

@@ -54,13 +54,23 @@ def open_image(path: Path, remedy: str) -> Image.Image:
       DataError: the file is not a regular file, or is too large.
       Exception: any error of Pillow about content that is not an image.
     """
-    content = read_bytes(path, MAX_BYTES, remedy)
+    return image_from(read_bytes(path, MAX_BYTES, remedy), path, remedy)
+
+
+def image_from(content: bytes, name: object, remedy: str) -> Image.Image:
+    """Read an image's header from the bytes of its file.
+
+    Raises:
+      DeepImageError: a PNG has 16 bits per channel.
+      DataError: the image has too many pixels.
+      Exception: any error of Pillow about content that is not an image.
+    """
     depth = (
         content[_PNG_DEPTH] if content.startswith(PNG_MAGIC) and len(content) > _PNG_COLOR else 8
     )
     if depth > 8:
         raise DeepImageError(
-            f"{path} has {depth} bits per channel: {DEPTH_REMEDY} {remedy}".rstrip()
+            f"{name} has {depth} bits per channel: {DEPTH_REMEDY} {remedy}".rstrip()
         )
     image = Image.open(io.BytesIO(content), formats=FORMATS)
     if depth < 8 and content[_PNG_COLOR] == _PNG_GRAY and "transparency" in image.info:
@@ -69,7 +79,7 @@ def open_image(path: Path, remedy: str) -> Image.Image:
         image.info["transparency"] = (image.info["transparency"] & levels) * 255 // levels
     if image.width * image.height > MAX_PIXELS:
         raise DataError(
-            f"{path} has {image.width}x{image.height} pixels, above the limit. {remedy}"
+            f"{name} has {image.width}x{image.height} pixels, above the limit. {remedy}"
         )
     return image
 

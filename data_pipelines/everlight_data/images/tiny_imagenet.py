@@ -6,10 +6,8 @@ A folder holds `train_0.npz`, `train_1.npz`, `val.npz` and `classes.json`, made 
 `classes.json`.
 """
 
-import collections
 import io
 import json
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,12 +18,22 @@ from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npz, take
 from everlight_data.formats.files import refusing
 from everlight_data.formats.image_headers import jpeg_size
-from everlight_data.formats.originals import Original
 from everlight_data.formats.tables import read_json
+from everlight_data.images.published_forms.tiny_imagenet_release import (
+    MAX_IMAGE_BYTES,
+    ORIGINAL,
+    OWNER,
+    SIDE,
+    ZIP,
+    release_names,
+    release_wnids,
+    test_paths,
+    training_paths,
+)
 from everlight_data.optional_packages import import_package
 from everlight_data.sets.data_set import DataSet, ImageRequest, file_by_file
 from everlight_data.sets.image_set import ImageSet
-from everlight_data.sets.preparing import Files, Source, find, matching, npz, read_text_of
+from everlight_data.sets.preparing import Files, Source, npz
 
 FOLDER = "tiny_imagenet_32x32"
 TRAIN_FILES = ("train_0.npz", "train_1.npz")
@@ -33,10 +41,6 @@ TEST_FILE = "val.npz"
 CLASSES_FILE = "classes.json"
 MAX_PIXELS = 1_000_000
 """Limit on the pixels of a decoded image."""
-ZIP = "tiny-imagenet-200.zip"
-ORIGINAL = Original(248_100_043, "90528d7ca1a48142e341f4ef8d21d0de")
-SIDE = 64
-MAX_IMAGE_BYTES = 200_000
 CUTS = (0, 110, 250)
 """Bounds of the two training files in each class's sorted images.
 
@@ -150,34 +154,16 @@ def _decode(jpeg: np.ndarray, name: str) -> np.ndarray:
 
 
 def tiny_imagenet_files(source: Source) -> Files:
-    """Return the recipe of class names and of 32x32 JPEGs, each pixel the mean of a block.
-
-    In the release's `tiny-imagenet-200/`:
-
-    - `wnids.txt` has one WordNet id per line; `words.txt` an id, a tab and its names.
-    - `train/<wnid>/images/<wnid>_<k>.JPEG` are the training images, k from 0 to 499.
-    - `val/val_annotations.txt` has a file, a tab and its WordNet id per line.
-    - `val/images/val_<k>.JPEG` are the validation images.
-
-    Images have 64x64 pixels; some are grey.
-    """
-    wnids = sorted(read_text_of(source, "wnids.txt").split())
-    base = find(source, "wnids.txt").removesuffix("wnids.txt")
-    if len(set(wnids)) != len(wnids) or not 0 < len(wnids) <= 256:
-        raise ValueError(f"wnids.txt has {len(wnids)} lines, too many or with duplicates")
+    """Return the recipe of class names and of 32x32 JPEGs, each pixel the mean of a block."""
+    wnids = release_wnids(source)
+    by_wnid = training_paths(source, wnids)
 
     def names() -> bytes:
-        words = _unique("words.txt", _pairs(read_text_of(source, "words.txt")))
-        return json.dumps({"wnids": wnids, "names": [words[wnid] for wnid in wnids]}).encode()
-
-    by_folder = collections.defaultdict(list)
-    for path in matching(source, lambda path: path.endswith(".JPEG")):
-        by_folder[path.rpartition("/")[0]].append(path)
+        return json.dumps({"wnids": wnids, "names": release_names(source, wnids)}).encode()
 
     def train(first: int, end: int) -> bytes:
         paths, labels = [], []
-        for label, wnid in enumerate(wnids):
-            images = sorted(by_folder[f"{base}train/{wnid}/images"], key=_number)
+        for label, (wnid, images) in enumerate(by_wnid.items()):
             if len(images) < end:
                 raise ValueError(f"{len(images)} images of {wnid}, not {CUTS[-1]} or more")
             paths += images[first:end]
@@ -187,45 +173,11 @@ def tiny_imagenet_files(source: Source) -> Files:
     trains = {
         file: lambda cut=cut: train(*CUTS[cut : cut + 2]) for cut, file in enumerate(TRAIN_FILES)
     }
-    return {CLASSES_FILE: names, **trains, TEST_FILE: lambda: _test_images(source, base, wnids)}
-
-
-def _test_images(source: Source, base: str, wnids: Sequence[str]) -> bytes:
-    """Return the packed validation images below the folder `base`, sorted by their numbers."""
-    file = "val_annotations.txt"
-    listed = sorted(
-        _unique(file, _pairs(read_text_of(source, file))).items(), key=lambda pair: _number(pair[0])
-    )
-    # A box follows the WordNet id.
-    labels = [wnids.index(rest.split("\t")[0]) for _, rest in listed]
-    counts = np.bincount(labels, minlength=len(wnids))
-    if counts.min() != counts.max():
-        raise ValueError(f"{file} lists from {counts.min()} to {counts.max()} images per class")
-    return _packed(source, [f"{base}val/images/{image}" for image, _ in listed], labels)
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    """Return the text before and after the first tab of each line."""
-    return [
-        (first, rest) for first, _, rest in (line.partition("\t") for line in text.splitlines())
-    ]
-
-
-def _unique(file: str, pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """Return the pairs as a table, which lists every key once."""
-    table = dict(pairs)
-    if len(table) != len(pairs):
-        (repeated, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
-        raise ValueError(f"{file} lists {repeated} twice")
-    return table
-
-
-def _number(path: str) -> int:
-    """Return the number k in a file's name."""
-    match = re.search(r"_(\d+)\.JPEG$", path)
-    if match is None:
-        raise ValueError(f"{path} is not named NAME_NUMBER.JPEG")
-    return int(match[1])
+    return {
+        CLASSES_FILE: names,
+        **trains,
+        TEST_FILE: lambda: _packed(source, *test_paths(source, wnids)),
+    }
 
 
 def _packed(source: Source, paths: Sequence[str], labels: Sequence[int]) -> bytes:
@@ -260,7 +212,7 @@ DATA_SETS = {
     "tiny-imagenet": DataSet(
         "Tiny-ImageNet at 32x32: 250 training and 50 test images per class, 200 classes",
         files=tuple(f"{FOLDER}/{name}" for name in (*TRAIN_FILES, TEST_FILE, CLASSES_FILE)),
-        owner="Stanford CS231n (cs231n.stanford.edu), research use",
+        owner=OWNER,
         source=ZIP,
         size_bytes=56_400_000,
         prepare=file_by_file(tiny_imagenet_files),

@@ -76,6 +76,8 @@ class DataSet(NamedTuple):
     """Size and hash of the source, if it is a single file and they are known."""
     alternatives: tuple[str, ...] = ()
     """Paths below EVERLIGHT_DATA that loaders read in place of `files`."""
+    releases: tuple[str, ...] = ()
+    """Paths below EVERLIGHT_DATA at which a source of `prepare` may lie."""
     load: Callable[[ImageRequest], ImageSet] | None = None
     """Function from a request to labelled images, which may be more than the request needs; None
     for a set without classes, or one that only a paper reads."""
@@ -108,6 +110,11 @@ class DataSet(NamedTuple):
             f"Prepare it with `everlight data prepare` from {self.source}: {self.owner}; it takes "
             f"{self.size}."
         )
+
+    def release(self, root: Path) -> Path | None:
+        """Return the path of a source below the folder of the data sets; None if there is none."""
+        paths = (root / place for place in self.releases)
+        return next((path for path in paths if path.exists()), None)
 
     def locate(self, file: str = "") -> Path:
         """Return the path of one of the set's files, by default of their folder.
@@ -145,8 +152,13 @@ class DataSet(NamedTuple):
         return "present"
 
 
-def file_by_file(recipe: Recipe) -> Prepare:
-    """Return a preparation function that makes the files of a recipe one by one."""
+def file_by_file(recipe: Recipe, together: bool = False) -> Prepare:
+    """Return a preparation function that makes the files of a recipe one by one.
+
+    Args:
+      recipe: function from the opened source to its files.
+      together: True if files of different sources do not fit together; see `prepare_files`.
+    """
 
     def prepare(data: DataSet, request: PreparationRequest) -> str:
         created = prepare_files(
@@ -156,6 +168,7 @@ def file_by_file(recipe: Recipe) -> Prepare:
             remedy=f"Download {data.source} again: {data.owner}.",
             room=data.size_bytes or 0,
             original=data.original,
+            together=together,
         )
         return f"created {', '.join(created)}" if created else "already prepared, nothing to do"
 

@@ -19,7 +19,13 @@ from everlight_data.formats.files import MAX_RELEASE_BYTES, MAX_TEXT_BYTES, open
 from everlight_data.formats.originals import Original, check_original
 from everlight_data.formats.tables import read_json
 from everlight_data.locks import locked_folder
-from everlight_data.writing import check_room, make_folder, remove_unfinished, written_whole
+from everlight_data.writing import (
+    check_room,
+    make_folder,
+    remove,
+    remove_unfinished,
+    written_whole,
+)
 
 MANIFEST = "manifest.json"
 _BUSY = "Wait until it has prepared the data set."
@@ -39,6 +45,7 @@ def prepare_files(
     remedy: str,
     room: int,
     original: Original | None = None,
+    together: bool = False,
 ) -> list[str]:
     """Make a data set's files in a folder, except those that already match the manifest.
 
@@ -49,6 +56,8 @@ def prepare_files(
       remedy: sentence that every error message ends with.
       room: bytes that all files take.
       original: size and hash of the source, if it is a single file and they are known.
+      together: True if files of different sources do not fit together. Then a missing or altered
+        file is made again with all others, of which the old ones are removed first.
 
     Returns:
       Names of the files that this call made.
@@ -70,8 +79,13 @@ def prepare_files(
             created = [name for name in files if not _is_whole(folder / name, noted.get(name))]
             if created:
                 check_room(folder, room, folder.name)
+            if created and together:
+                created = list(files)
             for name in created:
                 content = files[name]()
+                # Only now is it known that the source can be read.
+                if together and name == created[0]:
+                    _remove_files(folder, created, noted)
                 with written_whole(folder / name) as unfinished:
                     unfinished.write_bytes(content)
                 noted[name] = _manifest_entry(content, source)
@@ -195,6 +209,13 @@ def _is_whole(path: Path, entry: dict[str, Any] | None) -> bool:
         return False
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest() == entry["sha256"]
+
+
+def _remove_files(folder: Path, names: Iterable[str], noted: dict[str, dict[str, Any]]) -> None:
+    for name in names:
+        remove(folder / name)
+        noted.pop(name, None)
+    _write_manifest(folder, noted)
 
 
 def _write_manifest(folder: Path, noted: Mapping[str, dict[str, Any]]) -> None:

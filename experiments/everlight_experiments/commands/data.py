@@ -3,9 +3,10 @@
     everlight data list
     EVERLIGHT_DATA=data everlight data prepare tiny-imagenet tiny-imagenet-200.zip
 
-An interrupted preparation continues.
+After an interruption, give the same command again.
 """
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class PrepareSettings:
     name: tyro.conf.Positional[str]
     """Name of the data set; `data list` shows all names."""
     source: tyro.conf.Positional[Path]
-    """Path of the publisher's file, or of the folder with it."""
+    """Path of the publisher's file or folder, or of another form that `data list` names."""
     partial: bool = False
     """Prepare an incomplete release too; core50 only."""
 
@@ -81,8 +82,10 @@ def list_data(settings: ListSettings) -> None:
     print("EVERLIGHT_DATA is not set" if root is None else f"EVERLIGHT_DATA={root}")
     states = {name: data.state(root) for name, data in STORED_SETS.items()}
     for name, data in STORED_SETS.items():
+        release = data.release(root) if root is not None and states[name] == "missing" else None
+        source = "SOURCE" if release is None else shlex.quote(str(release))
         preparation = (
-            f"everlight data prepare {name} SOURCE" if data.prepare else "no preparation needed"
+            f"everlight data prepare {name} {source}" if data.prepare else "no preparation needed"
         )
         print(f"\n{name}: {states[name]}")
         print(f"  content: {data.description}")

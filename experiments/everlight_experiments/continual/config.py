@@ -77,9 +77,9 @@ class Config:
     """Data, tasks, network, optimizer, protocol, memory and metrics of a benchmark."""
 
     data: str = ""
-    """Image set: digits, fashion-mnist, mnist, procedural, tiny-imagenet, cifar100; tfds:NAME; or
-    your own, a folder with one sub-folder per class, a .csv of file and label, an .npz, or a folder
-    of IDX files."""
+    """Image set: digits, fashion-mnist, mnist, procedural, tiny-imagenet, tiny-imagenet-64,
+    cifar10, cifar100; tfds:NAME; or your own, a folder with one sub-folder per class, a .csv of
+    file and label, an .npz, or a folder of IDX files."""
     test_data: Path | None = None
     """Path of your own test set, in any of the forms of --data and with the same class names; None
     splits off test images of --data (--test-every)."""

@@ -21,7 +21,7 @@ class PlasticityConfig:
 
     data: str = ""
     """Image set of permuted, permuted-labels and class-pairs: digits, fashion-mnist, mnist,
-    tiny-imagenet, cifar100, or your own as in everlight run images."""
+    tiny-imagenet, tiny-imagenet-64, cifar10, cifar100, or your own as in everlight run images."""
     classes: Annotated[int, Between(2, 1_000_000)] | None = None
     """Number of classes, the first ones; None is all."""
     side: Annotated[int, Between(8, 512)] | None = None

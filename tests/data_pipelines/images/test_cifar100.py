@@ -1,3 +1,5 @@
+"""The official files of CIFAR-10 and CIFAR-100, where they lie, and the real images."""
+
 import hashlib
 import io
 import os
@@ -7,228 +9,228 @@ import tarfile
 
 import numpy as np
 import pytest
-import tensorflow_datasets as tfds
-from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.originals import Original
-from everlight_data.images import cifar100
-from everlight_data.images.cifar100 import ARCHIVE, FOLDER, ORIGINALS, PREPARED, load_cifar100
+from everlight_data.images import cifar10, cifar100
+from everlight_data.images.cifar10 import load_cifar10
+from everlight_data.images.cifar100 import CLASSES, load_cifar100
+from everlight_data.images.published_forms.cifar_batches import read_batches
+from everlight_data.images.published_forms.prepared_sets import load_published
+from everlight_data.registry import STORED_SETS
+from everlight_experiments import cli
+from tests.data_pipelines.images.published_copies import (
+    LABELS,
+    NAMES,
+    assert_is_the_set,
+    class_folders,
+    data_set,
+    drawn,
+    pickled,
+    prepared,
+    published,
+    rows,
+    write,
+)
+from tests.data_pipelines.prepared import zipped
 
-SIZES = (6, 3, 4)
-FINE = [3, 0, 2, 1, 0, 3, 2, 2, 1]
-NAMES = ("apple", "aquarium_fish", "baby", "bear")
-
-
-class Python2Pickler(pickle._Pickler):
-    """Writes bytes and text as Python 2 did, in which the official files were written."""
-
-    def save_string(self, value):
-        content = value.encode("ascii") if isinstance(value, str) else value
-        self.write(pickle.BINSTRING + len(content).to_bytes(4, "little") + content)
-
-    dispatch = pickle._Pickler.dispatch | {str: save_string, bytes: save_string}
-
-
-def pickled(value) -> bytes:
-    stream = io.BytesIO()
-    Python2Pickler(stream, 2).dump(value)
-    return stream.getvalue()
+# Bounds of the parts of a release: CIFAR-10's training images are in five files.
+PARTS = {cifar100: (0, 7, 11), cifar10: (0, 2, 3, 4, 6, 7, 11)}
 
 
 @pytest.fixture
 def images(rng):
-    return rng.integers(0, 256, (9, 32, 32, 3)).astype(np.uint8)
+    return drawn(rng)
 
 
-@pytest.fixture
-def members(images):
-    """The three files as the official archive has them, with 6 and 3 images."""
-    # Loops over pixels do not repeat the loader's transposition.
-    places = [(y, x, channel) for channel in range(3) for y in range(32) for x in range(32)]
-    rows = np.array([[image[place] for place in places] for image in images])
-    split = {"train": slice(0, 6), "test": slice(6, 9)}
-    meta = {"fine_label_names": list(NAMES), "coarse_label_names": ["fish", "fruit"]}
-    contents = {"meta": pickled(meta)}
-    for name, part in split.items():
-        content = {"fine_labels": FINE[part], "coarse_labels": [1] * len(FINE[part])}
-        content["filenames"] = [f"{name}_{index}.png" for index in range(len(FINE[part]))]
-        content |= {"batch_label": f"{name} batch 1 of 1", "data": rows[part]}
+def official(module, images):
+    """The files of a release as the publisher wrote them, with the images of the made set."""
+    release = module.RELEASE
+    meta = {release.names.decode(): list(NAMES), "coarse_label_names": ["fish", "fruit"]}
+    contents = {release.meta: pickled(meta)}
+    bounds = PARTS[module]
+    for name, start, end in zip(release.members[:-1], bounds, bounds[1:], strict=False):
+        content = {release.labels.decode(): LABELS[start:end], "batch_label": f"{name} of 1"}
+        content |= {"filenames": ["a.png"] * (end - start), "data": rows(images[start:end])}
         contents[name] = pickled(content)
     return contents
 
 
-def write_folder(root, members, trust=lambda path: None):
-    (root / FOLDER).mkdir()
-    for name, content in members.items():
-        (root / FOLDER / name).write_bytes(content)
-        trust(root / FOLDER / name)
-
-
-def write_archive(root, members):
-    with tarfile.open(root / ARCHIVE, "w:gz") as archive:
-        for name, content in members.items():
-            entry = tarfile.TarInfo(f"{FOLDER}/{name}")
+def packed(release, contents):
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name, content in contents.items():
+            entry = tarfile.TarInfo(f"{release.folder}/{name}")
             entry.size = len(content)
             archive.addfile(entry, io.BytesIO(content))
+    return stream.getvalue()
 
 
-def write_prepared(root, images):
-    """A folder that TFDS itself prepared, from a builder with the features of its own cifar100."""
-
-    class Cifar100(tfds.core.GeneratorBasedBuilder, skip_registration=True):
-        VERSION = tfds.core.Version("3.0.2")
-
-        def _info(self):
-            features = {
-                "id": tfds.features.Text(),
-                "image": tfds.features.Image(shape=(32, 32, 3)),
-                "label": tfds.features.ClassLabel(names=NAMES),
-                "coarse_label": tfds.features.ClassLabel(num_classes=20),
-            }
-            features = tfds.features.FeaturesDict(features)
-            return tfds.core.DatasetInfo(builder=self, features=features)
-
-        def _split_generators(self, download_manager):
-            parts = {"train": range(6), "test": range(6, 9)}
-            return {name: self._generate_examples(part) for name, part in parts.items()}
-
-        def _generate_examples(self, part):
-            for index in part:
-                # Images are bytes, because TFDS encodes arrays with TensorFlow.
-                png = io.BytesIO()
-                Image.fromarray(images[index]).save(png, "PNG")
-                sample = {"id": f"{index:05}", "image": png.getvalue(), "coarse_label": 1}
-                yield index, sample | {"label": FINE[index]}
-
-    builder = Cifar100(data_dir=(root / PREPARED).parents[1], file_format="array_record")
-    builder.download_and_prepare()
+def trusted(release, contents):
+    """The release with the hashes of these files."""
+    known = {name: Original(None, hashlib.md5(part).hexdigest()) for name, part in contents.items()}
+    archive = packed(release, contents)
+    known[release.archive] = Original(len(archive), hashlib.md5(archive).hexdigest())
+    return release._replace(originals=known), archive
 
 
-@pytest.fixture
-def root(tmp_path, monkeypatch):
-    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
-    return tmp_path
+@pytest.mark.parametrize("module", [cifar10, cifar100])
+@pytest.mark.parametrize("form", ["archive", "renamed", "beside", "folder", "above", "zip", "both"])
+def test_the_official_files_come_in_their_order(tmp_path, images, module, form):
+    contents = official(module, images)
+    release, archive = trusted(module.RELEASE, contents)
+    inner = {f"{release.folder}/{name}": content for name, content in contents.items()}
+    source = tmp_path / "source"
+    if form in ("archive", "renamed"):
+        name = release.archive if form == "archive" else "mine.tar.gz"
+        source = write(source, {name: archive}) / name
+    elif form == "beside":
+        write(source, {f"a/{release.archive}": archive, "a/readme.html": b"x"})
+    elif form == "zip":
+        source = zipped(tmp_path / "s.zip", inner)
+    elif form == "both":
+        write(source, class_folders(images[::-1]) | inner)
+    else:
+        write(source, contents if form == "folder" else inner)
+    known = published(images)
+    row = data_set(known, lambda opened: read_batches(opened, release))
+    said = prepared(row, source, tmp_path / "fruit")
+    assert said.endswith("-ubyte: Fruit")
+    found = load_published(tmp_path / "fruit", known)
+    assert found.name == "Fruit"
+    assert_is_the_set(found, images)
 
 
-@pytest.fixture
-def trust(monkeypatch):
-    """`trust(path)` makes a file's md5 the expected one."""
-
-    def set_md5(path):
-        known = Original(None, hashlib.md5(path.read_bytes()).hexdigest())
-        monkeypatch.setitem(ORIGINALS, path.name, known)
-
-    return set_md5
-
-
-@pytest.fixture
-def small(monkeypatch):
-    """Lets a prepared set have this test's sizes."""
-    monkeypatch.setattr(cifar100, "SIZES", SIZES)
-
-
-def assert_is_the_set(result, images, order=slice(None)):
-    assert result.name == "CIFAR-100"
-    assert result.images.dtype == np.uint8
-    assert result.images.flags.c_contiguous
-    np.testing.assert_array_equal(result.images, images[order])
-    np.testing.assert_array_equal(result.train_labels, np.array(FINE)[order][:6])
-    np.testing.assert_array_equal(result.test_labels, np.array(FINE)[order][6:])
-    assert {result.train_labels.dtype, result.test_labels.dtype} == {np.dtype(np.int32)}
-    assert result.class_names == NAMES
-
-
-def test_the_folder_is_read_in_its_order(root, members, images, trust):
-    write_folder(root, members, trust)
-    assert_is_the_set(load_cifar100(), images)
-
-
-def test_the_archive_is_read_in_its_order_and_leaves_no_file(root, members, images, trust):
-    write_archive(root, members)
-    trust(root / ARCHIVE)
-    assert_is_the_set(load_cifar100(), images)
-    assert [path.name for path in root.iterdir()] == [ARCHIVE]
-
-
-@pytest.mark.usefixtures("small")
-def test_a_set_prepared_by_tfds_is_read_in_the_order_tfds_gave_it(root, images):
-    write_prepared(root, images)
-    result = load_cifar100()
-    order = [
-        int(np.flatnonzero((images == image).all(axis=(1, 2, 3))).item()) for image in result.images
-    ]
-    assert sorted(order[:6]) == [0, 1, 2, 3, 4, 5]
-    assert_is_the_set(result, images, order)
-
-
-@pytest.mark.usefixtures("small")
-def test_the_folder_precedes_the_archive_and_that_precedes_tfds(root, members, images, trust):
-    write_prepared(root, images)
-    assert load_cifar100().class_names == NAMES
-    write_archive(root, members)
-    with pytest.raises(DataError, match=re.escape(str(root / ARCHIVE))):
-        load_cifar100()
-    trust(root / ARCHIVE)
-    assert_is_the_set(load_cifar100(), images)
-    write_folder(root, members)
-    with pytest.raises(DataError, match=re.escape(str(root / FOLDER / "train"))):
-        load_cifar100()
-
-
-@pytest.mark.parametrize("is_set", [True, False])
-def test_without_any_of_them_all_three_are_named(root, monkeypatch, is_set):
-    if not is_set:
-        monkeypatch.delenv("EVERLIGHT_DATA")
-    with pytest.raises(MissingDataError) as caught:
-        load_cifar100()
-    state = f"EVERLIGHT_DATA={root} lacks it" if is_set else "EVERLIGHT_DATA is not set"
-    for part in (
-        state,
-        f"<folder>/{FOLDER},",
-        ARCHIVE,
-        PREPARED,
-        "(169.0 MB) from Krizhevsky 2009",
-        "187.0 MB",
-        "cs.toronto.edu/~kriz",
-    ):
-        assert part in str(caught.value)
+@pytest.mark.parametrize("packed_as", [".zip", "folder"])
+def test_class_folders_are_taken_where_no_official_file_is(tmp_path, images, packed_as):
+    """A zip of class folders was refused because the official archive was not in it."""
+    files = class_folders(images, numbered=True)
+    source = write(tmp_path / "s", files) if packed_as == "folder" else tmp_path / "s.zip"
+    if packed_as == ".zip":
+        zipped(source, files)
+    known = published(images)
+    row = data_set(known, lambda opened: read_batches(opened, cifar100.RELEASE))
+    prepared(row, source, tmp_path / "fruit")
+    assert_is_the_set(load_published(tmp_path / "fruit", known), images)
 
 
 @pytest.mark.parametrize("name", ["train", "test", "meta"])
-def test_a_folder_without_one_of_its_files_names_it(root, members, trust, name):
-    write_folder(root, members, trust)
-    (root / FOLDER / name).unlink()
-    with pytest.raises(MissingDataError, match=rf"{FOLDER}/{name} does not exist"):
-        load_cifar100()
-
-
-@pytest.mark.parametrize("name", ["train", "test", "meta"])
-def test_a_changed_byte_in_the_folder_is_reported_with_both_md5s(root, members, trust, name):
-    write_folder(root, members, trust)
-    path = root / FOLDER / name
+def test_a_missing_or_changed_file_is_named(tmp_path, images, name):
+    contents = official(cifar100, images)
+    release, _ = trusted(cifar100.RELEASE, contents)
+    row = data_set(published(images), lambda opened: read_batches(opened, release))
+    source = write(tmp_path / "source", contents)
+    path = source / name
     path.write_bytes(path.read_bytes()[:-2] + b"!.")
-    result, digest = hashlib.md5(path.read_bytes()).hexdigest(), ORIGINALS[name].digest
-    with pytest.raises(DataError, match=rf"{name} has md5 {result}, expected {digest}: .* Unpack"):
-        load_cifar100()
+    found, digest = hashlib.md5(path.read_bytes()).hexdigest(), release.originals[name].digest
+    with pytest.raises(DataError, match=rf"{name} has md5 {found}, expected {digest}: .* Downl"):
+        prepared(row, source, tmp_path / "fruit")
+    path.unlink()
+    with pytest.raises(DataError, match=rf"source: {name} was not found\. Download"):
+        prepared(row, source, tmp_path / "fruit")
 
 
-def test_a_pickle_that_calls_something_is_refused_even_with_the_right_md5(root, members, trust):
-    witness = root / "witness"
+def test_a_pickle_that_calls_something_is_refused_even_with_the_right_md5(tmp_path, images):
+    witness = tmp_path / "witness"
 
     class Attack:
         def __reduce__(self):
             return os.system, (f"touch {witness}",)
 
-    attack = pickle.dumps({b"data": Attack()}, 2)
-    write_archive(root, members | {"test": attack})
-    trust(root / ARCHIVE)
-    with pytest.raises(DataError, match=rf"{ARCHIVE}: test names posix\.system"):
-        load_cifar100()
+    contents = official(cifar100, images) | {"test": pickle.dumps({b"data": Attack()}, 2)}
+    release, archive = trusted(cifar100.RELEASE, contents)
+    source = write(tmp_path / "source", {release.archive: archive})
+    row = data_set(published(images), lambda opened: read_batches(opened, release))
+    with pytest.raises(DataError, match=r"source: test names posix\.system"):
+        prepared(row, source, tmp_path / "fruit")
     assert not witness.exists()
 
 
-def test_a_prepared_set_of_another_size_is_refused(root, images):
-    write_prepared(root, images)
-    with pytest.raises(DataError, match=r"3\.0\.2 holds .*\(6, 3, 4\), expected \(50000, 10000, 1"):
+# ---- The data sets themselves
+
+
+@pytest.mark.parametrize("module", [cifar10, cifar100])
+def test_another_archive_than_the_published_one_is_refused(root, tmp_path, module, images):
+    archive = packed(module.RELEASE, official(module, images))
+    source = write(tmp_path / "source", {module.RELEASE.archive: archive})
+    (name,) = module.DATA_SETS
+    expected = {cifar10: "170,498,071", cifar100: "169,001,437"}[module]
+    for place in (source, source / module.RELEASE.archive):
+        with pytest.raises(SystemExit, match=f"expected {expected}: it is truncated or not the"):
+            cli.main(["data", "prepare", name, str(place)])
+
+
+@pytest.mark.parametrize(
+    ("place", "load", "name"),
+    [
+        ("cifar-100-python", load_cifar100, "cifar100"),
+        ("cifar-100-python.tar.gz", load_cifar100, "cifar100"),
+        ("tensorflow_datasets/cifar100/3.0.2", load_cifar100, "cifar100"),
+        ("cifar-10-batches-py", load_cifar10, "cifar10"),
+        ("cifar-10-python.tar.gz", load_cifar10, "cifar10"),
+    ],
+)
+def test_a_release_that_is_there_comes_with_the_command_that_prepares_it(
+    root, capsys, place, load, name
+):
+    (root / place).mkdir(parents=True)
+    command = f"everlight data prepare {name} {root / place}"
+    with pytest.raises(MissingDataError) as caught:
+        load()
+    assert str(caught.value) == (
+        f"{root / name} does not exist, and {root / place} is not read as it is. Run `{command}` "
+        "once."
+    )
+    cli.main(["data", "list"])
+    assert f"preparation: {command}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_set", [True, False])
+def test_a_missing_set_names_its_forms_and_owner(root, monkeypatch, is_set):
+    if not is_set:
+        monkeypatch.delenv("EVERLIGHT_DATA")
+    with pytest.raises(MissingDataError) as caught:
         load_cifar100()
+    for part in (
+        "EVERLIGHT_DATA",
+        "`everlight data prepare` from cifar-100-python.tar.gz (or folders train/CLASS and",
+        "TFDS's cifar100",
+        "184.4 MB",
+        "cs.toronto.edu/~kriz",
+    ):
+        assert part in str(caught.value)
+
+
+def test_the_classes_are_those_of_the_release():
+    """100 names in the order of labels, which is alphabetical, as the release's `meta` has them."""
+    assert len(set(CLASSES)) == 100
+    assert list(CLASSES) == sorted(CLASSES)
+    assert [CLASSES[label] for label in (0, 19, 49, 99)] == ["apple", "cattle", "mountain", "worm"]
+    assert cifar10.CLASSES[6] == "frog"
+    assert cifar10.CLASSES[3] == "cat"
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_the_real_images_are_whole(real_data, name):
+    """Means and deviations are those that are known, here from sums of squares in integers."""
+    real_data(f"{name}/train-images-idx4-ubyte")
+    module = {"cifar10": cifar10, "cifar100": cifar100}[name]
+    found = STORED_SETS[name].load(None)
+    classes = len(module.CLASSES)
+    assert found.images.shape == (60_000, 32, 32, 3)
+    np.testing.assert_array_equal(np.bincount(found.train_labels), [50_000 // classes] * classes)
+    np.testing.assert_array_equal(np.bincount(found.test_labels), [10_000 // classes] * classes)
+    assert re.fullmatch(r"CIFAR-100?( in the order of .*, not of the official files)?", found.name)
+    pixels = found.images[:50_000].reshape(-1, 3)
+    sums = pixels.sum(0, dtype=np.int64)
+    squares = np.array(
+        [np.square(pixels[:, c], dtype=np.int32).sum(dtype=np.int64) for c in range(3)]
+    )
+    means = sums / len(pixels) / 255
+    expected = {
+        "cifar10": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+        "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    }[name]
+    np.testing.assert_allclose(means, expected[0], atol=6e-5)
+    deviations = np.sqrt(squares / len(pixels) / 255**2 - means**2)
+    np.testing.assert_allclose(deviations, expected[1], atol=6e-5)

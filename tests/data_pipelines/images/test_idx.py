@@ -80,6 +80,39 @@ def test_their_test_images_can_test_others(folder, tmp_path):
     assert f"3 test images of {folder.name} not used" in note
 
 
+def colored(folder, name, array):
+    """Replaces the images of a part by those of four dimensions."""
+    for path in folder.glob(f"{name}-images-*"):
+        path.unlink()
+    (folder / f"{name}-images-idx4-ubyte").write_bytes(encoded(array))
+
+
+def test_images_of_four_dimensions_have_channels(folder):
+    images = np.arange(6 * 48).reshape(6, 4, 4, 3) % 251
+    colored(folder, "train", images)
+    with pytest.raises(DataError, match="test images have the shapes 4x4x3 and 4x4x1"):
+        load_idx(folder)
+    colored(folder, "t10k", images[:3] + 1)
+    assert is_idx_folder(folder)
+    found = load_idx(folder)
+    np.testing.assert_array_equal(found.images, [*images, *(images[:3] + 1)])
+    _, note = load_user_images(str(folder), None, 5)
+    assert note.endswith("9 images of 3 classes, of which 3 test; each at 4×4 pixels")
+    colored(folder, "train", images[..., :2])
+    with pytest.raises(DataError, match=r"idx4-ubyte: 2 channels\. Give images of one or three"):
+        load_idx(folder)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 4), (2, 3, 3, 3)])
+def test_what_is_written_is_read_again(tmp_path, shape, rng):
+    array = rng.integers(0, 256, shape).astype(np.uint8)
+    (tmp_path / "a").write_bytes(idx.idx_bytes(array))
+    assert (tmp_path / "a").read_bytes() == encoded(array)
+    np.testing.assert_array_equal(idx.read_idx(tmp_path / "a", len(shape)), array)
+    # A view in another order of bytes.
+    assert idx.idx_bytes(array.T) == encoded(array.T.copy())
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -91,7 +124,7 @@ def test_their_test_images_can_test_others(folder, tmp_path):
         (LABELS, b"\0\0\x0d\1" + bytes(28), r"not an IDX file of bytes in 1 dimensions"),
         (IMAGES, b"\0\0\x08\3" + b"\xff" * 12, r"more than the limit of"),
         (IMAGES, encoded(np.zeros((6, 4, 3))), r"images of 4x3 pixels\. Give squares"),
-        (IMAGES, encoded(np.zeros((6, 2, 2))), r"training and test images are of 2x2 and 4x4"),
+        (IMAGES, encoded(np.zeros((6, 2, 2))), r"images have the shapes 2x2x1 and 4x4x1"),
         (IMAGES, encoded(np.zeros((0, 4, 4))), r"has 6 labels for 0 images"),
         (LABELS, encoded(TRAIN_LABELS[:5]), r"has 5 labels for 6 images"),
         (LABELS, encoded([1, 3, 1, 3, 1, 3]), r"label 4 of image 0 is not one of the 2 classes, 1"),

@@ -1,7 +1,7 @@
 """Folders of IDX files, as MNIST is published, as labelled images.
 
 A folder holds `train-images-idx3-ubyte`, `train-labels-idx1-ubyte` and the same two of `t10k`, each
-as it is or with `.gz`.
+as it is or with `.gz`. Images in colour have a fourth dimension, and `idx4` in their files' names.
 """
 
 import os
@@ -19,15 +19,21 @@ from everlight_data.texts import printable
 
 PARTS = ("train", "t10k")
 IMAGES_FILE, LABELS_FILE = "{}-images-idx3-ubyte", "{}-labels-idx1-ubyte"
-FILES = [name.format(part) for part in PARTS for name in (IMAGES_FILE, LABELS_FILE)]
-"""Names of the four files, without .gz."""
+COLOR_IMAGES_FILE = "{}-images-idx4-ubyte"
+FILES = tuple(name.format(part) for part in PARTS for name in (IMAGES_FILE, LABELS_FILE))
+"""Names of the four files of grey images, without .gz."""
+COLOR_FILES = tuple(
+    name.format(part) for part in PARTS for name in (COLOR_IMAGES_FILE, LABELS_FILE)
+)
+"""Names of the four files of images in colour, without .gz."""
 PUBLISHED_AS = "its four .gz files, or these unpacked"
 """Files of a release, for the rows of data sets."""
 
 
 def is_idx_folder(folder: Path) -> bool:
-    """Return True if a folder holds at least one of the four files."""
-    return any(os.path.lexists(folder / f"{file}{end}") for file in FILES for end in ("", ".gz"))
+    """Return True if a folder holds at least one of the files."""
+    files = {*FILES, *COLOR_FILES}
+    return any(os.path.lexists(folder / f"{file}{end}") for file in files for end in ("", ".gz"))
 
 
 def load_idx(
@@ -54,13 +60,13 @@ def load_idx(
     train, train_labels, train_path = _read_part(folder, PARTS[0], originals or {})
     test, test_labels, test_path = _read_part(folder, PARTS[1], originals or {})
     if train.shape[1:] != test.shape[1:]:
-        sizes = " and ".join("{}x{}".format(*part.shape[1:]) for part in (train, test))
-        raise DataError(f"{folder}: training and test images are of {sizes} pixels. {REMEDY}")
+        sizes = " and ".join("x".join(map(str, part.shape[1:])) for part in (train, test))
+        raise DataError(f"{folder}: training and test images have the shapes {sizes}. {REMEDY}")
     values = np.unique(train_labels) if class_names is None else np.arange(len(class_names))
     names = tuple(map(str, values)) if class_names is None else class_names
     return ImageSet(
         name or printable(folder.resolve().name),
-        np.concatenate([train, test])[..., None],
+        np.concatenate([train, test]),
         _numbered(train_labels, values, train_path),
         _numbered(test_labels, values, test_path),
         names,
@@ -69,13 +75,17 @@ def load_idx(
 
 def _read_part(
     folder: Path, part: str, originals: Mapping[str, Original]
-) -> tuple[UInt8[np.ndarray, "n h w"], UInt8[np.ndarray, "n"], Path]:
+) -> tuple[UInt8[np.ndarray, "n h w c"], UInt8[np.ndarray, "n"], Path]:
     """Return images and labels of a part, and the path of its labels."""
-    images_path, labels_path = (
-        _plain_or_packed(folder, name.format(part)) for name in (IMAGES_FILE, LABELS_FILE)
-    )
-    images = read_idx(images_path, 3, originals.get(images_path.name.removesuffix(".gz")))
+    images_path = _existing(folder, IMAGES_FILE.format(part), COLOR_IMAGES_FILE.format(part))
+    labels_path = _existing(folder, LABELS_FILE.format(part))
+    dimensions = 4 if images_path.name.startswith(COLOR_IMAGES_FILE.format(part)) else 3
+    images = read_idx(images_path, dimensions, originals.get(images_path.name.removesuffix(".gz")))
     labels = read_idx(labels_path, 1, originals.get(labels_path.name.removesuffix(".gz")))
+    if dimensions == 3:
+        images = images[..., None]
+    if images.shape[3] not in (1, 3):
+        raise DataError(f"{images_path}: {images.shape[3]} channels. Give images of one or three.")
     if len(images) != len(labels):
         raise DataError(
             f"{labels_path} has {len(labels):,} labels for {len(images):,} images. {REMEDY}"
@@ -89,12 +99,14 @@ def _read_part(
     return images, labels, labels_path
 
 
-def _plain_or_packed(folder: Path, file: str) -> Path:
-    for path in (folder / file, folder / f"{file}.gz"):
-        if path.exists():
-            return path
+def _existing(folder: Path, *files: str) -> Path:
+    """Return the path of the first of the files that exists, as it is or with .gz."""
+    for file in files:
+        for path in (folder / file, folder / f"{file}.gz"):
+            if path.exists():
+                return path
     raise MissingDataError(
-        f"{folder} lacks {file} or {file}.gz. Put it there, beside {', '.join(FILES)}."
+        f"{folder} lacks {files[0]} or {files[0]}.gz. Put it there, beside {', '.join(FILES)}."
     )
 
 
