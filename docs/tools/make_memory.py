@@ -38,8 +38,8 @@ Measured by `python -m docs.tools.make_memory` on {date}, {cores} CPU cores. Eac
 separate process. Peak is the resident memory above that after a small file of the same kind,
 native libraries included. Read is the size of the arrays and texts that a reader returns.
 
-Sizes are checked before memory is allocated; the limits stand in each reader's module
-(`MAX_BYTES`, `MAX_PIXELS`). `tests/data_pipelines/test_fuzz.py` feeds mutated files to every
+Sizes are checked before memory is allocated; the limits stand in each reader's module (`MAX_BYTES`,
+`MAX_PIXELS`). `tests/data_pipelines/hostile_files/test_fuzz.py` feeds mutated files to every
 reader. None may take more than four times the memory or five times the time of the whole file. As
 these files are small, 2 MB and 0.5 seconds are always allowed.
 

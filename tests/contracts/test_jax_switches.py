@@ -17,7 +17,7 @@ from everlight.meshes import runs_mesh
 from everlight.models import MLP
 from tests.contracts.strategies import STRATEGIES, TASKS, build_with, some_now
 from tests.contracts.test_random_keys import DATA, LABELS, PROTOCOL, SEQUENCE
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 RBG = ("rbg", "unsafe_rbg")
 

@@ -20,7 +20,7 @@ from tests.continual.engine.test_sequence import (
     build_naive,
     linear_setup,
 )
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 # Tasks of four and two classes in batches of three: the first batch lacks a class of its task.
 TASKS, BATCH = [[0, 1, 2, 3], [4, 5]], 3

@@ -15,7 +15,7 @@ from everlight.continual.strategies import ewc, expert_gate, gdumb, gem, joint, 
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.scenarios import class_incremental, online_stream
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 CLASSES = 6
 TRAIN, TEST = np.arange(60) % CLASSES, np.arange(30) % CLASSES

@@ -17,7 +17,7 @@ from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.parts.importance import fisher_diagonal, memory_aware_importance
 from everlight.metrics.ranking import Facts, top_k
 from everlight.scenarios.facts import Examples, fact_sequence
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 SIZE, WORDS, STORED = 4, 7, 60
 rng = np.random.default_rng(5)

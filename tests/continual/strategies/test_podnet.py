@@ -20,8 +20,16 @@ from everlight.continual.strategies.podnet import (
 from everlight.models.heads import LocalSimilarityHead, local_similarities
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, LABELS, RATE
-from tests.continual.strategies import podnet_by_hand as hand
-from tests.continual.strategies.podnet_by_hand import LIFT, OLD, ONE, PROXIES, START, TWO, WIDTH
+from tests.continual.strategies.references import podnet_by_hand as hand
+from tests.continual.strategies.references.podnet_by_hand import (
+    LIFT,
+    OLD,
+    ONE,
+    PROXIES,
+    START,
+    TWO,
+    WIDTH,
+)
 
 KEY = jax.random.key(0)
 

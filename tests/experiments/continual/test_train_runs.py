@@ -22,7 +22,7 @@ from everlight_experiments.continual.train_runs import (
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs
-from tests.experiments.processes.children import end, pair_of_processes, start, units_of
+from tests.experiments.processes.child_processes import end, pair_of_processes, start, units_of
 from tests.experiments.run_folder.single_unit import checkpoints_of, folder_in, train_unit
 
 

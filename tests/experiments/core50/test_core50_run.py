@@ -27,7 +27,7 @@ from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
-from tests.experiments.running import arrays_of
+from tests.experiments.command_runs import arrays_of
 
 SMALLEST = {
     "side": 8,

@@ -17,7 +17,7 @@ from everlight.illuminant.illuminant_training import Problem, TrainingSettings, 
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.core.networks import BLOCKS, NetworkTraining, train_networks
-from tests.experiments.rhythm import due_every
+from tests.experiments.checkpoint_intervals import due_every
 
 # One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("training of nets")

@@ -33,8 +33,8 @@ from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
 from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.run_folder.config_options import with_config
+from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.illuminant.short_rows import set_settings
-from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
 

@@ -24,7 +24,7 @@ from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.inputs.as_inputs import channels, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
-from tests.continual.engine.test_flax_setup import PROTOCOL, STRATEGIES, optax
+from tests.continual.engine.setups.test_flax_setup import PROTOCOL, STRATEGIES, optax
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620")
 ORDERS = (((0, 1), (2, 3)), ((2, 3), (0, 1)))

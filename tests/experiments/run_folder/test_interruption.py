@@ -12,7 +12,7 @@ from everlight_experiments.run_folder import interruption
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.contracts.strategies import PROTOCOL
-from tests.experiments.processes.children import end, start
+from tests.experiments.processes.child_processes import end, start
 from tests.experiments.run_folder.single_unit import checkpoints_of
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from everlight.base import Samples
 from everlight.continual.strategies.parts import exemplars
 from everlight.continual.strategies.parts.memory import empty_buffer
-from tests.continual.chances import assert_equal_chances
+from tests.continual.draw_frequencies import assert_equal_chances
 from tests.refusals import refused
 
 CLASSES, SLOTS = 4, 3

@@ -8,7 +8,7 @@ from everlight.continual.engine.cost.estimate import Estimate, count_sequence_st
 from everlight.continual.engine.cost.targets import PEAKS
 from everlight.continual.engine.run import Run
 from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 
 def run(name="EWC"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data_pipelines.images.user_folders import folder_of, load, png_chunk, refused
+from tests.data_pipelines.images.user_files.user_folders import folder_of, load, png_chunk, refused
 
 
 def png(depth, kind, rows, palette=b"", transparent=b""):

@@ -12,7 +12,7 @@ from everlight.base import Outputs
 from everlight.continual.engine import Protocol, Run, StoredImages, flax_setup
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.scenarios.class_incremental import class_incremental
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 TASKS, CLASSES, WIDTH, PER_CLASS = 3, 6, 10, 40
 PROTOCOL = Protocol(epochs=10, batch_size=8, evaluation_batch=60, select="last")

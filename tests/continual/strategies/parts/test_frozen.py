@@ -19,7 +19,7 @@ from everlight.continual.strategies.parts.covariances import ridge_solve
 from everlight.models.caffe_nets import LinearClassifier
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import small_setup
-from tests.continual.strategies.frozen_stream import after
+from tests.continual.strategies.references.frozen_stream import after
 
 STRATEGIES = {
     "streaming lda": streaming_lda,

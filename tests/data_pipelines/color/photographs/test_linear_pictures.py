@@ -11,7 +11,7 @@ from everlight_data.color.photographs.linear_pictures import read_picture
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.photos import read_photo
 from everlight_data.errors import DataError
-from tests.data_pipelines.images.user_folders import png_chunk
+from tests.data_pipelines.images.user_files.user_folders import png_chunk
 
 
 @pytest.mark.parametrize("shape", [(24, 96), (3, 3), (3, 7), (40, 3)])

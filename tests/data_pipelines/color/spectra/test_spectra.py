@@ -5,7 +5,7 @@ import pytest
 from everlight.color.radiometry import response_table
 from everlight_data.color.spectra.library import WAVELENGTHS, embedded_library, measured_library
 from everlight_data.errors import DataError, MissingDataError
-from tests.data_pipelines.fuzzed_files import spectra as write_spectra
+from tests.data_pipelines.hostile_files.fuzzed_files import spectra as write_spectra
 
 
 @pytest.fixture(scope="module")

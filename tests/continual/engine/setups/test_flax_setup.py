@@ -24,7 +24,7 @@ from everlight.continual.strategies.parts.importance import fisher_diagonal
 from everlight.models import MLP, PlainCNN
 from everlight.models.layers.convolution import convolve, patches
 from everlight.scenarios.class_incremental import class_incremental
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
 MEAN, DEVIATION = np.array([120.0, 110, 100]), np.array([60.0, 50, 40])

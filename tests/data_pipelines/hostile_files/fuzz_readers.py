@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
-from tests.data_pipelines.fuzzed_files import READERS, Read
+from tests.data_pipelines.hostile_files.fuzzed_files import READERS, Read
 
 SECONDS = 20
 MEMORY = 500_000_000

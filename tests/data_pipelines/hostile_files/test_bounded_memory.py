@@ -20,7 +20,15 @@ from everlight_data.formats.unpickle import load_restricted
 from everlight_data.texts import one_line
 from tests.data_pipelines.color.test_s20 import as_npy, release_pair
 from tests.data_pipelines.formats.test_torch_state import FLOATS, state, tensor, write
-from tests.data_pipelines.test_hostile_pickles import BYTE, FLOAT, HEADER, array, call, dtype, short
+from tests.data_pipelines.hostile_files.test_hostile_pickles import (
+    BYTE,
+    FLOAT,
+    HEADER,
+    array,
+    call,
+    dtype,
+    short,
+)
 
 
 def peak_of(read):

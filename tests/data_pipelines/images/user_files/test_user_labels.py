@@ -10,7 +10,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.user_files.class_names import class_numbers
 from everlight_data.images.user_files.feature_files import features_alone
 from everlight_data.texts import printable
-from tests.data_pipelines.images.user_folders import SIDE, folder_of, load, png_chunk
+from tests.data_pipelines.images.user_files.user_folders import SIDE, folder_of, load, png_chunk
 
 
 def arrays(path, images, **others):

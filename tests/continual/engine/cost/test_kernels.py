@@ -17,7 +17,7 @@ from everlight.continual.engine.sequence import _one_step, initial_state, lower_
 from everlight.continual.engine.tasks import next_epoch
 from everlight_experiments.commands.cost import iirc_cifar
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 MAX_KERNELS = {1: 520, 8: 520}
 """Bounds on the kernels of a step of ResNet-32 in float32, by runs at once; it has 506 and 503."""
 CONVOLUTIONS = 31
@@ -93,7 +93,7 @@ def test_a_step_for_an_h100_has_few_kernels_and_groups_the_runs(runs):
 
     Of several runs each convolution and both its gradients are one call, in groups.
     """
-    module = "tests.continual.engine.test_kernels"
+    module = "tests.continual.engine.cost.test_kernels"
     program = f"from {module} import compiled_step; print(compiled_step({runs}))"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
     answer = subprocess.run(

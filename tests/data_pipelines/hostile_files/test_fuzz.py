@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from everlight_data.errors import DataError
-from tests.data_pipelines.fuzzed_files import READERS
+from tests.data_pipelines.hostile_files.fuzzed_files import READERS
 
 CASES, SECONDS = 1_000, 1_200
 TEXTS = {".csv", ".txt", ".asc", ".wp"}
@@ -30,7 +30,13 @@ def test_a_file_that_is_cut_short_is_refused_by_name(tmp_path, monkeypatch, rng,
 
 
 def fuzz(tmp_path, seed, count, *readers):
-    command = [sys.executable, "-m", "tests.data_pipelines.fuzz_readers", str(seed), str(count)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.data_pipelines.hostile_files.fuzz_readers",
+        str(seed),
+        str(count),
+    ]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run(
         [*command, *readers],

@@ -15,7 +15,7 @@ from everlight_data.facts.parts.split_files import (
     read_images,
     read_split,
 )
-from tests.data_pipelines.facts.split_files import write_split
+from tests.data_pipelines.facts.parts.split_files import write_split
 
 FACTS = (
     Fact("person"),

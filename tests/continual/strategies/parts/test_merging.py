@@ -16,7 +16,7 @@ from everlight.continual.strategies.ties import (
 )
 from tests.continual import small_net as net
 from tests.continual.small_net import DATA, START
-from tests.continual.strategies.recurring_tasks import SEQUENCE, solution
+from tests.continual.strategies.references.recurring_tasks import SEQUENCE, solution
 
 SCALE, DENSITY = 1.3, 0.3
 

@@ -16,7 +16,7 @@ from everlight.continual.strategies.parts.memory import (
     fill_up,
     merge_buffer,
 )
-from tests.continual.chances import assert_equal_chances
+from tests.continual.draw_frequencies import assert_equal_chances
 
 CLASSES = 4
 TEN = Samples(jnp.arange(50, 62), jnp.arange(12)[:, None] % CLASSES, jnp.arange(12) % 6 != 1)

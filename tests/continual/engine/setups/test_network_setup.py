@@ -21,11 +21,11 @@ from everlight.metrics import diagnose_plasticity
 from everlight.models import with_xavier
 from everlight.scenarios import class_incremental
 from everlight_data.runs.checkpoints import Checkpoints
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 pytest.importorskip("equinox", reason="Equinox is not installed (the extra equinox)")
 
-from tests.continual.engine import network_kinds as kinds
+from tests.continual.engine.setups import network_kinds as kinds
 
 KINDS = ("linen", "nnx", "equinox")
 STRATEGIES = {

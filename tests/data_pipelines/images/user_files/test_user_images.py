@@ -10,7 +10,14 @@ from PIL import Image
 
 from everlight_data.errors import MissingDataError
 from everlight_data.images.user_files import user_images
-from tests.data_pipelines.images.user_folders import COLORS, SIDE, folder_of, load, picture, refused
+from tests.data_pipelines.images.user_files.user_folders import (
+    COLORS,
+    SIDE,
+    folder_of,
+    load,
+    picture,
+    refused,
+)
 
 
 def test_classes_are_sub_folders_and_every_nth_image_tests(tmp_path):
