@@ -28,7 +28,7 @@ from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_restricted
 from everlight_data.images.user_files.feature_files import features_alone
 from everlight_data.writing import read_sealed, save_sealed
-from tests.data_pipelines.formats.test_torch_state import state, tensor, write
+from tests.data_pipelines.formats.torch_files import state, tensor, write
 from tests.dng_writer import write_dng
 
 PAGE = Path(__file__).parents[1] / "pages" / "memory.md"

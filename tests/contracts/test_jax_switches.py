@@ -15,8 +15,8 @@ from everlight.continual.engine.run import Run
 from everlight.continual.engine.run_states import result_of_run
 from everlight.meshes import runs_mesh
 from everlight.models import MLP
+from tests.contracts.short_sequence import DATA, LABELS, PROTOCOL, SEQUENCE
 from tests.contracts.strategies import STRATEGIES, TASKS, build_with, some_now
-from tests.contracts.test_random_keys import DATA, LABELS, PROTOCOL, SEQUENCE
 from tests.single_run import drive_run
 
 RBG = ("rbg", "unsafe_rbg")

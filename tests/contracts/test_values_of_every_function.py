@@ -17,8 +17,14 @@ import numpy as np
 import pytest
 
 from tests.contracts.annotations import arrays_of
-from tests.contracts.example_arguments import arguments, functions, public
-from tests.contracts.test_arguments import ANYTHING, COMPILING, OUTSIDE_OF_JIT
+from tests.contracts.example_arguments import (
+    ANYTHING,
+    COMPILING,
+    OUTSIDE_OF_JIT,
+    arguments,
+    functions,
+    public,
+)
 
 DOCUMENTED = {
     "NaN": re.compile(r"\bNaN\b|finite|\bvalid\b"),

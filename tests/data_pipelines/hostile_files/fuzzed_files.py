@@ -36,7 +36,7 @@ from everlight_data.sets.data_set import PreparationRequest
 from everlight_data.sets.preparing import MANIFEST, read_manifest
 from everlight_data.writing import read_sealed, save_sealed
 from tests.data_pipelines.facts.parts.split_files import write_split
-from tests.data_pipelines.formats.test_torch_state import state, tensor, write
+from tests.data_pipelines.formats.torch_files import state, tensor, write
 from tests.data_pipelines.hostile_files import fuzzed_images
 from tests.dng_writer import write_dng
 from tests.models.released_vit import released_arrays

@@ -18,9 +18,9 @@ from everlight_data.formats.pickle_values import MAX_NUMERIC_KEYS
 from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_restricted
 from everlight_data.texts import one_line
-from tests.data_pipelines.color.test_s20 import as_npy, release_pair
-from tests.data_pipelines.formats.test_torch_state import FLOATS, state, tensor, write
-from tests.data_pipelines.hostile_files.test_hostile_pickles import (
+from tests.data_pipelines.color.s20_files import as_npy, release_pair
+from tests.data_pipelines.formats.torch_files import FLOATS, state, tensor, write
+from tests.data_pipelines.hostile_files.pickle_codes import (
     BYTE,
     FLOAT,
     HEADER,

@@ -13,7 +13,7 @@ from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.iirc.sets import IIRCRequest, load_iirc
 from everlight_data.images.imagenet import leave_out, list_imagenet
 from everlight_data.sets.image_set import PerClass
-from tests.scenarios.test_iirc import Reference, compare
+from tests.scenarios.iirc_reference import Reference, compare
 
 SIZES = ("full", "lite")
 full_listing = partial(imagenet_listing, "iirc_imagenet_full")

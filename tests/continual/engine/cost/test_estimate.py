@@ -7,7 +7,7 @@ from everlight.continual import Protocol
 from everlight.continual.engine.cost.estimate import Estimate, count_sequence_steps, estimate_run
 from everlight.continual.engine.cost.targets import PEAKS
 from everlight.continual.engine.run import Run
-from tests.contracts.test_strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
+from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 from tests.single_run import drive_run
 
 

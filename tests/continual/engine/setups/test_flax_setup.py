@@ -10,20 +10,17 @@ import optax
 import pytest
 
 from everlight.base import Outputs
-from everlight.continual.engine import Protocol, Run, flax_setup, run_sequence
+from everlight.continual.engine import Run, flax_setup, run_sequence
 from everlight.continual.engine.sources import StoredImages, StreamedImages
 from everlight.continual.engine.tasks import init_learner
-from everlight.continual.objectives.many_labels import binary_objective
 from everlight.continual.objectives.softmax import (
-    accuracy_per_sample,
-    accuracy_row,
     softmax_objective,
 )
-from everlight.continual.strategies import balanced_replay, ewc, icarl
 from everlight.continual.strategies.parts.importance import fisher_diagonal
 from everlight.models import MLP, PlainCNN
 from everlight.models.layers.convolution import convolve, patches
 from everlight.scenarios.class_incremental import class_incremental
+from tests.continual.engine.setups.image_strategies import PROTOCOL, STRATEGIES
 from tests.single_run import drive_run
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
@@ -138,15 +135,6 @@ def test_a_vmapped_step_reads_once():
 
 MANY = np.random.default_rng(1).integers(0, 256, (60, 4, 4, 3), np.uint8)
 SEQUENCE = class_incremental(np.arange(48) % 4, np.arange(12) % 4, ((0, 2), (1, 3)), 4, 0.25)
-PROTOCOL = Protocol(epochs=2, batch_size=8, evaluation_batch=16)
-BINARY = binary_objective()._replace(
-    per_sample_metrics=accuracy_per_sample, evaluate=accuracy_row, evaluates_unseen_classes=True
-)
-STRATEGIES = {
-    "experience replay": (softmax_objective(), lambda setup: balanced_replay(setup, 2)),
-    "icarl": (BINARY, lambda setup: icarl(setup, 2)),
-    "ewc": (softmax_objective(), lambda setup: ewc(setup, 1.0, importance_samples=8)),
-}
 
 
 def read_stored(index, keys=None):

@@ -11,6 +11,7 @@ from everlight_data.color.photographs.linear_pictures import read_picture
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.photos import read_photo
 from everlight_data.errors import DataError
+from tests.data_pipelines.color.photographs.orientations import UPRIGHT
 from tests.data_pipelines.images.user_files.user_folders import png_chunk
 
 
@@ -53,19 +54,6 @@ def test_a_tiff_of_other_colors_is_refused(tmp_path):
     tifffile.imwrite(path, np.ones((24, 96, 3), np.uint16), photometric="cielab")
     with pytest.raises(DataError, match=r"a\.tif: PhotometricInterpretation is 8, not 2 .RGB"):
         read_photo(path)
-
-
-# Places of the upright picture's top left corner by orientation of TIFF 6.0.
-UPRIGHT = {
-    1: lambda stored: stored,
-    2: lambda stored: stored[:, ::-1],
-    3: lambda stored: stored[::-1, ::-1],
-    4: lambda stored: stored[::-1],
-    5: lambda stored: stored.swapaxes(0, 1),
-    6: lambda stored: np.rot90(stored, -1),
-    7: lambda stored: np.rot90(stored, 2).swapaxes(0, 1),
-    8: lambda stored: np.rot90(stored, 1),
-}
 
 
 def add_exif(content, orientation):
