@@ -47,3 +47,9 @@ def degrees(estimate, truth):
     cosine = (estimate * truth).sum(-1)
     cosine /= np.linalg.norm(estimate, axis=-1) * np.linalg.norm(truth, axis=-1)
     return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+
+
+def mapped(homography, points):
+    """Return the points under a homography."""
+    lifted = np.column_stack([points, np.ones(len(points))]) @ np.asarray(homography, float).T
+    return lifted[:, :2] / lifted[:, 2:]

@@ -18,6 +18,7 @@ from everlight_data.formats.pickle_values import MAX_NUMERIC_KEYS
 from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_restricted
 from everlight_data.texts import one_line
+from tests import refusals
 from tests.data_pipelines.color.s20_files import as_npy, release_pair
 from tests.data_pipelines.formats.torch_files import FLOATS, state, tensor, write
 from tests.data_pipelines.hostile_files.pickle_codes import (
@@ -46,11 +47,8 @@ def peak_of(read):
 
 
 def refused(read, message):
-    def call():
-        with pytest.raises((DataError, MissingDataError), match=message):
-            read()
-
-    return call
+    """Return a function that checks the refusal."""
+    return lambda: refusals.refused(message, read, (DataError, MissingDataError))
 
 
 def test_scalars_that_repeat_the_same_bytes_are_refused():

@@ -17,12 +17,12 @@ from everlight_data.facts.splits.fact_splits import (
     split_facts,
 )
 from everlight_data.facts.splits.published_splits import published_scales
+from tests.data_pipelines.facts.splits.small_split import small_split
 
 
 @pytest.fixture(scope="module")
 def divided():
-    source = load_source("procedural", 60, 20, 0)
-    return split_facts(source, "procedural", Size(None, 2, PerFact(100, 100)), 0)
+    return small_split()
 
 
 @given(

@@ -3,12 +3,12 @@
 import struct
 import zlib
 
-import pytest
 from PIL import Image
 
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.images.user_files.user_images import load_user_images
+from tests import refusals
 
 SIDE = 8
 COLORS = {"blue": (0, 0, 255), "green": (0, 255, 0), "red": (255, 0, 0)}
@@ -36,8 +36,4 @@ def load(source, side=SIDE, test_every=5, test_data=None):
 
 
 def refused(source, **options):
-    with pytest.raises((DataError, ArgumentError)) as caught:
-        load(source, **options)
-    message = str(caught.value)
-    assert "\n" not in message
-    return message
+    return refusals.refused(None, lambda: load(source, **options), (DataError, ArgumentError))
