@@ -1,3 +1,5 @@
+"""Statistical illuminant estimators against NumPy, SciPy and closed forms."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,3 +1,5 @@
+"""The S20 two-camera set: small releases, damaged ones, and the released files."""
+
 import zipfile
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""IIRC's hierarchies and task orders against the paper and the authors' package."""
+
 import json
 from importlib import resources
 from itertools import chain

@@ -1,3 +1,5 @@
+"""CIFAR-100 from a folder, an archive and TFDS; damaged files are named."""
+
 import hashlib
 import io
 import os

@@ -1,3 +1,5 @@
+"""Checkpoints: bits, types and structure are read as written, and faults are named."""
+
 import gc
 import logging
 import shutil

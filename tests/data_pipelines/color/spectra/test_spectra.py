@@ -1,3 +1,5 @@
+"""Spectra of illuminants, surfaces and cameras against their sources and colour-science."""
+
 import colour
 import numpy as np
 import pytest

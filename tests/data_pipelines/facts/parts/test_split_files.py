@@ -1,3 +1,5 @@
+"""Files of a split of facts: what is written is read, and so are the authors' files."""
+
 import csv
 
 import numpy as np
