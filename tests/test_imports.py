@@ -133,7 +133,7 @@ def test_a_name_is_imported_from_the_module_that_defines_it():
 
 
 def test_no_module_imports_a_module_of_tests():
-    """What several of them use is in helpers, so that a test file can be moved or removed."""
+    """Shared code is in helpers, so that a test file can be moved or removed."""
     result = [
         f"{path.relative_to(ROOT)} imports {name}"
         for folder in ("tests", "docs", "benchmarks")
