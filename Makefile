@@ -50,7 +50,7 @@ test-medium: $(VENV)/ready ## the tests of more than a second, and those under j
 QUICK := tests/color/test_transforms.py tests/color/test_radiometry.py \
 	tests/metrics/test_accuracy_matrix.py tests/metrics/test_angular.py \
 	tests/models/test_heads.py tests/scenarios/test_class_incremental.py \
-	tests/continual/engine/test_steps.py tests/continual/strategies/test_quadratic.py \
+	tests/continual/engine/test_steps.py tests/continual/strategies/parts/test_quadratic.py \
 	tests/data_pipelines/formats/test_unpickle.py tests/experiments/report/test_report.py tests/experiments/report/test_index.py \
 	tests/plots tests/test_words.py
 

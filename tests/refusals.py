@@ -3,8 +3,13 @@
 import pytest
 
 
-def refused(message, make):
-    """Check that a function without arguments raises ValueError with this message in one line."""
-    with pytest.raises(ValueError, match=message) as caught:
+def refused(message, make, error=ValueError):
+    """Return the one line with which a function without arguments raises an error.
+
+    `message` is a pattern that it has; None for any.
+    """
+    with pytest.raises(error, match=message) as caught:
         make()
-    assert "\n" not in str(caught.value)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line

@@ -132,6 +132,20 @@ def test_a_name_is_imported_from_the_module_that_defines_it():
     assert indirect == []
 
 
+def test_no_module_imports_a_module_of_tests():
+    """Shared code is in helpers, so that a test file can be moved or removed."""
+    result = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for folder in ("tests", "docs", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("tests")
+        for name in (node.module, *(f"{node.module}.{item.name}" for item in node.names))
+        if re.search(r"\.test_\w+$", name) and (ROOT / f"{name.replace('.', '/')}.py").exists()
+    ]
+    assert result == []
+
+
 def test_the_library_neither_reads_nor_sets_the_environment():
     variables = re.compile(r"environb?|getenvb?|putenv|unsetenv")
     result = [

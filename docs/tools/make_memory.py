@@ -28,7 +28,7 @@ from everlight_data.formats.torch_state import read_torch_state
 from everlight_data.formats.unpickle import load_restricted
 from everlight_data.images.user_files.feature_files import features_alone
 from everlight_data.writing import read_sealed, save_sealed
-from tests.data_pipelines.formats.test_torch_state import state, tensor, write
+from tests.data_pipelines.formats.torch_files import state, tensor, write
 from tests.dng_writer import write_dng
 
 PAGE = Path(__file__).parents[1] / "pages" / "memory.md"
@@ -38,8 +38,8 @@ Measured by `python -m docs.tools.make_memory` on {date}, {cores} CPU cores. Eac
 separate process. Peak is the resident memory above that after a small file of the same kind,
 native libraries included. Read is the size of the arrays and texts that a reader returns.
 
-Sizes are checked before memory is allocated; the limits stand in each reader's module
-(`MAX_BYTES`, `MAX_PIXELS`). `tests/data_pipelines/test_fuzz.py` feeds mutated files to every
+Sizes are checked before memory is allocated; the limits stand in each reader's module (`MAX_BYTES`,
+`MAX_PIXELS`). `tests/data_pipelines/hostile_files/test_fuzz.py` feeds mutated files to every
 reader. None may take more than four times the memory or five times the time of the whole file. As
 these files are small, 2 MB and 0.5 seconds are always allowed.
 

@@ -41,3 +41,15 @@ def nus_thumbnails(real_data, saturation):
     brightest = jnp.max(images, axis=-1)
     masks = ((brightest > 0) & (brightest < saturation)).astype(jnp.float32)
     return images, masks, lights
+
+
+def degrees(estimate, truth):
+    cosine = (estimate * truth).sum(-1)
+    cosine /= np.linalg.norm(estimate, axis=-1) * np.linalg.norm(truth, axis=-1)
+    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+
+
+def mapped(homography, points):
+    """Return the points under a homography."""
+    lifted = np.column_stack([points, np.ones(len(points))]) @ np.asarray(homography, float).T
+    return lifted[:, :2] / lifted[:, 2:]

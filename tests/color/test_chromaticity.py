@@ -1,3 +1,5 @@
+"""Chromaticities of illuminants, and illuminants by their chromaticity."""
+
 import jax.numpy as jnp
 import numpy as np
 from hypothesis import given

@@ -1,3 +1,5 @@
+"""Mean, covariance and distance of features against float64."""
+
 import jax.numpy as jnp
 import numpy as np
 import pytest

@@ -1,3 +1,5 @@
+"""Colour moments of images against float64."""
+
 import itertools
 
 import jax

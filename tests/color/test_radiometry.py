@@ -1,3 +1,5 @@
+"""Rendering of colours from spectra against integrals, hand computation and colour-science."""
+
 import colour
 import jax
 import jax.numpy as jnp

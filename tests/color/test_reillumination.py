@@ -1,3 +1,5 @@
+"""Reilluminated transforms between cameras: the closed form against pixels."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,3 +1,5 @@
+"""Transforms under a prior against the normal equations in float64."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,3 +1,5 @@
+"""Colour transforms by least squares against float64 and colour-science."""
+
 import colour
 import jax
 import jax.numpy as jnp

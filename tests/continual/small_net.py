@@ -59,6 +59,11 @@ def classes_mask(classes):
     return jnp.asarray(np.isin(np.arange(CLASSES), classes))
 
 
+def seen_after(tasks, task):
+    """Return the mask of the classes of the first tasks up to this one."""
+    return classes_mask([c for classes in tasks[: task + 1] for c in classes])
+
+
 def small_learner(setup, classes, params=START):
     learner = init_learner(setup, CLASSES, jax.random.key(0))
     return learner._replace(params=as_float32(params), seen=classes_mask(classes))

@@ -83,3 +83,20 @@ def array(kind: Any) -> Any:
     shape = [int(dim) if dim.isdigit() else SIZES.get(dim, 5) for dim in dims]
     make = {"Int": integers, "Bool": booleans}.get(kind.dtype.__name__, floats)
     return make(*shape)
+
+
+OUTSIDE_OF_JIT = (
+    "illuminant.calibrate_distances",
+    "illuminant.cross_",
+    "illuminant.interval_coverage",
+    "continual.diverged",
+    "plots.",
+    "scenarios.",
+)
+"""Called as they are: they look at values, and compile little or nothing."""
+COMPILING = {
+    *("continual.count_cost", "continual.lower_step", "continual.operations_per_step"),
+    "continual.train",
+}
+ANYTHING = {"data", "shared", "memory"}
+"""Arguments of type Any: a strategy's own memory, and what a build's own setup gathers from."""

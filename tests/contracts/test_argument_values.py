@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from jaxtyping import Array, Float
 
@@ -15,6 +14,7 @@ import everlight.models as models
 import everlight.plots as plots
 import everlight.scenarios as scenarios
 from everlight.checks import check_finite, check_range, checked
+from tests.contracts.example_values import build
 
 LABELS = np.arange(24) % 4
 TASKS = ((0, 1), (2, 3))
@@ -227,12 +227,6 @@ def stored(count=24, value=0.5):
     images = np.full((count, 3), 0.5, np.float32)
     images[-1, 1] = value
     return continual.StoredImages.of(jnp.asarray(images), jnp.float32(0), jnp.float32(1))
-
-
-def build(data):
-    net = models.MLP(classes=4, hidden=(3,))
-    setup = continual.flax_setup(net, data, continual.softmax_objective(), optax.sgd(0.1))
-    return setup, continual.naive(setup)
 
 
 PROTOCOL = continual.Protocol(epochs=1, batch_size=4)

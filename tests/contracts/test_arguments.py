@@ -19,25 +19,16 @@ import pytest
 
 from everlight.checks import FINITE
 from tests.contracts.annotations import axes, flat, is_array_type
-from tests.contracts.example_arguments import arguments, functions, public
+from tests.contracts.example_arguments import (
+    ANYTHING,
+    COMPILING,
+    OUTSIDE_OF_JIT,
+    arguments,
+    functions,
+    public,
+)
 from tests.contracts.examples import ROWS
 from tests.contracts.small_arrays import floats
-
-OUTSIDE_OF_JIT = (
-    "illuminant.calibrate_distances",
-    "illuminant.cross_",
-    "illuminant.interval_coverage",
-    "continual.diverged",
-    "plots.",
-    "scenarios.",
-)
-"""Called as they are: they look at values, and compile little or nothing."""
-COMPILING = {
-    *("continual.count_cost", "continual.lower_step", "continual.operations_per_step"),
-    "continual.train",
-}
-ANYTHING = {"data", "shared", "memory"}
-"""Arguments of type Any: a strategy's own memory, and what a build's own setup gathers from."""
 
 
 def test_every_row_is_of_a_public_function_and_of_its_arguments():

@@ -16,10 +16,15 @@ from everlight.continual import regression_objective
 from everlight.models import MLP
 from everlight.precision import full_precision
 from everlight_data.procedural.shapes import OUTLINES, oklab_to_linear, polygon_distance
-from tests.contracts.example_arguments import arguments, functions, public
+from tests.contracts.example_arguments import (
+    COMPILING,
+    OUTSIDE_OF_JIT,
+    arguments,
+    functions,
+    public,
+)
 from tests.contracts.example_values import RECORDS
 from tests.contracts.matrix_products import rounded_products
-from tests.contracts.test_arguments import COMPILING, OUTSIDE_OF_JIT
 
 TRACED = [
     name for name in functions() if name not in COMPILING and not name.startswith(OUTSIDE_OF_JIT)

@@ -7,21 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
 from everlight.continual.engine.tasks import begin_state, begin_task, end_task, learn_epochs
-from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 from tests.continual.key_use import KeyUse
-from tests.contracts.strategies import CLASSES, STRATEGIES, TASKS, some_now
+from tests.contracts.short_sequence import DATA, KEY, PROTOCOL, SEQUENCE
+from tests.contracts.strategies import STRATEGIES, TASKS, some_now
 from tests.contracts.strategies import build_with as contract_build
-
-LABELS = np.repeat(np.arange(CLASSES), 6)
-TEST = np.arange(CLASSES)
-SEQUENCE = class_incremental(LABELS, TEST, equal_tasks(range(CLASSES), TASKS), CLASSES, 0.34)
-DATA = jax.random.normal(jax.random.key(0), (len(LABELS) + CLASSES, 6))
-PROTOCOL = Protocol(epochs=2, batch_size=3, evaluation_batch=32)
-KEY = jax.random.key(7)
 
 
 def told_twice(key):

@@ -55,7 +55,7 @@ from tests.contracts.strategies import (
     only_the_head,
     some_now,
 )
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,8 +18,14 @@ import numpy as np
 import pytest
 
 from tests.contracts.annotations import arrays_of
-from tests.contracts.example_arguments import arguments, functions, public
-from tests.contracts.test_arguments import ANYTHING, COMPILING, OUTSIDE_OF_JIT
+from tests.contracts.example_arguments import (
+    ANYTHING,
+    COMPILING,
+    OUTSIDE_OF_JIT,
+    arguments,
+    functions,
+    public,
+)
 
 DOCUMENTED = {
     "NaN": re.compile(r"\bNaN\b|finite|\bvalid\b"),
@@ -85,13 +92,15 @@ def wrong_values(value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     yield "masked", np.ma.masked_array(value, np.zeros(value.shape, bool))
 
 
+def results(name: str, inputs: dict[str, Any]) -> list[Any]:
+    """The arrays of the result."""
+    result = public(name)(**inputs)
+    return [leaf for leaf in jax.tree.leaves(result) if is_array(leaf)]
+
+
 def traced(name: str, inputs: dict[str, Any]) -> Any:
     """The result's shapes, or the result of a function that looks at values anyway."""
-
-    def call():
-        result = public(name)(**inputs)
-        return [leaf for leaf in jax.tree.leaves(result) if is_array(leaf)]
-
+    call = partial(results, name, inputs)
     return call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 
 
@@ -133,11 +142,14 @@ def test_arrays_of_numpy_and_of_jax_are_accepted_alike(name):
     for argument, value in arrays(name):
         on_host = arrays_of(hints[argument].annotation)[0].array_type is np.ndarray
         others[argument] = jnp.asarray(value) if on_host else value
-    options = {**arguments(name), **others}
+    options, call = {**arguments(name), **others}, partial(traced, name)
     if any(isinstance(value, jax.Array) for value in others.values()):
-        public(name)(**options)
-    elif others:
-        traced(name, options)
+        call = partial(results, name)
+    if others:
+        for one, other in zip(call(options), call(arguments(name)), strict=True):
+            assert one.shape == other.shape
+            if not isinstance(one, jax.ShapeDtypeStruct):
+                np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", sorted(STAYS_NAN))

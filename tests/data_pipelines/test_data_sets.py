@@ -85,14 +85,14 @@ def test_wavelengths_that_are_not_whole_are_refused(root, tmp_path, sampling, me
         prepare(root, "psychtoolbox", tmp_path)
 
 
-def test_the_published_texts_at_hand_give_what_is_at_hand(root, at_hand):
-    published = at_hand("camspec_jiang2013/camspec_database.txt")
+def test_the_published_texts_at_hand_give_what_is_at_hand(root, real_data):
+    published = real_data("camspec_jiang2013/camspec_database.txt")
     cli.main(["data", "prepare", "cameras", str(published)])
     assert_same_arrays(root / "camspec_jiang2013/camspec.npz", published.parent / "camspec.npz")
-    published = at_hand("sfu_illuminants/measured_with_sources.illum")
+    published = real_data("sfu_illuminants/measured_with_sources.illum")
     cli.main(["data", "prepare", "illuminants", str(published)])
     name = "sfu_illuminants/measured_with_sources.illum.npy"
-    np.testing.assert_array_equal(np.load(root / name), np.load(at_hand(name)))
+    np.testing.assert_array_equal(np.load(root / name), np.load(real_data(name)))
 
 
 # ---- Image sets

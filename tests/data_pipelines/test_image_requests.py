@@ -15,6 +15,7 @@ from everlight_data.procedural.world import load_procedural
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images
+from tests import refusals
 
 
 def assert_same(result, expected):
@@ -25,10 +26,7 @@ def assert_same(result, expected):
 
 
 def refused(**request):
-    with pytest.raises(DataError) as caught:
-        load_images(ImageRequest(**request))
-    assert "\n" not in str(caught.value)
-    return str(caught.value)
+    return refusals.refused(None, lambda: load_images(ImageRequest(**request)), DataError)
 
 
 def test_a_set_is_whole_at_its_own_side_by_default():

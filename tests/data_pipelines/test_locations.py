@@ -1,3 +1,5 @@
+"""Location of data below EVERLIGHT_DATA, and messages where it is missing."""
+
 from pathlib import Path
 
 import pytest

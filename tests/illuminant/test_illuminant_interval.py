@@ -1,3 +1,5 @@
+"""Intervals of illuminants: coverage, disagreement and width, by hand and by simulation."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

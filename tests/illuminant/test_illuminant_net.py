@@ -1,3 +1,5 @@
+"""The illuminant network: the paper's parameter counts, float64, and initial kernels."""
+
 import functools
 
 import jax

@@ -1,3 +1,5 @@
+"""Out-of-distribution scores: their unit, calibration and folds."""
+
 import jax.numpy as jnp
 import numpy as np
 import pytest

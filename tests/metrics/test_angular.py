@@ -1,3 +1,5 @@
+"""Angular and reproduction errors by hand and in float64."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

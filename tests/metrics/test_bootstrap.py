@@ -1,3 +1,5 @@
+"""Bootstrap intervals against SciPy's and closed forms."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,3 +1,5 @@
+"""Criteria and score of the continual-learning metrics paper, by hand."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

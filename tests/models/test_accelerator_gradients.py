@@ -11,7 +11,8 @@ import pytest
 from everlight.models import ReducedResNet
 from everlight.models.layers import convolution
 from everlight.models.layers.normalization import _moments_in_one_pass, normalize
-from tests.models.layers.test_convolution import xlas_convolution
+from tests.models.exported_programs import convolutions
+from tests.models.layers.xla_convolution import xlas_convolution
 
 SIDES = 9, 8
 RUNS = 8
@@ -168,19 +169,6 @@ def test_moments_of_one_pass_lose_few_digits(ratio, rng):
     wide = np.float64(inputs)
     np.testing.assert_allclose(mean, wide.mean((0, 1, 2)), atol=1e-5)
     np.testing.assert_allclose(variance, wide.var((0, 1, 2)), rtol=3e-5)
-
-
-def convolutions(text):
-    """Groups of batch and features, and the sides of the kernel, of an exported program."""
-    results = []
-    for line in text.splitlines():
-        if "stablehlo.convolution(" in line:
-            groups = {name: int(n) for name, n in re.findall(r"(\w+)_group_count = (\d+)", line)}
-            labels = re.search(r"x\[([^\]]*)\]->", line)[1].split(", ")
-            kernel = re.search(r", tensor<([\dx]+)x\w+>\) ->", line)[1].split("x")
-            sides = [int(kernel[labels.index(axis)]) for axis in ("0", "1")]
-            results.append((groups["batch"], groups["feature"], sides))
-    return results
 
 
 def exported_step(runs):

@@ -9,7 +9,7 @@ import pytest
 from everlight.color.learned.sensor_independent import HistogramNet
 from everlight.models import efficientnet
 from tests.contracts.networks import NAMED, OTHERS
-from tests.models.test_accelerator_gradients import convolutions
+from tests.models.exported_programs import convolutions
 
 RUNS = 4
 SLOW = "while", "scatter", "select_and_scatter", "gather", "sort"

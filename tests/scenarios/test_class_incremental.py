@@ -1,3 +1,5 @@
+"""Class-incremental sequences: samples, shares, padding and refusals."""
+
 import numpy as np
 import pytest
 

@@ -10,19 +10,12 @@ from everlight.color.camera_calibration import (
     camera_fingerprint,
     locus_illuminants,
 )
-from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
+from everlight.color.chroma_histogram import chroma_histograms
 from everlight.color.learned.calibrated_camera import calibrated_estimate, fit_calibrated_camera
-from everlight.color.learned.parts.generator_net import GeneratorSettings
 from everlight.color.learned.parts.observed_image import ObservedImage
 from everlight.metrics.angular import angular_error
+from tests.color.learned.tiny_generator import TINY
 
-TINY = GeneratorSettings(
-    ChromaWindow(16, -1.4, 1.4),
-    (4, 8),
-    fingerprint=(4, 8),
-    fingerprint_window=ChromaWindow(16, -1.5, 1.5),
-    features=4,
-)
 TEMPERATURES = (2856.0, 6504.0)
 
 

@@ -1,3 +1,5 @@
+"""Chromagenic estimation against NumPy's least squares and a search over all illuminants."""
+
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -15,7 +15,7 @@ from everlight.scenarios.class_incremental import class_incremental
 from tests.continual import small_net as net
 from tests.continual.engine.short_runs import KEY, SEQUENCE, SIZES, TASKS, run_of, trained
 from tests.continual.small_net import CLASSES, LABELS
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 
 def test_a_batch_of_three_updates_is_three_steps_and_one_arrival():

@@ -10,8 +10,7 @@ from everlight.continual.engine import Run, Runs, drive_runs, online_protocol, r
 from everlight.continual.engine.tasks import begin_state
 from everlight.continual.strategies.naive import naive
 from everlight.scenarios import class_incremental, same_shapes
-from tests.continual.engine.test_driver import ORDERS, copied
-from tests.continual.engine.test_sequence import (
+from tests.continual.engine.linear_net import (
     CLASSES,
     DATA,
     KEY,
@@ -20,7 +19,8 @@ from tests.continual.engine.test_sequence import (
     build_naive,
     linear_setup,
 )
-from tests.driving import drive_run
+from tests.continual.engine.many_runs import ORDERS, copied
+from tests.single_run import drive_run
 
 # Tasks of four and two classes in batches of three: the first batch lacks a class of its task.
 TASKS, BATCH = [[0, 1, 2, 3], [4, 5]], 3

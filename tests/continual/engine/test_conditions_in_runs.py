@@ -15,7 +15,7 @@ from everlight.continual.engine.tasks import begin_state, learn_epochs
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies import aper, gem, onpro, packnet
 from everlight.models.layers.normalization import BatchNorm
-from tests.continual.strategies import separable_tasks as tasks
+from tests.continual.strategies.references import separable_tasks as tasks
 
 RUNS = 2
 

@@ -7,51 +7,24 @@ import sys
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine import Protocol, Run, Runs, diverged, drive_runs, run_sequence
+from everlight.continual.engine import Run, diverged, run_sequence
 from everlight.continual.engine.run_states import diverged_at, epochs_done, result_of_run
-from everlight.continual.strategies.ewc import ewc
 from everlight.meshes import runs_mesh
-from everlight.scenarios import class_incremental, same_shapes
-from tests.continual.engine.test_sequence import CLASSES, DATA, TEST, TRAIN, linear_setup
+from tests.continual.engine.linear_net import DATA
+from tests.continual.engine.many_runs import (
+    PROTOCOL,
+    STRENGTHS,
+    build,
+    copied,
+    some_runs,
+    states,
+)
 
 # One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("many runs")
-
-ORDERS = ([[0, 1], [2, 3], [4, 5]], [[5, 2], [0, 4], [1, 3]], [[3, 0], [5, 1], [4, 2]])
-STRENGTHS = jnp.array([1.0, 3.0, 0.3])
-# No metric of 1 or less is an improvement, so that the rate drops after every further epoch.
-FALLING = {"plateau_factor": 0.5, "plateau_patience": 0, "plateau_threshold": 2.0}
-PROTOCOL = Protocol(epochs=4, first_epochs=5, batch_size=8, **FALLING)
-
-
-def build(data):
-    images, strength = data
-    setup = linear_setup(images)
-    return setup, ewc(setup, strength, importance_samples=16)
-
-
-def join(shared, run_data):
-    return shared, run_data
-
-
-def some_runs(strengths=STRENGTHS):
-    sequences = same_shapes([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
-    keys = jax.random.split(jax.random.key(4), 3)
-    return Runs(build, PROTOCOL, DATA, stacked, keys, strengths, join)
-
-
-def copied(state):
-    """Return a copy of the state, which outlives the next chunk."""
-    return jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)
-
-
-def states(runs, chunk=3, state=None, mesh=None):
-    return [copied(item) for item in drive_runs(runs, chunk, mesh, state)]
 
 
 @pytest.fixture(scope="module")

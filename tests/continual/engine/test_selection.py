@@ -11,7 +11,7 @@ from everlight.continual.engine import Protocol, Run, run_sequence
 from everlight.continual.strategies.naive import naive
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import CLASSES, LABELS, assert_trees_close, small_setup
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 TASKS = ((0, 1, 2), (3, 4, 5))
 KEY = jax.random.key(0)

@@ -2,53 +2,28 @@
 
 import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from everlight.base import Outputs, Setup
 from everlight.continual.engine import Run, operations_per_step, run_sequence
 from everlight.continual.engine.protocol import Protocol, fixed_steps_protocol, online_protocol
-from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies import ewc, expert_gate, gdumb, gem, joint, naive
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.scenarios import class_incremental, online_stream
-from tests.driving import drive_run
+from tests.continual.engine.linear_net import (
+    CLASSES,
+    DATA,
+    KEY,
+    TEST,
+    TRAIN,
+    build_naive,
+    built,
+)
+from tests.single_run import drive_run
 
-CLASSES = 6
-TRAIN, TEST = np.arange(60) % CLASSES, np.arange(30) % CLASSES
 TASKS = [[0, 1], [2, 3], [4, 5]]
-_rng = np.random.default_rng(5)
-CENTERS = _rng.normal(size=(CLASSES, 4)) * 3
-DATA = jnp.asarray(CENTERS[np.append(TRAIN, TEST)] + _rng.normal(size=(90, 4)) * 0.3, jnp.float32)
-KEY = jax.random.key(2)
 STREAM = online_stream(TRAIN, TEST, TASKS, CLASSES, pieces=2)
-
-
-def linear_setup(data):
-    return Setup(
-        init=lambda key: ({"kernel": 0.1 * jax.random.normal(key, (4, CLASSES))}, {}),
-        apply=lambda params, stats, inputs, train, key: (
-            Outputs(inputs @ params["kernel"], inputs),
-            stats,
-        ),
-        objective=softmax_objective(),
-        optimizer=optax.sgd(0.05, momentum=0.9),
-        gather=lambda index, key: data[index],
-    )
-
-
-def built(strategy):
-    def build(data):
-        setup = linear_setup(data)
-        return setup, strategy(setup)
-
-    return build
-
-
-build_naive = built(naive)
 
 
 def both_drivers(build, protocol, sequence):

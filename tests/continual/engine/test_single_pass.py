@@ -14,7 +14,7 @@ from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.engine.short_runs import SIZES, TASKS, run_of, trained
 from tests.continual.small_net import CLASSES, LABELS, START, forward
 from tests.contracts.strategies import COUNTING, DATA, STRATEGIES, build_with
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 ONCE = Protocol(epochs=1, batch_size=4, select="last", evaluation_batch=32)
 PASS = -(-SIZES // 4)

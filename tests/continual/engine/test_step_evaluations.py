@@ -11,7 +11,7 @@ import pytest
 from everlight.continual.engine import Protocol, Run, run_sequence
 from everlight.continual.strategies import experience_replay, icarl, naive
 from tests.continual.engine.short_runs import KEY, SEQUENCE, SIZES, run_of, trained
-from tests.driving import drive_run
+from tests.single_run import drive_run
 
 INTERVAL = 3
 PLAIN = Protocol(epochs=2, batch_size=2, select="last", evaluation_batch=32)

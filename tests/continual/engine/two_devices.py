@@ -14,7 +14,8 @@ from everlight.continual.strategies.streaming_lda import streaming_lda
 from everlight.meshes import runs_mesh, shard_batch
 from everlight.models import MLP
 from everlight.scenarios.class_incremental import class_incremental
-from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs, states
+from tests.continual.engine.linear_net import DATA
+from tests.continual.engine.many_runs import PROTOCOL, build, join, some_runs, states
 
 COLLECTIVES = ("all-reduce", "all-gather", "collective-permute")
 

@@ -17,7 +17,8 @@ from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.parts.importance import fisher_diagonal, memory_aware_importance
 from everlight.metrics.ranking import Facts, top_k
 from everlight.scenarios.facts import Examples, fact_sequence
-from tests.driving import drive_run
+from tests.continual.objectives.outputs import outputs_of
+from tests.single_run import drive_run
 
 SIZE, WORDS, STORED = 4, 7, 60
 rng = np.random.default_rng(5)
@@ -36,10 +37,6 @@ SEEN = jnp.ones(len(PIECES), bool)
 PROTOCOL = Protocol(epochs=30, batch_size=6, evaluation_batch=16)
 OBJECTIVE = embedding_objective(FACTS)
 KEY = jax.random.key(8)
-
-
-def outputs_of(embeddings):
-    return Outputs(jnp.float32(embeddings), jnp.zeros((len(embeddings), 1)))
 
 
 def distances_by_hand(embeddings, facts):

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit
 
-from everlight.base import Outputs
 from everlight.continual.objectives.many_labels import (
     binary_cross_entropy,
     binary_objective,
     multi_hot,
     predicted_labels,
 )
+from tests.continual.objectives.outputs import outputs_of
 
 CLASSES = 6
 SEEN = np.array([1, 1, 0, 1, 0, 1], bool)
@@ -25,11 +25,6 @@ TARGETS = np.array(
 loss = jax.jit(binary_objective().loss)
 metric = jax.jit(binary_objective().metric)
 cross_entropy = jax.jit(binary_cross_entropy)
-
-
-def outputs_of(logits):
-    logits = jnp.float32(logits)
-    return Outputs(logits, jnp.zeros((logits.shape[0], 1)))
 
 
 def random_logits(seed):

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
 
-from everlight.base import Outputs, Predictions
+from everlight.base import Predictions
 from everlight.continual.objectives import with_predictions
 from everlight.continual.objectives.softmax import correct, softmax_objective
+from tests.continual.objectives.outputs import outputs_of
 
 CLASSES = 6
 GROUP = np.array([0, 1, 1, 0, 2, 1])
@@ -20,11 +21,6 @@ SEEN = np.array([1, 1, 0, 1, 0, 1], bool)
 one_head = jax.jit(softmax_objective().loss)
 head_per_task = jax.jit(softmax_objective(jnp.asarray(GROUP)).loss)
 correct_compiled = jax.jit(correct)
-
-
-def outputs_of(logits):
-    logits = jnp.float32(logits)
-    return Outputs(logits, jnp.zeros((logits.shape[0], 1)))
 
 
 def columns(labels):

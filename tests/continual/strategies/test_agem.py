@@ -18,7 +18,7 @@ from everlight.continual.strategies.agem import agem, project
 from everlight.continual.strategies.balanced_replay import Exemplars
 from tests.continual import many_labels as many
 from tests.continual import small_net as net
-from tests.continual.chances import assert_equal_chances
+from tests.continual.draw_frequencies import assert_equal_chances
 from tests.continual.many_labels import PAIRS
 from tests.continual.small_net import CLASSES, LABELS, START, STORED
 

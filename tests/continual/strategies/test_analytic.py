@@ -8,7 +8,7 @@ from sklearn.linear_model import Ridge
 
 from everlight.continual.strategies import acil, ds_al
 from tests.continual.small_net import CLASSES, compiled, run_tasks, task_of
-from tests.continual.strategies import frozen_stream as stream
+from tests.continual.strategies.references import frozen_stream as stream
 
 WIDTH, RATIO, RIDGES = 50, 0.6, (0.5, 2.0)
 

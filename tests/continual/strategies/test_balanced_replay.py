@@ -10,7 +10,7 @@ from everlight.continual.engine.tasks import take_task
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.scenarios.core50 import OBJECTS, TRAIN_SESSIONS, core50
-from tests.continual.chances import assert_equal_chances
+from tests.continual.draw_frequencies import assert_equal_chances
 from tests.continual.small_net import compiled, samples_of, small_learner, small_setup, task_of
 
 FRAMES, HELD = 6, 4

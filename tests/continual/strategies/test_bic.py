@@ -22,7 +22,7 @@ from tests.continual import many_labels as many
 from tests.continual import small_net as net
 from tests.continual.many_labels import OLD, PAIRS
 from tests.continual.small_net import CLASSES, START
-from tests.continual.strategies.bic_second_task import (
+from tests.continual.strategies.references.bic_second_task import (
     BATCH,
     CORRECTION,
     IDENTITY,

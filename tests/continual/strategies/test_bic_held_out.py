@@ -10,7 +10,7 @@ from everlight.continual.strategies.bic import bic, hold_out
 from everlight.continual.strategies.parts.exemplars import ExemplarBuffer
 from tests.continual.many_labels import labelled
 from tests.continual.small_net import CLASSES, classes_mask, compiled, small_learner, task_of
-from tests.continual.strategies.bic_second_task import KEY, SETUP
+from tests.continual.strategies.references.bic_second_task import KEY, SETUP
 
 # Two of 20 samples leave training, at least one of fewer, and none of one.
 

@@ -14,7 +14,7 @@ from everlight.continual.strategies.parts.distillation import label_softmax
 from tests.continual import small_net as net
 from tests.continual.many_labels import OLD, labelled, mean_gradient, teacher_logits
 from tests.continual.small_net import CLASSES, LABELS, START
-from tests.continual.strategies.bic_second_task import (
+from tests.continual.strategies.references.bic_second_task import (
     CORRECTION,
     IDENTITY,
     INDEX,

@@ -10,8 +10,15 @@ from everlight.continual.engine.tasks import init_learner
 from everlight.models import prompt_components
 from everlight.models.prompts import new_components
 from tests.continual.small_net import finite_differences, unit
-from tests.continual.strategies import prompted_vit as vit
-from tests.continual.strategies.prompted_vit import ARRAYS, CLASSES, IMAGES, QUERIES, RATE, WIDTH
+from tests.continual.strategies.references import prompted_vit as vit
+from tests.continual.strategies.references.prompted_vit import (
+    ARRAYS,
+    CLASSES,
+    IMAGES,
+    QUERIES,
+    RATE,
+    WIDTH,
+)
 from tests.models.released_vit import features_in_numpy
 from tests.refusals import refused
 

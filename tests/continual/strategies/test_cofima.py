@@ -11,7 +11,7 @@ import pytest
 from everlight.continual.strategies.cofima import cofima, weighted_average
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, START
-from tests.continual.strategies import slca_by_hand as hand
+from tests.continual.strategies.references import slca_by_hand as hand
 
 WEIGHT = 0.3
 STRATEGY = cofima(

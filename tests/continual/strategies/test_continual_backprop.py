@@ -9,7 +9,7 @@ from everlight.base import Outputs
 from everlight.continual.strategies.continual_backprop import continual_backprop, least_useful
 from everlight.continual.strategies.parts.hidden_units import weights_of_units
 from everlight.models import MLP, PlainCNN
-from tests.continual.strategies import deep_net as net
+from tests.continual.strategies.references import deep_net as net
 
 ETA, MATURITY, RHO, STEPS = 0.7, 2, 0.15, 14
 SETUP = net.deep_setup()

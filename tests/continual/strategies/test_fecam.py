@@ -6,7 +6,7 @@ import pytest
 
 from everlight.continual.strategies.fecam import correlation, fecam, shrink
 from tests.continual.small_net import CLASSES, compiled, run_tasks, task_of
-from tests.continual.strategies import frozen_stream as stream
+from tests.continual.strategies.references import frozen_stream as stream
 
 GAMMA = {"variance_shrinkage": 0.5, "covariance_shrinkage": 0.3}
 

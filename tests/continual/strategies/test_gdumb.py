@@ -12,7 +12,7 @@ from everlight.base import Samples
 from everlight.continual.strategies.gdumb import BalancedMemory, add_greedily, gdumb, rate_factor
 from everlight.continual.strategies.parts.memory import empty_buffer
 from tests.continual import small_net as net
-from tests.continual.chances import assert_equal_chances
+from tests.continual.draw_frequencies import assert_equal_chances
 from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
 CAPACITY = 7

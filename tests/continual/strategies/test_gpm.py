@@ -16,7 +16,7 @@ from everlight.continual.strategies.parts.layer_inputs import with_inputs_of
 from everlight.models.plain_cnn import PlainCNN
 from tests.continual import small_net as net
 from tests.continual.small_net import FEATURES, HIDDEN, RATE, START
-from tests.continual.strategies.recurring_tasks import BATCHES, NEW, SEQUENCE, TRAIN
+from tests.continual.strategies.references.recurring_tasks import BATCHES, NEW, SEQUENCE, TRAIN
 
 THRESHOLD, GROWTH = 0.6, 0.1
 

@@ -15,8 +15,12 @@ from everlight.continual.engine.tasks import init_learner
 from everlight.continual.strategies.hat import hat
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, LABELS, RATE, SHIFT
-from tests.continual.strategies import official_hat as official
-from tests.continual.strategies.separable_tasks import assert_nothing_is_lost, decaying, learn
+from tests.continual.strategies.references import official_hat as official
+from tests.continual.strategies.references.separable_tasks import (
+    assert_nothing_is_lost,
+    decaying,
+    learn,
+)
 
 LAYERS, STEEPEST, SPARSITY, SLOW = ("first", "second"), 8.0, 0.6, 0.1
 _rng = np.random.default_rng(8)

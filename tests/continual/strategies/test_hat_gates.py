@@ -17,7 +17,7 @@ from everlight.continual.strategies.hat import (
     newly_used,
     units_used,
 )
-from tests.continual.strategies.official_hat import official_gradient, sigmoid
+from tests.continual.strategies.references.official_hat import official_gradient, sigmoid
 
 S = [1 / 400, 50.0, 200.0, 400.0]
 SPREAD = np.unique(np.concatenate([np.linspace(-6, 6, 241), np.linspace(-0.3, 0.3, 241)]))

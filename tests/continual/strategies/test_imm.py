@@ -22,8 +22,7 @@ STRENGTH = 0.4
 INPUTS = jnp.float32(DATA)
 
 
-def seen_after(task):
-    return net.classes_mask([c for classes in TASKS[: task + 1] for c in classes])
+seen_after = functools.partial(net.seen_after, TASKS)
 
 
 def fisher(params, task):

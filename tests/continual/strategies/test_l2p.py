@@ -14,8 +14,15 @@ from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.strategies.l2p import with_pool
 from everlight.models import prompt_pool
 from tests.continual.small_net import finite_differences, unit
-from tests.continual.strategies import prompted_vit as vit
-from tests.continual.strategies.prompted_vit import ARRAYS, CLASSES, IMAGES, QUERIES, RATE, WIDTH
+from tests.continual.strategies.references import prompted_vit as vit
+from tests.continual.strategies.references.prompted_vit import (
+    ARRAYS,
+    CLASSES,
+    IMAGES,
+    QUERIES,
+    RATE,
+    WIDTH,
+)
 from tests.models.released_vit import features_in_numpy
 from tests.refusals import refused
 

@@ -1,5 +1,7 @@
 """LUCIR's terms against float64 NumPy, its frozen and its imprinted weights."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -16,6 +18,8 @@ from tests.continual import many_labels as many
 from tests.continual import small_net as net
 from tests.continual.many_labels import PAIRS
 from tests.continual.small_net import CLASSES, DATA, HIDDEN, LABELS, RATE, SHIFT
+from tests.continual.strategies.references import cosine_head
+from tests.continual.strategies.references.cosine_head import flat, nested
 
 KEY = jax.random.key(0)
 LIFT = 0.3
@@ -34,16 +38,6 @@ def random_params(seed):
 
 # Some true scores pass their rivals by more than the margins with this seed, some by less.
 START, OLD = random_params(16), random_params(2)
-
-
-def nested(params):
-    flat = net.as_float32(params)
-    head = {"kernel": flat.pop("kernel"), "scale": flat.pop("scale")}
-    return {**flat, "head": head}
-
-
-def flat(params):
-    return {**{name: params[name] for name in ("hidden", "hidden_bias")}, **params["head"]}
 
 
 def cosine_setup(optimizer=None):
@@ -68,8 +62,7 @@ def cosine_setup(optimizer=None):
 SETUP = cosine_setup()
 
 
-def learner_of(params, seen):
-    return net.small_learner(SETUP, seen)._replace(params=nested(params))
+learner_of = partial(cosine_head.learner_of, SETUP)
 
 
 # The same in float64, with nothing of the library.

@@ -10,8 +10,8 @@ from everlight.continual.strategies.parts.class_statistics import add_to_means, 
 from tests.continual import small_net as net
 from tests.continual.many_labels import PAIRS, binary_setup, labelled_batch
 from tests.continual.small_net import CLASSES, DATA, HIDDEN, START
-from tests.continual.strategies import frozen_stream as stream
-from tests.continual.strategies.frozen_stream import MET
+from tests.continual.strategies.references import frozen_stream as stream
+from tests.continual.strategies.references.frozen_stream import MET
 
 SETUP = net.small_setup()
 TEST = np.arange(20, 40)

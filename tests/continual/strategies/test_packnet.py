@@ -11,7 +11,11 @@ import pytest
 from everlight.continual.strategies.packnet import FREE, PRUNED, packnet, prune_smallest
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, LABELS, RATE, SHIFT, START
-from tests.continual.strategies.separable_tasks import assert_nothing_is_lost, decaying, learn
+from tests.continual.strategies.references.separable_tasks import (
+    assert_nothing_is_lost,
+    decaying,
+    learn,
+)
 
 PRUNE, RETRAIN = 0.6, 3
 TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]

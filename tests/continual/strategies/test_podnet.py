@@ -1,5 +1,7 @@
 """PODNet's losses and proxies against the official code's steps and the paper's in float64."""
 
+from functools import partial
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -20,21 +22,20 @@ from everlight.continual.strategies.podnet import (
 from everlight.models.heads import LocalSimilarityHead, local_similarities
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, LABELS, RATE
-from tests.continual.strategies import podnet_by_hand as hand
-from tests.continual.strategies.podnet_by_hand import LIFT, OLD, ONE, PROXIES, START, TWO, WIDTH
+from tests.continual.strategies.references import cosine_head
+from tests.continual.strategies.references import podnet_by_hand as hand
+from tests.continual.strategies.references.cosine_head import flat, nested
+from tests.continual.strategies.references.podnet_by_hand import (
+    LIFT,
+    OLD,
+    ONE,
+    PROXIES,
+    START,
+    TWO,
+    WIDTH,
+)
 
 KEY = jax.random.key(0)
-
-
-def nested(params):
-    inputs = net.as_float32(params)
-    return {**inputs, "head": {"kernel": inputs.pop("kernel"), "scale": inputs.pop("scale")}} | {
-        name: leaf for name, leaf in inputs.items() if name not in ("kernel", "scale")
-    }
-
-
-def flat(params):
-    return {**{name: params[name] for name in ("one", "two", "three")}, **params["head"]}
 
 
 def mapped_setup(optimizer=None):
@@ -62,8 +63,7 @@ def mapped_setup(optimizer=None):
 SETUP = mapped_setup()
 
 
-def learner_of(params, seen):
-    return net.small_learner(SETUP, seen)._replace(params=nested(params))
+learner_of = partial(cosine_head.learner_of, SETUP)
 
 
 KNOWN, NEW = [0, 1, 4], [2, 3]

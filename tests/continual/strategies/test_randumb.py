@@ -9,7 +9,7 @@ from sklearn.kernel_approximation import RBFSampler
 
 from everlight.continual.strategies.randumb import fourier_features, randumb
 from tests.continual.small_net import CLASSES, compiled, run_tasks, small_setup, task_of, untrained
-from tests.continual.strategies import frozen_stream as stream
+from tests.continual.strategies.references import frozen_stream as stream
 
 WIDTH, SHRINKAGE = 60, 1e-3
 

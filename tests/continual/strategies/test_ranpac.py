@@ -12,7 +12,7 @@ from everlight.continual.strategies.ranpac import ranpac, validated_ridge
 from tests.continual import small_net as net
 from tests.continual.many_labels import PAIRS, binary_setup, labelled_batch, targets_of
 from tests.continual.small_net import CLASSES, DATA, START
-from tests.continual.strategies import frozen_stream as stream
+from tests.continual.strategies.references import frozen_stream as stream
 
 SETUP, WIDTH, RIDGE = net.small_setup(), 12, 0.3
 TEST = np.arange(20, 40)

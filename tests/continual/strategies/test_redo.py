@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.continual.strategies.redo import redo
-from tests.continual.strategies import deep_net as net
+from tests.continual.strategies.references import deep_net as net
 
 TAU, PERIOD, STEPS = 0.6, 3, 8
 SETUP = net.deep_setup()

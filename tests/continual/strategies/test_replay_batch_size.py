@@ -16,7 +16,7 @@ from everlight.continual.strategies.balanced_replay import Exemplars
 from everlight.continual.strategies.der import DarkReservoir
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from tests.continual import small_net as net
-from tests.continual.chances import assert_equal_chances
+from tests.continual.draw_frequencies import assert_equal_chances
 from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
 SETUP = net.small_setup()

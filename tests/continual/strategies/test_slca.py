@@ -8,7 +8,7 @@ import pytest
 from everlight.continual.strategies.slca import normalized_logits, slca
 from tests.continual import small_net as net
 from tests.continual.small_net import DATA, START
-from tests.continual.strategies import slca_by_hand as hand
+from tests.continual.strategies.references import slca_by_hand as hand
 
 STRATEGY = slca(hand.SETUP, hand.SLOW, hand.EPOCHS, hand.COUNT, hand.TEMPERATURE)
 END_KEY = jax.random.key(3)

@@ -21,8 +21,8 @@ from everlight.continual.strategies.streaming_lda import (
 )
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, START
-from tests.continual.strategies import frozen_stream as stream
-from tests.continual.strategies.frozen_stream import MET
+from tests.continual.strategies.references import frozen_stream as stream
+from tests.continual.strategies.references.frozen_stream import MET
 
 SETUP = net.small_setup()
 SHRINKAGE = 0.01

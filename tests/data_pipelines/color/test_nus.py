@@ -1,3 +1,5 @@
+"""The NUS-8 set in the official format, and its published thumbnails."""
+
 import csv
 
 import imagecodecs

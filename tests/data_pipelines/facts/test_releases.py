@@ -13,8 +13,8 @@ from everlight_data.facts.vrd import PREDICATES
 from tests.data_pipelines.prepared import arrays, prepare, zipped
 
 
-def test_the_owners_annotations_give_the_same_facts(root, tmp_path, at_hand):
-    path = at_hand("vrd_spo_facts/vrd_annotations.zip")
+def test_the_owners_annotations_give_the_same_facts(root, tmp_path, real_data):
+    path = real_data("vrd_spo_facts/vrd_annotations.zip")
     with zipfile.ZipFile(path) as archive:
         members = {
             f"json_dataset/{name.split('/')[-1]}": archive.read(name)
@@ -66,8 +66,8 @@ def test_names_of_several_words_lie_between_them(root, tmp_path, rng):
         np.testing.assert_allclose(result[row], expected, rtol=1e-5)
 
 
-def test_names_made_of_words_at_hand_have_the_vectors_at_hand(root, tmp_path, at_hand):
-    table = arrays(at_hand("vrd_spo_facts/vrd_word_embeddings.npz"))
+def test_names_made_of_words_at_hand_have_the_vectors_at_hand(root, tmp_path, real_data):
+    table = arrays(real_data("vrd_spo_facts/vrd_word_embeddings.npz"))
     current = {
         name: vector
         for kind in ("objects", "predicates")

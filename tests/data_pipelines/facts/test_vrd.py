@@ -1,3 +1,5 @@
+"""VRD's relations as facts: the release's counts, its boxes and its predicates."""
+
 import collections
 import json
 import zipfile

@@ -1,3 +1,5 @@
+"""Restricted unpickling: arrays and containers are read, other objects are refused."""
+
 import io
 import os
 import pickle

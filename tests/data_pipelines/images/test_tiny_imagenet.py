@@ -1,3 +1,5 @@
+"""Tiny ImageNet at 32x32: sizes, colours, labels and choices of classes."""
+
 import io
 import json
 

@@ -1,3 +1,5 @@
+"""Checkpoints: bits, types and structure are read as written, and faults are named."""
+
 import gc
 import logging
 import shutil
@@ -264,7 +266,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_restarts_with_a_warning(tmp_pat
 
 def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
     """Not the tracebacks of reads that end later, nor what orbax logs."""
-    program = [sys.executable, "-m", "tests.data_pipelines.damaged_checkpoints", str(tmp_path)]
+    program = [sys.executable, "-m", "tests.data_pipelines.runs.damaged_checkpoints", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     damages, message = [], []

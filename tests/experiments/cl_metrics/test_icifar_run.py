@@ -10,7 +10,7 @@ from everlight_data.errors import DataError
 from everlight_experiments.cl_metrics.config import DEMO, PaperConfig
 from everlight_experiments.cl_metrics.paper import PAPER
 from everlight_experiments.cli import options_of
-from tests.experiments.running import arrays_of
+from tests.experiments.command_runs import arrays_of
 
 TINY = PaperConfig(
     replace(

@@ -77,7 +77,12 @@ def test_without_the_device_s_compiler_the_extra_is_named(device, package, messa
     assert "\n" not in str(error.value)
 
 
-def test_kernels_of_a_gpu_are_printed():
-    result = Estimate(416, 0, 1, 1, 1.0, 0.5, kernels=505)
-    assert cost._cells("a", 9, result, 100)["kernels"] == "505"
-    assert "kernels" not in cost._cells("a", 9, result._replace(kernels=None), 100)
+@pytest.mark.parametrize("kernels", [505, None])
+def test_kernels_of_a_gpu_are_printed(capsys, monkeypatch, kernels):
+    result = Estimate(416, 0, 1, 1, 1.0, 0.5, kernels=kernels)
+    monkeypatch.setattr(cost, "WORKS", (work,))
+    monkeypatch.setattr(cost, "estimate_run", lambda *arguments: result)
+    cost.run_cost(cost.CostOptions())
+    _, header, row, _ = capsys.readouterr().out.splitlines()
+    shown = header.endswith(" kernels"), row.endswith(" 505")
+    assert shown == (kernels is not None,) * 2

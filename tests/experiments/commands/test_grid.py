@@ -17,7 +17,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.columns import ranks_of
 from everlight_experiments.commands.grid import run_grid, runs_of
 from everlight_experiments.report.cells import final_cell
-from tests.experiments.running import arrays_of
+from tests.experiments.command_runs import arrays_of
 
 # One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("grid")

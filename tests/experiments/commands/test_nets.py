@@ -9,7 +9,7 @@ from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES
-from tests.experiments.running import arrays_of
+from tests.experiments.command_runs import arrays_of
 
 # One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("kept nets")
@@ -30,7 +30,7 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def tests():
+def test_images():
     """Images and labels."""
     digits = load_digits()
     return digits.images[len(digits.train_labels) :], digits.test_labels
@@ -38,10 +38,10 @@ def tests():
 
 @pytest.mark.parametrize("setting", ["task-incremental", "class-incremental"])
 @pytest.mark.parametrize("method", ["naive", "nearest mean"])
-def test_a_network_predicts_what_the_run_scored(finished, tests, setting, method):
+def test_a_network_predicts_what_the_run_scored(finished, test_images, setting, method):
     """Also of each seed its own."""
     run, results = finished
-    images, labels = tests
+    images, labels = test_images
     for seed, after in ((3, 0), (3, 1), (4, 1)):
         net = load_net(run, method, seed, after, setting)
         assert net.class_names == tuple("0123456789")
@@ -82,9 +82,9 @@ def test_what_was_not_kept_is_named(finished, requested, message):
         load_net(finished[0], *requested)
 
 
-def test_images_of_another_kind_are_refused(finished, tests):
+def test_images_of_another_kind_are_refused(finished, test_images):
     net = load_net(finished[0], "naive", 3, 1, "task-incremental")
-    images = tests[0]
+    images = test_images[0]
     for wrong, message in (
         (
             images[..., 0],

@@ -19,7 +19,7 @@ from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
-from tests.experiments.running import arrays_of
+from tests.experiments.command_runs import arrays_of
 
 # One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("tune")

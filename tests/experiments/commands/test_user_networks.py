@@ -9,7 +9,7 @@ from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.plasticity.command import run_plasticity
-from tests.experiments.running import arrays_of, run
+from tests.experiments.command_runs import arrays_of, run
 
 NNX = """
 from flax import nnx

@@ -7,7 +7,7 @@ from everlight.continual import Setup
 from everlight.continual.methods.method import StrategyArguments
 from everlight_data.errors import DataError
 from everlight_experiments.commands.user_strategy import load_strategy
-from tests.experiments import running
+from tests.experiments import command_runs
 
 SMALLEST = "--epochs 1 --batch-size 64 --validation-seeds 1 --tasks 2 --seeds 1"
 SETUP = Setup(None, None, None, None, None)
@@ -42,7 +42,7 @@ number = 3
 
 
 def run(runs, *words):
-    return running.run(runs, "digits", *SMALLEST.split(), "--methods", "naive", *words)
+    return command_runs.run(runs, "digits", *SMALLEST.split(), "--methods", "naive", *words)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def own_file(tmp_path):
 def test_it_is_one_more_method(tmp_path, own_file):
     """It is naive's, and so are its numbers; units are of one version of the file."""
     report = run(tmp_path / "runs", "--strategy", f"{own_file}:mine")
-    results, of = running.arrays_of(report), "class-incremental/{}/accuracy by task"
+    results, of = command_runs.arrays_of(report), "class-incremental/{}/accuracy by task"
     np.testing.assert_array_equal(results[of.format("mine")], results[of.format("naive")])
     version = load_strategy(f"{own_file}:mine").version
     assert (report.parent / "units" / f"class-incremental-mine@{version}-0.npz").exists()

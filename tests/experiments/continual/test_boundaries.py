@@ -8,7 +8,7 @@ from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.continual.method_programs import MethodPrograms, row_on
-from tests.experiments.running import run
+from tests.experiments.command_runs import run
 
 ONLINE = ("digits", "--setting", "online", "--tasks", "2", "--validation-seeds", "1")
 ACTING = ("EWC", "SI", "LwF", "iCaRL", "joint")

@@ -19,7 +19,7 @@ from everlight_experiments.continual.image_benchmarks import compose
 from everlight_experiments.continual.image_data import sequences_of
 from everlight_experiments.continual.metrics import accuracy_by_class, final_confusion
 from everlight_experiments.continual.parts import network
-from tests.experiments.running import arrays_of, loaded, run
+from tests.experiments.command_runs import arrays_of, loaded, run
 
 TINY = Config(
     data="stripes",

@@ -17,7 +17,7 @@ from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.parts import module_of, network
 from everlight_experiments.continual.train_methods import jobs_of, train_jobs
-from tests.experiments import running
+from tests.experiments import command_runs
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def pictures(monkeypatch, rng):
 
 
 def loaded(*words):
-    return running.loaded("cifar100", *words)
+    return command_runs.loaded("cifar100", *words)
 
 
 def test_a_data_set_is_taken_in_its_presets_size(pictures):

@@ -10,7 +10,7 @@ from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.continual.config import CONFIGS, config_of
 from everlight_experiments.continual.method_arguments import with_method_arguments
-from tests.experiments import running
+from tests.experiments import command_runs
 
 DIGITS = CONFIGS["digits"]["demo"]
 ROWS = [METHODS[name] for name in ("naive", "EWC", "ER", "DER++", "A-GEM", "ER-ACE", "iCaRL")]
@@ -18,7 +18,7 @@ ROWS = [METHODS[name] for name in ("naive", "EWC", "ER", "DER++", "A-GEM", "ER-A
 
 def run(runs, words):
     fixed = "digits --net mlp:8 --epochs 1 --seeds 1 --no-published --buffer-size 50"
-    report = running.run(runs, *f"{fixed} {words}".split())
+    report = command_runs.run(runs, *f"{fixed} {words}".split())
     return json.loads((report.parent / "config.json").read_text())["methods"], report
 
 
@@ -78,7 +78,7 @@ def test_without_weight_on_the_memory_a_method_is_naive_and_the_record_names_it(
     )
     recorded = settings["class-incremental-DER++"]
     assert (recorded["alpha"], recorded["beta"], recorded["loss_over"]) == (0, 0, "all")
-    results, of = running.arrays_of(report), "class-incremental/{}/accuracy by task"
+    results, of = command_runs.arrays_of(report), "class-incremental/{}/accuracy by task"
     np.testing.assert_array_equal(results[of.format("naive")], results[of.format("DER++")])
 
 

@@ -8,7 +8,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.commands.load_net import load_net
 from everlight_experiments.continual.benchmark import SequenceId
-from tests.experiments.running import loaded, run
+from tests.experiments.command_runs import loaded, run
 
 SMALL = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "5")
 FIRST = (*SMALL, "--normalization", "first-task")

@@ -19,6 +19,7 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import compose
+from tests import refusals
 from tests.models.released_vit import released_arrays
 
 # One worker runs the group, so that the module's fixtures are computed once.
@@ -138,9 +139,7 @@ def test_every_method_of_a_pretrained_network_runs(trained, tmp_path):
 
 def test_what_cannot_begin_is_refused_in_one_line(trained, tmp_path):
     def refused(message, *arguments, error=DataError, **changes):
-        with pytest.raises(error, match=message) as caught:
-            begun(tmp_path, *arguments, **changes)
-        assert "\n" not in str(caught.value)
+        refusals.refused(message, lambda: begun(tmp_path, *arguments, **changes), error)
 
     refused("no network of naive; give a run's folder", tmp_path, error=MissingDataError)
     refused("block1/key/bias is absent|of shape", trained, "vit:4,12,2,2")

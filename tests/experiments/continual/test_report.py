@@ -11,10 +11,8 @@ from everlight_experiments.continual import report_tables
 from everlight_experiments.continual.benchmark import Metric
 from everlight_experiments.continual.report import (
     ReportInput,
-    _finals,
-    _headline,
-    _runner_up,
     metric_items,
+    report_sections,
     report_summary,
     why_white,
 )
@@ -108,15 +106,21 @@ def test_a_single_seed_is_stated_in_the_singular():
     assert three.startswith("3 evaluation seeds (0 to 2), each with its own order of classes; ±")
 
 
-def test_a_baseline_of_another_name_is_called_naive_too():
+def opening(folder, outcomes, rows):
+    """Return the opening of the report on these outcomes."""
+    benchmarks = dict.fromkeys(outcomes, known.BENCHMARK)
+    return report_sections(folder, ReportInput(benchmarks, outcomes, rows))[0]
+
+
+def test_a_baseline_of_another_name_is_called_naive_too(tmp_path):
     rows = [known.NAIVE._replace(name="finetune")]
-    table = _finals(ReportInput({"NI": known.BENCHMARK}, {"NI": {"finetune": naive}}, rows))
+    table = opening(tmp_path, {"NI": {"finetune": naive}}, rows).table
     assert table.shown.caption.endswith(
         "Method finetune trains on one task after the other and does no more. Other reports call "
         "it naive."
     )
     removed = naive._replace(diverged_at=np.array([[-1, -1], [1, 0]]))
-    (row,) = _finals(ReportInput({"NI": known.BENCHMARK}, {"NI": {"finetune": removed}}, rows)).rows
+    (row,) = opening(tmp_path, {"NI": {"finetune": removed}}, rows).table.rows
     assert row[1] == "diverged in 1 of 2"
 
 
@@ -146,12 +150,12 @@ def test_metrics_by_name_are_a_table_with_dashes_where_there_is_no_value(tmp_pat
     assert metric_items(tmp_path, "NI", known.BENCHMARK, {"a": method}) == []
 
 
-def test_the_first_screen_names_the_best_and_the_runner_up():
+def test_the_first_screen_names_the_best_and_the_runner_up(tmp_path):
     def sentence_of(column, by_name, rows):
-        return _runner_up(column, ReportInput({column: known.BENCHMARK}, {column: by_name}, rows))
+        return "".join(opening(tmp_path, {column: by_name}, rows).below)
 
     def headline_of(outcomes, rows):
-        return _headline(ReportInput({"NI": known.BENCHMARK}, outcomes, rows))
+        return opening(tmp_path, outcomes, rows).sentences
 
     best = known.with_metrics(naive, over_time=naive.over_time + 0.1)
     joint = known.with_metrics(naive, over_time=naive.over_time + 0.2)

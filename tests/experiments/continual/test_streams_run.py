@@ -15,7 +15,7 @@ from everlight_data.images.digits import load_digits
 from everlight_experiments.continual.benchmark import PerRunData, RunData, SequenceId
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import compose
-from tests.experiments.running import arrays_of, run
+from tests.experiments.command_runs import arrays_of, run
 
 COUNT = 1797
 

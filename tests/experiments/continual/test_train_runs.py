@@ -13,40 +13,17 @@ from everlight.continual.engine.run import Run
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import (
-    Unit,
-    UnitTraining,
     group_name,
     has_diverged,
     train_units,
 )
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
-from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs
-from tests.experiments.processes.children import end, pair_of_processes, start, units_of
+from tests.continual.engine.linear_net import DATA
+from tests.continual.engine.many_runs import PROTOCOL, build
+from tests.experiments.continual.ewc_units import TRAINING, keep, train, units
+from tests.experiments.processes.child_processes import end, pair_of_processes, start, units_of
 from tests.experiments.run_folder.single_unit import checkpoints_of, folder_in, train_unit
-
-
-def units(hyperparameters=(1.0, 3.0, 0.3)):
-    runs = some_runs(np.float32(hyperparameters))
-    return [
-        Unit(
-            f"EWC-{number}",
-            {"hyperparameter": hyperparameter},
-            *jax.tree.map(lambda a, n=number: a[n], (runs.sequence, runs.key, runs.run_data)),
-        )
-        for number, hyperparameter in enumerate(hyperparameters)
-    ]
-
-
-def keep(result):
-    return {"losses": result.losses, "accuracy": result.evaluation.class_incremental}
-
-
-TRAINING = UnitTraining(build, PROTOCOL, DATA, keep, join)
-
-
-def train(folder, requested=None):
-    return train_units(folder, requested or units(), TRAINING)
 
 
 def run_folder(tmp_path):

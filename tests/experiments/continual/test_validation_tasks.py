@@ -13,14 +13,14 @@ from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.report import report_summary
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
-from tests.experiments import running
+from tests.experiments import command_runs
 
 SMALL = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "5")
 EWC = METHODS["EWC"]._replace(hyperparameters=(10.0, 1e4))
 
 
 def loaded(*words):
-    return running.loaded(*SMALL, *words)
+    return command_runs.loaded(*SMALL, *words)
 
 
 def chosen(folder, *words):

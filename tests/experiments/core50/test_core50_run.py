@@ -14,30 +14,24 @@ import pytest
 from everlight.continual import StoredImages
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import frames as core50_frames
-from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
-from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.paper import PaperOptions, findings_section
+from everlight_experiments.continual.paper import findings_section
 from everlight_experiments.core50 import config as settings
 from everlight_experiments.core50 import paper, start
 from everlight_experiments.core50.benchmark import AREA as ROC_AREA
 from everlight_experiments.core50.benchmark import SEEN
 from everlight_experiments.core50.published_curves import CURVES
-from everlight_experiments.core50_static.config import StaticConfig
 from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
-from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
-from tests.experiments.running import arrays_of
+from tests.experiments.command_runs import arrays_of
+from tests.experiments.core50.colored_frames import (
+    SMALLEST,
+    STATIC,
+    colored_frames,
+    other_objects,
+    requested,
+)
 
-SMALLEST = {
-    "side": 8,
-    "batch_size": 16,
-    "chosen": "not chosen",
-    "pretraining": settings.Pretraining(subclasses=1, images=8, epochs=1),
-    "frames": 2,
-    "channels": (2, 4),
-    "hidden": 8,
-}
 TINY = settings.Core50Config(
     **SMALLEST,
     test_frames=1,
@@ -48,48 +42,12 @@ TINY = settings.Core50Config(
     cumulative=settings.Length(3, 3, 0.01),
     gain=3.0,
 )
-STATIC = StaticConfig(
-    **SMALLEST,
-    levels=("category",),
-    fine_tuning=settings.Length(2, 2, 0.01),
-    scratch=settings.Length(3, 3, 0.01),
-)
-
-
-def requested(tmp_path, config, **options):
-    """Options of a paper's command with a configuration."""
-    return with_config(PaperOptions, config)(runs=tmp_path, **options)
 
 
 def run_paper(tmp_path, config=TINY, **changes):
     options = {name: changes.pop(name) for name in ("preset", "tag") if name in changes}
     chosen = {"scenarios": ("NC",), "orders": 2, **changes}
     return paper.PAPER.run(requested(tmp_path, settings.PaperConfig(config, **chosen), **options))
-
-
-def colored_frames(frames, side=8):
-    """Every object has a colour, every session a brightness."""
-    rng = np.random.default_rng(0)
-    session, number, time = (axis.ravel() for axis in np.indices((11, 50, frames)))
-    colors = rng.uniform(40, 160, (50, 3))[number] + 6 * session[:, None]
-    images = colors[:, None, None] + rng.normal(0, 4, (len(number), side, side, 3))
-    return Core50(
-        "colours",
-        images.astype(np.uint8),
-        session,
-        number,
-        300 * time // frames,
-        OBJECT_NAMES,
-        CATEGORY_NAMES,
-    )
-
-
-def other_objects(world, counts):
-    """Grey levels where the procedural world would draw other objects."""
-    labels = [np.arange(12 * count) % 12 for count in counts]
-    complete = np.concatenate(labels)
-    images = np.broadcast_to(20 * complete[:, None, None, None], (len(complete), 8, 8, 3))
-    return ImageSet("others", images.astype(np.uint8), *labels, tuple(map(str, range(12))))
 
 
 @pytest.fixture

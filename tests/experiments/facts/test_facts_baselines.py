@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from everlight_data.facts.splits.fact_images import FactSource
-from everlight_data.facts.splits.fact_splits import PerFact, Size, load_source, split_facts
 from everlight_experiments.facts.baselines import (
     LAYOUT,
     NO_INPUT,
@@ -13,6 +12,7 @@ from everlight_experiments.facts.baselines import (
     regress_on_random_units,
 )
 from everlight_experiments.facts.report import split_notes
+from tests.data_pipelines.facts.splits.small_split import small_split
 
 
 def embedded(train, test, pieces, vectors):
@@ -45,8 +45,7 @@ def test_what_the_layout_tells_is_learned_from_it(rng):
 
 @pytest.fixture(scope="module")
 def divided():
-    source = load_source("procedural", 60, 20, 0)
-    return split_facts(source, "procedural", Size(None, 2, PerFact(100, 100)), 0)
+    return small_split()
 
 
 def test_baselines_know_the_boxes_or_nothing(divided):

@@ -39,8 +39,8 @@ from everlight_experiments.facts.paper import PAPER, findings
 from everlight_experiments.facts.published_claims import CLAIMS
 from everlight_experiments.facts.published_tables import PRINTED
 from everlight_experiments.run_folder.config_options import with_config
-from tests.data_pipelines.facts.split_files import write_split
-from tests.experiments.running import arrays_of
+from tests.data_pipelines.facts.parts.split_files import write_split
+from tests.experiments.command_runs import arrays_of
 
 LAST = Protocol(epochs=1, batch_size=32, select="last")
 MID = PaperScale(Scale(24, 2, (10, 5), LAST), ("MAS", "joint"), seeds=1, hyperparameters=1)

@@ -23,7 +23,7 @@ from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc import config as settings
 from everlight_experiments.iirc.paper import PAPER, options
 from everlight_experiments.run_folder.config_options import with_config
-from tests.experiments.running import arrays_of
+from tests.experiments.command_runs import arrays_of
 
 TINY = settings.PaperConfig(
     settings.IIRCConfig(

@@ -12,6 +12,7 @@ from everlight.illuminant.illuminant_interval import ChromaticityInterval
 from everlight.illuminant.out_of_distribution import OutOfDistributionScore
 from everlight.illuminant.pair_model import Estimate, Estimates, PairModel
 from everlight_data.color.raw_files.raw import RawImage
+from tests.color.references import mapped
 from tests.dng_writer import write_dng
 
 # The second camera's channels from the main camera's (rows) under a white illuminant.
@@ -69,11 +70,6 @@ def pair_transform(light):
     return np.diag(1 / light) @ CAMERA_CHANGE @ np.diag(light)
 
 
-def homography_of(points, homography):
-    lifted = np.column_stack([points, np.ones(len(points))]) @ np.asarray(homography, float).T
-    return lifted[:, :2] / lifted[:, 2:]
-
-
 def write_pair(
     folder: Path, photo: RawImage, white, crop, light, transform, homography, peak: float = 0.9
 ) -> Pair:
@@ -96,7 +92,7 @@ def write_pair(
 
     height, width = main.shape[:2]
     points = np.random.default_rng(0).uniform(0, [width - 1, height - 1], (16, 2)).round()
-    pairs = {"main": points.tolist(), "second": homography_of(points, homography).round(1).tolist()}
+    pairs = {"main": points.tolist(), "second": mapped(homography, points).round(1).tolist()}
     (folder / "points.json").write_text(json.dumps(pairs))
     return Pair(
         write_dng(folder / "main.dng", main, 512, 16383, CANON, light, "Main Eye"),

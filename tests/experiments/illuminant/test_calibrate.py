@@ -29,6 +29,7 @@ from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.settings import EstimateSettings
 from everlight_experiments.illuminant.phone.calibrate import CalibrateRun, run_calibrate
 from everlight_experiments.run_folder.folder import RunFolder
+from tests import refusals
 
 pytestmark = pytest.mark.xdist_group("calibrate")
 
@@ -241,8 +242,8 @@ def folder(tmp_path):
 
 
 def refused(folder, tmp_path, message):
-    with pytest.raises(DataError, match=message):
-        run_calibrate(CalibrateRun(folder=folder, runs=tmp_path / "runs"))
+    options = CalibrateRun(folder=folder, runs=tmp_path / "runs")
+    refusals.refused(message, lambda: run_calibrate(options), DataError)
 
 
 def test_a_folder_without_pairs_is_refused(folder, tmp_path):

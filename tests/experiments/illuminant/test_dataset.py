@@ -28,28 +28,10 @@ from everlight_experiments.illuminant.photographs.dataset import (
 )
 from everlight_experiments.illuminant.photographs.source import load_cameras
 from everlight_experiments.illuminant.published_tables import CROSS_CAMERA, STATISTICS
+from tests.experiments.illuminant.thumbnail_files import write_cameras, write_thumbnails
 
 DUAL_MAPPING, POOLED = "DMCC", "FC4-style"
 SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
-
-
-def write_thumbnails(path, camera, count, rng, side=16):
-    """Random tiles under random lights, with a masked corner."""
-    lights = rng.uniform(0.4, 1, (count, 3))
-    tiles = rng.uniform(0.05, 0.9, (count, side // 4, side // 4, 3))
-    images = tiles.repeat(4, axis=1).repeat(4, axis=2) * lights[:, None, None]
-    images[:, :3, :3] = 0
-    names = np.array([f"{camera}_{index:04}" for index in range(count)])
-    np.savez(path, images=images, illuminant_rgb=lights, names=names)
-    return images, lights
-
-
-def write_cameras(folder, rng, count, names=("A1", "B2")):
-    """Files of equally many thumbnails of each camera."""
-    files = tuple(folder / f"{camera}.npz" for camera in names)
-    for file in files:
-        write_thumbnails(file, file.stem, count, rng)
-    return files
 
 
 @pytest.fixture

@@ -22,30 +22,19 @@ from everlight_data.color.rendered.rendered_pairs import ILLUMINANT_SPLITS, rend
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, embedded_library
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.core.networks import NetworkTraining
-from everlight_experiments.illuminant.estimate import command
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.settings import EstimateSettings
 from everlight_experiments.illuminant.two_camera.rendered import train_models
+from tests.color.references import mapped
 from tests.experiments.illuminant.estimate_pairs import (
     ALIGNMENT,
     CANON,
     CHART,
     LIGHT,
     NEUTRALS,
-    ClosedFormNet,
-    homography_of,
     pair_transform,
     write_pair,
 )
-
-
-@pytest.fixture
-def use_net(monkeypatch):
-    def use(net):
-        monkeypatch.setattr(command, "load_any_model", lambda path: net)
-
-    use(ClosedFormNet())
-    return use
 
 
 @pytest.fixture
@@ -107,7 +96,7 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
 def corner_shift(homography):
     """The most by which ALIGNMENT differs at the chart's corners and centre, in pixels."""
     corners = np.array([[0, 0], [779, 0], [779, 479], [0, 479], [390, 240]])
-    return np.abs(homography_of(corners, homography) - homography_of(corners, ALIGNMENT)).max()
+    return np.abs(mapped(homography, corners) - mapped(ALIGNMENT, corners)).max()
 
 
 def tint(panel):

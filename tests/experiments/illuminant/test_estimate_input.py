@@ -21,7 +21,6 @@ from everlight_data.color.raw_files.corrections import draw_correction
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
-from everlight_experiments.illuminant.estimate import command
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.settings import EstimateSettings
 from tests.dng_writer import write_dng
@@ -36,15 +35,6 @@ from tests.experiments.illuminant.estimate_pairs import (
 TRANSFORM = 0.6 * pair_transform(LIGHT)
 FAR = [[1, 0, 500], [0, 1, 0], [0, 0, 1]]
 BLACK = np.zeros((60, 84, 3))
-
-
-@pytest.fixture
-def use_net(monkeypatch):
-    def use(net):
-        monkeypatch.setattr(command, "load_any_model", lambda path: net)
-
-    use(ClosedFormNet())
-    return use
 
 
 def answering(estimates):

@@ -1,5 +1,7 @@
 """Methods on sets of images: where they run, and what they read beside the pixels."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from everlight.color import ILLUMINANT_METHODS
@@ -12,23 +14,30 @@ from everlight_experiments.illuminant.photographs import methods
 CALIBRATED = ILLUMINANT_METHODS["CCMNet, small form"]
 
 
-def test_costly_methods_run_only_where_they_are_named():
-    large, small = (
-        ILLUMINANT_METHODS[f"C5{size}"] for size in (" at the authors' size", ", small form")
-    )
-    assert methods._is_wanted(small, None)
-    assert not methods._is_wanted(large, None)
-    assert methods._is_wanted(large, [large.name])
-    paper = ILLUMINANT_METHODS["SIIE at the paper's size"]
-    assert not methods._is_wanted(paper, None)
-    assert paper.fit.keywords["settings"].bins == 61
-
-
 def images_by(*cameras, **fields):
     """One image by each camera, of which the last one is tested."""
     images = np.ones((len(cameras), 3, 3, 3), np.float32)
     arrays = images, images[..., 0], images[:, 0, 0], [np.array([len(cameras) - 1])]
     return IlluminantImages(*arrays, "", cameras[-1], cameras, **fields)
+
+
+def test_costly_methods_run_only_where_they_are_named(monkeypatch):
+    paper = ILLUMINANT_METHODS["SIIE at the paper's size"]
+    rows = {
+        name: replace(ILLUMINANT_METHODS[name], incompatibility=lambda side: "")
+        for name in ("C5, small form", "C5 at the authors' size", paper.name)
+    }
+    monkeypatch.setattr(methods, "methods_for", lambda side: rows)
+
+    def keep(name, compute):
+        return {"estimates": np.zeros((1, 1, 3))}
+
+    def selected(names):
+        return [*methods.cross_validate_methods(images_by("A1"), keep, names)]
+
+    assert selected(None) == ["C5, small form"]
+    assert selected(["C5 at the authors' size"]) == ["C5 at the authors' size"]
+    assert paper.fit.keywords["settings"].bins == 61
 
 
 def test_the_cameras_matrices_reach_the_methods(real_data, monkeypatch):

@@ -1,3 +1,5 @@
+"""Stored models of camera pairs: what is read, and what is refused."""
+
 import dataclasses
 import json
 

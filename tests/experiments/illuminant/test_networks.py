@@ -2,9 +2,6 @@
 
 import dataclasses
 import random
-import subprocess
-import sys
-from unittest import mock
 
 import chex
 import jax
@@ -13,35 +10,20 @@ import numpy as np
 import pytest
 
 from everlight.illuminant.illuminant_batches import predict_batch, stack_problems
-from everlight.illuminant.illuminant_training import Problem, TrainingSettings, chromaticity_loss
+from everlight.illuminant.illuminant_training import chromaticity_loss
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.illuminant.core.networks import BLOCKS, NetworkTraining, train_networks
-from tests.experiments.rhythm import due_every
+from everlight_experiments.illuminant.core.networks import BLOCKS
+from tests.experiments.illuminant.small_problems import (
+    PROBLEMS,
+    SETTINGS,
+    problems,
+    train,
+)
+from tests.experiments.processes.child_processes import end, start
 
 # One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("training of nets")
-
-PROBLEMS, SAMPLES, VALID = 3, 40, 15
-SETTINGS = TrainingSettings(200, batch_size=8, learning_rate=0.01, validate_every=10)
-
-
-def problems():
-    rng = np.random.default_rng(0)
-
-    def problem():
-        features = rng.normal(size=(SAMPLES + VALID, 9))
-        targets = np.exp(0.3 * np.tanh(features @ rng.normal(size=(9, 2))))
-        train, valid = (slice(SAMPLES), slice(SAMPLES, None))
-        return Problem(features[train], targets[train], features[valid], targets[valid])
-
-    return [problem() for _ in range(PROBLEMS)]
-
-
-def train(folder, settings=SETTINGS, depths=(2,), seed=1, data=None):
-    data = problems() if data is None else data
-    with mock.patch.object(Checkpoints, "due", due_every(1)):
-        return train_networks(data, depths, NetworkTraining(settings, (seed,), folder))
 
 
 @pytest.fixture(scope="module")
@@ -52,17 +34,8 @@ def uninterrupted(tmp_path_factory):
 
 def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):
     """Three problems on two devices; another program, so that 200 steps agree to 1e-4."""
-    code = (
-        "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
-        "from pathlib import Path\n"
-        "from tests.experiments.illuminant.test_networks import train\n"
-        "losses = train(Path(sys.argv[1])).losses[2].valid\n"
-        "print(losses.shape == (20, 3) and len(jax.devices()), *losses.ravel().tolist())\n"
-    )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    devices, *losses = map(float, done.stdout.split())
+    child = start("network_devices", tmp_path, tmp_path / "runs", JAX_NUM_CPU_DEVICES="2")
+    devices, *losses = map(float, end(child).split())
     assert devices == 2
     single = uninterrupted[1].losses[2].valid
     np.testing.assert_allclose(np.reshape(losses, single.shape), single, atol=1e-4)

@@ -32,6 +32,7 @@ from everlight_experiments.illuminant.photographs.corrections import correction_
 from everlight_experiments.illuminant.photographs.dataset import compare_images
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
 from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from tests.color.references import degrees
 from tests.experiments.illuminant.short_rows import set_settings
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
@@ -41,12 +42,6 @@ pytestmark = pytest.mark.xdist_group("nus run")
 SHORT = TrainingSettings(20, batch_size=16, validate_every=2)
 PAIRS = 19
 LEAST_ALIKE = 4
-
-
-def degrees(estimate, truth):
-    cosine = (estimate * truth).sum(-1)
-    cosine /= np.linalg.norm(estimate, axis=-1) * np.linalg.norm(truth, axis=-1)
-    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
 
 
 class Release(NamedTuple):

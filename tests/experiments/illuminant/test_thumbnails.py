@@ -19,7 +19,7 @@ from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_experiments.illuminant.photographs import thumbnails
 from everlight_experiments.illuminant.photographs.source import Release
 from everlight_experiments.illuminant.photographs.thumbnails import ThumbnailsRun, make_thumbnails
-from tests.experiments.illuminant.test_table_2 import degrees
+from tests.color.references import degrees
 
 COUNT, HIDDEN = 4, 2
 

@@ -26,10 +26,10 @@ from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.settings import EstimateSettings
 from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.train import TrainRun, run_train
-from tests.color.learned.test_calibrated_camera import TINY
+from tests.color.learned.tiny_generator import TINY
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant.short_rows import set_settings
-from tests.experiments.illuminant.test_dataset import write_cameras
+from tests.experiments.illuminant.thumbnail_files import write_cameras
 
 CALIBRATED = "CCMNet, small form"
 SIDE = 32

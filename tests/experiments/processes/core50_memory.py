@@ -19,7 +19,7 @@ from everlight_experiments.core50.benchmark import SharedFrames, TrainingSchedul
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
-from tests.experiments.rhythm import due_every
+from tests.experiments.checkpoint_intervals import due_every
 
 FRAMES, SIDE = 10, 32
 

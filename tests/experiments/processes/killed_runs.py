@@ -33,8 +33,9 @@ from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
 from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.run_folder.config_options import with_config
+from tests.experiments.checkpoint_intervals import due_every
+from tests.experiments.core50.colored_frames import STATIC, colored_frames, other_objects, requested
 from tests.experiments.illuminant.short_rows import set_settings
-from tests.experiments.rhythm import due_every
 
 SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
 
@@ -58,13 +59,6 @@ def nus(runs: Path) -> None:
 
 def core50_static(runs: Path) -> None:
     """Every object has a color where the procedural world would be rendered."""
-    from tests.experiments.core50.test_core50_run import (
-        STATIC,
-        colored_frames,
-        other_objects,
-        requested,
-    )
-
     start.load_procedural_core50 = lambda frames, world: colored_frames(frames)
     start.load_procedural = other_objects
     STATIC_PAPER.run(requested(runs, STATIC))

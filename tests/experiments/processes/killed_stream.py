@@ -36,8 +36,8 @@ from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import Unit, UnitTraining, group_name, train_units
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
+from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.command import run_as_command
-from tests.experiments.rhythm import due_every
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620", "n02085782", "n02085936")
 PROTOCOL = Protocol(epochs=3, batch_size=8, evaluation_batch=8)

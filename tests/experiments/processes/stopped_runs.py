@@ -9,8 +9,8 @@ from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
+from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.command import run_as_command
-from tests.experiments.rhythm import due_every
 
 Checkpoints.due = due_every(2)
 
@@ -24,7 +24,7 @@ class Settings:
 
 def run(settings: Settings) -> None:
     from everlight_experiments.continual import train_runs
-    from tests.experiments.continual.test_train_runs import train
+    from tests.experiments.continual.ewc_units import train
 
     folder, _, *stop = sys.argv[1:]
     driven = train_runs.drive_runs

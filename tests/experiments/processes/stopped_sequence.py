@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everlight_data.runs.checkpoints import Checkpoints
+from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.command import run_as_command
-from tests.experiments.rhythm import due_every
 from tests.experiments.run_folder.single_unit import train_unit
 
 

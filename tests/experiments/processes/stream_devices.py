@@ -12,6 +12,7 @@ from functools import cache
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from everlight.continual import StoredImages, flax_setup
 from everlight.continual.engine.driver import Runs, drive_runs
@@ -24,7 +25,7 @@ from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.inputs.as_inputs import channels, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
-from tests.continual.engine.test_flax_setup import PROTOCOL, STRATEGIES, optax
+from tests.continual.engine.setups.image_strategies import PROTOCOL, STRATEGIES
 
 WNIDS = ("n01440764", "n01443537", "n01484850", "n02085620")
 ORDERS = (((0, 1), (2, 3)), ((2, 3), (0, 1)))

@@ -25,8 +25,8 @@ from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import UnitTraining, train_units
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
+from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.processes.killed_stream import WNIDS, keep, make_build, units
-from tests.experiments.rhythm import due_every
 
 PROTOCOL = Protocol(epochs=1, batch_size=16, evaluation_batch=16)
 

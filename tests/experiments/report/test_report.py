@@ -1,3 +1,5 @@
+"""The page of a report: escaping, groups of columns, settings and tables."""
+
 import base64
 import json
 import shutil

@@ -11,7 +11,7 @@ from everlight_experiments.continual.config import MethodSettings, config_of
 from everlight_experiments.continual.reproduction import Comparison, Known, compare
 from everlight_experiments.rethinking_er import config as settings
 from everlight_experiments.rethinking_er import paper
-from tests.experiments.running import arrays_of
+from tests.experiments.command_runs import arrays_of
 
 TINY = settings.PaperConfig(
     replace(

@@ -12,7 +12,7 @@ from everlight_experiments.run_folder import interruption
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 from tests.contracts.strategies import PROTOCOL
-from tests.experiments.processes.children import end, start
+from tests.experiments.processes.child_processes import end, start
 from tests.experiments.run_folder.single_unit import checkpoints_of
 
 
@@ -97,9 +97,14 @@ def test_nothing_is_kept_that_was_computed_after_a_signal(tmp_path):
 
 def test_an_ignored_signal_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    done = []
     try:
         with interruption.stopping_on_signals():
             os.kill(os.getpid(), signal.SIGHUP)
+            done.append(signal.getsignal(signal.SIGHUP))
+            done.append(interruption.signal_received())
+        assert done == [signal.SIG_IGN, None]
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
 

@@ -20,7 +20,7 @@ from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc.config import IIRCConfig, PaperConfig
 from everlight_experiments.iirc.paper import PAPER
 from everlight_experiments.run_folder.config_options import with_config
-from tests.experiments.processes.children import end, pair_of_processes, start, units_of
+from tests.experiments.processes.child_processes import end, pair_of_processes, start, units_of
 from tests.experiments.processes.killed_stream import WNIDS
 from tests.jpeg_tree import Mosaics, write_tree
 

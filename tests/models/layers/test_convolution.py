@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import scipy.signal
 
-from everlight.models.layers.convolution import DIMENSIONS, Convolution, convolve
+from everlight.models.layers.convolution import Convolution, convolve
 from everlight.models.small_cnn import SmallCNN
+from tests.models.layers.xla_convolution import xlas_convolution
 
 each_kind = pytest.mark.parametrize(
     ("size", "stride"), [(3, 1), (3, 2), (1, 2), (5, 1), (3, 3), (7, 2)]
@@ -31,13 +32,6 @@ def test_it_is_scipys_correlation(size, stride, rng):
     expected = expected[:, ::stride, ::stride] + np.arange(4)
     result = jax.jit(layer.apply)(params, jnp.asarray(images))
     np.testing.assert_allclose(result, expected, atol=2e-5)
-
-
-def xlas_convolution(images, kernel, stride):
-    margin = [((len(kernel) - 1) // 2,) * 2] * 2
-    return jax.lax.conv_general_dilated(
-        images, kernel, (stride, stride), margin, dimension_numbers=DIMENSIONS
-    )
 
 
 @each_kind

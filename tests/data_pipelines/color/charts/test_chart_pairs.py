@@ -5,6 +5,7 @@ import pytest
 from everlight_data.color.charts.measured_chart import read_chart_corners
 from everlight_data.color.charts.pair_files import MIN_PAIRS, find_pairs
 from everlight_data.errors import DataError
+from tests import refusals
 
 
 @pytest.fixture
@@ -17,8 +18,7 @@ def folder(tmp_path):
 
 
 def refused(folder, message):
-    with pytest.raises(DataError, match=message):
-        find_pairs(folder)
+    refusals.refused(message, lambda: find_pairs(folder), DataError)
 
 
 def test_pairs_are_found_by_their_common_names(folder):

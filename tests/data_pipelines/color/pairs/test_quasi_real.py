@@ -1,3 +1,5 @@
+"""Quasi-real pairs from measured charts: transforms, illuminants, folds and reillumination."""
+
 import numpy as np
 import pytest
 

@@ -10,7 +10,7 @@ from everlight_data.color.raw_files.dng import mosaic_rggb
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError
-from tests.data_pipelines.color.test_linear_pictures import UPRIGHT
+from tests.data_pipelines.color.photographs.orientations import UPRIGHT
 from tests.dng_writer import write_dng
 
 MATRIX = np.array([[0.9, -0.3, -0.1], [-0.4, 1.2, 0.2], [-0.1, 0.3, 0.6]])

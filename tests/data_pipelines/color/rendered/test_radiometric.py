@@ -1,3 +1,5 @@
+"""The radiometric data set: the paper's scenes and the splits of its illuminants."""
+
 import time
 
 import numpy as np

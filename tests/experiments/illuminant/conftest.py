@@ -1,0 +1,17 @@
+"""A fixture: the network that `everlight illuminant estimate` loads."""
+
+import pytest
+
+from everlight_experiments.illuminant.estimate import command
+from tests.experiments.illuminant.estimate_pairs import ClosedFormNet
+
+
+@pytest.fixture
+def use_net(monkeypatch):
+    """A function that sets the network; at first it is the one in closed form."""
+
+    def use(net):
+        monkeypatch.setattr(command, "load_any_model", lambda path: net)
+
+    use(ClosedFormNet())
+    return use
