@@ -16,15 +16,17 @@ fit = jax.jit(fit_probable_transform)
 BASE = np.array([[0.85, 0.15, 0.05], [0.2, 0.8, 0.2], [0.03, 0.2, 0.9]])
 
 
-def transform_of(light):
-    return np.diag(1 / light) @ BASE @ np.diag(light)
+def transform_of(illuminant):
+    return np.diag(1 / illuminant) @ BASE @ np.diag(illuminant)
 
 
 def scenes(rng, count, colors=24):
-    """Colours of both cameras under random lights, and their transforms."""
-    lights = np.stack([rng.uniform(0.5, 1.5, count), np.ones(count), rng.uniform(0.5, 1.5, count)])
-    transforms = np.stack([transform_of(light) for light in lights.T])
-    main = rng.uniform(0.05, 1, (count, colors, 3)) * lights.T[:, None]
+    """Colours of both cameras under random illuminants, and their transforms."""
+    illuminants = np.stack(
+        [rng.uniform(0.5, 1.5, count), np.ones(count), rng.uniform(0.5, 1.5, count)]
+    )
+    transforms = np.stack([transform_of(illuminant) for illuminant in illuminants.T])
+    main = rng.uniform(0.05, 1, (count, colors, 3)) * illuminants.T[:, None]
     return main, main @ transforms, transforms
 
 

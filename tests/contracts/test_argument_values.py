@@ -78,8 +78,8 @@ def similarities(form):
     return models.local_similarities(jnp.ones((1, 2)), jnp.ones((2, 1, 2)), form)
 
 
-def photosites(light):
-    return color.camera_responses(light, jnp.ones((2, 4)), jnp.ones((3, 4)))
+def photosites(illuminant):
+    return color.camera_responses(illuminant, jnp.ones((2, 4)), jnp.ones((3, 4)))
 
 
 def fit(source=(24, 3), target=(24, 3), **more):

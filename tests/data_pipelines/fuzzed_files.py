@@ -113,8 +113,8 @@ def vrd(folder, rng):
 
 
 def nus_release(folder, rng):
-    _, images, charts, lights = render(rng, 2)
-    write_camera(folder, MAIN, images[0], charts[0], lights[0])
+    _, images, charts, illuminants = render(rng, 2)
+    write_camera(folder, MAIN, images[0], charts[0], illuminants[0])
 
     def read():
         camera = load_official(folder, MAIN)
@@ -184,7 +184,7 @@ def spectra(folder, rng):
         path = folder / relative
         path.parent.mkdir()
         if path.suffix == ".npy":
-            np.save(path, arrays["lights"])
+            np.save(path, arrays["illuminants"])
         else:
             np.savez(path, **arrays)
 
@@ -196,7 +196,9 @@ def spectra(folder, rng):
         wavelengths_nm=grid,
         sensitivities=rng.uniform(0, 1, (2, 3, len(grid))),
     )
-    write("sfu_illuminants/measured_with_sources.illum.npy", lights=rng.uniform(0.1, 1, (3, 101)))
+    write(
+        "sfu_illuminants/measured_with_sources.illum.npy", illuminants=rng.uniform(0.1, 1, (3, 101))
+    )
     write("munsell_matte_1269/munsell380_800_1nm.npz", wavelengths_nm=grid, reflectance=values)
     kinds = ("vrhel", "nickerson", "krinov", "macbeth")
     arrays = {f"sur_{kind}": values for kind in kinds} | {f"sur_{kind}_wl": grid for kind in kinds}

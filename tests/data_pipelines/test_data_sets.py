@@ -38,7 +38,7 @@ def test_cameras_are_those_of_the_text(root, tmp_path, rng):
     np.testing.assert_array_equal(result["wavelengths_nm"], range(400, 730, 10))
 
 
-def test_lights_are_those_of_the_text_packed_or_not(root, tmp_path, rng):
+def test_illuminants_are_those_of_the_text_packed_or_not(root, tmp_path, rng):
     spectra = rng.random((102, 101))
     text = "# 102 spectra\n" + "\n".join(map(repr, spectra.ravel().tolist()))
     (tmp_path / "measured_with_sources.illum.gz").write_bytes(gzip.compress(text.encode()))

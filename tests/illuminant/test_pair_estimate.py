@@ -6,7 +6,7 @@ import pytest
 from everlight.illuminant.out_of_distribution import OutOfDistributionScore
 from everlight.illuminant.pair_estimate import UnsuitablePairError, estimate_pair
 from tests.experiments.illuminant.estimate_pairs import (
-    LIGHT,
+    ILLUMINANT,
     ClosedFormNet,
     pair_transform,
     told_lights,
@@ -26,25 +26,25 @@ def colors(rng):
 
 
 def estimated(model, main, second=None):
-    second = main @ np.float32(pair_transform(LIGHT)) if second is None else second
+    second = main @ np.float32(pair_transform(ILLUMINANT)) if second is None else second
     return estimate_pair(model, main, second, np.ones(main.shape[:2], bool))
 
 
 def test_the_closed_form_answer_is_returned_with_its_transform(colors):
     result = estimated(ClosedFormNet(), colors)
-    np.testing.assert_allclose(result.transform, pair_transform(LIGHT), atol=1e-4)
-    np.testing.assert_allclose(result.estimates.main.illuminant, LIGHT, rtol=1e-3)
+    np.testing.assert_allclose(result.transform, pair_transform(ILLUMINANT), atol=1e-4)
+    np.testing.assert_allclose(result.estimates.main.illuminant, ILLUMINANT, rtol=1e-3)
     np.testing.assert_allclose(result.condition, np.linalg.cond(colors.reshape(-1, 3)), rtol=1e-4)
     assert result.warnings == ()
 
 
 def test_unusable_places_take_no_part(colors):
-    second = colors @ np.float32(pair_transform(LIGHT))
+    second = colors @ np.float32(pair_transform(ILLUMINANT))
     usable = np.ones(colors.shape[:2], bool)
     usable[2, 3] = False
     second[2, 3] = 100
     result = estimate_pair(ClosedFormNet(), colors, second, usable)
-    np.testing.assert_allclose(result.transform, pair_transform(LIGHT), atol=1e-4)
+    np.testing.assert_allclose(result.transform, pair_transform(ILLUMINANT), atol=1e-4)
 
 
 def test_an_uninformative_interval_is_warned_of(colors):

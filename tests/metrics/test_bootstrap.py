@@ -81,7 +81,7 @@ def test_groups_of_one_are_the_plain_bootstrap(errors):
 
 @pytest.mark.slow
 def test_a_grouped_interval_covers_the_truth_as_often_as_it_says_and_a_plain_one_does_not(rng):
-    """Forty lights of fifty scenes: what they share is as large as what they do not."""
+    """Forty illuminants of fifty scenes: what they share is as large as what they do not."""
     offsets, current = rng.normal(size=(300, 40, 1)), rng.normal(size=(300, 40, 50))
     samples = jnp.asarray((offsets + current).reshape(300, -1), jnp.float32)
     groups, keys = jnp.repeat(jnp.arange(40), 50), jax.random.split(jax.random.key(7), 300)
@@ -90,9 +90,9 @@ def test_a_grouped_interval_covers_the_truth_as_often_as_it_says_and_a_plain_one
         low, high = jax.lax.map(lambda one: interval(*one), (keys, samples))
         return np.mean((low <= 0) & (high >= 0))
 
-    by_light = coverage(lambda k, s: grouped_mean_interval(k, s, groups, 40, 0.8, 300))
+    by_illuminant = coverage(lambda k, s: grouped_mean_interval(k, s, groups, 40, 0.8, 300))
     by_scene = coverage(lambda k, s: bootstrap_interval(k, s, level=0.8, resamples=300))
-    assert by_light == pytest.approx(0.79, abs=0.06)
+    assert by_illuminant == pytest.approx(0.79, abs=0.06)
     assert by_scene < 0.35
 
 

@@ -130,7 +130,7 @@ def test_error_curves_rise_to_all_images_at_the_sorted_errors():
     assert axes.get_ylabel() == "images with at most this error (%)"
 
 
-def test_lights_of_any_scale_lie_at_their_shares():
+def test_illuminants_of_any_scale_lie_at_their_shares():
     axes = plots.plot_chromaticity({"Sun": np.array([[1.0, 2, 1], [20, 10, 10]])})
     np.testing.assert_allclose(axes.collections[0].get_offsets(), [[0.25, 0.5], [0.5, 0.25]])
     assert not axes.lines

@@ -30,7 +30,7 @@ def thumbnails(tmp_path, rng):
     return tmp_path / "clone"
 
 
-def test_thumbnails_keep_their_numbers_to_16_bits_and_their_lights(root, thumbnails):
+def test_thumbnails_keep_their_numbers_to_16_bits_and_their_illuminants(root, thumbnails):
     nus = prepare(root, "nus-thumbnails", thumbnails)
     assert {path.stem for path in nus.glob("*.npz")} == set(NUS_FOLDERS)
     result = arrays(nus / "SonyA57.npz")
@@ -78,7 +78,7 @@ def test_pairs_are_nearly_those_at_hand(at_hand):
     assert len(result - expected) <= 3
 
 
-def test_a_thumbnail_without_its_light_is_named(root, thumbnails):
+def test_a_thumbnail_without_its_illuminant_is_named(root, thumbnails):
     (thumbnails / "dataset/NUS-Fuji/numpy_labels/FujifilmXM1_0002.npy").unlink()
     with pytest.raises(DataError, match=r"NUS-Fuji/numpy_labels/FujifilmXM1_0002\.npy"):
         prepare(root, "nus-thumbnails", thumbnails)

@@ -27,13 +27,13 @@ from everlight_experiments.illuminant.estimate.settings import EstimateSettings
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant.estimate_pairs import (
     ALIGNMENT,
-    LIGHT,
+    ILLUMINANT,
     ClosedFormNet,
     pair_transform,
     told_lights,
 )
 
-TRANSFORM = 0.6 * pair_transform(LIGHT)
+TRANSFORM = 0.6 * pair_transform(ILLUMINANT)
 FAR = [[1, 0, 500], [0, 1, 0], [0, 0, 1]]
 BLACK = np.zeros((60, 84, 3))
 
@@ -95,7 +95,7 @@ def test_aligned_views_need_no_homography(tmp_path, small_pair, use_net, saturat
     (result,) = estimate(settings_for(small_pair(main, second), tmp_path))
     np.testing.assert_allclose(result.transform, TRANSFORM, atol=0.01)
     # Demosaicing blurs red and blue more than green at the tiles' edges.
-    np.testing.assert_allclose(result.estimates.main.illuminant, LIGHT, rtol=0.03)
+    np.testing.assert_allclose(result.estimates.main.illuminant, ILLUMINANT, rtol=0.03)
 
 
 def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
@@ -204,8 +204,8 @@ def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, sma
 
 def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_pair):
     photo = read_raw(small_pair()[0])
-    panel = np.asarray(draw_correction(photo, LIGHT))[-12 - 60 : -12, -12 - 84 : -12]
-    balanced = photo.image / LIGHT
+    panel = np.asarray(draw_correction(photo, ILLUMINANT))[-12 - 60 : -12, -12 - 84 : -12]
+    balanced = photo.image / ILLUMINANT
     linear = np.clip(balanced / np.quantile(balanced.max(-1), 0.995), 0, 1)
     curved = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     np.testing.assert_allclose(panel, 255 * curved, atol=0.6)
@@ -281,7 +281,7 @@ def test_pairs_that_have_no_estimate_are_refused(
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("view", [0, 1])
-def test_pixels_that_are_no_light_are_counted_and_named(small_pair, value, view):
+def test_pixels_that_are_no_illuminant_are_counted_and_named(small_pair, value, view):
     views = [read_raw(path) for path in small_pair()]
     views[view].image[3, 4, 1:] = value
     name = views[view].path.name

@@ -1,4 +1,4 @@
-"""Raw files written again with a light: what LibRaw reads of both is the same but for that."""
+"""Raw files written again with an illuminant: what LibRaw reads of both is the same but for that."""
 
 import numpy as np
 import pytest

@@ -118,7 +118,7 @@ def test_values_are_clipped_at_white_alone(tmp_path, flat):
 
 
 def test_a_dark_noisy_patch_keeps_its_mean(tmp_path):
-    """Clipped at black, noise of 1% of white would add .4% of white to it: ten times its light."""
+    """Clipped at black, noise of 1% of white would add .4% of white to it: ten times its illuminant."""
     rng = np.random.default_rng(0)
     dark = 4e-4 + rng.normal(0, 0.01, (120, 120, 3))
     photo = read_raw(write_dng(tmp_path / "dark.dng", dark, 512, 16383))

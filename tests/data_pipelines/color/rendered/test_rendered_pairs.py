@@ -40,7 +40,7 @@ def prepared():
     return library, render_conditions(library, [library.camera_names], SCENES, 0)
 
 
-def test_both_conditions_show_the_same_lights_and_noisy_ones_fewer_colors(prepared):
+def test_both_conditions_show_the_same_illuminants_and_noisy_ones_fewer_colors(prepared):
     _, data = prepared
     for split in ("random", "illuminant"):
         (exact,), (noisy,) = data["exact", split], data["noisy", split]
