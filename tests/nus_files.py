@@ -11,8 +11,8 @@ MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 def render(rng, count):
     """Surfaces of a three-dimensional family under `count` illuminants, seen by two cameras.
 
-    Three dimensions of surfaces make the transform between the cameras exact under every illuminant,
-    and unlike from illuminant to illuminant: main = s M_i, second = s N_i, T_i = inv(M_i) N_i in float64.
+    Three dimensions of surfaces make the transform between the cameras exact under every illuminant
+    and different for each: main = s M_i, second = s N_i, T_i = inv(M_i) N_i in float64.
     """
     family = rng.uniform(0.1, 1, (3, 8)) * np.exp(-rng.uniform(0, 2, (3, 8)))
     sensors = np.abs(rng.normal(size=(2, 8, 3)))

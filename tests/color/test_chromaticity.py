@@ -15,7 +15,7 @@ def test_hand_values_in_any_batch():
 
 
 @given(illuminant=st.tuples(channels, channels, channels))
-def test_there_and_back_is_the_illuminant_divided_by_green(illuminant):
+def test_chromaticity_and_its_inverse_divide_the_illuminant_by_green(illuminant):
     illuminant = np.float32(illuminant)
     back = from_chromaticity(to_chromaticity(jnp.asarray(illuminant)))
     np.testing.assert_allclose(back, np.float64(illuminant) / np.float64(illuminant[1]), rtol=3e-7)

@@ -106,8 +106,8 @@ def test_values_are_whole_levels_up_to_white():
     assert thumbnail.max() == 1
 
 
-def test_nothing_is_clipped_at_black():
-    """So that the mean of a black patch is black: clipped at 0 it would be .4 of the noise."""
+def test_noise_is_not_clipped_at_black():
+    """The mean of a black patch is black: clipped at 0 it would be 0.4 of the noise."""
     dark = COLORS.at[5].set(0)
     means = jax.vmap(radiometry.patch_means)(shoot(dark, radiometry.Sensor(read_noise=0.05)))
     assert np.abs(means[:, 5].mean()) < 4 * 0.05 / np.sqrt(200 * 64 * 3)

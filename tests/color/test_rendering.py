@@ -59,7 +59,7 @@ def test_camera_to_srgb_shows_a_cameras_colors_as_they_are(rng):
 def test_a_neutral_patch_is_rendered_neutral(red, blue, level):
     illuminant = as_jax([red, 1, blue])
     patch = level * illuminant * jnp.ones((2, 2, 3))
-    # Brighter by the illuminant's greatest channel over green, which is how far red or blue saturates.
+    # The illuminant's greatest channel over green is how far red or blue saturates.
     expected = colour.cctf_encoding(level * max(1, red, blue), function="sRGB")
     for matrix in (None, as_jax(CANON)):
         np.testing.assert_allclose(render(patch, illuminant, matrix), expected, atol=1e-5)

@@ -99,7 +99,7 @@ def test_few_or_noisy_colors_come_out_nearer_to_the_truth_than_by_least_squares(
 
 @settings(max_examples=20)
 @given(exposures=st.tuples(*[st.floats(1e-3, 1e3)] * 2), seed=st.integers(0, 2**16))
-def test_neither_exposure_matters(exposures, seed):
+def test_transforms_do_not_depend_on_the_exposures(exposures, seed):
     rng = np.random.default_rng(seed)
     main, second, transforms = scenes(rng, 1)
     around = TransformPrior(jnp.float32(transforms.ravel()), jnp.eye(9) * 3, jnp.float32(0.05))
@@ -120,7 +120,7 @@ def test_masked_pixels_have_no_part(rng, prior):
 
 
 @pytest.mark.parametrize("case", ["black", "NaN", "masked"])
-def test_what_has_no_transform_is_not_valid(rng, prior, case):
+def test_degenerate_colors_have_no_valid_transform(rng, prior, case):
     main, second, _ = (jnp.asarray(v[0], jnp.float32) for v in scenes(rng, 1))
     weights = jnp.ones(24)
     if case == "black":

@@ -237,5 +237,5 @@ def test_rows_without_side_information():
 
 def test_two_rows_of_one_name_are_refused(monkeypatch):
     monkeypatch.setattr(minkowski, "METHODS", (minkowski.GRAY_WORLD, minkowski.GRAY_WORLD))
-    with pytest.raises(ValueError, match=r"estimators\.minkowski both declare 'GW'"):
+    with pytest.raises(ValueError, match=r"estimators\.minkowski declare 'GW'; rename one"):
         declared_rows((color.estimators, color.learned), "METHODS")

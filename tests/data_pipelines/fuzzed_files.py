@@ -1,4 +1,4 @@
-"""Honest files of every kind, written into a folder, and what reads them: `READERS`."""
+"""Valid files of every kind, written into a folder, and their readers: `READERS`."""
 
 import gzip
 import json
@@ -44,7 +44,7 @@ from tests.nus_files import MAIN, render, write_camera
 
 Read = Callable[[], object]
 Reader = Callable[[Path, np.random.Generator], tuple[list[Path], Read]]
-"""Writes honest files into a folder; gives those to be mutated, and what reads them."""
+"""Writes valid files into a folder; gives those to be mutated, and their readers."""
 
 
 def pickles(folder, rng):

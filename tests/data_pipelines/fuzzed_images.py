@@ -1,4 +1,4 @@
-"""Honest files of images and of colour constancy sets, and what reads them."""
+"""Valid files of images and of colour constancy sets, and their readers."""
 
 import gzip
 import json

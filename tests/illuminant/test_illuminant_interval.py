@@ -16,7 +16,7 @@ from everlight.illuminant.illuminant_interval import (
 
 
 def ensembles(rng, count, members=5, off=2.0):
-    """Members and illuminants whose logarithms differ by multiples of a scale of each pair's own."""
+    """Members and illuminants whose logarithms differ by multiples of a scale per pair."""
     scale = rng.gamma(2, 0.02, (count, 1))
     truth = rng.normal(0, 0.3, (count, 2))
     common = truth + off * scale * rng.normal(size=(count, 2))
@@ -93,7 +93,7 @@ def test_no_illuminant_of_the_interval_is_farther_than_its_degrees(rng):
 
 
 def test_illuminants_alone_give_the_interval_around_their_mean_that_nine_of_ten_are_in():
-    """R/G at equal steps of the logarithm, B/G always .5; the 27th farthest of 29 is needed."""
+    """R/G at equal steps of the logarithm, B/G always 0.5; the 27th farthest of 29 is needed."""
     away = np.arange(-14, 15) * 0.05
     illuminants = np.column_stack([0.8 * np.exp(away), np.full(29, 0.5)])
     interval = uninformative_interval(jnp.asarray(illuminants, jnp.float32))
@@ -126,8 +126,8 @@ def test_folds_of_one_kind_are_covered_as_promised(rng):
     assert result.uninformative == 0
 
 
-def test_intervals_of_estimates_that_know_nothing_say_nothing(rng):
-    """Estimates drawn as the illuminants are, without regard to them: wider than the illuminants' own."""
+def test_intervals_of_uninformed_estimates_are_uninformative(rng):
+    """Estimates are drawn independently of the illuminants: intervals are wider than theirs."""
     truth, interval = np.float32(np.exp(rng.normal(0, 0.2, (2, 600, 2))))
     result = cross_coverage([interval[None]] * 3, truth, THIRDS)
     assert result.share == pytest.approx(0.9, abs=0.05)

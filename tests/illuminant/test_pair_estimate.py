@@ -8,8 +8,8 @@ from everlight.illuminant.pair_estimate import UnsuitablePairError, estimate_pai
 from tests.experiments.illuminant.estimate_pairs import (
     ILLUMINANT,
     ClosedFormNet,
+    pair_estimates,
     pair_transform,
-    told_lights,
 )
 
 
@@ -48,7 +48,7 @@ def test_unusable_places_take_no_part(colors):
 
 
 def test_an_uninformative_interval_is_warned_of(colors):
-    predicted = told_lights([0.5, 1, 0.6])
+    predicted = pair_estimates([0.5, 1, 0.6])
     wide = predicted._replace(main=predicted.main._replace(uninformative=True))
     (warning,) = estimated(Planted(wide), colors).warnings
     assert "its interval has a radius of 3.2 degrees, no less than that of the training" in warning
@@ -56,7 +56,7 @@ def test_an_uninformative_interval_is_warned_of(colors):
 
 
 def test_a_second_camera_too_far_from_training_is_left_out(colors):
-    predicted = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+    predicted = pair_estimates([0.5, 1, 0.6], [0.8, 1, 0.4])
     far = predicted.second._replace(score=OutOfDistributionScore(9.0, 0.0))
     result = estimated(Planted(predicted._replace(second=far)), colors)
     assert result.estimates.second is None
@@ -68,7 +68,7 @@ def test_a_model_on_moments_needs_no_colorful_scene():
         needs_transform = False
 
         def estimate(self, inputs):
-            return told_lights([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
+            return pair_estimates([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
 
     gray = np.full((5, 7, 3), [0.2, 0.4, 0.3], np.float32)
     result = estimated(Moments(), gray, gray)
@@ -100,4 +100,4 @@ def test_an_estimate_that_is_no_illuminant_is_refused(colors):
     with pytest.raises(
         UnsuitablePairError, match=r"is not an illuminant; .*Main Eye and Second Eye"
     ):
-        estimated(Planted(told_lights([np.inf, 1, 0.5])), colors)
+        estimated(Planted(pair_estimates([np.inf, 1, 0.5])), colors)

@@ -73,7 +73,7 @@ def test_the_scale_of_neither_illuminant_matters(first, second, powers):
 
 
 @pytest.mark.parametrize("broken", [[0, 0, 0], [np.nan, 1, 1], [1, np.inf, 1], [1, 1, -np.inf]])
-def test_what_is_no_illuminant_has_no_angle(broken):
+def test_invalid_illuminants_have_no_angle(broken):
     assert np.isnan(angle_between(vector(broken), vector([1, 1, 1])))
     assert np.isnan(angle_between(vector([1, 1, 1]), vector(broken)))
 

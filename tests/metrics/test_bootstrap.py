@@ -36,7 +36,7 @@ def test_of_two_values_the_mean_is_a_binomial():
     assert bootstrap_interval(KEY, values, level=0.4, resamples=300) == (0.5, 0.5)
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says():
+def test_the_interval_covers_the_truth_at_its_level():
     samples = jax.random.normal(jax.random.key(5), (300, 40))
     keys = jax.random.split(jax.random.key(6), 300)
     low, high = jax.jit(jax.vmap(lambda k, s: bootstrap_interval(k, s, level=0.8)))(keys, samples)
@@ -80,7 +80,7 @@ def test_groups_of_one_are_the_plain_bootstrap(errors):
 
 
 @pytest.mark.slow
-def test_a_grouped_interval_covers_the_truth_as_often_as_it_says_and_a_plain_one_does_not(rng):
+def test_a_grouped_interval_covers_the_truth_at_its_level_and_a_plain_one_does_not(rng):
     """Forty illuminants of fifty scenes: what they share is as large as what they do not."""
     offsets, current = rng.normal(size=(300, 40, 1)), rng.normal(size=(300, 40, 50))
     samples = jnp.asarray((offsets + current).reshape(300, -1), jnp.float32)

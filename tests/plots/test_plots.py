@@ -56,7 +56,7 @@ def test_the_axes_given_are_drawn_on_and_returned_without_a_legend(plot):
 
 
 @pytest.mark.parametrize("plot", DRAWN, ids=lambda plot: plot.__name__)
-def test_without_axes_there_is_a_figure_that_says_what_is_what(plot):
+def test_without_axes_there_is_a_figure_with_labels(plot):
     canvas = plot(DRAWN[plot]).figure
     legends = [*canvas.legends, *(item.get_legend() for item in canvas.axes)]
     message = [text.get_text() for legend in legends if legend for text in legend.get_texts()]

@@ -151,7 +151,7 @@ def cifar(tmp_path, package, rng):
 
 
 class Reference:
-    """The package's splits of one configuration, told as `samples` tells ours.
+    """The package's splits of one configuration, in the form that `samples` gives ours.
 
     A split is a list of (whatever tells a sample's index, its class names).
     """

@@ -81,7 +81,7 @@ def test_rows_without_weight_or_without_an_estimate_have_no_part(world):
     np.testing.assert_allclose(correct(unweighted, features), expected, atol=1e-4)
 
 
-def test_what_says_nothing_has_no_illuminant(world):
+def test_uninformative_features_have_no_illuminant(world):
     features, illuminants = map(jnp.float32, world)
     matrix = fit(features, illuminants)
     assert jnp.isnan(correct_bias(matrix, jnp.full(9, jnp.nan))).all()

@@ -48,7 +48,7 @@ def of_camera(interval, number):
 
 
 @pytest.mark.slow
-def test_the_calibration_tells_an_unseen_cameras_gains():
+def test_the_calibration_gives_an_unseen_cameras_gains():
     rng = np.random.default_rng(0)
     cameras = calibrations(rng, 13)
     parts = [images(rng, of_camera(cameras, number), 24) for number in range(13)]

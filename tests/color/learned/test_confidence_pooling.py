@@ -52,7 +52,7 @@ def test_the_illuminant_is_the_places_illuminants_by_their_confidence(rng):
         maps[1, 2] = 1e3
 
 
-def test_it_learns_which_places_show_the_illuminant(rng):
+def test_confidences_find_the_places_that_show_the_illuminant(rng):
     """Half of the places are grey and half of any colour; one of the maps says which."""
     count = 80
     illuminants = rng.uniform(0.4, 1, (count, 3))

@@ -1,4 +1,4 @@
-"""DMCC: its four colours and drawn illuminants against NumPy, its size, and worlds that it learns."""
+"""DMCC: its four colours and drawn illuminants against NumPy, its size, and learned worlds."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ from everlight.metrics.angular import angular_error
 
 
 def by_hand(pixels):
-    """The authors' rule in float64: nothing at 0, nothing from .98 of the largest value on."""
+    """The authors' rule in float64: nothing at 0, nothing from 0.98 of the largest value on."""
     stored = pixels[(pixels > 0).all(axis=1) & (pixels < 0.98 * pixels.max()).all(axis=1)]
     order = stored.sum(axis=1)
     four = np.array([stored[order.argmax()], stored.max(0), stored.mean(0), stored[order.argmin()]])
@@ -75,7 +75,7 @@ def test_the_net_has_the_papers_size():
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 783
 
 
-def test_what_is_no_illuminant_is_nan():
+def test_invalid_illuminants_are_nan():
     params = DualMappingNet().init(jax.random.key(0), jnp.zeros(8))
     zero = jax.tree.map(jnp.zeros_like, params)
     gray = ObservedImage(jnp.full((2, 2, 3), 0.3).at[0, 0].set(1), jnp.ones((2, 2)))
@@ -87,10 +87,10 @@ def test_what_is_no_illuminant_is_nan():
     np.testing.assert_allclose(predicted, unit, rtol=1e-6)
 
 
-def test_it_learns_illuminants_of_a_camera_that_took_no_image(rng):
-    """Four surfaces of any colour say little: what is learned is where the camera's illuminants lie.
+def test_illuminants_of_a_camera_without_images_are_learned(rng):
+    """Four surfaces of any colour say little: the net learns where the camera's illuminants lie.
 
-    That is right where the illuminants are mapped, and some degrees off where they are not.
+    The estimate is right where the illuminants are mapped, and some degrees off where they are not.
     """
     ratio = np.array([1.5, 1.0, 0.6])
     illuminants = rng.uniform(0.9, 1, (60, 3)) * [0.8, 1.0, 0.6]

@@ -61,7 +61,7 @@ def gaussian(place, spread):
 @pytest.mark.parametrize("place", [(10.3, 20.8), (63.6, 0.2), (31.5, 40.0)])
 @pytest.mark.parametrize("origin", [(0, 0), (-9, 12), (40, -30)])
 def test_the_mean_on_the_torus_is_the_gaussians(place, origin):
-    """Without filters an illuminant is where the map says, unwrapped into the bins from the origin on."""
+    """Without filters the map gives the illuminant, unwrapped into the bins from the origin on."""
     model = FourierModel(
         jnp.zeros((2, BINS, BINS)), gaussian(np.array(place), 2.0), jnp.float32([*origin])
     )
@@ -72,7 +72,7 @@ def test_the_mean_on_the_torus_is_the_gaussians(place, origin):
 
 
 def test_a_filter_moves_what_the_histogram_shows():
-    """Filtered by a sharp peak at (4, 60), all pixels in (7, 9) tell the illuminant of bins (11, 5)."""
+    """Filtered by a sharp peak at (4, 60), all pixels in (7, 9) give the illuminant (11, 5)."""
     seen = jnp.zeros((2, BINS, BINS)).at[:, 7, 9].set(1)
     filters = jnp.stack([gaussian(np.array([4.0, 60.0]), 1.0), jnp.zeros((BINS, BINS))])
     model = FourierModel(filters, jnp.zeros((BINS, BINS)), jnp.zeros(2))
@@ -90,7 +90,7 @@ def test_each_axis_holds_its_own_illuminants():
     assert ((ends >= origin) & (ends < origin + BINS)).all()
 
 
-def test_what_shows_nothing_has_no_illuminant():
+def test_black_and_masked_images_have_no_illuminant():
     model = FourierModel(jnp.zeros((2, BINS, BINS)), jnp.zeros((BINS, BINS)), jnp.zeros(2))
     black = jnp.zeros((8, 8, 3))
     assert jnp.isnan(estimate_of(model, histograms_of(black, None))).all()

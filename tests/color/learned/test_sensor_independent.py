@@ -94,8 +94,8 @@ def test_gradients_are_finite_where_colors_are_flat_black_or_masked():
 
 
 @pytest.mark.slow
-def test_it_learns_a_world_whose_grays_mislead(rng):
-    """Surfaces are reddish on average: gray world is off by that, and what is learned is not."""
+def test_a_world_whose_mean_is_not_gray_is_learned(rng):
+    """Surfaces are reddish on average, which misleads Gray World and not the learned estimate."""
     illuminants = rng.uniform(0.4, 1, (120, 3)).astype(np.float32)
     surfaces = rng.uniform(0.05, 1, (120, 6, 6, 3)) * [1.0, 0.6, 0.5]
     images = jnp.asarray(surfaces * illuminants[:, None, None], jnp.float32)

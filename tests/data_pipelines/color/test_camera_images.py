@@ -16,7 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.sets.constancy_set import Photograph
 
 
-def test_a_camera_that_no_name_says_and_masks_are_given(tmp_path, rng):
+def test_cameras_without_a_name_and_masks_are_arguments(tmp_path, rng):
     images = rng.uniform(0.1, 0.5, (3, 4, 4, 3))
     images[:, 3, 3] = 0.9
     masks = np.ones((3, 4, 4))

@@ -139,7 +139,7 @@ def test_missing_and_damaged_thumbnails_are_named(tmp_path):
 
 
 def test_same_scene_pairs_share_their_illuminant(real_data):
-    """Chromaticities of the pairs' illuminants correlate as those of one illuminant in two cameras."""
+    """Chromaticities of pairs correlate as those of one illuminant in two cameras."""
     folder = real_data("nus8_64x64")
     pairs = load_same_scene_pairs(folder)
     assert len(pairs.main) == len(pairs.second) == len(pairs.similarity) == 172

@@ -10,7 +10,7 @@ from everlight_data.errors import DataError, MissingDataError
 
 
 def release_pair(index: int) -> dict:
-    """One pair in the release's format, its numbers told apart by index and key."""
+    """One pair in the release's format, its numbers distinguished by index and key."""
     return {
         "image_name_1": f"RAW_{index:04}_CAM_0",
         "image_name_2": f"RAW_{index:04}_CAM_1",
@@ -119,7 +119,7 @@ def test_missing_files_name_their_source(release, tmp_path_factory, monkeypatch)
 
 
 def write_augmented(folder, count=12):
-    """Two copies of each of six pairs, as the authors' loader reads them: illuminants may be columns."""
+    """Two copies of six pairs, as the authors' loader reads them: illuminants may be columns."""
     with zipfile.ZipFile(folder / s20.AUGMENTED_ARCHIVE, "w") as archive:
         for index in range(count):
             pair = {"image_name_1": "", "image_name_2": ""}

@@ -64,8 +64,8 @@ def test_pairs_of_one_scene_are_found_by_their_neighbors_too(rng):
     assert alike.max() < 0.95 < unchanged.min()
 
 
-def test_pairs_are_nearly_those_at_hand(at_hand):
-    """The list at hand was made by another similarity, and 10 of its 172 are not found."""
+def test_pairs_are_nearly_the_available_ones(at_hand):
+    """The available list was made by another similarity, and 10 of its 172 are not found."""
     folder = at_hand("nus8_64x64/NikonD5200.npz").parent
     main, second = (arrays(folder / f"{camera}.npz") for camera in ("NikonD5200", "Canon1DsMkIII"))
     selected = np.char.startswith(main["names"], "NikonD5200")
@@ -98,7 +98,7 @@ def test_two_files_of_one_name_are_refused(root, thumbnails):
         prepare(root, "cube-plus-thumbnails", thumbnails)
 
 
-def test_s20_is_what_its_owners_published(root, at_hand):
+def test_s20_equals_its_published_release(root, at_hand):
     folder = at_hand("s20_two_camera/Metadata_Image_Pairs.zip").parent
     cli.main(["data", "prepare", "s20", str(folder)])
     for actual, expected in zip(load_s20(), load_s20(folder), strict=True):

@@ -355,4 +355,4 @@ def test_naive_training_forgets():
     assert learned.min() > 0.6
     assert left.max() < 0.2
     right_after, stored = np.diag(accuracy.task_masked)[:4], accuracy.task_masked[-1][:4]
-    assert stored.mean() < right_after.mean() - 0.1, "it is forgotten even where the task is told"
+    assert stored.mean() < right_after.mean() - 0.1, "it is forgotten even with the task identity"

@@ -37,7 +37,7 @@ class Pair(NamedTuple):
 ORDINARY = OutOfDistributionScore(np.float32(0.5), np.float32(0.4))
 
 
-def told_lights(illuminant, second=None, score=ORDINARY):
+def pair_estimates(illuminant, second=None, score=ORDINARY):
     """Illuminants whose R/G and B/G are known to a tenth."""
     illuminant = np.array(illuminant, np.float32)
     interval = ChromaticityInterval(illuminant[::2] * 0.9, illuminant[::2] * 1.1, np.float32(3.25))
@@ -61,11 +61,11 @@ class ClosedFormNet:
         ratio = np.asarray(inputs.transform, float) / CAMERA_CHANGE
         red = np.sqrt(ratio[1, 0] / ratio[0, 1])
         blue = np.sqrt(ratio[1, 2] / ratio[2, 1])
-        return told_lights([red, 1, blue])
+        return pair_estimates([red, 1, blue])
 
 
 def pair_transform(illuminant):
-    """The transform between the two cameras under an illuminant: balance, change camera, unbalance."""
+    """The two cameras' transform under an illuminant: balance, change camera, unbalance."""
     return np.diag(1 / illuminant) @ CAMERA_CHANGE @ np.diag(illuminant)
 
 

@@ -93,7 +93,7 @@ def test_the_chart_has_no_part_in_the_small_images(written, measured):
         assert 0.4 < mask.mean() < 0.95
 
 
-def test_what_is_learned_from_is_what_estimate_will_see(written, measured):
+def test_training_inputs_equal_those_of_estimate(written, measured):
     """Transform and moments, but for the chart, which estimate does not know of."""
     source, true = written
     pairs = measured[4]
@@ -131,7 +131,7 @@ def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
 
 
 def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, measured):
-    """In scenes of other surfaces: T as of the pair under that illuminant, moments as its illuminant."""
+    """On other surfaces T equals that of the pair under that illuminant, and so do moments."""
     pairs = measured[4]
     inputs = relit_inputs(pairs.quasi, pairs.moments["second"], "second")
     rows = np.arange(PAIRS)
@@ -215,7 +215,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     # D65, in the training of most nets, with the chart in the picture.
     assert angles(daylight.estimates.main.illuminant, true.main[2]) < 6
     assert angles(daylight.estimates.second.illuminant, true.second[2]) < 6
-    # A is the only illuminant of its kind: the nets whose fold left it out pull it towards the others.
+    # A is the only illuminant of its kind: networks that never saw it pull it towards the others.
     (low_red, low_blue), (red, blue) = (
         item.estimates.main.illuminant[::2] for item in (daylight, reddish)
     )

@@ -243,7 +243,7 @@ def test_training_images_have_the_numbers_of_their_cameras(tmp_path, rng, few, m
         assert len(taught) == (8 if split == "folds" else 12)
 
 
-def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data, monkeypatch):
+def test_unavailable_methods_are_left_out_with_their_reason(tmp_path, rng, real_data, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(real_data("camera_matrices").parent))
     monkeypatch.setattr(source, "MIN_IMAGES", 6)
     known = ("NikonD5200", "SonyA57")

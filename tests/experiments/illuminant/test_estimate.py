@@ -179,7 +179,7 @@ def settings_of(pair, net, output, *formats):
 
 
 @pytest.mark.parametrize("name", ["A", "D65"])
-def test_a_trained_net_tells_the_illuminant_of_a_real_photo(tmp_path, chart, trained_net, name):
+def test_a_trained_net_estimates_the_illuminant_of_a_real_photo(tmp_path, chart, trained_net, name):
     """The two illuminants are 24 degrees apart."""
     photo, white = chart
     illuminant, transform = illuminant_and_transform(name)

@@ -29,8 +29,8 @@ from tests.experiments.illuminant.estimate_pairs import (
     ALIGNMENT,
     ILLUMINANT,
     ClosedFormNet,
+    pair_estimates,
     pair_transform,
-    told_lights,
 )
 
 TRANSFORM = 0.6 * pair_transform(ILLUMINANT)
@@ -113,7 +113,7 @@ def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
 
 def test_inputs_far_from_the_training_are_warned_of(tmp_path, small_pair, use_net, capsys):
     score = OutOfDistributionScore(np.float32(1.7), np.float32(0))
-    use_net(answering(told_lights([0.5, 1, 0.6], score=score)))
+    use_net(answering(pair_estimates([0.5, 1, 0.6], score=score)))
     (result,) = estimate(settings_for(small_pair(), tmp_path))
     printed = capsys.readouterr()
     assert "out-of-distribution score 1.70, where 1 is" in printed.out
@@ -138,7 +138,7 @@ def test_a_pair_by_other_cameras_is_warned_of(tmp_path, use_net, capsys):
 
 @pytest.mark.parametrize("far", [False, True])
 def test_the_second_view_has_an_estimate_of_its_own(tmp_path, small_pair, use_net, capsys, far):
-    estimates = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+    estimates = pair_estimates([0.5, 1, 0.6], [0.8, 1, 0.4])
     if far:
         score = OutOfDistributionScore(9.0, 0.0)
         estimates = estimates._replace(second=estimates.second._replace(score=score))
@@ -156,9 +156,9 @@ def test_the_second_view_has_an_estimate_of_its_own(tmp_path, small_pair, use_ne
 
 
 def test_an_unknown_interval_is_named(tmp_path, small_pair, use_net, capsys):
-    main = told_lights([0.5, 1, 0.6]).main
+    main = pair_estimates([0.5, 1, 0.6]).main
     unknown = main._replace(interval=ChromaticityInterval(np.zeros(2), np.full(2, np.inf), np.inf))
-    use_net(answering(told_lights([0.5, 1, 0.6])._replace(main=unknown)))
+    use_net(answering(pair_estimates([0.5, 1, 0.6])._replace(main=unknown)))
     estimate(settings_for(small_pair(), tmp_path))
     assert "no interval, as the model was validated on too few pairs" in capsys.readouterr().out
 

@@ -155,7 +155,7 @@ def test_a_newer_model_takes_the_place_of_an_older(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_what_is_no_model_is_refused(tmp_path):
+def test_files_of_no_model_are_refused(tmp_path):
     with pytest.raises(MissingDataError, match="train a net first"):
         load_pair_model(tmp_path / "none")
     for step in (1, 2, 3):
@@ -222,7 +222,7 @@ def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("fit", [None, "scale", "sum"])
-def test_transforms_are_fitted_as_the_model_says(rng, fit):
+def test_transforms_are_fitted_as_the_model_states(rng, fit):
     main, second = pair_of(rng)
     expected = fit_color_transform(main, second, normalize=fit).transform
     seen = model_of(3, fit=fit).inputs(main, second, jnp.ones(20))

@@ -91,7 +91,7 @@ def test_invalid_estimates_are_counted_and_the_paper_stands_beside():
 
 
 def test_reproduction_errors_stand_beside():
-    """White that comes out as (1, 1, 2) is 19.47 degrees from grey, whatever the illuminant was."""
+    """White estimated as (1, 1, 2) is 19.47 degrees from grey under any illuminant."""
     estimate = np.array([0.5, 1.0, 2.0])
     illuminants = np.broadcast_to(estimate, (1, 2, 3, 3))
     truth = np.broadcast_to(estimate * [1, 1, 2], (2, 3, 3))

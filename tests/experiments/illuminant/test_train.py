@@ -65,13 +65,13 @@ def gray(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(source, "MIN_IMAGES", 6)
         report = run_train(settings)
-    (folder / "told.txt").write_text(f"{printed.getvalue()}\n{report}")
+    (folder / "printed.txt").write_text(f"{printed.getvalue()}\n{report}")
     return folder / "model", images, illuminants
 
 
 def test_the_median_is_the_reports_mean_over_folds(gray):
     model, _, _ = gray
-    printed, path = (model.parent / "told.txt").read_text().rsplit("\n", 1)
+    printed, path = (model.parent / "printed.txt").read_text().rsplit("\n", 1)
     errors = np.load(Path(path).parent / "results.npz")["held-out/GW"]
     assert errors.shape == (1, 3, 10)
     median, pooled = np.median(errors, axis=2).mean(), np.median(errors)
@@ -173,7 +173,7 @@ def test_raw_photos_have_the_cameras_of_their_files(gray, tmp_path, capsys):
     np.testing.assert_allclose(float(current["r/g"]), gray_world(shot)[0], rtol=0.03)
 
 
-def test_what_cannot_be_estimated_is_refused_in_one_line(gray, tmp_path):
+def test_images_without_an_estimate_are_refused_in_one_line(gray, tmp_path):
     model, _, _ = gray
     estimator = load_estimator(model)
     with pytest.raises(image_model.UnsuitableImageError, match="no block of the image"):

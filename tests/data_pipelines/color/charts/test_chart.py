@@ -101,7 +101,7 @@ def test_two_charts_are_both_found(illuminant):
     np.testing.assert_allclose(map_points(chosen.chart, CORNERS), result[0], atol=1e-2)
 
 
-def test_made_up_charts_are_found_and_their_grays_have_the_illuminants_color(tmp_path):
+def test_made_up_charts_are_located_and_their_grays_have_the_illuminants_color(tmp_path):
     true = write_chart_pairs(tmp_path, 2, seed=5)
     for index, name in enumerate(true.names):
         for view, moved in (("main", np.eye(3)), ("second", true.homography)):

@@ -89,7 +89,7 @@ def test_clusters_are_chains_of_twins():
     assert len(set(labels)) == 3
 
 
-def test_scenes_say_which_illuminants_are_the_same():
+def test_scenes_number_equal_illuminants_alike():
     scenes = draw_scenes(LIBRARY, RadiometricSettings(3_000))
     names = np.array(LIBRARY.illuminant_names)[scenes.illuminant]
     assert set(scenes.clusters[names == "SA"]) == set(scenes.clusters[names == "A"])
