@@ -9,21 +9,21 @@ MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 
 
 def render(rng, count):
-    """Surfaces of a three-dimensional family under `count` lights, seen by two cameras.
+    """Surfaces of a three-dimensional family under `count` illuminants, seen by two cameras.
 
-    Three dimensions of surfaces make the transform between the cameras exact under every light,
-    and unlike from light to light: main = s M_i, second = s N_i, T_i = inv(M_i) N_i in float64.
+    Three dimensions of surfaces make the transform between the cameras exact under every illuminant
+    and different for each: main = s M_i, second = s N_i, T_i = inv(M_i) N_i in float64.
     """
     family = rng.uniform(0.1, 1, (3, 8)) * np.exp(-rng.uniform(0, 2, (3, 8)))
     sensors = np.abs(rng.normal(size=(2, 8, 3)))
-    lights = rng.uniform(0.2, 1, (count, 8))
-    responses = np.einsum("sl,nl,clr->cnsr", family, lights, sensors)
+    illuminants = rng.uniform(0.2, 1, (count, 8))
+    responses = np.einsum("sl,nl,clr->cnsr", family, illuminants, sensors)
     responses *= 0.9 / responses.sum(axis=2).max()
     surfaces = rng.uniform(0, 1, (count, 26, 40, 3)) ** 2
     patches = rng.uniform(0, 1, (24, 3))
     images = np.einsum("nhws,cnsr->cnhwr", surfaces, responses)
     charts = np.einsum("ps,cnsr->cnpr", patches, responses)
-    return responses, images, charts, np.einsum("nl,clr->cnr", lights, sensors)
+    return responses, images, charts, np.einsum("nl,clr->cnr", illuminants, sensors)
 
 
 def write_camera(folder, camera, images, charts, illuminants):

@@ -27,6 +27,6 @@ def test_options_may_be_words_on_request():
 
 
 @pytest.mark.parametrize("text", ["a:b", "a:1,", "a:=1", "a:b=", "a:1=2", "a:f(1)"])
-def test_what_is_no_literal_is_refused(text):
+def test_other_values_than_literals_are_refused(text):
     with pytest.raises(ValueError, match="is neither a number nor NAME=NUMBER"):
         parse_call(text)

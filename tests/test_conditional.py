@@ -44,7 +44,7 @@ def test_under_vmap_the_costly_side_is_computed_only_if_a_run_needs_it(needed, n
     assert bool(computed) == bool(needed.any())
 
 
-def test_what_is_the_same_in_all_runs_may_be_left_out_of_them():
+def test_values_common_to_all_runs_may_be_unbatched():
     """Only the condition, only the value, or nothing but the size differs between runs."""
     negative = negative_of([])
     run = jax.jit(jax.vmap(negative, in_axes=(0, None, None)))

@@ -35,7 +35,7 @@ def test_every_entry_has_the_tested_version_and_hashes():
             assert locked.marker is not None, name
 
 
-def test_it_has_all_that_the_experiments_need_here():
+def test_the_lock_has_all_requirements_of_the_experiments():
     """Requirements of requirements too, as the installed packages state them."""
     requested, seen = ["everlight[experiments]"], set()
     while requested:

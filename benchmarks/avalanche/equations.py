@@ -104,7 +104,7 @@ def mean_over_batches(
 
 
 def their_ewc(
-    setup: Setup, strength: float, size: int, online: bool = False, decay: float = 1.0
+    setup: Setup, regularization: float, size: int, online: bool = False, decay: float = 1.0
 ) -> Strategy:
     """Return EWC with the squared gradients of batches of `size`."""
 
@@ -120,10 +120,10 @@ def their_ewc(
         running = jax.tree.map(lambda old, new: decay * old + new, memory.importance, fisher)
         return single_anchor(running, learner.params), learner
 
-    return ewc(setup, strength, online=online, decay=decay)._replace(end_task=end_task)
+    return ewc(setup, regularization, online=online, decay=decay)._replace(end_task=end_task)
 
 
-def their_mas(setup: Setup, strength: float, size: int, alpha: float) -> Strategy:
+def their_mas(setup: Setup, regularization: float, size: int, alpha: float) -> Strategy:
     """Return MAS with gradients of batches of `size`, whose importances decay by α."""
 
     def end_task(
@@ -139,7 +139,7 @@ def their_mas(setup: Setup, strength: float, size: int, alpha: float) -> Strateg
         )
         return single_anchor(blended, learner.params), learner
 
-    return mas(setup, strength)._replace(end_task=end_task)
+    return mas(setup, regularization)._replace(end_task=end_task)
 
 
 class TheirPath(NamedTuple):
@@ -152,7 +152,7 @@ class TheirPath(NamedTuple):
     """Σ_t ω_t / (Δθ_t² + ξ), before it is cut."""
 
 
-def their_si(setup: Setup, strength: float, damping: float) -> Strategy:
+def their_si(setup: Setup, regularization: float, damping: float) -> Strategy:
     """Return SI whose path integral has the penalty's gradient and whose importances are cut."""
 
     def init(key: PRNGKeyArray, learner: Learner) -> TheirPath:
@@ -170,7 +170,9 @@ def their_si(setup: Setup, strength: float, damping: float) -> Strategy:
     ) -> tuple[TheirPath, Learner]:
         before = jax.tree.map(jnp.subtract, learner.params, info.update)
         path = jax.tree.map(
-            lambda so_far, task, penalty, update: so_far - (task + strength * penalty) * update,
+            lambda so_far, task, penalty, update: (
+                so_far - (task + regularization * penalty) * update
+            ),
             memory.path,
             info.task_gradient,
             penalty_gradient(memory.sums, before),
@@ -194,7 +196,7 @@ def their_si(setup: Setup, strength: float, damping: float) -> Strategy:
     free = si(setup, 0.0, damping)._replace(
         init=init, begin_task=begin_task, after_step=after_step, end_task=end_task
     )
-    return penalized(setup, free, strength, lambda memory: memory.sums, None)
+    return penalized(setup, free, regularization, lambda memory: memory.sums, None)
 
 
 def their_gem(setup: Setup, tasks: int, per_task: int, margin: float) -> Strategy:

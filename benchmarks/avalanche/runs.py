@@ -170,7 +170,7 @@ def ask(python: str, questions: Sequence[Question]) -> tuple[list[Weights], dict
       DataError: Avalanche did not run there; the message has the last line of its errors.
     """
     with tempfile.TemporaryDirectory() as folder:
-        files = [Path(folder) / name for name in ("asked.npz", "answered.npz")]
+        files = [Path(folder) / name for name in ("questions.npz", "answers.npz")]
         np.savez(files[0], **_arrays(questions))
         run = subprocess.run([python, SIDE, *files], stderr=subprocess.PIPE, text=True)
         if run.returncode:

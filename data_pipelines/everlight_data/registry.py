@@ -48,7 +48,9 @@ def collect_data_sets(modules: Iterable[ModuleType]) -> dict[str, DataSet]:
     for module in modules:
         for name, row in module.DATA_SETS.items():
             if name in rows:
-                raise DataError(f"{declared_by[name]} and {module.__name__} both declare {name!r}")
+                raise DataError(
+                    f"{declared_by[name]} and {module.__name__} declare {name!r}; rename one"
+                )
             declared_by[name], rows[name] = module.__name__, row
     names = [name for name in ORDER if name in rows] + sorted(rows.keys() - {*ORDER})
     return {name: rows[name] for name in names}

@@ -34,6 +34,9 @@ from tests.dng_writer import write_dng
 PAGE = Path(__file__).parents[1] / "pages" / "memory.md"
 HEAD = """# Memory of the readers
 
+Reading one of these files takes {least:.0f} to {most:.0f} MB of memory at its peak.
+The greatest peak has the file: {kind}.
+
 Measured by `python -m docs.tools.make_memory` on {date}, {cores} CPU cores. Each file is read in a
 separate process. Peak is the resident memory above that after a small file of the same kind,
 native libraries included. Read is the size of the arrays and texts that a reader returns.
@@ -162,19 +165,26 @@ def _bytes(value: Any) -> int:
 def render() -> str:
     """Return the text of the page, with the present page's other measurements."""
     _, _, others = PAGE.read_text(encoding="utf-8").partition(LONG_RUNS)
-    rows = []
+    rows, peaks = [], {}
     for name in CASES:
         with tempfile.TemporaryDirectory() as folder:
             suffix = (re.findall(r"\.\w+", name) or [".png"])[0]
             small, large = (Path(folder) / f"{word}{suffix}" for word in ("small", "large"))
             _in_own_process(save, name, small, SMALL)
             _in_own_process(save, name, large, LARGE)
-            size, (read, peak) = large.stat().st_size, _in_own_process(measure, name, small, large)
-        rows.append(f"| {name} | {size / 1e6:.1f} | {read / 1e6:.1f} | {peak / 1e6:.0f} |")
+            size, (read, peaks[name]) = (
+                large.stat().st_size,
+                _in_own_process(measure, name, small, large),
+            )
+        peak = peaks[name] / 1e6
+        rows.append(f"| {name} | {size / 1e6:.1f} | {read / 1e6:.1f} | {peak:.0f} |")
         print(rows[-1], flush=True)
     date = datetime.date.today().strftime("%-d %B %Y")
-    readers = HEAD.format(date=date, cores=os.cpu_count()) + "\n".join(rows) + "\n"
-    return readers + LONG_RUNS + others
+    kind = max(peaks, key=peaks.__getitem__)
+    least, most = min(peaks.values()) / 1e6, peaks[kind] / 1e6
+    peaks_of = {"kind": kind, "least": least, "most": most}
+    head = HEAD.format(date=date, cores=os.cpu_count(), **peaks_of)
+    return head + "\n".join(rows) + "\n" + LONG_RUNS + others
 
 
 if __name__ == "__main__":

@@ -61,17 +61,17 @@ def draw_illuminants() -> None:
     """Draw CIE's illuminants and black bodies as the standard observer sees them."""
     observer = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"]
     spectra = colour.SDS_ILLUMINANTS
-    lights = {
+    illuminants = {
         label: np.stack([_seen(observer, spectra[name]) for name in spectra if name[0] == letter])
         for label, letter in (("daylight", "D"), ("fluorescent", "F"))
     }
     canvas, axes = plt.subplots(figsize=(5.4, 4.2), layout="constrained")
-    plots.plot_chromaticity(lights, (observer.wavelengths, observer.values.T), axes).legend()
+    plots.plot_chromaticity(illuminants, (observer.wavelengths, observer.values.T), axes).legend()
     canvas.savefig(FOLDER / "plots_illuminants.png", dpi=90)
 
 
-def _seen(observer: colour.MultiSpectralDistributions, light: object) -> np.ndarray:
-    return light.copy().align(observer.shape).values @ observer.values
+def _seen(observer: colour.MultiSpectralDistributions, illuminant: object) -> np.ndarray:
+    return illuminant.copy().align(observer.shape).values @ observer.values
 
 
 if __name__ == "__main__":

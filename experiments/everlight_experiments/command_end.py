@@ -1,4 +1,4 @@
-"""How an error ends a command: in one line, unless it is a fault of the program."""
+"""Errors end a command with one line, unless they are a fault of the program."""
 
 import os
 import signal

@@ -30,6 +30,8 @@ def declared_rows(
             file = f"{package.__name__}.{name}"
             for row in getattr(importlib.import_module(file), constant, ()):
                 if row.name in rows:
-                    raise ArgumentError(f"{files[row.name]} and {file} both declare {row.name!r}")
+                    raise ArgumentError(
+                        f"{files[row.name]} and {file} declare {row.name!r}; rename one"
+                    )
                 rows[row.name], files[row.name] = row, file
     return rows

@@ -145,7 +145,7 @@ def test_avalanches_reference_takes_the_earlier_tasks_in_turn(seeded):
 )
 def test_avalanches_replay_goes_through_its_memory(seeded, at_beginning, sizes):
     """A hundred samples: replay's seventh batch has the four that are left and its eighth and
-    ninth begin anew, the ninth with the next epoch; ER-ACE leaves four out of every pass."""
+    ninth restart, the ninth with the next epoch; ER-ACE leaves four out of every pass."""
     setup, _ = runs.Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_replay(setup, 100, 2, 8, at_beginning)
     index = jnp.arange(200)

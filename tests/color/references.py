@@ -36,11 +36,11 @@ def nus_thumbnails(real_data, saturation):
     with np.load(real_data("nus8_64x64/NikonD5200.npz")) as data:
         selected = np.char.startswith(data["names"], "NikonD5200_")
         images = jnp.asarray(data["images_u16"][selected] / 65535, jnp.float32)
-        lights = jnp.asarray(data["illuminant_rgb"][selected], jnp.float32)
+        illuminants = jnp.asarray(data["illuminant_rgb"][selected], jnp.float32)
     assert len(images) == 200
     brightest = jnp.max(images, axis=-1)
     masks = ((brightest > 0) & (brightest < saturation)).astype(jnp.float32)
-    return images, masks, lights
+    return images, masks, illuminants
 
 
 def degrees(estimate, truth):

@@ -161,7 +161,7 @@ def test_warp_agrees_with_scipy(rng):
         np.testing.assert_allclose(warped.image[..., channel], expected, atol=2e-5)
 
 
-def test_nothing_beyond_the_horizon_is_inside():
+def test_points_beyond_the_horizon_are_outside():
     image = jnp.ones((100, 100, 1))
     # The horizon is x = 50; beyond it, the map's image points run back into the frame.
     homography = jnp.array([[1.0, 0, 0], [0, 1, 0], [-0.02, 0, 1]])

@@ -11,16 +11,16 @@ channels = st.floats(2**-10, 2**10, width=32)
 
 
 def test_hand_values_in_any_batch():
-    lights = jnp.array([[[0.5, 2, 1], [3, 1, 4]]])
-    np.testing.assert_array_equal(to_chromaticity(lights), [[[0.25, 0.5], [3, 4]]])
+    illuminants = jnp.array([[[0.5, 2, 1], [3, 1, 4]]])
+    np.testing.assert_array_equal(to_chromaticity(illuminants), [[[0.25, 0.5], [3, 4]]])
     np.testing.assert_array_equal(from_chromaticity(jnp.array([0.25, 0.5])), [0.25, 1, 0.5])
 
 
-@given(light=st.tuples(channels, channels, channels))
-def test_there_and_back_is_the_light_divided_by_green(light):
-    light = np.float32(light)
-    back = from_chromaticity(to_chromaticity(jnp.asarray(light)))
-    np.testing.assert_allclose(back, np.float64(light) / np.float64(light[1]), rtol=3e-7)
+@given(illuminant=st.tuples(channels, channels, channels))
+def test_chromaticity_and_its_inverse_divide_the_illuminant_by_green(illuminant):
+    illuminant = np.float32(illuminant)
+    back = from_chromaticity(to_chromaticity(jnp.asarray(illuminant)))
+    np.testing.assert_allclose(back, np.float64(illuminant) / np.float64(illuminant[1]), rtol=3e-7)
 
 
 def test_without_green_there_is_no_chromaticity():

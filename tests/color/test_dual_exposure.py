@@ -51,10 +51,10 @@ def test_too_few_colors_determine_nothing(rng, stored):
 
 
 def test_a_reading_is_the_sum_of_illuminant_reflectance_and_sensitivity(rng):
-    light, surface, channel = (rng.uniform(0, 1, (count, 7)) for count in (2, 3, 4))
+    illuminant, surface, channel = (rng.uniform(0, 1, (count, 7)) for count in (2, 3, 4))
     result = ambient_readings(
-        *(jnp.asarray(item, jnp.float32) for item in (light, surface, channel))
+        *(jnp.asarray(item, jnp.float32) for item in (illuminant, surface, channel))
     )
     for i, r, c in np.ndindex(2, 3, 4):
-        expected = sum(light[i, w] * surface[r, w] * channel[c, w] for w in range(7))
+        expected = sum(illuminant[i, w] * surface[r, w] * channel[c, w] for w in range(7))
         np.testing.assert_allclose(result[i, r, c], expected, rtol=1e-5)

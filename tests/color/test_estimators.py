@@ -43,7 +43,7 @@ def photograph(rng, shape=(32, 48)):
 
 
 def mondrian(rng, illuminant, patches=(8, 12), side=6):
-    """Flat patches of random reflectance, uniform in the unit cube, under one light."""
+    """Flat patches of random reflectance, uniform in the unit cube, under one illuminant."""
     reflectances = rng.uniform(size=(*patches, 3))
     image = np.repeat(np.repeat(reflectances, side, axis=0), side, axis=1)
     return (image * illuminant).astype(np.float32)
@@ -56,10 +56,10 @@ def holes(rng, shape=(32, 48)):
     return jnp.asarray(mask)
 
 
-@pytest.mark.parametrize("light", [[1, 2, 2], [-1, -2, -2], [0, -1, 0], [3e-30, 0, 4e-30]])
-def test_unit_length_keeps_the_direction(light):
-    result = color.unit_illuminant(jnp.array(light, jnp.float32))
-    np.testing.assert_allclose(result, unit(light), rtol=1e-6)
+@pytest.mark.parametrize("illuminant", [[1, 2, 2], [-1, -2, -2], [0, -1, 0], [3e-30, 0, 4e-30]])
+def test_unit_length_keeps_the_direction(illuminant):
+    result = color.unit_illuminant(jnp.array(illuminant, jnp.float32))
+    np.testing.assert_allclose(result, unit(illuminant), rtol=1e-6)
 
 
 def test_gray_world_is_the_mean(rng):
@@ -189,24 +189,24 @@ def test_weighted_gray_edge_against_float64(rng, iterations):
     ]
     length = np.sqrt(gradient[0] ** 2 + gradient[1] ** 2)
     white = np.ones(3) / np.sqrt(3)
-    light = white
+    illuminant = white
     for _ in range(iterations):
-        corrected = [g / (light * np.sqrt(3)) for g in gradient]
+        corrected = [g / (illuminant * np.sqrt(3)) for g in gradient]
         along = np.sqrt(sum((g @ white) ** 2 for g in corrected))
         weight = along / np.sqrt(sum((g**2).sum(axis=-1) for g in corrected))
-        light = unit((((weight**10)[..., None] * length) ** 5).sum(axis=(0, 1)) ** (1 / 5))
+        illuminant = unit((((weight**10)[..., None] * length) ** 5).sum(axis=(0, 1)) ** (1 / 5))
     result = weighted_gray_edge(image, None, 5, 1.0, 10, iterations)
-    np.testing.assert_allclose(result, light, rtol=1e-4)
+    np.testing.assert_allclose(result, illuminant, rtol=1e-4)
 
 
 def test_gray_edges_outweigh_colored_ones():
     reflectance = np.full((40, 40, 3), 0.2)
     reflectance[:20, 10:30] = 0.5
     reflectance[20:, 10:30] = [1.0, 0.2, 0.1]
-    light = unit([0.5, 1.0, 0.8])
-    image = jnp.asarray(reflectance * light, jnp.float32)
-    assert degrees(ESTIMATORS["WGE"](image, None), light) < 2
-    assert degrees(ESTIMATORS["GE-1"](image, None), light) > 15
+    illuminant = unit([0.5, 1.0, 0.8])
+    image = jnp.asarray(reflectance * illuminant, jnp.float32)
+    assert degrees(ESTIMATORS["WGE"](image, None), illuminant) < 2
+    assert degrees(ESTIMATORS["GE-1"](image, None), illuminant) > 15
 
 
 def numpy_pca(pixels, fraction):
@@ -224,37 +224,37 @@ def test_bright_and_dark_pca_against_float64(rng, fraction):
     np.testing.assert_allclose(bright_dark_pca(image, mask, fraction), expected, rtol=1e-5)
 
 
-def light_of(rng):
+def illuminant_of(rng):
     return unit(np.exp(rng.uniform(-0.7, 0.7, size=3)))
 
 
 @pytest.fixture(scope="module", params=[0, 1], ids=["pixel", "edge"])
 def trained(request):
     rng = np.random.default_rng(1)
-    lights = np.stack([light_of(rng) for _ in range(20)])
-    images = np.stack([mondrian(rng, light) for light in lights])
+    illuminants = np.stack([illuminant_of(rng) for _ in range(20)])
+    images = np.stack([mondrian(rng, illuminant) for illuminant in illuminants])
     observations = ObservedImage(jnp.asarray(images), jnp.ones(images.shape[:3]))
-    canonical = fit_gamut(observations, jnp.asarray(lights, jnp.float32), order=request.param)
-    return canonical, images, lights
+    canonical = fit_gamut(observations, jnp.asarray(illuminants, jnp.float32), order=request.param)
+    return canonical, images, illuminants
 
 
-def test_recovers_the_light_of_a_mondrian(trained):
+def test_recovers_the_illuminant_of_a_mondrian(trained):
     canonical, _, _ = trained
     rng = np.random.default_rng(2)
-    lights = np.stack([light_of(rng) for _ in range(20)])
-    images = jnp.asarray(np.stack([mondrian(rng, light) for light in lights]))
+    illuminants = np.stack([illuminant_of(rng) for _ in range(20)])
+    images = jnp.asarray(np.stack([mondrian(rng, illuminant) for illuminant in illuminants]))
     estimates = jax.vmap(gamut_estimate, (None, 0))(canonical, images)
-    errors = [degrees(*pair) for pair in zip(estimates, lights, strict=True)]
+    errors = [degrees(*pair) for pair in zip(estimates, illuminants, strict=True)]
     # Derivatives peak at edges between certain patches: edges are less informative than colours.
     assert max(errors) < {0: 4, 1: 11}[canonical.order]
     assert np.mean(errors) < {0: 1.5, 1: 4}[canonical.order]
     # Illuminants lie this far from white, which is the error without an estimator.
-    assert np.mean([degrees(np.ones(3), light) for light in lights]) > 15
+    assert np.mean([degrees(np.ones(3), illuminant) for illuminant in illuminants]) > 15
 
 
 def test_the_gamut_holds_its_training_images(trained):
-    canonical, images, lights = trained
-    direct = jnp.asarray(images[0] / lights[0] * 0.999, jnp.float32)
+    canonical, images, illuminants = trained
+    direct = jnp.asarray(images[0] / illuminants[0] * 0.999, jnp.float32)
     magnitude, _ = response(direct, None, canonical.order, 1.0)
     along = (magnitude / canonical.peak).reshape(-1, 3) @ DIRECTIONS.T
     assert (along <= canonical.extent).all()
@@ -263,7 +263,7 @@ def test_the_gamut_holds_its_training_images(trained):
 
 def test_against_linear_programming(trained):
     """HiGHS, in float64: on the same half-spaces, and on the exact hulls by Qhull."""
-    canonical, images, lights = trained
+    canonical, images, illuminants = trained
     rng = np.random.default_rng(3)
 
     def colors(image):
@@ -277,11 +277,11 @@ def test_against_linear_programming(trained):
         return scipy.optimize.linprog(-np.ones(3), rows, limits).x
 
     peak = np.asarray(canonical.peak, np.float64)
-    complete = np.concatenate([colors(i / e) for i, e in zip(images, lights, strict=True)])
+    complete = np.concatenate([colors(i / e) for i, e in zip(images, illuminants, strict=True)])
     facets = ConvexHull(np.vstack([complete / peak, np.zeros(3)])).equations
     distances = []
     for _ in range(8):
-        image = mondrian(rng, light_of(rng))
+        image = mondrian(rng, illuminant_of(rng))
         image_peak = colors(image).max(axis=0)
         pixels = colors(image) / image_peak
         estimate = gamut_estimate(canonical, jnp.asarray(image))
@@ -321,13 +321,13 @@ def test_a_color_outside_of_the_gamut_still_gives_an_estimate(trained):
 
 def test_refuses_training_data_without_a_gamut():
     seen = ObservedImage(jnp.ones((2, 16, 16, 3)), jnp.ones((2, 16, 16)))
-    lights = jnp.ones((2, 3))
+    illuminants = jnp.ones((2, 3))
     with pytest.raises(ValueError, match=r"illuminants holds 0\.0; give more than 0"):
-        fit_gamut(seen, lights.at[1, 2].set(0))
+        fit_gamut(seen, illuminants.at[1, 2].set(0))
     with pytest.raises(ValueError, match="observations: the largest"):
-        fit_gamut(seen._replace(mask=0 * seen.mask), lights)
+        fit_gamut(seen._replace(mask=0 * seen.mask), illuminants)
     with pytest.raises(ValueError, match="observations: the largest"):
-        fit_gamut(seen, lights, order=1)
+        fit_gamut(seen, illuminants, order=1)
 
 
 # Mean and median error of the two-camera paper's table 2, on full images of 195 pairs.
@@ -338,9 +338,9 @@ EDGE_BASED = ("GE-1", "GE-2", "WGE")
 
 
 def nus_errors(real_data, name, saturation):
-    images, masks, lights = nus_thumbnails(real_data, saturation)
+    images, masks, illuminants = nus_thumbnails(real_data, saturation)
     estimates = jax.lax.map(lambda one: ESTIMATORS[name](*one), (images, masks), batch_size=50)
-    return np.asarray(jax.vmap(angular_error)(estimates, lights))
+    return np.asarray(jax.vmap(angular_error)(estimates, illuminants))
 
 
 @pytest.mark.parametrize("name", [name for name in PAPER if name not in EDGE_BASED])

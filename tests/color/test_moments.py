@@ -52,7 +52,7 @@ def test_channels_that_never_meet_have_a_moment_of_0_and_a_finite_gradient():
     assert np.isfinite(gradient).all()
 
 
-def test_an_image_without_light_has_none():
+def test_an_image_without_illuminant_has_none():
     for weights in (None, jnp.zeros(5)):
         assert np.isnan(moments(jnp.full((5, 3), -0.1), weights, 2)).all()
     assert np.isnan(moments(jnp.ones((5, 3)), jnp.zeros(5), 2)).all()

@@ -13,58 +13,62 @@ from everlight.color import radiometry
 WAVELENGTHS = np.arange(400, 721, 5)
 
 
-def spectra(seed, lights=3, surfaces=5):
+def spectra(seed, illuminants=3, surfaces=5):
     rng = np.random.default_rng(seed)
-    shapes = (lights, 65), (surfaces, 65), (3, 65)
+    shapes = (illuminants, 65), (surfaces, 65), (3, 65)
     return tuple(np.float32(rng.uniform(0, 1, shape)) for shape in shapes)
 
 
-def integrate(light, surface, sensitivity):
+def integrate(illuminant, surface, sensitivity):
     """The sum over wavelengths in float64."""
-    return (np.float64(light) * np.float64(surface) * np.float64(sensitivity)).sum(-1)
+    return (np.float64(illuminant) * np.float64(surface) * np.float64(sensitivity)).sum(-1)
 
 
 @settings(max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_table_is_the_integral_of_every_light_on_every_surface(seed):
-    lights, surfaces, sensitivity = spectra(seed)
-    table = radiometry.response_table(lights, surfaces, sensitivity)
-    for i, light in enumerate(lights):
-        white = integrate(light, 1, sensitivity)
+def test_table_is_the_integral_of_every_illuminant_on_every_surface(seed):
+    illuminants, surfaces, sensitivity = spectra(seed)
+    table = radiometry.response_table(illuminants, surfaces, sensitivity)
+    for i, illuminant in enumerate(illuminants):
+        white = integrate(illuminant, 1, sensitivity)
         np.testing.assert_allclose(table.illuminants[i], white, rtol=1e-6)
         for r, surface in enumerate(surfaces):
-            expected = integrate(light, surface, sensitivity)
+            expected = integrate(illuminant, surface, sensitivity)
             np.testing.assert_allclose(table.surfaces[i, r], expected, rtol=1e-6)
 
 
 def test_a_line_of_light_hand_computed():
-    light = jnp.zeros(65).at[10].set(2.0).at[20].set(1.0)
+    illuminant = jnp.zeros(65).at[10].set(2.0).at[20].set(1.0)
     surface = jnp.zeros((1, 65)).at[0, 10].set(0.5).at[0, 20].set(0.25)
     sensitivity = jnp.zeros((3, 65)).at[:, 10].set(jnp.array([1.0, 2, 3])).at[0, 20].set(4.0)
-    responses = radiometry.camera_responses(light, surface, sensitivity)
+    responses = radiometry.camera_responses(illuminant, surface, sensitivity)
     np.testing.assert_array_equal(responses, [[2.0, 2.0, 3.0]])
-    np.testing.assert_array_equal(radiometry.illuminant_response(light, sensitivity), [6, 4, 6])
+    np.testing.assert_array_equal(
+        radiometry.illuminant_response(illuminant, sensitivity), [6, 4, 6]
+    )
 
 
 @pytest.mark.parametrize("name", ["A", "D65", "FL2"])
 def test_chromaticities_of_daylight_and_lamps_equal_color_science(name):
     shape = colour.SpectralShape(400, 720, 5)
     camera = colour.MSDS_CAMERA_SENSITIVITIES["Nikon 5100 (NPL)"].copy().align(shape)
-    light = colour.SDS_ILLUMINANTS[name].copy().align(shape)
+    illuminant = colour.SDS_ILLUMINANTS[name].copy().align(shape)
     white = colour.sd_ones(shape)
-    expected = colour.sd_to_XYZ(white, camera, light, method="Integration")
-    actual = radiometry.illuminant_response(jnp.float32(light.values), jnp.float32(camera.values.T))
+    expected = colour.sd_to_XYZ(white, camera, illuminant, method="Integration")
+    actual = radiometry.illuminant_response(
+        jnp.float32(illuminant.values), jnp.float32(camera.values.T)
+    )
     np.testing.assert_allclose(actual[::2] / actual[1], expected[::2] / expected[1], rtol=1e-5)
 
 
-def test_a_scene_gathers_its_light_and_surfaces():
-    lights, surfaces, sensitivity = spectra(2)
-    table = radiometry.response_table(lights, surfaces, sensitivity)
+def test_a_scene_gathers_its_illuminant_and_surfaces():
+    illuminants, surfaces, sensitivity = spectra(2)
+    table = radiometry.response_table(illuminants, surfaces, sensitivity)
     scenes = jnp.array([2, 0]), jnp.array([[4, 1], [3, 3]])
     colors = jax.vmap(radiometry.scene_colors, (None, 0, 0))(table, *scenes)
     expected = [
-        [integrate(lights[light], surfaces[item], sensitivity) for item in shown]
-        for light, shown in ((2, (4, 1)), (0, (3, 3)))
+        [integrate(illuminants[illuminant], surfaces[item], sensitivity) for item in shown]
+        for illuminant, shown in ((2, (4, 1)), (0, (3, 3)))
     ]
     np.testing.assert_allclose(colors, expected, rtol=1e-6)
 
@@ -104,8 +108,8 @@ def test_values_are_whole_levels_up_to_white():
     assert thumbnail.max() == 1
 
 
-def test_nothing_is_clipped_at_black():
-    """So that the mean of a black patch is black: clipped at 0 it would be .4 of the noise."""
+def test_noise_is_not_clipped_at_black():
+    """The mean of a black patch is black: clipped at 0 it would be 0.4 of the noise."""
     dark = COLORS.at[5].set(0)
     means = jax.vmap(radiometry.patch_means)(shoot(dark, radiometry.Sensor(read_noise=0.05)))
     assert np.abs(means[:, 5].mean()) < 4 * 0.05 / np.sqrt(200 * 64 * 3)

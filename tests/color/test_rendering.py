@@ -18,7 +18,7 @@ from everlight.color.rendering import (
 
 # Canon EOS 550D, XYZ under D65 to camera (from the sample DNG's ColorMatrix1).
 CANON = np.array([[0.6461, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
-LIGHT = np.array([0.52, 1.0, 0.71])
+ILLUMINANT = np.array([0.52, 1.0, 0.71])
 channel = st.floats(0.1, 4.0)
 
 
@@ -26,10 +26,10 @@ def as_jax(values):
     return jnp.asarray(values, jnp.float32)
 
 
-def test_white_balance_divides_by_the_light_and_keeps_green(rng):
+def test_white_balance_divides_by_the_illuminant_and_keeps_green(rng):
     image = rng.uniform(size=(4, 5, 3))
-    result = np.asarray(white_balance(as_jax(image), as_jax(2 * LIGHT)))
-    np.testing.assert_allclose(result, image / LIGHT, rtol=1e-6)
+    result = np.asarray(white_balance(as_jax(image), as_jax(2 * ILLUMINANT)))
+    np.testing.assert_allclose(result, image / ILLUMINANT, rtol=1e-6)
     np.testing.assert_array_equal(result[..., 1], as_jax(image)[..., 1])
 
 
@@ -57,35 +57,35 @@ def test_camera_to_srgb_shows_a_cameras_colors_as_they_are(rng):
 @settings(max_examples=30)
 @given(red=channel, blue=channel, level=st.floats(0.01, 0.2))
 def test_a_neutral_patch_is_rendered_neutral(red, blue, level):
-    light = as_jax([red, 1, blue])
-    patch = level * light * jnp.ones((2, 2, 3))
-    # Brighter by the light's greatest channel over green, which is how far red or blue saturates.
+    illuminant = as_jax([red, 1, blue])
+    patch = level * illuminant * jnp.ones((2, 2, 3))
+    # The illuminant's greatest channel over green is how far red or blue saturates.
     expected = colour.cctf_encoding(level * max(1, red, blue), function="sRGB")
     for matrix in (None, as_jax(CANON)):
-        np.testing.assert_allclose(render(patch, light, matrix), expected, atol=1e-5)
+        np.testing.assert_allclose(render(patch, illuminant, matrix), expected, atol=1e-5)
 
 
 def test_render_without_a_matrix_is_gamma_alone(rng):
     image = rng.uniform(0, 0.5, (4, 5, 3))
-    expected = colour.cctf_encoding(np.clip(image / LIGHT, 0, 1), function="sRGB")
-    np.testing.assert_allclose(render(as_jax(image), as_jax(LIGHT)), expected, atol=1e-6)
+    expected = colour.cctf_encoding(np.clip(image / ILLUMINANT, 0, 1), function="sRGB")
+    np.testing.assert_allclose(render(as_jax(image), as_jax(ILLUMINANT)), expected, atol=1e-6)
 
 
 def test_render_with_a_matrix_is_the_pipeline_in_float64(rng):
     image = rng.uniform(0, 0.5, (4, 5, 3))
     to_camera = CANON @ colour.RGB_COLOURSPACES["sRGB"].matrix_RGB_to_XYZ
     to_camera /= to_camera.sum(axis=1, keepdims=True)
-    linear = np.clip(image / LIGHT, 0, 1) @ np.linalg.inv(to_camera).T
+    linear = np.clip(image / ILLUMINANT, 0, 1) @ np.linalg.inv(to_camera).T
     expected = colour.cctf_encoding(np.clip(linear, 0, 1), function="sRGB")
-    result = render(as_jax(image), as_jax(LIGHT), as_jax(CANON))
+    result = render(as_jax(image), as_jax(ILLUMINANT), as_jax(CANON))
     np.testing.assert_allclose(result, expected, atol=3e-3)
-    result = render_linear(as_jax(image), as_jax(LIGHT), as_jax(CANON))
+    result = render_linear(as_jax(image), as_jax(ILLUMINANT), as_jax(CANON))
     np.testing.assert_allclose(result, np.clip(linear, 0, 1), atol=1e-4)
 
 
 @pytest.mark.parametrize("matrix", [None, CANON])
-@pytest.mark.parametrize("light", [LIGHT, [1.35, 1, 0.4], [0.4, 1, 1.2]])
-def test_a_saturated_highlight_stays_white(matrix, light):
-    """Under lights that are redder or bluer than green too."""
+@pytest.mark.parametrize("illuminant", [ILLUMINANT, [1.35, 1, 0.4], [0.4, 1, 1.2]])
+def test_a_saturated_highlight_stays_white(matrix, illuminant):
+    """Under illuminants that are redder or bluer than green too."""
     matrix = None if matrix is None else as_jax(matrix)
-    np.testing.assert_allclose(render(jnp.ones((1, 3)), as_jax(light), matrix), 1, atol=1e-5)
+    np.testing.assert_allclose(render(jnp.ones((1, 3)), as_jax(illuminant), matrix), 1, atol=1e-5)

@@ -18,15 +18,17 @@ fit = jax.jit(fit_probable_transform)
 BASE = np.array([[0.85, 0.15, 0.05], [0.2, 0.8, 0.2], [0.03, 0.2, 0.9]])
 
 
-def transform_of(light):
-    return np.diag(1 / light) @ BASE @ np.diag(light)
+def transform_of(illuminant):
+    return np.diag(1 / illuminant) @ BASE @ np.diag(illuminant)
 
 
 def scenes(rng, count, colors=24):
-    """Colours of both cameras under random lights, and their transforms."""
-    lights = np.stack([rng.uniform(0.5, 1.5, count), np.ones(count), rng.uniform(0.5, 1.5, count)])
-    transforms = np.stack([transform_of(light) for light in lights.T])
-    main = rng.uniform(0.05, 1, (count, colors, 3)) * lights.T[:, None]
+    """Colours of both cameras under random illuminants, and their transforms."""
+    illuminants = np.stack(
+        [rng.uniform(0.5, 1.5, count), np.ones(count), rng.uniform(0.5, 1.5, count)]
+    )
+    transforms = np.stack([transform_of(illuminant) for illuminant in illuminants.T])
+    main = rng.uniform(0.05, 1, (count, colors, 3)) * illuminants.T[:, None]
     return main, main @ transforms, transforms
 
 
@@ -99,7 +101,7 @@ def test_few_or_noisy_colors_come_out_nearer_to_the_truth_than_by_least_squares(
 
 @settings(max_examples=20)
 @given(exposures=st.tuples(*[st.floats(1e-3, 1e3)] * 2), seed=st.integers(0, 2**16))
-def test_neither_exposure_matters(exposures, seed):
+def test_transforms_do_not_depend_on_the_exposures(exposures, seed):
     rng = np.random.default_rng(seed)
     main, second, transforms = scenes(rng, 1)
     around = TransformPrior(jnp.float32(transforms.ravel()), jnp.eye(9) * 3, jnp.float32(0.05))
@@ -120,7 +122,7 @@ def test_masked_pixels_have_no_part(rng, prior):
 
 
 @pytest.mark.parametrize("case", ["black", "NaN", "masked"])
-def test_what_has_no_transform_is_not_valid(rng, prior, case):
+def test_degenerate_colors_have_no_valid_transform(rng, prior, case):
     main, second, _ = (jnp.asarray(v[0], jnp.float32) for v in scenes(rng, 1))
     weights = jnp.ones(24)
     if case == "black":

@@ -1,4 +1,4 @@
-"""The small net with up to two labels a sample and binary cross-entropy, in float64 too."""
+"""The small net with up to two labels per sample and binary cross-entropy, in float64 too."""
 
 import jax
 import jax.numpy as jnp

@@ -209,13 +209,13 @@ def descend(params, batches, active, penalty_gradient, settle=lambda params: par
     return params, path
 
 
-def proximal_point(strength, stored):
-    """To argmin_x strength Σ ω (x − θ*)² + (x − θ)² / 2 RATE over the kept `(ω, θ*)`."""
+def proximal_point(regularization, stored):
+    """To argmin_x regularization Σ ω (x − θ*)² + (x − θ)² / 2 RATE over the kept `(ω, θ*)`."""
 
     def settle(theta):
         settled = {}
         for name, leaf in theta.items():
-            scale = 2 * RATE * strength
+            scale = 2 * RATE * regularization
             pull = sum(scale * importance[name] * anchor[name] for importance, anchor in stored)
             weight = sum(scale * importance[name] for importance, _ in stored)
             settled[name] = (leaf + pull) / (1 + weight)

@@ -183,8 +183,8 @@ each_strategy = pytest.mark.parametrize(
 # A test that compiles a separate program runs for one of each kind, and for the rest in `make
 # test-slow`.
 OF_EACH_KIND = ("SI", "DER++", "PackNet", "iCaRL-CNN")
-# One of each way to use what a driver takes apart: past samples, draws, what steps keep, heads that
-# are told, what comes before an evaluation, what a task's end trains. The others' parts are these.
+# One strategy per part that drivers separate: past samples, draws, memories of steps, heads chosen
+# by the task identity, work before an evaluation, training at a task's end.
 DRIVEN = (
     *OF_EACH_KIND,
     *("joint", "GDumb", "GEM", "CWR", "IMM mode", "ExpertGate", "streaming LDA", "HAT"),
@@ -208,7 +208,7 @@ def some_now(names, now=OF_EACH_KIND):
 each_driven = some_now(STRATEGIES, DRIVEN)
 
 
-# How many labels are judged where the table's checks are of accuracy matrices.
+# Checks of the table that use accuracy matrices, with the numbers of labels that they judge.
 JUDGED = {
     "per_sample_metrics": accuracy_per_sample,
     "evaluate": accuracy_row,

@@ -78,8 +78,8 @@ def similarities(form):
     return models.local_similarities(jnp.ones((1, 2)), jnp.ones((2, 1, 2)), form)
 
 
-def photosites(light):
-    return color.camera_responses(light, jnp.ones((2, 4)), jnp.ones((3, 4)))
+def photosites(illuminant):
+    return color.camera_responses(illuminant, jnp.ones((2, 4)), jnp.ones((3, 4)))
 
 
 def fit(source=(24, 3), target=(24, 3), **more):
@@ -207,7 +207,7 @@ SILENT = {
 
 
 @pytest.mark.parametrize("what", SILENT)
-def test_what_passed_silently_is_refused_with_the_arguments_name(what):
+def test_formerly_silent_arguments_are_refused_by_name(what):
     call, message = SILENT[what]
     with pytest.raises(ValueError) as refused:  # noqa: PT011
         call()
@@ -295,7 +295,7 @@ def test_a_large_network_is_counted():
     np.testing.assert_allclose(metrics.counted_model_memory(10**12, 2, 2), [1e12, 3e12])
 
 
-def test_what_numpy_resamples_jax_does_too():
+def test_numpy_and_jax_arrays_are_resampled_alike():
     values, key = np.random.default_rng(0).normal(size=8).astype(np.float32), jax.random.key(0)
     ends = [metrics.bootstrap_interval(key, make(values)) for make in (np.array, jnp.asarray)]
     np.testing.assert_array_equal(*ends)

@@ -52,7 +52,7 @@ def test_the_examples_are_accepted(name):
 
 
 @pytest.mark.parametrize("name", functions())
-def test_what_does_not_fit_is_refused_and_named(name):
+def test_arguments_of_other_shapes_are_refused_by_name(name):
     function, inputs = public(name), arguments(name)
     hints = {key: item.annotation for key, item in inspect.signature(function).parameters.items()}
     tried = 0

@@ -1,4 +1,4 @@
-"""Every estimator and metric of light has a finite gradient where its value is finite.
+"""Every estimator and metric of illuminant has a finite gradient where its value is finite.
 
 People use them as losses; one NaN in a batch's gradient ends a training.
 """
@@ -27,7 +27,7 @@ from everlight.color.transforms import fit_color_transform
 from everlight.metrics.angular import angular_error, reproduction_error, summarize_errors
 from everlight.metrics.bootstrap import bootstrap_interval
 
-LIGHT = jnp.array([0.6, 1.0, 0.8])
+ILLUMINANT = jnp.array([0.6, 1.0, 0.8])
 
 
 def surfaces(seed=0):
@@ -35,13 +35,13 @@ def surfaces(seed=0):
 
 
 def patches(side=8):
-    """Flat patches under a light: most gradients of the image are 0."""
-    return patch_thumbnail(surfaces() * LIGHT, patch=side)
+    """Flat patches under an illuminant: most gradients of the image are 0."""
+    return patch_thumbnail(surfaces() * ILLUMINANT, patch=side)
 
 
 def one_patch():
     """One edge on flat ground: every colour on a line."""
-    return jnp.full(patches().shape, 0.2).at[4:12, 4:12].set(LIGHT)
+    return jnp.full(patches().shape, 0.2).at[4:12, 4:12].set(ILLUMINANT)
 
 
 def dark_corner():
@@ -116,7 +116,7 @@ def test_a_local_correction_has_a_gradient():
     def total(estimate):
         return jnp.sum(correct_bias_locally(TrainingEstimates(surfaces(), surfaces(1)), estimate))
 
-    gradient = jax.jit(jax.grad(total))(LIGHT)
+    gradient = jax.jit(jax.grad(total))(ILLUMINANT)
     assert np.isfinite(gradient).all()
     assert np.abs(gradient).max() > 0
 
@@ -125,16 +125,16 @@ WHITE, COLORED, RED = [1.0, 1.0, 1.0], [0.3, 1.0, 0.25], [1.0, 0.0, 0.0]
 
 
 @pytest.mark.parametrize(
-    ("metric", "light"),
+    ("metric", "illuminant"),
     [
-        *((angular_error, light) for light in (WHITE, COLORED, RED)),
-        *((reproduction_error, light) for light in (WHITE, COLORED)),
+        *((angular_error, illuminant) for illuminant in (WHITE, COLORED, RED)),
+        *((reproduction_error, illuminant) for illuminant in (WHITE, COLORED)),
     ],
 )
-def test_the_error_of_a_light_with_itself(metric, light):
+def test_the_error_of_an_illuminant_with_itself(metric, illuminant):
     """At the kink the gradient is 0, the middle of all slopes."""
     for scale in (1.0, 2.0):
-        inputs = jnp.array(light), scale * jnp.array(light)
+        inputs = jnp.array(illuminant), scale * jnp.array(illuminant)
         value, gradient = jax.value_and_grad(metric)(*inputs)
         assert value == 0
         np.testing.assert_array_equal(gradient, 0)
@@ -181,6 +181,8 @@ def test_transforms_and_what_reads_them(normalize):
 def test_chromagenic_choices():
     """The choice is a step, so its gradient is 0; that of the candidates is the choice."""
     main, labels = surfaces()[None], jnp.array([0])
-    model = fit_chromagenic(main, main * LIGHT, labels, LIGHT[None])
-    error = jax.grad(lambda c: jnp.sum(chromagenic_estimate(model, c, main[0] * LIGHT)))(main[0])
+    model = fit_chromagenic(main, main * ILLUMINANT, labels, ILLUMINANT[None])
+    error = jax.grad(lambda c: jnp.sum(chromagenic_estimate(model, c, main[0] * ILLUMINANT)))(
+        main[0]
+    )
     np.testing.assert_array_equal(error, 0)

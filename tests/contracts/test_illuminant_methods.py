@@ -26,13 +26,13 @@ FEW_STEPS |= dict.fromkeys(("FFCC", TUNED_HERE), ROUNDS)
 
 
 def scenes(seed, count=4):
-    """Random colours in blocks of 4x4 pixels with a little noise, under random lights."""
+    """Random colours in blocks of 4x4 pixels with a little noise, under random illuminants."""
     rng = np.random.default_rng(seed)
     blocks = rng.uniform(0.05, 1, size=(count, HEIGHT // 4, WIDTH // 4, 3))
-    lights = rng.uniform(0.3, 1, size=(count, 3)).astype(np.float32)
-    images = np.repeat(np.repeat(blocks, 4, axis=1), 4, axis=2) * lights[:, None, None]
+    illuminants = rng.uniform(0.3, 1, size=(count, 3)).astype(np.float32)
+    images = np.repeat(np.repeat(blocks, 4, axis=1), 4, axis=2) * illuminants[:, None, None]
     images += rng.uniform(0, 0.02, size=images.shape)
-    return jnp.asarray(images, jnp.float32), jnp.asarray(lights)
+    return jnp.asarray(images, jnp.float32), jnp.asarray(illuminants)
 
 
 def chart_mask(seed):
@@ -76,16 +76,16 @@ def reads_pixels_alone(row):
     return row.features is not None and not row.reads_others
 
 
-def labelled(row, images, lights):
+def labelled(row, images, illuminants):
     features = row.describe(images, jnp.ones(images.shape[:3]), side_of(len(images)))
-    return color.LabelledImages(features, lights, jnp.zeros(len(images), int))
+    return color.LabelledImages(features, illuminants, jnp.zeros(len(images), int))
 
 
 @cache
 def compiled(name):
     """Return the compiled function of an image and its mask, fitted to scenes."""
-    row, (images, lights) = ROWS[name], scenes(100, TRAINING_SCENES)
-    train = labelled(row, images, lights)
+    row, (images, illuminants) = ROWS[name], scenes(100, TRAINING_SCENES)
+    train = labelled(row, images, illuminants)
     parameters = row.fit(train, side_of(TRAINING_SCENES), **FEW_STEPS.get(name, {}))
     others = jax.tree.map(lambda leaf: leaf[:6], train.features)
     more = (others,) if row.reads_others else ()
@@ -183,14 +183,14 @@ def test_a_bad_image_leaves_the_others_of_its_batch_alone(estimator):
 
 @pytest.mark.parametrize("name", ROWS)
 def test_every_row_is_fitted_and_applied_inside_jit(name):
-    row, (images, lights) = ROWS[name], scenes(10, 8)
+    row, (images, illuminants) = ROWS[name], scenes(10, 8)
 
-    def estimates(images, lights):
-        train = labelled(row, images, lights)
+    def estimates(images, illuminants):
+        train = labelled(row, images, illuminants)
         return color.estimate_fold(row, train, train.features, side_of(8))
 
     assert not row.incompatibility(side_of(8))
-    shaped = jax.eval_shape(estimates, images, lights)
+    shaped = jax.eval_shape(estimates, images, illuminants)
     assert (shaped.shape, shaped.dtype) == ((8, 3), jnp.float32)
 
 
@@ -202,12 +202,14 @@ def test_every_row_is_fitted_and_applied_inside_jit(name):
     ],
 )
 def test_a_spoilt_image_spoils_no_training(name, case):
-    row, (images, lights), masks = ROWS[name], scenes(13, 8), jnp.ones((8, HEIGHT, WIDTH))
+    row, (images, illuminants), masks = ROWS[name], scenes(13, 8), jnp.ones((8, HEIGHT, WIDTH))
     if case == "masked":
         masks = masks.at[1].set(0)
     else:
         images = images.at[1, 5, 5].set(jnp.nan)
-    train = color.LabelledImages(row.describe(images, masks, side_of(8)), lights, jnp.zeros(8, int))
+    train = color.LabelledImages(
+        row.describe(images, masks, side_of(8)), illuminants, jnp.zeros(8, int)
+    )
     parameters = row.fit(train, side_of(8), **dict.fromkeys(FEW_STEPS[name], 2))
     for leaf in jax.tree.leaves(parameters):
         assert np.isfinite(leaf).all()
@@ -235,5 +237,5 @@ def test_rows_without_side_information():
 
 def test_two_rows_of_one_name_are_refused(monkeypatch):
     monkeypatch.setattr(minkowski, "METHODS", (minkowski.GRAY_WORLD, minkowski.GRAY_WORLD))
-    with pytest.raises(ValueError, match=r"estimators\.minkowski both declare 'GW'"):
+    with pytest.raises(ValueError, match=r"estimators\.minkowski declare 'GW'; rename one"):
         declared_rows((color.estimators, color.learned), "METHODS")

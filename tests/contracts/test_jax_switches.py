@@ -34,7 +34,7 @@ def test_keys_of_every_implementation_train(name, implementation):
 
 
 @some_now(STRATEGIES, ("naive", "HAT", "DER++", "EWC"))
-def test_it_trains_with_64_bits(name):
+def test_strategies_train_with_64_bits(name):
     with jax.enable_x64(True):
         build = build_with(f"{name}, x64", name)
         data, sequence = jax.tree.map(jnp.asarray, jax.tree.map(np.asarray, (DATA, SEQUENCE)))
@@ -80,7 +80,7 @@ def same(result, expected):
         np.testing.assert_array_equal(one, other)
 
 
-def test_nothing_but_what_training_makes_is_nan_in_programs(expected):
+def test_programs_have_no_nan_that_training_does_not_make(expected):
     with jax.debug_nans(True):
         for state in drive_runs(two_runs(), chunk=1):
             if int(state.task) == 1:
@@ -117,7 +117,7 @@ def test_a_run_is_taken_out_of_a_state_with_checks_for_nan():
     assert np.isnan(first.losses[1:]).all()
 
 
-def test_what_training_makes_is_found_where_it_comes_about():
+def test_nan_of_training_is_found_by_jax_debug_nans():
     build = build_with("naive, at a wild rate", "naive", optimizer=optax.sgd(1e30))
     with jax.debug_nans(True), pytest.raises(FloatingPointError):
         list(drive_runs(two_runs(build)))

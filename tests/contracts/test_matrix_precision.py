@@ -126,7 +126,7 @@ def squared_colors(pixels, transform):
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_exported_programs_say_so(platform):
+def test_exported_programs_state_the_precision(platform):
     """A network's products have no precision of their own, but under JAX's option."""
     net, inputs = MLP(4, (5,)), jnp.ones((2, 3))
     params = net.init(jax.random.key(0), inputs, False)

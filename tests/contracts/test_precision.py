@@ -1,4 +1,4 @@
-"""Every net computes in bfloat16 where it is told to: what is rounded then, and how far it goes."""
+"""Every network computes in bfloat16 on request: which arrays are rounded, and how far."""
 
 import flax.linen as nn
 import jax
@@ -93,8 +93,8 @@ def test_all_but_the_head_is_bfloat16_and_all_that_is_kept_float32(name):
 
 
 @some_now(COMPARED, QUICK)
-def test_it_agrees_with_float32_to_some_roundings(name):
-    """bfloat16 rounds by .2%: outputs and statistics stay within 2%, the gradient within 15%."""
+def test_bfloat16_agrees_with_float32_to_some_roundings(name):
+    """bfloat16 rounds by 0.2%: outputs and statistics stay within 2%, the gradient within 15%."""
     net, shape, _ = NETS[name]
     variables, inputs = start(net, shape)
 

@@ -16,7 +16,7 @@ from tests.contracts.strategies import STRATEGIES, TASKS, some_now
 from tests.contracts.strategies import build_with as contract_build
 
 
-def told_twice(key):
+def used_twice(key):
     """One key for two things, as a split and as a fold."""
     return jax.random.uniform(jax.random.split(key)[0]) + jax.random.uniform(
         jax.random.fold_in(key, 0)
@@ -44,7 +44,7 @@ def sound(key):
     return jax.random.uniform(first) + jnp.sum(rest(jnp.arange(4)))
 
 
-@pytest.mark.parametrize("function", [told_twice, bits_and_split, bits_twice, of_a_loop])
+@pytest.mark.parametrize("function", [used_twice, bits_and_split, bits_twice, of_a_loop])
 def test_a_key_with_two_consumers_is_found(function):
     use = KeyUse()
     jax.block_until_ready(jax.jit(use.instrumented(function))(KEY))

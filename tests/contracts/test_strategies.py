@@ -217,7 +217,7 @@ def with_after_step():
 
 
 @some_now(with_after_step())
-def test_what_steps_accumulate_goes_back_with_the_best_epoch(name):
+def test_sums_over_steps_return_to_the_best_epoch(name):
     """Two worse epochs after it leave nothing in what the task ends with."""
     run = Run(build_with(f"{name}, kept", name), PROTOCOL, DATA, SEQUENCE, KEY)
     setup, strategy = run.build(DATA)

@@ -1,4 +1,4 @@
-"""Every data set prepared from what its owner publishes: made up here, and as it lies at hand."""
+"""Every data set is prepared from what its owner publishes: made-up files and available ones."""
 
 import gzip
 import json
@@ -35,7 +35,7 @@ def test_cameras_are_those_of_the_text(root, tmp_path, rng):
     np.testing.assert_array_equal(result["wavelengths_nm"], range(400, 730, 10))
 
 
-def test_lights_are_those_of_the_text_packed_or_not(root, tmp_path, rng):
+def test_illuminants_are_those_of_the_text_packed_or_not(root, tmp_path, rng):
     spectra = rng.random((102, 101))
     text = "# 102 spectra\n" + "\n".join(map(repr, spectra.ravel().tolist()))
     (tmp_path / "measured_with_sources.illum.gz").write_bytes(gzip.compress(text.encode()))
@@ -85,7 +85,7 @@ def test_wavelengths_that_are_not_whole_are_refused(root, tmp_path, sampling, me
         prepare(root, "psychtoolbox", tmp_path)
 
 
-def test_the_published_texts_at_hand_give_what_is_at_hand(root, real_data):
+def test_published_texts_give_the_available_data(root, real_data):
     published = real_data("camspec_jiang2013/camspec_database.txt")
     cli.main(["data", "prepare", "cameras", str(published)])
     assert_same_arrays(root / "camspec_jiang2013/camspec.npz", published.parent / "camspec.npz")
@@ -247,7 +247,7 @@ def test_partial_is_for_core50_only(root, tmp_path):
         cli.main(["data", "prepare", "glove", str(tmp_path), "--partial"])
 
 
-def test_the_list_says_what_is_there_and_what_is_not(root, tmp_path, capsys):
+def test_the_list_has_present_and_missing_sets(root, tmp_path, capsys):
     rows = np.ones((3, 33))
     text = "\n".join(["---", "A camera", *(" ".join(map(str, row)) for row in rows)])
     (tmp_path / "c.txt").write_text(text)

@@ -158,7 +158,7 @@ def test_a_request_that_does_not_fit_is_refused(tmp_path, monkeypatch, request_,
 @pytest.mark.parametrize(
     "name", ["fashion-mnist", "mnist", "tiny-imagenet", "tiny-imagenet-64", "cifar10", "cifar100"]
 )
-def test_a_stored_set_that_is_not_there_says_where_it_belongs(monkeypatch, name):
+def test_missing_stored_sets_are_named_with_their_folder(monkeypatch, name):
     monkeypatch.delenv("EVERLIGHT_DATA", raising=False)
     assert name in IMAGE_SETS
     with pytest.raises(MissingDataError, match="EVERLIGHT_DATA is not set"):

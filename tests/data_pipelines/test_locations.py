@@ -23,7 +23,7 @@ def test_the_home_folder_may_be_a_tilde(monkeypatch):
 
 
 @pytest.mark.parametrize("value", [None, "", "there"])
-def test_the_message_says_what_to_get_and_set(tmp_path, monkeypatch, value):
+def test_the_message_names_the_data_and_the_variable(tmp_path, monkeypatch, value):
     if value is None:
         monkeypatch.delenv("EVERLIGHT_DATA", raising=False)
     else:

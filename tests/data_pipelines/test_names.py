@@ -48,7 +48,7 @@ def test_an_object_of_a_file_comes_with_its_module_and_the_file_s_checksum(tmp_p
         ("1 / 0", "mine.py:a", DataError, r"cannot be run \(Zero.*\); correct the file"),
     ],
 )
-def test_what_is_no_object_of_a_file_is_named(
+def test_missing_objects_of_a_file_are_named(
     tmp_path, monkeypatch, content, requested, kind, message
 ):
     monkeypatch.chdir(tmp_path)
@@ -155,7 +155,7 @@ def test_an_equinox_network_of_a_file_is_a_function_of_the_key(nets):
         ("leaving", r"nets.py:leaving ends the process \(3\); give FILE.py:NAME, a function"),
     ],
 )
-def test_what_is_no_network_of_a_file_is_named(nets, name, message):
+def test_other_objects_of_a_file_than_networks_are_named(nets, name, message):
     with pytest.raises(DataError, match=message) as caught:
         load_network(f"{nets}:{name}", "--net", 5, (3,))
     assert "\n" not in str(caught.value)

@@ -42,11 +42,11 @@ def test_a_name_that_two_files_declare_is_refused():
     one, other = (
         SimpleNamespace(__name__=name, DATA_SETS={"x": DataSet("")}) for name in ("one", "other")
     )
-    with pytest.raises(DataError, match=r"^one and other both declare 'x'$"):
+    with pytest.raises(DataError, match=r"^one and other declare 'x'; rename one$"):
         collect_data_sets([one, other])
 
 
-def test_a_row_without_files_says_how_to_name_them():
+def test_a_row_without_files_states_how_to_name_them():
     with pytest.raises(DataError, match=r"^'digits of a package' has no files; name them by"):
         DataSet("digits of a package").locate()
 

@@ -21,7 +21,7 @@ from everlight_data.runs.claims import Claims
 ARRAYS = {"accuracy": np.arange(12.0).reshape(3, 4), "name": np.array("naïve")}
 
 
-def test_what_is_sealed_is_read_back_here_and_by_numpy(tmp_path):
+def test_sealed_arrays_are_read_back_also_by_numpy(tmp_path):
     path = tmp_path / "unit.npz"
     writing.save_sealed(path, **ARRAYS)
     with np.load(path, allow_pickle=False) as plain:
@@ -48,7 +48,7 @@ def test_every_flipped_byte_and_every_truncation_is_found(tmp_path):
             writing.read_sealed(path, "Again.")
 
 
-def test_what_fails_while_it_is_written_leaves_the_file_before_it(tmp_path):
+def test_failed_writing_leaves_the_former_file(tmp_path):
     path = tmp_path / "report.html"
     path.write_text("before")
 

@@ -101,7 +101,7 @@ def test_scores_over_time_are_means_of_the_tasks_so_far():
     np.testing.assert_allclose(result, [0.8, 0.65])
 
 
-def test_methods_that_make_no_sense_say_why(core50):
+def test_unsuitable_methods_state_their_reason(core50):
     def refused(offers):
         return {name for name, row in METHODS.items() if incompatibility(row, offers) is not None}
 
@@ -153,7 +153,7 @@ CONFIGS = {
         for preset, config in configs.items()
     ],
 )
-def test_every_configuration_says_how_it_was_chosen(config):
+def test_every_configuration_states_how_it_was_chosen(config):
     """A value was published, needs no data, or was chosen on data that are not evaluated."""
     known = ("published", "not chosen on any data", "validation seed", "validation configuration")
     known += ("Nothing was tuned.",)

@@ -89,7 +89,7 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
         ("", "usage: everlight"),
     ],
 )
-def test_what_cannot_be_done_is_one_line_and_leaves_no_run(capsys, somewhere, command, message):
+def test_impossible_commands_are_one_line_and_leave_no_run(capsys, somewhere, command, message):
     output = refusal(capsys, *command.split())
     assert message in output
     *_, error = output.splitlines()
@@ -108,7 +108,7 @@ def test_what_cannot_be_done_is_one_line_and_leaves_no_run(capsys, somewhere, co
         ("report --runs nowhere", "error: --runs nowhere: no such folder", 0),
     ],
 )
-def test_what_cannot_be_parsed_ends_with_status_2_and_one_line(capsys, command, status, lines):
+def test_unparsable_commands_end_with_status_2_and_one_line(capsys, command, status, lines):
     """A text as the status of `sys.exit` is printed, and the process ends with status 1."""
     with pytest.raises(SystemExit) as caught:
         cli.main(command.split())
@@ -215,7 +215,7 @@ def fail(settings: Nothing):
         (JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), "error: there is not enough memory"),
     ],
 )
-def test_what_the_system_refuses_is_one_line(capsys, monkeypatch, error, message):
+def test_errors_of_the_system_are_one_line(capsys, monkeypatch, error, message):
     monkeypatch.setattr(fail, "error", error, raising=False)
     monkeypatch.setattr(cli, "_imported", lambda place: fail)
     monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run"))
@@ -284,7 +284,7 @@ def test_every_command_and_option_is_described_by_a_sentence(name):
 
 
 def test_help_imports_no_jax():
-    """So that it begins at once."""
+    """Help is printed without the seconds that importing jax takes."""
     script = "import sys; from everlight_experiments.cli import main; main(['--help']); "
     done = subprocess.run(
         [sys.executable, "-c", script + "assert 'jax' not in sys.modules"],

@@ -42,6 +42,6 @@ def test_killed_at_random_moments_they_end_with_the_same_bits(tmp_path):
     )
     message = "".join(path.read_text() for path in sorted(tmp_path.rglob("*.txt")))
     assert done.returncode == 0, message[-3000:] + done.stdout + done.stderr
-    # The last of two processes may die where the first has reached the number that was asked for.
+    # The last of two processes may die where the first has reached the requested number.
     assert sum(int(item) for item in re.findall(r"(\d+) kills", done.stdout)) >= 50
     assert "Traceback" not in message

@@ -86,8 +86,8 @@ def test_a_preset_is_a_configuration_too():
     assert options_of("run", ["--config", "iirc:small"]).preset == "small"
 
 
-def test_a_folder_is_not_refused_for_what_only_the_report_says(tmp_path):
-    """How values were chosen may be said otherwise by a later version."""
+def test_texts_of_the_report_may_differ_from_the_folder_s(tmp_path):
+    """A later version may state differently how values were chosen."""
     options = options_of("run", ["digits", "--runs", str(tmp_path)])
     RunFolder("run", "digits", options).log(unit="a", seconds=1.0)
     (tmp_path / "run-digits-demo" / "units").mkdir()

@@ -53,7 +53,7 @@ def test_options_are_read():
         ("a --kinds NO", "no --kinds 'NO'; did you mean NI or NC? There are NC, NI."),
     ],
 )
-def test_what_cannot_be_parsed_is_named_with_the_remedy(words, message):
+def test_unparsable_options_are_named_with_the_remedy(words, message):
     with pytest.raises(UsageError) as refused:
         parsed(Options, words.split())
     assert str(refused.value) == message

@@ -18,7 +18,7 @@ from everlight.illuminant.illuminant_interval import (
 
 
 def ensembles(rng, count, members=5, off=2.0):
-    """Members and lights whose logarithms differ by multiples of a scale of each pair's own."""
+    """Members and illuminants whose logarithms differ by multiples of a scale per pair."""
     scale = rng.gamma(2, 0.02, (count, 1))
     truth = rng.normal(0, 0.3, (count, 2))
     common = truth + off * scale * rng.normal(size=(count, 2))
@@ -81,24 +81,24 @@ def test_too_few_pairs_give_no_bound_and_one_that_failed_counts_against(rng):
     assert np.isinf(unknown.degrees)
 
 
-def test_no_light_of_the_interval_is_farther_than_its_degrees(rng):
+def test_no_illuminant_of_the_interval_is_farther_than_its_degrees(rng):
     scale = IntervalScale(jnp.array([0.05, 0.2]), jnp.float32(1.5))
     estimates = jnp.array([[0.5, 0.7], [0.6, 0.8]])
     interval = chromaticity_interval(scale, estimates)
     center = np.array([np.sqrt(0.3), 1, np.sqrt(0.56)])
-    lights = np.ones((20_000, 3))
-    lights[:, ::2] = rng.uniform(interval.low, interval.high, (20_000, 2))
-    cosine = lights @ center / np.linalg.norm(lights, axis=1) / np.linalg.norm(center)
+    illuminants = np.ones((20_000, 3))
+    illuminants[:, ::2] = rng.uniform(interval.low, interval.high, (20_000, 2))
+    cosine = illuminants @ center / np.linalg.norm(illuminants, axis=1) / np.linalg.norm(center)
     farthest = np.degrees(np.arccos(cosine)).max()
     assert farthest <= interval.degrees
     np.testing.assert_allclose(interval.degrees, farthest, rtol=0.02)
 
 
-def test_lights_alone_give_the_interval_around_their_mean_that_nine_of_ten_are_in():
-    """R/G at equal steps of the logarithm, B/G always .5; the 27th farthest of 29 is needed."""
+def test_illuminants_alone_give_the_interval_around_their_mean_that_nine_of_ten_are_in():
+    """R/G at equal steps of the logarithm, B/G always 0.5; the 27th farthest of 29 is needed."""
     away = np.arange(-14, 15) * 0.05
-    lights = np.column_stack([0.8 * np.exp(away), np.full(29, 0.5)])
-    interval = uninformative_interval(jnp.asarray(lights, jnp.float32))
+    illuminants = np.column_stack([0.8 * np.exp(away), np.full(29, 0.5)])
+    interval = uninformative_interval(jnp.asarray(illuminants, jnp.float32))
     np.testing.assert_allclose(interval.low, [0.8 * np.exp(-0.65), 0.5], rtol=1e-4)
     np.testing.assert_allclose(interval.high, [0.8 * np.exp(0.65), 0.5], rtol=1e-4)
     ends = np.array([[0.8 * np.exp(sign * 0.65), 1, 0.5] for sign in (-1, 1)])
@@ -128,8 +128,8 @@ def test_folds_of_one_kind_are_covered_as_promised(rng):
     assert result.uninformative == 0
 
 
-def test_intervals_of_estimates_that_know_nothing_say_nothing(rng):
-    """Estimates drawn as the lights are, without regard to them: wider than the lights' own."""
+def test_intervals_of_uninformed_estimates_are_uninformative(rng):
+    """Estimates are drawn independently of the illuminants: intervals are wider than theirs."""
     truth, interval = np.float32(np.exp(rng.normal(0, 0.2, (2, 600, 2))))
     result = cross_coverage([interval[None]] * 3, truth, THIRDS)
     assert result.share == pytest.approx(0.9, abs=0.05)

@@ -221,7 +221,7 @@ def test_a_transform_is_read_by_rows_and_printed_as_an_illuminant(rng):
     transform = np.float32(rng.normal(size=(3, 3)))
     rows = [entry for row in transform for entry in row]
     expected = forward(weights_of(params), (np.float64(rows) - mean) / scale)[-1]
-    light = predict_illuminant(NET, model, jnp.asarray(transform))
-    np.testing.assert_allclose(light, [expected[0], 1, expected[1]], rtol=1e-5)
+    illuminant = predict_illuminant(NET, model, jnp.asarray(transform))
+    np.testing.assert_allclose(illuminant, [expected[0], 1, expected[1]], rtol=1e-5)
     batch = jnp.asarray(np.stack([rows] * 4), jnp.float32)
     np.testing.assert_allclose(predict_chromaticity(NET, model, batch), [expected] * 4, rtol=1e-5)

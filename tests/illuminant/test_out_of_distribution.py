@@ -32,7 +32,7 @@ def test_the_share_that_is_farther_is_calibrated(rng):
 
 
 @pytest.mark.parametrize("distances", [[], [1.0, np.nan]])
-def test_nothing_to_calibrate_on_is_refused(distances):
+def test_missing_calibration_distances_are_refused(distances):
     with pytest.raises(ValueError, match="distances"):
         calibrate_distances(KNOWN, jnp.asarray(distances, jnp.float32))
 

@@ -6,10 +6,10 @@ import pytest
 from everlight.illuminant.out_of_distribution import OutOfDistributionScore
 from everlight.illuminant.pair_estimate import UnsuitablePairError, estimate_pair
 from tests.experiments.illuminant.estimate_pairs import (
-    LIGHT,
+    ILLUMINANT,
     ClosedFormNet,
+    pair_estimates,
     pair_transform,
-    told_lights,
 )
 
 
@@ -26,29 +26,29 @@ def colors(rng):
 
 
 def estimated(model, main, second=None):
-    second = main @ np.float32(pair_transform(LIGHT)) if second is None else second
+    second = main @ np.float32(pair_transform(ILLUMINANT)) if second is None else second
     return estimate_pair(model, main, second, np.ones(main.shape[:2], bool))
 
 
 def test_the_closed_form_answer_is_returned_with_its_transform(colors):
     result = estimated(ClosedFormNet(), colors)
-    np.testing.assert_allclose(result.transform, pair_transform(LIGHT), atol=1e-4)
-    np.testing.assert_allclose(result.estimates.main.illuminant, LIGHT, rtol=1e-3)
+    np.testing.assert_allclose(result.transform, pair_transform(ILLUMINANT), atol=1e-4)
+    np.testing.assert_allclose(result.estimates.main.illuminant, ILLUMINANT, rtol=1e-3)
     np.testing.assert_allclose(result.condition, np.linalg.cond(colors.reshape(-1, 3)), rtol=1e-4)
     assert result.warnings == ()
 
 
 def test_unusable_places_take_no_part(colors):
-    second = colors @ np.float32(pair_transform(LIGHT))
+    second = colors @ np.float32(pair_transform(ILLUMINANT))
     usable = np.ones(colors.shape[:2], bool)
     usable[2, 3] = False
     second[2, 3] = 100
     result = estimate_pair(ClosedFormNet(), colors, second, usable)
-    np.testing.assert_allclose(result.transform, pair_transform(LIGHT), atol=1e-4)
+    np.testing.assert_allclose(result.transform, pair_transform(ILLUMINANT), atol=1e-4)
 
 
 def test_an_uninformative_interval_is_warned_of(colors):
-    predicted = told_lights([0.5, 1, 0.6])
+    predicted = pair_estimates([0.5, 1, 0.6])
     wide = predicted._replace(main=predicted.main._replace(uninformative=True))
     (warning,) = estimated(Planted(wide), colors).warnings
     assert "its interval has a radius of 3.2 degrees, no less than that of the training" in warning
@@ -56,7 +56,7 @@ def test_an_uninformative_interval_is_warned_of(colors):
 
 
 def test_a_second_camera_too_far_from_training_is_left_out(colors):
-    predicted = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+    predicted = pair_estimates([0.5, 1, 0.6], [0.8, 1, 0.4])
     far = predicted.second._replace(score=OutOfDistributionScore(9.0, 0.0))
     result = estimated(Planted(predicted._replace(second=far)), colors)
     assert result.estimates.second is None
@@ -68,7 +68,7 @@ def test_a_model_on_moments_needs_no_colorful_scene():
         needs_transform = False
 
         def estimate(self, inputs):
-            return told_lights([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
+            return pair_estimates([inputs.moments["main"][2], 1, inputs.moments["main"][0]])
 
     gray = np.full((5, 7, 3), [0.2, 0.4, 0.3], np.float32)
     result = estimated(Moments(), gray, gray)
@@ -100,4 +100,4 @@ def test_an_estimate_that_is_no_illuminant_is_refused(colors):
     with pytest.raises(
         UnsuitablePairError, match=r"is not an illuminant; .*Main Eye and Second Eye"
     ):
-        estimated(Planted(told_lights([np.inf, 1, 0.5])), colors)
+        estimated(Planted(pair_estimates([np.inf, 1, 0.5])), colors)

@@ -133,7 +133,7 @@ def test_a_learner_that_keeps_everything(tasks):
             assert METRICS[name](accuracies) == 0
 
 
-def test_what_compares_tasks_is_undefined_for_one():
+def test_metrics_that_compare_tasks_are_undefined_for_one():
     single = matrix([[0.75]])
     for name, metric in METRICS.items():
         assert metric(single) == pytest.approx(np.nan if name in COMPARING else 0.75, nan_ok=True)

@@ -11,7 +11,7 @@ from everlight.metrics import angular
 
 seeds = st.integers(0, 2**32 - 1)
 channel = st.floats(0.0625, 8, width=32)
-light = st.tuples(channel, channel, channel)
+illuminant = st.tuples(channel, channel, channel)
 angle_between = jax.jit(angular.angular_error)
 summarize = jax.jit(angular.summarize_errors)
 
@@ -54,16 +54,20 @@ def test_tiny_angles_keep_their_digits(degrees):
     assert expected == pytest.approx(degrees, abs=1e-5)
 
 
-@given(first=light, second=light)
-def test_float64_agrees_for_any_two_lights(first, second):
+@given(first=illuminant, second=illuminant)
+def test_float64_agrees_for_any_two_illuminants(first, second):
     error = angle_between(vector(first), vector(second))
     assert error == pytest.approx(exact_angle(np.float32(first), np.float32(second)), abs=2e-5)
     # Not to the bit: a product of the cross product may be fused into the subtraction.
     assert error == pytest.approx(float(angle_between(vector(second), vector(first))), abs=2e-5)
 
 
-@given(first=light, second=light, powers=st.tuples(st.integers(-90, 90), st.integers(-90, 90)))
-def test_the_scale_of_neither_light_matters(first, second, powers):
+@given(
+    first=illuminant,
+    second=illuminant,
+    powers=st.tuples(st.integers(-90, 90), st.integers(-90, 90)),
+)
+def test_the_scale_of_neither_illuminant_matters(first, second, powers):
     error = angle_between(vector(first), vector(second))
     scaled = [vector(v) * vector(2.0**p) for v, p in zip((first, second), powers, strict=True)]
     # Powers of two round nothing.
@@ -71,7 +75,7 @@ def test_the_scale_of_neither_light_matters(first, second, powers):
 
 
 @pytest.mark.parametrize("broken", [[0, 0, 0], [np.nan, 1, 1], [1, np.inf, 1], [1, 1, -np.inf]])
-def test_what_is_no_light_has_no_angle(broken):
+def test_invalid_illuminants_have_no_angle(broken):
     assert np.isnan(angle_between(vector(broken), vector([1, 1, 1])))
     assert np.isnan(angle_between(vector([1, 1, 1]), vector(broken)))
 
@@ -95,8 +99,10 @@ def test_reproduction_errors_known_by_hand(estimate, truth, degrees):
 
 
 @settings(max_examples=50)
-@given(light, light, light)
-def test_a_light_on_the_scene_leaves_the_reproduction_error_as_it_is(estimate, truth, relight):
+@given(illuminant, illuminant, illuminant)
+def test_an_illuminant_on_the_scene_leaves_the_reproduction_error_as_it_is(
+    estimate, truth, relight
+):
     """Unlike the recovery error, which is why it was made."""
     estimate, truth, relight = map(vector, (estimate, truth, relight))
     before = reproduced_apart(estimate, truth)
@@ -105,10 +111,10 @@ def test_a_light_on_the_scene_leaves_the_reproduction_error_as_it_is(estimate, t
 
 
 def test_reproduction_errors_where_there_is_none():
-    lights = vector((1, 2, 3)), vector((1, 0, 3)), vector((1, np.nan, 3))
-    assert np.isnan(reproduced_apart(lights[1], lights[0]))
-    assert np.isnan(reproduced_apart(lights[2], lights[0]))
-    assert np.isfinite(reproduced_apart(lights[0], lights[1]))
+    illuminants = vector((1, 2, 3)), vector((1, 0, 3)), vector((1, np.nan, 3))
+    assert np.isnan(reproduced_apart(illuminants[1], illuminants[0]))
+    assert np.isnan(reproduced_apart(illuminants[2], illuminants[0]))
+    assert np.isfinite(reproduced_apart(illuminants[0], illuminants[1]))
 
 
 def exact_summary(errors):

@@ -38,7 +38,7 @@ def test_of_two_values_the_mean_is_a_binomial():
     assert bootstrap_interval(KEY, values, level=0.4, resamples=300) == (0.5, 0.5)
 
 
-def test_the_interval_covers_the_truth_as_often_as_it_says():
+def test_the_interval_covers_the_truth_at_its_level():
     samples = jax.random.normal(jax.random.key(5), (300, 40))
     keys = jax.random.split(jax.random.key(6), 300)
     low, high = jax.jit(jax.vmap(lambda k, s: bootstrap_interval(k, s, level=0.8)))(keys, samples)
@@ -82,8 +82,8 @@ def test_groups_of_one_are_the_plain_bootstrap(errors):
 
 
 @pytest.mark.slow
-def test_a_grouped_interval_covers_the_truth_as_often_as_it_says_and_a_plain_one_does_not(rng):
-    """Forty lights of fifty scenes: what they share is as large as what they do not."""
+def test_a_grouped_interval_covers_the_truth_at_its_level_and_a_plain_one_does_not(rng):
+    """Forty illuminants of fifty scenes: what they share is as large as what they do not."""
     offsets, current = rng.normal(size=(300, 40, 1)), rng.normal(size=(300, 40, 50))
     samples = jnp.asarray((offsets + current).reshape(300, -1), jnp.float32)
     groups, keys = jnp.repeat(jnp.arange(40), 50), jax.random.split(jax.random.key(7), 300)
@@ -92,9 +92,9 @@ def test_a_grouped_interval_covers_the_truth_as_often_as_it_says_and_a_plain_one
         low, high = jax.lax.map(lambda one: interval(*one), (keys, samples))
         return np.mean((low <= 0) & (high >= 0))
 
-    by_light = coverage(lambda k, s: grouped_mean_interval(k, s, groups, 40, 0.8, 300))
+    by_illuminant = coverage(lambda k, s: grouped_mean_interval(k, s, groups, 40, 0.8, 300))
     by_scene = coverage(lambda k, s: bootstrap_interval(k, s, level=0.8, resamples=300))
-    assert by_light == pytest.approx(0.79, abs=0.06)
+    assert by_illuminant == pytest.approx(0.79, abs=0.06)
     assert by_scene < 0.35
 
 

@@ -175,9 +175,9 @@ def test_layers_that_are_not_given_keep_their_values(rng):
         ({"conv1/bias": (2,)}, "conv1/weight is missing"),
         (
             {"conv1/weight": (2, 3, 7, 5), "conv1/bias": (2,)},
-            r"conv1/weight has the shape \(2, 3, 7, 5\); the network's is \(2, 3, 5, 7\)",
+            r"conv1/weight has the shape \(2, 3, 7, 5\); give \(2, 3, 5, 7\), the network's",
         ),
-        ({"head/weight": (4, 7), "head/bias": (7,)}, r"\(4, 7\); the network's is \(7, 4\)"),
+        ({"head/weight": (4, 7), "head/bias": (7,)}, r"\(4, 7\); give \(7, 4\), the network's"),
         ({"head/weight": (7, 4), "head/bias": (7,), "head/mean": (1,)}, "'head/mean' is neither"),
     ],
 )

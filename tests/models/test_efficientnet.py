@@ -92,7 +92,7 @@ def arrays():
         return drawn_arrays(np.random.default_rng(0))
 
 
-def test_it_is_what_numpy_computes(arrays):
+def test_efficientnet_equals_numpy(arrays):
     """On a crop whose sides no stride divides, where two ways to pad an odd number differ."""
     crop = load_sample_images().images[1][200:245, 250:288]
     image = (crop - np.float64(MEAN)) / DEVIATION
@@ -103,7 +103,7 @@ def test_it_is_what_numpy_computes(arrays):
     np.testing.assert_allclose(result.logits[0], logits, atol=1e-4)
 
 
-def test_it_has_as_many_parameters_as_published():
+def test_efficientnet_has_the_published_number_of_parameters():
     """4.65 million (the authors' table)."""
     shapes = jax.eval_shape(
         lambda: EfficientNetLite0().init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)), False)

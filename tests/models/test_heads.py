@@ -33,7 +33,7 @@ def test_logits_are_scaled_cosines():
 
 
 def test_local_similarities_by_angle():
-    """Proxies at 0 and 60 degrees, and twice at 120: cosines with 0 degrees are 1, .5 and -.5."""
+    """Proxies at 0 and 60 degrees, and twice at 120: cosines with 0 degrees are 1, 0.5 and -0.5."""
     angles = np.deg2rad([[0, 120], [60, 120]])
     kernel = np.stack([np.cos(angles), np.sin(angles)]) * [[7, 0.2], [1, 3]]
     assert kernel.shape == (2, 2, 2), "features, proxies, classes"

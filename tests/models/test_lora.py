@@ -33,7 +33,7 @@ def lora_setup(**changes):
     return with_lora(plain_setup(), LAYERS, ("hidden1",), **{"rank": 2, "scale": SCALE} | changes)
 
 
-def test_it_begins_as_the_given_network_and_trains_the_rest_alone():
+def test_lora_starts_as_the_given_network_and_trains_the_rest_alone():
     setup = lora_setup()
     params, stats = setup.init(jax.random.key(0))
     initial, _ = plain_setup().init(jax.random.split(jax.random.key(0))[0])
@@ -146,7 +146,7 @@ def test_layers_are_data_of_a_run_and_diagnostics_see_the_whole_network():
     np.testing.assert_allclose(result.evaluation.measured[-1], np.sqrt(squares), rtol=1e-5)
 
 
-def test_what_cannot_be_adapted_is_refused_in_one_line():
+def test_layers_that_cannot_be_adapted_are_refused_in_one_line():
     two = ("hidden1", "query")
     refused("hidden1 belongs to query; name", lambda: with_lora(plain_setup(), LAYERS, two))
     refused("belongs to no name", lambda: with_lora(plain_setup(), LAYERS, ()))

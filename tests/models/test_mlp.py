@@ -10,7 +10,7 @@ from everlight.models.mlp import MLP
 
 @pytest.mark.parametrize("last_relu", [True, False])
 @pytest.mark.parametrize("hidden", [(), (5,), (7, 3)])
-def test_it_is_dense_layers_with_relu(hidden, last_relu):
+def test_mlp_equals_dense_layers_with_relu(hidden, last_relu):
     net = MLP(4, hidden, last_relu=last_relu)
     values = np.random.default_rng(0).normal(size=(6, 6))
     inputs = jnp.asarray(values, jnp.float32).reshape(6, 2, 3)

@@ -24,13 +24,13 @@ def test_a_file_of_the_package_is_found_and_a_second_of_its_name_refused(tmp_pat
         (tmp_path / f"{file}.py").write_text(FILE.replace("NAME", name))
         if file == "new_network":
             assert set(declared_rows((models,), "NETWORKS")) == {*networks(), "new"}
-    both = r"^everlight\.models\.new_network and everlight\.models\.other_network both declare 'new"
+    both = r"^everlight\.models\.new_network and everlight\.models\.other_network declare 'new"
     with pytest.raises(ValueError, match=both):
         declared_rows((models,), "NETWORKS")
 
 
 @pytest.mark.parametrize("name", networks())
-def test_a_row_says_what_its_network_is(name):
+def test_rows_describe_their_network(name):
     """Layers and heads that it declares are those that a trace finds."""
     row = networks()[name]
     assert len(row.example) in row.counts
@@ -81,7 +81,7 @@ def test_the_head_is_what_a_method_requires():
     assert unnamed.make("cosine") is unnamed.shape
 
 
-def test_the_note_says_in_which_dtype_it_computes():
+def test_the_note_has_the_dtype_of_computation():
     note = named_network("resnet:1", NetworkRequest(10, 32, "bfloat16")).note
     assert note == "reduced ResNet of 8 layers, computed in bfloat16 below its head"
 

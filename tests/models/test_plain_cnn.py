@@ -28,7 +28,7 @@ def by_numpy(params, image, channels, last_relu):
 @pytest.mark.parametrize(
     ("height", "width", "last_relu"), [(8, 8, True), (7, 10, True), (8, 8, False)]
 )
-def test_it_is_the_chain_that_it_says(rng, height, width, last_relu):
+def test_plain_cnn_equals_its_chain_of_layers(rng, height, width, last_relu):
     net = PlainCNN(3, (2, 4), 5, last_relu=last_relu)
     images = jnp.asarray(rng.normal(size=(2, height, width, 3)), jnp.float32)
     params = net.init(jax.random.key(0), images, False)["params"]

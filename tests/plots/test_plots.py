@@ -56,7 +56,7 @@ def test_the_axes_given_are_drawn_on_and_returned_without_a_legend(plot):
 
 
 @pytest.mark.parametrize("plot", DRAWN, ids=lambda plot: plot.__name__)
-def test_without_axes_there_is_a_figure_that_says_what_is_what(plot):
+def test_without_axes_there_is_a_figure_with_labels(plot):
     canvas = plot(DRAWN[plot]).figure
     legends = [*canvas.legends, *(item.get_legend() for item in canvas.axes)]
     message = [text.get_text() for legend in legends if legend for text in legend.get_texts()]
@@ -130,7 +130,7 @@ def test_error_curves_rise_to_all_images_at_the_sorted_errors():
     assert axes.get_ylabel() == "images with at most this error (%)"
 
 
-def test_lights_of_any_scale_lie_at_their_shares():
+def test_illuminants_of_any_scale_lie_at_their_shares():
     axes = plots.plot_chromaticity({"Sun": np.array([[1.0, 2, 1], [20, 10, 10]])})
     np.testing.assert_allclose(axes.collections[0].get_offsets(), [[0.25, 0.5], [0.5, 0.25]])
     assert not axes.lines

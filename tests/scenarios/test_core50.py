@@ -104,7 +104,7 @@ def published(path, strategy):
 
 @pytest.mark.parametrize("scenario", ["NC", "NIC"])
 def test_published_runs_agree_exactly_while_their_batches_do(scenario, real_data):
-    """The authors' CWR was the same to .01% in two runs as long as our orders are the same."""
+    """The authors' CWR was the same to 0.01% in two runs as long as our orders are the same."""
     path = real_data(f"core50_sample/{scenario}.tsv")
     tables = published(path, "copyweights_with_reinit")
     orders = [pairs_of(training_batches(scenario, run)) for run in range(10)]

@@ -121,7 +121,7 @@ def test_indices_and_labels_may_be_integers_of_any_size(dtype):
         ({"test": [np.ones(2, bool), TEST[1]]}, r"test\[0\] is bool\[2\]; give integers"),
     ],
 )
-def test_what_does_not_fit_is_refused(changes, message):
+def test_inconsistent_experiences_are_refused(changes, message):
     with pytest.raises(ValueError, match=message) as caught:
         from_experiences(**parts() | changes)
     assert "\n" not in str(caught.value)

@@ -97,6 +97,6 @@ def test_a_label_space_is_accepted():
         (np.zeros((0, 3), int), "pieces has no facts"),
     ],
 )
-def test_what_is_no_label_space_is_named(pieces, message):
+def test_invalid_label_spaces_are_named(pieces, message):
     with pytest.raises(ValueError, match=message):
         check_facts(np.array(pieces), 3)

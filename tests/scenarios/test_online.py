@@ -83,6 +83,6 @@ def test_the_seed_decides_the_order():
         ({"pieces": 51}, "task 0 has 50 samples; give at most that many pieces"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(setting, message):
+def test_invalid_online_settings_are_refused(setting, message):
     with pytest.raises(ValueError, match=message):
         stream(**setting)

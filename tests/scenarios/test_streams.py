@@ -200,7 +200,7 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
         (lambda: streams.recurring(TRAIN, TEST[:3], [[0], [3]], 4), "class 3 is in 1 tasks"),
     ],
 )
-def test_what_cannot_be_built_is_refused_with_its_name(call, message):
+def test_invalid_streams_are_refused_by_name(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 

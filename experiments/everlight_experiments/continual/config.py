@@ -45,7 +45,7 @@ Replay = Annotated[
     tyro.conf.arg(help="Samples that methods replay per step; None is the batch size."),
 ]
 Chosen = tyro.conf.Suppress[str]
-"""How network, learning rate and epochs were selected, for the report."""
+"""Sentence of the report about the selection of network, learning rate and epochs."""
 Side = Annotated[int, Between(8, 512)]
 Criterion = Literal["final accuracy", "accuracy over all times (A)"]
 Pixels = Literal["channels", "unit"]
@@ -174,8 +174,8 @@ class Config:
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
     chosen: Chosen = "Nothing was tuned."
-    """How these values were chosen, for the report. A sentence may begin with options and a colon;
-    those that the user gives are left out."""
+    """Sentences of the report about the choice of these values. One may begin with options and a
+    colon; those that the user gives are left out."""
     features_chosen: Chosen = FEATURES_CHOSEN
     """The same of a linear head on --features."""
 

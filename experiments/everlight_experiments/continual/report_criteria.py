@@ -25,7 +25,7 @@ class Published(NamedTuple):
     """A paper's numbers, in the table with everlight's."""
 
     name: str = ""
-    """How they are marked."""
+    """Mark of these numbers in the table."""
     curves: Mapping[str, Mapping[str, Sequence[float]]] = {}
     """Score over time, by column and method."""
     criteria: Mapping[str, Mapping[str, Sequence[float]]] = {}

@@ -52,7 +52,7 @@ class Claim(NamedTuple):
     rule: str
     """all: the lowest above the highest; each: each above its partner; mean: mean above mean."""
     in_paper: str
-    """How far the paper's own tables bear it out."""
+    """Support of the claim by the paper's own tables."""
 
 
 class Side(NamedTuple):
@@ -75,7 +75,7 @@ class Stated(NamedTuple):
     rule: str = "all"
     """Rule of the comparison, one of those of `Claim`."""
     in_paper: tuple[str | None, str | None] = ("holds", "holds")
-    """How far the paper's mid-scale and large-scale tables bear it out; None without a claim."""
+    """Support by the paper's mid-scale and large-scale tables; None without a claim."""
 
 
 GATE, NAIVE, IMM, MAS = ("ExpertGate",), ("finetune",), ("IMM mode",), ("MAS",)

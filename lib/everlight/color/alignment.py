@@ -139,14 +139,14 @@ def _solve(
     system = jnp.concatenate([rows_x, rows_y, jnp.zeros_like(rows_x[:1])])
     singular = jax.lax.stop_gradient(jnp.linalg.svd(system, compute_uv=False))
     normalized = _null_vector(system).reshape(3, 3)
-    strengths = jnp.linalg.svd(normalized, compute_uv=False)
+    scales = jnp.linalg.svd(normalized, compute_uv=False)
 
     product = matrix_product(normalized, to_source)
     homography = jnp.linalg.solve(to_target, product)
     homography = homography / homography[2, 2]
     in_front = _homogeneous(homography, source_points)[:, 2] > 0
     valid = singular[7] > DEGENERATE * singular[0]
-    valid &= strengths[2] > DEGENERATE * strengths[0]
+    valid &= scales[2] > DEGENERATE * scales[0]
     valid &= jnp.all(in_front | (weights == 0))
     valid &= jnp.all(jnp.isfinite(homography))
     return homography, valid

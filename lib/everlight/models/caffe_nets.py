@@ -170,7 +170,9 @@ def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Arra
     axes = CAFFE_AXES[old.ndim]
     shape = tuple(old.shape[axis] for axis in axes)
     if arrays[name].shape != shape:
-        raise ArgumentError(f"{name} has the shape {arrays[name].shape}; the network's is {shape}")
+        raise ArgumentError(
+            f"{name} has the shape {arrays[name].shape}; give {shape}, the network's"
+        )
     return jnp.asarray(arrays[name].transpose(np.argsort(axes)), old.dtype)
 
 

@@ -71,7 +71,7 @@ class NamedNetwork(NamedTuple):
     example: Numbers = ()
     """Numbers of a small network, for help, messages and tests; empty if it takes none."""
     counts: tuple[int, ...] = (0,)
-    """How many numbers may follow the name."""
+    """Number of numbers that may follow the name."""
     options: tuple[str, ...] = ()
     """Fields of `NetworkRequest` that it reads in addition to its sizes and dtype."""
 

@@ -86,7 +86,7 @@ def domain_incremental(
         ("valid", np.flatnonzero(validates), None),
     ):
         if limit is not None and limit > len(places):
-            raise ArgumentError(f"{name}_samples={limit}; there are {len(places)} of them")
+            raise ArgumentError(f"{name}_samples={limit}; give {len(places)} or fewer, or None")
         drawn = [places[_draw(len(places), limit, rng)] for _ in range(tasks)]
         index[name] = [task * count + rows for task, rows in enumerate(drawn)]
         labels[name] = [maps[task][all_labels[rows]] for task, rows in enumerate(drawn)]

@@ -31,9 +31,9 @@ def calibrations(rng, count):
 
 def images(rng, camera, count):
     """Surfaces under Planckian and daylight illuminants in the camera's colours."""
-    lights = np.asarray(locus_illuminants(camera))[rng.integers(0, 126, count)]
-    seen = rng.uniform(0.1, 1, (count, 4, 4, 3)) * lights[:, None, None]
-    return jnp.float32(seen), jnp.float32(lights)
+    illuminants = np.asarray(locus_illuminants(camera))[rng.integers(0, 126, count)]
+    seen = rng.uniform(0.1, 1, (count, 4, 4, 3)) * illuminants[:, None, None]
+    return jnp.float32(seen), jnp.float32(illuminants)
 
 
 def of_camera(interval, number):
@@ -41,15 +41,15 @@ def of_camera(interval, number):
 
 
 @pytest.mark.slow
-def test_the_calibration_tells_an_unseen_cameras_gains():
+def test_the_calibration_gives_an_unseen_cameras_gains():
     rng = np.random.default_rng(0)
     cameras = calibrations(rng, 13)
     parts = [images(rng, of_camera(cameras, number), 24) for number in range(13)]
-    seen, lights = (jnp.concatenate(item) for item in zip(*parts[:12], strict=True))
+    seen, illuminants = (jnp.concatenate(item) for item in zip(*parts[:12], strict=True))
     observed = ObservedImage(seen, jnp.ones(seen.shape[:3]))
     numbers, key = jnp.arange(12).repeat(24), jax.random.key(0)
     model = fit_calibrated_camera(
-        observed, lights, numbers, cameras, key=key, settings=TINY, steps=300
+        observed, illuminants, numbers, cameras, key=key, settings=TINY, steps=300
     )
     requested = jax.vmap(lambda image: chroma_histograms(image, None, TINY.window))(parts[12][0])
     complete = jax.jit(jax.vmap(calibrated_estimate, (None, 0, None)))

@@ -59,22 +59,22 @@ def test_the_network_is_the_papers(rng):
     np.testing.assert_allclose(net.apply(variables, histograms, vector)[0], expected, rtol=1e-4)
     ends = jnp.zeros(15), jnp.full(15, 2.0)
     result = capture_aware_estimate(CaptureModel(variables, *ends), histograms[0], 2 * vector[0])
-    light = np.array([expected[0], 1, expected[1]])
-    np.testing.assert_allclose(result, light / np.linalg.norm(light), rtol=1e-4)
+    illuminant = np.array([expected[0], 1, expected[1]])
+    np.testing.assert_allclose(result, illuminant / np.linalg.norm(illuminant), rtol=1e-4)
     blank = capture_aware_estimate(CaptureModel(variables, *ends), 0 * histograms[0], vector[0])
     assert np.isnan(blank).all()
 
 
 @pytest.mark.slow
-def test_the_time_tells_what_the_colors_leave_open():
-    """Surfaces as coloured as the lights; evening light is red."""
+def test_the_time_adds_what_the_colors_leave_open():
+    """Surfaces as coloured as the illuminants; evening light is red."""
     rng = np.random.default_rng(0)
     count, window = 300, ChromaWindow(16, -1.5, 2.5)
     times = rng.uniform(0, 24, count) * HOUR
     red = 0.5 + 0.4 * np.cos(times / 24 / HOUR * 2 * np.pi)
-    lights = jnp.float32(np.stack([red, np.ones(count), 1.1 - red], axis=1))
+    illuminants = jnp.float32(np.stack([red, np.ones(count), 1.1 - red], axis=1))
     tints = np.exp(rng.normal(0, 0.5, (count, 1, 1, 3)))
-    images = jnp.float32(rng.uniform(0.2, 1, (count, 4, 4, 3)) * tints) * lights[:, None, None]
+    images = jnp.float32(rng.uniform(0.2, 1, (count, 4, 4, 3)) * tints) * illuminants[:, None, None]
     histograms = jax.vmap(lambda image: chroma_histograms(image, None, window))(images)
     events, one = jnp.broadcast_to(jnp.float32(SUN), (count, 6)), jnp.ones(count)
     vectors = jax.vmap(capture_features)(
@@ -82,10 +82,10 @@ def test_the_time_tells_what_the_colors_leave_open():
     )
     errors = []
     for value in (vectors, 0 * vectors):
-        taught = histograms[:200], value[:200], lights[:200]
+        taught = histograms[:200], value[:200], illuminants[:200]
         model = fit_capture_aware(*taught, key=jax.random.key(0), steps=400)
         result = jax.vmap(capture_aware_estimate, (None, 0, 0))(
             model, histograms[200:], value[200:]
         )
-        errors.append(np.mean(jax.vmap(angular_error)(result, lights[200:])))
+        errors.append(np.mean(jax.vmap(angular_error)(result, illuminants[200:])))
     assert errors[0] < 0.6 * errors[1]

@@ -12,7 +12,7 @@ from everlight.color.learned import chromagenic
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
 from tests.color.references import least_squares
 
-LIGHTS = 5
+ILLUMINANTS = 5
 fit_chromagenic = jax.jit(chromagenic.fit_chromagenic)
 
 
@@ -22,9 +22,9 @@ def chromagenic_estimate(model, main, second, weights=None):
 
 
 def pairs(rng, count=20, pixels=30):
-    """Pairs whose cameras relate by one transform per light, and a little noise."""
-    transforms = np.eye(3) + rng.normal(scale=0.2, size=(LIGHTS, 3, 3))
-    labels = np.arange(count) % LIGHTS
+    """Pairs whose cameras relate by one transform per illuminant, and a little noise."""
+    transforms = np.eye(3) + rng.normal(scale=0.2, size=(ILLUMINANTS, 3, 3))
+    labels = np.arange(count) % ILLUMINANTS
     main = rng.uniform(0.05, 1, size=(count, pixels, 3))
     second = main @ transforms[labels] + rng.normal(scale=1e-3, size=main.shape)
     return main.astype(np.float32), second.astype(np.float32), labels, transforms
@@ -32,21 +32,21 @@ def pairs(rng, count=20, pixels=30):
 
 def fitted(rng):
     main, second, labels, _ = pairs(rng)
-    illuminants = rng.uniform(0.2, 1, size=(LIGHTS, 3)).astype(np.float32)
+    illuminants = rng.uniform(0.2, 1, size=(ILLUMINANTS, 3)).astype(np.float32)
     return fit_chromagenic(*map(jnp.asarray, (main, second, labels, illuminants)))
 
 
 def test_transforms_are_numpys_least_squares(rng):
     main, second, labels, _ = pairs(rng)
-    model = fit_chromagenic(*map(jnp.asarray, (main, second, labels, np.ones((LIGHTS, 3)))))
-    for light in range(LIGHTS):
-        chosen = labels == light
+    model = fit_chromagenic(*map(jnp.asarray, (main, second, labels, np.ones((ILLUMINANTS, 3)))))
+    for illuminant in range(ILLUMINANTS):
+        chosen = labels == illuminant
         expected = least_squares(main[chosen].reshape(-1, 3), second[chosen].reshape(-1, 3))
-        np.testing.assert_allclose(model.transforms[light], expected, atol=1e-5)
+        np.testing.assert_allclose(model.transforms[illuminant], expected, atol=1e-5)
     assert model.valid.all()
 
 
-def test_finds_each_pairs_light(rng):
+def test_finds_each_pairs_illuminant(rng):
     model = fitted(rng)
     main, second, labels, _ = pairs(np.random.default_rng(0))
     estimates = jax.vmap(chromagenic_estimate, (None, 0, 0))(model, main, second)
@@ -77,28 +77,28 @@ def test_a_pixel_of_no_weight_has_no_influence(rng, garbage):
 
 
 def test_weights_are_of_squared_errors(rng):
-    """Pixels of one light outweigh those of another exactly where their weighted errors do."""
+    """Pixels of one illuminant outweigh those of another exactly where their weighted errors do."""
     model = fitted(rng)
     colors = jnp.asarray(rng.uniform(0.1, 1, size=(2, 10, 3)), jnp.float32)
     second = jnp.concatenate([colors[0] @ model.transforms[0], colors[1] @ model.transforms[1]])
     main = colors.reshape(-1, 3)
     apart = model.transforms[0] - model.transforms[1]
     gap = [float(((color @ apart) ** 2).sum()) for color in colors]
-    two = model._replace(valid=jnp.arange(LIGHTS) < 2)
-    for factor, light in [(0.9, 1), (1.1, 0)]:
+    two = model._replace(valid=jnp.arange(ILLUMINANTS) < 2)
+    for factor, illuminant in [(0.9, 1), (1.1, 0)]:
         weights = jnp.repeat(jnp.asarray([factor * gap[1] / gap[0], 1.0]), 10)
         result = chromagenic_estimate(two, main, second, weights)
-        np.testing.assert_array_equal(result, model.illuminants[light])
+        np.testing.assert_array_equal(result, model.illuminants[illuminant])
 
 
-def test_a_light_without_pairs_is_never_chosen(rng):
+def test_an_illuminant_without_pairs_is_never_chosen(rng):
     main, second, labels, _ = pairs(rng)
-    illuminants = jnp.asarray(rng.uniform(size=(LIGHTS + 1, 3)), jnp.float32)
+    illuminants = jnp.asarray(rng.uniform(size=(ILLUMINANTS + 1, 3)), jnp.float32)
     model = fit_chromagenic(*map(jnp.asarray, (main, second, labels)), illuminants)
-    np.testing.assert_array_equal(model.valid, [True] * LIGHTS + [False])
+    np.testing.assert_array_equal(model.valid, [True] * ILLUMINANTS + [False])
     # The transform kept in its place, the identity, would fit this pair without error.
     estimate = chromagenic_estimate(model, main[0], main[0])
-    assert (estimate != illuminants[LIGHTS]).all()
+    assert (estimate != illuminants[ILLUMINANTS]).all()
 
 
 @pytest.mark.parametrize("case", ["black", "masked", "NaN", "no candidate"])
@@ -113,7 +113,7 @@ def test_no_estimate_is_nan(rng, case):
     elif case == "NaN":
         other[4, 1] = np.nan
     else:
-        model = model._replace(valid=jnp.zeros(LIGHTS, bool))
+        model = model._replace(valid=jnp.zeros(ILLUMINANTS, bool))
     assert jnp.isnan(chromagenic_estimate(model, first, other, weights)).all()
 
 

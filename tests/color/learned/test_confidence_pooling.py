@@ -23,10 +23,10 @@ def by_hand(maps, colors, first, second):
         for column in range(maps.shape[1]):
             hidden = np.maximum(maps[row, column] @ first, 0)
             predicted = hidden @ second
-            light = np.exp(predicted[:3]) * colors[row, column]
+            illuminant = np.exp(predicted[:3]) * colors[row, column]
             confidence = np.log1p(np.exp(predicted[3]))
             if (colors[row, column] > 0).all():
-                total += confidence * light / np.linalg.norm(light)
+                total += confidence * illuminant / np.linalg.norm(illuminant)
     return total / np.linalg.norm(total)
 
 
@@ -39,7 +39,7 @@ def model_of(first, second, mean, scale):
     return ConfidencePoolingModel(params, jnp.float32(mean), jnp.float32(scale))
 
 
-def test_the_light_is_the_places_lights_by_their_confidence(rng):
+def test_the_illuminant_is_the_places_illuminants_by_their_confidence(rng):
     maps, colors = rng.normal(size=(3, 4, 5)), rng.uniform(0.1, 1, (3, 4, 3))
     first, second = rng.normal(size=(5, HIDDEN_UNITS)), 0.2 * rng.normal(size=(HIDDEN_UNITS, 4))
     mean, scale = rng.normal(size=5), rng.uniform(0.5, 2, 5)
@@ -52,16 +52,16 @@ def test_the_light_is_the_places_lights_by_their_confidence(rng):
         maps[1, 2] = 1e3
 
 
-def test_it_learns_which_places_show_the_light(rng):
+def test_confidences_find_the_places_that_show_the_illuminant(rng):
     """Half of the places are grey and half of any colour; one of the maps says which."""
     count = 80
-    lights = rng.uniform(0.4, 1, (count, 3))
+    illuminants = rng.uniform(0.4, 1, (count, 3))
     kind = rng.integers(0, 2, (count, 4, 4))
     surfaces = np.where(kind[..., None] > 0, 0.5, rng.uniform(0.02, 1, (count, 4, 4, 3)) ** 2)
-    colors = jnp.float32(surfaces * lights[:, None, None])
+    colors = jnp.float32(surfaces * illuminants[:, None, None])
     noise = rng.normal(size=(count, 4, 4, 2))
     maps = jnp.float32(np.concatenate([kind[..., None], noise], axis=-1))
-    truth = jnp.float32(lights)
+    truth = jnp.float32(illuminants)
     taught = maps[:60, None], colors[:60, None], truth[:60, None]
     model = fit_confidence_pooling(*taught, key=jax.random.key(0), steps=300)
     predicted = jax.vmap(estimate, (None, 0, 0))(model, maps[60:], colors[60:])

@@ -30,10 +30,10 @@ def drawn_model():
 
 
 def images(rng, count, gains=(1.0, 1.0, 1.0)):
-    """Surfaces of any colour under much the same light, and the lights."""
-    lights = rng.uniform(0.9, 1, (count, 3)) * gains
-    seen = rng.uniform(0.1, 1, (count, 4, 4, 3)) * lights[:, None, None]
-    return jnp.float32(seen), jnp.float32(lights)
+    """Surfaces of any colour under much the same illuminant, and the illuminants."""
+    illuminants = rng.uniform(0.9, 1, (count, 3)) * gains
+    seen = rng.uniform(0.1, 1, (count, 4, 4, 3)) * illuminants[:, None, None]
+    return jnp.float32(seen), jnp.float32(illuminants)
 
 
 def test_the_other_images_matter_and_their_order_does_not(rng):
@@ -58,16 +58,16 @@ def test_spoilt_images_beside_one_count_as_empty(rng):
 
 
 @pytest.mark.slow
-def test_it_learns_to_ask_the_camera_by_its_other_images():
+def test_other_images_of_an_unseen_camera_correct_its_gains():
     """Cameras of different gains teach; of one that did not, its other images tell them."""
     rng = np.random.default_rng(0)
     gains = np.exp(rng.uniform(-0.4, 0.4, (9, 3)))
     parts = [images(rng, 24, same_camera) for same_camera in gains]
-    seen, lights = (jnp.concatenate(item) for item in zip(*parts[:8], strict=True))
+    seen, illuminants = (jnp.concatenate(item) for item in zip(*parts[:8], strict=True))
     observed = ObservedImage(seen, jnp.ones(seen.shape[:3]))
     cameras = jnp.arange(8).repeat(24)
     model = fit_cross_camera(
-        observed, lights, cameras, key=jax.random.key(0), settings=TINY, steps=200
+        observed, illuminants, cameras, key=jax.random.key(0), settings=TINY, steps=200
     )
     requested, truth = histograms_of(parts[8][0]), parts[8][1]
     complete = jax.jit(jax.vmap(cross_camera_estimate, (None, 0, 0)))
@@ -76,7 +76,7 @@ def test_it_learns_to_ask_the_camera_by_its_other_images():
         others = jnp.stack([jnp.roll(pool, -place, 0)[1:7] for place in range(len(requested))])
         return np.mean(jax.vmap(angular_error)(complete(model, requested, others), truth))
 
-    mean = jnp.broadcast_to(lights.mean(axis=0), truth.shape)
+    mean = jnp.broadcast_to(illuminants.mean(axis=0), truth.shape)
     current = error_beside(requested)
     assert current < np.mean(jax.vmap(angular_error)(mean, truth)) - 0.5
     assert current < error_beside(histograms_of(parts[3][0])) - 1

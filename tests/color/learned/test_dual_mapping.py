@@ -1,4 +1,4 @@
-"""DMCC: its four colours and drawn lights against NumPy, its size, and worlds that it learns."""
+"""DMCC: its four colours and drawn illuminants against NumPy, its size, and learned worlds."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ from everlight.metrics.angular import angular_error
 
 
 def by_hand(pixels):
-    """The authors' rule in float64: nothing at 0, nothing from .98 of the largest value on."""
+    """The authors' rule in float64: nothing at 0, nothing from 0.98 of the largest value on."""
     stored = pixels[(pixels > 0).all(axis=1) & (pixels < 0.98 * pixels.max()).all(axis=1)]
     order = stored.sum(axis=1)
     four = np.array([stored[order.argmax()], stored.max(0), stored.mean(0), stored[order.argmin()]])
@@ -44,11 +44,13 @@ def test_the_four_colors_leave_saturated_and_black_pixels_out(rng):
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
-def test_lights_are_drawn_evenly_from_disks_around_those_given():
-    lights = np.array([[0.2, 0.5, 0.3], [0.5, 0.4, 0.1]])
-    drawn = np.asarray(draw_illuminants(jax.random.key(0), jnp.float32(3 * lights), 20_000), float)
+def test_illuminants_are_drawn_evenly_from_disks_around_those_given():
+    illuminants = np.array([[0.2, 0.5, 0.3], [0.5, 0.4, 0.1]])
+    drawn = np.asarray(
+        draw_illuminants(jax.random.key(0), jnp.float32(3 * illuminants), 20_000), float
+    )
     np.testing.assert_allclose(drawn.sum(axis=1), 1, rtol=1e-5)
-    away = (drawn[:, None] - lights)[..., :2]
+    away = (drawn[:, None] - illuminants)[..., :2]
     squares = (away**2).sum(axis=2)
     nearest = squares.argmin(axis=1)
     assert abs(nearest.mean() - 0.5) < 0.02
@@ -60,7 +62,7 @@ def test_lights_are_drawn_evenly_from_disks_around_those_given():
     assert np.abs(away[nearest == 0, 0].mean(axis=0)).max() < 0.002
 
 
-def test_where_a_disk_leaves_the_lights_it_is_the_center():
+def test_where_a_disk_leaves_the_illuminants_it_is_the_center():
     inputs = jnp.array([[0.6, 0.395, 0.005]])
     drawn = np.asarray(draw_illuminants(jax.random.key(0), inputs, 2_000))
     assert (drawn > 0).all()
@@ -73,7 +75,7 @@ def test_the_net_has_the_papers_size():
     assert sum(leaf.size for leaf in jax.tree.leaves(params)) == 783
 
 
-def test_what_is_no_light_is_nan():
+def test_invalid_illuminants_are_nan():
     params = DualMappingNet().init(jax.random.key(0), jnp.zeros(8))
     zero = jax.tree.map(jnp.zeros_like, params)
     gray = ObservedImage(jnp.full((2, 2, 3), 0.3).at[0, 0].set(1), jnp.ones((2, 2)))
@@ -85,17 +87,17 @@ def test_what_is_no_light_is_nan():
     np.testing.assert_allclose(predicted, unit, rtol=1e-6)
 
 
-def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
-    """Four surfaces of any colour say little: what is learned is where the camera's lights lie.
+def test_illuminants_of_a_camera_without_images_are_learned(rng):
+    """Four surfaces of any colour say little: the net learns where the camera's illuminants lie.
 
-    That is right where the lights are mapped, and some degrees off where they are not.
+    The estimate is right where the illuminants are mapped, and some degrees off where they are not.
     """
     ratio = np.array([1.5, 1.0, 0.6])
-    lights = rng.uniform(0.9, 1, (60, 3)) * [0.8, 1.0, 0.6]
+    illuminants = rng.uniform(0.9, 1, (60, 3)) * [0.8, 1.0, 0.6]
     surfaces = rng.uniform(0.05, 1, (60, 2, 2, 3)) ** 2
-    images = surfaces * lights[:, None, None]
+    images = surfaces * illuminants[:, None, None]
     masks = jnp.ones(images.shape[:3])
-    source, target = jnp.float32(lights), jnp.float32(lights * ratio)
+    source, target = jnp.float32(illuminants), jnp.float32(illuminants * ratio)
     tested = ObservedImage(jnp.float32(images * ratio), masks)
     means = {}
     for name, mapped in (("mapped", target), ("own", source)):
@@ -109,17 +111,19 @@ def test_it_learns_lights_of_a_camera_that_took_no_image(rng):
     assert means["own"] > means["mapped"] + 5
 
 
-def test_the_tested_cameras_lights_are_learned(monkeypatch, rng):
+def test_the_tested_cameras_illuminants_are_learned(monkeypatch, rng):
     """Von Kries factors of both cameras' white bring them there."""
     monkeypatch.setattr(
         dual_mapping, "fit_dual_mapping", lambda *arguments, **training: arguments[2]
     )
-    lights = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
-    train = LabelledImages(jnp.ones((4, 2, 2, 4)), lights, jnp.array([1, 1, 1, 0]))
+    illuminants = jnp.float32(rng.uniform(0.4, 1, (4, 3)))
+    train = LabelledImages(jnp.ones((4, 2, 2, 4)), illuminants, jnp.array([1, 1, 1, 0]))
     fit = partial(ILLUMINANT_METHODS["DMCC"].fit, steps=1)
     cameras = "SonyA57", "NikonD5200"
     mapped = fit(train, SideInformation(cameras, "NikonD5200"))[3]
-    expected = lights[3] * np.array(DAYLIGHT_WHITES["NikonD5200"]) / np.array([0.16, 0.49, 0.35])
+    expected = (
+        illuminants[3] * np.array(DAYLIGHT_WHITES["NikonD5200"]) / np.array([0.16, 0.49, 0.35])
+    )
     np.testing.assert_allclose(mapped, expected, rtol=1e-6)
     same = fit(train, SideInformation(cameras, "SonyA57"))[3]
-    np.testing.assert_allclose(same, lights[3], rtol=1e-6)
+    np.testing.assert_allclose(same, illuminants[3], rtol=1e-6)

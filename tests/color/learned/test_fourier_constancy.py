@@ -61,36 +61,36 @@ def gaussian(place, spread):
 @pytest.mark.parametrize("place", [(10.3, 20.8), (63.6, 0.2), (31.5, 40.0)])
 @pytest.mark.parametrize("origin", [(0, 0), (-9, 12), (40, -30)])
 def test_the_mean_on_the_torus_is_the_gaussians(place, origin):
-    """Without filters a light is where the map says, unwrapped into the bins from the origin on."""
+    """Without filters the map gives the illuminant, unwrapped into the bins from the origin on."""
     model = FourierModel(
         jnp.zeros((2, BINS, BINS)), gaussian(np.array(place), 2.0), jnp.float32([*origin])
     )
-    light = estimate_of(model, jnp.ones((2, BINS, BINS)))
+    illuminant = estimate_of(model, jnp.ones((2, BINS, BINS)))
     u, v = (first + (item - first) % BINS for first, item in zip(origin, place, strict=True))
     expected = np.exp([-u * BIN_WIDTH, 0, -v * BIN_WIDTH])
-    np.testing.assert_allclose(light, expected / np.linalg.norm(expected), rtol=1e-3)
+    np.testing.assert_allclose(illuminant, expected / np.linalg.norm(expected), rtol=1e-3)
 
 
 def test_a_filter_moves_what_the_histogram_shows():
-    """Filtered by a sharp peak at (4, 60), all pixels in (7, 9) tell the light of bins (11, 5)."""
+    """Filtered by a sharp peak at (4, 60), all pixels in (7, 9) give the illuminant (11, 5)."""
     seen = jnp.zeros((2, BINS, BINS)).at[:, 7, 9].set(1)
     filters = jnp.stack([gaussian(np.array([4.0, 60.0]), 1.0), jnp.zeros((BINS, BINS))])
     model = FourierModel(filters, jnp.zeros((BINS, BINS)), jnp.zeros(2))
     expected = np.exp([-11 * BIN_WIDTH, 0, -5 * BIN_WIDTH])
-    light = estimate_of(model, seen)
-    np.testing.assert_allclose(light, expected / np.linalg.norm(expected), rtol=1e-3)
+    illuminant = estimate_of(model, seen)
+    np.testing.assert_allclose(illuminant, expected / np.linalg.norm(expected), rtol=1e-3)
 
 
-def test_each_axis_holds_its_own_lights():
-    """Bins −5.2 to 34.7 and 3.5 to 59.6, as of Cube+'s lights: 40 and 56 wide, 65 together."""
+def test_each_axis_holds_its_own_illuminants():
+    """Bins −5.2 to 34.7 and 3.5 to 59.6, as of Cube+'s illuminants: 40 and 56 wide, 65 together."""
     ends = jnp.array([[-5.2, 3.5], [34.7, 59.6]])
-    lights = jnp.exp(-BIN_WIDTH * jnp.insert(ends, 1, 0, axis=1))
-    origin = first_bin(illuminant_bins(lights))
+    illuminants = jnp.exp(-BIN_WIDTH * jnp.insert(ends, 1, 0, axis=1))
+    origin = first_bin(illuminant_bins(illuminants))
     np.testing.assert_array_equal(origin, [-17, 0])
     assert ((ends >= origin) & (ends < origin + BINS)).all()
 
 
-def test_what_shows_nothing_has_no_light():
+def test_black_and_masked_images_have_no_illuminant():
     model = FourierModel(jnp.zeros((2, BINS, BINS)), jnp.zeros((BINS, BINS)), jnp.zeros(2))
     black = jnp.zeros((8, 8, 3))
     assert jnp.isnan(estimate_of(model, histograms_of(black, None))).all()
@@ -102,15 +102,17 @@ def test_what_shows_nothing_has_no_light():
 
 @pytest.mark.slow
 def test_learns_a_world_of_one_palette(rng):
-    """Every scene shows the same surfaces: the histogram's shift tells the light."""
+    """Every scene shows the same surfaces: the histogram's shift tells the illuminant."""
     palette = rng.uniform(0.1, 0.9, (12, 3))
-    lights = np.exp(rng.uniform(-0.3, 0.3, (60, 3)))
-    scenes = palette[rng.integers(0, 12, (60, 16, 16))] * lights[:, None, None] / 2
+    illuminants = np.exp(rng.uniform(-0.3, 0.3, (60, 3)))
+    scenes = palette[rng.integers(0, 12, (60, 16, 16))] * illuminants[:, None, None] / 2
     seen = jax.jit(jax.vmap(log_chroma_histograms, (0, None)))(jnp.float32(scenes), None)
-    lights = jnp.float32(lights)
-    model = fit_fourier_constancy(seen[:40], lights[:40], crossentropy_steps=8, likelihood_steps=40)
+    illuminants = jnp.float32(illuminants)
+    model = fit_fourier_constancy(
+        seen[:40], illuminants[:40], crossentropy_steps=8, likelihood_steps=40
+    )
     estimates = jax.vmap(estimate_of, (None, 0))(model, seen[40:])
-    errors = jax.vmap(angular_error)(estimates, lights[40:])
-    gray = jax.vmap(angular_error)(jnp.float32(scenes[40:].mean(axis=(1, 2))), lights[40:])
+    errors = jax.vmap(angular_error)(estimates, illuminants[40:])
+    gray = jax.vmap(angular_error)(jnp.float32(scenes[40:].mean(axis=(1, 2))), illuminants[40:])
     assert errors.mean() < 0.4 * gray.mean(), (errors.mean(), gray.mean())
     np.testing.assert_allclose(model.bias.mean(), 0, atol=1e-4)

@@ -58,7 +58,7 @@ def test_the_papers_size_has_its_layers():
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes)) == counted
 
 
-def test_the_light_comes_back_through_the_matrix(rng):
+def test_the_illuminant_comes_back_through_the_matrix(rng):
     """The second net with its last layer at 0 returns (1, 1, 1) in the working space."""
     net = SensorIndependentNet()
     pixels, weights = jnp.float32(rng.uniform(0.1, 1, (5, 30, 3))), jnp.ones((5, 30))
@@ -94,18 +94,18 @@ def test_gradients_are_finite_where_colors_are_flat_black_or_masked():
 
 
 @pytest.mark.slow
-def test_it_learns_a_world_whose_grays_mislead(rng):
-    """Surfaces are reddish on average: gray world is off by that, and what is learned is not."""
-    lights = rng.uniform(0.4, 1, (120, 3)).astype(np.float32)
+def test_a_world_whose_mean_is_not_gray_is_learned(rng):
+    """Surfaces are reddish on average, which misleads Gray World and not the learned estimate."""
+    illuminants = rng.uniform(0.4, 1, (120, 3)).astype(np.float32)
     surfaces = rng.uniform(0.05, 1, (120, 6, 6, 3)) * [1.0, 0.6, 0.5]
-    images = jnp.asarray(surfaces * lights[:, None, None], jnp.float32)
+    images = jnp.asarray(surfaces * illuminants[:, None, None], jnp.float32)
     masks = jnp.ones(images.shape[:3])
     taught = ObservedImage(images[:90], masks[:90])
     tested = ObservedImage(images[90:], masks[90:])
-    known, key = jnp.asarray(lights[:90]), jax.random.key(0)
+    known, key = jnp.asarray(illuminants[:90]), jax.random.key(0)
     model = fit_sensor_independent(taught, known, key=key, steps=200)
     predicted = jax.jit(jax.vmap(sensor_independent_estimate, (None, 0)))(model, tested)
-    errors = jax.vmap(angular_error)(predicted, jnp.asarray(lights[90:]))
-    gray = jax.vmap(angular_error)(images[90:].mean((1, 2)), jnp.asarray(lights[90:]))
+    errors = jax.vmap(angular_error)(predicted, jnp.asarray(illuminants[90:]))
+    gray = jax.vmap(angular_error)(images[90:].mean((1, 2)), jnp.asarray(illuminants[90:]))
     assert gray.mean() > 10
     assert errors.mean() < 7

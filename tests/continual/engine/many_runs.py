@@ -1,4 +1,4 @@
-"""Three runs of EWC with the linear network, which differ in classes, key and strength."""
+"""Three runs of EWC with the linear network, which differ in classes, key and regularization."""
 
 import jax
 import jax.numpy as jnp
@@ -9,27 +9,27 @@ from everlight.scenarios import class_incremental, same_shapes
 from tests.continual.engine.linear_net import CLASSES, DATA, TEST, TRAIN, linear_setup
 
 ORDERS = ([[0, 1], [2, 3], [4, 5]], [[5, 2], [0, 4], [1, 3]], [[3, 0], [5, 1], [4, 2]])
-STRENGTHS = jnp.array([1.0, 3.0, 0.3])
+REGULARIZATIONS = jnp.array([1.0, 3.0, 0.3])
 # No metric of 1 or less is an improvement, so that the rate drops after every further epoch.
 FALLING = {"plateau_factor": 0.5, "plateau_patience": 0, "plateau_threshold": 2.0}
 PROTOCOL = Protocol(epochs=4, first_epochs=5, batch_size=8, **FALLING)
 
 
 def build(data):
-    images, strength = data
+    images, regularization = data
     setup = linear_setup(images)
-    return setup, ewc(setup, strength, importance_samples=16)
+    return setup, ewc(setup, regularization, importance_samples=16)
 
 
 def join(shared, run_data):
     return shared, run_data
 
 
-def some_runs(strengths=STRENGTHS):
+def some_runs(regularizations=REGULARIZATIONS):
     sequences = same_shapes([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
     keys = jax.random.split(jax.random.key(4), 3)
-    return Runs(build, PROTOCOL, DATA, stacked, keys, strengths, join)
+    return Runs(build, PROTOCOL, DATA, stacked, keys, regularizations, join)
 
 
 def copied(state):

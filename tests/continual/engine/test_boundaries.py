@@ -28,7 +28,7 @@ PROTOCOL = online_protocol(BATCH)
 
 
 def observed(learned):
-    """A build whose steps append their samples, labels, seen classes, told task and loss."""
+    """A build whose steps append their samples, labels, seen classes, task identity and loss."""
 
     def build(data):
         setup = linear_setup(data)

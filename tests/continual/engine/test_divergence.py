@@ -1,4 +1,4 @@
-"""Divergence: a number that is not finite is noticed in the epoch in which it arises."""
+"""Divergence: a number that is not finite is noticed in the epoch that first has it."""
 
 import jax
 import jax.numpy as jnp
@@ -70,10 +70,10 @@ def where_diverged(build):
 
 
 @pytest.mark.parametrize("part", [in_parameters, in_validation, in_memory])
-def test_it_is_found_where_it_came_about_compiled_and_driven(part):
+def test_divergence_is_found_in_its_task_compiled_and_driven(part):
     assert where_diverged(building(part)) == ([False, True, True],) * 2
 
 
-def test_nothing_is_found_where_nothing_is():
+def test_finite_runs_have_no_divergence():
     result = where_diverged(building(lambda setup, plain: (setup, plain)))
     assert result == ([False, False, False],) * 2

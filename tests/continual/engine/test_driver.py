@@ -16,7 +16,6 @@ from everlight.meshes import runs_mesh
 from tests.continual.engine.linear_net import DATA
 from tests.continual.engine.many_runs import (
     PROTOCOL,
-    STRENGTHS,
     build,
     copied,
     some_runs,
@@ -66,7 +65,7 @@ def test_stopped_anywhere_it_goes_on_to_the_same_bits(driven, stopped_at):
 
 
 def test_a_run_that_diverges_is_reported_and_stops_no_other(driven):
-    *_, last = states(some_runs(STRENGTHS.at[1].set(1e30)))
+    *_, last = states(some_runs(REGULARIZATIONS.at[1].set(1e30)))
     np.testing.assert_array_equal(diverged(PROTOCOL, last), [False, True, False])
     np.testing.assert_array_equal(diverged(PROTOCOL, driven[2]), [False] * 3)
     # The penalty is first felt in the second task.

@@ -58,7 +58,7 @@ def test_a_rate_that_falls_by_validation_there_is_not_is_refused(driver):
         driver(falling, without_first_validation(sequence_with(0.2)))
 
 
-def test_a_traced_sequence_without_validation_says_so_and_keeps_the_last_epoch():
+def test_a_traced_sequence_without_validation_warns_and_keeps_the_last_epoch():
     """The task without validation keeps its last epoch; the other task's epoch is selected."""
 
     def trained(select, sequence):

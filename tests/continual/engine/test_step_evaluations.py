@@ -60,7 +60,7 @@ def test_epochs_that_repeat_stored_samples_are_evaluated_to_their_end():
     assert (steps[0] > 0).sum() < (steps[2] > 0).sum()
 
 
-def test_what_did_not_take_place_is_nan_and_runs_may_be_driven_or_vmapped():
+def test_missing_evaluations_are_nan_in_compiled_driven_and_vmapped_runs():
     states = list(drive_run(run_of(naive, PROTOCOL)))
     compiled = trained(naive, PROTOCOL).within_tasks
     assert np.isnan(states[0].result.within_tasks.evaluation.class_incremental[1:]).all()

@@ -102,7 +102,7 @@ def test_epochs_of_a_fixed_number_of_steps_go_round_and_round():
 
 
 def test_a_step_is_the_optimizer_s_times_the_schedule_s_factor():
-    """Descent at half the rate by the float64 gradient; the strategy is told the change."""
+    """Descent at half the rate by the float64 gradient; the strategy receives the change."""
     setup = net.small_setup()
     strategy = naive(setup)._replace(
         after_step=lambda memory, learner, info, key: (info.update, learner)
@@ -148,7 +148,7 @@ def started(protocol, strategy=None, setup=None):
 
 
 def test_best_epoch_and_plateau_by_hand():
-    """Patience 1, threshold .1: the rate halves after two epochs not .1 above the last landmark.
+    """Patience 1, threshold 0.1: the rate halves after two epochs not 0.1 above the last landmark.
 
     Of equally good epochs the last is kept.
     """
@@ -223,7 +223,7 @@ def test_a_task_ends_at_the_selected_epoch(select, stored):
     assert np.all(recorded[0][1]["head"] == stored)
 
 
-def test_nothing_is_held_twice_where_the_last_epoch_is_kept():
+def test_parameters_are_held_once_if_the_last_epoch_is_kept():
     assert started(Protocol(select="last")).best is None
     # Nor a memory that steps do not change.
     assert started(Protocol()).best.memory == ()
@@ -367,7 +367,7 @@ def test_wrong_returns_of_a_strategy_are_refused(changed, message):
 
 
 @pytest.mark.parametrize("hook", ["begin_task", "end_task"])
-def test_so_is_what_it_returns_at_a_boundary(hook):
+def test_boundary_hooks_keep_the_memory_s_structure(hook):
     setup, protocol = net.small_setup(), Protocol(select="last")
     strategy = naive(setup)._replace(**{hook: lambda memory, learner, task, key: learner})
     run = run_of(protocol, strategy, setup)

@@ -70,7 +70,7 @@ def small_sequence(**changes):
         ({"test_classes": jnp.ones((3, 4), bool)}, r"test_classes is bool\[3, 4\]"),
     ],
 )
-def test_what_cannot_be_scored_is_refused(changes, message):
+def test_sequences_without_scores_are_refused(changes, message):
     images = np.zeros((16, PIXELS), np.float32)
     with pytest.raises(ValueError, match=message):
         learned(images, small_sequence(**changes))

@@ -1,4 +1,4 @@
-"""The rule by which hyperparameters are chosen, on numbers worked out by hand."""
+"""The rule by which hyper-parameters are chosen, on numbers worked out by hand."""
 
 import numpy as np
 
@@ -14,14 +14,14 @@ def test_the_greatest_mean_is_chosen_and_the_grid_kept():
 
 
 def test_an_order_that_diverges_counts_as_none_right():
-    """Without it .9 would be the greatest mean; with it that is .45, below .5."""
+    """Without it 0.9 would be the greatest mean; with it that is 0.45, below 0.5."""
     choice = choose_hyperparameter((1, 10), np.array([[0.5, 0.5], [0.9, np.nan]]))
     assert choice.hyperparameter == 1
     np.testing.assert_allclose(choice.tried, [0.5, 0.45])
     assert choice.chosen == "1 (edge of the grid)"
 
 
-def test_a_grid_that_the_draws_do_not_tell_apart_is_flat_and_has_no_edge():
+def test_a_grid_with_ties_over_all_seeds_is_flat_and_has_no_edge():
     """Ties are those of `tied_with`, which has its own test."""
     near = choose_hyperparameter((1, 10), np.array([[0.6, 0.5], [0.5, 0.56]]))
     assert (near.hyperparameter, near.chosen) == (1, "1 (flat)")

@@ -83,7 +83,7 @@ def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
 
 
 def test_large_logits_do_not_overflow():
-    """Nor does an unseen class's logit count; float32 has steps of .001 at 1e4."""
+    """Nor does an unseen class's logit count; float32 has steps of 0.001 at 1e4."""
     logits = np.array([[1e4, 1e4 - 2, 3e38, -1e4, 0, 0.0]])
     for label, expected in ((0, np.log1p(np.exp(-2))), (1, 2 + np.log1p(np.exp(-2)))):
         result = one_head(outputs_of(logits), columns([label]), jnp.asarray(SEEN))

@@ -217,7 +217,7 @@ def separate_gradient(held, seen):
 
 
 def test_with_separate_classes_the_task_is_its_new_classes_and_the_memory_the_old_ones():
-    """Held samples of old labels and of old and new; of each label, only what is asked counts."""
+    """Held samples have old labels, or old and new ones; a loss counts only its own labels."""
     index = np.asarray(PAIR_BATCH.index[:-1])
     current = many.binary_gradient(START, index, many.targets_of(PAIRS[index]), NEW)
     conflicts = 0

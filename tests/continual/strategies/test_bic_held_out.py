@@ -115,7 +115,7 @@ def test_a_class_gives_a_tenth_of_what_it_has_and_keeps_one(counts, leave):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_leaves_for_one_class_is_never_all_of_another(seed):
+def test_held_out_samples_of_a_class_are_never_all_of_another_class(seed):
     """Samples of two classes each: what class 2 gives may be the last that class 3 has."""
     pairs = np.array([[2, 3], [3, 2], [2, 4], [4, 3]])
     samples = Samples(jnp.arange(4), jnp.asarray(pairs), jnp.ones(4, bool))

@@ -49,7 +49,7 @@ def begun(strategy, train=NEW_SAMPLES):
 def test_stage_1_with_softmax(arguments, current):
     """The old network is corrected in both forms, the one that learns in FACIL's alone.
 
-    Of one label a sample; the old network's softmax runs over the classes it knew.
+    Samples have one label; the old network's softmax runs over the classes it knew.
     """
     strategy = net.compiled(bic(SINGLE, exemplars_per_class=2, **arguments))
     scale, shift = (SCALE, SHIFT) if current else (1.0, 0.0)

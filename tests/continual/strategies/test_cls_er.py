@@ -62,7 +62,7 @@ def test_five_steps_are_the_loop_in_float64(loss_over, active):
 
 
 def ways(strategy, keys, steps=1):
-    """How far both averages are after some steps, when the network is 1 away from the start."""
+    """Return the ways of both averages after some steps of a network that is 1 from the start."""
     start = net.small_learner(SETUP, [0, 1])
     moved = net.small_learner(SETUP, [0, 1], {name: leaf + 1 for name, leaf in START.items()})
     info = StepInfo((), (), 0.0, (start.batch_stats, start.batch_stats), net.batch_of([0, 1]))

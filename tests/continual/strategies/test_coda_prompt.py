@@ -148,7 +148,7 @@ def test_components_of_zeros_have_no_gradient():
     assert all(not np.any(leaf) for leaf in jax.tree.leaves(gradient))
 
 
-def test_what_cannot_be_prompted_is_refused_in_one_line():
+def test_invalid_prompts_are_refused_in_one_line():
     refused("7 components of width 6 are not orthogonal", lambda: prompt_components(WIDTH, 7))
     refused("length 3; half of the tokens", lambda: prompt_components(WIDTH, 5, 3))
     learner = init_learner(SETUP, CLASSES, jax.random.key(0))

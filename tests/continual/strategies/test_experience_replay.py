@@ -19,7 +19,7 @@ SETUP = net.small_setup()
 BATCH = net.batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 
 
-def test_what_arrives_enters_at_every_step_and_what_is_replayed_does_not():
+def test_new_samples_enter_at_every_step_and_replayed_ones_do_not():
     """Two epochs of seven samples into 20 slots; a sample of weight 0 never arrives."""
     strategy = net.compiled(experience_replay(SETUP, buffer_size=20))
     rounds = [BATCH, net.batch_of([9, 14, 15, 21]), BATCH, net.batch_of([9, 14, 15, 21])]
@@ -58,7 +58,7 @@ def stream():
 def test_replay_without_boundaries_knows_the_first_classes_at_the_end(name):
     """One pass in batches of 10; the stream says nowhere where a task ends. Six seeds.
 
-    Measured: .09 for naive, .53 to .98 for the others.
+    Measured: 0.09 for naive, 0.53 to 0.98 for the others.
     """
     data, sequence = stream()
 

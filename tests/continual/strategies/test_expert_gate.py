@@ -100,7 +100,7 @@ def test_reconstruction_error_by_hand():
 
 
 def test_an_autoencoder_is_trained_by_adam_on_its_task():
-    """Six samples are one step an epoch; initial values are those that no epoch changes."""
+    """Six samples are one step per epoch; initial values are those that no epoch changes."""
     learner = net.small_learner(SETUP, TASKS[0])
     nothing = GATE.init(jax.random.key(1), learner)
     start, trained = (

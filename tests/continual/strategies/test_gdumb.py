@@ -47,7 +47,7 @@ def history(labels, local=None, seed=0, buffer_size=CAPACITY):
 
 
 def algorithm_1(labels, capacity):
-    """How many of each class are held after every arrival."""
+    """Return the number of samples of each class after every arrival."""
     counts, after = {}, []
     for label in labels:
         if label not in counts or counts[label] < capacity / len(counts):
@@ -145,7 +145,7 @@ def test_a_step_takes_no_gradient_and_never_calls_the_net():
 
 
 def test_the_net_is_trained_from_scratch_on_the_memory_alone():
-    """Four epochs of one batch: plain descent in float64 at rates .1, 1, 1 and .505 of its own.
+    """Four epochs of one batch: plain descent in float64 at rates 0.1, 1, 1 and 0.505 of its own.
 
     It begins from initial parameters, not from those that the learner has.
     """

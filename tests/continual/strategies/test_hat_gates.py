@@ -85,7 +85,7 @@ def test_units_used_by_hand():
 
 
 def test_only_units_that_no_task_uses_cost():
-    """(.5 + .25 · .5) / (1 + .5), and nothing once all are used."""
+    """(0.5 + 0.25 · 0.5) / (1 + 0.5), and nothing once all are used."""
     gates = {"one": jnp.array([0.5, 1.0]), "two": jnp.array([0.25])}
     used = {"one": jnp.array([0.0, 1.0]), "two": jnp.array([0.5])}
     np.testing.assert_allclose(newly_used(gates, used), 0.625 / 1.5, rtol=1e-6)
@@ -107,7 +107,7 @@ class Convolutions(nn.Module):
 
 
 @pytest.mark.parametrize("channels_first", [False, True])
-def test_what_is_free_touches_no_used_unit_of_a_convolutional_net(channels_first):
+def test_free_parameters_touch_no_used_unit_of_a_convolutional_net(channels_first):
     """Gates of 0 and 1: any change of the free parameters leaves the gated outputs."""
     net, layers = Convolutions(channels_first), ("conv1", "conv2", "dense")
     keys = jax.random.split(jax.random.key(5), 6)

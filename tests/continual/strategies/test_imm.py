@@ -18,7 +18,7 @@ TASKS = [[0, 1], [2, 3], [4, 5]]
 TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]
 BATCHES = [[net.batch_of(t[:3]), net.batch_of(t[3:]), net.batch_of(t[[5, 1, 0]])] for t in TRAIN]
 SEQUENCE = [(net.task_of(t, part, TRAIN[t]), BATCHES[t]) for t, part in enumerate(TASKS)]
-STRENGTH = 0.4
+REGULARIZATION = 0.4
 INPUTS = jnp.float32(DATA)
 
 
@@ -46,11 +46,11 @@ def solutions(implicit=False):
         def penalty(theta, anchor=params, held=task > 0):
             if not held:
                 return net.no_penalty(theta)
-            return {name: 2 * STRENGTH * (theta[name] - anchor[name]) for name in theta}
+            return {name: 2 * REGULARIZATION * (theta[name] - anchor[name]) for name in theta}
 
         if implicit:
             stored = [(alike(params, task), params)] if task else []
-            settle = net.proximal_point(STRENGTH, stored)
+            settle = net.proximal_point(REGULARIZATION, stored)
             params, _ = net.descend(params, batches, seen_after(task), net.no_penalty, settle)
         else:
             params, _ = net.descend(params, batches, seen_after(task), penalty)
@@ -70,14 +70,14 @@ def mixed(merge, current, ratios):
 @functools.cache
 def after_tasks(merge):
     setup = net.small_setup()
-    return net.run_tasks(setup, imm(setup, merge, STRENGTH, fisher="empirical"), SEQUENCE)
+    return net.run_tasks(setup, imm(setup, merge, REGULARIZATION, fisher="empirical"), SEQUENCE)
 
 
 @pytest.mark.parametrize("merge", WEIGHTS)
 def test_three_tasks_done_again_in_float64(merge):
     """The learner goes on unmerged, the merged network predicts."""
     setup = net.small_setup()
-    strategy, expected = imm(setup, merge, STRENGTH), solutions()
+    strategy, expected = imm(setup, merge, REGULARIZATION), solutions()
     assert strategy.parameter_copies == (2 if merge == "mean" else 3)
     for task, (memory, learner) in enumerate(after_tasks(merge)):
         net.assert_trees_close(learner.params, expected[task], atol=1e-5)
@@ -88,7 +88,7 @@ def test_three_tasks_done_again_in_float64(merge):
 
 def test_the_l2_transfer_may_take_implicit_steps():
     setup = net.small_setup()
-    after = net.run_tasks(setup, imm(setup, "mean", STRENGTH, implicit_rate=RATE), SEQUENCE)
+    after = net.run_tasks(setup, imm(setup, "mean", REGULARIZATION, implicit_rate=RATE), SEQUENCE)
     explicit, expected = solutions(), solutions(implicit=True)
     for (_, learner), part in zip(after, expected, strict=True):
         net.assert_trees_close(learner.params, part, atol=1e-5)
@@ -148,7 +148,7 @@ def test_batch_statistics_are_those_of_the_merged_network():
 def test_mixing_ratios_done_again_in_float64(merge, alpha, ratios):
     """A number is the last task's, as in the official code; a tuple has one per task."""
     setup, expected = net.small_setup(), solutions()
-    strategy = net.compiled(imm(setup, merge, STRENGTH, alpha=alpha, fisher="empirical"))
+    strategy = net.compiled(imm(setup, merge, REGULARIZATION, alpha=alpha, fisher="empirical"))
     for task, (memory, learner) in enumerate(net.run_tasks(setup, strategy, SEQUENCE)):
         params = mixed(merge, expected[: task + 1], ratios[task])
         logits = net.forward(params, np.arange(len(DATA)))[2]
@@ -205,7 +205,7 @@ def test_the_true_fisher_needs_an_objective_that_draws_labels():
 DROP = 0.4
 
 
-@pytest.mark.parametrize("regularization", [0.0, STRENGTH])
+@pytest.mark.parametrize("regularization", [0.0, REGULARIZATION])
 def test_drop_transfer_done_again_in_float64_with_the_same_masks(regularization):
     """The first task drops to 0, the later ones to the last solution; the penalty stays at θ."""
     setup = net.layered_setup()

@@ -158,7 +158,7 @@ def test_directions_without_inputs_are_0():
     assert not np.any(wide[:, 3:])
 
 
-def test_what_cannot_be_merged_is_refused_in_one_line():
+def test_layers_that_cannot_be_merged_are_refused_in_one_line():
     lora = with_lora(PLAIN, LAYERS, ("hidden1",))
     refused("InfLoRA needs the inputs of every layer", lambda: inflora(lora, TASKS))
     learner = init_learner(PLAIN, CLASSES, jax.random.key(0))

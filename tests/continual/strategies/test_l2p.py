@@ -123,7 +123,7 @@ def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
     np.testing.assert_allclose(penalty, -1.0 * nearest.sum(axis=0), rtol=1e-4)
 
 
-def test_what_cannot_be_prompted_is_refused_in_one_line():
+def test_invalid_prompts_are_refused_in_one_line():
     refused("4 prompts of a pool of 3; choose 3", lambda: prompt_pool(WIDTH, 3, 2, 4))
     plain = vit.plain_setup()
     learner = init_learner(plain, CLASSES, jax.random.key(0))

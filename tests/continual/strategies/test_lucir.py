@@ -223,7 +223,7 @@ def test_without_new_classes_the_ranking_and_its_gradient_are_0():
 
 
 def test_imprinted_weights_by_hand():
-    """Unit features (.6, .8) and (0, 1) have the mean (.3, .9), of the direction (1, 3) ÷ √10.
+    """Unit features (0.6, 0.8) and (0, 1) have the mean (0.3, 0.9), of the direction (1, 3) ÷ √10.
 
     The known weights are 5 and 1 long, so the new ones are 3 long.
     """

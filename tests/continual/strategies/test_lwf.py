@@ -42,7 +42,7 @@ def test_at_temperature_2_by_hand(student, teacher, divergence):
 
 
 def test_only_the_given_classes_count():
-    """Over the classes 0 and 2: 3/4 ln(3/4 ÷ 1/2) + 1/4 ln(1/4 ÷ 1/2) = .130812."""
+    """Over the classes 0 and 2: 3/4 ln(3/4 ÷ 1/2) + 1/4 ln(1/4 ÷ 1/2) = 0.130812."""
     among = jnp.array([True, False, True, False])
     student, teacher = jnp.array([0.3, 50.0, 0.3, -80.0]), jnp.array([0.0, -9.0, 0.0, 70.0])
     teacher = teacher.at[0].add(2 * np.log(3))
@@ -53,7 +53,7 @@ def test_only_the_given_classes_count():
 
 
 @pytest.mark.parametrize("temperature", [2.0, 5.0])
-def test_its_gradient_is_the_official_one_at_a_regularization_of_one_over_t_squared(temperature):
+def test_the_gradient_is_the_official_one_at_a_regularization_of_one_over_t_squared(temperature):
     """(q - p) / T, the target p being the old probabilities to the power 1 / T, normalized."""
     rng = np.random.default_rng(1)
     for student, teacher in rng.normal(size=(5, 2, 6)) * 3:

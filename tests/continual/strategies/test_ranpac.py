@@ -100,7 +100,7 @@ def split_of(mask, key):
 
 
 def official_ridge(rows, targets, fit, held):
-    """The paper's rule in float64."""
+    """The paper's update in float64."""
     ridges, errors = 10.0 ** np.arange(-8, 9), []
     for ridge in ridges:
         gram = rows[fit].T @ rows[fit] + ridge * np.eye(rows.shape[1])

@@ -224,7 +224,7 @@ def test_a_gem_projects_on_the_mean_of_the_reference_batch(size):
     assert conflicts > 0
 
 
-def test_what_fills_up_a_larger_draw_is_the_batch_again_and_again():
+def test_a_larger_draw_is_filled_up_by_repeating_the_batch():
     """A draw of ten beside a batch of four, of which three are held."""
     three = CONTENT._replace(mask=jnp.arange(20) < 3)
     memory = MEMORIES["ER"]._replace(samples=three, arrived=jnp.int32(3))

@@ -28,7 +28,7 @@ def test_parameters_are_shrunk_and_the_noise_has_its_deviation():
     assert np.abs(pairs - np.eye(len(pairs))).max() < 5 / np.sqrt(4000)
 
 
-def test_nothing_happens_before_the_first_step_and_to_frozen_parameters():
+def test_initial_and_frozen_parameters_are_not_perturbed():
     strategy = shrink_and_perturb(SETUP, 0.0)
     for name, leaf in begun(strategy, 0, 1).items():
         np.testing.assert_array_equal(leaf[0], np.float32(START[name]))

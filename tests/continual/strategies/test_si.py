@@ -16,7 +16,7 @@ from everlight.continual.strategies.si import si
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, RATE, START
 
-STRENGTH, DAMPING = 2.0, 0.1
+REGULARIZATION, DAMPING = 2.0, 0.1
 TRAIN = [np.array([0, 1, 6, 7, 12, 13]) + 2 * t for t in range(3)]
 BATCHES = [
     [
@@ -60,16 +60,20 @@ def test_three_tasks_done_again_in_float64(implicit):
     """The path is along the whole change of the parameters, however the penalty moved them."""
     setup = net.small_setup()
     rate = RATE if implicit else None
-    strategy = net.compiled(si(setup, regularization=STRENGTH, damping=DAMPING, implicit_rate=rate))
-    compare(net.run_tasks(setup, strategy, SEQUENCE), train_by_hand(STRENGTH, implicit))
+    strategy = net.compiled(
+        si(setup, regularization=REGULARIZATION, damping=DAMPING, implicit_rate=rate)
+    )
+    compare(net.run_tasks(setup, strategy, SEQUENCE), train_by_hand(REGULARIZATION, implicit))
 
 
 @pytest.mark.parametrize("implicit", [False, True])
 def test_the_path_goes_back_with_the_best_epoch(implicit):
-    """An epoch a step: Ω is of the way to the best one, and of the path up to it alone."""
+    """Every epoch is one step; Ω covers the path up to the best epoch and nothing after it."""
     setup, protocol, key = net.small_setup(), Protocol(select="best"), jax.random.key(0)
     rate = RATE if implicit else None
-    strategy = net.compiled(si(setup, regularization=STRENGTH, damping=DAMPING, implicit_rate=rate))
+    strategy = net.compiled(
+        si(setup, regularization=REGULARIZATION, damping=DAMPING, implicit_rate=rate)
+    )
     step = jax.jit(functools.partial(train_step, setup, strategy))
     (memory, learner), after, best = net.untrained(setup, strategy), [], (1, 3, 5)
     for (task, batches), stored in zip(SEQUENCE, best, strict=True):
@@ -85,7 +89,7 @@ def test_the_path_goes_back_with_the_best_epoch(implicit):
             memory, learner = state.result.memory, state.result.learner
         memory, learner = strategy.end_task(*selected_epoch(strategy, state), task, key)
         after.append((memory, learner))
-    compare(after, train_by_hand(STRENGTH, implicit, best))
+    compare(after, train_by_hand(REGULARIZATION, implicit, best))
 
 
 def compare(after, expected):

@@ -50,7 +50,7 @@ def trained():
     )
 
 
-def test_it_is_what_the_engine_gives(trained):
+def test_train_equals_the_engine(trained):
     """Seed 1 by hand: text in its own order, statistics of each column, an order of the seed's."""
     assert trained.class_names == ("apple", "date", "fig", "pear")
     labels = np.array([3, 0, 2, 1])[NUMBER]
@@ -87,7 +87,7 @@ def test_it_is_what_the_engine_gives(trained):
         np.testing.assert_allclose(actual[1], reference, rtol=1e-5, atol=1e-6)
 
 
-def test_it_predicts_and_says_what_it_is(trained):
+def test_trained_networks_predict_and_describe_themselves(trained):
     """One layer in NumPy, normalized by the images that trained; what is greatest is scored."""
     predicted = trained.predict(IMAGES[32:].tolist())
     learned, tests = IMAGES[:32].astype(np.float64), IMAGES[32:].astype(np.float64)
@@ -114,7 +114,7 @@ def test_it_predicts_and_says_what_it_is(trained):
 
 
 def test_costs_are_counted_as_by_hand(trained):
-    """16 samples a task in steps of 8: two steps an epoch, four a task, none stored."""
+    """16 samples per task in steps of 8: two steps per epoch, four per task, none stored."""
     costs = trained.costs
     np.testing.assert_array_equal(costs.model_memory, [[12, 36]] * 2)  # 2 x 4 + 4, and two copies
     np.testing.assert_array_equal(costs.sample_memory, np.zeros((2, 2)))
@@ -140,7 +140,7 @@ def test_scores_are_those_of_the_metrics(trained):
     assert np.all(trained.task_masked.accuracy >= scores.accuracy)
 
 
-def test_the_table_and_the_picture_say_the_same(trained):
+def test_the_table_and_the_picture_agree(trained):
     head, current, masked = trained.table().splitlines()
     assert head.split() == ["setting", "accuracy", "forgetting", "cl", "score"]
     accuracy = trained.class_incremental.accuracy
@@ -326,7 +326,7 @@ def test_nets_that_do_not_fit_are_refused(net, message):
         ({"strategy": lambda setup: 3}, "strategy returned int; give a function"),
     ],
 )
-def test_what_cannot_be_learned_is_refused_in_one_line(change, message):
+def test_invalid_training_data_are_refused_in_one_line(change, message):
     assert message in refused(**change)
 
 

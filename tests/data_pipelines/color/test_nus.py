@@ -23,7 +23,7 @@ def write_camera(folder, camera, *arrays, **variables):
 
 @pytest.fixture
 def raw(rng):
-    """Two raw images with one saturated and one below-black pixel, two charts, two lights."""
+    """Two raw images with one saturated and one below-black pixel, two charts, two illuminants."""
     images = rng.integers(DARKNESS, SATURATION, (2, 30, 41, 3)).astype(np.uint16)
     images[1, 0, 0, 2] = SATURATION
     images[1, 29, 40] = 1000
@@ -140,20 +140,20 @@ def test_missing_and_damaged_thumbnails_are_named(tmp_path):
         thumbnail_set(tmp_path / "SonyA57.npz")
 
 
-def test_same_scene_pairs_share_their_light(real_data):
-    """Chromaticities of the pairs' illuminants correlate as those of one light in two cameras."""
+def test_same_scene_pairs_share_their_illuminant(real_data):
+    """Chromaticities of pairs correlate as those of one illuminant in two cameras."""
     folder = real_data("nus8_64x64")
     pairs = load_same_scene_pairs(folder)
     assert len(pairs.main) == len(pairs.second) == len(pairs.similarity) == 172
     assert pairs.main[0] == "NikonD5200_0001"
     assert pairs.second[0] == "Canon1DsMkIII_0235"
-    lights = []
+    illuminants = []
     for camera, names in (("NikonD5200", pairs.main), ("Canon1DsMkIII", pairs.second)):
         thumbnails = thumbnail_set(folder / f"{camera}.npz")[camera]
         chosen = thumbnails.illuminants[[thumbnails.names.index(name) for name in names]]
-        lights.append(chosen[:, ::2] / chosen[:, 1:2])
+        illuminants.append(chosen[:, ::2] / chosen[:, 1:2])
     for channel in (0, 1):
-        first, second = (light[:, channel] for light in lights)
+        first, second = (illuminant[:, channel] for illuminant in illuminants)
         assert np.corrcoef(first, second)[0, 1] > 0.99
         assert np.corrcoef(first, np.roll(second, 40))[0, 1] < 0.9
 
@@ -194,10 +194,10 @@ def test_a_ground_truth_that_makes_no_sense_is_refused(tmp_path, raw, change, re
 
 
 @pytest.mark.parametrize("value", [np.nan, 0.0, -1.0])
-def test_thumbnails_with_lights_that_are_none_are_refused(tmp_path, value):
-    lights = np.array([[1.0, 1.0, value]])
+def test_thumbnails_with_illuminants_that_are_none_are_refused(tmp_path, value):
+    illuminants = np.array([[1.0, 1.0, value]])
     images = np.ones((1, 64, 64, 3), np.uint16)
     names = np.array(["SonyA57_1"])
-    np.savez(tmp_path / "SonyA57.npz", names=names, images_u16=images, illuminant_rgb=lights)
+    np.savez(tmp_path / "SonyA57.npz", names=names, images_u16=images, illuminant_rgb=illuminants)
     with pytest.raises(DataError, match=r"SonyA57\.npz is damaged.*not above 0"):
         thumbnail_set(tmp_path / "SonyA57.npz")

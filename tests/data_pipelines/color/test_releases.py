@@ -17,7 +17,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.image_headers import tiff_header
 from tests import nus_files
 
-LIGHTS = np.array([[0.4, 0.8, 0.5], [0.6, 0.7, 0.3], [0.5, 0.9, 0.6]])
+ILLUMINANTS = np.array([[0.4, 0.8, 0.5], [0.6, 0.7, 0.3], [0.5, 0.9, 0.6]])
 
 
 def write_picture(path, pixels):
@@ -31,14 +31,14 @@ def test_thumbnails_part_into_cameras_by_name(tmp_path, rng):
     images = rng.integers(1, 60_000, (3, 4, 5, 3)).astype(np.uint16)
     images[0, 0, 0] = 0
     names = np.array(["Nikon_D5_0007", "SonyA57_0001", "Nikon_D5_0008"])
-    np.savez(tmp_path / "a.npz", images_u16=images, illuminant_rgb=LIGHTS, names=names)
+    np.savez(tmp_path / "a.npz", images_u16=images, illuminant_rgb=ILLUMINANTS, names=names)
     cameras = thumbnail_set(tmp_path / "a.npz")
     assert {camera: item.names for camera, item in cameras.items()} == {
         "Nikon_D5": ("Nikon_D5_0007", "Nikon_D5_0008"),
         "SonyA57": ("SonyA57_0001",),
     }
     nikon = cameras["Nikon_D5"]
-    np.testing.assert_allclose(nikon.illuminants, LIGHTS[[0, 2]], rtol=1e-6)
+    np.testing.assert_allclose(nikon.illuminants, ILLUMINANTS[[0, 2]], rtol=1e-6)
     for place, row in enumerate((0, 2)):
         image, usable = nikon.read_image(place)
         np.testing.assert_allclose(image, images[row] / 65535, rtol=1e-6)
@@ -61,7 +61,7 @@ CAPTURES = {
 def test_thumbnails_have_their_captures(tmp_path, rng):
     images = rng.uniform(0.1, 0.9, (3, 4, 5, 3))
     names = np.array(["A_1", "B_1", "A_2"])
-    arrays = {"images": images, "illuminant_rgb": LIGHTS, "names": names}
+    arrays = {"images": images, "illuminant_rgb": ILLUMINANTS, "names": names}
     np.savez(tmp_path / "a.npz", **arrays, **CAPTURES)
     cameras = thumbnail_set(tmp_path / "a.npz")
     first, last = cameras["A"].captures
@@ -86,7 +86,9 @@ def test_thumbnails_have_their_captures(tmp_path, rng):
     ],
 )
 def test_captures_that_do_not_fit_are_refused(tmp_path, change, message):
-    arrays = {"images": np.full((3, 4, 5, 3), 0.5), "illuminant_rgb": LIGHTS} | CAPTURES | change
+    arrays = (
+        {"images": np.full((3, 4, 5, 3), 0.5), "illuminant_rgb": ILLUMINANTS} | CAPTURES | change
+    )
     stored = {name: value for name, value in arrays.items() if value is not None}
     np.savez(tmp_path / "a.npz", **stored)
     with pytest.raises(DataError, match=rf"a\.npz.*{message}"):
@@ -95,7 +97,7 @@ def test_captures_that_do_not_fit_are_refused(tmp_path, change, message):
 
 def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
     images = rng.uniform(0, 2, (3, 4, 5, 3))
-    np.savez(tmp_path / "phone.npz", images=images, illuminant_rgb=LIGHTS)
+    np.savez(tmp_path / "phone.npz", images=images, illuminant_rgb=ILLUMINANTS)
     (camera, item) = thumbnail_set(tmp_path / "phone.npz").popitem()
     assert camera == "phone"
     assert item.names == ("1", "2", "3")
@@ -107,10 +109,10 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
     [
         ({"illuminant_rgb": None}, "it has images, names"),
         ({"images": None}, "it has illuminant_rgb, names"),
-        ({"illuminant_rgb": LIGHTS[:2]}, "3 images, 2 illuminants"),
-        ({"illuminant_rgb": -LIGHTS}, "not above 0"),
+        ({"illuminant_rgb": ILLUMINANTS[:2]}, "3 images, 2 illuminants"),
+        ({"illuminant_rgb": -ILLUMINANTS}, "not above 0"),
         # More than a float32 holds.
-        ({"illuminant_rgb": 1e300 * LIGHTS}, "not finite"),
+        ({"illuminant_rgb": 1e300 * ILLUMINANTS}, "not finite"),
         # Their squares are infinite or 0 in 32 bits.
         ({"illuminant_rgb": np.full((3, 3), 3e38)}, "illuminant is not between 1e-15 and 1e.15"),
         ({"illuminant_rgb": np.full((3, 3), 1e-44)}, "illuminant is not between 1e-15 and 1e.15"),
@@ -123,7 +125,7 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
     ],
 )
 def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, message):
-    arrays = {"images": np.ones((3, 4, 5, 3)), "illuminant_rgb": LIGHTS, "names": np.arange(3)}
+    arrays = {"images": np.ones((3, 4, 5, 3)), "illuminant_rgb": ILLUMINANTS, "names": np.arange(3)}
     stored = {name: value for name, value in (arrays | change).items() if value is not None}
     np.savez(tmp_path / "a.npz", **stored)
     with pytest.raises(DataError, match=rf"a\.npz is damaged or not the expected file.*{message}"):
@@ -134,7 +136,7 @@ def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, messag
 def test_a_camera_is_no_other_folder(camera, tmp_path):
     """A file called `...npz` has the stem `..`."""
     path = tmp_path / f"{camera}.npz"
-    np.savez(path, images=np.ones((3, 4, 5, 3)), illuminant_rgb=LIGHTS)
+    np.savez(path, images=np.ones((3, 4, 5, 3)), illuminant_rgb=ILLUMINANTS)
     for value in ("", camera):
         with pytest.raises(DataError, match=f"{re.escape(repr(camera))} is not a camera's name"):
             thumbnail_set(path, value)
@@ -142,7 +144,9 @@ def test_a_camera_is_no_other_folder(camera, tmp_path):
 
 def test_a_camera_is_no_path(tmp_path):
     names = np.array(["../a_1", "../a_2", "../a_3"])
-    np.savez(tmp_path / "a.npz", images=np.ones((3, 4, 5, 3)), illuminant_rgb=LIGHTS, names=names)
+    np.savez(
+        tmp_path / "a.npz", images=np.ones((3, 4, 5, 3)), illuminant_rgb=ILLUMINANTS, names=names
+    )
     with pytest.raises(DataError, match=r"'\.\./a' is not a camera's name"):
         thumbnail_set(tmp_path / "a.npz")
 
@@ -161,7 +165,7 @@ def write_gehler_shi(folder, rng):
         chart.parent.mkdir(parents=True, exist_ok=True)
         # Corners in no order around: (5, 3), (10, 7), (10, 3), (5, 7) of 15 x 10.
         chart.write_text("15 10\n5 3\n10 7\n10 3\n5 7\n" + "1 1\n" * 96)
-    scipy.io.savemat(folder / "real_illum_568..mat", {"real_rgb": LIGHTS})
+    scipy.io.savemat(folder / "real_illum_568..mat", {"real_rgb": ILLUMINANTS})
     return pixels
 
 
@@ -172,9 +176,9 @@ def test_gehler_shi(tmp_path, rng):
         "Canon1D": ("8D5U5524",),
         "Canon5D": ("IMG_0278", "IMG_0300"),
     }
-    # Lights are in the order of all names: 8D5U5524, IMG_0278, IMG_0300.
-    np.testing.assert_allclose(cameras["Canon1D"].illuminants, LIGHTS[:1], rtol=1e-6)
-    np.testing.assert_allclose(cameras["Canon5D"].illuminants, LIGHTS[1:], rtol=1e-6)
+    # Illuminants are in the order of all names: 8D5U5524, IMG_0278, IMG_0300.
+    np.testing.assert_allclose(cameras["Canon1D"].illuminants, ILLUMINANTS[:1], rtol=1e-6)
+    np.testing.assert_allclose(cameras["Canon5D"].illuminants, ILLUMINANTS[1:], rtol=1e-6)
     image, usable = cameras["Canon5D"].read_image(1)
     raw = pixels["IMG_0300"]
     np.testing.assert_allclose(image, np.maximum(raw - 129, 0) / (4095 - 129), rtol=1e-5)
@@ -239,7 +243,7 @@ def test_gehler_shi_with_two_files_of_one_name_is_refused(tmp_path, rng, copied)
 
 
 def test_cube_plus_with_two_files_of_one_name_is_refused(tmp_path, rng):
-    (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in LIGHTS))
+    (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in ILLUMINANTS))
     for name in ("a/1.PNG", "a/2.PNG", "a/3.PNG", "b/2.png"):
         write_picture(tmp_path / name, rng.integers(2_100, 9_000, (18, 26, 3)))
     with pytest.raises(DataError, match=r"2\.(png|PNG) and .*2\.(png|PNG) have one name"):
@@ -249,7 +253,7 @@ def test_cube_plus_with_two_files_of_one_name_is_refused(tmp_path, rng):
 def test_two_ground_truths_are_refused(tmp_path, rng):
     """The first of both was read."""
     write_gehler_shi(tmp_path, rng)
-    scipy.io.savemat(tmp_path / "real_illum_568_old.mat", {"real_rgb": LIGHTS[::-1]})
+    scipy.io.savemat(tmp_path / "real_illum_568_old.mat", {"real_rgb": ILLUMINANTS[::-1]})
     with pytest.raises(DataError, match=r"568\.\.mat and .*real_illum_568_old\.mat; keep the"):
         load_gehler_shi(tmp_path)
 
@@ -283,14 +287,14 @@ def test_one_name_in_two_folders_of_intel_tau_is_two_images(tmp_path, rng):
 
 def test_cube_plus(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(cube_plus_module, "_CUBE_TARGET", (12, 20))
-    (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in LIGHTS))
-    pixels = [rng.integers(1_500, 12_000, (18, 26, 3)) for _ in LIGHTS]
+    (tmp_path / "cube+_gt.txt").write_text("".join(f"{r} {g} {b}\n" for r, g, b in ILLUMINANTS))
+    pixels = [rng.integers(1_500, 12_000, (18, 26, 3)) for _ in ILLUMINANTS]
     for number, raw in enumerate(pixels, start=1):
         raw[2, 3, 1] = 15_000
         write_picture(tmp_path / "PNG_1_200" / f"{number}.PNG", raw)
     (camera, item) = load_cube_plus(tmp_path).popitem()
     assert (camera, item.names) == ("Canon550D", ("1", "2", "3"))
-    np.testing.assert_allclose(item.illuminants, LIGHTS, rtol=1e-6)
+    np.testing.assert_allclose(item.illuminants, ILLUMINANTS, rtol=1e-6)
     image, usable = item.read_image(1)
     expected = np.maximum(pixels[1] - 2048, 0) / (14_998 - 2048)
     np.testing.assert_allclose(image, expected, rtol=1e-5)
@@ -315,7 +319,7 @@ def test_intel_tau(tmp_path, rng):
     assert list(cameras) == ["Canon_5DSR"]
     item = cameras["Canon_5DSR"]
     assert item.names == ("field_1_cameras/Canon_5DSR_field_7", "lab_printouts/Canon_5DSR_lab_012")
-    np.testing.assert_allclose(item.illuminants, LIGHTS[:2], rtol=1e-6)
+    np.testing.assert_allclose(item.illuminants, ILLUMINANTS[:2], rtol=1e-6)
     image, usable = item.read_image(0)
     np.testing.assert_allclose(image, raw / 10_000, rtol=1e-5)
     np.testing.assert_array_equal(usable, (raw < 9_500).all(axis=-1))
@@ -327,8 +331,8 @@ def test_intel_tau(tmp_path, rng):
 
 
 def test_nus8_reads_the_cameras_that_are_there(tmp_path, rng):
-    _, images, charts, lights = nus_files.render(rng, 2)
-    nus_files.write_camera(tmp_path, nus_files.SECOND, images[1], charts[1], lights[1])
+    _, images, charts, illuminants = nus_files.render(rng, 2)
+    nus_files.write_camera(tmp_path, nus_files.SECOND, images[1], charts[1], illuminants[1])
     (camera, item) = load_nus8(tmp_path).popitem()
     assert camera == nus_files.SECOND
     image, usable = item.read_image(1)

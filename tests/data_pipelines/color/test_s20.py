@@ -99,7 +99,7 @@ def test_missing_files_name_their_source(release, tmp_path_factory, monkeypatch)
 
 
 def write_augmented(folder, count=12):
-    """Two copies of each of six pairs, as the authors' loader reads them: lights may be columns."""
+    """Two copies of six pairs, as the authors' loader reads them: illuminants may be columns."""
     with zipfile.ZipFile(folder / s20.AUGMENTED_ARCHIVE, "w") as archive:
         for index in range(count):
             pair = {"image_name_1": "", "image_name_2": ""}
@@ -183,7 +183,7 @@ def test_the_released_chart_transforms_carry_one_illuminant_to_the_other(
     released, source, target, transform
 ):
     """Colours as rows, camera 1 to 2: read otherwise the mean error is above 8 degrees."""
-    light = getattr(released, source).astype(np.float64)
-    shares = light / light.sum(1, keepdims=True)
+    illuminant = getattr(released, source).astype(np.float64)
+    shares = illuminant / illuminant.sum(1, keepdims=True)
     mapped = np.einsum("ni,nij->nj", shares, getattr(released, transform))
     assert mean_angle(mapped, getattr(released, target)) < 0.7

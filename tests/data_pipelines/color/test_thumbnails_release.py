@@ -30,7 +30,7 @@ def thumbnails(tmp_path, rng):
     return tmp_path / "clone"
 
 
-def test_thumbnails_keep_their_numbers_to_16_bits_and_their_lights(root, thumbnails):
+def test_thumbnails_keep_their_numbers_to_16_bits_and_their_illuminants(root, thumbnails):
     nus = prepare(root, "nus-thumbnails", thumbnails)
     assert {path.stem for path in nus.glob("*.npz")} == set(NUS_FOLDERS)
     result = arrays(nus / "SonyA57.npz")
@@ -64,8 +64,8 @@ def test_pairs_of_one_scene_are_found_by_their_neighbors_too(rng):
     assert alike.max() < 0.95 < unchanged.min()
 
 
-def test_pairs_are_nearly_those_at_hand(real_data):
-    """The list at hand was made by another similarity, and 10 of its 172 are not found."""
+def test_pairs_are_nearly_the_available_ones(real_data):
+    """The available list was made by another similarity, and 10 of its 172 are not found."""
     folder = real_data("nus8_64x64/NikonD5200.npz").parent
     main, second = (arrays(folder / f"{camera}.npz") for camera in ("NikonD5200", "Canon1DsMkIII"))
     selected = np.char.startswith(main["names"], "NikonD5200")
@@ -78,7 +78,7 @@ def test_pairs_are_nearly_those_at_hand(real_data):
     assert len(result - expected) <= 3
 
 
-def test_a_thumbnail_without_its_light_is_named(root, thumbnails):
+def test_a_thumbnail_without_its_illuminant_is_named(root, thumbnails):
     (thumbnails / "dataset/NUS-Fuji/numpy_labels/FujifilmXM1_0002.npy").unlink()
     with pytest.raises(DataError, match=r"NUS-Fuji/numpy_labels/FujifilmXM1_0002\.npy"):
         prepare(root, "nus-thumbnails", thumbnails)
@@ -98,7 +98,7 @@ def test_two_files_of_one_name_are_refused(root, thumbnails):
         prepare(root, "cube-plus-thumbnails", thumbnails)
 
 
-def test_s20_is_what_its_owners_published(root, real_data):
+def test_s20_equals_its_published_release(root, real_data):
     folder = real_data("s20_two_camera/Metadata_Image_Pairs.zip").parent
     cli.main(["data", "prepare", "s20", str(folder)])
     for actual, expected in zip(load_s20(), load_s20(folder), strict=True):

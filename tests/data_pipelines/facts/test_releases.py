@@ -66,7 +66,7 @@ def test_names_of_several_words_lie_between_them(root, tmp_path, rng):
         np.testing.assert_allclose(result[row], expected, rtol=1e-5)
 
 
-def test_names_made_of_words_at_hand_have_the_vectors_at_hand(root, tmp_path, real_data):
+def test_names_of_available_words_have_the_available_vectors(root, tmp_path, real_data):
     table = arrays(real_data("vrd_spo_facts/vrd_word_embeddings.npz"))
     current = {
         name: vector

@@ -28,7 +28,7 @@ def folder(tmp_path_factory):
     st.text(st.characters(codec="ascii", exclude_characters="\0"), min_size=1),
     st.booleans(),
 )
-def test_what_scipy_writes_is_read_as_scipy_reads_it(folder, numbers, text, packed):
+def test_files_of_scipy_are_read_as_scipy_reads_them(folder, numbers, text, packed):
     path = folder / "any.mat"
     cells = np.empty((1, 2), object)
     cells[0, :] = [numbers, text]
@@ -109,12 +109,12 @@ def test_the_smallest_file_is_read(folder):
         (variable() + element(15, zlib.compress(variable(flags=0x0100))), "variable x twice"),
     ],
 )
-def test_what_is_crafted_is_refused(folder, content, reason):
+def test_crafted_files_are_refused(folder, content, reason):
     with pytest.raises(DataError, match=rf"crafted\.mat .*({reason}).*Copy it again"):
         read_mat(write(folder, content), ["x"])
 
 
-def test_what_unpacks_to_more_than_the_bound_is_refused(folder):
+def test_decompression_beyond_the_bound_is_refused(folder):
     bomb = element(15, zlib.compress(bytes(300_000_000), 1))
     message = r"crafted\.mat .*truncated or holds more than.*Copy it again"
     with pytest.raises(DataError, match=message):

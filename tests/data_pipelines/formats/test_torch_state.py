@@ -64,7 +64,7 @@ def test_every_truncation_is_refused(full):
     ],
     ids=str,
 )
-def test_what_reaches_out_or_calls_is_refused(tmp_path, wrong):
+def test_references_and_calls_outside_the_state_are_refused(tmp_path, wrong):
     path = write(tmp_path / "state.pth", state(a=wrong), {"1": FLOATS})
     with pytest.raises(DataError, match=r"state\.pth") as caught:
         read_torch_state(path, "Again.")

@@ -2,7 +2,7 @@
 
 A reader may return or refuse by a DataError of one line that names a file. Anything else is a
 failure, printed as one line of reader and case, by which it can be repeated. So is a mutated file
-that takes more than `TIMES_MEMORY` times the memory of the honest one, or `TIMES_SECONDS` times its
+that takes more than `TIMES_MEMORY` times the memory of the valid one, or `TIMES_SECONDS` times its
 time; files are small, so that a file may always take `FREE_MEMORY` and `FREE_SECONDS`. Memory of
 native libraries is not traced: the process's own may grow by `MEMORY`.
 """
@@ -105,14 +105,14 @@ def names_of(path: Path) -> set[str]:
     return {path.name, path.parent.name, *members}
 
 
-def excess(honest: Taken, mutated: Taken) -> str | None:
+def excess(valid: Taken, mutated: Taken) -> str | None:
     """Return the amounts of memory or time where a mutated file takes too much, else None."""
-    memory = max(FREE_MEMORY, TIMES_MEMORY * honest.memory)
-    seconds = max(FREE_SECONDS, TIMES_SECONDS * honest.seconds)
+    memory = max(FREE_MEMORY, TIMES_MEMORY * valid.memory)
+    seconds = max(FREE_SECONDS, TIMES_SECONDS * valid.seconds)
     if mutated.memory > memory:
-        return f"{mutated.memory:,} bytes, the honest file {honest.memory:,}"
+        return f"{mutated.memory:,} bytes, the valid file {valid.memory:,}"
     if mutated.seconds > seconds:
-        return f"{mutated.seconds:.2f} s, the honest file {honest.seconds:.2f} s"
+        return f"{mutated.seconds:.2f} s, the valid file {valid.seconds:.2f} s"
     return None
 
 
@@ -154,10 +154,10 @@ def fuzz(name: str, seed: int, count: int) -> None:
                 read()
                 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             names = {name for path in files for name in names_of(path)}
-            honest = measured(read, names)
+            valid = measured(read, names)
             mutate(files[rng.integers(len(files))], rng)
             taken = measured(read, names)
-            result = honest.problem or taken.problem or excess(honest, taken)
+            result = valid.problem or taken.problem or excess(valid, taken)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
         if result is None and grown > MEMORY:
             result = f"{grown / 1e6:.0f} MB of memory"

@@ -1,4 +1,4 @@
-"""Honest files of every kind, written into a folder, and what reads them: `READERS`."""
+"""Valid files of every kind, written into a folder, and their readers: `READERS`."""
 
 import gzip
 import json
@@ -44,7 +44,7 @@ from tests.nus_files import MAIN, render, write_camera
 
 Read = Callable[[], object]
 Reader = Callable[[Path, np.random.Generator], tuple[list[Path], Read]]
-"""Writes honest files into a folder; gives those to be mutated, and what reads them."""
+"""Writes valid files into a folder; gives those to be mutated, and their readers."""
 
 
 def pickles(folder, rng):
@@ -113,8 +113,8 @@ def vrd(folder, rng):
 
 
 def nus_release(folder, rng):
-    _, images, charts, lights = render(rng, 2)
-    write_camera(folder, MAIN, images[0], charts[0], lights[0])
+    _, images, charts, illuminants = render(rng, 2)
+    write_camera(folder, MAIN, images[0], charts[0], illuminants[0])
 
     def read():
         camera = load_official(folder, MAIN)
@@ -184,7 +184,7 @@ def spectra(folder, rng):
         path = folder / relative
         path.parent.mkdir()
         if path.suffix == ".npy":
-            np.save(path, arrays["lights"])
+            np.save(path, arrays["illuminants"])
         else:
             np.savez(path, **arrays)
 
@@ -196,7 +196,9 @@ def spectra(folder, rng):
         wavelengths_nm=grid,
         sensitivities=rng.uniform(0, 1, (2, 3, len(grid))),
     )
-    write("sfu_illuminants/measured_with_sources.illum.npy", lights=rng.uniform(0.1, 1, (3, 101)))
+    write(
+        "sfu_illuminants/measured_with_sources.illum.npy", illuminants=rng.uniform(0.1, 1, (3, 101))
+    )
     write("munsell_matte_1269/munsell380_800_1nm.npz", wavelengths_nm=grid, reflectance=values)
     kinds = ("vrhel", "nickerson", "krinov", "macbeth")
     arrays = {f"sur_{kind}": values for kind in kinds} | {f"sur_{kind}_wl": grid for kind in kinds}

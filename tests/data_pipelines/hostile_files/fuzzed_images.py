@@ -1,4 +1,4 @@
-"""Honest files of images and of colour constancy sets, and what reads them."""
+"""Valid files of images and of colour constancy sets, and their readers."""
 
 import gzip
 import json
@@ -172,8 +172,8 @@ def every_photograph(found):
 
 def constancy_thumbnails(folder, rng):
     path = folder / "mine.npz"
-    images, lights = rng.uniform(0, 1, (3, 8, 9, 3)), rng.uniform(0.1, 1, (3, 3))
-    np.savez(path, images=images, illuminant_rgb=lights, names=np.array(["a_1", "a_2", "é_1"]))
+    images, illuminants = rng.uniform(0, 1, (3, 8, 9, 3)), rng.uniform(0.1, 1, (3, 3))
+    np.savez(path, images=images, illuminant_rgb=illuminants, names=np.array(["a_1", "a_2", "é_1"]))
     return [path], lambda: every_photograph(thumbnail_set(path))
 
 

@@ -79,8 +79,8 @@ def test_numbers_as_keys_are_counted():
     slots: 3 MB of them took 166 seconds.
     """
     few, many = (dict.fromkeys(range(count)) for count in (MAX_NUMERIC_KEYS, MAX_NUMERIC_KEYS + 1))
-    assert load_restricted(pickle.dumps(few), "honest") == few
-    assert load_restricted(pickle.dumps({str(key): 0 for key in many}), "honest")
+    assert load_restricted(pickle.dumps(few), "valid") == few
+    assert load_restricted(pickle.dumps({str(key): 0 for key in many}), "valid")
     halves = [set(range(600)), {float(key): 0 for key in range(600)}]
     # In a list of its own, which a set is made of twice.
     items = b"(" + b"".join(b"M" + key.to_bytes(2, "little") for key in range(600)) + b"lq\x00"
@@ -135,8 +135,8 @@ def test_a_pickle_of_400_000_objects_is_read():
     """CIFAR-100's has as many: names of files and two lists of labels."""
     names = [f"picture_s_{index:06}.png".encode() for index in range(50_000)]
     labels = list(range(100)) * 500
-    honest = {"filenames": names, "fine_labels": labels, "coarse_labels": labels[::-1]}
-    assert load_restricted(pickle.dumps(honest, 2), "honest") == honest
+    valid = {"filenames": names, "fine_labels": labels, "coarse_labels": labels[::-1]}
+    assert load_restricted(pickle.dumps(valid, 2), "valid") == valid
 
 
 def test_an_array_that_is_built_over_and_over_takes_linear_time():
@@ -208,7 +208,7 @@ def test_weights_that_repeat_their_numbers_are_refused(tmp_path):
     assert peak_of(read) < 40 * path.stat().st_size
 
 
-def test_what_a_file_says_cannot_steer_a_terminal():
+def test_texts_of_a_file_cannot_control_a_terminal():
     assert one_line("a\x1b[2J\x07\u202eb") == "a?[2J??b"
     name = "\x1b]0;owned\x07"
     stream = io.BytesIO(pickle.dumps(np.zeros(1)).replace(b"numpy", b"n\x1bmpy"))

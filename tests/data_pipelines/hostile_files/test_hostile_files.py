@@ -61,7 +61,7 @@ def test_crafted_npy_files_are_refused(content):
 @pytest.mark.parametrize("code", ["<f8", ">i2", "|b1", "<c8", "<U3", "|S2", "<f2"])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0, 4)])
-def test_what_numpy_writes_is_read(code, order, shape, tmp_path):
+def test_arrays_of_numpy_are_read(code, order, shape, tmp_path):
     numbers = np.arange(int(np.prod(shape))).reshape(shape)
     content = np.array(numbers.astype(code), order=order)
     np.savez(tmp_path / "some.npz", content=content)
@@ -307,7 +307,7 @@ def test_sizes_are_read_from_headers(rng):
             png_size(content)
 
 
-def test_what_a_file_says_makes_no_long_message():
+def test_texts_of_a_file_make_no_long_message():
     assert one_line("a\nb\r\n  c") == "a b c"
     assert len(one_line("x" * 10_000)) < 400
 

@@ -88,7 +88,7 @@ def test_crafted_pickles_are_refused(name):
     assert len(str(caught.value)) < 700
 
 
-def test_nothing_of_numpys_is_changed_by_a_state():
+def test_a_state_changes_no_object_of_numpy():
     before = np.frombuffer.__doc__
     changed = short("numpy.core.numeric") + short("_frombuffer") + b"\x93}" + short("__doc__")
     with pytest.raises(DataError):
@@ -99,18 +99,18 @@ def test_nothing_of_numpys_is_changed_by_a_state():
 
 def test_the_machine_itself_reads_such_an_array():
     """The pieces that attacks are made of are those of a pickle that is read."""
-    honest = array(FLOAT, EIGHT)
-    result = load_restricted(HEADER + honest + b".", "honest")
+    valid = array(FLOAT, EIGHT)
+    result = load_restricted(HEADER + valid + b".", "valid")
     np.testing.assert_array_equal(result, np.frombuffer(struct.pack("<q", 2**40), "<f8"))
     assert not result.flags.writeable
-    np.testing.assert_array_equal(pickle.loads(HEADER + honest + b"."), result)
+    np.testing.assert_array_equal(pickle.loads(HEADER + valid + b"."), result)
 
 
 def test_empty_text_of_numpys_is_read():
     """Its type has no width, which arrays of more than one element may not have."""
-    for honest in (np.str_(""), np.bytes_(b""), np.zeros((0, 3), "U0")):
-        result = load_restricted(pickle.dumps(honest), "honest")
-        np.testing.assert_array_equal(result, honest)
+    for valid in (np.str_(""), np.bytes_(b""), np.zeros((0, 3), "U0")):
+        result = load_restricted(pickle.dumps(valid), "valid")
+        np.testing.assert_array_equal(result, valid)
 
 
 def test_a_place_far_off_in_the_memo_costs_nothing():

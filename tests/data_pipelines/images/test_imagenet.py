@@ -100,7 +100,7 @@ def few(tmp_path, monkeypatch):
     return tmp_path / "imagenet"
 
 
-def test_some_classes_need_no_other_folder_and_the_listing_says_so(few):
+def test_some_classes_need_no_other_folder_as_the_listing_states(few):
     files = list_imagenet(full_listing(), FOUR[:2])
     assert files.images.dtype.kind == "S"
     assert set(files.class_names) == set(FOUR[:2])

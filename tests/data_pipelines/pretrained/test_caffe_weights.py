@@ -21,7 +21,7 @@ def test_a_head_as_caffe_shapes_it_scores_as_caffe_does(tmp_path, rng):
     np.testing.assert_allclose(logits, features @ weight.T + bias, rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_no_such_file_is_named(tmp_path):
+def test_missing_and_other_files_are_named(tmp_path):
     with pytest.raises(MissingDataError, match=r"net\.npz does not exist.*LAYER/weight"):
         load_caffe_weights(tmp_path / "net.npz")
     (tmp_path / "net.npz").write_bytes(b"PK\x03\x04 no zip")

@@ -254,11 +254,11 @@ def test_oklab_of_the_primaries():
 
 
 def test_lights_run_from_incandescent_to_blue_sky():
-    lights = illuminant_colors()
-    np.testing.assert_allclose(lights.mean(axis=1), 1, rtol=1e-5)
-    ratio = lights[:, 0] / lights[:, 2]
+    illuminants = illuminant_colors()
+    np.testing.assert_allclose(illuminants.mean(axis=1), 1, rtol=1e-5)
+    ratio = illuminants[:, 0] / illuminants[:, 2]
     assert ratio.min() < 1 < 3 < ratio.max()
-    assert np.isclose(lights, 1, atol=1e-5).all(axis=1).any(), "D65 itself is white"
+    assert np.isclose(illuminants, 1, atol=1e-5).all(axis=1).any(), "D65 itself is white"
 
 
 # ---- Refusals
@@ -355,4 +355,4 @@ def test_naive_training_forgets():
     assert learned.min() > 0.6
     assert left.max() < 0.2
     right_after, stored = np.diag(accuracy.task_masked)[:4], accuracy.task_masked[-1][:4]
-    assert stored.mean() < right_after.mean() - 0.1, "it is forgotten even where the task is told"
+    assert stored.mean() < right_after.mean() - 0.1, "it is forgotten even with the task identity"

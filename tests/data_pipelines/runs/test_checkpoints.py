@@ -39,7 +39,7 @@ def assert_same(restored, expected):
         np.testing.assert_array_equal(a, b)
 
 
-def test_what_is_written_is_read_by_another_reader(tmp_path):
+def test_checkpoints_are_read_by_another_reader(tmp_path):
     Checkpoints(tmp_path / "a" / "b").save(3, state_of(1.5), {"name": "ä", "sizes": [1, 2]})
     reader = Checkpoints(tmp_path / "a" / "b")
     assert reader.newest() == 3
@@ -93,7 +93,7 @@ def test_random_keys_survive_and_are_held_to_their_words(tmp_path, impl):
         Checkpoints(tmp_path / "a").restore(2, {**keys, "key": jnp.zeros(2, jnp.uint32)})
 
 
-def test_what_is_there_to_the_bit_is_not_written_again_and_others_give_way(tmp_path):
+def test_identical_checkpoints_are_not_rewritten_and_others_are_replaced(tmp_path):
     checkpoints = Checkpoints(tmp_path, keep=3)
     for step in range(3):
         checkpoints.renew(step, state_of(step), {})
@@ -323,7 +323,7 @@ def test_other_facts_and_shapes_are_no_damage(tmp_path, rng):
     assert {path.name for path in tmp_path.iterdir()} == {"1", "2"}
 
 
-def test_what_a_kill_left_half_written_is_removed_by_the_next_start(tmp_path, rng):
+def test_half_written_checkpoints_are_removed_by_the_next_start(tmp_path, rng):
     two_checkpoints(tmp_path, rng)
     shutil.copytree(tmp_path / "2", tmp_path / "3.orbax-checkpoint-tmp-77")
     open_existing(tmp_path)
@@ -357,7 +357,7 @@ def test_a_checkpoint_is_due_when_as_much_as_may_be_lost_was_done_since_the_last
     assert not checkpoints.due()
 
 
-def test_what_several_devices_wrote_is_read_where_there_is_one(tmp_path):
+def test_checkpoints_of_several_devices_are_read_on_one(tmp_path):
     code = (
         "import sys, jax; jax.config.update('jax_num_cpu_devices', 2)\n"
         "from pathlib import Path; import jax.numpy as jnp\n"

@@ -60,7 +60,7 @@ def test_settings_are_read_back_from_their_description():
         ({"parts": {"x": {"steps": None}}}, ValueError, r"parts: steps: None is not of type int"),
     ],
 )
-def test_what_is_no_description_of_a_type_is_refused(stored, error, message):
+def test_descriptions_of_other_types_are_refused(stored, error, message):
     with pytest.raises(error, match=message):
         from_json(Settings, stored)
 

@@ -17,7 +17,7 @@ from everlight_experiments.run_folder.processes import broadcast_from_first, joi
         ("2/2@localhost:1234", "processes are counted from 0"),
     ],
 )
-def test_what_names_no_process_is_refused(distributed, message):
+def test_invalid_process_options_are_refused(distributed, message):
     with pytest.raises(DataError, match=message):
         join_processes(distributed)
 
@@ -32,7 +32,7 @@ def test_a_missing_cluster_is_reported(monkeypatch, capsys):
     assert "waits for the others, 300 s at most" in capsys.readouterr().out
 
 
-def test_one_process_tells_itself():
+def test_one_process_is_recognized():
     join_processes(None)
     assert is_first()
     result = {"a": np.arange(3)}

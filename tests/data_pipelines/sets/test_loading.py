@@ -1,4 +1,4 @@
-"""Loaders read once while it is asked for, for equal arguments, and anew afterwards."""
+"""Loaders read once per set of arguments within `load_images`, and again after it."""
 
 from everlight_data.image_requests import load_images
 from everlight_data.images.digits import load_digits

@@ -1,4 +1,4 @@
-"""How files are prepared: once, whole, from the published source, and after a stop."""
+"""Files are prepared once, whole, from the published source, and after a stop."""
 
 import hashlib
 import json
@@ -34,7 +34,7 @@ def two_files(tmp_path):
     return run, created, tmp_path / "out"
 
 
-def test_what_is_whole_is_not_made_again(two_files):
+def test_complete_files_are_not_prepared_again(two_files):
     run, created, folder = two_files
     assert run() == ["a", "b"]
     assert run() == []

@@ -57,7 +57,7 @@ def test_a_file_without_modules_of_the_user_has_its_own_checksum(folder):
         ("from no_init_of_mine import values", "no_init_of_mine/values.py"),
     ],
 )
-def test_it_changes_with_the_modules_that_it_imports_directly_or_not(folder, imports, changed):
+def test_checksums_change_with_imported_modules(folder, imports, changed):
     write(folder / "own.py", f"def make(): pass\n{imports}\n")
     write(folder / "first_helper.py", "import second_helper\nwidth = second_helper.width")
     write(folder / "second_helper.py", "import first_helper\nwidth = 8")

@@ -27,7 +27,7 @@ TINY = PaperConfig(
 )
 
 
-def test_it_reports_both_settings(tmp_path):
+def test_the_report_has_both_settings(tmp_path):
     options = replace(options_of("paper cl-metrics", ["--runs", str(tmp_path)]), config=TINY)
     report = PAPER.run(options)
     page = report.read_text()
@@ -38,7 +38,7 @@ def test_it_reports_both_settings(tmp_path):
     assert matrices.shape == (2, 2, 2)
     assert np.all(np.isfinite(matrices))
     np.testing.assert_array_equal(first["class-incremental/Naive/steps"], [[6, 12]] * 2)
-    # The epoch and the hyperparameter are chosen, and so said.
+    # The page states that the epoch and the hyper-parameter are chosen.
     assert "accuracy over all times (A)" in page
     assert not list((report.parent / "checkpoints").iterdir()), "finished parts leave no nets"
     changed = replace(TINY, benchmark=replace(TINY.benchmark, learning_rate=0.01))

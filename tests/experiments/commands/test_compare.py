@@ -37,7 +37,7 @@ def compare(runs, *folders):
 
 
 def test_differences_are_on_the_orders_that_both_have(tmp_path):
-    """Orders 2 and 3: .6 − .3 and .8 − .6, mean .25, half width 12.706 · .05 with 1 freedom."""
+    """Orders 2 and 3: 0.6 − 0.3 and 0.8 − 0.6, mean 0.25, half width 12.706 · 0.05."""
     first = finished(tmp_path, "a", 0, {"ER": [0.9, 0.1, 0.3, 0.6], "naive": [0.2] * 4})
     second = finished(tmp_path, "b<", 2, {"ER": [0.6, 0.8, 0.0]})
     page = compare(tmp_path, first, second)
@@ -89,7 +89,7 @@ def test_settings_that_differ_are_reported(tmp_path):
     assert "learning_rate: None | 0.5; protocol.epochs: None | 2; seed: 0 | 7" in page
 
 
-def test_what_cannot_be_compared_is_refused(tmp_path):
+def test_runs_that_cannot_be_compared_are_refused(tmp_path):
     first = finished(tmp_path, "a", 0, {"ER": [0.9]})
     elsewhere = finished(tmp_path, "b", 0, {"ER": [0.9]}, labels=(13, 12))
     later = finished(tmp_path, "c", 1, {"ER": [0.9]})

@@ -58,7 +58,7 @@ def test_a_step_is_not_timed_on_a_device_that_is_elsewhere():
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="extra tpu not installed")
 def test_a_step_on_a_tpu_copies_no_data_set():
-    """The images have 184 MB; in the layout of images a step copied 742 MB."""
+    """The images have 184 MB; in the layout of images every step copied 742 MB."""
     describe_tpu()
     result = estimate_run(cost.icifar().run, chips_of_a_v5e()[0])
     assert result.data_bytes > 180e6

@@ -37,7 +37,7 @@ def finished(tmp_path_factory):
     return report, arrays_of(report)
 
 
-def test_a_cell_tells_how_many_runs_diverged():
+def test_cells_count_diverged_runs():
     assert final_cell(np.array([0.4, 0.6])) == "0.500 ± 0.141"
     assert final_cell(np.array([0.4, np.nan, np.nan])) == "diverged in 2 of 3"
 
@@ -58,7 +58,7 @@ def test_changes_are_of_one_benchmark_or_of_all_that_have_the_option():
     assert result["digits"].config.learning_rate == 0.02
 
 
-def test_a_grid_has_every_method_everywhere_or_says_why(finished):
+def test_a_grid_has_every_method_everywhere_or_the_reason(finished):
     report, results = finished
     assert results[f"{NAIVE}/accuracy"].shape == (1, 2)
     names = {key.rsplit("/", 1)[0] for key in results}
@@ -104,7 +104,7 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
         ),
     ],
 )
-def test_what_no_grid_has_is_refused(tmp_path, words, message):
+def test_options_that_a_grid_lacks_are_refused(tmp_path, words, message):
     with pytest.raises(DataError, match=message):
         grid(tmp_path, *words)
     assert not list(tmp_path.iterdir())

@@ -77,7 +77,7 @@ def test_a_network_predicts_what_the_run_scored(finished, test_images, setting, 
         ),
     ],
 )
-def test_what_was_not_kept_is_named(finished, requested, message):
+def test_networks_that_were_not_kept_are_named(finished, requested, message):
     with pytest.raises(DataError, match=message):
         load_net(finished[0], *requested)
 
@@ -99,7 +99,7 @@ def test_images_of_another_kind_are_refused(finished, test_images):
         net.predict(images, task=2)
 
 
-def test_a_run_without_networks_says_so(finished, tmp_path):
+def test_a_run_without_networks_is_named(finished, tmp_path):
     with pytest.raises(MissingDataError, match=r"config.json does not exist\. Name the folder of"):
         load_net(tmp_path, "naive", 0, 0)
     (tmp_path / "config.json").write_bytes((finished[0] / "config.json").read_bytes())

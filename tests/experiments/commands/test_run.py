@@ -1,4 +1,4 @@
-"""The command `run` at its smallest: widened, asked again, on a user's images, diverging."""
+"""The command `run` at its smallest: widened, repeated, on a user's images, diverging."""
 
 import json
 import re
@@ -55,7 +55,7 @@ def test_seeds_and_methods_added_to_a_finished_run_train_nothing_again(narrow, w
     assert (config["protocol"]["epochs"], config["learning_rate"]) == (1, 0.02)
     lines = (widened.parent / "metrics.jsonl").read_text().splitlines()
     events = [json.loads(line) for line in lines if '"class-incremental-naive-0"' in line]
-    # Trained once, and told by task.
+    # The run was trained once and recorded after every task.
     assert sum("seconds" in event for event in events) == 1
     recorded = [event["over_time"] for event in events if "over_time" in event]
     with np.load(widened.parent / "results.npz") as results:
@@ -76,7 +76,7 @@ def test_each_seed_has_an_order_of_its_own(widened):
         assert np.all(results["class-incremental/nearest mean/seconds"] > 0)
 
 
-def test_the_report_says_what_was_used(widened):
+def test_the_report_states_the_options(widened):
     text = widened.read_text(encoding="utf-8")
     for promised in (
         "handwritten digits",
@@ -89,7 +89,7 @@ def test_the_report_says_what_was_used(widened):
         assert promised in text
 
 
-def test_what_changes_results_is_refused(narrow):
+def test_changes_of_results_are_refused(narrow):
     with pytest.raises(DataError, match=r"learning_rate.*0\.02.*0\.1"):
         run(narrow[0], "--methods naive --learning-rate 0.1")
 
@@ -169,7 +169,7 @@ def test_other_libraries_names_lead_to_methods_that_there_are():
         ("--hyperparameters EWC=1", r"no method with hyper-parameters .*: 'EWC'\. There are 'LwF'"),
     ],
 )
-def test_what_cannot_be_run_is_refused_before_anything_is_written(tmp_path, capsys, words, message):
+def test_impossible_runs_are_refused_before_writing(tmp_path, capsys, words, message):
     with pytest.raises((DataError, SystemExit)) as caught:
         run(tmp_path / "runs", f"--methods LwF {words}")
     printed = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Settings tried on unreported draws: what is compared, what is left out, what is refused."""
+"""Settings tried on validation seeds: what is compared, what is left out, what is refused."""
 
 import json
 import shutil
@@ -53,7 +53,7 @@ def test_the_better_rate_is_named_and_the_command_given(finished):
     assert config["settings"]["config"]["protocol"]["batch_size"] == 64
 
 
-def test_it_is_what_hyperparameters_are_chosen_by(finished, tmp_path):
+def test_tune_scores_equal_the_selection_of_run(finished, tmp_path):
     """The score of a method is that of its best hyper-parameter, which `everlight run` selects."""
     report, results = finished
     options = options_of("run", ["digits", *SMALL, "--learning-rate", "0.02"])
@@ -113,15 +113,17 @@ def tried(rate, values, other=(0.0, 0.0)):
 
 
 def test_values_tied_with_the_best_by_two_seeds_are_stated():
-    """Means over both methods .3 and .4, .25 and .43, .2 and .2: the second is behind by .05 and
-    -.03, so by .01 ± .04."""
+    """Means over both methods are 0.3 and 0.4, 0.25 and 0.43, 0.2 and 0.2.
+
+    The second is behind by 0.05 and -0.03, so by 0.01 ± 0.04.
+    """
     complete = [tried(0.1, (0.6, 0.8)), tried(0.2, (0.5, 0.86)), tried(0.3, (0.4, 0.4))]
     np.testing.assert_allclose(complete[1].scores_by_seed, [0.25, 0.43])
     assert tune.ranked(complete) == (0, [1])
 
 
 def test_a_run_that_diverged_counts_as_nothing_right():
-    """Without it .9 would be the greatest mean."""
+    """Without it 0.9 would be the greatest mean."""
     complete = [tried(0.1, (0.5, 0.5)), tried(0.2, (0.9, np.nan))]
     assert tune.ranked(complete)[0] == 0
     with pytest.raises(DataError, match="every run diverged"):
@@ -160,7 +162,7 @@ def test_the_command_has_all_that_was_given():
         (("tasks=2,5",), "tasks=5 changes the data .*5 tasks"),
     ],
 )
-def test_what_cannot_be_tried_is_refused(words, message, tmp_path, monkeypatch):
+def test_invalid_candidates_are_refused(words, message, tmp_path, monkeypatch):
     """Before anything is trained."""
     monkeypatch.setattr(tune, "_try_all", lambda *parts: tried(0.1, (0.5, 0.5)))
     with pytest.raises(DataError, match=message):

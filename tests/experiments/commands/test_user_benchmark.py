@@ -64,7 +64,9 @@ def takes(argument): return argument
         ("mine.py:none --setting online", "--setting is not for none, which has its own"),
     ],
 )
-def test_what_is_no_benchmark_is_refused_in_one_line(tmp_path, monkeypatch, name, message):
+def test_other_objects_than_benchmarks_are_refused_in_one_line(
+    tmp_path, monkeypatch, name, message
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(FILE)
     with pytest.raises(DataError, match=message) as error:

@@ -52,7 +52,7 @@ def own_file(tmp_path):
     return path
 
 
-def test_it_is_one_more_method(tmp_path, own_file):
+def test_a_user_strategy_is_one_more_method(tmp_path, own_file):
     """It is naive's, and so are its numbers; units are of one version of the file."""
     report = run(tmp_path / "runs", "--strategy", f"{own_file}:mine")
     results, of = command_runs.arrays_of(report), "class-incremental/{}/accuracy by task"
@@ -63,7 +63,7 @@ def test_it_is_one_more_method(tmp_path, own_file):
     assert load_strategy(f"{own_file}:mine").version != version
 
 
-def test_it_gets_what_it_names(own_file):
+def test_a_user_strategy_receives_the_arguments_that_it_names(own_file):
     own_file.write_text(SOURCE_CODE + "HYPERPARAMETERS = (1.0, 10.0)\n")
     method = load_strategy(f"{own_file}:held")
     assert method.hyperparameters == (1.0, 10.0)
@@ -79,7 +79,7 @@ def test_it_gets_what_it_names(own_file):
 
 
 @pytest.mark.parametrize(("size", "expected"), [(None, 200), (60, 60)])
-def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
+def test_a_user_strategy_s_buffer_size_is_the_whole_memory_s(own_file, size, expected):
     with pytest.raises(DataError, match=rf"RuntimeError: {expected} \("):
         load_strategy(f"{own_file}:sized").make(SETUP, NEEDS._replace(buffer_size=size))
 
@@ -105,7 +105,7 @@ def test_its_buffer_size_is_the_whole_memory_s(own_file, size, expected):
         ("own.txt:mine", r"own.txt is not a Python file"),
     ],
 )
-def test_what_cannot_be_used_is_refused(tmp_path, own_file, monkeypatch, requested, message):
+def test_unusable_user_strategies_are_refused(tmp_path, own_file, monkeypatch, requested, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("def mine(:")
     (tmp_path / "own.txt").write_text(SOURCE_CODE)
@@ -190,7 +190,9 @@ def stepping(setup):
         ("stepping", "raise SystemExit(3)", r"stepping ends the process \(3\)"),
     ],
 )
-def test_its_errors_are_one_line_before_a_folder_is_made(tmp_path, own_file, place, code, message):
+def test_errors_of_a_user_strategy_are_one_line_before_a_folder_is_made(
+    tmp_path, own_file, place, code, message
+):
     text = FAILING.replace(place.upper(), code)
     own_file.write_text(text.replace("BUILDING", "pass").replace("STEPPING", "pass"))
     runs = tmp_path / "runs"

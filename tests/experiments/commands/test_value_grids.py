@@ -20,7 +20,7 @@ def test_all_combinations_are_made_of_literals_or_texts():
         (["rate"], "'rate'; give NAME=VALUE"),
         (["rate="], "'rate='; give NAME=VALUE,... with commas"),
         (["a-b=.1", "a_b=.2"], "has a-b twice"),
-        (["rate=.1,.1"], "'rate=.1,.1' has a value twice"),
+        (["rate=0.1,0.1"], "'rate=0.1,0.1' has a value twice"),
     ],
 )
 def test_other_texts_are_refused(texts, message):

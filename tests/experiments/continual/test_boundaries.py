@@ -45,7 +45,7 @@ def test_a_method_that_acts_at_boundaries_is_refused_in_one_line(setting, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_a_report_says_for_which_methods_a_class_is_seen_from_its_first_sample(tmp_path):
+def test_a_report_lists_methods_that_see_a_class_from_its_first_sample(tmp_path):
     words = ["--methods", "EWC", "--hyperparameters", "EWC=1", "--seeds", "1"]
     page = run(tmp_path, *ONLINE, *words).read_text()
     assert "online task boundaries given to methods that act at them" in page
@@ -63,7 +63,7 @@ def my_strategy(setup):
 """
 
 
-def test_so_is_your_own(tmp_path):
+def test_user_strategies_with_boundary_hooks_are_refused(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(SOURCE_CODE)
     words = ["--no-boundaries", "--methods", "naive", "--strategy", f"{file}:my_strategy"]

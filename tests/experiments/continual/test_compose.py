@@ -125,9 +125,7 @@ def test_natural_order_is_the_same_for_every_seed_and_seeded_orders_differ():
         ({"protocol": PLATEAU, "validation_fraction": 0.0}, "fraction, or --plateau-factor 1"),
     ],
 )
-def test_what_does_not_fit_together_is_refused_in_one_line(
-    change, message, tmp_path, stored_stripes
-):
+def test_incompatible_options_are_refused_in_one_line(change, message, tmp_path, stored_stripes):
     with pytest.raises(DataError, match=message) as error:
         compose(replace(TINY, **change), runs=tmp_path)
     assert "\n" not in str(error.value)

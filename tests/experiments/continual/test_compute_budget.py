@@ -43,7 +43,7 @@ def test_counting_steps_leaves_the_build_by_which_programs_are_found_again():
     assert programs.build(METHODS["ER"]) is build
 
 
-def test_what_has_no_steps_to_count_is_refused():
+def test_methods_without_training_steps_are_refused():
     with pytest.raises(DataError, match="compute-budget counts training steps, and GDumb"):
         protocol_of("GDumb")
     with pytest.raises(DataError, match="compute-budget: the online setting is one pass"):

@@ -118,7 +118,7 @@ def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeyp
             assert outputs.logits.shape[0] == 3
 
 
-def test_what_was_computed_is_a_file_of_features_too(tmp_path, trunk, pictures):
+def test_computed_features_are_a_file_of_features(tmp_path, trunk, pictures):
     actual = loaded(requested(tmp_path, *SMALL))
     (remaining,) = (tmp_path / "runs" / "features").glob("*.npz")
     reference = loaded(requested(tmp_path, *SMALL, features=remaining))
@@ -249,7 +249,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
         ("procedural", LITE0, "--tasks 5", r"--tasks 5 of 4 classes"),
     ],
 )
-def test_what_cannot_be_run_on_features_is_refused(
+def test_options_that_features_exclude_are_refused(
     tmp_path, trunk, benchmark, name, words, message
 ):
     words = *(SMALL if benchmark == "procedural" else ()), *words.split()

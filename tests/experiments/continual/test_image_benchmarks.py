@@ -85,7 +85,7 @@ def test_facts_of_a_run_are_those_of_its_seed_too(pictures):
     assert "order" not in loaded(*TINY).fingerprint(METHODS["naive"])
 
 
-def test_what_other_processes_train_comes_last():
+def test_methods_of_other_processes_come_last():
     """They train ER and EWC; EWC is free again once naive is trained."""
     taken, order, checked = {"EWC", "ER"}, [], []
 

@@ -57,7 +57,7 @@ def test_arguments_that_take_words_have_those_of_the_method_s_function():
         ("ER:buffer_size=9", r"no argument of ER 'buffer_size'"),
     ],
 )
-def test_what_a_method_does_not_take_is_refused(text, message):
+def test_unknown_arguments_of_a_method_are_refused(text, message):
     with pytest.raises(DataError, match=message):
         with_method_arguments(DIGITS, [text], ROWS)
 

@@ -57,7 +57,7 @@ def features(tmp_path, rng):
     return tmp_path / "f.npz"
 
 
-def test_so_have_features(features):
+def test_features_are_normalized_by_the_first_task(features):
     words = ["images", "--features", str(features), "--tasks", "3", "--normalization", "first-task"]
     benchmark = loaded(*words)
     with np.load(features) as arrays:
@@ -131,8 +131,8 @@ def test_where_it_changes_nothing_it_is_refused(words, reason):
         loaded(*FIRST, *words)
 
 
-def test_both_seeds_of_a_program_are_data_and_not_constants():
-    """Another seed's statistics are leaves of the same shapes, which compile nothing anew."""
+def test_seeds_of_a_program_are_data_and_not_constants():
+    """Another seed's statistics are leaves of the same shapes, which compile nothing again."""
     benchmark = loaded(*FIRST)
     current = [
         benchmark.per_run_data(benchmark.data.sequence(NAIVE, SequenceId(use, 0, seed)))

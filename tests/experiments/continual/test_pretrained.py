@@ -137,7 +137,7 @@ def test_every_method_of_a_pretrained_network_runs(trained, tmp_path):
     assert "5 classes at 8×8 pixels, grey, after the first 5" in report
 
 
-def test_what_cannot_begin_is_refused_in_one_line(trained, tmp_path):
+def test_unsuitable_pretrained_networks_are_refused_in_one_line(trained, tmp_path):
     def refused(message, *arguments, error=DataError, **changes):
         refusals.refused(message, lambda: begun(tmp_path, *arguments, **changes), error)
 

@@ -94,7 +94,7 @@ def test_coefficients_are_no_longer_searched():
         (object(), "leave it out"),
     ],
 )
-def test_what_they_were_not_selected_for_is_refused(config, message):
+def test_published_settings_are_refused_for_other_benchmarks(config, message):
     with pytest.raises(DataError, match=message):
         with_published_settings(config, [METHODS["ER"]])
 

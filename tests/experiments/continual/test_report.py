@@ -22,7 +22,7 @@ from tests.experiments.continual import outcomes as known
 naive, method = known.NAIVE_OUTCOME, known.METHOD_OUTCOME
 
 
-def test_the_rule_says_where_nothing_was_selected():
+def test_the_rule_states_where_no_value_was_selected():
     """Given and published values are not a selection."""
     inputs = fixed_hyperparameter(3.0)
     tried = choose_hyperparameter((1.0, 2.0), np.array([[0.1], [0.2]]))
@@ -56,17 +56,17 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
         "loss_over": "all",
     }
     der = naive._replace(settings=created, replayed=32, learning_rate="0.03, then 0.01")
-    recorded_arguments, not_told = (
-        {"hyperparameter": 1e3, "online": True},
-        {"hyperparameter": 1e5, "online": True},
+    task_incremental, class_incremental = (
+        {"regularization": 1e3, "online": True},
+        {"regularization": 1e5, "online": True},
     )
     outcomes = {
         "task-incremental": {
             "naive": naive,
             "DER++": der,
-            "EWC": naive._replace(settings=recorded_arguments),
+            "EWC": naive._replace(settings=task_incremental),
         },
-        "class-incremental": {"DER++": der, "EWC": naive._replace(settings=not_told)},
+        "class-incremental": {"DER++": der, "EWC": naive._replace(settings=class_incremental)},
     }
     assert report_tables.settings_table(outcomes).rows == [
         [
@@ -76,11 +76,11 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
             "buffer size 200, alpha 0.1, beta 0.5, labels 1, loss over all, "
             "samples drawn per step 32",
         ],
-        ["EWC", "task-incremental", "–", "hyperparameter 1000, online yes"],
-        ["EWC", "class-incremental", "–", "hyperparameter 100000, online yes"],
+        ["EWC", "task-incremental", "–", "regularization 1000, online yes"],
+        ["EWC", "class-incremental", "–", "regularization 100000, online yes"],
     ]
     without = report_tables.settings_table(
-        {"task-incremental": {"EWC": naive._replace(settings=recorded_arguments)}}
+        {"task-incremental": {"EWC": naive._replace(settings=task_incremental)}}
     ).shown
     assert "learning rate" not in [column.name for column in without.columns]
     rated = naive._replace(learning_rate="0.03")

@@ -68,7 +68,7 @@ def test_the_criteria_stand_beside_the_papers():
     assert criteria_tables(by_name, "", NOTHING_PUBLISHED, "task-incremental") == []
 
 
-def test_what_a_benchmark_does_not_tell_is_a_dash():
+def test_unknown_values_of_a_benchmark_are_dashes():
     ahead = np.triu(np.ones((outcomes.TASKS, outcomes.TASKS), bool), 1)
     unknown = outcomes.with_metrics(method, matrices=np.where(ahead, np.nan, outcomes.ACCURACY))
     (table,) = criteria_tables(
@@ -81,7 +81,7 @@ def test_what_a_benchmark_does_not_tell_is_a_dash():
 
 
 def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer():
-    """All of it is 0 for that reason alone; what is 0 by chance in one place is told."""
+    """A dash stands for a value that is 0 by definition; a 0 by chance is printed."""
     blind = outcomes.with_metrics(method, matrices=np.tril(outcomes.ACCURACY))
     (table,) = criteria_tables(
         {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "class-incremental"
@@ -93,7 +93,7 @@ def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer():
     assert [row[place] for row in scores.rows] == ["0.133 ± 0.094", "–"]
 
 
-def test_what_learns_all_at_once_forgets_nothing():
+def test_joint_training_has_no_forgetting():
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
     scores = scores_table(outcomes.BENCHMARK, {"naive": naive, "joint": joint}, "")
     names = ["average incremental accuracy", "backward transfer"]

@@ -82,7 +82,7 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
         ("--methods LUCIR", "LUCIR needs new classes in every task, but known ones recur here"),
     ],
 )
-def test_what_does_not_fit_is_refused(words, message, tmp_path):
+def test_incompatible_options_of_streams_are_refused(words, message, tmp_path):
     with pytest.raises(DataError, match=message):
         run(tmp_path, "digits", "--stream", "rotated", *words.split())
 

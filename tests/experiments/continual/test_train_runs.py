@@ -39,7 +39,7 @@ def test_each_unit_is_what_it_is_alone(tmp_path):
         assert not has_diverged(arrays)
 
 
-def test_what_is_there_is_read_back_and_the_rest_comes_to_the_same_bits(tmp_path):
+def test_stored_units_are_read_back_and_the_others_have_the_same_bits(tmp_path):
     folder = run_folder(tmp_path)
     first = train(folder, units()[1:2])
     both = train(folder)
@@ -59,7 +59,7 @@ def test_a_diverged_run_is_reported_and_its_neighbors_are_kept(tmp_path, capsys)
 
 
 def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
-    """A crash as the second run's second task is told: it comes again."""
+    """A crash while the second run's second task is reported: the event is repeated."""
     full, events = {}, []
 
     def note(unit, task, result):

@@ -68,7 +68,7 @@ def test_the_report_states_which_tasks_the_choice_sees():
 @pytest.mark.parametrize(
     ("tasks", "final", "over_all_times"), [(None, 0.4, 0.6), (1, 0.9, 0.9), (2, 0.6, 0.7)]
 )
-def test_both_criteria_see_the_first_tasks_alone(tasks, final, over_all_times):
+def test_validation_criteria_use_the_first_tasks_alone(tasks, final, over_all_times):
     """A matrix worked out by hand: mean of row k, and of the lower triangle up to it."""
     matrix = np.array([[0.9, 0.0, 0.0], [0.5, 0.7, 0.0], [0.3, 0.4, 0.5]])
     matrix[2] = [0.3, 0.4, 0.5] if tasks is None else np.nan
@@ -95,7 +95,7 @@ def test_both_criteria_see_the_first_tasks_alone(tasks, final, over_all_times):
         ),
     ],
 )
-def test_what_has_no_score_is_refused(words, message):
+def test_criteria_without_a_score_are_refused(words, message):
     with pytest.raises(DataError, match=f"^{message}$"):
         Runner(None, MethodPrograms(loaded(*words)), 0).check(EWC)
 

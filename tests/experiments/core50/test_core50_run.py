@@ -103,7 +103,7 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
     report = STATIC_PAPER.run(requested(tmp_path, STATIC))
     page = report.read_text()
     assert "77.8" in page
-    assert "65.9" not in page, "the object level was not asked for"
+    assert "65.9" not in page, "the object level was not requested"
     assert TINY.chosen in page
     assert "2 frames fused, %" in page
     with np.load(report.parent / "results.npz") as results:
@@ -135,7 +135,7 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
         ({"config": {"weights": Path("net.npz")}}, "the small net learns its own"),
     ],
 )
-def test_what_cannot_be_run_is_named(tmp_path, colors, changes, message):
+def test_impossible_runs_are_named(tmp_path, colors, changes, message):
     config = replace(TINY, **changes.pop("config", {}))
     with pytest.raises(DataError, match=message):
         run_paper(tmp_path, config, **changes)

@@ -34,7 +34,7 @@ def test_without_features_every_image_gets_the_mean_of_the_facts_that_define_a_p
     np.testing.assert_allclose(result, [expected, expected], rtol=1e-5)
 
 
-def test_what_the_layout_tells_is_learned_from_it(rng):
+def test_predicates_of_the_layout_are_learned(rng):
     vectors = np.eye(3)
     above = rng.random((300, 2)) > 0.5
     features = above + 0.05 * rng.standard_normal((300, 2))
@@ -66,7 +66,7 @@ def test_baselines_know_the_boxes_or_nothing(divided):
     assert list(baseline_features(blind)) == [NO_INPUT]
 
 
-def test_notes_say_how_facts_were_divided_and_what_their_sources_are(divided, tmp_path):
+def test_notes_state_the_division_of_facts_and_their_sources(divided, tmp_path):
     first, second = split_notes({"mid-scale": divided})
     assert "Ward's linkage" in first
     assert second.startswith("mid-scale: the paper's single linkage would give tasks of ")

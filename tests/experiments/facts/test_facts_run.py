@@ -60,7 +60,7 @@ def options_with(folder, config=TINY, **data):
     return with_config(PaperOptions, config)(runs=folder)
 
 
-def test_it_reports_both_splits_and_refuses_parts_of_another_configuration(tmp_path):
+def test_the_report_has_both_splits_and_refuses_units_of_another_configuration(tmp_path):
     report = PAPER.run(options_with(tmp_path))
     page = report.read_text()
     for expected in ("no photographs", "other data", "single linkage", "layout only"):

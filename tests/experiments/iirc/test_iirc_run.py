@@ -46,7 +46,7 @@ def tiny_options(tmp_path, **changes):
     return with_config(PaperOptions, config)(runs=tmp_path)
 
 
-def test_it_reports_the_findings_and_refuses_runs_of_another_configuration(tmp_path):
+def test_the_report_has_the_findings_and_refuses_runs_of_another_configuration(tmp_path):
     report = PAPER.run(tiny_options(tmp_path))
     page = report.read_text()
     assert "LUCIR learns new labels less and less" in page
@@ -217,7 +217,7 @@ def test_a_linear_head_learns_from_features_of_the_images(tmp_path):
     assert setup.gather(sequence.tasks.train.index[0, :3], None).shape == (3, 4)
 
 
-def test_what_cannot_be_is_refused(tmp_path, monkeypatch):
+def test_impossible_options_are_refused(tmp_path, monkeypatch):
     for changes, message in (
         ({"methods": ("ICARL",)}, r"no method 'ICARL'; did you mean 'iCaRL-CNN'.* are 'joint'"),
         ({"ablated": ("finetune",)}, "no method with exemplars --ablated 'finetune'"),
@@ -250,7 +250,7 @@ def test_the_paper_s_settings_on_cifar_and_imagenet():
     assert (epochs["LUCIR"].select, epochs["ER-balanced"].select) == ("last", "best")
 
 
-def test_networks_compute_as_the_configuration_says(loaded):
+def test_networks_compute_as_configured(loaded):
     config = replace(settings.IMAGENET.benchmark, remat=True, dtype="bfloat16")
     net = iirc.network_of(config, 4)
     assert net.make("linear") == ResNet50(4, "linear", "bfloat16", True)

@@ -19,7 +19,7 @@ from tests.dng_writer import write_dng
 CAMERA_CHANGE = np.array([[0.85, 0.15, 0.05], [0.2, 0.8, 0.2], [0.03, 0.2, 0.9]])
 # Main pixels to second pixels: scale 0.9, a shift of 20 pixels, small rotation and perspective.
 ALIGNMENT = np.array([[0.9, -0.02, 25.0], [0.015, 0.91, -4.0], [2e-5, -1e-5, 1.0]])
-LIGHT = np.array([0.55, 1.0, 0.7])
+ILLUMINANT = np.array([0.55, 1.0, 0.7])
 CANON = np.array([[0.6461, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
 
 # In colorchart.dng: the chart, and its three lightest neutral patches.
@@ -38,11 +38,11 @@ class Pair(NamedTuple):
 ORDINARY = OutOfDistributionScore(np.float32(0.5), np.float32(0.4))
 
 
-def told_lights(light, second=None, score=ORDINARY):
-    """Lights whose R/G and B/G are known to a tenth."""
-    light = np.array(light, np.float32)
-    interval = ChromaticityInterval(light[::2] * 0.9, light[::2] * 1.1, np.float32(3.25))
-    predicted = Estimate(light, interval, score, uninformative=False)
+def pair_estimates(illuminant, second=None, score=ORDINARY):
+    """Illuminants whose R/G and B/G are known to a tenth."""
+    illuminant = np.array(illuminant, np.float32)
+    interval = ChromaticityInterval(illuminant[::2] * 0.9, illuminant[::2] * 1.1, np.float32(3.25))
+    predicted = Estimate(illuminant, interval, score, uninformative=False)
     return Estimates(
         predicted, None if second is None else predicted._replace(illuminant=np.array(second))
     )
@@ -62,23 +62,23 @@ class ClosedFormNet:
         ratio = np.asarray(inputs.transform, float) / CAMERA_CHANGE
         red = np.sqrt(ratio[1, 0] / ratio[0, 1])
         blue = np.sqrt(ratio[1, 2] / ratio[2, 1])
-        return told_lights([red, 1, blue])
+        return pair_estimates([red, 1, blue])
 
 
-def pair_transform(light):
-    """The transform between the two cameras under a light: balance, change camera, unbalance."""
-    return np.diag(1 / light) @ CAMERA_CHANGE @ np.diag(light)
+def pair_transform(illuminant):
+    """The two cameras' transform under an illuminant: balance, change camera, unbalance."""
+    return np.diag(1 / illuminant) @ CAMERA_CHANGE @ np.diag(illuminant)
 
 
 def write_pair(
-    folder: Path, photo: RawImage, white, crop, light, transform, homography, peak: float = 0.9
+    folder: Path, photo: RawImage, white, crop, illuminant, transform, homography, peak: float = 0.9
 ) -> Pair:
-    """Writes both views of a photo whose own illuminant is `white`, as under another light.
+    """Writes both views of a photo whose own illuminant is `white`, as under another illuminant.
 
     The main view is the crop of the re-illuminated photo; the second is that photo through
     `transform`, on its own pixel grid under `homography` (main to second pixels).
     """
-    scene = photo.image * (light / white).astype(np.float32)
+    scene = photo.image * (illuminant / white).astype(np.float32)
     scene *= peak / scene[crop].max()
     main = scene[crop]
     to_scene = np.array([[1, 0, crop[1].start], [0, 1, crop[0].start], [0, 0, 1]])
@@ -95,7 +95,7 @@ def write_pair(
     pairs = {"main": points.tolist(), "second": mapped(homography, points).round(1).tolist()}
     (folder / "points.json").write_text(json.dumps(pairs))
     return Pair(
-        write_dng(folder / "main.dng", main, 512, 16383, CANON, light, "Main Eye"),
+        write_dng(folder / "main.dng", main, 512, 16383, CANON, illuminant, "Main Eye"),
         write_dng(folder / "second.dng", second, 64, 16383, model="Second Eye"),
         folder / "points.json",
     )

@@ -1,4 +1,4 @@
-"""A calibration from made-up raw pairs whose lights, transforms and alignment are known."""
+"""A calibration from made-up raw pairs whose illuminants, transforms and alignment are known."""
 
 import html
 import json
@@ -58,7 +58,7 @@ def measured(written, tmp_path_factory):
     return charts, homography, residuals, pairs.quasi, pairs
 
 
-def test_lights_are_those_that_the_scenes_were_under(written, measured):
+def test_illuminants_are_those_that_the_scenes_were_under(written, measured):
     _, true = written
     quasi = measured[3]
     assert angles(quasi.illuminants_main, true.main).max() < 0.3
@@ -76,7 +76,7 @@ def test_the_homography_is_that_between_the_views(written, measured):
     assert residuals.max() < 0.6
 
 
-def test_transforms_are_those_of_the_two_cameras_under_each_light(written, measured):
+def test_transforms_are_those_of_the_two_cameras_under_each_illuminant(written, measured):
     """Beside least squares of all 214 surfaces; the scenes show some fifty of them."""
     _, true = written
     quasi = measured[3]
@@ -94,7 +94,7 @@ def test_the_chart_has_no_part_in_the_small_images(written, measured):
         assert 0.4 < mask.mean() < 0.95
 
 
-def test_what_is_learned_from_is_what_estimate_will_see(written, measured):
+def test_training_inputs_equal_those_of_estimate(written, measured):
     """Transform and moments, but for the chart, which estimate does not know of."""
     source, true = written
     pairs = measured[4]
@@ -131,8 +131,8 @@ def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
     assert chart_measurements.sensor_differences(alike).max() < 0.01
 
 
-def test_re_illuminated_inputs_are_those_under_the_other_light(written, measured):
-    """In scenes of other surfaces: T as of the pair under that light, moments as its light."""
+def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, measured):
+    """On other surfaces T equals that of the pair under that illuminant, and so do moments."""
     pairs = measured[4]
     inputs = relit_inputs(pairs.quasi, pairs.moments["second"], "second")
     rows = np.arange(PAIRS)
@@ -141,14 +141,14 @@ def test_re_illuminated_inputs_are_those_under_the_other_light(written, measured
     )
     transforms = pairs.quasi.transforms.reshape(PAIRS, 9)
     np.testing.assert_allclose(inputs["T"][rows, rows], transforms, atol=2e-3)
-    # Red over green of the mean, beside that of the lights.
+    # Red over green of the mean, beside that of the illuminants.
     ratio = np.asarray(inputs["moments"][..., 2] / inputs["moments"][..., 1])
-    lights = pairs.quasi.illuminants_second[:, 0] / pairs.quasi.illuminants_second[:, 1]
-    expected = np.diagonal(ratio)[:, None] * lights / lights[:, None]
+    illuminants = pairs.quasi.illuminants_second[:, 0] / pairs.quasi.illuminants_second[:, 1]
+    expected = np.diagonal(ratio)[:, None] * illuminants / illuminants[:, None]
     np.testing.assert_allclose(ratio, expected, rtol=0.1)
 
 
-def test_pairs_under_one_light_are_one_scene(measured):
+def test_pairs_under_one_illuminant_are_one_scene(measured):
     quasi = measured[3]
     assert sorted(chart_measurements.group_scenes(quasi)) == list(range(PAIRS))
     twice = quasi._replace(
@@ -187,13 +187,15 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     assert "too few pairs for an interval" in page
     assert "too wide" not in page.lower()
     results = np.load(report.parent / "results.npz")
-    for light in ("main", "second"):
-        assert results[f"{light}/Net, 470 parameters, ensemble"].shape == (1, 1, PAIRS)
-        assert results[f"{light}/Chosen without the scene"].shape == (1, 1, PAIRS)
+    for illuminant in ("main", "second"):
+        assert results[f"{illuminant}/Net, 470 parameters, ensemble"].shape == (1, 1, PAIRS)
+        assert results[f"{illuminant}/Chosen without the scene"].shape == (1, 1, PAIRS)
     assert angles(results["illuminant/main"], true.main).max() < 0.3
-    for light in ("main", "second"):
-        error = results[f"{light}/Chosen without the scene"].mean()
-        assert re.search(rf"{light} illuminant: .*, mean error {error:.2f} degrees on sc", printed)
+    for illuminant in ("main", "second"):
+        error = results[f"{illuminant}/Chosen without the scene"].mean()
+        assert re.search(
+            rf"{illuminant} illuminant: .*, mean error {error:.2f} degrees on sc", printed
+        )
     # The line can be pasted: it parses, and its files are there.
     (command,) = re.findall(r"^use it: everlight illuminant estimate (.*)$", printed, re.MULTILINE)
     pasted = options_of("illuminant estimate", shlex.split(command))
@@ -214,7 +216,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     # D65, in the training of most nets, with the chart in the picture.
     assert angles(daylight.estimates.main.illuminant, true.main[2]) < 6
     assert angles(daylight.estimates.second.illuminant, true.second[2]) < 6
-    # A is the only light of its kind: the nets whose fold left it out pull it towards the others.
+    # A is the only illuminant of its kind: networks that never saw it pull it towards the others.
     (low_red, low_blue), (red, blue) = (
         item.estimates.main.illuminant[::2] for item in (daylight, reddish)
     )

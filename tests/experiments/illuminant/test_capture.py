@@ -1,4 +1,4 @@
-"""Time-aware white balance on made-up thumbnails whose light depends on the time of day."""
+"""Time-aware white balance on made-up thumbnails whose illuminant depends on the time of day."""
 
 import jax
 import jax.numpy as jnp
@@ -15,17 +15,17 @@ SUN = np.array([5.5, 6, 12, 18, 18.5, 24]) * HOUR
 
 
 def write_day(path, camera, count, rng):
-    """Scenes of a dominant colour each, so that the image alone says little of the light."""
+    """Scenes of a dominant colour each, so that the image alone says little of the illuminant."""
     time = rng.uniform(6, 18, count) * HOUR
     warm = np.abs(time / HOUR - 12) / 6
-    lights = np.stack([0.3 + 0.3 * warm, np.full(count, 0.8), 0.5 - 0.25 * warm], axis=1)
+    illuminants = np.stack([0.3 + 0.3 * warm, np.full(count, 0.8), 0.5 - 0.25 * warm], axis=1)
     surfaces = np.exp(
         rng.normal(0, 0.25, (count, 1, 1, 3)) + rng.normal(0, 0.1, (count, 16, 16, 3))
     )
     np.savez(
         path,
-        images=0.2 * surfaces * lights[:, None, None],
-        illuminant_rgb=lights,
+        images=0.2 * surfaces * illuminants[:, None, None],
+        illuminant_rgb=illuminants,
         names=np.array([f"{camera}_{index}" for index in range(count)]),
         time=time,
         sun_events=np.tile(SUN, (count, 1)),
@@ -33,7 +33,7 @@ def write_day(path, camera, count, rng):
         exposure=np.full(count, 0.01),
         flash=np.zeros(count, bool),
     )
-    return time, lights
+    return time, illuminants
 
 
 def test_captures_stay_with_their_images(tmp_path, rng, monkeypatch):

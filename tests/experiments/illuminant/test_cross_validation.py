@@ -21,16 +21,16 @@ SETTINGS = TrainingSettings(20, batch_size=8, validate_every=2)
 
 @pytest.fixture
 def pairs(rng):
-    lights = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
-    features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
-    predicted = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
+    illuminants = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
+    features = np.float32(illuminants[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
+    predicted = np.float32(illuminants[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
     folds = rng.permutation(60).reshape(3, 20)
     return camera_pairs.CameraPairs(
         camera_pairs.alone_and_joined(
             {camera_pairs.TRANSFORM: features, camera_pairs.WHITE_BALANCE: predicted}
         ),
-        np.float32(lights),
-        np.float32(lights),
+        np.float32(illuminants),
+        np.float32(illuminants),
         folds,
         ("a", "b"),
         "",
@@ -101,7 +101,7 @@ def test_an_augmentation_by_which_nets_diverge_is_not_chosen(pairs, tmp_path):
 
 
 def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
-    """Other lights in a test fold change nothing that was fitted or chosen for that fold."""
+    """Other illuminants in a test fold change nothing that was fitted or chosen for that fold."""
     both = {"first": good, "second": bad}
     changed = pairs._replace(main=pairs.main.copy())
     changed.main[pairs.folds[2]] *= [3, 1, 0.2]

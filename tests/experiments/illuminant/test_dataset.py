@@ -62,8 +62,8 @@ def test_cameras_are_tested_in_folds_or_by_the_others(tmp_path, rng, few):
         assert sorted(np.concatenate(data.folds)) == list(range(stored))
         assert f"{len(cameras[camera].names) - stored} left out" in data.note
         rows = [
-            np.flatnonzero((cameras[camera].illuminants == light).all(1))
-            for light in data.illuminants
+            np.flatnonzero((cameras[camera].illuminants == illuminant).all(1))
+            for illuminant in data.illuminants
         ]
         for place, (row,) in enumerate(rows):
             np.testing.assert_array_equal(data.images[place], cameras[camera].images[row])
@@ -103,7 +103,7 @@ def test_the_radiometric_set_is_rendered_for_any_camera(real_data, monkeypatch):
     cameras, note = load_cameras(requested)
     assert note.startswith("NOT photographs: 162 rendered")
     data = cameras["Nokia N900"]
-    # Patches of one scene are 24 colours, and a matte surface is no brighter than its light.
+    # Patches of one scene are 24 colours, and a matte surface is no brighter than its illuminant.
     blocks = data.images.reshape(162, 4, 8, 6, 8, 3)
     assert np.ptp(blocks, axis=(2, 4)).max() < 1e-6
     assert (blocks.max(axis=(1, 2, 3, 4)) <= data.illuminants * 1.001).all()
@@ -117,7 +117,7 @@ def test_too_few_images_are_refused(tmp_path, rng):
         load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",)))
 
 
-def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
+def test_relit_images_have_the_numbers_of_their_new_illuminant(tmp_path, rng, few):
     """The augmentation equals the observation of the image times the illuminants' ratio."""
     write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
     settings = DatasetRun(thumbnails=(tmp_path / "A1.npz",))
@@ -133,21 +133,21 @@ def test_relit_images_have_the_numbers_of_their_new_light(tmp_path, rng, few):
     chromaticities = data.illuminants[:, ::2] / data.illuminants[:, 1:2]
     for place in range(25):
         source = place // 5
-        (light,) = np.flatnonzero(
+        (illuminant,) = np.flatnonzero(
             np.abs(samples.targets[place] - chromaticities).max(axis=1) < 1e-5
         )
-        gains = data.illuminants[light] / data.illuminants[source]
+        gains = data.illuminants[illuminant] / data.illuminants[source]
         relit = data._replace(images=data.images * (gains / gains[1]))
         np.testing.assert_allclose(
             samples.inputs[MOMENTS][place], moments_of(relit)[source], rtol=2e-3, atol=1e-5
         )
         if place % 5 == 0:
-            assert light == source
+            assert illuminant == source
 
 
 @pytest.mark.slow
 def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatch):
-    images, lights = write_thumbnails(tmp_path / "A1.npz", "A1", 24, rng)
+    images, illuminants = write_thumbnails(tmp_path / "A1.npz", "A1", 24, rng)
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
     settings = DatasetRun(thumbnails=files, seeds=1, runs=tmp_path)
@@ -156,9 +156,9 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     assert results["A1/GW"].shape == (1, 3, 8)
     gray = np.array([image[image.max(-1) < 0.95 * image.max()] for image in images], object)
     expected = []
-    for colors, light in zip(gray, lights, strict=True):
+    for colors, illuminant in zip(gray, illuminants, strict=True):
         mean = colors[colors.any(axis=1)].mean(axis=0)
-        cosine = mean @ light / np.linalg.norm(mean) / np.linalg.norm(light)
+        cosine = mean @ illuminant / np.linalg.norm(mean) / np.linalg.norm(illuminant)
         expected.append(np.degrees(np.arccos(cosine)))
     np.testing.assert_allclose(np.sort(results["A1/GW"].ravel()), np.sort(expected), atol=0.02)
     assert "A1/of A1" in results.files
@@ -225,7 +225,7 @@ def test_training_images_have_the_numbers_of_their_cameras(tmp_path, rng, few, m
         assert len(taught) == (8 if split == "folds" else 12)
 
 
-def test_what_cannot_be_had_is_left_out_with_its_reason(tmp_path, rng, real_data, monkeypatch):
+def test_unavailable_methods_are_left_out_with_their_reason(tmp_path, rng, real_data, monkeypatch):
     monkeypatch.setenv("EVERLIGHT_DATA", str(real_data("camera_matrices").parent))
     monkeypatch.setattr(source, "MIN_IMAGES", 6)
     known = ("NikonD5200", "SonyA57")
@@ -277,8 +277,10 @@ def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
 
 def test_all_cameras_images_are_pooled():
     def one(value, folds, count):
-        lights = jnp.full((2, folds, count, 3), value)
-        return Comparison({"GW": lights, f"own {value}": lights}, np.full((folds, count, 3), value))
+        illuminants = jnp.full((2, folds, count, 3), value)
+        return Comparison(
+            {"GW": illuminants, f"own {value}": illuminants}, np.full((folds, count, 3), value)
+        )
 
     both = dataset.pooled({"a": one(1.0, 3, 2), "b": one(2.0, 1, 5)}, "folds")
     assert list(both.estimates) == ["GW"]

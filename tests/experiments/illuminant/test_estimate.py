@@ -30,7 +30,7 @@ from tests.experiments.illuminant.estimate_pairs import (
     ALIGNMENT,
     CANON,
     CHART,
-    LIGHT,
+    ILLUMINANT,
     NEUTRALS,
     pair_transform,
     write_pair,
@@ -46,8 +46,8 @@ def chart(real_data):
 
 def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
     photo, white = chart
-    transform = 0.8 * pair_transform(LIGHT)
-    pair = write_pair(tmp_path, photo, white, CHART, LIGHT, transform, ALIGNMENT)
+    transform = 0.8 * pair_transform(ILLUMINANT)
+    pair = write_pair(tmp_path, photo, white, CHART, ILLUMINANT, transform, ALIGNMENT)
     output = tmp_path / "pictures"
     (result,) = estimate(
         EstimateSettings(
@@ -57,7 +57,7 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
 
     predicted = result.estimates.main.illuminant
     deviation = np.linalg.norm(result.transform - transform) / np.linalg.norm(transform)
-    angle = angular_error(jnp.asarray(predicted), jnp.asarray(LIGHT, jnp.float32))
+    angle = angular_error(jnp.asarray(predicted), jnp.asarray(ILLUMINANT, jnp.float32))
     assert corner_shift(read_homography(pair.points)) < 0.1
     assert deviation < 0.02
     assert angle < 0.5
@@ -123,7 +123,7 @@ def rendered():
 
 @pytest.fixture(scope="module")
 def trained_net(tmp_path_factory, rendered):
-    """Ensembles of 470 parameters for each camera's light."""
+    """Ensembles of 470 parameters for each camera's illuminant."""
     folder = tmp_path_factory.mktemp("net")
     settings = TrainingSettings(4_000, batch_size=256, learning_rate=1e-2)
     training = NetworkTraining(settings, (0,), folder / "checkpoints")
@@ -139,27 +139,27 @@ def test_intervals_hold_on_scenes_that_no_part_of_the_net_has_seen(trained_net, 
         part = getattr(model, view)
         estimates = ensemble_estimates(part.depth, part.members, pair.inputs["T"][rows])
         predicted = jax.vmap(chromaticity_interval, (None, 1))(part.interval, estimates)
-        lights = getattr(pair, view).illuminants[rows]
-        truth = np.asarray(lights)[:, ::2] / np.asarray(lights)[:, 1:2]
+        illuminants = getattr(pair, view).illuminants[rows]
+        truth = np.asarray(illuminants)[:, ::2] / np.asarray(illuminants)[:, 1:2]
         # Three binomial deviations of 700 scenes and of the calibration's scenes are 0.048.
         held = np.asarray(((predicted.low <= truth) & (truth <= predicted.high)).all(axis=1))
         assert held.mean() == pytest.approx(0.9, abs=0.048)
         share = part.coverage(pair.inputs["T"][rows], jnp.asarray(truth)).share
         assert share == pytest.approx(held.mean(), abs=2e-3)
         center = from_chromaticity(ensemble_chromaticity(estimates))
-        errors = np.asarray(jax.vmap(angular_error)(center, lights))
+        errors = np.asarray(jax.vmap(angular_error)(center, illuminants))
         assert (errors[held] <= np.asarray(predicted.degrees)[held] + 1e-3).all()
 
 
-def light_and_transform(name):
-    """A light in the main camera, and the best transform of all surfaces under it."""
+def illuminant_and_transform(name):
+    """An illuminant in the main camera, and the best transform of all surfaces under it."""
     library = embedded_library()
     main, second = (library.sensitivity(camera).T for camera in EMBEDDED_CAMERAS)
     spectrum = library.illuminants[library.illuminant_names.index(name)]
-    light = spectrum @ main / (spectrum @ main)[1]
+    illuminant = spectrum @ main / (spectrum @ main)[1]
     colors = library.reflectances * spectrum
     transform = np.linalg.lstsq(colors @ main, colors @ second)[0]
-    return light, transform * 0.8 / (light @ transform).max()
+    return illuminant, transform * 0.8 / (illuminant @ transform).max()
 
 
 def settings_of(pair, net, output, *formats):
@@ -168,14 +168,14 @@ def settings_of(pair, net, output, *formats):
 
 
 @pytest.mark.parametrize("name", ["A", "D65"])
-def test_a_trained_net_tells_the_light_of_a_real_photo(tmp_path, chart, trained_net, name):
-    """The two lights are 24 degrees apart."""
+def test_a_trained_net_estimates_the_illuminant_of_a_real_photo(tmp_path, chart, trained_net, name):
+    """The two illuminants are 24 degrees apart."""
     photo, white = chart
-    light, transform = light_and_transform(name)
-    pair = write_pair(tmp_path, photo, white, CHART, light, transform, ALIGNMENT)
+    illuminant, transform = illuminant_and_transform(name)
+    pair = write_pair(tmp_path, photo, white, CHART, illuminant, transform, ALIGNMENT)
     (result,) = estimate(settings_of(pair, trained_net, tmp_path / "out", "png"))
     assert corner_shift(read_homography(pair.points)) < 0.1
-    truth = jnp.asarray(light, jnp.float32)
+    truth = jnp.asarray(illuminant, jnp.float32)
     assert angular_error(jnp.asarray(result.estimates.main.illuminant), truth) < 5
     predicted = result.estimates.second.illuminant
     assert angular_error(jnp.asarray(predicted), truth @ jnp.asarray(transform, jnp.float32)) < 5
@@ -186,25 +186,25 @@ def test_a_trained_net_tells_the_light_of_a_real_photo(tmp_path, chart, trained_
     assert {item.name for item in (tmp_path / "out").iterdir()} == {"main.png", "illuminants.csv"}
 
 
-def test_the_second_cameras_exposure_has_no_part_in_the_light(tmp_path, chart, trained_net):
+def test_the_second_cameras_exposure_has_no_part_in_the_illuminant(tmp_path, chart, trained_net):
     photo, white = chart
-    light, transform = light_and_transform("D65")
-    lights = []
+    illuminant, transform = illuminant_and_transform("D65")
+    illuminants = []
     for folder, exposure in (("one", 1.0), ("other", 0.5)):
         (tmp_path / folder).mkdir()
         pair = write_pair(
-            tmp_path / folder, photo, white, CHART, light, exposure * transform, ALIGNMENT
+            tmp_path / folder, photo, white, CHART, illuminant, exposure * transform, ALIGNMENT
         )
         (result,) = estimate(settings_of(pair, trained_net, tmp_path / folder / "out", "png"))
-        lights.append(result.estimates.main.illuminant)
-    assert angular_error(*map(jnp.asarray, lights)) < 0.3
+        illuminants.append(result.estimates.main.illuminant)
+    assert angular_error(*map(jnp.asarray, illuminants)) < 0.3
 
 
 def test_one_camera_twice_is_refused_with_its_distance(tmp_path, chart, trained_net):
     """T is the identity then, which a net for two different cameras has never seen."""
     photo, white = chart
-    light, _ = light_and_transform("D65")
-    pair = write_pair(tmp_path, photo, white, CHART, light, np.eye(3), ALIGNMENT)
+    illuminant, _ = illuminant_and_transform("D65")
+    pair = write_pair(tmp_path, photo, white, CHART, illuminant, np.eye(3), ALIGNMENT)
     with pytest.raises(DataError, match=r"out-of-distribution score \d.* Nikon 5100"):
         estimate(settings_of(pair, trained_net, tmp_path / "out", "png"))
     assert not (tmp_path / "out").exists()

@@ -26,13 +26,13 @@ from everlight_experiments.illuminant.estimate.settings import EstimateSettings
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant.estimate_pairs import (
     ALIGNMENT,
-    LIGHT,
+    ILLUMINANT,
     ClosedFormNet,
+    pair_estimates,
     pair_transform,
-    told_lights,
 )
 
-TRANSFORM = 0.6 * pair_transform(LIGHT)
+TRANSFORM = 0.6 * pair_transform(ILLUMINANT)
 FAR = [[1, 0, 500], [0, 1, 0], [0, 0, 1]]
 BLACK = np.zeros((60, 84, 3))
 
@@ -85,7 +85,7 @@ def test_aligned_views_need_no_homography(tmp_path, small_pair, use_net, saturat
     (result,) = estimate(settings_for(small_pair(main, second), tmp_path))
     np.testing.assert_allclose(result.transform, TRANSFORM, atol=0.01)
     # Demosaicing blurs red and blue more than green at the tiles' edges.
-    np.testing.assert_allclose(result.estimates.main.illuminant, LIGHT, rtol=0.03)
+    np.testing.assert_allclose(result.estimates.main.illuminant, ILLUMINANT, rtol=0.03)
 
 
 def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
@@ -103,7 +103,7 @@ def test_a_given_photo_is_never_replaced(tmp_path, small_pair, use_net):
 
 def test_inputs_far_from_the_training_are_warned_of(tmp_path, small_pair, use_net, capsys):
     score = OutOfDistributionScore(np.float32(1.7), np.float32(0))
-    use_net(answering(told_lights([0.5, 1, 0.6], score=score)))
+    use_net(answering(pair_estimates([0.5, 1, 0.6], score=score)))
     (result,) = estimate(settings_for(small_pair(), tmp_path))
     printed = capsys.readouterr()
     assert "out-of-distribution score 1.70, where 1 is" in printed.out
@@ -128,7 +128,7 @@ def test_a_pair_by_other_cameras_is_warned_of(tmp_path, use_net, capsys):
 
 @pytest.mark.parametrize("far", [False, True])
 def test_the_second_view_has_an_estimate_of_its_own(tmp_path, small_pair, use_net, capsys, far):
-    estimates = told_lights([0.5, 1, 0.6], [0.8, 1, 0.4])
+    estimates = pair_estimates([0.5, 1, 0.6], [0.8, 1, 0.4])
     if far:
         score = OutOfDistributionScore(9.0, 0.0)
         estimates = estimates._replace(second=estimates.second._replace(score=score))
@@ -146,9 +146,9 @@ def test_the_second_view_has_an_estimate_of_its_own(tmp_path, small_pair, use_ne
 
 
 def test_an_unknown_interval_is_named(tmp_path, small_pair, use_net, capsys):
-    main = told_lights([0.5, 1, 0.6]).main
+    main = pair_estimates([0.5, 1, 0.6]).main
     unknown = main._replace(interval=ChromaticityInterval(np.zeros(2), np.full(2, np.inf), np.inf))
-    use_net(answering(told_lights([0.5, 1, 0.6])._replace(main=unknown)))
+    use_net(answering(pair_estimates([0.5, 1, 0.6])._replace(main=unknown)))
     estimate(settings_for(small_pair(), tmp_path))
     assert "no interval, as the model was validated on too few pairs" in capsys.readouterr().out
 
@@ -194,8 +194,8 @@ def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, sma
 
 def test_a_photo_without_a_matrix_is_labelled_and_drawn_with_gamma_alone(small_pair):
     photo = read_raw(small_pair()[0])
-    panel = np.asarray(draw_correction(photo, LIGHT))[-12 - 60 : -12, -12 - 84 : -12]
-    balanced = photo.image / LIGHT
+    panel = np.asarray(draw_correction(photo, ILLUMINANT))[-12 - 60 : -12, -12 - 84 : -12]
+    balanced = photo.image / ILLUMINANT
     linear = np.clip(balanced / np.quantile(balanced.max(-1), 0.995), 0, 1)
     curved = np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
     np.testing.assert_allclose(panel, 255 * curved, atol=0.6)
@@ -271,7 +271,7 @@ def test_pairs_that_have_no_estimate_are_refused(
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("view", [0, 1])
-def test_pixels_that_are_no_light_are_counted_and_named(small_pair, value, view):
+def test_pixels_that_are_no_illuminant_are_counted_and_named(small_pair, value, view):
     views = [read_raw(path) for path in small_pair()]
     views[view].image[3, 4, 1:] = value
     name = views[view].path.name

@@ -27,7 +27,7 @@ def drawn(rng, *shape):
     return jnp.asarray(rng.normal(0, 0.3, shape), jnp.float32)
 
 
-def light_of(rng, words="T", depth=2, members=3):
+def illuminant_of(rng, words="T", depth=2, members=3):
     width = 18 if words == "T and moments" else 9
     if depth is None:
         current = LinearRegression(
@@ -45,10 +45,13 @@ def light_of(rng, words="T", depth=2, members=3):
 
 def model_of(seed, depth=2, fit=None, second=True, words="T"):
     rng = np.random.default_rng(seed)
-    lights = light_of(rng, words, depth), light_of(rng, "moments", None) if second else None
+    illuminants = (
+        illuminant_of(rng, words, depth),
+        illuminant_of(rng, "moments", None) if second else None,
+    )
     prior = TransformPrior(drawn(rng, 9), drawn(rng, 9, 9), jnp.float32(0.05))
     prior = prior if fit == "probable" else None
-    return PairModel(*lights, prior, fit, ("Main Eye", "Second Eye"), "made up")
+    return PairModel(*illuminants, prior, fit, ("Main Eye", "Second Eye"), "made up")
 
 
 def pair_of(rng):
@@ -56,7 +59,7 @@ def pair_of(rng):
     return main, main @ jnp.asarray(rng.uniform(size=(3, 3)), jnp.float32)
 
 
-def member_light(members, depth, index, features):
+def member_illuminant(members, depth, index, features):
     """One member's answer in float64 NumPy."""
     take = lambda leaf: np.float64(leaf[index])  # noqa: E731
     if depth is None:
@@ -108,7 +111,7 @@ def moments_in_numpy(colors):
 @pytest.mark.parametrize("words", ["T", "moments", "T and moments"])
 @pytest.mark.parametrize("depth", [None, 2])
 def test_each_illuminant_is_estimated_from_its_own_inputs(rng, words, depth):
-    """The geometric mean of the members; the second light by moments of the second image."""
+    """The geometric mean of the members; the second illuminant by moments of the second image."""
     model = model_of(2, depth, "scale", True, words)
     main, second = pair_of(rng)
     estimates = model.estimate(model.inputs(main, second, jnp.ones(20)))
@@ -119,7 +122,9 @@ def test_each_illuminant_is_estimated_from_its_own_inputs(rng, words, depth):
     cases = [(model.main, estimates.main, inputs[words])]
     cases.append((model.second, estimates.second, moments_in_numpy(np.float64(second))))
     for part, predicted, features in cases:
-        answers = np.array([member_light(part.members, part.depth, i, features) for i in range(3)])
+        answers = np.array(
+            [member_illuminant(part.members, part.depth, i, features) for i in range(3)]
+        )
         red, blue = center = np.prod(answers, axis=0) ** (1 / 3)
         np.testing.assert_allclose(predicted.illuminant, [red, 1, blue], rtol=2e-4)
         width = 1.5 * (np.log(answers).std(axis=0) + np.array([0.02, 0.03]))
@@ -152,7 +157,7 @@ def test_a_newer_model_takes_the_place_of_an_older(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_what_is_no_model_is_refused(tmp_path):
+def test_files_of_no_model_are_refused(tmp_path):
     with pytest.raises(MissingDataError, match="train a net first"):
         load_pair_model(tmp_path / "none")
     for step in (1, 2, 3):
@@ -219,7 +224,7 @@ def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("fit", [None, "scale", "sum"])
-def test_transforms_are_fitted_as_the_model_says(rng, fit):
+def test_transforms_are_fitted_as_the_model_states(rng, fit):
     main, second = pair_of(rng)
     expected = fit_color_transform(main, second, normalize=fit).transform
     seen = model_of(3, fit=fit).inputs(main, second, jnp.ones(20))

@@ -32,19 +32,19 @@ def folder(tmp_path_factory):
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         folder = run_two_camera(TwoCameraRun(scenes=SCENES, runs=runs), presets).parent
-    (runs / "told.txt").write_text(printed.getvalue())
+    (runs / "printed.txt").write_text(printed.getvalue())
     return folder
 
 
 def test_the_result_is_printed_before_the_reports_path(folder):
-    lines = (folder.parent / "told.txt").read_text().splitlines()
+    lines = (folder.parent / "printed.txt").read_text().splitlines()
     place = lines.index(f"report: {folder / 'report.html'}")
     headline = lines[place - 1]
     assert headline.startswith("Does a second camera lower the angular error? Best, in degrees")
     assert headline in html.unescape((folder / "report.html").read_text())
 
 
-def test_it_leaves_what_a_run_leaves(folder):
+def test_rendered_runs_leave_report_and_results(folder):
     page = (folder / "report.html").read_text()
     assert "colour-science: 107 illuminants" in page
     assert "held-out selection" in page
@@ -66,7 +66,7 @@ def test_it_leaves_what_a_run_leaves(folder):
     np.testing.assert_allclose(means["exact/random", "GW"], expected, rtol=1e-5)
 
 
-def test_its_models_can_be_loaded_and_answer(folder):
+def test_models_of_rendered_runs_can_be_loaded_and_estimate(folder):
     path = folder / "models" / "Nikon_5100_(NPL)+Sigma_SDMerill_(NPL)-470"
     model = load_pair_model(path)
     assert model.cameras == ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")

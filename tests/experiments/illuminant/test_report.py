@@ -25,17 +25,17 @@ from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.settings import RunSettings
 
 
-def lights_at(degrees):
-    """Lights that are so many degrees from red, within the plane of red and green."""
+def illuminants_at(degrees):
+    """Illuminants that are so many degrees from red, within the plane of red and green."""
     radians = np.radians(degrees)
     return np.stack([np.cos(radians), np.sin(radians), 0 * radians], axis=-1)
 
 
 def compared(errors, **fields):
-    """Lights with these errors; reproduction errors have no meaning here."""
-    lights = {name: lights_at(values) for name, values in errors.items()}
-    truth = np.broadcast_to([1.0, 0.0, 0.0], next(iter(lights.values()))[0].shape)
-    return Comparison(lights, truth, **fields)
+    """Illuminants with these errors; reproduction errors have no meaning here."""
+    illuminants = {name: illuminants_at(values) for name, values in errors.items()}
+    truth = np.broadcast_to([1.0, 0.0, 0.0], next(iter(illuminants.values()))[0].shape)
+    return Comparison(illuminants, truth, **fields)
 
 
 def experiment(*comparisons, **fields):
@@ -61,19 +61,19 @@ def test_the_deviation_is_that_of_a_sample():
     assert "± is the standard deviation" in table.caption
 
 
-def test_an_interval_over_lights_is_wider_than_one_over_their_scenes(rng):
-    lights = np.repeat(np.arange(20), 50)
-    values = (rng.gamma(2, 1, 20)[lights] + 0.1 * rng.normal(size=1_000))[None, None]
+def test_an_interval_over_illuminants_is_wider_than_one_over_their_scenes(rng):
+    illuminants = np.repeat(np.arange(20), 50)
+    values = (rng.gamma(2, 1, 20)[illuminants] + 0.1 * rng.normal(size=1_000))[None, None]
     by_scene = error_table(compared({"A": values}))
-    units = Units("illuminants", lights[None])
-    by_light = error_table(compared({"A": values}, units=units))
+    units = Units("illuminants", illuminants[None])
+    by_illuminant = error_table(compared({"A": values}, units=units))
     widths = []
-    for table in (by_scene, by_light):
+    for table in (by_scene, by_illuminant):
         low, high = map(float, cells(table, "A")["95% interval"].split("–"))
         widths.append(high - low)
     # Fifty scenes count as one: the interval is about the root of fifty times as wide.
     assert widths[1] / widths[0] == pytest.approx(np.sqrt(50), rel=0.3)
-    assert "bootstrap over illuminants" in by_light.caption
+    assert "bootstrap over illuminants" in by_illuminant.caption
     assert "bootstrap over images" in by_scene.caption
 
 
@@ -91,11 +91,11 @@ def test_invalid_estimates_are_counted_and_the_paper_stands_beside():
 
 
 def test_reproduction_errors_stand_beside():
-    """White that comes out as (1, 1, 2) is 19.47 degrees from grey, whatever the light was."""
+    """White estimated as (1, 1, 2) is 19.47 degrees from grey under any illuminant."""
     estimate = np.array([0.5, 1.0, 2.0])
-    lights = np.broadcast_to(estimate, (1, 2, 3, 3))
+    illuminants = np.broadcast_to(estimate, (1, 2, 3, 3))
     truth = np.broadcast_to(estimate * [1, 1, 2], (2, 3, 3))
-    shown = cells(error_table(Comparison({"A": lights}, truth)), "A", "reproduction")
+    shown = cells(error_table(Comparison({"A": illuminants}, truth)), "A", "reproduction")
     assert shown == {"Mean": "19.47", "Med": "19.47", "W25%": "19.47"}
 
 

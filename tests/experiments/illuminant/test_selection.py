@@ -25,9 +25,9 @@ BEST = 3
 
 @pytest.fixture
 def pairs(rng):
-    lights = np.stack([rng.uniform(0.4, 1.2, 10), np.ones(10), rng.uniform(0.4, 1.2, 10)], 1)
-    lights = np.float32(lights)
-    return CameraPairs({}, lights, lights[::-1], FOLDS, ("a", "b"), "", "second")
+    illuminants = np.stack([rng.uniform(0.4, 1.2, 10), np.ones(10), rng.uniform(0.4, 1.2, 10)], 1)
+    illuminants = np.float32(illuminants)
+    return CameraPairs({}, illuminants, illuminants[::-1], FOLDS, ("a", "b"), "", "second")
 
 
 def plant(spoil=None):
@@ -70,15 +70,15 @@ def test_the_choice_of_a_fold_depends_on_trainings_without_it(chosen):
     assert CANDIDATES.index(choice.selected) == BEST
 
 
-def test_the_nested_lights_are_those_of_what_was_chosen_without_their_fold(chosen, pairs):
+def test_the_nested_illuminants_are_those_of_what_was_chosen_without_their_fold(chosen, pairs):
     choice = chosen()
     expected = pairs.targets(np.arange(10)) * 1.3 * [1, 0.9]
-    (lights,) = choice.illuminants()[NESTED]
-    np.testing.assert_allclose(lights[:, [0, 2]], expected, rtol=1e-5)
-    np.testing.assert_array_equal(lights[:, 1], 1)
+    (illuminants,) = choice.illuminants()[NESTED]
+    np.testing.assert_allclose(illuminants[:, [0, 2]], expected, rtol=1e-5)
+    np.testing.assert_array_equal(illuminants[:, 1], 1)
 
 
-def test_a_candidate_that_gives_no_light_at_times_is_not_chosen(chosen):
+def test_a_candidate_that_gives_no_illuminant_at_times_is_not_chosen(chosen):
     """A regression below zero: of the first couple, whose first half fold 1 judges by."""
     choice = chosen(spoil=PLANTED[1])
     assert CANDIDATES.index(choice.without[1]) != PLANTED[1]
@@ -106,8 +106,10 @@ def test_the_members_are_all_folds_and_seeds_of_the_folds_augmentation(depth):
 def test_the_coverage_counts_each_fold_by_its_own_choice(rng, pairs):
     """The candidate kept is far off and well calibrated; those chosen without a fold are not."""
     count = 40
-    lights = np.float32(np.exp(rng.normal(0, 0.2, (count, 3))))
-    data = pairs._replace(main=lights, second=lights, folds=np.arange(count).reshape(4, 10))
+    illuminants = np.float32(np.exp(rng.normal(0, 0.2, (count, 3))))
+    data = pairs._replace(
+        main=illuminants, second=illuminants, folds=np.arange(count).reshape(4, 10)
+    )
     truth = data.targets(data.folds)
     estimates = {
         f"{item.name}, {CHOSEN}": (truth * np.exp(0.01 * rng.normal(size=truth.shape)))[None]

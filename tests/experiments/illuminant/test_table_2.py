@@ -48,7 +48,7 @@ class Release(NamedTuple):
     """The written release: raw images of the main camera, its illuminants, and transforms."""
 
     raw: np.ndarray
-    lights: np.ndarray
+    illuminants: np.ndarray
     transforms: np.ndarray
 
 
@@ -56,8 +56,8 @@ class Release(NamedTuple):
 def release_files(tmp_path_factory):
     """Nineteen pairs in the official format, and their list."""
     folder = tmp_path_factory.mktemp("data")
-    responses, images, charts, lights = render(np.random.default_rng(3), PAIRS)
-    for camera, *part in zip((MAIN, SECOND), images, charts, lights, strict=True):
+    responses, images, charts, illuminants = render(np.random.default_rng(3), PAIRS)
+    for camera, *part in zip((MAIN, SECOND), images, charts, illuminants, strict=True):
         write_camera(folder / "nus8", camera, *part)
     (folder / "nus8_64x64").mkdir()
     with (folder / f"nus8_64x64/pairs_{MAIN}_{SECOND}.csv").open("w", newline="") as lines:
@@ -67,7 +67,7 @@ def release_files(tmp_path_factory):
             alike = 0.5 if i == LEAST_ALIKE else 0.9 - 0.01 * i
             rows.writerow([f"{MAIN}_{i + 1:04}", f"{SECOND}_{i + 1:04}", alike])
     raw = np.round(images[0] * (WHITE - BLACK))
-    return folder, Release(raw, lights[0], np.linalg.inv(responses[0]) @ responses[1])
+    return folder, Release(raw, illuminants[0], np.linalg.inv(responses[0]) @ responses[1])
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
     unmasked = np.ones((26, 40), bool)
     unmasked[7:15, 10:22] = False
     gray = np.array([raw[unmasked].mean(axis=0) for raw in release.raw])
-    expected = np.delete(degrees(gray, release.lights), LEAST_ALIKE)
+    expected = np.delete(degrees(gray, release.illuminants), LEAST_ALIKE)
     np.testing.assert_allclose(
         np.sort(results["held-out/GW"].ravel()), np.sort(expected), rtol=1e-3
     )
@@ -119,8 +119,8 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("selection", "fold"), [("held-out", 0), ("test-set", 2)])
-def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, selection, fold):
-    """In this world a pair under another's light has exactly the other's transform."""
+def test_reilluminated_pairs_have_the_transform_of_their_new_illuminant(release, selection, fold):
+    """In this world a pair under another's illuminant has exactly the other's transform."""
     quasi, images = official_pairs(MAIN, SECOND, seed=0)
     pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), "")
     augmentations = chart_augmentations(quasi)
@@ -128,7 +128,7 @@ def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, sele
     samples = split_samples(pairs, augment, selection, fold, 5)
     problem = problem_of("T", *samples)
 
-    chromaticities = release.lights[:, ::2] / release.lights[:, 1:2]
+    chromaticities = release.illuminants[:, ::2] / release.illuminants[:, 1:2]
     distance = np.abs(np.asarray(problem.targets)[:, None] - chromaticities).max(axis=-1)
     assert distance.min(axis=1).max() < 1e-5
     lit_by = distance.argmin(axis=1)
@@ -159,14 +159,14 @@ def test_reilluminated_pairs_have_the_transform_of_their_new_light(release, sele
 
 @pytest.fixture(scope="module")
 def small():
-    """Twelve images of random tiles under twelve lights, with a masked corner."""
+    """Twelve images of random tiles under twelve illuminants, with a masked corner."""
     rng = np.random.default_rng(1)
-    lights = rng.uniform(0.4, 1, (12, 3)).astype(np.float32)
+    illuminants = rng.uniform(0.4, 1, (12, 3)).astype(np.float32)
     tiles = rng.uniform(0.05, 0.9, (12, 5, 6, 3)).repeat(4, axis=1).repeat(4, axis=2)
-    images = (tiles * lights[:, None, None]).astype(np.float32)
+    images = (tiles * illuminants[:, None, None]).astype(np.float32)
     masks = np.ones(images.shape[:3], np.float32)
     masks[:, :4, :4] = 0
-    return IlluminantImages(images, masks, lights, draw_folds(12, 0), "", "one")
+    return IlluminantImages(images, masks, illuminants, draw_folds(12, 0), "", "one")
 
 
 @pytest.fixture
@@ -191,8 +191,8 @@ def test_figure_9_shows_scenes_by_difficulty_and_grays_them(small, tmp_path, one
     for index, row in enumerate(rows):
         error = degrees(gray[row].astype(float), small.illuminants[row].astype(float))
         assert columns["GW"][index][1] == f"{error:.1f}°"
-        light = small.illuminants[row].astype(float)
-        balanced = small.images[row] * (light[1] / light)
+        illuminant = small.illuminants[row].astype(float)
+        balanced = small.images[row] * (illuminant[1] / illuminant)
         exposed = np.clip(balanced / np.quantile(balanced.max(axis=-1), 0.97), 0, 1)
         linear = 12.92 * exposed
         curve = 1.055 * exposed ** (1 / 2.4) - 0.055
@@ -223,10 +223,10 @@ def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):
     with np.load(root / "nus8_64x64/NikonD5200.npz") as stored:
         selected = np.char.startswith(stored["names"], "NikonD5200_")
         raw = stored["images_u16"][selected].astype(float) / 65535
-        lights = stored["illuminant_rgb"][selected]
+        illuminants = stored["illuminant_rgb"][selected]
     trusted = raw.any(axis=-1) & (raw.max(axis=-1) < 0.95)
     np.testing.assert_array_equal(data.masks, trusted)
     gray = np.array([image[mask].mean(axis=0) for image, mask in zip(raw, trusted, strict=True)])
     from_run = jnp.asarray(data.images * data.masks[..., None]).sum(axis=(1, 2))
-    assert degrees(gray, lights).mean() == pytest.approx(4.63, abs=0.01)
+    assert degrees(gray, illuminants).mean() == pytest.approx(4.63, abs=0.01)
     np.testing.assert_allclose(degrees(np.asarray(from_run, float), gray), 0, atol=0.05)

@@ -90,8 +90,10 @@ def test_the_contact_sheet_shows_chart_and_illuminant(written, created):
     for x, y in middles.round().astype(int):
         near = tile[y - 2 : y + 3, x - 2 : x + 3].reshape(-1, 3)
         assert (near == [255, 0, 0]).all(axis=1).any()
-    light = true.main[0] / true.main[0].max()
-    encoded = np.where(light > 0.0031308, 1.055 * light ** (1 / 2.4) - 0.055, 12.92 * light)
+    illuminant = true.main[0] / true.main[0].max()
+    encoded = np.where(
+        illuminant > 0.0031308, 1.055 * illuminant ** (1 / 2.4) - 0.055, 12.92 * illuminant
+    )
     np.testing.assert_allclose(tile[180 + 15, 13], 255 * encoded, atol=3)
 
 

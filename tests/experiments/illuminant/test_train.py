@@ -53,7 +53,7 @@ def gray(tmp_path_factory):
     """A Gray World model of 30 thumbnails, with them and their illuminants."""
     folder = tmp_path_factory.mktemp("gray")
     rng = np.random.default_rng(1)
-    images, lights = write_thumbnails(folder / "mine.npz", "Eye One", 30, rng)
+    images, illuminants = write_thumbnails(folder / "mine.npz", "Eye One", 30, rng)
     settings = TrainRun(
         thumbnails=(folder / "mine.npz",),
         runs=folder / "runs",
@@ -65,13 +65,13 @@ def gray(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(source, "MIN_IMAGES", 6)
         report = run_train(settings)
-    (folder / "told.txt").write_text(f"{printed.getvalue()}\n{report}")
-    return folder / "model", images, lights
+    (folder / "printed.txt").write_text(f"{printed.getvalue()}\n{report}")
+    return folder / "model", images, illuminants
 
 
 def test_the_median_is_the_reports_mean_over_folds(gray):
     model, _, _ = gray
-    printed, path = (model.parent / "told.txt").read_text().rsplit("\n", 1)
+    printed, path = (model.parent / "printed.txt").read_text().rsplit("\n", 1)
     errors = np.load(Path(path).parent / "results.npz")["held-out/GW"]
     assert errors.shape == (1, 3, 10)
     median, pooled = np.median(errors, axis=2).mean(), np.median(errors)
@@ -82,9 +82,9 @@ def test_the_median_is_the_reports_mean_over_folds(gray):
     assert "Statistics are taken within a fold and averaged over folds." in page
 
 
-def scene(rng, light, height=96, width=128):
+def scene(rng, illuminant, height=96, width=128):
     """Tiles of 16 pixels in float64, with one saturated corner tile."""
-    tiles = rng.uniform(0.1, 0.8, (height // 16, width // 16, 3)) * light
+    tiles = rng.uniform(0.1, 0.8, (height // 16, width // 16, 3)) * illuminant
     image = tiles.repeat(16, axis=0).repeat(16, axis=1)
     image[:16, :16] = 1
     return image
@@ -98,19 +98,21 @@ def gray_world(image):
     return mean / mean[1]
 
 
-def conformal_width(images, lights):
+def conformal_width(images, illuminants):
     """Half width of the interval in logarithms, written again in float64."""
     brightest = images.max(-1)
     usable = (brightest > 0) & (brightest < 0.95 * brightest.max((1, 2), keepdims=True))
     means = np.array([image[mask].mean(0) for image, mask in zip(images, usable, strict=True)])
-    errors = np.abs(np.log(means[:, ::2] / means[:, 1:2]) - np.log(lights[:, ::2] / lights[:, 1:2]))
+    errors = np.abs(
+        np.log(means[:, ::2] / means[:, 1:2]) - np.log(illuminants[:, ::2] / illuminants[:, 1:2])
+    )
     floor = errors.mean(0)
     needed = np.sort((errors / floor).max(1))
     return floor * needed[math.ceil(0.9 * (len(images) + 1)) - 1]
 
 
 def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys):
-    model, images, lights = gray
+    model, images, illuminants = gray
     rng = np.random.default_rng(2)
     shot = scene(rng, np.array([0.6, 1, 0.7]))
     counts = np.round(100 + shot * 4000).astype(np.uint16)
@@ -128,7 +130,7 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
     )
     results = estimate(settings)
     expected = gray_world((counts - 100.0) / 4000)
-    width = conformal_width(images, lights)
+    width = conformal_width(images, illuminants)
     shown = [line for line in capsys.readouterr().out.splitlines() if "90% interval" in line]
     assert len(shown) == 2
     assumption = "; it assumes one illuminant, and photographs like those of the training"
@@ -171,7 +173,7 @@ def test_raw_photos_have_the_cameras_of_their_files(gray, tmp_path, capsys):
     np.testing.assert_allclose(float(current["r/g"]), gray_world(shot)[0], rtol=0.03)
 
 
-def test_what_cannot_be_estimated_is_refused_in_one_line(gray, tmp_path):
+def test_images_without_an_estimate_are_refused_in_one_line(gray, tmp_path):
     model, _, _ = gray
     estimator = load_estimator(model)
     with pytest.raises(image_model.UnsuitableImageError, match="no block of the image"):
@@ -309,10 +311,10 @@ def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
 def test_an_image_without_usable_pixels_is_named(tmp_path, rng, monkeypatch):
     monkeypatch.setattr(source, "MIN_IMAGES", 6)
     file = tmp_path / "mine.npz"
-    images, lights = write_thumbnails(file, "A1", 12, rng)
+    images, illuminants = write_thumbnails(file, "A1", 12, rng)
     images[4] = 0
     names = np.array([f"A1_{number:04}" for number in range(12)])
-    np.savez(file, images=images, illuminant_rgb=lights, names=names)
+    np.savez(file, images=images, illuminant_rgb=illuminants, names=names)
     with pytest.raises(DataError, match=r"1 images have no pixel .* first: A1 A1_0004; leave"):
         run_train(TrainRun(thumbnails=(file,), runs=tmp_path, side=SIDE, method="gw"))
 

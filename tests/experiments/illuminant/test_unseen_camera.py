@@ -207,7 +207,7 @@ def test_matrices_of_several_cameras(tmp_path):
         calibrations_from([first, second], ["A1", "B2"])
 
 
-def test_what_does_not_fit_is_refused_in_one_line(model, tmp_path):
+def test_unsuitable_images_are_refused_in_one_line(model, tmp_path):
     stored = load_estimator(model)
     with pytest.raises(UnsuitableImageError, match="reads the calibration matrices"):
         stored(scene())

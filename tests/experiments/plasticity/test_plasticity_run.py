@@ -78,7 +78,7 @@ def test_methods_that_learn_classes_are_refused(tmp_path):
         (["class-pairs", "--data", "digits", "--side", "None", "--net", "mlp-nothing:8"], "mlp"),
     ],
 )
-def test_what_cannot_be_run_is_refused(words, message, tmp_path):
+def test_impossible_runs_are_refused(words, message, tmp_path):
     with pytest.raises(DataError, match=message):
         run_plasticity(options_of("plasticity", [*words, "--runs", str(tmp_path)]))
 

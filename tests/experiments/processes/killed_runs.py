@@ -1,8 +1,8 @@
 """The experiments' runs, killed at random moments: `FOLDER NAME KILLS [NAME KILLS ...]`.
 
 Every attempt is a process forked from this one, in which all is imported already and nothing of JAX
-has begun. A run that is finished is compared with one that was left alone, bit for bit, and begun
-anew until there were as many kills as asked for.
+has begun. A run that is finished is compared with one that was left alone, bit for bit, and it
+restarts until the requested number of kills is reached.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Runs streamed from JPEG files, one of which may kill them all: `FOLDER DISTRIBUTED [MOMENT]`.
 
 Experience replay, three tasks of two classes in two orders. The memory limit holds four or more
-images, so that most are decoded when they are asked for and some ahead, as threads have it. Beside
+images, so that most are decoded on request and some ahead, as threads have it. Beside
 the folder each process leaves the number of images that it read.
 """
 

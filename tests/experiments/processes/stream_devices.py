@@ -1,7 +1,7 @@
 """Two strategies that learn from files on one device and on two; prints JSON.
 
 Of each what is left in the end, on one device and on two; of the first from images in memory too.
-Then what is announced and read first, and what is said of a file of the second device's run that
+Then what is announced and read first, and the message about a file of the second device's run that
 is not a whole image.
 """
 

@@ -1,4 +1,4 @@
-"""How far a process grows that trains one pass over a tree of JPEG files: `SCRATCH LIMIT`.
+"""Growth of a process that trains one pass over a tree of JPEG files: `SCRATCH LIMIT`.
 
 Prints JSON. The same sequence is trained before on one small file that stands for all, so that what
 compiling and checkpoints take is not counted; growth is the peak of the resident size after that,

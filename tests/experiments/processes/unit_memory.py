@@ -1,4 +1,4 @@
-"""How a process grows that trains many small units: `UNITS shared|own`.
+"""Growth of a process that trains many small units: `UNITS shared|own`.
 
 `shared`: one `build` for all, as for the runs of a method. `own`: one each, as for runs that differ
 in what is static. Prints the resident size in MB after every tenth of the units.

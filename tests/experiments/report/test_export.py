@@ -86,7 +86,7 @@ def test_a_folder_without_results_is_named(tmp_path):
         export(ExportSettings(tmp_path))
 
 
-def test_what_was_edited_is_refused(run):
+def test_edited_runs_are_refused(run):
     config = run / "config.json"
     config.write_text(config.read_text().replace('"seed": 5', '"seed": 6'))
     with pytest.raises(DataError, match=r"config\.json is damaged .*checksum differs"):

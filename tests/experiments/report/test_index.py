@@ -61,7 +61,7 @@ def test_names_and_headlines_are_escaped_and_nothing_is_loaded(tmp_path):
     assert "http" not in page
 
 
-def test_what_came_out_stands_beside_a_run(tmp_path):
+def test_results_stand_beside_a_run(tmp_path):
     folder = make_run(tmp_path, "run")
     (folder / "plot.png").write_bytes(b"picture")
     figure, table = Figure("", folder / "plot.png"), Table("", [Column("a")], [])
@@ -155,7 +155,7 @@ def test_a_run_without_matrices_is_reported(tmp_path):
         export(ExportSettings(tmp_path, "matrices"))
 
 
-def test_without_the_library_it_says_how_to_get_it(tmp_path, monkeypatch):
+def test_a_missing_library_is_named_with_its_installation(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     line = r'wandb is not installed: pip install "everlight\[wandb\]"'
     with pytest.raises(DataError, match=line):

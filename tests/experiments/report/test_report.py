@@ -38,7 +38,7 @@ RULE = ("Selection rule", "nothing was chosen")
 
 
 class Page(HTMLParser):
-    """Every tag with its attributes, and the texts of those that are asked for."""
+    """Every tag with its attributes, and the texts of those that are requested."""
 
     def __init__(self, html):
         super().__init__()
@@ -180,7 +180,7 @@ def test_a_caption_defines_only_what_its_table_shows(folder):
     assert page.texts_of("caption") == ["Scores. A: first. Flat: all alike."]
 
 
-def test_what_came_out_stands_before_all_the_rest(folder):
+def test_the_summary_stands_before_all_sections(folder):
     first = Summary(
         ("Which is best?", f"Best is {HOSTILE}."),
         Figure("the first figure", folder / "plot.png"),
@@ -237,6 +237,6 @@ def test_columns_sort_as_numbers_where_they_are(cells, named, up, down):
     assert json.loads(ran.stdout) == [up, down]
 
 
-def test_a_report_that_does_not_say_how_what_was_chosen_was_chosen_is_refused(folder):
+def test_a_report_without_the_rule_of_selection_is_refused(folder):
     with pytest.raises(ValueError, match="the report 't' states no selection rule"):
         write_report(folder, "t", [("Data", "d")], [])

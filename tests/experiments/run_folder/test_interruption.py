@@ -81,7 +81,7 @@ def test_a_signal_that_was_swallowed_is_raised_at_the_next_safe_point():
     assert interruption.signal_received() is None
 
 
-def test_nothing_is_kept_that_was_computed_after_a_signal(tmp_path):
+def test_results_after_a_signal_are_dropped(tmp_path):
     folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
 
     @interruption.stopping_on_signals()

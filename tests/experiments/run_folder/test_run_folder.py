@@ -156,7 +156,7 @@ def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_recorded(s
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
+def test_only_files_written_by_opening_are_removed(settings, shared):
     empty = RunFolder("paper", "empty", settings, shared)
     empty.record_method_arguments("EWC", {"hyperparameter": 1.0})
     used = RunFolder("paper", "used", settings, shared)
@@ -178,7 +178,7 @@ def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
 
 
 def test_a_shared_folder_that_another_process_opened_since_stays(settings):
-    """Here the other one is played by this one: its object writes config.json anew."""
+    """Here the other one is played by this one: its object writes config.json again."""
     first = RunFolder("paper", "run", settings, shared=True)
     second = RunFolder("paper", "run", settings, shared=True)
     first.record_method_arguments("EWC", {})
@@ -208,7 +208,7 @@ def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
         ({"runs": Path("/dev/null/runs")}, "cannot be written .*choose another folder"),
     ],
 )
-def test_what_makes_no_folder_is_named(settings, change, message):
+def test_invalid_folder_names_are_named(settings, change, message):
     with pytest.raises(DataError, match=message):
         RunFolder("illuminant", "dataset", replace(settings, **change))
 

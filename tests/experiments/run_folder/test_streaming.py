@@ -88,7 +88,7 @@ def test_streamed_they_learn_what_they_learn_from_memory(devices):
         assert np.all(np.isfinite(stored["losses"]))
 
 
-def test_what_both_devices_will_read_is_announced_in_turn(devices):
+def test_images_of_two_devices_are_announced_in_turn(devices):
     """A batch of eight of the first run, one of the second, and so on."""
     first = devices["announced"][0]
     at = [devices["read"].index(first[begin : begin + 8]) for begin in range(0, 32, 8)]
@@ -148,7 +148,7 @@ def tree(mosaics, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_run_leaves_out_what_cannot_be_decoded_and_says_so(tree):
+def test_undecodable_images_are_left_out_and_reported(tree):
     options = with_config(PaperOptions, CONFIG)(runs=tree / "runs")
     report = PAPER.run(options)
     page = report.read_text()

@@ -16,7 +16,7 @@ each_kind = pytest.mark.parametrize(
 
 
 @each_kind
-def test_it_is_scipys_correlation(size, stride, rng):
+def test_convolution_equals_scipys_correlation(size, stride, rng):
     images = rng.normal(size=(2, 9, 8, 3)).astype(np.float32)
     layer = Convolution(4, size, stride)
     params = layer.init(jax.random.key(0), jnp.asarray(images))

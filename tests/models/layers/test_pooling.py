@@ -36,7 +36,7 @@ def looped(images, gradient, window, stride, padding):
 
 @pytest.mark.parametrize(("window", "stride", "padding"), KINDS)
 @pytest.mark.parametrize("levels", [3, 1000])
-def test_both_forms_are_the_loops_with_and_without_ties(window, stride, padding, levels, rng):
+def test_poolings_equal_loops_with_and_without_ties(window, stride, padding, levels, rng):
     """Few levels of values have ties in most windows, as after a ReLU."""
     images = rng.integers(-levels // 2, levels // 2, size=(2, 7, 6, 3)).astype(np.float32)
     rows, columns = (

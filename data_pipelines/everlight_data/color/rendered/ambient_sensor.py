@@ -38,8 +38,8 @@ def read_ambient(
     table = np.asarray(ambient_readings(*(curves.astype(np.float32) for curves in spectra)))
     means = np.stack(
         [
-            table[light, surfaces].mean(axis=0)
-            for light, surfaces in zip(scenes.illuminant, scenes.surfaces, strict=True)
+            table[illuminant, surfaces].mean(axis=0)
+            for illuminant, surfaces in zip(scenes.illuminant, scenes.surfaces, strict=True)
         ]
     )
     means /= means.max(axis=1, keepdims=True)

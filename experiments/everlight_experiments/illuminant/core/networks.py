@@ -37,7 +37,7 @@ BLOCKS = 10
 
 
 class NetworkTraining(NamedTuple):
-    """How networks are trained, and where their checkpoints lie.
+    """Settings of the training of networks, and the folder of their checkpoints.
 
     Attributes:
       settings: optimizer settings.

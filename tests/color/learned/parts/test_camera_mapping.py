@@ -22,12 +22,12 @@ def cameras(rng, count=3):
 
 
 def taken_by(rng, count=60):
-    light = rng.uniform(0.4, 1, (count, 3)) * [0.6, 1, 0.8]
-    return TakenImages(jnp.float32(light), jnp.arange(count) % 3)
+    illuminant = rng.uniform(0.4, 1, (count, 3)) * [0.6, 1, 0.8]
+    return TakenImages(jnp.float32(illuminant), jnp.arange(count) % 3)
 
 
 def test_a_mapped_image_is_that_of_the_other_linear_camera(rng):
-    """Both are compared for surfaces under D65, and for white under any light."""
+    """Both are compared for surfaces under D65, and for white under any illuminant."""
     first, second = cameras(rng, 2)
     xyz = rng.uniform(0.1, 1, (20, 3))
     taken = [xyz @ item.T / (item @ WHITE) for item in (first, second)]
@@ -36,9 +36,11 @@ def test_a_mapped_image_is_that_of_the_other_linear_camera(rng):
     np.testing.assert_allclose(jnp.sum(transform, axis=0), 1, atol=1e-5)
     inverse = inverse_transform(jnp.float32(first))
     np.testing.assert_allclose(inverse, np.linalg.inv(first), rtol=1e-4)
-    light = rng.uniform(0.5, 1, 3)
-    result = mapped_illuminant(jnp.float32(first @ light), jnp.float32(first), jnp.float32(second))
-    expected = second @ light
+    illuminant = rng.uniform(0.5, 1, 3)
+    result = mapped_illuminant(
+        jnp.float32(first @ illuminant), jnp.float32(first), jnp.float32(second)
+    )
+    expected = second @ illuminant
     np.testing.assert_allclose(result, expected / expected.sum(), rtol=1e-4)
 
 
@@ -65,8 +67,8 @@ def test_an_illuminant_is_like_those_beside_it(rng):
     np.testing.assert_allclose(off.mean(), 0, atol=2e-3)
     single = TakenImages(taken.illuminants[:1], jnp.array([4]))
     result = neighboring_illuminant(keys[0], place, single, jnp.array(4))
-    light = taken.illuminants[0]
-    np.testing.assert_allclose(result, light / light.sum(), rtol=1e-5)
+    illuminant = taken.illuminants[0]
+    np.testing.assert_allclose(result, illuminant / illuminant.sum(), rtol=1e-5)
 
 
 def test_other_cameras_are_equally_likely():
@@ -86,9 +88,9 @@ def test_views_show_gray_in_their_illuminant(rng):
         for number in range(6):
             view = draw(jax.random.key(number), jnp.array(number), taken, matrices)
             gray = np.asarray(taken.illuminants[number] @ view.transform, float)
-            light = np.asarray(view.illuminant, float)
+            illuminant = np.asarray(view.illuminant, float)
             np.testing.assert_allclose(
-                gray / np.linalg.norm(gray), light / np.linalg.norm(light), rtol=1e-4
+                gray / np.linalg.norm(gray), illuminant / np.linalg.norm(illuminant), rtol=1e-4
             )
             assert view.camera != number % 3
 
@@ -98,12 +100,12 @@ def test_an_imaginary_view_lies_between_both_cameras(rng):
     taken, matrices = taken_by(rng), cameras(rng)
     view = draw_imaginary_view(jax.random.key(5), jnp.array(4), taken, jnp.float32(matrices))
     share, camera = float(view.share), int(view.camera)
-    light = np.asarray(view.illuminant, float)
+    illuminant = np.asarray(view.illuminant, float)
     illuminants = np.asarray(taken.illuminants[1::3], float)
     illuminants = illuminants / illuminants[:, 1:2]
     mapped = illuminants @ np.linalg.inv(matrices[1]).T @ matrices[camera].T
     mixed = share * illuminants + (1 - share) * mapped / mapped[:, 1:2]
-    nearest = np.abs(mixed - light).max(axis=1)
+    nearest = np.abs(mixed - illuminant).max(axis=1)
     assert nearest.min() < 1e-4
     row = nearest.argmin()
     colors = rng.uniform(0.1, 1, (5, 3))

@@ -47,10 +47,10 @@ def illuminant(histograms, filters, bias):
 
 def test_the_loss_is_the_angle_in_degrees_and_the_weighted_roughness(rng):
     image_histograms = rng.uniform(0, 0.2, (3, 16, 16, 2))
-    lights = rng.uniform(0.4, 1, (3, 3))
+    illuminants = rng.uniform(0.4, 1, (3, 3))
     net = GeneratorNet(SETTINGS)
     variables = initial_variables(jax.random.key(0), net, jnp.float32(image_histograms))
-    samples = Sample(jnp.float32(image_histograms), jnp.float32(lights), jnp.ones(3, bool))
+    samples = Sample(jnp.float32(image_histograms), jnp.float32(illuminants), jnp.ones(3, bool))
     result, _ = generator_loss(net, variables, samples)
     generated, _ = net.apply(
         variables, samples.histograms, None, None, True, mutable=["batch_stats"]
@@ -59,8 +59,8 @@ def test_the_loss_is_the_angle_in_degrees_and_the_weighted_roughness(rng):
     cosines = []
     for place in range(3):
         guess = illuminant(image_histograms[place], filters[place], bias[place])
-        norms = np.linalg.norm(guess) * np.linalg.norm(lights[place])
-        cosines.append(guess @ lights[place] / norms)
+        norms = np.linalg.norm(guess) * np.linalg.norm(illuminants[place])
+        cosines.append(guess @ illuminants[place] / norms)
     angle = np.degrees(np.arccos(cosines)).mean()
     smooth = 0.15 * (rough(filters[..., 0]) + rough(filters[..., 1])) + 0.02 * rough(bias)
     assert angle > 1

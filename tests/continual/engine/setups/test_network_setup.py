@@ -202,7 +202,7 @@ def test_strategies_that_read_layers_by_name_do_so(kind, strategy):
 
 
 @pytest.mark.parametrize("kind", ["nnx", "equinox"])
-def test_what_a_network_lacks_is_refused_in_one_line(kind):
+def test_missing_parts_of_a_network_are_refused_in_one_line(kind):
     setup = kinds.setup_of(kind)
     with pytest.raises(ValueError, match=r"^GPM needs [^\n]*; make it by flax_setup$"):
         strategies.gpm(setup)
@@ -315,7 +315,7 @@ def two_axes(key):
         ),
     ],
 )
-def test_what_is_no_network_is_refused_in_one_line(net, message):
+def test_other_objects_than_networks_are_refused_in_one_line(net, message):
     with pytest.raises(ValueError, match=message) as caught:
         made_by(net)
     assert "\n" not in str(caught.value)

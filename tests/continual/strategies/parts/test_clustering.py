@@ -1,4 +1,4 @@
-"""k-means against SciPy's, and the draw of its first centers."""
+"""k-means against SciPy's, and the draw of its first centres."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ KEY = jax.random.key(0)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_moved_centers_are_scipys(seed):
-    """The first centers are given; rows outside the cluster, NaN among them, have no effect."""
+    """The first centres are arguments; rows outside the cluster, NaN among them, have no effect."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(60, 3))
     member = rng.random(60) < 0.7
@@ -49,7 +49,7 @@ def test_first_centers_are_drawn_by_their_squared_distance():
 
 
 def test_clusters_far_apart_are_found_whatever_the_key():
-    """Four groups, each as wide as a hundredth of their distance, have their means as centers."""
+    """Four groups, each as wide as a hundredth of their distance, have their means as centres."""
     rng = np.random.default_rng(3)
     group = rng.integers(0, 4, 50)
     rows = 100 * np.eye(4)[group] + rng.normal(size=(50, 4))

@@ -83,7 +83,7 @@ def test_padding_may_hold_anything(importance, by_hand):
 
 
 @BOTH
-def test_nothing_gives_zero(importance, by_hand):
+def test_samples_of_weight_0_have_no_importance(importance, by_hand):
     result = compute(importance, net.samples_of(INDEX, np.zeros(len(INDEX))))
     assert all(np.all(leaf == 0) for leaf in result.values())
 

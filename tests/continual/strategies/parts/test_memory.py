@@ -46,7 +46,7 @@ def test_a_drawn_batch_has_no_sample_twice_and_every_held_one_with_equal_chance(
 
 
 def test_of_a_small_memory_a_draw_holds_all_and_fills_up_at_weight_0():
-    """12 slots of which 10 are held, asked for 11 and for 40: never more than there are slots."""
+    """10 of 12 slots are filled; 11 and 40 samples are requested, and at most 12 are returned."""
     for size, count in ((11, 11), (40, 12)):
         batch = draw_batch(TEN, size, jax.random.key(1))
         assert batch.index.shape == (count,)

@@ -186,7 +186,7 @@ def test_running_sums_have_the_gradient_of_all_stored_anchors(count):
     net.assert_trees_close(computed, expected, rtol=1e-4, atol=1e-4)
 
 
-STRENGTHS = {
+REGULARIZATIONS = {
     # The factor of Σ ω (θ − θ*)² in each paper's loss.
     "ewc": (lambda s: ewc(s, regularization=5.0), 2.5),
     "online ewc": (lambda s: ewc(s, regularization=5.0, online=True), 2.5),
@@ -194,10 +194,10 @@ STRENGTHS = {
 }
 
 
-@pytest.mark.parametrize("name", STRENGTHS)
+@pytest.mark.parametrize("name", REGULARIZATIONS)
 def test_the_gradient_is_that_of_the_written_loss(name):
     """Finite differences of the mean cross-entropy plus the penalty, in float64."""
-    strategy, factor = STRENGTHS[name]
+    strategy, factor = REGULARIZATIONS[name]
     setup = net.small_setup()
     learner = net.small_learner(setup, [0, 1, 2, 3])
     (importance,), (anchor,) = random_trees(9, 1)

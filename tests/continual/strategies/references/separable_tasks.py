@@ -75,7 +75,7 @@ def decaying():
 
 
 def assert_nothing_is_lost(after, atol=0.0):
-    """Told the task, later states score its samples as the state right after it did."""
+    """Later states score a task's samples, with its identity, as the state right after it did."""
     for task, early in enumerate(after):
         rows = slice(2 * task * PER_CLASS, 2 * (task + 1) * PER_CLASS)
         classes = slice(2 * task, 2 * task + 2)

@@ -24,8 +24,8 @@ from everlight_data.errors import DataError
 TILTED = np.array([[21.0, -4.0, 90.0], [5.0, 20.0, 40.0], [4e-3, -3e-3, 1.0]])
 
 
-def drawn(homography, shape=(200, 300), light=(0.5, 1.0, 0.7), turns=0):
-    """The chart on grey, in linear sRGB under a light."""
+def drawn(homography, shape=(200, 300), illuminant=(0.5, 1.0, 0.7), turns=0):
+    """The chart on grey, in linear sRGB under an illuminant."""
     patches = np.clip(colour.XYZ_to_sRGB(reference_colors(), apply_cctf_encoding=False), 0.01, 1)
     y, x = np.mgrid[: shape[0], : shape[1]]
     lifted = np.stack([x, y, np.ones_like(x)], axis=-1) @ np.linalg.inv(homography).T
@@ -36,7 +36,7 @@ def drawn(homography, shape=(200, 300), light=(0.5, 1.0, 0.7), turns=0):
     on_patch = (abs(across - column) < 0.42) & (abs(down - row) < 0.42)
     on_patch &= (column >= 0) & (column < 6) & (row >= 0) & (row < 4)
     image[on_patch] = patches[(6 * row + column)[on_patch]]
-    return np.float32(np.rot90(image * light, turns)), patches * light
+    return np.float32(np.rot90(image * illuminant, turns)), patches * illuminant
 
 
 def pixels(homography, points):
@@ -79,11 +79,11 @@ def test_no_chart_is_found_where_there_is_none(rng):
 SECOND = np.array([[14.0, 2.0, 30.0], [-2.0, 15.0, 40.0], [0.0, 0.0, 1.0]])
 
 
-@pytest.mark.parametrize("light", [(0.5, 1.0, 0.7), (0.9, 1.0, 0.3)])
-def test_two_charts_are_both_found(light):
-    """The second one may be smaller and in another light."""
+@pytest.mark.parametrize("illuminant", [(0.5, 1.0, 0.7), (0.9, 1.0, 0.3)])
+def test_two_charts_are_both_found(illuminant):
+    """The second one may be smaller and in another illuminant."""
     first, _ = drawn(np.array([[1, 0, 120], [0, 1, 90], [0, 0, 1]]) @ TILTED, (320, 460))
-    second, _ = drawn(SECOND, (320, 460), light)
+    second, _ = drawn(SECOND, (320, 460), illuminant)
     x, y = pixels(SECOND, CENTERS).T
     window = np.s_[: round(y.max()) + 16, : round(x.max()) + 16]
     first[window] = second[window]
@@ -101,7 +101,7 @@ def test_two_charts_are_both_found(light):
     np.testing.assert_allclose(map_points(chosen.chart, CORNERS), result[0], atol=1e-2)
 
 
-def test_made_up_charts_are_found_and_their_grays_have_the_lights_color(tmp_path):
+def test_made_up_charts_are_located_and_their_grays_have_the_illuminants_color(tmp_path):
     true = write_chart_pairs(tmp_path, 2, seed=5)
     for index, name in enumerate(true.names):
         for view, moved in (("main", np.eye(3)), ("second", true.homography)):
@@ -110,9 +110,9 @@ def test_made_up_charts_are_found_and_their_grays_have_the_lights_color(tmp_path
             expected = pixels(moved @ true.charts[index], CORNERS)
             np.testing.assert_allclose(corners, expected, atol=1)
             read = read_chart(photo.image, photo.saturated, chart_homography(corners))
-            gray, light = read.colors[18:23].sum(0), getattr(true, view)[index]
-            sine = np.linalg.norm(np.cross(gray, light))
-            sine /= np.linalg.norm(gray) * np.linalg.norm(light)
+            gray, illuminant = read.colors[18:23].sum(0), getattr(true, view)[index]
+            sine = np.linalg.norm(np.cross(gray, illuminant))
+            sine /= np.linalg.norm(gray) * np.linalg.norm(illuminant)
             assert np.degrees(np.arcsin(sine)) < 0.3
 
 

@@ -18,12 +18,14 @@ from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
 @pytest.fixture
 def pairs(rng):
     """Sixty pairs whose transforms are drawn, and whose white balance is off by up to a tenth."""
-    lights = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
-    features = np.float32(lights[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
-    predicted = np.float32(lights[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
+    illuminants = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
+    features = np.float32(illuminants[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
+    predicted = np.float32(illuminants[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
     inputs = alone_and_joined({TRANSFORM: features, WHITE_BALANCE: predicted})
     folds = rng.permutation(60).reshape(3, 20)
-    return CameraPairs(inputs, np.float32(lights), np.float32(lights), folds, ("a", "b"), "")
+    return CameraPairs(
+        inputs, np.float32(illuminants), np.float32(illuminants), folds, ("a", "b"), ""
+    )
 
 
 @pytest.mark.parametrize("name", list(PHONE_AUGMENTATIONS))

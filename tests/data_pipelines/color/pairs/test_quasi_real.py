@@ -14,13 +14,13 @@ N = 6
 @pytest.fixture
 def world(tmp_path, rng):
     """Both cameras on disk; the second one's images in reversed order, so pairs are by name."""
-    responses, images, charts, lights = render(rng, N)
-    write_camera(tmp_path, MAIN, images[0], charts[0], lights[0])
-    write_camera(tmp_path, SECOND, images[1, ::-1], charts[1, ::-1], lights[1, ::-1])
+    responses, images, charts, illuminants = render(rng, N)
+    write_camera(tmp_path, MAIN, images[0], charts[0], illuminants[0])
+    write_camera(tmp_path, SECOND, images[1, ::-1], charts[1, ::-1], illuminants[1, ::-1])
     cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
     pairs = list(zip(cameras[0].photographs.names, cameras[1].photographs.names[::-1], strict=True))
     truth = np.linalg.inv(responses[0]) @ responses[1]
-    return cameras, pairs, truth, images, charts, lights
+    return cameras, pairs, truth, images, charts, illuminants
 
 
 def relative(estimate, truth):
@@ -28,13 +28,13 @@ def relative(estimate, truth):
 
 
 def test_transforms_illuminants_and_charts_come_back(world):
-    cameras, pairs, truth, _, charts, lights = world
+    cameras, pairs, truth, _, charts, illuminants = world
     data = build_quasi_real(*cameras, pairs, seed=0)
     for transform, expected in zip(data.transforms, truth, strict=True):
         assert relative(transform, expected) < 1e-4
     assert max(relative(one, truth[0]) for one in truth[1:]) > 0.1, "the lights must matter"
-    np.testing.assert_allclose(data.illuminants_main, lights[0], rtol=1e-6)
-    np.testing.assert_allclose(data.illuminants_second, lights[1], rtol=1e-6)
+    np.testing.assert_allclose(data.illuminants_main, illuminants[0], rtol=1e-6)
+    np.testing.assert_allclose(data.illuminants_second, illuminants[1], rtol=1e-6)
     np.testing.assert_allclose(data.charts_main, charts[0], atol=1e-6)
     np.testing.assert_allclose(data.charts_second, charts[1], atol=1e-6)
     assert data.names == tuple(pairs)
@@ -60,10 +60,12 @@ def test_under_sum_normalization_the_transform_is_that_of_the_normalized_pixels(
 
 
 def test_saturated_patches_do_not_count(tmp_path, rng):
-    responses, images, charts, lights = render(rng, N)
+    responses, images, charts, illuminants = render(rng, N)
     charts[0, 1, 3] = charts[1, 2, 4] = 2
-    for camera, part, chart, light in zip((MAIN, SECOND), images, charts, lights, strict=True):
-        write_camera(tmp_path, camera, part, chart, light)
+    for camera, part, chart, illuminant in zip(
+        (MAIN, SECOND), images, charts, illuminants, strict=True
+    ):
+        write_camera(tmp_path, camera, part, chart, illuminant)
     cameras = [load_official(tmp_path, camera) for camera in (MAIN, SECOND)]
     names = [camera.photographs.names for camera in cameras]
     data = build_quasi_real(*cameras, list(zip(*names, strict=True)), seed=0)
@@ -82,15 +84,15 @@ def test_folds_part_the_pairs_and_follow_the_seed(world):
     assert not np.array_equal(folds[0], folds[2])
 
 
-def test_reillumination_gives_the_transform_of_the_target_light(world):
-    """In this world a pair under another pair's light has exactly that pair's transform."""
-    cameras, pairs, truth, _, _, lights = world
+def test_reillumination_gives_the_transform_of_the_target_illuminant(world):
+    """In this world a pair under another pair's illuminant has exactly that pair's transform."""
+    cameras, pairs, truth, _, _, illuminants = world
     data = build_quasi_real(*cameras, pairs, seed=0)
     for fold in range(3):
         augmented = reilluminate_training(data, fold, seed=5, reilluminations=3)
         train = np.setdiff1d(np.arange(N), data.folds[fold])
         assert len(augmented.transforms) == len(augmented.illuminants_main) == 4 * 4
-        distances = np.abs(augmented.illuminants_main[:, None] - lights[0]).max(axis=-1)
+        distances = np.abs(augmented.illuminants_main[:, None] - illuminants[0]).max(axis=-1)
         targets = distances.argmin(axis=1).reshape(4, 4)
         assert distances.min(axis=1).max() < 1e-6
         for part, row in zip(train, targets, strict=True):
@@ -99,7 +101,7 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
         for transform, target in zip(augmented.transforms, targets.ravel(), strict=True):
             assert relative(transform, truth[target]) < 1e-3
         second = augmented.illuminants_second / augmented.illuminants_second[:, 1:2]
-        expected = lights[1][targets.ravel()]
+        expected = illuminants[1][targets.ravel()]
         np.testing.assert_allclose(second, expected / expected[:, 1:2], rtol=1e-4)
         # The same images as A⁻¹ T B of the pair that each was made of.
         relit = data.transforms[augmented.sources] @ augmented.relights_second
@@ -108,7 +110,7 @@ def test_reillumination_gives_the_transform_of_the_target_light(world):
             assert relative(transform, created) < 1e-3
 
 
-def test_the_choice_of_lights_follows_its_seed(world):
+def test_the_choice_of_illuminants_follows_its_seed(world):
     cameras, pairs, *_ = world
     data = build_quasi_real(*cameras, pairs, seed=0)
     first, same, other = (

@@ -16,7 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.sets.constancy_set import Photograph
 
 
-def test_a_camera_that_no_name_says_and_masks_are_given(tmp_path, rng):
+def test_cameras_without_a_name_and_masks_are_arguments(tmp_path, rng):
     images = rng.uniform(0.1, 0.5, (3, 4, 4, 3))
     images[:, 3, 3] = 0.9
     masks = np.ones((3, 4, 4))
@@ -65,12 +65,12 @@ def test_upright_and_wide_images_share_a_canvas(rng):
 @pytest.mark.parametrize("names", [["Canon"] * 4, ["a", "b", "a", "b"], [7, 7, 7, 7], [""] * 4])
 def test_images_of_equal_names_are_taken_at_their_own_places(tmp_path, rng, names):
     images = rng.uniform(0.1, 0.9, (4, 6, 8, 3)).astype(np.float32)
-    lights = rng.uniform(0.2, 1, (4, 3)).astype(np.float32)
-    np.savez(tmp_path / "x.npz", images=images, illuminant_rgb=lights, names=np.array(names))
+    illuminants = rng.uniform(0.2, 1, (4, 3)).astype(np.float32)
+    np.savez(tmp_path / "x.npz", images=images, illuminant_rgb=illuminants, names=np.array(names))
     ((_, camera),) = thumbnail_cameras([tmp_path / "x.npz"]).items()
     data = read_camera_images(camera, 64)
     np.testing.assert_array_equal(data.images, images)
-    np.testing.assert_array_equal(data.illuminants, lights)
+    np.testing.assert_array_equal(data.illuminants, illuminants)
 
 
 def camera_images(images, masks=None):

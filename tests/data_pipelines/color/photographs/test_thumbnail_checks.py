@@ -17,56 +17,56 @@ COUNT, FILE = 12, Path("mine.npz")
 
 def dull_thumbnails(rng):
     """Tiles that are nearly grey, under illuminants far from white; also their illuminants."""
-    lights = np.array([0.5, 1, 0.6]) * rng.uniform(0.8, 1, (COUNT, 3))
+    illuminants = np.array([0.5, 1, 0.6]) * rng.uniform(0.8, 1, (COUNT, 3))
     grays, tints = rng.uniform(0.1, 0.9, (COUNT, 4, 4, 1)), rng.uniform(0.7, 1, (COUNT, 4, 4, 3))
     tiles = (grays * tints).repeat(4, axis=1).repeat(4, axis=2)
-    return tiles * lights[:, None, None], lights
+    return tiles * illuminants[:, None, None], illuminants
 
 
 def below_saturation(image):
     return image.max(axis=-1) < 0.95 * image.max()
 
 
-def warnings(images, lights, capsys):
+def warnings(images, illuminants, capsys):
     """Lines that the check prints, and the numbers of degrees in them."""
     masks = np.array([below_saturation(image) for image in images], float)
-    check_thumbnails(FILE, "eye", CameraImages(np.float32(images), masks, lights, ()))
+    check_thumbnails(FILE, "eye", CameraImages(np.float32(images), masks, illuminants, ()))
     lines = capsys.readouterr().err.splitlines()
     return lines, [float(n) for line in lines for n in re.findall(r"(\d+\.\d) (?:deg|from)", line)]
 
 
-def median_angle(images, lights, power=1):
+def median_angle(images, illuminants, power=1):
     """Median angle in degrees to Shades-of-Gray (norm 6) below 95% of each image's maximum."""
     angles = []
-    for image, light in zip(np.float64(images), lights, strict=True):
+    for image, illuminant in zip(np.float64(images), illuminants, strict=True):
         # Masks are of the images as they are given, before they are decoded.
         colors = image[below_saturation(image)]
         estimate = (colors ** (6 * power)).sum(axis=0) ** (1 / 6)
-        cosine = estimate @ light / np.linalg.norm(estimate) / np.linalg.norm(light)
+        cosine = estimate @ illuminant / np.linalg.norm(estimate) / np.linalg.norm(illuminant)
         angles.append(np.degrees(np.arccos(cosine)))
     return np.median(angles)
 
 
 def test_gains_in_place_of_illuminants_are_refused(rng, capsys):
-    images, lights = dull_thumbnails(rng)
-    assert warnings(images, lights, capsys) == ([], [])
+    images, illuminants = dull_thumbnails(rng)
+    assert warnings(images, illuminants, capsys) == ([], [])
     with pytest.raises(DataError, match=r"white-balance gains; give .* 1 / gain") as refused:
-        warnings(images, 1 / lights, capsys)
+        warnings(images, 1 / illuminants, capsys)
     message = str(refused.value)
     assert message.startswith(f"{FILE}: the illuminants of eye have")
     medians = [float(number) for number in re.findall(r"\d+\.\d", message)]
-    expected = [median_angle(images, 1 / lights), median_angle(images, lights)]
+    expected = [median_angle(images, 1 / illuminants), median_angle(images, illuminants)]
     np.testing.assert_allclose(medians, expected, atol=0.06)
     # Illuminants that are wrong otherwise are not called gains.
-    warnings(images, lights * [0.1, 1, 0.5], capsys)
+    warnings(images, illuminants * [0.1, 1, 0.5], capsys)
 
 
 def test_gamma_encoded_images_are_warned_of_in_one_line(rng, capsys):
-    images, lights = dull_thumbnails(rng)
+    images, illuminants = dull_thumbnails(rng)
     encoded = images ** (1 / 2.2)
-    (line,), medians = warnings(encoded, lights, capsys)
+    (line,), medians = warnings(encoded, illuminants, capsys)
     assert "these seem to be gamma-encoded; give linear raw values" in line
-    expected = [median_angle(encoded, lights), median_angle(encoded, lights, 2.2)]
+    expected = [median_angle(encoded, illuminants), median_angle(encoded, illuminants, 2.2)]
     np.testing.assert_allclose(medians, expected, atol=0.06)
     assert expected[0] > 6
 
@@ -74,16 +74,16 @@ def test_gamma_encoded_images_are_warned_of_in_one_line(rng, capsys):
 @pytest.mark.parametrize("power", [1, 2.2], ids=["linear", "gamma-encoded"])
 @pytest.mark.parametrize("exchanged", ["images", "illuminants"])
 def test_bgr_order_is_warned_of(rng, capsys, power, exchanged):
-    images, lights = dull_thumbnails(rng)
+    images, illuminants = dull_thumbnails(rng)
     # Blue far from red, as of a camera under a blue sky.
-    images, lights = images * [0.4, 1, 1], lights * [0.4, 1, 1]
-    encoded, backwards = images ** (1 / power), lights[:, ::-1]
-    swapped = (encoded[..., ::-1], lights) if exchanged == "images" else (encoded, backwards)
+    images, illuminants = images * [0.4, 1, 1], illuminants * [0.4, 1, 1]
+    encoded, backwards = images ** (1 / power), illuminants[:, ::-1]
+    swapped = (encoded[..., ::-1], illuminants) if exchanged == "images" else (encoded, backwards)
     (line,), medians = warnings(*swapped, capsys)
     assert line.startswith(f"WARNING: {FILE}: the illuminants of eye have a median angle of")
     assert "seem to be in BGR order; give both as R, G, B" in line
     assert ("gamma-encoded" in line) == (power != 1)
-    expected = [median_angle(encoded, backwards), median_angle(encoded, lights, power)]
+    expected = [median_angle(encoded, backwards), median_angle(encoded, illuminants, power)]
     np.testing.assert_allclose(medians, expected, atol=0.06)
 
 
@@ -110,8 +110,8 @@ def test_other_orders_of_channels_are_warned_of(real_data, capsys, order, words)
 
 
 def test_images_of_8_bits_are_refused_plainly(tmp_path, rng):
-    images, lights = dull_thumbnails(rng)
-    np.savez(tmp_path / "eight.npz", images=np.uint8(255 * images), illuminant_rgb=lights)
+    images, illuminants = dull_thumbnails(rng)
+    np.savez(tmp_path / "eight.npz", images=np.uint8(255 * images), illuminant_rgb=illuminants)
     with pytest.raises(
         DataError, match=r"eight\.npz: 8-bit images are not linear raw values"
     ) as no:

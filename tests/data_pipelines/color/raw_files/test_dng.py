@@ -1,4 +1,4 @@
-"""Raw files written again with a light: what LibRaw reads of both is the same but for that."""
+"""Raw files rewritten with an illuminant, which alone differs in what LibRaw reads."""
 
 import numpy as np
 import pytest

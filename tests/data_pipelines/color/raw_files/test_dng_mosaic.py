@@ -162,7 +162,7 @@ def test_levels_that_are_given_replace_those_of_the_tags(tmp_path):
         (((50721, SIGNED_RATIONAL, 9, (0, 1) * 9),), "ColorMatrix1 .*has no inverse"),
     ],
 )
-def test_what_is_not_supported_is_refused_by_its_tag(tmp_path, tags, message):
+def test_unsupported_tags_are_refused_by_name(tmp_path, tags, message):
     path = write(tmp_path / "a.dng", mosaic_over(0), *tags)
     with pytest.raises(DataError, match=rf"a\.dng: .*{message}.*; ") as caught:
         read_raw(path)

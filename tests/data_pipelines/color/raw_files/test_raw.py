@@ -118,7 +118,7 @@ def test_values_are_clipped_at_white_alone(tmp_path, flat):
 
 
 def test_a_dark_noisy_patch_keeps_its_mean(tmp_path):
-    """Clipped at black, noise of 1% of white would add .4% of white to it: ten times its light."""
+    """Clipped at black, noise of 1% of white would add 0.4% of white: ten times the patch."""
     rng = np.random.default_rng(0)
     dark = 4e-4 + rng.normal(0, 0.01, (120, 120, 3))
     photo = read_raw(write_dng(tmp_path / "dark.dng", dark, 512, 16383))
@@ -134,7 +134,7 @@ def mean_green(image):
 
 
 @pytest.mark.parametrize("half_size", [False, True])
-def test_what_a_saturated_photosite_touches_is_marked(tmp_path, half_size):
+def test_pixels_of_a_saturated_photosite_are_marked(tmp_path, half_size):
     image = np.full((31, 34, 3), 0.3)
     image[4, 6, 0] = 1.2
     path = write_dng(tmp_path / "a.dng", image, 64, 4095)
@@ -163,7 +163,7 @@ def test_orientation_is_that_of_tiff(tmp_path, orientation):
     assert photo.saturated.any()
 
 
-def test_what_the_file_does_not_say_is_none(tmp_path, flat):
+def test_missing_metadata_are_none(tmp_path, flat):
     photo = read_raw(write_dng(tmp_path / "a.dng", flat))
     assert photo.xyz_to_camera is None
     assert photo.as_shot_neutral is None

@@ -23,12 +23,12 @@ def test_a_reading_is_the_mean_over_surfaces_as_shares(rng):
     illuminants = rng.uniform(0.1, 1, (3, len(WAVELENGTHS)))
     reflectances = rng.uniform(0, 1, (30, len(WAVELENGTHS)))
     library = SpectralLibrary(illuminants, ("a", "b", "c"), reflectances, None, (), "")
-    light = np.array([2, 0])
-    surfaces = np.stack([rng.permutation(30)[:24] for _ in light])
+    illuminant = np.array([2, 0])
+    surfaces = np.stack([rng.permutation(30)[:24] for _ in illuminant])
     none = slice(0, 0)
-    scenes = Scenes(light, surfaces, light, none, none, slice(0, 2))
+    scenes = Scenes(illuminant, surfaces, illuminant, none, none, slice(0, 2))
     result = read_ambient(library, scenes, 0, read_noise=0.0)
-    for row, (i, part) in enumerate(zip(light, surfaces, strict=True)):
+    for row, (i, part) in enumerate(zip(illuminant, surfaces, strict=True)):
         reflected = illuminants[i] * reflectances[part].mean(axis=0)
         expected = channel_sensitivities() @ reflected
         np.testing.assert_allclose(result[row], expected / expected.sum(), rtol=1e-5)

@@ -30,23 +30,23 @@ def parts_of(scenes, values):
 @pytest.mark.parametrize("split", ["random", "illuminant"])
 def test_the_papers_scenes(split):
     scenes = draw_scenes(LIBRARY, RadiometricSettings(split=split))
-    lights = parts_of(scenes, scenes.illuminant)
-    assert [len(part) for part in lights] == [10_800, 3_600, 3_600]
+    illuminants = parts_of(scenes, scenes.illuminant)
+    assert [len(part) for part in illuminants] == [10_800, 3_600, 3_600]
     assert (scenes.train.start, scenes.valid.start, scenes.test.start) == (0, 10_800, 14_400)
     assert scenes.surfaces.shape == (18_000, 24)
     assert all(len(set(row)) == 24 for row in scenes.surfaces.tolist())
     assert set(scenes.surfaces.ravel()) == set(range(214))
-    kinds = [set(part.tolist()) for part in lights]
+    kinds = [set(part.tolist()) for part in illuminants]
     assert set.union(*kinds) == set(range(107))
     if split == "random":
         assert kinds[0] == kinds[1] == kinds[2]
     else:
-        # A boundary moves to the end of its cluster, and clusters hold up to four lights.
+        # A boundary moves to the end of its cluster, and clusters hold up to four illuminants.
         assert [len(kind) for kind in kinds] == pytest.approx([65, 21, 21], abs=4)
         assert sum(len(kind) for kind in kinds) == 107
 
 
-def test_lights_and_surfaces_are_drawn_evenly():
+def test_illuminants_and_surfaces_are_drawn_evenly():
     scenes = draw_scenes(LIBRARY, RadiometricSettings(seed=3))
     for drawn, kinds in ((scenes.illuminant, 107), (scenes.surfaces, 214)):
         counts = np.bincount(drawn.ravel(), minlength=kinds)
@@ -61,19 +61,19 @@ def test_lights_and_surfaces_are_drawn_evenly():
     split=st.sampled_from(["random", "illuminant"]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_split_is_whole_and_shares_no_light_where_promised(scenes, split, seed):
+def test_any_split_is_whole_and_shares_no_illuminant_where_promised(scenes, split, seed):
     drawn = draw_scenes(LIBRARY, RadiometricSettings(scenes, split, seed))
-    lights = parts_of(drawn, drawn.illuminant)
-    assert sum(len(part) for part in lights) == len(drawn.illuminant) == scenes
-    assert len(lights[1]) == len(lights[2]) == scenes // 5
+    illuminants = parts_of(drawn, drawn.illuminant)
+    assert sum(len(part) for part in illuminants) == len(drawn.illuminant) == scenes
+    assert len(illuminants[1]) == len(illuminants[2]) == scenes // 5
     if split == "illuminant":
-        kinds = [set(part.tolist()) for part in lights]
+        kinds = [set(part.tolist()) for part in illuminants]
         assert len(set.union(*kinds)) == sum(len(kind) for kind in kinds)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_test_light_has_a_twin_in_training(seed):
-    """Copies under two names (SA and A, SC and C) are one light to this split."""
+def test_no_test_illuminant_has_a_twin_in_training(seed):
+    """Copies under two names (SA and A, SC and C) are one illuminant to this split."""
     scenes = draw_scenes(LIBRARY, RadiometricSettings(2_000, "illuminant", seed))
     unit = LIBRARY.illuminants / np.linalg.norm(LIBRARY.illuminants, axis=1, keepdims=True)
     train, valid, test = (sorted(set(part)) for part in parts_of(scenes, scenes.illuminant))
@@ -84,14 +84,14 @@ def test_no_test_light_has_a_twin_in_training(seed):
 def test_clusters_are_chains_of_twins():
     """The first three illuminants are one cluster, though the first and third are no twins."""
     angles = np.radians([0, 2, 4, 20, 40])
-    lights = np.column_stack([np.cos(angles), np.sin(angles)]) * [[1], [5], [1], [1], [2]]
+    illuminants = np.column_stack([np.cos(angles), np.sin(angles)]) * [[1], [5], [1], [1], [2]]
     assert np.cos(np.radians(2)) > SAME_ILLUMINANT_COSINE > np.cos(np.radians(4))
-    labels = illuminant_clusters(lights)
+    labels = illuminant_clusters(illuminants)
     assert labels[0] == labels[1] == labels[2]
     assert len(set(labels)) == 3
 
 
-def test_scenes_say_which_lights_are_the_same():
+def test_scenes_number_equal_illuminants_alike():
     scenes = draw_scenes(LIBRARY, RadiometricSettings(3_000))
     names = np.array(LIBRARY.illuminant_names)[scenes.illuminant]
     assert set(scenes.clusters[names == "SA"]) == set(scenes.clusters[names == "A"])
@@ -165,7 +165,7 @@ def test_too_few_scenes_are_refused(count):
         draw_scenes(LIBRARY, RadiometricSettings(count))
 
 
-def test_too_few_lights_or_surfaces_are_refused():
+def test_too_few_illuminants_or_surfaces_are_refused():
     for chosen, count in ((slice(4), 4), ([3] * 20, 1)):
         few_lights = LIBRARY._replace(illuminants=LIBRARY.illuminants[chosen])
         with pytest.raises(DataError, match=f"{count} different illuminants cannot be split"):

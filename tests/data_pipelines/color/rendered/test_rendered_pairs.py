@@ -40,7 +40,7 @@ def prepared():
     return library, render_conditions(library, [library.camera_names], SCENES, 0)
 
 
-def test_both_conditions_show_the_same_lights_and_noisy_ones_fewer_colors(prepared):
+def test_exact_and_noisy_pairs_share_illuminants_and_noisy_ones_have_fewer_colors(prepared):
     _, data = prepared
     for split in ("random", "illuminant"):
         (exact,), (noisy,) = data["exact", split], data["noisy", split]
@@ -51,7 +51,7 @@ def test_both_conditions_show_the_same_lights_and_noisy_ones_fewer_colors(prepar
         assert low <= noisy.main.read_noise.min() < noisy.main.read_noise.max() <= high
 
 
-def test_what_a_net_is_given(prepared):
+def test_network_inputs_equal_float64(prepared):
     """Each input against float64 from the colours that the cameras measured."""
     _, data = prepared
     (exact,) = data["exact", "random"]

@@ -29,12 +29,12 @@ def library(request):
 
 
 def test_spectra_are_physical(library):
-    lights, surfaces = library.illuminants, library.reflectances
-    for spectra in (lights, surfaces, library.sensitivities):
+    illuminants, surfaces = library.illuminants, library.reflectances
+    for spectra in (illuminants, surfaces, library.sensitivities):
         assert spectra.shape[-1] == len(WAVELENGTHS) == 65
         assert np.isfinite(spectra).all()
         assert spectra.min() >= 0
-    np.testing.assert_array_equal(lights.max(1), 1)
+    np.testing.assert_array_equal(illuminants.max(1), 1)
     assert np.all(library.sensitivities.max(-1) > 0)
     # One patch of colour-science's set fluoresces a little; none may be in per cent.
     assert surfaces.max() < 1.1
@@ -61,7 +61,7 @@ def test_the_papers_sizes(measured):
     assert measured.illuminants.shape == (102, 65)
 
 
-def test_every_embedded_light_is_there_or_named_as_left_out(embedded):
+def test_every_embedded_illuminant_is_there_or_named_as_left_out(embedded):
     complete = [*colour.SDS_ILLUMINANTS, *colour.SDS_LIGHT_SOURCES]
     left_out = set(complete) - set(embedded.illuminant_names)
     assert len(embedded.illuminants) + len(left_out) == len(complete)
@@ -69,9 +69,9 @@ def test_every_embedded_light_is_there_or_named_as_left_out(embedded):
     assert all(name in embedded.note for name in left_out)
 
 
-@pytest.mark.parametrize("light", ["A", "D65", "FL11", "Kinoton 75P"])
+@pytest.mark.parametrize("illuminant", ["A", "D65", "FL11", "Kinoton 75P"])
 @pytest.mark.parametrize("camera", ["Nikon 5100 (NPL)", "Sigma SDMerill (NPL)"])
-def test_camera_responses_equal_color_science(embedded, light, camera):
+def test_camera_responses_equal_color_science(embedded, illuminant, camera):
     shape = colour.SpectralShape(400, 720, 5)
 
     def align(spectra):
@@ -79,7 +79,7 @@ def test_camera_responses_equal_color_science(embedded, light, camera):
         linear = colour.LinearInterpolator
         return spectra.copy().align(shape, interpolator=linear, extrapolator_kwargs=dark)
 
-    source = align((dict(colour.SDS_ILLUMINANTS) | dict(colour.SDS_LIGHT_SOURCES))[light])
+    source = align((dict(colour.SDS_ILLUMINANTS) | dict(colour.SDS_LIGHT_SOURCES))[illuminant])
     sensitivity = align(colour.MSDS_CAMERA_SENSITIVITIES[camera])
     checker = colour.SDS_COLOURCHECKERS["ColorChecker N Ohta"]
     surfaces = [colour.sd_ones(shape), align(checker["light skin"]), align(checker["purple"])]
@@ -87,7 +87,7 @@ def test_camera_responses_equal_color_science(embedded, light, camera):
     expected = np.stack([*responses])
     spectra = embedded.illuminants, embedded.reflectances, embedded.sensitivity(camera)
     table = response_table(*spectra)
-    index = embedded.illuminant_names.index(light)
+    index = embedded.illuminant_names.index(illuminant)
     rows = 190 + np.array([list(checker).index(name) for name in ("light skin", "purple")])
     actual = np.vstack([table.illuminants[index], table.surfaces[index, rows]])
     actual, expected = (item[:, ::2] / item[:, 1:2] for item in (actual, expected))
@@ -104,9 +104,9 @@ def test_measured_spectra_keep_their_values_on_the_shared_grid(measured, real_da
         stored["sensitivities"][..., remote],
     )
     np.testing.assert_allclose(actual, reference, rtol=1e-6)
-    lights = np.load(real_data("sfu_illuminants/measured_with_sources.illum.npy"))
+    illuminants = np.load(real_data("sfu_illuminants/measured_with_sources.illum.npy"))
     # 380 to 780 nm by 4: every fifth sample lies on every fourth of ours.
-    actual, reference = measured.illuminants[:, ::4], lights[:, 5:86:5]
+    actual, reference = measured.illuminants[:, ::4], illuminants[:, 5:86:5]
     correlation = [np.corrcoef(a, b)[0, 1] for a, b in zip(actual, reference, strict=True)]
     np.testing.assert_allclose(correlation, 1, atol=1e-9)
 

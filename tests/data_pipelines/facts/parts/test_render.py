@@ -1,4 +1,4 @@
-"""Rendered facts: what is where, whether looks can be told apart, and the world's own facts."""
+"""Rendered facts: places of objects, distinguishable looks, and the world's facts."""
 
 import collections
 
@@ -125,7 +125,7 @@ def test_no_two_of_a_hundred_categories_look_alike():
     assert apart[~np.eye(100, dtype=bool)].min() > 10
 
 
-def test_what_cannot_be_rendered_is_refused():
+def test_too_many_categories_are_refused():
     samples = first_alone(scenes_of([(100, (0, 5, 0, 5))]))
     with pytest.raises(DataError, match=r"side=32 and 101 categories; .* at most 100 categories"):
         render_facts(samples, SIDE)

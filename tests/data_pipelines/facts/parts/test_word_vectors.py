@@ -110,7 +110,7 @@ def test_arrays_that_do_not_belong_together_are_named(tmp_path):
         load_word_vectors(path, ["dog"])
 
 
-def test_what_is_missing_is_named(tmp_path):
+def test_missing_files_and_words_are_named(tmp_path):
     with pytest.raises(MissingDataError, match=r"none\.bin does not exist"):
         load_word_vectors(tmp_path / "none.bin", ["dog"])
     for phrases in ([], ["dog", " "]):

@@ -1,4 +1,4 @@
-"""CORe50: the 90 real frames at hand, and small releases in the same layout."""
+"""CORe50: the 90 real frames that are available, and small releases in the same layout."""
 
 import io
 import zipfile
@@ -297,7 +297,7 @@ def test_damaged_smaller_images_are_made_again(release, tmp_path):
 
 
 @pytest.mark.parametrize("claim", ["[1, 2, 3]", "999999", "-5", "", "[null]", "\xff", "{}"])
-def test_what_a_half_written_file_says_of_itself_is_not_believed(release, tmp_path, claim):
+def test_notes_of_half_written_files_are_not_trusted(release, tmp_path, claim):
     """A part of black frames, beside a note that calls them done."""
     prepare_core50(release, tmp_path / "straight")
     folder = tmp_path / "prepared"

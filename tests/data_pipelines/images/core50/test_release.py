@@ -72,7 +72,7 @@ def test_a_frame_that_is_there_twice_is_named():
         list_frames([Member(FIRST, 1), Member(f"copy/{FIRST}", 1)], SOURCE)
 
 
-def test_a_source_without_frames_tells_what_it_holds():
+def test_contents_of_a_source_without_frames_are_named():
     message = (
         "no 128x128 frame.* 0 depth images, 1 of 350x350 and 2 other files. Download .*about 6 GB"
     )

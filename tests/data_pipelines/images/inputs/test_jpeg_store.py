@@ -124,7 +124,7 @@ def test_a_training_crop_is_the_drawn_box(files, rng):
 
 @given(st.integers(0, 2**32 - 1), st.integers(65, 400))
 @settings(max_examples=15)
-def test_what_is_read_depends_on_key_and_image_alone(files, seed, tight):
+def test_images_read_depend_on_key_and_image_alone(files, seed, tight):
     """Announced, announced in vain, twice or not at all, in any batches, limit and threads."""
     rng = np.random.default_rng(seed)
     order = rng.integers(0, COUNT, 40)
@@ -172,7 +172,7 @@ def test_a_reading_takes_what_was_decoded_ahead(files, monkeypatch):
     assert before.shape == (6, SIDE, SIDE, 3)
 
 
-def test_what_is_announced_twice_is_decoded_for_two_readings(files, monkeypatch):
+def test_images_announced_twice_are_decoded_for_two_readings(files, monkeypatch):
     """Runs that learn the same images in other orders announce them twice."""
     store = open_store(files)
     store.announce(np.array([3, 5, 3]))
@@ -254,7 +254,7 @@ def damaged(files, tmp_path):
         (3, MissingDataError, "gone.JPEG does not exist"),
     ],
 )
-def test_what_is_no_image_is_named_and_nothing_stays_held(damaged, place, error, message, ahead):
+def test_damaged_images_are_named_and_release_their_memory(damaged, place, error, message, ahead):
     store = open_store(damaged)
     if ahead:
         store.announce(np.array([0, place]))

@@ -64,7 +64,7 @@ def test_a_folder_of_them_is_data_of_a_user(folder, tmp_path):
     np.testing.assert_array_equal(half.images[0, ..., 0], [[2, 4], [10, 12]])
 
 
-def test_their_test_images_can_test_others(folder, tmp_path):
+def test_published_test_images_can_test_other_images(folder, tmp_path):
     arrays = tmp_path / "mine.npz"
     np.savez(arrays, images=pixels(6, 50), labels=np.array(TRAIN_LABELS))
     images, note = load_user_images(str(arrays), 4, 5, folder)

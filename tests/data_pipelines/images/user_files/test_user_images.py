@@ -50,7 +50,7 @@ def test_the_middle_square_is_taken_upright(tmp_path):
     assert image[..., 0].max() < 40
 
 
-def test_what_is_no_rgb_photograph_is_brought_there_and_counted(tmp_path):
+def test_images_of_other_modes_are_converted_to_rgb_and_counted(tmp_path):
     folder_of(tmp_path, {"a": 3, "b": 8})
     gray, cmyk = Image.new("L", (9, 9), 77), Image.new("CMYK", (9, 9), (0, 0, 0, 255))
     gray.save(tmp_path / "a" / "00.png")

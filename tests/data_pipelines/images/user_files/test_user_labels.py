@@ -1,4 +1,4 @@
-"""Labels and copies of a user's images: what is told in the note, and what is refused."""
+"""Labels and copies of a user's images: what the note states, and what is refused."""
 
 import struct
 

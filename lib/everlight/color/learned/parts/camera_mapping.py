@@ -60,7 +60,7 @@ class TakenImages(NamedTuple):
 
 
 class MappedView(NamedTuple):
-    """How one image looks to another camera.
+    """An image as another camera sees it.
 
     Attributes:
       transform: matrix of the image's colours, as rows, `pixels @ transform`.
@@ -204,12 +204,12 @@ def draw_imaginary_view(
       taken: all images.
       matrices: matrix from XYZ to each camera's colours.
     """
-    which, light, mixed = jax.random.split(key, 3)
+    which, illuminant, mixed = jax.random.split(key, 3)
     source_camera = taken.cameras[row]
     camera = draw_camera(which, taken.cameras, source_camera)
     source, target = matrix_of(matrices, source_camera), matrix_of(matrices, camera)
     same = jnp.where(taken.cameras == source_camera, 0.0, -jnp.inf)
-    first = drawable(taken.illuminants[jax.random.categorical(light, same)])
+    first = drawable(taken.illuminants[jax.random.categorical(illuminant, same)])
     second = mapped_illuminant(first, source, target)
     first, second = first / first[1], second / second[1]
     share = jax.random.uniform(mixed)

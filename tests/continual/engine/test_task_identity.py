@@ -15,21 +15,23 @@ from tests.continual.small_net import CLASSES, LABELS, small_learner, small_setu
 TEST = LABELS[:33]
 # The answer with the task identity is the rarer class of the task; another task's answer is
 # none of its classes, so the first would be taken. Without it the answer is always class 1.
-ANSWERS, UNTOLD = jnp.array([4, 5, 3]), 1
+ANSWERS, CLASS_INCREMENTAL_ANSWER = jnp.array([4, 5, 3]), 1
 COUNTS = np.bincount(TEST, minlength=CLASSES)
 TESTS = len(LABELS) + np.arange(len(TEST))
 
 
 def answer(setup):
-    """A strategy whose scores say one class, that of the told task or always the same."""
+    """A strategy that predicts one class: its task's, or a constant without the task identity."""
 
     def task_aware(memory, learner, inputs, task):
         return jnp.broadcast_to(jax.nn.one_hot(ANSWERS[task], CLASSES), (len(inputs), CLASSES))
 
-    def untold(memory, learner, inputs):
-        return jnp.broadcast_to(jax.nn.one_hot(UNTOLD, CLASSES), (len(inputs), CLASSES))
+    def class_incremental_scores(memory, learner, inputs):
+        return jnp.broadcast_to(
+            jax.nn.one_hot(CLASS_INCREMENTAL_ANSWER, CLASSES), (len(inputs), CLASSES)
+        )
 
-    return naive(setup)._replace(predict=untold, predict_task=task_aware)
+    return naive(setup)._replace(predict=class_incremental_scores, predict_task=task_aware)
 
 
 def share(task, label):
@@ -48,21 +50,23 @@ def test_predictions_use_the_task_of_the_sample(size):
     row = row_of(SEQUENCE, size)
     expected = [share(0, 4), share(1, 5), share(2, 3)]
     np.testing.assert_allclose(row.task_masked, expected, rtol=1e-6)
-    np.testing.assert_allclose(row.class_incremental, [share(0, UNTOLD), 0, 0], rtol=1e-6)
+    np.testing.assert_allclose(
+        row.class_incremental, [share(0, CLASS_INCREMENTAL_ANSWER), 0, 0], rtol=1e-6
+    )
 
 
-def test_without_it_both_scores_are_predict_s():
+def test_without_predict_task_both_scores_are_predict_s():
     setup = small_setup()
     learner = small_learner(setup, range(CLASSES))
     strategy = answer(setup)._replace(predict_task=None)
     row = evaluate(setup, strategy, (), learner, SEQUENCE, 7)
     # Among classes that all have score 0 the first is taken.
-    expected = [share(0, UNTOLD), share(1, 0), share(2, 2)]
+    expected = [share(0, CLASS_INCREMENTAL_ANSWER), share(1, 0), share(2, 2)]
     np.testing.assert_allclose(row.task_masked, expected, rtol=1e-6)
 
 
-def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
-    """Validation is class-incremental: the untold answer is right for a share of the first task."""
+def test_sequences_have_the_task_identity_in_every_row_and_in_no_validation():
+    """Validation is class-incremental: the answer without the task identity is used."""
     validated = class_incremental(LABELS, TEST, TASKS, CLASSES, 0.4, test_offset=0)
 
     def build(_):
@@ -75,29 +79,34 @@ def test_a_sequence_tells_the_task_in_every_row_and_validation_never():
     )()
     task_aware = [share(0, 4), share(1, 5), share(2, 3)]
     np.testing.assert_allclose(result.evaluation.task_masked, [task_aware] * 3, rtol=1e-6)
-    untold = [share(0, UNTOLD), 0, 0]
-    np.testing.assert_allclose(result.evaluation.class_incremental, [untold] * 3, rtol=1e-6)
+    without_identity = [share(0, CLASS_INCREMENTAL_ANSWER), 0, 0]
+    np.testing.assert_allclose(
+        result.evaluation.class_incremental, [without_identity] * 3, rtol=1e-6
+    )
     valid = validated.tasks.valid
-    right = np.sum(np.asarray(valid.mask) & (np.asarray(valid.labels)[..., 0] == UNTOLD), axis=1)
+    right = np.sum(
+        np.asarray(valid.mask) & (np.asarray(valid.labels)[..., 0] == CLASS_INCREMENTAL_ANSWER),
+        axis=1,
+    )
     expected = right / np.asarray(valid.mask).sum(axis=1)
     assert 0 < expected[0] < 1
     np.testing.assert_allclose(result.validation[:, 0], expected, rtol=1e-6)
 
 
-def test_a_test_set_that_serves_several_tasks_tells_no_task():
-    """The number of the test set, 0, was told as a task: HAT answered with the first task's net."""
+def test_a_test_set_of_several_tasks_has_no_task_identity():
+    """The number of the test set, 0, is no task identity, with which HAT would use one task."""
     train = [np.flatnonzero(np.isin(LABELS, task)) for task in TASKS]
     sequence = from_experiences(
         train, [LABELS[places] for places in train], [TESTS], [TEST], CLASSES
     )
     row = row_of(sequence, 7)
-    assert COUNTS[UNTOLD] != COUNTS[ANSWERS[0]]
-    np.testing.assert_allclose(row.task_masked, [COUNTS[UNTOLD] / 33], rtol=1e-6)
+    assert COUNTS[CLASS_INCREMENTAL_ANSWER] != COUNTS[ANSWERS[0]]
+    np.testing.assert_allclose(row.task_masked, [COUNTS[CLASS_INCREMENTAL_ANSWER] / 33], rtol=1e-6)
     np.testing.assert_array_equal(row.task_masked, row.class_incremental)
 
 
-def test_a_sample_of_two_tasks_test_sets_tells_no_task():
-    """The first of its tasks was told, also where it counts for the other one."""
+def test_a_sample_of_two_tasks_test_sets_has_no_task_identity():
+    """Its first task would be the wrong identity where it counts for the other task."""
     train = [np.flatnonzero(np.isin(LABELS, task)) for task in TASKS]
     # All train and test all classes of the first two tasks; the third has its own.
     both = np.flatnonzero(np.isin(TEST, [4, 1, 0, 5]))
@@ -107,5 +116,7 @@ def test_a_sample_of_two_tasks_test_sets_tells_no_task():
     test = [TESTS[places] for places in test]
     sequence = from_experiences(train, labels[0], test, labels[1], CLASSES)
     row = row_of(sequence, 7)
-    untold = COUNTS[UNTOLD] / len(both)
-    np.testing.assert_allclose(row.task_masked, [untold, untold, share(2, 3)], rtol=1e-6)
+    without_identity = COUNTS[CLASS_INCREMENTAL_ANSWER] / len(both)
+    np.testing.assert_allclose(
+        row.task_masked, [without_identity, without_identity, share(2, 3)], rtol=1e-6
+    )
