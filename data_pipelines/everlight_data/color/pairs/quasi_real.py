@@ -154,17 +154,17 @@ def official_pairs(main: str, second: str, seed: int) -> OfficialPairs:
 
 
 def reilluminate_training(
-    data: QuasiReal, fold: int, seed: int, reilluminations: int = 99
+    data: QuasiReal, train: Int[np.ndarray, "k"], seed: int, reilluminations: int = 99
 ) -> Augmented:
-    """Return a fold's training pairs, each unchanged and re-illuminated as randomly chosen others.
+    """Return training pairs, each unchanged and re-illuminated as randomly chosen others.
 
     The closed form is `T' = A⁻¹ T B` with A and B from the charts. It equals re-illuminating the
     pixels if T was fitted without normalization, and is approximate with "sum". The others are
-    distinct training pairs of the same fold, so no test illuminant is seen.
+    distinct training pairs, so no test illuminant is seen.
 
     Args:
       data: pairs from `build_quasi_real`.
-      fold: index of the fold that is left out, 0 to 2.
+      train: training pairs, rows of `data`.
       seed: random seed of the choice.
       reilluminations: number per pair; the paper's is 99.
 
@@ -172,13 +172,12 @@ def reilluminate_training(
       `1 + reilluminations` rows per training pair, the pair itself first.
 
     Raises:
-      DataError: the fold has too few training pairs, or a chart determines no transform.
+      DataError: there are too few training pairs, or a chart determines no transform.
     """
-    train = np.setdiff1d(np.arange(len(data.names)), data.folds[fold])
     if reilluminations > len(train) - 1:
         raise DataError(
-            f"reilluminations={reilluminations}, but fold {fold} has {len(train)} training pairs; "
-            f"give at most {len(train) - 1}, the number of other pairs."
+            f"reilluminations={reilluminations}, but there are {len(train)} training pairs; give "
+            f"at most {len(train) - 1}, the number of other pairs."
         )
     relit = relight_by_charts(data, train)
     rng = np.random.default_rng(seed)
