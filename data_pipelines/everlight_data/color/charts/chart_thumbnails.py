@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb
-from everlight_data.color.charts.chart import CORNERS, map_points
+from everlight_data.color.charts.chart_geometry import CORNERS, map_points
 from everlight_data.color.charts.measured_chart import chart_illuminant, measure_chart
 from everlight_data.color.charts.measured_pair import in_blocks, small_without_chart
 from everlight_data.color.photographs.camera_images import on_one_canvas
@@ -56,7 +56,7 @@ def measure_thumbnail(
 
     Args:
       path: raw file.
-      corners: chart's corners (`everlight_data.color.charts.chart`); None searches the chart.
+      corners: chart's corners (`charts.chart_geometry`); None searches the chart.
       reference: colours of the patches.
       side: longest side of the thumbnail in pixels.
 
