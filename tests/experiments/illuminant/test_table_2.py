@@ -171,7 +171,7 @@ def small():
     images = (tiles * lights[:, None, None]).astype(np.float32)
     masks = np.ones(images.shape[:3], np.float32)
     masks[:, :4, :4] = 0
-    return IlluminantImages(images, masks, lights, draw_folds(12, 0), "", "one")
+    return IlluminantImages(images, masks, lights, draw_folds(12, 0), "", "one", ["one"] * 12)
 
 
 @pytest.fixture

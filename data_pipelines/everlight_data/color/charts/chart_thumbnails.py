@@ -27,23 +27,20 @@ COLUMNS, STRIP = 5, 34
 
 
 class ChartThumbnail(NamedTuple):
-    """A photograph of a chart, averaged down.
-
-    Attributes:
-      file: name of the file.
-      camera: camera in the file, with "-" for characters that no thumbnails' name may have.
-      image: linear raw colours, 0 on the chart and where a pixel is saturated.
-      illuminant: (R/G, 1, B/G) of the grey patches.
-      picture: the whole photograph for the contact sheet, linear.
-      outline: centres of the chart's corner patches in pixels of `picture`.
-    """
+    """A photograph of a chart, averaged down."""
 
     file: str
+    """Name of the file."""
     camera: str
+    """Camera in the file, with "-" for characters that no thumbnails' name may have."""
     image: Float[np.ndarray, "a b 3"]
+    """Linear raw colours, 0 on the chart and where a pixel is saturated."""
     illuminant: Float[np.ndarray, "3"]
+    """(R/G, 1, B/G) of the grey patches."""
     picture: Float[np.ndarray, "c d 3"]
+    """The whole photograph for the contact sheet, linear."""
     outline: Float[np.ndarray, "4 2"]
+    """Centres of the chart's corner patches in pixels of `picture`."""
 
 
 def measure_thumbnail(

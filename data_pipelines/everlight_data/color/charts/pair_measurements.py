@@ -95,6 +95,7 @@ def measure_pairs(
             folds=(),
             note=note,
             camera=str(camera),
+            taken_by=[str(camera)] * len(files),
         )
         for view, camera in zip(VIEWS, charts[0].cameras, strict=True)
     }

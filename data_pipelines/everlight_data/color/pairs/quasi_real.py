@@ -41,23 +41,20 @@ class QuasiReal(NamedTuple):
 
 
 class Augmented(NamedTuple):
-    """Re-illuminated training pairs.
-
-    Attributes:
-      transforms: colour transforms between the two cameras.
-      illuminants_main: illuminants of the main camera.
-      illuminants_second: illuminants of the second camera.
-      relights_main: matrices that re-illuminate the main image's colours, as rows.
-      relights_second: matrices that re-illuminate the second image's colours, as rows.
-      sources: original pair of each, a row of `QuasiReal`.
-    """
+    """Re-illuminated training pairs."""
 
     transforms: Float[np.ndarray, "n 3 3"]
+    """Colour transforms between the two cameras."""
     illuminants_main: Float[np.ndarray, "n 3"]
+    """Illuminants of the main camera."""
     illuminants_second: Float[np.ndarray, "n 3"]
+    """Illuminants of the second camera."""
     relights_main: Float[np.ndarray, "n 3 3"]
+    """Matrices that re-illuminate the main image's colours, as rows."""
     relights_second: Float[np.ndarray, "n 3 3"]
+    """Matrices that re-illuminate the second image's colours, as rows."""
     sources: Int[np.ndarray, "n"]
+    """Original pair of each, a row of `QuasiReal`."""
 
 
 def build_quasi_real(
@@ -149,7 +146,15 @@ def official_pairs(main: str, second: str, seed: int) -> OfficialPairs:
     )
     if dropped:
         note += f"; left out for folds of equal size: {', '.join(dropped)}"
-    main_images = IlluminantImages(images, masks, quasi.illuminants_main, quasi.folds, note, main)
+    main_images = IlluminantImages(
+        images=images,
+        masks=masks,
+        illuminants=quasi.illuminants_main,
+        folds=quasi.folds,
+        note=note,
+        camera=main,
+        taken_by=[main] * len(images),
+    )
     return OfficialPairs(quasi, main_images)
 
 
@@ -203,17 +208,14 @@ def reilluminate_training(
 
 
 class Relit(NamedTuple):
-    """Every pair i under every pair j's illuminant.
-
-    Attributes:
-      transforms: colour transforms between the two cameras.
-      main: matrices that re-illuminate the main image's colours, as rows.
-      second: matrices that re-illuminate the second image's colours, as rows.
-    """
+    """Every pair i under every pair j's illuminant."""
 
     transforms: Float[Array, "n n 3 3"]
+    """Colour transforms between the two cameras."""
     main: Float[Array, "n n 3 3"]
+    """Matrices that re-illuminate the main image's colours, as rows."""
     second: Float[Array, "n n 3 3"]
+    """Matrices that re-illuminate the second image's colours, as rows."""
 
 
 def relight_by_charts(data: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:
