@@ -32,7 +32,7 @@ class Capture(NamedTuple):
     exposure: float
     """Exposure time in seconds."""
     flash: bool
-    """Whether the flash fired; False where the file does not say."""
+    """True if the flash fired; False where the file does not say."""
 
 
 def read_capture(path: Path) -> Capture:

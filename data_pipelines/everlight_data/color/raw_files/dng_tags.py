@@ -42,7 +42,7 @@ class RawDirectories(NamedTuple):
     photometrics: frozenset[int]
     """Photometric interpretations of all directories."""
     is_bigtiff: bool
-    """Whether the file is a BigTIFF."""
+    """True for a BigTIFF."""
 
     @property
     def is_dng(self) -> bool:

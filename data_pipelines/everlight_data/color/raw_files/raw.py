@@ -104,9 +104,9 @@ class SensorValues(NamedTuple):
     flip: int
     """Orientation, LibRaw's number."""
     xyz_to_camera: Float[np.ndarray, "3 3"] | None
-    """As in `RawImage`."""
+    """Matrix of `RawImage.xyz_to_camera`."""
     as_shot_neutral: Float[np.ndarray, "3"] | None
-    """As in `RawImage`."""
+    """Estimate of `RawImage.as_shot_neutral`."""
 
 
 def read_raw(
