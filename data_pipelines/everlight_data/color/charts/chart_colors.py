@@ -5,7 +5,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_data.color.charts.chart_geometry import CENTERS, map_points
 from everlight_data.optional_packages import import_package
 
 NEUTRALS = slice(18, 24)
@@ -48,6 +47,9 @@ def read_chart(
     homography: Float[np.ndarray, "3 3"],
 ) -> ChartColors:
     """Return the mean colours of the patches' central areas."""
+    # JAX is slow to import, and `nus8`, which declares a data set, does not need it.
+    from everlight_data.color.charts.chart_geometry import CENTERS, map_points
+
     steps = np.linspace(-SAMPLED_SIDE / 2, SAMPLED_SIDE / 2, 25)
     inner = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
     x, y = np.round(map_points(homography, (CENTERS[:, None] + inner).reshape(-1, 2))).astype(int).T
