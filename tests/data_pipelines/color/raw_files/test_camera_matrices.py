@@ -52,9 +52,7 @@ def test_the_list_gives_a_matrix_by_name_and_alias(tmp_path):
     cameras = read_camera_matrices(listed(tmp_path))
     assert set(cameras) == {"Canon EOS 550D", "Canon EOS REBEL T2i"}
     np.testing.assert_allclose(matrix_for(cameras, "Canon550D"), CANON)
-    with pytest.raises(
-        DataError, match=r"no calibration matrix of 'Canon 50D'; did you mean"
-    ):
+    with pytest.raises(DataError, match=r"no calibration matrix of 'Canon 50D'; did you mean"):
         matrix_for(cameras, "Canon 50D")
     one = single_matrix(CANON)
     np.testing.assert_allclose(calibrated_matrix(one, jnp.float32(4000)), CANON, rtol=1e-6)
