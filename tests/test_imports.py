@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from packaging.requirements import Requirement
 
-from everlight_data.color.charts.chart import reference_colors
+from everlight_data.color.charts.chart_colors import reference_colors
 from everlight_data.color.photographs.linear_pictures import read_picture
 from everlight_data.color.raw_files.capture_data import read_capture
 from everlight_data.color.raw_files.dng import write_linear_tiff

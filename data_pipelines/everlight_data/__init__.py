@@ -1,5 +1,8 @@
 """Readers, renderers and the storage of runs; the only code that reads and writes files.
 
+Two computations on what is read are here too: augmentations of training pairs in `color.pairs`, and
+passes of images through frozen networks in `pretrained`.
+
 - `color`: photographs with measured illuminants, raw files, charts, rendered scenes, camera pairs.
 - `facts`: facts with their images and word vectors, split into tasks.
 - `formats`: file formats, read without running what they hold.
@@ -14,5 +17,6 @@
 `registry` collects the rows of data sets, `image_requests` loads images by name or path, and
 `tfds_builders` registers sets with TensorFlow Datasets. `locations` finds EVERLIGHT_DATA, `writing`
 writes whole files, and `locks` keeps processes apart. `errors`, `names`, `texts` and `progress`
-serve messages, and `optional_packages` imports the packages of extras.
+serve messages, `optional_packages` imports the packages of extras, and `padded_blocks` divides rows
+into blocks of one size.
 """

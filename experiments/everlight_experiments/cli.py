@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
-from everlight_data.names import nearest_names
+from everlight_data.names import did_you_mean
 from everlight_experiments.command_end import end_by_error
 from everlight_experiments.errors import UsageError
 from everlight_experiments.run_folder.interruption import stopping_on_signals
@@ -210,9 +210,8 @@ def command_name(arguments: Sequence[str]) -> str:
         if command in COMMANDS:
             return command
     name = name if words[0] in GROUPS else words[0]
-    near = nearest_names(name, list(COMMANDS))
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    raise UsageError(f"There is no command {name!a}.{hint} everlight --help lists all.")
+    hint = did_you_mean(name, list(COMMANDS)) or "."
+    raise UsageError(f"There is no command {name!a}{hint} everlight --help lists all.")
 
 
 def options_of(name: str, arguments: Sequence[str]) -> Any:

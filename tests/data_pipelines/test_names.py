@@ -44,7 +44,7 @@ def test_an_object_of_a_file_comes_with_its_module_and_the_file_s_checksum(tmp_p
         ("a = 1", "mine.py", DataError, r"^--net 'mine\.py'; give FILE"),
         ("a = 1", "mine.py:1", DataError, r"^--net 'mine\.py:1'; give FILE"),
         ("a = 1", "other.py:a", MissingDataError, r"other\.py does not exist. For --net give FILE"),
-        ("small = 1", "mine.py:smal", DataError, r"has no 'smal'\. Did you mean 'small'"),
+        ("small = 1", "mine.py:smal", DataError, r"has no 'smal'; did you mean 'small'"),
         ("1 / 0", "mine.py:a", DataError, r"cannot be run \(Zero.*\); correct the file"),
     ],
 )

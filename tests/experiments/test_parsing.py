@@ -56,7 +56,7 @@ def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
         ([f"{path}:number"], "is builtins.int; give the config.json of a run"),
         ([f"{path}:NET"], "NET: Config: net=5; give text"),
         ([f"{path}:TASKS"], "TASKS: Config: tasks='5'; give a tuple of an integer"),
-        ([f"{path}:MIEN"], "has no 'MIEN'. Did you mean 'MINE'"),
+        ([f"{path}:MIEN"], "has no 'MIEN'; did you mean 'MINE'"),
         (["nowhere.json"], "nowhere.json does not exist"),
     ):
         with pytest.raises(DataError, match=message):

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from everlight_data.color.photographs.camera_names import plain_name
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_bytes, refusing
-from everlight_data.names import nearest_names
+from everlight_data.names import did_you_mean
 from everlight_data.sets.data_set import DataSet
 
 FILE = "cameras.xml"
@@ -24,17 +24,14 @@ REMEDY = "Give the cameras.xml of rawspeed or darktable."
 
 
 class ListedCamera(NamedTuple):
-    """Camera of a cameras.xml.
-
-    Attributes:
-      model: model, which modes of one camera share.
-      names: its name, and the aliases, each with the maker too.
-      matrix: matrix from XYZ under D65 to camera colours.
-    """
+    """Camera of a cameras.xml."""
 
     model: str
+    """Model, which modes of one camera share."""
     names: tuple[str, ...]
+    """Its name, and the aliases, each with the maker too."""
     matrix: Float[np.ndarray, "3 3"]
+    """Matrix from XYZ under D65 to camera colours."""
 
 
 def read_camera_matrices(path: Path) -> dict[str, Float[np.ndarray, "3 3"]]:
@@ -127,10 +124,10 @@ def matrix_for(
 
 def unknown_camera(camera: str, names: Sequence[str]) -> DataError:
     """Return the error about a camera that is not in a list of names, with the nearest ones."""
-    near = ", ".join(nearest_names(camera, names)) or "none"
+    hint = did_you_mean(camera, names) or "."
     return DataError(
-        f"no calibration matrix of {camera!a}; the nearest names: {near}; give a DNG by the "
-        "camera, a cameras.xml that lists it, or the camera the listed name"
+        f"no calibration matrix of {camera!a}{hint} Give a DNG by the camera, a cameras.xml that "
+        "lists it, or the camera the listed name"
     )
 
 

@@ -42,7 +42,7 @@ def load_cube_plus(folder: Path) -> dict[str, ConstancySet]:
             f"images listed in {truth.name}. Download them from {CUBE_PLUS}."
         )
     read = partial(_read_cube_plus, [paths[name] for name in names])
-    return {"Canon550D": ConstancySet(names, illuminants, read)}
+    return {"Canon550D": ConstancySet(names=names, illuminants=illuminants, read_image=read)}
 
 
 def _read_cube_plus(paths: list[Path], index: int) -> Photograph:

@@ -59,7 +59,9 @@ def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
         photos = [paths[i] for i in rows]
         if photos:
             read = partial(_read_gehler_shi, photos, charts, black)
-            sets[camera] = ConstancySet(tuple(p.stem for p in photos), illuminants[rows], read)
+            sets[camera] = ConstancySet(
+                names=tuple(p.stem for p in photos), illuminants=illuminants[rows], read_image=read
+            )
     taken = {name for images in sets.values() for name in images.names}
     if other := [path for path in paths if path.stem not in taken]:
         raise DataError(

@@ -46,7 +46,9 @@ def load_intel_tau(folder: Path) -> dict[str, ConstancySet]:
                     f"{camera}: a .wp file does not hold one illuminant. Download it again."
                 )
             names = tuple(str(path.relative_to(camera).with_suffix("")) for path in paths)
-            sets[camera.name] = ConstancySet(names, illuminants, partial(_read_intel_tau, paths))
+            sets[camera.name] = ConstancySet(
+                names=names, illuminants=illuminants, read_image=partial(_read_intel_tau, paths)
+            )
     if not sets:
         raise MissingDataError(
             f"{folder} has no <camera>/<set>/<name>.tiff. Download them from {INTEL_TAU}."

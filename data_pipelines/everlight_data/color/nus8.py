@@ -124,7 +124,8 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
     levels = RawLevels(float(darkness.item()), float(saturation.item()))
     paths = [folder / camera / "PNG" / f"{name}.PNG" for name in names]
     read = partial(_read_nus8, paths, rectangles.astype(np.int32), levels)
-    return OfficialNus(folder / camera, ConstancySet(names, illuminants, read), levels)
+    photographs = ConstancySet(names=names, illuminants=illuminants, read_image=read)
+    return OfficialNus(folder / camera, photographs, levels)
 
 
 def load_nus8(folder: Path) -> dict[str, ConstancySet]:

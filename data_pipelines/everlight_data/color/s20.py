@@ -45,8 +45,8 @@ class S20(NamedTuple):
     names: tuple[str, ...]
     illuminant_main: Float[np.ndarray, "n 3"]
     illuminant_second: Float[np.ndarray, "n 3"]
-    as_shot_neutral_1: Float[np.ndarray, "n 3"]
-    as_shot_neutral_2: Float[np.ndarray, "n 3"]
+    as_shot_neutral_main: Float[np.ndarray, "n 3"]
+    as_shot_neutral_second: Float[np.ndarray, "n 3"]
     transform_image: Float[np.ndarray, "n 3 3"]
     transform_image_reverse: Float[np.ndarray, "n 3 3"]
     transform_chart: Float[np.ndarray, "n 3 3"]
@@ -57,8 +57,8 @@ class S20(NamedTuple):
 _KEYS = {
     "illuminant_main": "wb_gt_1",
     "illuminant_second": "wb_gt_2",
-    "as_shot_neutral_1": "as_shot_neutral_1",
-    "as_shot_neutral_2": "as_shot_neutral_2",
+    "as_shot_neutral_main": "as_shot_neutral_1",
+    "as_shot_neutral_second": "as_shot_neutral_2",
     "transform_image": "transform_image_1to2",
     "transform_image_reverse": "transform_image_2to1",
     "transform_chart": "transform_chart_1to2",

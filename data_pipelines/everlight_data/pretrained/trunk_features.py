@@ -1,7 +1,7 @@
 """Features of images by a frozen EfficientNet-Lite0, computed once and kept in a folder."""
 
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import jax
@@ -17,6 +17,7 @@ from everlight.models.efficientnet import DEVIATION, MEAN
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import take
 from everlight_data.locks import locked_folder
+from everlight_data.padded_blocks import PaddedBlock, padded_blocks
 from everlight_data.pretrained.efficientnet_weights import load_efficientnet_lite0
 from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet, as_rgb
@@ -27,7 +28,7 @@ MIN_SIDE = 128
 """Side of images below which the trunk reads them enlarged to it."""
 BLOCK = 8
 """Images of a step of the trunk, on each device."""
-Steps = Callable[[range], Iterable[int]]
+Steps = Callable[[Sequence[PaddedBlock]], Iterable[PaddedBlock]]
 
 
 def trunk_features(
@@ -37,8 +38,7 @@ def trunk_features(
 
     Args:
       images: grey or RGB images.
-      steps: function through which the loop over the first images of all steps goes, for a
-        progress bar.
+      steps: function through which the loop over blocks of images goes, for a progress bar.
 
     Raises:
       MissingDataError: the trunk's weights are not installed.
@@ -46,12 +46,11 @@ def trunk_features(
     mesh = runs_mesh()
     weights = efficientnet_variables(load_efficientnet_lite0())
     weights = jax.device_put(weights, NamedSharding(mesh, REPLICATED))
-    size, features = BLOCK * mesh.size, []
-    for start in steps(range(0, len(images), size)):
-        batch = _enlarged(as_rgb(images[start : start + size]))
-        missing = [(0, size - len(batch))] + [(0, 0)] * 3
-        placed = jax.device_put(np.pad(batch, missing), NamedSharding(mesh, RUNS_SPEC))
-        features.append(np.asarray(_trunk(weights, placed))[: len(batch)])
+    features = []
+    for rows, count in steps(padded_blocks(len(images), BLOCK * mesh.size)):
+        batch = _enlarged(as_rgb(images[rows]))
+        placed = jax.device_put(batch, NamedSharding(mesh, RUNS_SPEC))
+        features.append(np.asarray(_trunk(weights, placed))[:count])
     return np.concatenate(features)
 
 

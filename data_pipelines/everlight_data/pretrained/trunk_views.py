@@ -11,6 +11,7 @@ from everlight.color.learned.confidence_pooling import TrunkViews
 from everlight.illuminant.trunk_views import VIEWS, draw_views, view_maps
 from everlight.models import efficientnet_variables
 from everlight_data.errors import MissingDataError
+from everlight_data.padded_blocks import padded_blocks
 from everlight_data.pretrained.efficientnet_weights import (
     efficientnet_lite0_folder,
     load_efficientnet_lite0,
@@ -52,10 +53,7 @@ def _compute(images: Float[np.ndarray, "n h w 3"], masks: Float[np.ndarray, "n h
     weights = efficientnet_variables(load_efficientnet_lite0())
     drawn = draw_views(len(images))
     blocks = []
-    for start in progress("trunk", values=range(0, len(images), BLOCK)):
-        # The last step's rows beyond the end repeat the last image, for one program.
-        rows = np.minimum(np.arange(start, start + BLOCK), len(images) - 1)
-        count = min(BLOCK, len(images) - start)
+    for rows, count in progress("trunk", values=padded_blocks(len(images), BLOCK)):
         views = []
         for view in range(VIEWS):
             chosen = jax.tree.map(lambda leaf, v=view, r=rows: leaf[r, v], drawn)

@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int, UInt8
 from everlight.color.radiometry import illuminant_response
 from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import DataError
+from everlight_data.padded_blocks import padded_blocks
 from everlight_data.procedural.render import (
     Ids,
     Layers,
@@ -86,14 +87,12 @@ def render_frames(
     ids = _checked_ids(world, subclass=subclass, instance=instance, session=session, frame=frame)
     block = max(1, BLOCK_PIXELS // world.size**2)
     images = np.empty((ids.shape[1], world.size, world.size, 3), np.uint8)
-    for start in range(0, len(images), block):
-        part = ids[:, start : start + block]
-        # The last block is filled up, so that one program serves any number of frames.
-        filled = Ids(*np.pad(part, ((0, 0), (0, block - part.shape[1]))))
+    for rows, count in padded_blocks(len(images), block):
+        filled = Ids(*ids[:, rows])
         geometry = _layers_of_block(world, filled, size=world.size)
         rendered = _colored_block(world, illuminant_colors(), filled, geometry)
         # Channels go last here, where it costs little; the program would take twice the time.
-        images[start : start + block] = np.moveaxis(np.asarray(rendered), 1, -1)[: part.shape[1]]
+        images[rows[:count]] = np.moveaxis(np.asarray(rendered), 1, -1)[:count]
     return images
 
 

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from everlight_data.errors import DataError
 from everlight_data.formats.files import refusing
 from everlight_data.runs.configs import read_any_config
+from everlight_data.sets.data_checksums import DataChecksums
 from everlight_data.texts import printable
 from everlight_data.writing import read_sealed
 
@@ -51,14 +52,6 @@ class Number(NamedTuple):
     value: Any
 
 
-class DataChecksums(NamedTuple):
-    """Checksums of images and of their labels."""
-
-    images: int
-    train_labels: int
-    test_labels: int
-
-
 class FinishedRun(NamedTuple):
     """Results of a run."""
 
@@ -96,8 +89,7 @@ def read_finished_run(folder: Path) -> FinishedRun:
     stored = read_any_config(config, _REMEDY)
     with refusing(config, _REMEDY):
         options = _flat("", stored["settings"])
-    # After the first three come checksums of features.
-    data = DataChecksums(*arrays["data"].tolist()[:3])
+    data = DataChecksums.from_stored(arrays["data"])
     name = printable(folder.resolve().name)
     return FinishedRun(name, data, arrays["draws"], score, finals, options)
 
@@ -117,10 +109,10 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
         for name, array in sorted(arrays.items(), key=lambda item: not item[0].endswith("/steps")):
             key = ResultKey.parse(name)
             steps = arrays.get(key.beside("steps"), array).shape
-            if name in ("data", "draws"):
-                # The first three checksums of the data say which they are.
-                least = 3 if name == "data" else 1
-                _check(name, array, "iu", array.ndim == 1 and array.size >= least)
+            if name == "data":
+                DataChecksums.from_stored(array)
+            elif name == "draws":
+                _check(name, array, "iu", array.ndim == 1 and array.size > 0)
             elif not key.method:
                 continue
             elif key.metric == "steps":

@@ -16,7 +16,7 @@ from everlight.continual.training.adapted_net import check_outputs
 from everlight.models import Network
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes
-from everlight_data.names import nearest_names
+from everlight_data.names import did_you_mean
 from everlight_data.texts import one_line
 from everlight_data.user_code.checksums import PACKAGES, sources_checksum
 
@@ -64,9 +64,8 @@ def load_object(reference: str, option: str, form: str) -> Loaded:
             f"{path} cannot be run ({type(error).__name__}: {one_line(error)}); correct the file"
         ) from error
     if not is_there:
-        near = nearest_names(name, list(vars(module)))
-        hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise DataError(f"{path} has no {name!r}.{hint} For {option} {form}.")
+        hint = did_you_mean(name, list(vars(module))) or "."
+        raise DataError(f"{path} has no {name!r}{hint} For {option} {form}.")
     return Loaded(value, module, sources_checksum(content, _MOST_BYTES))
 
 

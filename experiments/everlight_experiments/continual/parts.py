@@ -8,7 +8,7 @@ the folder `features/` have this form. For the benchmark `images` without `--dat
 whole benchmark.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,7 @@ from everlight_data.images.inputs.as_inputs import (
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.images.user_files.feature_files import features_of_images
 from everlight_data.names import check_name
+from everlight_data.padded_blocks import PaddedBlock
 from everlight_data.pretrained.trunk_features import LITE0, stored_features
 from everlight_data.progress import progress
 from everlight_data.sets.features import Features
@@ -110,12 +111,12 @@ def load_features(reference: str, images: ImageSet, runs: Path) -> Features:
     return stored_features(images, runs / "features", _steps)
 
 
-def _steps(starts: range) -> Iterator[int]:
-    """Yield the steps of the trunk under a progress bar, until a signal asks to stop."""
-    with progress(LITE0, len(starts)) as bar:
-        for start in starts:
+def _steps(blocks: Sequence[PaddedBlock]) -> Iterator[PaddedBlock]:
+    """Yield the blocks of the trunk under a progress bar, until a signal asks to stop."""
+    with progress(LITE0, len(blocks)) as bar:
+        for block in blocks:
             stop_if_requested()
-            yield start
+            yield block
             bar.update()
 
 

@@ -16,6 +16,7 @@ from everlight.meshes import runs_mesh
 from tests.continual.engine.linear_net import DATA
 from tests.continual.engine.many_runs import (
     PROTOCOL,
+    REGULARIZATIONS,
     build,
     copied,
     some_runs,

@@ -162,8 +162,8 @@ def test_the_phones_own_white_balance_is_of_the_main_image(released):
     """2.9 degrees from the truth; that of the second camera is 9 away."""
 
     truth = released.illuminant_main
-    assert mean_angle(released.as_shot_neutral_1, truth) == pytest.approx(2.87, abs=0.01)
-    assert mean_angle(released.as_shot_neutral_2, truth) > 4
+    assert mean_angle(released.as_shot_neutral_main, truth) == pytest.approx(2.87, abs=0.01)
+    assert mean_angle(released.as_shot_neutral_second, truth) > 4
 
 
 def test_rows_of_the_released_transforms_sum_to_one(released):

@@ -89,7 +89,7 @@ def test_a_user_strategy_s_buffer_size_is_the_whole_memory_s(own_file, size, exp
     [
         ("own.py", r"give my_file.py:my_strategy, a function from a Setup"),
         ("none.py:mine", r"none.py does not exist"),
-        ("own.py:mime", r"has no 'mime'\. Did you mean 'mine'"),
+        ("own.py:mime", r"has no 'mime'; did you mean 'mine'"),
         ("own.py:number", r"own\.py:number is int; give my_file"),
         ("own.py:nothing", r"returned NoneType; it must return a Strategy"),
         (

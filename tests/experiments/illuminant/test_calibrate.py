@@ -13,8 +13,8 @@ import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_model import VIEWS
-from everlight_data.color.charts import chart_measurements, chart_pairs, pair_files
-from everlight_data.color.charts.chart import CENTERS, CORNERS, chart_mask, map_points
+from everlight_data.color.charts import chart_pairs, pair_files, pair_measurements, scene_folds
+from everlight_data.color.charts.chart_geometry import CENTERS, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.measured_pair import in_blocks
 from everlight_data.color.charts.pair_files import find_pairs
@@ -52,9 +52,9 @@ def measured(written, tmp_path_factory):
     settings = CalibrateRun(folder=source, runs=tmp_path_factory.mktemp("runs"))
     run = RunFolder("illuminant", "calibrate", settings)
     files = pair_files.find_pairs(source)
-    charts = chart_measurements.read_charts(source, files, run)
+    charts = pair_measurements.read_charts(source, files, run)
     homography, residuals = chart_pairs.align_cameras(None, charts)
-    pairs = chart_measurements.measure_pairs(files, charts, homography, 6, run, "")
+    pairs = pair_measurements.measure_pairs(files, charts, homography, 6, run, "")
     return charts, homography, residuals, pairs.quasi, pairs
 
 
@@ -124,11 +124,11 @@ def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
         (current * other).sum(1) / np.linalg.norm(current, axis=1) / np.linalg.norm(other, axis=1)
     )
     angle = np.degrees(np.arccos(np.minimum(cosines, 1)))[quasi.usable[2]].mean()
-    np.testing.assert_allclose(chart_measurements.sensor_differences(quasi)[2], angle, atol=0.01)
+    np.testing.assert_allclose(pair_measurements.sensor_differences(quasi)[2], angle, atol=0.01)
     alike = quasi._replace(
         charts_second=2 * quasi.charts_main, illuminants_second=quasi.illuminants_main
     )
-    assert chart_measurements.sensor_differences(alike).max() < 0.01
+    assert pair_measurements.sensor_differences(alike).max() < 0.01
 
 
 def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, measured):
@@ -150,24 +150,24 @@ def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, mea
 
 def test_pairs_under_one_illuminant_are_one_scene(measured):
     quasi = measured[3]
-    assert sorted(chart_measurements.group_scenes(quasi)) == list(range(PAIRS))
+    assert sorted(scene_folds.group_scenes(quasi)) == list(range(PAIRS))
     twice = quasi._replace(
         names=quasi.names * 2,
         illuminants_main=np.tile(quasi.illuminants_main, (2, 1)) * 1.001,
         illuminants_second=np.tile(quasi.illuminants_second, (2, 1)),
     )
-    scenes = chart_measurements.group_scenes(twice)
+    scenes = scene_folds.group_scenes(twice)
     np.testing.assert_array_equal(scenes[:PAIRS], scenes[PAIRS:])
     one = quasi._replace(illuminants_main=np.ones((PAIRS, 3), np.float32))
     one = one._replace(illuminants_second=np.ones((PAIRS, 3), np.float32))
     with pytest.raises(DataError, match=r"6 pairs show 1 illuminant that differ by 0.5 deg"):
-        chart_measurements.group_scenes(one)
+        scene_folds.group_scenes(one)
 
 
 @pytest.mark.parametrize("scenes", [6, 8, 30])
 def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
     numbers = np.concatenate([np.arange(scenes), rng.integers(0, scenes, 9)])
-    folds = chart_measurements.draw_scene_folds(numbers, seed=0)
+    folds = scene_folds.draw_scene_folds(numbers, seed=0)
     assert len(folds) == min(scenes, 8)
     assert len({len(fold) for fold in folds}) == 1
     owners = [set(numbers[fold].tolist()) for fold in folds]
@@ -266,7 +266,7 @@ def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):
     assert files[0].checksums == {view: zlib.crc32(b"no raw file") for view in VIEWS}
     run = RunFolder("illuminant", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
     with pytest.raises(DataError):
-        chart_measurements.read_charts(folder, files, run)
+        pair_measurements.read_charts(folder, files, run)
     assert len(read) == 2 * PAIRS
 
 
@@ -312,7 +312,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
     hidden.write_bytes(full[: -shaded.nbytes] + shaded.tobytes())
 
     def read():
-        return chart_measurements.read_charts(
+        return pair_measurements.read_charts(
             folder, pair_files.find_pairs(folder), store_without(2)
         )
 
@@ -338,4 +338,4 @@ def test_files_of_the_other_camera_among_them_are_named(copied):
     main.write_bytes(second.read_bytes())
     second.write_bytes(stored)
     with pytest.raises(DataError, match=rf"different cameras, as in {true.names[3]} and"):
-        chart_measurements.read_charts(folder, pair_files.find_pairs(folder), store_without(3))
+        pair_measurements.read_charts(folder, pair_files.find_pairs(folder), store_without(3))

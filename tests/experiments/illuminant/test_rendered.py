@@ -12,7 +12,7 @@ import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.models.pair_model_files import load_pair_model
-from everlight_data.color.rendered.rendered_pairs import Variant
+from everlight_data.color.rendered.variants import Variant
 from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
 from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun

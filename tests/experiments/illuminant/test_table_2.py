@@ -166,7 +166,7 @@ def small():
     images = (tiles * illuminants[:, None, None]).astype(np.float32)
     masks = np.ones(images.shape[:3], np.float32)
     masks[:, :4, :4] = 0
-    return IlluminantImages(images, masks, illuminants, draw_folds(12, 0), "", "one")
+    return IlluminantImages(images, masks, illuminants, draw_folds(12, 0), "", "one", ["one"] * 12)
 
 
 @pytest.fixture

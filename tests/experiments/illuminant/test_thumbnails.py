@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everlight_data.color.charts.chart import CENTERS, CORNERS, map_points, reference_colors
+from everlight_data.color.charts.chart_colors import reference_colors
+from everlight_data.color.charts.chart_geometry import CENTERS, CORNERS, map_points
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.chart_thumbnails import measure_thumbnail
 from everlight_data.color.photographs.thumbnails import thumbnail_set

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int
 
 from everlight.color.alignment import fit_homography
 from everlight.metrics.angular import angular_error
-from everlight_data.color.charts.chart import CENTERS, map_points
+from everlight_data.color.charts.chart_geometry import CENTERS, map_points
 from everlight_data.color.charts.measured_chart import chart_grays, chart_illuminant, measure_chart
 from everlight_data.color.charts.pair_files import PairFiles
 from everlight_data.color.pairs.view_pairs import read_homography
@@ -74,7 +74,14 @@ def read_chart_pair(
         measure_chart(read_raw(path), corners.get(str(path.relative_to(folder))), reference)
         for path in (pair.main, pair.second)
     ]
-    return PairCharts(*map(np.stack, zip(*views, strict=True)))
+    return PairCharts(
+        charts=np.stack([view.chart for view in views]),
+        colors=np.stack([view.colors for view in views]),
+        usable=np.stack([view.usable for view in views]),
+        shapes=np.stack([view.shape for view in views]),
+        flips=np.stack([view.flip for view in views]),
+        cameras=np.stack([view.camera for view in views]),
+    )
 
 
 def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[PairCharts]) -> None:

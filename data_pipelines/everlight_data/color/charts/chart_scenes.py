@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight.color.radiometry import response_table
-from everlight_data.color.charts.chart import COLUMNS, ROWS
+from everlight_data.color.charts.chart_geometry import COLUMNS, ROWS
 from everlight_data.color.raw_files.dng import DngTags, mosaic_rggb, write_dng
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
 from everlight_data.writing import make_folder

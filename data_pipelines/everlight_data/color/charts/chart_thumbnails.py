@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb
-from everlight_data.color.charts.chart import CORNERS, map_points
+from everlight_data.color.charts.chart_geometry import CORNERS, map_points
 from everlight_data.color.charts.measured_chart import chart_illuminant, measure_chart
 from everlight_data.color.charts.measured_pair import in_blocks, small_without_chart
 from everlight_data.color.photographs.camera_images import on_one_canvas
@@ -27,23 +27,20 @@ COLUMNS, STRIP = 5, 34
 
 
 class ChartThumbnail(NamedTuple):
-    """A photograph of a chart, averaged down.
-
-    Attributes:
-      file: name of the file.
-      camera: camera in the file, with "-" for characters that no thumbnails' name may have.
-      image: linear raw colours, 0 on the chart and where a pixel is saturated.
-      illuminant: (R/G, 1, B/G) of the grey patches.
-      picture: the whole photograph for the contact sheet, linear.
-      outline: centres of the chart's corner patches in pixels of `picture`.
-    """
+    """A photograph of a chart, averaged down."""
 
     file: str
+    """Name of the file."""
     camera: str
+    """Camera in the file, with "-" for characters that no thumbnails' name may have."""
     image: Float[np.ndarray, "a b 3"]
+    """Linear raw colours, 0 on the chart and where a pixel is saturated."""
     illuminant: Float[np.ndarray, "3"]
+    """(R/G, 1, B/G) of the grey patches."""
     picture: Float[np.ndarray, "c d 3"]
+    """The whole photograph for the contact sheet, linear."""
     outline: Float[np.ndarray, "4 2"]
+    """Centres of the chart's corner patches in pixels of `picture`."""
 
 
 def measure_thumbnail(
@@ -56,7 +53,7 @@ def measure_thumbnail(
 
     Args:
       path: raw file.
-      corners: chart's corners (`everlight_data.color.charts.chart`); None searches the chart.
+      corners: chart's corners (`charts.chart_geometry`); None searches the chart.
       reference: colours of the patches.
       side: longest side of the thumbnail in pixels.
 

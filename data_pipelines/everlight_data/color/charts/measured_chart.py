@@ -6,16 +6,15 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_data.color.charts.chart import (
+from everlight_data.color.charts.chart_colors import (
     MAX_RESIDUAL,
     NEUTRALS,
-    chart_homography,
-    find_charts,
     fit_residual,
-    map_points,
     mark_clipped,
     read_chart,
 )
+from everlight_data.color.charts.chart_detection import find_charts
+from everlight_data.color.charts.chart_geometry import chart_homography, map_points
 from everlight_data.color.photographs.camera_names import UNNAMED
 from everlight_data.color.raw_files.raw import RawImage
 from everlight_data.errors import DataError

@@ -1,5 +1,6 @@
 """Measurements of a raw pair beside its charts: transform, moments and small images."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
 from everlight.illuminant.pair_estimate import MAX_CONDITION
 from everlight.illuminant.pair_model import VIEWS
-from everlight_data.color.charts.chart import chart_mask
+from everlight_data.color.charts.chart_geometry import chart_mask
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_files import PairFiles
 from everlight_data.color.pairs.view_pairs import align_thumbnails
@@ -24,16 +25,36 @@ SIDE = 96
 """Longest side in pixels of the images for single-image methods."""
 
 
+class MeasuredView(NamedTuple):
+    """Moments, small image and mask of a view; the chart is masked."""
+
+    moments: Float[np.ndarray, "9"]
+    image: Float[np.ndarray, "a b 3"]
+    mask: Float[np.ndarray, "a b"]
+
+
 class MeasuredPair(NamedTuple):
-    """Transform of a pair, and moments, small image and mask of each view; charts are masked."""
+    """Transform of a pair, and the measurements of its views."""
 
     transform: Float[np.ndarray, "3 3"]
-    moments_main: Float[np.ndarray, "9"]
-    image_main: Float[np.ndarray, "a b 3"]
-    mask_main: Float[np.ndarray, "a b"]
-    moments_second: Float[np.ndarray, "9"]
-    image_second: Float[np.ndarray, "c d 3"]
-    mask_second: Float[np.ndarray, "c d"]
+    main: MeasuredView
+    second: MeasuredView
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return arrays by field; those of a view by field and view, as in "moments_main"."""
+        fields = {view: getattr(self, view)._asdict() for view in VIEWS}
+        arrays = {f"{name}_{view}": fields[view][name] for view in VIEWS for name in fields[view]}
+        return {"transform": self.transform, **arrays}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "MeasuredPair":
+        """Return the pair from its arrays, as `to_arrays` names them."""
+        names = MeasuredView._fields
+        views = {
+            view: MeasuredView(**{name: arrays[f"{name}_{view}"] for name in names})
+            for view in VIEWS
+        }
+        return cls(arrays["transform"], **views)
 
 
 def measure_pair(
@@ -56,10 +77,12 @@ def measure_pair(
             f"{pair.main}: outside the chart are fewer than three independent colours, too few for "
             "a transform; take the pair out, or photograph a more colourful scene."
         )
-    moments = (np.asarray(_nine_moments(colors[view], weights)) for view in VIEWS)
-    charts = zip(VIEWS, moments, chart.charts, strict=True)
-    main, second = ((nine, *small_without_chart(photos[v], on, SIDE)) for v, nine, on in charts)
-    return MeasuredPair(np.asarray(fit.transform), *main, *second)
+    views = {}
+    for view, chart_view in zip(VIEWS, chart.charts, strict=True):
+        image, small_mask = small_without_chart(photos[view], chart_view, SIDE)
+        moments = np.asarray(_nine_moments(colors[view], weights))
+        views[view] = MeasuredView(moments, image, small_mask)
+    return MeasuredPair(np.asarray(fit.transform), **views)
 
 
 _nine_moments = jax.jit(partial(color_moments, degree=2))

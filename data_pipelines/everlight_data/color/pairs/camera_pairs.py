@@ -22,25 +22,22 @@ TRANSFORM_AND_WHITE_BALANCE = f"{TRANSFORM} and {WHITE_BALANCE}"
 
 
 class CameraPairs(NamedTuple):
-    """Inputs and illuminants of image pairs, one scene each.
-
-    Attributes:
-      inputs: features by name: `TRANSFORM` row by row, numbers of one image alone, or both.
-      main: illuminants in the main camera.
-      second: illuminants in the second camera.
-      folds: test rows of each fold.
-      cameras: names of the two cameras.
-      note: description of the data for reports.
-      view: camera whose illuminant is estimated.
-    """
+    """Inputs and illuminants of image pairs, one scene each."""
 
     inputs: Mapping[str, Float[np.ndarray, "n f"]]
+    """Features by name: `TRANSFORM` row by row, numbers of one image alone, or both."""
     main: Float[np.ndarray, "n 3"]
+    """Illuminants in the main camera."""
     second: Float[np.ndarray, "n 3"]
+    """Illuminants in the second camera."""
     folds: Int[np.ndarray, "folds k"]
+    """Test rows of each fold."""
     cameras: tuple[str, str]
+    """Names of the two cameras."""
     note: str
+    """Description of the data for reports."""
     view: View = "main"
+    """Camera whose illuminant is estimated."""
 
     @property
     def illuminants(self) -> Float[np.ndarray, "n 3"]:
@@ -132,7 +129,7 @@ def released_pairs(view: View = "main") -> CameraPairs:
       DataError: a file is damaged.
     """
     data = load_s20()
-    neutral = data.as_shot_neutral_1 if view == "main" else data.as_shot_neutral_2
+    neutral = data.as_shot_neutral_main if view == "main" else data.as_shot_neutral_second
     transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
     white_balance = np.asarray(to_chromaticity(jnp.asarray(neutral)))
     return CameraPairs(

@@ -72,10 +72,8 @@ def _copies(train: Int[np.ndarray, "k"]) -> int:
 def _relit_by_charts(
     quasi: QuasiReal, data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
-    others = np.setdiff1d(np.arange(len(quasi.names)), train)
-    augmented = reilluminate_training(
-        quasi._replace(folds=(others,)), 0, int(jax.random.bits(key)), _copies(train)
-    )
+    seed = int(jax.random.bits(key))
+    augmented = reilluminate_training(quasi, np.sort(train), seed, _copies(train))
     relights = {"main": augmented.relights_main, "second": augmented.relights_second}
     truth = {"main": augmented.illuminants_main, "second": augmented.illuminants_second}
     moments = jax.vmap(reilluminate_moments)(

@@ -41,23 +41,20 @@ class QuasiReal(NamedTuple):
 
 
 class Augmented(NamedTuple):
-    """Re-illuminated training pairs.
-
-    Attributes:
-      transforms: colour transforms between the two cameras.
-      illuminants_main: illuminants of the main camera.
-      illuminants_second: illuminants of the second camera.
-      relights_main: matrices that re-illuminate the main image's colours, as rows.
-      relights_second: matrices that re-illuminate the second image's colours, as rows.
-      sources: original pair of each, a row of `QuasiReal`.
-    """
+    """Re-illuminated training pairs."""
 
     transforms: Float[np.ndarray, "n 3 3"]
+    """Colour transforms between the two cameras."""
     illuminants_main: Float[np.ndarray, "n 3"]
+    """Illuminants of the main camera."""
     illuminants_second: Float[np.ndarray, "n 3"]
+    """Illuminants of the second camera."""
     relights_main: Float[np.ndarray, "n 3 3"]
+    """Matrices that re-illuminate the main image's colours, as rows."""
     relights_second: Float[np.ndarray, "n 3 3"]
+    """Matrices that re-illuminate the second image's colours, as rows."""
     sources: Int[np.ndarray, "n"]
+    """Original pair of each, a row of `QuasiReal`."""
 
 
 def build_quasi_real(
@@ -149,22 +146,30 @@ def official_pairs(main: str, second: str, seed: int) -> OfficialPairs:
     )
     if dropped:
         note += f"; left out for folds of equal size: {', '.join(dropped)}"
-    main_images = IlluminantImages(images, masks, quasi.illuminants_main, quasi.folds, note, main)
+    main_images = IlluminantImages(
+        images=images,
+        masks=masks,
+        illuminants=quasi.illuminants_main,
+        folds=quasi.folds,
+        note=note,
+        camera=main,
+        taken_by=[main] * len(images),
+    )
     return OfficialPairs(quasi, main_images)
 
 
 def reilluminate_training(
-    data: QuasiReal, fold: int, seed: int, reilluminations: int = 99
+    data: QuasiReal, train: Int[np.ndarray, "k"], seed: int, reilluminations: int = 99
 ) -> Augmented:
-    """Return a fold's training pairs, each unchanged and re-illuminated as randomly chosen others.
+    """Return training pairs, each unchanged and re-illuminated as randomly chosen others.
 
     The closed form is `T' = A⁻¹ T B` with A and B from the charts. It equals re-illuminating the
     pixels if T was fitted without normalization, and is approximate with "sum". The others are
-    distinct training pairs of the same fold, so no test illuminant is seen.
+    distinct training pairs, so no test illuminant is seen.
 
     Args:
       data: pairs from `build_quasi_real`.
-      fold: index of the fold that is left out, 0 to 2.
+      train: training pairs, rows of `data`.
       seed: random seed of the choice.
       reilluminations: number per pair; the paper's is 99.
 
@@ -172,13 +177,12 @@ def reilluminate_training(
       `1 + reilluminations` rows per training pair, the pair itself first.
 
     Raises:
-      DataError: the fold has too few training pairs, or a chart determines no transform.
+      DataError: there are too few training pairs, or a chart determines no transform.
     """
-    train = np.setdiff1d(np.arange(len(data.names)), data.folds[fold])
     if reilluminations > len(train) - 1:
         raise DataError(
-            f"reilluminations={reilluminations}, but fold {fold} has {len(train)} training pairs; "
-            f"give at most {len(train) - 1}, the number of other pairs."
+            f"reilluminations={reilluminations}, but there are {len(train)} training pairs; give "
+            f"at most {len(train) - 1}, the number of other pairs."
         )
     relit = relight_by_charts(data, train)
     rng = np.random.default_rng(seed)
@@ -204,17 +208,14 @@ def reilluminate_training(
 
 
 class Relit(NamedTuple):
-    """Every pair i under every pair j's illuminant.
-
-    Attributes:
-      transforms: colour transforms between the two cameras.
-      main: matrices that re-illuminate the main image's colours, as rows.
-      second: matrices that re-illuminate the second image's colours, as rows.
-    """
+    """Every pair i under every pair j's illuminant."""
 
     transforms: Float[Array, "n n 3 3"]
+    """Colour transforms between the two cameras."""
     main: Float[Array, "n n 3 3"]
+    """Matrices that re-illuminate the main image's colours, as rows."""
     second: Float[Array, "n n 3 3"]
+    """Matrices that re-illuminate the second image's colours, as rows."""
 
 
 def relight_by_charts(data: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:

@@ -48,39 +48,34 @@ class CameraImages(NamedTuple):
 
 
 class IlluminantImages(NamedTuple):
-    """Images with known illuminants, in folds.
-
-    Attributes:
-      images: linear raw colours.
-      masks: 0 where a pixel is left out.
-      illuminants: ground truth, any scale.
-      folds: sets of equally many test images; the other images are for training.
-      note: description of the data for reports.
-      camera: camera of the test images.
-      taken_by: camera of each image, where there are several; empty for `camera` alone.
-      captures: features of each image's time and settings; None where an image has none.
-      calibrations: given calibrations by camera; without any, those of cameras.xml below
-        EVERLIGHT_DATA count.
-    """
+    """Images with known illuminants, in folds."""
 
     images: Float[np.ndarray, "n h w 3"]
+    """Linear raw colours."""
     masks: Float[np.ndarray, "n h w"]
+    """0 where a pixel is left out."""
     illuminants: Float[np.ndarray, "n 3"]
+    """Ground truth, any scale."""
     folds: Sequence[Int[np.ndarray, "_"]]
+    """Sets of equally many test images; the other images are for training."""
     note: str
+    """Description of the data for reports."""
     camera: str
-    taken_by: Sequence[str] = ()
+    """Camera of the test images."""
+    taken_by: Sequence[str]
+    """Camera of each image."""
     captures: Float[np.ndarray, "n 15"] | None = None
+    """Features of each image's time and settings; None where an image has none."""
     calibrations: Mapping[str, CameraCalibration] = {}
+    """Given calibrations by camera.
 
-    def cameras(self) -> Sequence[str]:
-        """Return the camera of each image."""
-        return self.taken_by or [self.camera] * len(self.images)
+    Without any, those of cameras.xml below EVERLIGHT_DATA count.
+    """
 
     @property
     def camera_names(self) -> list[str]:
         """The cameras in the order of their numbers."""
-        return sorted({*self.cameras(), self.camera})
+        return sorted({*self.taken_by, self.camera})
 
     def on_canvas(self, side: int) -> "IlluminantImages":
         """Return the images at the upper left of squares, as a kept model reads photos."""
@@ -157,12 +152,13 @@ def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -
     """Return one camera's images, without those that are in no fold."""
     used = np.sort(np.concatenate(folds))
     return IlluminantImages(
-        data.images[used],
-        data.masks[used],
-        data.illuminants[used],
+        images=data.images[used],
+        masks=data.masks[used],
+        illuminants=data.illuminants[used],
         folds=[np.searchsorted(used, fold) for fold in folds],
         note=_note(camera, len(used), len(data.names)),
         camera=camera,
+        taken_by=[camera] * len(used),
         captures=None if data.captures is None else data.captures[used],
     )
 
@@ -190,9 +186,15 @@ def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantIma
     sets, start = {}, 0
     for camera, data in cameras.items():
         rows = np.arange(start, start := start + len(data.names))
-        note = _note(camera, len(rows), len(rows))
         sets[camera] = IlluminantImages(
-            images, masks, illuminants, [rows], note, camera, taken_by, captures
+            images=images,
+            masks=masks,
+            illuminants=illuminants,
+            folds=[rows],
+            note=_note(camera, len(rows), len(rows)),
+            camera=camera,
+            taken_by=taken_by,
+            captures=captures,
         )
     return sets
 

@@ -158,8 +158,7 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
       DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
     stored = read_thumbnails(path, "docs/pages/guide/data.md describes its content.")
-    images, illuminants, names, masks, captures = stored
-    named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in names]
+    named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in stored.names]
     cameras = np.array([camera or (path.stem if match is None else match[1]) for match in named])
     # Folders are named after cameras, and .. is another folder.
     form = re.compile(r"(?=.*\w)[\w .+-]+")
@@ -168,16 +167,17 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
         raise DataError(
             f"{path}: {odd[0]!a} is not a camera's name; use letters or digits, and _ . + -"
         )
-    return {
-        str(camera): ConstancySet(
-            tuple(np.array(names)[cameras == camera].tolist()),
-            illuminants[cameras == camera],
-            partial(_masked_thumbnail, images[cameras == camera], masks[cameras == camera]),
-            None if captures is None else captures[cameras == camera],
-            path,
+    sets = {}
+    for name in np.unique(cameras):
+        rows = cameras == name
+        sets[str(name)] = ConstancySet(
+            names=tuple(np.array(stored.names)[rows].tolist()),
+            illuminants=stored.illuminants[rows],
+            read_image=partial(_masked_thumbnail, stored.images[rows], stored.masks[rows]),
+            captures=None if stored.captures is None else stored.captures[rows],
+            file=path,
         )
-        for camera in np.unique(cameras)
-    }
+    return sets
 
 
 def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, ConstancySet]:

@@ -33,17 +33,19 @@ from everlight_data.formats.files import check_readable, refusing
 
 
 class DngCalibration(NamedTuple):
-    """Calibration of a DNG.
-
-    Attributes:
-      calibration: matrices from XYZ to camera colours, by temperature: ColorMatrix1 and 2 with
-        AnalogBalance, and with CameraCalibration1 and 2 where the profile's signature is theirs.
-      forward: matrices from white-balanced colours of the reference camera to XYZ under D50
-        (ForwardMatrix1 and 2), in the same order; None where the file has none.
-    """
+    """Calibration of a DNG."""
 
     calibration: CameraCalibration
+    """Matrices from XYZ to camera colours, by temperature.
+
+    ColorMatrix1 and 2 with AnalogBalance, and with CameraCalibration1 and 2 where the profile's
+    signature is theirs.
+    """
     forward: Float[np.ndarray, "2 3 3"] | None
+    """Matrices from the reference camera's white-balanced colours to XYZ under D50.
+
+    ForwardMatrix1 and 2 in the same order; None where the file has none.
+    """
 
 
 def other_camera(camera: str | None, trained: Sequence[str], what: str = "") -> list[str]:
@@ -74,24 +76,21 @@ def single_matrix(matrix: Float[np.ndarray, "3 3"]) -> CameraCalibration:
     return CameraCalibration(matrices, jnp.array([STANDARD_A, D65]))
 
 
-def camera_calibrations(names: Sequence[str]) -> tuple[CameraCalibration | None, str]:
+def camera_calibrations(names: Sequence[str]) -> CameraCalibration:
     """Return the cameras' calibrations from `camera_matrices/cameras.xml` below EVERLIGHT_DATA.
 
-    Returns:
-      The calibrations with a leading axis, and ""; or None, and the reason why not all are known.
+    The calibrations have a leading axis.
 
     Raises:
+      MissingDataError: the file does not exist, or lacks a camera.
       DataError: the file is damaged.
     """
-    try:
-        known = stored_matrices()
-    except MissingDataError as error:
-        return None, str(error)
+    known = stored_matrices()
     try:
         matrices = [single_matrix(matrix_for(known, name)) for name in names]
     except DataError as error:
-        return None, str(error)
-    return stack_calibrations(matrices), ""
+        raise MissingDataError(str(error)) from error
+    return stack_calibrations(matrices)
 
 
 def read_dng_calibration(path: Path) -> DngCalibration:

@@ -21,21 +21,18 @@ REMEDY = "Give a photograph with the EXIF tags ExposureTime, ISOSpeedRatings, Da
 
 
 class Capture(NamedTuple):
-    """Time and settings of a capture, as `everlight.color.capture_features` takes them.
-
-    Attributes:
-      time: local time of day in seconds from midnight.
-      day: date as (year, month, day).
-      iso: sensitivity.
-      exposure: exposure time in seconds.
-      flash: whether the flash fired; False where the file does not say.
-    """
+    """Time and settings of a capture, as `everlight.color.capture_features` takes them."""
 
     time: float
+    """Local time of day in seconds from midnight."""
     day: tuple[int, int, int]
+    """Date as (year, month, day)."""
     iso: float
+    """Sensitivity."""
     exposure: float
+    """Exposure time in seconds."""
     flash: bool
+    """True if the flash fired; False where the file does not say."""
 
 
 def read_capture(path: Path) -> Capture:

@@ -67,18 +67,17 @@ COLOR_TAGS = (
 
 
 class DngColors(NamedTuple):
-    """Colours of a DNG, with channels in the order red, green, blue.
-
-    Attributes:
-      matrices: from XYZ to camera colours, with AnalogBalance and CameraCalibration.
-      forward: from white-balanced colours of the reference camera to XYZ under D50 (the tag
-        ForwardMatrix), of each matrix; None where it is missing.
-      temperatures: temperature of each matrix in kelvin, NaN where the illuminant is unknown.
-    """
+    """Colours of a DNG, with channels in the order red, green, blue."""
 
     matrices: tuple[Float[np.ndarray, "3 3"], ...]
+    """Matrices from XYZ to camera colours, with AnalogBalance and CameraCalibration."""
     forward: tuple[Float[np.ndarray, "3 3"] | None, ...]
+    """Matrices from the reference camera's white-balanced colours to XYZ under D50.
+
+    They are the tags ForwardMatrix, one per matrix; None where one is missing.
+    """
     temperatures: tuple[float, ...]
+    """Temperature of each matrix in kelvin, NaN where the illuminant is unknown."""
 
     def daylight(self) -> Float[np.ndarray, "3 3"] | None:
         """Return the matrix whose illuminant is nearest to D65; None where that is unknown."""

@@ -30,50 +30,41 @@ _LEVELS = "give the sensor's own as black_level and white_level"
 
 
 class LevelArguments(NamedTuple):
-    """A user's levels in sensor units that replace a file's; None keeps the file's.
-
-    Attributes:
-      black_level: one value, or four for R, G, B and the second G.
-      white_level: value.
-    """
+    """A user's levels in sensor units that replace a file's; None keeps the file's."""
 
     black_level: float | Sequence[float] | None = None
+    """One value, or four for R, G, B and the second G."""
     white_level: int | None = None
+    """Value."""
 
 
 FILE_LEVELS = LevelArguments()
 
 
 class BlackLevels(NamedTuple):
-    """Black levels of an active area in sensor units; a pixel's is the sum of the three.
-
-    Attributes:
-      pattern: levels that repeat from the top left, `[rows, columns]`.
-      of_rows: addition per row, `[h]`; None adds nothing.
-      of_columns: addition per column, `[w]`; None adds nothing.
-    """
+    """Black levels of an active area in sensor units; a pixel's is the sum of the three."""
 
     pattern: Float[np.ndarray, "rows columns"]
+    """Levels that repeat from the top left, `[rows, columns]`."""
     of_rows: Float[np.ndarray, "h"] | None = None
+    """Addition per row, `[h]`; None adds nothing."""
     of_columns: Float[np.ndarray, "w"] | None = None
+    """Addition per column, `[w]`; None adds nothing."""
 
 
 class MosaicTags(NamedTuple):
-    """Tags of a mosaic; None stands for what the file does not state.
-
-    Attributes:
-      flip: orientation, as LibRaw counts it.
-      pattern: channel of each position of a 2×2 block.
-      black: black levels.
-      white: white level.
-      area: top, left, bottom and right of the active area, of which pattern and levels speak.
-    """
+    """Tags of a mosaic; None stands for what the file does not state."""
 
     flip: int
+    """Orientation, as LibRaw counts it."""
     pattern: Int[np.ndarray, "2 2"] | None = None
+    """Channel of each position of a 2×2 block."""
     black: BlackLevels | None = None
+    """Black levels."""
     white: int | None = None
+    """White level."""
     area: tuple[int, int, int, int] | None = None
+    """Top, left, bottom and right of the active area, of which pattern and levels speak."""
 
 
 def black_map(black: BlackLevels, height: int, width: int) -> Float[np.ndarray, "h w"]:

@@ -31,21 +31,18 @@ _FORMS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
 class RawDirectories(NamedTuple):
-    """Directories of a raw file.
-
-    Attributes:
-      path: path of the file.
-      first: tags of the first directory, which has the colours, the names and the orientation.
-      mosaic: tags of the directory of the sensor's values; None without one.
-      photometrics: photometric interpretations of all directories.
-      is_bigtiff: whether the file is a BigTIFF.
-    """
+    """Directories of a raw file."""
 
     path: Path
+    """Path of the file."""
     first: "tifffile.TiffTags"
+    """Tags of the first directory, which has the colours, the names and the orientation."""
     mosaic: "tifffile.TiffTags | None"
+    """Tags of the directory of the sensor's values; None without one."""
     photometrics: frozenset[int]
+    """Photometric interpretations of all directories."""
     is_bigtiff: bool
+    """True for a BigTIFF."""
 
     @property
     def is_dng(self) -> bool:

@@ -55,55 +55,58 @@ MAX_PIXELS = 200_000_000
 
 
 class RawImage(NamedTuple):
-    """Raw photo in upright orientation.
-
-    Attributes:
-      image: linear camera RGB, float32 `[h, w, 3]`: 0 at the black level, 1 at the white level.
-        Noise makes some dark pixels negative; clipping them would bias their mean.
-      saturated: pixels influenced by a photosite at or above the white level, or the lower level
-        at which its channel clips (`sensor_clipping`), `[h, w]`.
-      black_level: mean of the levels used for R, G, B and the second G, `[4]`, in sensor units.
-      white_level: level used, in sensor units.
-      xyz_to_camera: matrix from XYZ under D65 to camera RGB, `[3, 3]`, or None. A DNG's is its
-        ColorMatrix nearest to D65, with AnalogBalance and CameraCalibration.
-      as_shot_neutral: the camera's own estimate of the illuminant (r, 1, b), `[3]`, or None.
-      camera: camera name in the file, or None.
-      flip: sensor orientation (LibRaw's number), which has been undone; 0 is upright.
-      path: path of the file.
-      levels: levels that the user gave instead of the file's.
-    """
+    """Raw photo in upright orientation."""
 
     image: Float[np.ndarray, "h w 3"]
+    """Linear camera RGB, float32 `[h, w, 3]`.
+
+    0 at the black level, 1 at the white level. Noise makes some dark pixels negative; clipping
+    them would bias their mean.
+    """
     saturated: Bool[np.ndarray, "h w"]
+    """Pixels that a clipped photosite influences, `[h, w]`.
+
+    Its value is at or above the white level, or the lower one where its channel clips
+    (`sensor_clipping`).
+    """
     black_level: Float[np.ndarray, "4"]
+    """Mean of the levels used for R, G, B and the second G, `[4]`, in sensor units."""
     white_level: int
+    """Level used, in sensor units."""
     xyz_to_camera: Float[np.ndarray, "3 3"] | None
+    """Matrix from XYZ under D65 to camera RGB, `[3, 3]`, or None.
+
+    A DNG's is its ColorMatrix nearest to D65, with AnalogBalance and CameraCalibration.
+    """
     as_shot_neutral: Float[np.ndarray, "3"] | None
+    """The camera's own estimate of the illuminant (r, 1, b), `[3]`, or None."""
     camera: str | None
+    """Camera name in the file, or None."""
     flip: int
+    """Sensor orientation (LibRaw's number), which has been undone; 0 is upright."""
     path: Path
+    """Path of the file."""
     levels: LevelArguments = FILE_LEVELS
+    """Levels that the user gave instead of the file's."""
 
 
 class SensorValues(NamedTuple):
-    """Decoded values of the active area of a sensor, as stored.
-
-    Attributes:
-      values: values, `[h, w]`.
-      pattern: channel of each position of a 2×2 block (R, G, B, second G).
-      black: black levels.
-      white: white level.
-      flip: orientation, LibRaw's number.
-      xyz_to_camera, as_shot_neutral: as in `RawImage`.
-    """
+    """Decoded values of the active area of a sensor, as stored."""
 
     values: Int[np.ndarray, "h w"]
+    """Values, `[h, w]`."""
     pattern: Int[np.ndarray, "2 2"]
+    """Channel of each position of a 2×2 block (R, G, B, second G)."""
     black: BlackLevels
+    """Black levels."""
     white: int
+    """White level."""
     flip: int
+    """Orientation, LibRaw's number."""
     xyz_to_camera: Float[np.ndarray, "3 3"] | None
+    """Matrix of `RawImage.xyz_to_camera`."""
     as_shot_neutral: Float[np.ndarray, "3"] | None
+    """Estimate of `RawImage.as_shot_neutral`."""
 
 
 def read_raw(

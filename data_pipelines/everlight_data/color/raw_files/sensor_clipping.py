@@ -3,7 +3,7 @@
 A channel that clips is exactly constant wherever it clips, while another channel still follows the
 scene and its noise: that is the plateau. Uniform surfaces do not count, as all their channels are
 uniform. Plateaus with noise cannot be distinguished from bright surfaces of several colours; on a
-chart `chart.mark_clipped` finds them.
+chart `chart_colors.mark_clipped` finds them.
 """
 
 import numpy as np

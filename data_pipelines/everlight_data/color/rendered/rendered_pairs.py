@@ -21,21 +21,17 @@ from everlight.color.transforms import fit_color_transform
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
 from everlight_data.color.pairs.camera_pairs import (
-    TRANSFORM,
-    CameraPairs,
     Samples,
     finite_rows,
     problem_of,
 )
 from everlight_data.color.rendered.ambient_sensor import read_ambient
 from everlight_data.color.rendered.radiometric import (
-    PATCHES,
     IlluminantSplit,
     RadiometricSettings,
     Scenes,
     draw_color_counts,
     draw_scenes,
-    photograph,
     show_colors,
 )
 from everlight_data.color.rendered.rendered_views import (
@@ -45,7 +41,7 @@ from everlight_data.color.rendered.rendered_views import (
     in_pieces,
     views_of,
 )
-from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, SpectralLibrary, embedded_library
+from everlight_data.color.spectra.library import SpectralLibrary
 from everlight_data.errors import DataError
 
 Condition = Literal["exact", "noisy"]
@@ -68,12 +64,8 @@ MISFIT = 0.05
 
 Of 0.015, 0.05 and 0.15 it is the best on validation camera pairs and scenes.
 """
-REPORTED_NOISE = 0.01
-"""Read noise of the noisy test scenes as a share of white."""
 TRAINING_NOISE = (0.002, 0.05)
 """Range of the noisy training scenes' read noise, log-uniform, as a share of white."""
-VARIANT_SCENES = 1_200
-"""Number of test scenes rendered under each of `VARIANTS`."""
 MIN_COLORS = 3
 """Minimum number of colours of calibration scenes; `estimate` refuses fewer."""
 ILLUMINANT_SPLITS: dict[IlluminantSplit, str] = {
@@ -90,56 +82,24 @@ class SceneKind(NamedTuple):
     split: IlluminantSplit
 
 
-class Variant(NamedTuple):
-    """Noise and colours of test scenes that were photographed in noise."""
-
-    read_noise: float = REPORTED_NOISE
-    """Read noise as a share of white."""
-    colors: int = PATCHES
-    """Number of different colours in a scene."""
-    dominant_patches: int = 0
-    """Number of patches that all show one colour."""
-
-    @property
-    def name(self) -> str:
-        """Name in words."""
-        seen = f"{self.colors} colours" if self.colors > 1 else "1 colour"
-        if self.dominant_patches:
-            seen = f"{self.dominant_patches} of {PATCHES} patches in one colour"
-        return f"{seen}, {100 * self.read_noise:g}% noise"
-
-
-VARIANTS: dict[str, Variant] = {
-    variant.name: variant
-    for variant in (
-        *(Variant(read_noise=level) for level in (REPORTED_NOISE, 0.001, 0.003, 0.03, 0.1)),
-        *(Variant(colors=count) for count in (1, 2, 3, 4, 8)),
-        Variant(dominant_patches=20),
-    )
-}
-REPORTED_VARIANT = Variant().name
-
 _scene_moments = jax.jit(jax.vmap(color_moments))
 
 
 class RenderedPair(NamedTuple):
-    """One ordered camera pair's views and inputs.
-
-    Attributes:
-      main: view of the camera whose illuminant is estimated.
-      second: view of the other camera.
-      scenes: illuminants and surfaces.
-      inputs: inputs of networks by name; NaN where a scene has no transform.
-      prior: prior of noisy scenes' transforms; None for exact ones.
-      distances: distance of each noisy scene's transform from the prior.
-    """
+    """One ordered camera pair's views and inputs."""
 
     main: RenderedView
+    """View of the camera whose illuminant is estimated."""
     second: RenderedView
+    """View of the other camera."""
     scenes: Scenes
+    """Illuminants and surfaces."""
     inputs: Mapping[InputName, Float[Array, "n f"]]
+    """Inputs of networks by name; NaN where a scene has no transform."""
     prior: TransformPrior | None
+    """Prior of noisy scenes' transforms; None for exact ones."""
     distances: Float[Array, "n"] | None
+    """Distance of each noisy scene's transform from the prior."""
 
     def targets(self, rows: slice, view: View = "main") -> Float[Array, "k 2"]:
         """Return one camera's true chromaticities."""
@@ -148,10 +108,12 @@ class RenderedPair(NamedTuple):
     def problem(self, input_name: InputName, view: View = "main") -> Problem:
         """Return training and validation samples; scenes without a transform are left out."""
         parts = self.scenes.train, self.scenes.valid
-        return problem_of(input_name, *(self.samples(input_name, rows, view) for rows in parts))
+        return problem_of(
+            input_name, *(self.finite_samples(input_name, rows, view) for rows in parts)
+        )
 
-    def samples(self, input_name: InputName, rows: slice, view: View = "main") -> Samples:
-        """Return an input and targets; samples without the input are replaced, as sizes must agree.
+    def finite_samples(self, input_name: InputName, rows: slice, view: View = "main") -> Samples:
+        """Return an input and targets; samples without the input are replaced, so sizes agree.
 
         Raises:
           DataError: no scene has the input.
@@ -172,23 +134,6 @@ class RenderedPair(NamedTuple):
             raise DataError("exact scenes have no prior; give a pair of `noisy_inputs`")
         colors = np.array([len(set(row)) for row in self.scenes.surfaces[rows].tolist()])
         return np.isfinite(np.asarray(self.distances[rows])) & (colors >= MIN_COLORS)
-
-
-def rehearsal_pairs(seed: int, view: View = "main") -> CameraPairs:
-    """Render as many pairs as S20 has, for a rehearsal without data."""
-    library, count = embedded_library(), 162
-    scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
-    main, second = (photograph(library, camera, scenes) for camera in EMBEDDED_CAMERAS)
-    fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="sum"))
-    return CameraPairs(
-        {TRANSFORM: np.asarray(fit(main.colors, second.colors).transform).reshape(-1, 9)},
-        main.illuminants,
-        second.illuminants,
-        np.random.default_rng(seed).permutation(count).reshape(3, -1),
-        EMBEDDED_CAMERAS,
-        f"NOT S20: {count} pairs rendered from the spectra of colour-science",
-        view,
-    )
 
 
 def draw_camera_pairs(cameras: Sequence[str], count: int, seed: int) -> list[tuple[str, str]]:
@@ -240,38 +185,6 @@ def render_conditions(
             for (main, second), inputs in zip(pairs, exact, strict=True)
         ]
     return data
-
-
-def render_variants(
-    library: SpectralLibrary,
-    pairs: Sequence[tuple[str, str]],
-    data: Mapping[SceneKind, Sequence[RenderedPair]],
-    split: IlluminantSplit,
-    seed: int,
-) -> dict[str, list[RenderedPair]]:
-    """Render the first test scenes under every variant for every pair."""
-    scenes = data[SceneKind("exact", split)][0].scenes
-    rows = slice(scenes.test.start, min(scenes.test.start + VARIANT_SCENES, scenes.test.stop))
-    count = rows.stop - rows.start
-    photographed = Scenes(
-        scenes.illuminant[rows],
-        scenes.surfaces[rows],
-        scenes.clusters[rows],
-        train=slice(0, 0),
-        valid=slice(0, 0),
-        test=slice(0, count),
-    )
-    rendered = {}
-    for number, (name, variant) in enumerate(VARIANTS.items(), start=1):
-        shown = show_colors(photographed, np.full(count, variant.colors), variant.dominant_patches)
-        noise = np.full(count, variant.read_noise)
-        views = views_of(library, pairs, shown, seed + 1_000 * number, noise)
-        ambient = read_ambient(library, shown, seed + 1_000 * number)
-        rendered[name] = [
-            noisy_inputs(views[main], views[second], shown, trained.prior, ambient)
-            for (main, second), trained in zip(pairs, data[SceneKind("noisy", split)], strict=True)
-        ]
-    return rendered
 
 
 def pair_inputs(

@@ -15,7 +15,7 @@ from everlight_data.color.spectra.psychtoolbox import SURFACES
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import read_npy, read_npz, take
 from everlight_data.formats.files import refusing
-from everlight_data.names import nearest_names
+from everlight_data.names import check_name
 from everlight_data.optional_packages import import_package
 
 # 5 nm keeps the emission lines of fluorescent lamps that a 10 nm grid would step over.
@@ -23,6 +23,16 @@ WAVELENGTHS = np.arange(400.0, 721.0, 5.0)
 
 EMBEDDED_CAMERAS = ("Nikon 5100 (NPL)", "Sigma SDMerill (NPL)")
 _ROWS = cameras.DATA_SETS | illuminants.DATA_SETS | munsell.DATA_SETS | psychtoolbox.DATA_SETS
+
+
+class Spectra(NamedTuple):
+    """Measured spectra."""
+
+    names: tuple[str, ...]
+    """Names, if the file has them."""
+    wavelengths: Float[np.ndarray, "w"] | None
+    """Wavelengths in nm, if the file has them."""
+    values: Float[np.ndarray, "*n w"]
 
 
 class SpectralLibrary(NamedTuple):
@@ -41,10 +51,7 @@ class SpectralLibrary(NamedTuple):
         Raises:
           DataError: the camera is unknown; the message gives the nearest names.
         """
-        if camera not in self.camera_names:
-            near = nearest_names(camera, self.camera_names)
-            hint = f"nearest: {', '.join(near)}" if near else f"one of {list(self.camera_names)}"
-            raise DataError(f"camera {camera!r} is not in the spectral library; {hint}")
+        check_name("camera", camera, self.camera_names)
         return self.sensitivities[self.camera_names.index(camera)]
 
 
@@ -97,37 +104,42 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
       MissingDataError: a data set is missing.
       DataError: `reflectance_count` is below 1 or above the number of surfaces.
     """
-    camera_names, camera_grid, sensitivities = _read_spectra(
-        "cameras", ("names", "wavelengths_nm", "sensitivities")
-    )
-    (illuminants,) = _read_spectra("illuminants")
+    sensitivities = _read_spectra("cameras", "sensitivities", "wavelengths_nm", "names")
+    illuminants = _read_spectra("illuminants").values
     measured = [
-        _read_spectra("munsell", ("wavelengths_nm", "reflectance")),
-        *(_read_spectra("psychtoolbox", (f"sur_{name}_wl", f"sur_{name}")) for name in SURFACES),
+        _read_spectra("munsell", "reflectance", "wavelengths_nm"),
+        *(_read_spectra("psychtoolbox", f"sur_{name}", f"sur_{name}_wl") for name in SURFACES),
     ]
-    sets = [_on_grid(grid, values, None) for grid, values in measured]
+    sets = [_on_grid(spectra.wavelengths, spectra.values, None) for spectra in measured]
     surfaces = np.clip(np.concatenate(sets), 0, None)
     if not 1 <= reflectance_count <= len(surfaces):
         raise DataError(f"reflectance_count={reflectance_count}; give 1 to {len(surfaces)}")
     drawn = np.sort(np.random.default_rng(seed).permutation(len(surfaces))[:reflectance_count])
     illuminant_grid = np.linspace(380.0, 780.0, illuminants.shape[-1])
-    names = tuple(str(name) for name in camera_names)
     return SpectralLibrary(
         illuminants=_unit_peak(_on_grid(illuminant_grid, illuminants, None)),
         illuminant_names=tuple(f"SFU {i}" for i in range(len(illuminants))),
         reflectances=surfaces[drawn],
-        sensitivities=_on_grid(camera_grid, sensitivities, 0.0),
-        camera_names=names,
+        sensitivities=_on_grid(sensitivities.wavelengths, sensitivities.values, 0.0),
+        camera_names=sensitivities.names,
         note=(
-            f"{len(names)} cameras (Jiang et al. 2013), {len(illuminants)} SFU illuminants, "
-            f"{reflectance_count} of {len(surfaces)} surfaces (Munsell, Vrhel, Nickerson, Krinov, "
-            "Macbeth)"
+            f"{len(sensitivities.names)} cameras (Jiang et al. 2013), {len(illuminants)} SFU "
+            f"illuminants, {reflectance_count} of {len(surfaces)} surfaces (Munsell, Vrhel, "
+            "Nickerson, Krinov, Macbeth)"
         ),
     )
 
 
-def _read_spectra(data_set: str, names: tuple[str, ...] = ()) -> list[np.ndarray]:
-    """Return arrays of a data set's file, including spectra and their wavelengths.
+def _read_spectra(
+    data_set: str, values: str = "", wavelengths: str = "", names: str = ""
+) -> Spectra:
+    """Return the spectra of a data set's file.
+
+    Args:
+      data_set: name of the data set.
+      values: array of the spectra in an `.npz` file.
+      wavelengths: array of their wavelengths there.
+      names: array of their names there, if it has them.
 
     Raises:
       MissingDataError: the file is missing.
@@ -138,23 +150,23 @@ def _read_spectra(data_set: str, names: tuple[str, ...] = ()) -> list[np.ndarray
     (file,) = row.files
     path = row.locate(Path(file).name)
     if path.suffix == ".npy":
-        arrays = [read_npy(path, row.remedy)]
+        stored = {"": read_npy(path, row.remedy)}
     else:
-        arrays = take(read_npz(path, row.remedy), path, names, row.remedy)
-    numbers = [array for array in arrays if array.dtype.kind in "fiu"]
-    grids = [array for array in numbers if array.ndim == 1]
-    spectra = [array for array in numbers if array.ndim > 1]
+        keys = [key for key in (names, wavelengths, values) if key]
+        arrays = take(read_npz(path, row.remedy), path, keys, row.remedy)
+        stored = dict(zip(keys, arrays, strict=True))
+    spectra, grid = stored[values], stored[wavelengths] if wavelengths else None
     with refusing(path, row.remedy):
-        if not spectra or not all(np.isfinite(array).all() for array in numbers):
+        numbers = [spectra] if grid is None else [spectra, grid]
+        if spectra.ndim < 2 or not all(np.isfinite(array).all() for array in numbers):
             raise ValueError("it has no spectra, or a number is not finite")
-        if not all((array.max(axis=-1) > 0).all() for array in spectra):
+        if not (spectra.max(axis=-1) > 0).all():
             raise ValueError("a spectrum is nowhere above 0")
-        if not all((np.diff(grid) > 0).all() for grid in grids):
+        if grid is not None and (grid.ndim != 1 or not (np.diff(grid) > 0).all()):
             raise ValueError("its wavelengths do not increase")
-        lengths = [values.shape[-1] for values in spectra]
-        if grids and [grid.size for grid in grids] != lengths:
+        if grid is not None and grid.size != spectra.shape[-1]:
             raise ValueError("the numbers of wavelengths and spectral values differ")
-    return arrays
+        return Spectra(tuple(map(str, stored[names])) if names else (), grid, spectra)
 
 
 def _on_grid(wavelengths: np.ndarray, values: np.ndarray, outside: float | None) -> np.ndarray:

@@ -17,7 +17,8 @@ from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.facts_splits import SemanticSplit, random_split, semantic_split
 from everlight_data.facts.glove import default_word_vectors
 from everlight_data.facts.parts.boxes import BoxedFacts, BoxedSamples, squares
-from everlight_data.facts.parts.render import procedural_facts, render_facts
+from everlight_data.facts.parts.fact_renderer import render_facts
+from everlight_data.facts.parts.procedural_facts import procedural_facts
 from everlight_data.facts.parts.split_files import Fact, read_images
 from everlight_data.facts.parts.word_vectors import WordVectors, load_word_vectors
 from everlight_data.facts.vrd import load_vrd

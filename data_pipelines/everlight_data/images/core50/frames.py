@@ -13,6 +13,7 @@ from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.images.core50.prepared import Core50, category_of, load_core50
 from everlight_data.images.core50.release import count_frames
+from everlight_data.sets.data_checksums import DataChecksums
 from everlight_data.sets.image_set import equal_steps
 
 
@@ -103,10 +104,10 @@ class LabelledFrames:
         return (self.frames.session * OBJECTS + self.frames.object)[self.tested]
 
     @cached_property
-    def checksums(self) -> tuple[int, ...]:
-        """Checksums of images, training labels and test labels."""
+    def checksums(self) -> DataChecksums:
+        """Checksums of the images and of their labels."""
         labels, tested = self.labels, self.tested
-        return checksums_of(self.frames.images, labels[~tested], labels[tested])
+        return DataChecksums(*checksums_of(self.frames.images, labels[~tested], labels[tested]))
 
     @property
     def note(self) -> str:

@@ -9,6 +9,7 @@ from jaxtyping import Float, PyTree
 from everlight.color import LabelledImages, SideInformation, map_images, pixel_moments
 from everlight_data.color.photographs.camera_images import CameraImages, IlluminantImages
 from everlight_data.color.raw_files.calibrations import camera_calibrations, stack_calibrations
+from everlight_data.errors import MissingDataError
 from everlight_data.pretrained.trunk_views import missing_trunk, trunk_views
 
 
@@ -22,7 +23,10 @@ def side_of(data: IlluminantImages) -> SideInformation:
     if data.calibrations:
         calibrations = stack_calibrations([data.calibrations[name] for name in names])
     else:
-        calibrations, missing = camera_calibrations(names)
+        try:
+            calibrations = camera_calibrations(names)
+        except MissingDataError as error:
+            calibrations, missing = None, str(error)
     return SideInformation(
         names, data.camera, calibrations, missing, data.captures, trunk_views, missing_trunk
     )
@@ -31,7 +35,7 @@ def side_of(data: IlluminantImages) -> SideInformation:
 def labelled(features: PyTree, data: IlluminantImages) -> LabelledImages:
     """Return all images of a set with a method's features of them."""
     names = data.camera_names
-    numbers = np.array([names.index(camera) for camera in data.cameras()])
+    numbers = np.array([names.index(camera) for camera in data.taken_by])
     return LabelledImages(features, jnp.asarray(data.illuminants), jnp.asarray(numbers))
 
 

@@ -29,16 +29,11 @@ from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.out_of_distribution import cross_calibrate_distances
 from everlight.illuminant.pair_model import VIEWS, PairModel
-from everlight_data.color.charts.chart_measurements import (
-    Measured,
-    draw_scene_folds,
-    group_scenes,
-    measure_pairs,
-    read_charts,
-)
 from everlight_data.color.charts.chart_pairs import PairCharts, align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.pair_files import PairFiles, find_pairs
+from everlight_data.color.charts.pair_measurements import Measured, measure_pairs, read_charts
+from everlight_data.color.charts.scene_folds import draw_scene_folds, group_scenes
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
 from everlight_data.color.pairs.pair_augmentations import (

@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from everlight.illuminant.pair_model import PairModel, View
-from everlight_data.color.charts.chart_measurements import sensor_differences
 from everlight_data.color.charts.chart_pairs import PairCharts
+from everlight_data.color.charts.pair_measurements import sensor_differences
 from everlight_data.color.pairs.quasi_real import QuasiReal
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,

@@ -17,7 +17,7 @@ import tyro
 from tqdm import tqdm
 
 from everlight.checks import Between
-from everlight_data.color.charts.chart import reference_colors
+from everlight_data.color.charts.chart_colors import reference_colors
 from everlight_data.color.charts.chart_thumbnails import (
     measure_thumbnail,
     write_contact_sheet,

@@ -28,15 +28,17 @@ from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.rendered.radiometric import SAME_ILLUMINANT_COSINE, IlluminantSplit
 from everlight_data.color.rendered.rendered_pairs import (
     ILLUMINANT_SPLITS,
-    REPORTED_NOISE,
-    REPORTED_VARIANT,
     TRAINING_NOISE,
-    VARIANT_SCENES,
     Condition,
     RenderedPair,
     SceneKind,
     draw_camera_pairs,
     render_conditions,
+)
+from everlight_data.color.rendered.variants import (
+    REPORTED_NOISE,
+    REPORTED_VARIANT,
+    VARIANT_SCENES,
     render_variants,
 )
 from everlight_data.color.spectra.library import embedded_library, measured_library

@@ -69,7 +69,7 @@ def regress(pair: RenderedPair, test: RenderedPair) -> dict[InputName, Float[Arr
     """Return linear regressions' estimates by input; arguments as of `compare_methods`."""
     estimates = {}
     for source in (name for name in REGRESSED if name in test.inputs):
-        samples = pair.samples(source, pair.scenes.train)
+        samples = pair.finite_samples(source, pair.scenes.train)
         linear = fit_linear_regression(
             jnp.asarray(samples.inputs[source]), jnp.asarray(samples.targets)
         )

@@ -20,7 +20,7 @@ from everlight_data.color.pairs.camera_pairs import (
 )
 from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
 from everlight_data.color.photographs.published_folds import FOLDS
-from everlight_data.color.rendered.rendered_pairs import rehearsal_pairs
+from everlight_data.color.rendered.rehearsal import rehearsal_pairs
 from everlight_data.color.s20 import load_augmented_s20
 from everlight_experiments.illuminant.config import RATES, Plan
 from everlight_experiments.illuminant.core.cross_validation import (

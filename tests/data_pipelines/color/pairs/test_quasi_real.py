@@ -89,8 +89,8 @@ def test_reillumination_gives_the_transform_of_the_target_illuminant(world):
     cameras, pairs, truth, _, _, illuminants = world
     data = build_quasi_real(*cameras, pairs, seed=0)
     for fold in range(3):
-        augmented = reilluminate_training(data, fold, seed=5, reilluminations=3)
         train = np.setdiff1d(np.arange(N), data.folds[fold])
+        augmented = reilluminate_training(data, train, seed=5, reilluminations=3)
         assert len(augmented.transforms) == len(augmented.illuminants_main) == 4 * 4
         distances = np.abs(augmented.illuminants_main[:, None] - illuminants[0]).max(axis=-1)
         targets = distances.argmin(axis=1).reshape(4, 4)
@@ -113,8 +113,9 @@ def test_reillumination_gives_the_transform_of_the_target_illuminant(world):
 def test_the_choice_of_illuminants_follows_its_seed(world):
     cameras, pairs, *_ = world
     data = build_quasi_real(*cameras, pairs, seed=0)
+    rows = np.arange(4)
     first, same, other = (
-        reilluminate_training(data, 0, seed, 2).illuminants_main for seed in (5, 5, 6)
+        reilluminate_training(data, rows, seed, 2).illuminants_main for seed in (5, 5, 6)
     )
     np.testing.assert_array_equal(first, same)
     assert not np.array_equal(first, other)
@@ -123,17 +124,16 @@ def test_the_choice_of_illuminants_follows_its_seed(world):
 def test_more_reilluminations_than_other_pairs_are_refused(world):
     cameras, pairs, *_ = world
     data = build_quasi_real(*cameras, pairs, seed=0)
-    with pytest.raises(DataError, match=r"reilluminations=99, but fold 0 has 4 training pairs"):
-        reilluminate_training(data, 0, seed=0)
+    with pytest.raises(DataError, match=r"reilluminations=99, but there are 4 training pairs"):
+        reilluminate_training(data, np.arange(4), seed=0)
 
 
 def test_a_chart_that_cannot_be_reilluminated_is_named(world):
     cameras, pairs, *_ = world
     data = build_quasi_real(*cameras, pairs, seed=0)
-    index = int(data.folds[1][0])
-    data.usable[index, 2:] = False
-    with pytest.raises(DataError, match=rf"re-illuminate .*{pairs[index][0]}"):
-        reilluminate_training(data, 0, seed=0, reilluminations=3)
+    data.usable[2, 2:] = False
+    with pytest.raises(DataError, match=rf"re-illuminate .*{pairs[2][0]}"):
+        reilluminate_training(data, np.arange(4), seed=0, reilluminations=3)
 
 
 @pytest.mark.parametrize(

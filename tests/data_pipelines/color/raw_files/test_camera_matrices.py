@@ -52,7 +52,7 @@ def test_the_list_gives_a_matrix_by_name_and_alias(tmp_path):
     cameras = read_camera_matrices(listed(tmp_path))
     assert set(cameras) == {"Canon EOS 550D", "Canon EOS REBEL T2i"}
     np.testing.assert_allclose(matrix_for(cameras, "Canon550D"), CANON)
-    with pytest.raises(DataError, match=r"no calibration matrix of 'Canon 50D'; the nearest"):
+    with pytest.raises(DataError, match=r"no calibration matrix of 'Canon 50D'; did you mean"):
         matrix_for(cameras, "Canon 50D")
     one = single_matrix(CANON)
     np.testing.assert_allclose(calibrated_matrix(one, jnp.float32(4000)), CANON, rtol=1e-6)
@@ -266,12 +266,12 @@ def test_two_matrices_need_two_known_illuminants(tmp_path, rng, illuminants, mes
 def test_a_cameras_matrix_is_by_its_whole_name(requested, listed):
     with pytest.raises(DataError, match="no calibration matrix of") as caught:
         matrix_for(dict.fromkeys(listed, CANON), requested)
-    assert "; give a DNG by the camera, a cameras.xml" in str(caught.value)
+    assert " Give a DNG by the camera, a cameras.xml" in str(caught.value)
 
 
 def test_the_names_of_dngs_are_among_the_nearest(tmp_path):
     path = flat_dng(tmp_path / "a.dng", color_matrix=CANON, model="Maker B2")
-    with pytest.raises(DataError, match=r"matrix of 'Maker B'; the nearest names: Maker B2;"):
+    with pytest.raises(DataError, match=r"matrix of 'Maker B'; did you mean 'Maker B2'\?"):
         calibrations_from([path], ["Maker B"])
     result = calibrations_from([path], ["maker b2 "])
     np.testing.assert_allclose(result["maker b2 "].matrices[0], CANON, atol=1e-4)
@@ -299,7 +299,7 @@ def test_published_names_of_the_real_list(real_data):
             np.testing.assert_array_equal(matrix_for(cameras, other), matrix_for(cameras, name))
     # A list of before these cameras, and names of several cameras.
     for name in ("Canon EOS R7", "Canon EOS R6 Mark II", "camera", "Panasonic", "Sony"):
-        with pytest.raises(DataError, match="nearest names"):
+        with pytest.raises(DataError, match="no calibration matrix of"):
             matrix_for(cameras, name)
 
 

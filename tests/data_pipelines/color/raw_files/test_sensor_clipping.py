@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from everlight_data.color.charts.chart import chart_homography, read_chart, reference_colors
+from everlight_data.color.charts.chart_colors import read_chart, reference_colors
+from everlight_data.color.charts.chart_geometry import chart_homography
 from everlight_data.color.charts.measured_chart import chart_illuminant, measure_chart
 from everlight_data.color.raw_files.dng import mosaic_rggb, write_dng
 from everlight_data.color.raw_files.raw import read_raw

@@ -6,11 +6,10 @@ import pytest
 
 from everlight_data.color.rendered.rendered_pairs import (
     TRAINING_NOISE,
-    Variant,
     draw_camera_pairs,
     render_conditions,
-    render_variants,
 )
+from everlight_data.color.rendered.variants import Variant, render_variants
 from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import DataError
 

@@ -1,8 +1,4 @@
-"""Detection and measurement of the classic colour chart of 24 patches in photographs.
-
-A chart's position is given by the centres of its four corner patches, (x, y) in pixels. They are
-the first patch (dark skin), the sixth (bluish green), the last (black) and the nineteenth (white),
-in this order. Patches are numbered row by row.
+"""Detection of the classic colour chart of 24 patches in photographs.
 
 The detector looks for a grid of small uniform areas whose colours a 3x3 matrix maps from the
 chart's own. It needs to know neither the illuminant nor the camera.
@@ -14,24 +10,27 @@ from collections.abc import Iterator
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy import ndimage
 from scipy.spatial import cKDTree
 
-from everlight.color.alignment import apply_homography, area_downsample, fit_homography
-from everlight_data.color.charts.chart_colors import ChartColors
-from everlight_data.optional_packages import import_package
-
-ROWS, COLUMNS = 4, 6
-NEUTRALS = slice(18, 24)
-"""Patches from white to black."""
-CORNERS = np.array([[0, 0], [5, 0], [5, 3], [0, 3]], np.float32)
-CENTERS = np.array([(x, y) for y in range(ROWS) for x in range(COLUMNS)], np.float32)
+from everlight.color.alignment import area_downsample, fit_homography
+from everlight_data.color.charts.chart_colors import (
+    MAX_RESIDUAL,
+    SAMPLED_SIDE,
+    fit_residual,
+    read_chart,
+)
+from everlight_data.color.charts.chart_geometry import (
+    CENTERS,
+    COLUMNS,
+    CORNERS,
+    ROWS,
+    map_points,
+)
 
 MAX_SEARCH_SIDE = 1_000
 """Longest side, in pixels, of the image in which a chart is searched."""
-SAMPLED_SIDE = 0.5
-"""Side of the averaged part of a patch, in distances between patches; a patch's side is 0.85."""
 SLOPE_LIMITS = (0.02, 0.035, 0.06)
 """Limits of slope for uniform areas, tried in turn.
 
@@ -39,110 +38,6 @@ The unit is root intensity per pixel, relative to the image's 99th percentile.
 """
 MIN_PATCHES = 9
 """Minimum number of uniform areas on a grid."""
-MAX_RESIDUAL = 0.12
-"""Maximum residual of a 3x3 matrix fitted from the chart's 24 colours, relative to their length."""
-MARGIN = 1.0
-"""Width of the masked margin around a chart, in distances between patches."""
-TOP_BAND = 0.015
-"""Part of a channel's maximum below which a patch's mean is not at the maximum."""
-MAX_DEFECTIVE = 16
-"""Number of brightest pixels that do not count for the maximum."""
-MAX_DEPARTURE = 0.04
-"""Maximum relative departure of a patch's ratios of channels from those that are predicted."""
-MIN_FITTED = 6
-"""Minimum number of patches that predict the others."""
-
-
-def reference_colors() -> Float[np.ndarray, "24 3"]:
-    """Return XYZ of the patches from colour-science (the chart of 2005, under D50).
-
-    Raises:
-      MissingPackageError: colour-science is not installed.
-    """
-    colour = import_package("colour")
-    patches = colour.CCS_COLOURCHECKERS["ColorChecker 2005"].data.values()
-    return np.stack([colour.xyY_to_XYZ(patch) for patch in patches])
-
-
-_fit = jax.jit(fit_homography)
-_apply = jax.jit(apply_homography)
-
-
-def chart_homography(corners: Float[np.ndarray, "4 2"]) -> Float[np.ndarray, "3 3"] | None:
-    """Return the homography from chart coordinates to pixels, or None if there is none.
-
-    Neighbouring patches are one unit apart in chart coordinates.
-    """
-    fit = _fit(CORNERS, np.float32(corners))
-    return np.asarray(fit.homography) if fit.valid else None
-
-
-def map_points(
-    homography: Float[np.ndarray, "3 3"], points: Float[np.ndarray, "n 2"]
-) -> np.ndarray:
-    """Map points from chart coordinates to pixels, `[n, 2]`."""
-    return np.asarray(_apply(np.float32(homography), np.float32(points)))
-
-
-def read_chart(
-    image: Float[np.ndarray, "h w 3"],
-    saturated: Bool[np.ndarray, "h w"],
-    homography: Float[np.ndarray, "3 3"],
-) -> ChartColors:
-    """Return the mean colours of the patches' central areas."""
-    steps = np.linspace(-SAMPLED_SIDE / 2, SAMPLED_SIDE / 2, 25)
-    inner = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
-    x, y = np.round(map_points(homography, (CENTERS[:, None] + inner).reshape(-1, 2))).astype(int).T
-    seen = image[y, x].reshape(24, -1, 3)
-    return ChartColors(seen.mean(axis=1), ~saturated[y, x].reshape(24, -1).any(axis=1))
-
-
-def mark_clipped(
-    seen: ChartColors, image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"]
-) -> ChartColors:
-    """Return the colours with clipped patches marked as not usable.
-
-    A sensor may clip below its stated white level. A channel that clips is at the image's maximum,
-    and the patch's ratios of channels are not those that a 3×3 matrix predicts, which is fitted to
-    the patches below the maximum.
-
-    Args:
-      seen: colours of the patches.
-      image: image that shows the chart.
-      reference: colours of the patches in any linear space, such as XYZ.
-    """
-    pixels = image.reshape(-1, 3)
-    rank = max(0, len(pixels) - MAX_DEFECTIVE)
-    tops = np.array([np.partition(channel, rank - 1)[rank - 1] for channel in pixels.T])
-    at_top = (seen.colors >= (1 - TOP_BAND) * tops).any(axis=1)
-    fitted = seen.usable & ~at_top
-    if not at_top.any() or fitted.sum() < MIN_FITTED:
-        return seen
-    matrix = np.linalg.lstsq(reference[fitted], seen.colors[fitted])[0]
-    ratios = seen.colors / np.maximum(reference @ matrix, 1e-9)
-    departure = ratios.max(axis=1) / np.maximum(ratios.min(axis=1), 1e-9) - 1
-    return seen._replace(usable=seen.usable & ~(at_top & (departure > MAX_DEPARTURE)))
-
-
-def chart_mask(
-    shape: tuple[int, int], homography: Float[np.ndarray, "3 3"]
-) -> Bool[np.ndarray, "h w"]:
-    """Return a mask that is False on the chart and up to `MARGIN` patches around it."""
-    y, x = np.mgrid[: shape[0], : shape[1]]
-    back = np.linalg.inv(homography.astype(float))
-    mapped = np.stack([x.ravel(), y.ravel(), np.ones(x.size)], axis=1) @ back.T
-    where = mapped[:, :2] / mapped[:, 2:]
-    low, high = -0.5 - MARGIN, np.array([COLUMNS, ROWS]) - 0.5 + MARGIN
-    on_chart = ((where > low) & (where < high)).all(axis=1)
-    return ~on_chart.reshape(shape)
-
-
-def fit_residual(colors: Float[np.ndarray, "24 3"], reference: Float[np.ndarray, "24 3"]) -> float:
-    """Return the relative residual of fitting a 3x3 matrix from the reference to the colours."""
-    fitted = reference @ np.linalg.lstsq(reference, colors)[0]
-    # Each channel has equal weight, however weak its response.
-    scale = np.linalg.norm(colors, axis=0)
-    return float(np.linalg.norm((fitted - colors) / scale) / np.sqrt(3))
 
 
 def find_charts(
@@ -165,6 +60,9 @@ def find_charts(
             if not any(_at_one_place(homography, other) for other in charts):
                 charts.append(homography)
     return [map_points(chart, CORNERS) * factor + (factor - 1) / 2 for chart in charts]
+
+
+_fit = jax.jit(fit_homography)
 
 
 def _fits(

@@ -1,47 +1,21 @@
-"""The chart of 24 patches: found on a real photo and on made-up ones, and read."""
+"""Charts that are detected on a real photo and on made-up ones."""
 
-import colour
 import numpy as np
 import pytest
 
-from everlight_data.color.charts.chart import (
+from everlight_data.color.charts.chart_colors import fit_residual, read_chart, reference_colors
+from everlight_data.color.charts.chart_detection import find_charts
+from everlight_data.color.charts.chart_geometry import (
     CENTERS,
     CORNERS,
     chart_homography,
-    chart_mask,
-    find_charts,
-    fit_residual,
     map_points,
-    read_chart,
-    reference_colors,
 )
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.measured_chart import measure_chart
 from everlight_data.color.raw_files.raw import RawImage, read_raw
 from everlight_data.errors import DataError
-
-# Scale, turn, shift and tilt: from places on the chart to pixels.
-TILTED = np.array([[21.0, -4.0, 90.0], [5.0, 20.0, 40.0], [4e-3, -3e-3, 1.0]])
-
-
-def drawn(homography, shape=(200, 300), illuminant=(0.5, 1.0, 0.7), turns=0):
-    """The chart on grey, in linear sRGB under an illuminant."""
-    patches = np.clip(colour.XYZ_to_sRGB(reference_colors(), apply_cctf_encoding=False), 0.01, 1)
-    y, x = np.mgrid[: shape[0], : shape[1]]
-    lifted = np.stack([x, y, np.ones_like(x)], axis=-1) @ np.linalg.inv(homography).T
-    across, down = lifted[..., 0] / lifted[..., 2], lifted[..., 1] / lifted[..., 2]
-    image = np.full((*shape, 3), 0.2)
-    image[(across > -1) & (across < 6) & (down > -1) & (down < 4)] = 0.02
-    column, row = np.round(across).astype(int), np.round(down).astype(int)
-    on_patch = (abs(across - column) < 0.42) & (abs(down - row) < 0.42)
-    on_patch &= (column >= 0) & (column < 6) & (row >= 0) & (row < 4)
-    image[on_patch] = patches[(6 * row + column)[on_patch]]
-    return np.float32(np.rot90(image * illuminant, turns)), patches * illuminant
-
-
-def pixels(homography, points):
-    lifted = np.column_stack([points, np.ones(len(points))]) @ homography.T
-    return lifted[:, :2] / lifted[:, 2:]
+from tests.data_pipelines.color.charts.drawn_charts import TILTED, drawn, pixels
 
 
 def test_the_chart_is_found_on_a_real_photo(real_data):
@@ -114,28 +88,3 @@ def test_made_up_charts_are_located_and_their_grays_have_the_illuminants_color(t
             sine = np.linalg.norm(np.cross(gray, illuminant))
             sine /= np.linalg.norm(gray) * np.linalg.norm(illuminant)
             assert np.degrees(np.arcsin(sine)) < 0.3
-
-
-def test_saturated_patches_are_reported():
-    image, _ = drawn(TILTED)
-    saturated = np.zeros(image.shape[:2], bool)
-    x, y = pixels(TILTED, CENTERS[[18]])[0].round().astype(int)
-    saturated[y, x] = True
-    assert np.flatnonzero(~read_chart(image, saturated, TILTED).usable).tolist() == [18]
-
-
-def test_the_mask_covers_the_chart_and_a_patch_around_it():
-    square = np.array([[10.0, 0, 40], [0, 10, 30], [0, 0, 1]])
-    mask = chart_mask((100, 150), square)
-    # The mask reaches from a patch and a half before the first centre to as much behind the last.
-    assert not mask[16:74, 26:104].any()
-    assert mask[:15].all()
-    assert mask[76:].all()
-    assert mask[:, :25].all()
-    assert mask[:, 106:].all()
-
-
-def test_corners_on_a_line_are_no_chart():
-    assert chart_homography(np.array([[0, 0], [1, 1], [2, 2], [3, 3]])) is None
-    homography = chart_homography(pixels(TILTED, CORNERS))
-    np.testing.assert_allclose(map_points(homography, CENTERS), pixels(TILTED, CENTERS), atol=0.01)

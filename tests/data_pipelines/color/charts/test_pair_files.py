@@ -1,8 +1,7 @@
-"""Folders of raw pairs and places of charts that cannot be used; nothing is decoded."""
+"""Folders of raw pairs that cannot be used; nothing is decoded."""
 
 import pytest
 
-from everlight_data.color.charts.measured_chart import read_chart_corners
 from everlight_data.color.charts.pair_files import MIN_PAIRS, find_pairs
 from everlight_data.errors import DataError
 from tests import refusals
@@ -43,20 +42,3 @@ def test_too_few_pairs_are_refused(folder):
 def test_two_files_of_one_name_are_refused(folder):
     (folder / "main" / "IMG_1.cr2").write_bytes(b"")
     refused(folder, r"main has two files whose names differ only in the extension; leave one")
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("{", r"charts\.json is damaged"),
-        ("[]", r"charts\.json holds no charts"),
-        ('{"main/IMG_0.dng": "here"}', r"main/IMG_0\.dng has no corners"),
-        ('{"main/IMG_0.dng": [[0, 0], [1, 0]]}', r"main/IMG_0\.dng has no four corners"),
-        ('{"main/IMG_0.dng": [[0, 0], [1, 1], [2, 2], [3, 3]]}', r"no four corners"),
-        ('{"main/x.dng": [[0, 0], [9, 0], [9, 9], [0, 9]]}', r"there is no .*x\.dng"),
-    ],
-)
-def test_charts_that_are_none_are_refused(folder, content, message):
-    (folder / "charts.json").write_text(content)
-    with pytest.raises(DataError, match=message):
-        read_chart_corners(folder)

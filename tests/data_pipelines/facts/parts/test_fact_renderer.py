@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.facts.parts import render as fact_render
+from everlight_data.facts.parts import fact_renderer
 from everlight_data.facts.parts.boxes import AnnotatedScenes, BoxedSamples
-from everlight_data.facts.parts.render import PREDICATES, procedural_facts, render_facts
+from everlight_data.facts.parts.fact_renderer import render_facts
+from everlight_data.facts.parts.procedural_facts import PREDICATES, procedural_facts
 
 SIDE = 32
 
@@ -16,7 +17,7 @@ SIDE = 32
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of 64 images: the programs without optimization of the tests take long for more."""
-    monkeypatch.setattr(fact_render, "BLOCK_PIXELS", 64 * SIDE**2)
+    monkeypatch.setattr(fact_renderer, "BLOCK_PIXELS", 64 * SIDE**2)
 
 
 def scenes_of(*scenes, names=None):

@@ -1,4 +1,4 @@
-"""Rendered images for facts with boxes, and procedural facts, which need no data.
+"""Rendered images for facts with boxes.
 
 A sample's image is the square around its boxes. Every annotated object of the scene fills its box,
 large ones behind small ones. Each category has an outline, a texture and a palette of the
@@ -21,13 +21,11 @@ from everlight.color.rendering import encode_srgb
 from everlight_data.errors import DataError
 from everlight_data.facts.parts.boxes import (
     AnnotatedScenes,
-    BoxedFacts,
     BoxedSamples,
-    Relations,
-    boxed_facts,
     squares,
     within_squares,
 )
+from everlight_data.padded_blocks import padded_blocks
 from everlight_data.procedural.render import Ids, World, object_colors, texture_and_palette
 from everlight_data.procedural.shapes import (
     OUTLINES,
@@ -43,12 +41,10 @@ CATEGORIES = 100
 """Number of pairs of a texture and a palette, and so of distinct categories."""
 BLOCK_PIXELS = 1 << 19
 """Pixels rendered at once; limits memory and the number of programs per image size."""
+FILLING_SHAPES = tuple(name for name in SHAPES if name not in ("crescent", "ring", "pill"))
+"""Outlines of objects; the others are hollow or have no width, and would not fill every box."""
 _LOOKS = World(superclasses=1, subclasses=CATEGORIES, contrast=0.9, saturation=0.9, instances=0.25)
-# The others are hollow or have no width, and would not fill a box of any proportions.
-_FILLING = tuple(name for name in SHAPES if name not in ("crescent", "ring", "pill"))
 _PHASE, _BACKGROUND = range(2)
-PREDICATES = ("left of", "above", "inside", "larger than")
-"""Predicates of the procedural world; every layout satisfies exactly one."""
 
 
 class Placed(NamedTuple):
@@ -86,20 +82,18 @@ def render_facts(samples: BoxedSamples, side: int) -> UInt8[np.ndarray, "n side 
     places = np.arange(1 << max(3, int(count.max()).bit_length()))
     block = max(1, BLOCK_PIXELS // side**2)
     images = np.empty((len(order), side, side, 3), np.uint8)
-    for start in range(0, len(order), block):
-        chosen = order[start : start + block]
-        # The last block is filled up, so that one program serves any number of images.
-        filled = np.pad(chosen, (0, block - len(chosen)), mode="edge")
+    for block_rows, real in padded_blocks(len(order), block):
+        filled = order[block_rows]
         mask = places < count[filled][:, None]
         rows = row[np.where(mask, first[filled][:, None] + places, 0)]
         drawn = _rendered(
             _placed(scenes, scene, rows, square[filled], mask),
             scene[scenes.image[samples.subject[filled]]],
             (square[filled] / 256).astype(np.float32),
-            count[chosen].max(),
+            count[filled].max(),
             side,
         )
-        images[chosen] = np.moveaxis(np.asarray(drawn), 1, -1)[: len(chosen)]
+        images[filled[:real]] = np.moveaxis(np.asarray(drawn), 1, -1)[:real]
     return images
 
 
@@ -175,7 +169,7 @@ def _object_colors(one: Placed) -> Float[Array, "2 3"]:
 
 def _outlines() -> tuple[Float[np.ndarray, "s v 2"], Float[np.ndarray, "s"]]:
     """Return vertices (x, y) scaled to span -1 to 1, and the rounding around them."""
-    chosen = [SHAPES.index(name) for name in _FILLING]
+    chosen = [SHAPES.index(name) for name in FILLING_SHAPES]
     vertices = OUTLINES.vertices[chosen]
     low, high = vertices.min(axis=1, keepdims=True), vertices.max(axis=1, keepdims=True)
     return (2 * vertices - low - high) / (high - low), OUTLINES.rounding[chosen]
@@ -189,7 +183,7 @@ def _object(
     x, y = jnp.meshgrid(axis - one.center[1], axis - one.center[0])
     vertices, rounding = (jnp.asarray(part) for part in _outlines())
     # The first nine categories differ in outline, texture and palette alike.
-    shape = (one.category + one.category // 10) % len(_FILLING)
+    shape = (one.category + one.category // 10) % len(FILLING_SHAPES)
     radius = rounding[shape] * half.min()
     distance = polygon_distance(x, y, vertices[shape] * (half[::-1] - radius)) - radius
     size = jnp.sqrt(half[0] * half[1])
@@ -224,67 +218,3 @@ def _background(
     lab = jnp.stack([lightness, chroma * jnp.cos(hue), chroma * jnp.sin(hue)], axis=-1)
     near, far = oklab_to_linear(lab)[..., None, None]
     return near + mixed * (far - near)
-
-
-def procedural_facts(train: int, test: int, seed: int = 0) -> BoxedFacts:
-    """Return facts of the procedural world: shapes in layouts, such as <disc, inside, star>.
-
-    A scene shows two of nine shapes in one of four relations. The 288 triples are sampled in
-    proportion to 1, 1/2, 1/3, ... in an order that depends on the seed, so facts are long-tailed.
-    All predicates count as actions: a scene gives one <S,P,O>, one <S,P,*> and two <S,*,*>. These
-    facts alone support no claim: their difficulty was chosen.
-
-    Args:
-      train: number of training scenes; more scenes leave the earlier ones unchanged.
-      test: number of test scenes.
-      seed: random seed of all choices.
-
-    Raises:
-      DataError: `train` or `test` is below 1.
-    """
-    if train < 1 or test < 1:
-        raise DataError(f"train={train}, test={test}; give at least 1 scene for each")
-    kinds, predicates = np.arange(len(_FILLING)), np.arange(len(PREDICATES))
-    triples = np.stack(np.meshgrid(kinds, predicates, kinds), axis=-1).reshape(-1, 3)
-    triples = triples[triples[:, 0] != triples[:, 2]]
-    triples = np.random.default_rng(seed).permutation(triples)
-    parts = [
-        _procedural_scenes(f"procedural {seed} {part}", triples, count, np.random.default_rng(key))
-        for part, count, key in (("train", train, (seed, 0)), ("test", test, (seed, 1)))
-    ]
-    return boxed_facts("procedural world", _FILLING, PREDICATES, PREDICATES, *parts)
-
-
-def _procedural_scenes(
-    name: str, triples: Int[np.ndarray, "f 3"], count: int, generator: np.random.Generator
-) -> Relations:
-    """Return scenes of two objects, the subject first, within about 256 pixels."""
-    chances = np.cumsum(1 / np.arange(1, len(triples) + 1))
-    drawn = generator.random((count, 8))
-    subject, predicate, other = triples[np.searchsorted(chances / chances[-1], drawn[:, 0])].T
-    # Half heights and widths: alike, alike, a third, and twice to thrice the other's.
-    size = np.choose(predicate, [1.0, 1.0, 0.3 + 0.15 * drawn[:, 1], 2.0 + drawn[:, 1]])[:, None]
-    half = np.choose(predicate, [40, 40, 75, 30])[:, None] * (0.85 + 0.3 * drawn[:, 2:4])
-    subject_half = half * size * (0.9 + 0.2 * drawn[:, 4:6])
-    aside, sign = drawn[:, 6:8] - 0.5, np.sign(drawn[:, 6:8] - 0.5)
-    apart = (subject_half + half) * (1.05 + 0.3 * drawn[:, 1:2])
-    offset = np.choose(
-        predicate[:, None],
-        [
-            np.stack([40 * aside[:, 0], -apart[:, 1]], axis=1),
-            np.stack([-apart[:, 0], 40 * aside[:, 1]], axis=1),
-            1.8 * aside * (half - subject_half),
-            sign * apart,
-        ],
-    )
-    centers = np.stack([offset, 0 * offset], axis=1) + 128
-    halves = np.stack([subject_half, half], axis=1)
-    box = np.stack([centers - halves, centers + halves], axis=-1).reshape(-1, 4)
-    rows = 2 * np.arange(count)
-    scenes = AnnotatedScenes(
-        tuple(f"{name} {i}" for i in range(count)),
-        np.repeat(np.arange(count), 2),
-        np.stack([subject, other], axis=1).reshape(-1),
-        np.rint(box).astype(np.int32),
-    )
-    return Relations(scenes, np.stack([rows, predicate, rows + 1], axis=1))

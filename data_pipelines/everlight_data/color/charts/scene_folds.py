@@ -1,0 +1,47 @@
+"""Scenes among raw pairs, by their illuminants, and folds of whole scenes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int
+from scipy.sparse.csgraph import connected_components
+
+from everlight.metrics.angular import angular_error
+from everlight_data.color.charts.pair_files import MIN_PAIRS
+from everlight_data.color.pairs.quasi_real import QuasiReal
+from everlight_data.errors import DataError
+
+MAX_FOLDS = 8
+"""Maximum number of folds; each two folds are another training."""
+SAME_SCENE = 0.5
+"""Maximum angle in degrees between the illuminants of two pairs of one scene, in both cameras."""
+
+
+def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
+    """Return a scene number for each pair; chains of similar illuminants are one scene.
+
+    Raises:
+      DataError: there are too few scenes.
+    """
+    alike = np.ones((len(quasi.names),) * 2, bool)
+    for colors in (quasi.illuminants_main, quasi.illuminants_second):
+        alike &= np.asarray(_angles(jnp.asarray(colors), jnp.asarray(colors))) < SAME_SCENE
+    scenes = connected_components(alike)[1]
+    if (count := int(scenes.max()) + 1) < MIN_PAIRS:
+        raise DataError(
+            f"{len(scenes)} pairs show {count} illuminant{'s' * (count != 1)} that differ by "
+            f"{SAME_SCENE} degrees; {MIN_PAIRS} are the minimum. Add pairs under others."
+        )
+    return scenes
+
+
+_angles = jax.jit(jax.vmap(jax.vmap(angular_error, (None, 0)), (0, None)))
+
+
+def draw_scene_folds(scenes: Int[np.ndarray, "n"], seed: int) -> list[Int[np.ndarray, "k"]]:
+    """Draw folds of whole scenes; shorter folds repeat rows, so that all have one length."""
+    order = np.random.default_rng(seed).permutation(scenes.max() + 1)
+    count = min(len(order), MAX_FOLDS)
+    rows = [np.flatnonzero(np.isin(scenes, order[fold::count])) for fold in range(count)]
+    longest = max(map(len, rows))
+    return [np.resize(fold, longest) for fold in rows]

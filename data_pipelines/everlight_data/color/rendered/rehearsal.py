@@ -1,0 +1,27 @@
+"""Rendered pairs in place of those of S20, for a rehearsal without data."""
+
+import jax
+import numpy as np
+
+from everlight.color.transforms import fit_color_transform
+from everlight.illuminant.pair_model import View
+from everlight_data.color.pairs.camera_pairs import TRANSFORM, CameraPairs
+from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
+from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, embedded_library
+
+
+def rehearsal_pairs(seed: int, view: View = "main") -> CameraPairs:
+    """Render as many pairs as S20 has, for a rehearsal without data."""
+    library, count = embedded_library(), 162
+    scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
+    main, second = (photograph(library, camera, scenes) for camera in EMBEDDED_CAMERAS)
+    fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="sum"))
+    return CameraPairs(
+        {TRANSFORM: np.asarray(fit(main.colors, second.colors).transform).reshape(-1, 9)},
+        main.illuminants,
+        second.illuminants,
+        np.random.default_rng(seed).permutation(count).reshape(3, -1),
+        EMBEDDED_CAMERAS,
+        f"NOT S20: {count} pairs rendered from the spectra of colour-science",
+        view,
+    )
