@@ -181,7 +181,14 @@ def test_the_first_screen_names_the_best_and_the_runner_up(tmp_path):
         "seed)."
     )
     one = {
-        name: known.with_metrics(item, over_time=item.over_time[:1])
+        name: item._replace(
+            metrics={metric: values[:1] for metric, values in item.metrics.items()},
+            **{
+                field: values[:1]
+                for field, values in item._asdict().items()
+                if isinstance(values, np.ndarray)
+            },
+        )
         for name, item in by_name.items()
     }
     assert "ER 0.700 (no interval from one seed) (NI)" in headline_of({"NI": one}, rows)[1]
