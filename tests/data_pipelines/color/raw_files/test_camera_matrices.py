@@ -337,11 +337,11 @@ def test_files_without_a_calibration_are_refused(tmp_path):
         ((50721, 10, 9, (99, 1, *(0, 1) * 8)), "ColorMatrix1 has an entry that is not within 20"),
         (
             (50727, 5, 3, (0, 1, 1, 1, 1, 1)),
-            "AnalogBalance is [(]0.0, 1.0, 1.0[)], not positive",
+            r"AnalogBalance is \[0.0, 1.0, 1.0\], not positive",
         ),
         (
             (50727, 10, 3, (-1, 1, 1, 1, 1, 1)),
-            "AnalogBalance is [(]-1.0, 1.0, 1.0[)], not positive",
+            r"AnalogBalance is \[-1.0, 1.0, 1.0\], not positive",
         ),
     ],
 )
