@@ -39,7 +39,12 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.progress import progress
 from everlight_experiments.illuminant.config import DATASET, MAIN
-from everlight_experiments.illuminant.core.cross_validation import cross_validate
+from everlight_experiments.illuminant.core.cross_validation import (
+    OTHER_DEPTHS,
+    Estimator,
+    cross_validate,
+    method_name,
+)
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
@@ -71,9 +76,14 @@ PROTOCOLS: dict[Split, str] = {
     "folds": f"{FOLDS} folds of each camera; statistics within a fold, averaged over folds",
     "cross-camera": "each camera is tested by methods trained on all others",
 }
-FIXED = (", none", ", re-illuminated")
-"""Names of methods with one augmentation; reports show the one that each fold selects."""
-CURVES = ("Net on moments, chosen in the fold", "FFCC", "APAP (PCA)", "GW", "SoG", "PCA")
+FIXED = frozenset(
+    Estimator(method_name(MOMENTS, depth), augmentation, ensemble).name
+    for depth in (None, *OTHER_DEPTHS)
+    for augmentation in IMAGE_AUGMENTATIONS
+    for ensemble in (False, True)
+)
+"""Estimators with one augmentation; reports show the augmentation that each fold selects."""
+CURVES = (Estimator("Net on moments").name, "FFCC", "APAP (PCA)", "GW", "SoG", "PCA")
 
 
 @dataclass(frozen=True)
@@ -244,9 +254,7 @@ def published_rows(camera: str, split: Split) -> dict[str, tuple[float, ...]]:
 def reported(compared: Comparison) -> Comparison:
     """Return the comparison without methods of a fixed augmentation."""
     estimates = {
-        name: estimate
-        for name, estimate in compared.estimates.items()
-        if not any(part in name for part in FIXED)
+        name: estimate for name, estimate in compared.estimates.items() if name not in FIXED
     }
     return compared._replace(estimates=estimates)
 

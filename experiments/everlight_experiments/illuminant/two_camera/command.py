@@ -30,7 +30,10 @@ from everlight_experiments.illuminant.core.method_inputs import moments_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import publish
 from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES
-from everlight_experiments.illuminant.photographs.corrections import corrections_figure
+from everlight_experiments.illuminant.photographs.corrections import (
+    LARGE_NETWORK,
+    corrections_figure,
+)
 from everlight_experiments.illuminant.photographs.dataset import (
     CURVES,
     DatasetRun,
@@ -89,7 +92,7 @@ def _compare_quasi_real(
         data=f"{images.note}; {side}",
         comparisons=rules.comparisons,
         illuminants={f"{MAIN} + {SECOND}": {MAIN: pairs.main, SECOND: pairs.second}},
-        curves=("Net, 1460 parameters, re-illuminated, ensemble", *CURVES),
+        curves=(LARGE_NETWORK.name, *CURVES),
         notes=(*QUASI_REAL_NOTES, *METHOD_NOTES, *absent({MAIN: images}, {MAIN: held_out})),
         figures=[corrections_figure(folder.path, images, held_out.estimates)],
         training=plan.training,
