@@ -101,7 +101,7 @@ def load_benchmarks(options: RunOptions | TuneOptions) -> Benchmarks:
         changes = list(changed_options(default, options.config))
     return {
         setting: benchmark._replace(
-            selection=benchmark.selection.with_given(changes)._replace(
+            selection=benchmark.selection.with_changed(changes)._replace(
                 validation_tasks=options.validation_tasks
             )
         )

@@ -68,7 +68,7 @@ def run_grid(options: GridOptions) -> Path:
     for name, suite in loaded.items():
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
-    folder = RunFolder("grid", "", options, True, RUN_SELECTORS)
+    folder = RunFolder("grid", "", options, shared=True, run_selectors=RUN_SELECTORS)
     firsts = {name: next(iter(suite.benchmarks.values())) for name, suite in loaded.items()}
     for name, benchmark in firsts.items():
         print(f"{name}: {benchmark.data.words}", flush=True)

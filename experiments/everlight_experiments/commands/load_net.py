@@ -125,10 +125,10 @@ def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable
 
     def opened() -> RunFolder:
         if is_grid:
-            folder = RunFolder("grid", "", options, True, OF_GRIDS)
+            folder = RunFolder("grid", "", options, shared=True, run_selectors=OF_GRIDS)
         else:
             name = benchmark_name(options.benchmark)
-            folder = RunFolder("run", name, options, True, RUN_SELECTORS)
+            folder = RunFolder("run", name, options, shared=True, run_selectors=RUN_SELECTORS)
         if folder.path.resolve() != run.resolve():
             folder.remove_empty()
             raise DataError(f"{run} was {folder.path.name}; give it its name again")

@@ -99,7 +99,13 @@ def run_tune(options: TuneOptions) -> Path:
         rows, lines = applicable_methods(options, first, rows)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
         _refuse_unlike(options, first, rows, candidates)
-        folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, RUN_SELECTORS)
+        folder = RunFolder(
+            "tune",
+            split_preset(options.benchmark)[0],
+            options,
+            shared=True,
+            run_selectors=RUN_SELECTORS,
+        )
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(candidates)} × {runs} runs", flush=True)

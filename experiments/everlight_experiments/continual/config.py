@@ -17,6 +17,7 @@ from everlight.checks import Between
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.models import networks
+from everlight_experiments.continual.chosen import NOTHING_TUNED, Chosen, Statements
 from everlight_experiments.run_folder.settings import Count, Rate, Share
 
 UNNAMED = tyro.conf.arg(name="")
@@ -44,8 +45,6 @@ Replay = Annotated[
     Count | None,
     tyro.conf.arg(help="Samples that methods replay per step; None is the batch size."),
 ]
-Chosen = tyro.conf.Suppress[str]
-"""How network, learning rate and epochs were selected, for the report."""
 Side = Annotated[int, Between(8, 512)]
 Criterion = Literal["final accuracy", "accuracy over all times (A)"]
 Pixels = Literal["channels", "unit"]
@@ -54,11 +53,14 @@ Initialization = Literal["own", "xavier"]
 LossClasses = Literal["seen", "all"]
 Stream = Literal["classes", "permuted", "rotated", "permuted-labels"]
 FIVE_EPOCHS = Protocol(epochs=5, batch_size=16, select="last")
-NOT_TUNED = "Batch size, buffer size and exemplars per class: not tuned."
 FEATURES_CHOSEN = (
-    "Learning rate: among 0.0003, 0.001 and 0.003, the one with the highest accuracy of joint and "
-    "ER-balanced on a validation seed of Tiny-ImageNet's first 100 classes. Epochs: among 2, 5 and "
-    f"15, by the same accuracy. {NOT_TUNED}"
+    Chosen(
+        "among 0.0003, 0.001 and 0.003, the one with the highest accuracy of joint and ER-balanced "
+        "on a validation seed of Tiny-ImageNet's first 100 classes.",
+        ("learning-rate",),
+    ),
+    Chosen("among 2, 5 and 15, by the same accuracy.", ("epochs",)),
+    Chosen("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
 )
 
 
@@ -173,10 +175,9 @@ class Config:
     """Arguments of the strategy that replace those of the registry."""
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
-    chosen: Chosen = "Nothing was tuned."
-    """How these values were chosen, for the report. A sentence may begin with options and a colon;
-    those that the user gives are left out."""
-    features_chosen: Chosen = FEATURES_CHOSEN
+    chosen: Statements = NOTHING_TUNED
+    """How these values were chosen, for the report; options that the user gives are left out."""
+    features_chosen: Statements = FEATURES_CHOSEN
     """The same of a linear head on --features."""
 
 
@@ -192,14 +193,25 @@ DIGITS = Config(
     learning_rate=0.02,
     protocol=Protocol(epochs=10, batch_size=16, select="last"),
     exemplars_per_class=10,
-    chosen="Learning rate: among 0.005, 0.01, 0.02, 0.05 and 0.1, the one with the highest "
-    "accuracy of joint and ER-balanced on validation seeds. Epochs: among 3, 10 and 30, by the "
-    f"same accuracy. {NOT_TUNED}",
+    chosen=(
+        Chosen(
+            "among 0.005, 0.01, 0.02, 0.05 and 0.1, the one with the highest accuracy of joint and "
+            "ER-balanced on validation seeds.",
+            ("learning-rate",),
+        ),
+        Chosen("among 3, 10 and 30, by the same accuracy.", ("epochs",)),
+        Chosen("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
+    ),
 )
 PICTURES = Config(
-    chosen="Learning rate: among 0.005, 0.01, 0.02 and 0.05, the one with the highest accuracy of "
-    "joint and ER-balanced on validation seeds of the procedural world. Epochs, batch size, buffer "
-    "size and exemplars per class: not tuned.",
+    chosen=(
+        Chosen(
+            "among 0.005, 0.01, 0.02 and 0.05, the one with the highest accuracy of joint and "
+            "ER-balanced on validation seeds of the procedural world.",
+            ("learning-rate",),
+        ),
+        Chosen("not tuned.", ("epochs", "batch-size", "buffer-size", "exemplars-per-class")),
+    ),
 )
 _SIZES = {
     "demo": {"classes": 20, "per_class": (100, 50), "side": 16},
@@ -215,9 +227,14 @@ IDX = replace(
     learning_rate=0.03,
     protocol=Protocol(epochs=1, batch_size=10, select="last"),
     buffer_size=500,
-    chosen="Optimizer, learning rate and batch size: those of Buzzega et al. 2020 (ICPR) for ER "
-    "with 200 stored samples. Replay batch size: that of the batch; the paper has 128. Nothing was "
-    "tuned.",
+    chosen=(
+        Chosen(
+            "those of Buzzega et al. 2020 (ICPR) for ER with 200 stored samples.",
+            ("optimizer", "learning-rate", "batch-size"),
+        ),
+        Chosen("that of the batch; the paper has 128.", ("replay-batch-size",)),
+        *NOTHING_TUNED,
+    ),
 )
 CONFIGS: dict[str, dict[str, Config]] = {
     "digits": dict.fromkeys(_SIZES, DIGITS),

@@ -67,7 +67,7 @@ def report_summary(
         ("Data", benchmark.data.words),
         ("Seeds", f"{counted(seeds, 'evaluation seed')} ({numbers}), {effect}{deviations}"),
         ("Selection rule", rule),
-        ("Selection of network and training", benchmark.selection.chosen),
+        ("Selection of network and training", benchmark.selection.words),
         ("Training", benchmark.training.words),
         ("Duration", duration),
     ]

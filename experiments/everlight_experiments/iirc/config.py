@@ -19,7 +19,8 @@ from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
-from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
+from everlight_experiments.continual.chosen import Chosen, Statements
+from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share
 
 _AS_THEY_ARE = (
@@ -80,7 +81,7 @@ class IIRCConfig:
     undecodable: Literal["fail", "skip"] = "fail"
     """Action for broken image files of ImageNet: fail names the file; skip decodes all files first,
     leaves broken ones out and reports their number."""
-    chosen: Chosen = "All is as published, or not chosen on any data."
+    chosen: Statements = (Chosen("All is as published, or not chosen on any data."),)
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,13 @@ DEMO = PaperConfig(
         per_class=(100, 50),
         learning_rate=0.3,
         protocol=Protocol(epochs=10, first_epochs=20, batch_size=32, plateau_factor=0.1),
-        chosen="The learning rate (0.03, 0.1, 0.3 or 1) has the highest pw-JS of joint, "
-        "ER-balanced and iCaRL-norm on post-task validation of validation configurations. Sizes "
-        "and epochs are limited by the demo's time.",
+        chosen=(
+            Chosen(
+                "The learning rate (0.03, 0.1, 0.3 or 1) has the highest pw-JS of joint, ER-"
+                "balanced and iCaRL-norm on post-task validation of validation configurations. "
+                "Sizes and epochs are limited by the demo's time."
+            ),
+        ),
     ),
     configurations=2,
     methods=("incremental joint", "ER-balanced", "iCaRL-CNN", "LUCIR", "finetune"),
@@ -124,10 +129,14 @@ SMALL = PaperConfig(
         learning_rate=0.3,
         protocol=Protocol(epochs=15, first_epochs=30, batch_size=32, plateau_factor=0.1),
         joint_epochs=43,
-        chosen="The learning rate (0.1, 0.3 or 1) has the highest pw-JS of joint, ER-balanced and "
-        "iCaRL-norm on post-task validation of a validation configuration. The number of classes "
-        "was set after test scores of the first configuration had been seen. The rest is limited "
-        "by two cores.",
+        chosen=(
+            Chosen(
+                "The learning rate (0.1, 0.3 or 1) has the highest pw-JS of joint, ER-balanced and "
+                "iCaRL-norm on post-task validation of a validation configuration. The number of "
+                "classes was set after test scores of the first configuration had been seen. The "
+                "rest is limited by two cores."
+            ),
+        ),
     ),
     configurations=3,
     ablation=(50, 100),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 
@@ -111,6 +111,15 @@ class Summary:
     table: Table
     below: tuple[str, ...] = ()
     """Further sentences, each a paragraph under the table."""
+
+
+class Report(NamedTuple):
+    """A report's facts, body and opening."""
+
+    facts: list[tuple[str, str]]
+    """Names and values of the rows about data, seeds and selection."""
+    sections: list[Section]
+    first: Summary
 
 
 def write_report(

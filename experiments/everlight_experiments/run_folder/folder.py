@@ -38,13 +38,11 @@ from everlight_data.writing import (
 )
 from everlight_experiments.run_folder.interruption import stop_if_requested
 from everlight_experiments.run_folder.processes import broadcast_from_first
-from everlight_experiments.run_folder.settings import FolderSettings
+from everlight_experiments.run_folder.settings import TEXTS, FolderSettings
 
 REMEDY = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds; a report takes less."""
-TEXTS = ("chosen", "features_chosen")
-"""Fields of configurations that state for the report how values were chosen."""
 _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
 """Folders that this process opened and still uses."""
 
@@ -59,16 +57,17 @@ class RunFolder:
 
     def __init__(
         self,
-        paper: str,
-        run: str,
+        command: str,
+        name: str,
         settings: FolderSettings,
+        *,
         shared: bool = False,
         run_selectors: Sequence[str] = (),
     ):
         """Open or create the folder.
 
         Args:
-          paper, run: parts of the folder's name; a preset, if there is one, and the tag follow.
+          command, name: parts of the folder's name; a preset, if there is one, and the tag follow.
           settings: settings of the run.
           shared: whether all work is divided into units, so that other processes may take part.
           run_selectors: fields that select units, such as the number of seeds; they may differ from
@@ -80,8 +79,8 @@ class RunFolder:
             processes were joined for a run that is not shared.
         """
         if jax.process_count() > 1 and not shared:
-            raise DataError(f"{paper} {run} is a run of one process; leave out --distributed")
-        words = paper, run, getattr(settings, "preset", ""), settings.tag
+            raise DataError(f"{command} {name} is a run of one process; leave out --distributed")
+        words = command, name, getattr(settings, "preset", ""), settings.tag
         self.path = Path(settings.runs) / "-".join(word for word in words if word)
         self.checkpoints = self.path / "checkpoints"
         self._shared, self._claims = shared, Claims()

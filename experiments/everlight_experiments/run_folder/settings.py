@@ -14,6 +14,8 @@ from everlight_data.names import check_name
 from everlight_experiments.usage import in_options
 
 Preset = Literal["demo", "small", "paper"]
+TEXTS = ("chosen", "features_chosen")
+"""Fields of configurations that state for the report how values were chosen."""
 LARGEST = 2**31 - 1
 """Largest integer of an array on the device."""
 Seed = Annotated[int, Between(0, LARGEST)]

@@ -16,6 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.core50 import frames as core50_frames
 from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_data.sets.image_set import ImageSet
+from everlight_experiments.continual.chosen import Chosen, in_sentences
 from everlight_experiments.continual.paper import PaperOptions, findings_section
 from everlight_experiments.core50 import config as settings
 from everlight_experiments.core50 import paper, start
@@ -32,7 +33,7 @@ from tests.experiments.running import arrays_of
 SMALLEST = {
     "side": 8,
     "batch_size": 16,
-    "chosen": "not chosen",
+    "chosen": (Chosen("not chosen"),),
     "pretraining": settings.Pretraining(subclasses=1, images=8, epochs=1),
     "frames": 2,
     "channels": (2, 4),
@@ -146,7 +147,7 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
     page = report.read_text()
     assert "77.8" in page
     assert "65.9" not in page, "the object level was not asked for"
-    assert TINY.chosen in page
+    assert in_sentences(TINY.chosen) in page
     assert "2 frames fused, %" in page
     with np.load(report.parent / "results.npz") as results:
         accuracies = {name for name in results if name.startswith("category/")}

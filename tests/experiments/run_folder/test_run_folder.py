@@ -156,16 +156,16 @@ def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_recorded(s
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
-    empty = RunFolder("paper", "empty", settings, shared)
+def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared=shared):
+    empty = RunFolder("paper", "empty", settings, shared=shared)
     empty.record_method_arguments("EWC", {"hyperparameter": 1.0})
-    used = RunFolder("paper", "used", settings, shared)
+    used = RunFolder("paper", "used", settings, shared=shared)
     used.save_unit("EWC-0", FACTS, **ARRAYS)
     # A killed start leaves the folder so; the next start did not create it.
-    result = RunFolder("paper", "found", settings, shared)
+    result = RunFolder("paper", "found", settings, shared=shared)
     del result
     gc.collect()
-    result = RunFolder("paper", "found", settings, shared)
+    result = RunFolder("paper", "found", settings, shared=shared)
     remove_empty_folders()
     assert sorted(path.name for path in settings.runs.iterdir()) == [
         result.path.name,
@@ -173,7 +173,7 @@ def test_what_opening_wrote_is_removed_and_nothing_more(settings, shared):
     ]
     assert result.path.exists()
     # The same process may begin anew, and keeps others out again.
-    again = RunFolder("paper", "empty", settings, shared)
+    again = RunFolder("paper", "empty", settings, shared=shared)
     assert {path.name for path in again.path.iterdir()} == {"config.json", ".lock"}
 
 
