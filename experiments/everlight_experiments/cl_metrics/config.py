@@ -15,7 +15,7 @@ from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.chosen import Chosen
 from everlight_experiments.continual.config import UNNAMED, Config
-from everlight_experiments.run_folder.settings import Count, Preset
+from everlight_experiments.run_folder.options import Count, Preset
 
 GRIDS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
 PAPER_METHODS: dict[str, Method] = {

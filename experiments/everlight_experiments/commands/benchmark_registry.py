@@ -19,7 +19,7 @@ from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
 from everlight_experiments.run_folder.config_options import changed_options
-from everlight_experiments.run_folder.settings import Preset
+from everlight_experiments.run_folder.options import Preset
 
 
 class Entry(NamedTuple):

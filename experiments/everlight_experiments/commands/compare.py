@@ -32,7 +32,7 @@ from everlight_experiments.continual.report_tables import seeds_above, table_of
 from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell
 from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import FolderSettings
+from everlight_experiments.run_folder.options import FolderOptions
 
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}
 """Options that change no number."""
@@ -41,7 +41,7 @@ LONGEST = 150
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareOptions(FolderSettings):
+class CompareOptions(FolderOptions):
     """Compare finished continual-learning runs with paired differences and intervals."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]] = ()

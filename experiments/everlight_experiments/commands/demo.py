@@ -14,15 +14,15 @@ from everlight_experiments.continual.paper import PaperOptions, paper_report, tr
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.core.report import best_in_words, experiment_report
 from everlight_experiments.illuminant.two_camera.command import compare_two_cameras
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 from everlight_experiments.report.writer import Section, write_report
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import FolderSettings, Seed
+from everlight_experiments.run_folder.options import FolderOptions, Seed
 
 
 @dataclass(frozen=True)
-class DemoOptions(FolderSettings):
+class DemoOptions(FolderOptions):
     """Run the demo of both topics: illuminant estimation and five tasks of continual learning."""
 
     seed: Seed = 0
@@ -33,7 +33,7 @@ def run_demo(options: DemoOptions) -> Path:
     """Run both parts; returns the report's path."""
     folder = RunFolder("demo", "", options)
     shared = {"seed": options.seed, "tag": options.tag, "runs": options.runs}
-    two_camera = TwoCameraRun(**shared)
+    two_camera = TwoCameraOptions(**shared)
     two_camera_folder = RunFolder("two-camera", "", two_camera)
     experiment = compare_two_cameras(two_camera_folder, two_camera, PRESETS[two_camera.preset])
     illuminants = experiment_report(two_camera_folder, experiment)

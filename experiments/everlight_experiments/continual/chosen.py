@@ -6,7 +6,7 @@ from typing import Any
 
 import tyro
 
-from everlight_experiments.run_folder.settings import TEXTS
+from everlight_experiments.run_folder.options import TEXTS
 
 
 @dataclass(frozen=True)

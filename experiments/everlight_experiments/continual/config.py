@@ -13,12 +13,12 @@ from typing import Annotated, Literal
 
 import tyro
 
-from everlight.checks import Between
+from everlight.checks import Between, UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.models import networks
 from everlight_experiments.continual.chosen import NOTHING_TUNED, Chosen, Statements
-from everlight_experiments.run_folder.settings import Count, Rate, Share
+from everlight_experiments.run_folder.options import Count, Rate
 
 UNNAMED = tyro.conf.arg(name="")
 """Mark of a part of a configuration whose options stand without the part's name."""
@@ -70,7 +70,7 @@ class MethodSettings:
 
     learning_rate: Rate | None = None
     replay_batch_size: Count | None = None
-    weight_decay: Share | None = None
+    weight_decay: UnitInterval | None = None
     arguments: Mapping[str, float | str | bool] | None = None
 
 
@@ -113,7 +113,7 @@ class Config:
     """Difference between tasks: classes brings new classes in every task. The others have all
     classes in every task (domain-incremental): permuted has other orders of the pixels, rotated
     other angles from 0 up to 180 degrees, permuted-labels other labels of the same images."""
-    label_noise: Share = 0.0
+    label_noise: UnitInterval = 0.0
     """Fraction of the training and validation images whose label is another class, drawn uniformly;
     test labels stay."""
     shots: Count | None = None
@@ -123,7 +123,7 @@ class Config:
     """Layers with which the network begins, except its head: an .npz of a vision transformer of
     Google's release for --net vit, or the folder of a run of the same --net with --keep-nets, of
     which it is naive's of the first seed after the last task. None draws all layers."""
-    dropout: tuple[Share, ...] = ()
+    dropout: tuple[UnitInterval, ...] = ()
     """Dropout of --net small-cnn after both blocks and the dense layer."""
     augmentation: Augmentation = "none"
     """Random change of every training image in every step: crop-and-flip shifts it by up to four
@@ -139,7 +139,7 @@ class Config:
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
     learning_rate: Rate = 0.01
     """Learning rate of the optimizer."""
-    weight_decay: Share = 0.0
+    weight_decay: UnitInterval = 0.0
     """Coefficient of the parameters that is added to every gradient."""
     features_learning_rate: Rate = 0.001
     """Learning rate of a linear head on --features, which replaces --learning-rate."""
@@ -183,8 +183,8 @@ class Config:
 
 def config_of(config: Config, method: Method) -> Config:
     """Return the configuration with the settings of a method, or of the row that it varies."""
-    settings = config.method_settings.get(method.row_name, MethodSettings())
-    return replace(config, **{key: x for key, x in asdict(settings).items() if x is not None})
+    changes = asdict(config.method_settings.get(method.row_name, MethodSettings()))
+    return replace(config, **{key: value for key, value in changes.items() if value is not None})
 
 
 DIGITS = Config(

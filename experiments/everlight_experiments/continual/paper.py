@@ -30,11 +30,11 @@ from everlight_experiments.report.writer import (
 )
 from everlight_experiments.run_folder.config_options import option_value, with_config
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import Preset, RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions, Preset
 
 
 @dataclasses.dataclass(frozen=True)
-class PaperOptions(RunSettings):
+class PaperOptions(ExperimentOptions):
     """Options of a paper's command; `with_config` adds those of its configuration."""
 
     check: bool = False

@@ -13,7 +13,7 @@ from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.report.cells import dash, spread
 from everlight_experiments.report.writer import Column, Table
-from everlight_experiments.run_folder.settings import in_words
+from everlight_experiments.run_folder.options import in_words
 
 
 class Measure(NamedTuple):
@@ -260,7 +260,7 @@ def settings_table(outcomes: Outcomes) -> Table:
     for column, by_name in outcomes.items():
         for name, outcome in by_name.items():
             drawn = {DRAWN: outcome.replayed} if outcome.replayed else {}
-            words = in_words({**outcome.settings, **drawn})
+            words = in_words({**outcome.arguments, **drawn})
             if not outcome.boundaries:
                 words = ", ".join(filter(None, (words, UNBOUNDED)))
             if words or outcome.learning_rate != "–":
@@ -294,7 +294,7 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
     first = {row.strategy_key: row for row in reversed(rows)}
     for row in reversed(first.values()):
         trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
-        shown = {name for outcome in trained for name in outcome.settings}
+        shown = {name for outcome in trained for name in outcome.arguments}
         for name, meaning in row.argument_meanings.items():
             if name in shown:
                 by_meaning.setdefault((name.replace("_", " "), meaning), []).append(row.name)

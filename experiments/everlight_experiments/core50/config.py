@@ -23,7 +23,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight.scenarios.core50 import Level
 from everlight_experiments.continual.chosen import AS_PUBLISHED, NOTHING_TUNED, Chosen, Statements
 from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
-from everlight_experiments.run_folder.settings import Count, Preset, Rate
+from everlight_experiments.run_folder.options import Count, Preset, Rate
 
 CITATION = (
     "Lomonaco and Maltoni 2017, "

@@ -29,7 +29,7 @@ from everlight_experiments.report.cells import percent
 from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP
 from everlight_experiments.report.writer import Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import check_methods
+from everlight_experiments.run_folder.options import check_methods
 
 NOISE = 0.02
 """Largest fall of a curve that still counts as rising."""

@@ -23,7 +23,7 @@ from everlight_experiments.continual.benchmark import VALIDATION_SEED
 from everlight_experiments.continual.chosen import NOTHING_TUNED, Chosen, Statements
 from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
 from everlight_experiments.facts.published_tables import TABLES
-from everlight_experiments.run_folder.settings import Count, Preset, Rate
+from everlight_experiments.run_folder.options import Count, Preset, Rate
 
 GRIDS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),

@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
+from everlight.checks import UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
 from everlight_experiments.continual.chosen import Chosen, Statements
 from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
-from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share
+from everlight_experiments.run_folder.options import Bytes, Count, Preset, Rate
 
 _AS_THEY_ARE = (
     *("joint", "incremental joint", "ER-infinite", "ER-balanced", "iCaRL-CNN", "iCaRL-norm"),
@@ -58,7 +59,7 @@ class IIRCConfig:
     """Methods with a learning rate of their own, each name followed by its rate."""
     optimizer: str = "sgd:momentum=0.9"
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
-    weight_decay: Share = 1e-5
+    weight_decay: UnitInterval = 1e-5
     """Weight decay: this multiple of the parameters is added to every gradient."""
     joint_epochs: Count | None = None
     """Epochs of joint training; None is as many as the first task has."""

@@ -40,13 +40,13 @@ from everlight_experiments.plasticity.report import write_plasticity_report
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.memory import refuse_large
-from everlight_experiments.run_folder.settings import FolderSettings, Seed
+from everlight_experiments.run_folder.options import FolderOptions, Seed
 
 Name = Literal["naive", "CBP", "ReDo", "shrink and perturb", "L2 Init"]
 
 
 @dataclass(frozen=True)
-class PlasticityOptions(FolderSettings):
+class PlasticityOptions(FolderOptions):
     """Compare methods against the loss of plasticity on a stream of many tasks.
 
     Problems: regression (slowly changing, generated), permuted (another order of the pixels in
@@ -139,7 +139,7 @@ def _train_row(
 ) -> dict[str, np.ndarray]:
     began = time.monotonic()
     result = jax.block_until_ready(train(problem.images, keys, jnp.float32(value)))
-    folder.log(unit=name, seconds=time.monotonic() - began)
+    folder.log_part(name, seconds=time.monotonic() - began)
     return values_of(problem, result)
 
 

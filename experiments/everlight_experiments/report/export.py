@@ -27,7 +27,7 @@ Form = Literal["csv", "matrices", "tensorboard", "wandb"]
 
 
 @dataclass(frozen=True)
-class ExportSettings:
+class ExportOptions:
     """Export a run's numbers as CSV or JSON, or for TensorBoard or W&B."""
 
     run: tyro.conf.Positional[Path]
@@ -39,7 +39,7 @@ class ExportSettings:
     which `wandb sync` uploads."""
 
 
-def export(settings: ExportSettings) -> Path:
+def export(options: ExportOptions) -> Path:
     """Export a run's numbers; returns where they are.
 
     Raises:
@@ -52,8 +52,8 @@ def export(settings: ExportSettings) -> Path:
         "tensorboard": _write_events,
         "wandb": _write_offline_run,
     }
-    written = writers[settings.to](settings.run)
-    print(f"{settings.to}: {written}")
+    written = writers[options.to](options.run)
+    print(f"{options.to}: {written}")
     return written
 
 

@@ -19,7 +19,7 @@ from everlight_experiments.continual.chosen import Chosen
 from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
 from everlight_experiments.continual.published import settings_of
 from everlight_experiments.continual.published_settings import PUBLISHED
-from everlight_experiments.run_folder.settings import Count, Preset
+from everlight_experiments.run_folder.options import Count, Preset
 
 NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
 """Methods without stored samples, which are trained once."""

@@ -16,7 +16,7 @@ from everlight_experiments.rethinking_er.config import (
 )
 from everlight_experiments.rethinking_er.published_tables import CODE, PRINTED
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import check_methods
+from everlight_experiments.run_folder.options import check_methods
 
 CITATION = (
     "Buzzega et al. 2020 (ICPR), "

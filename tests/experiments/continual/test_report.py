@@ -57,7 +57,7 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
         "labels": 1,
         "loss_over": "all",
     }
-    der = naive._replace(settings=created, replayed=32, learning_rate="0.03, then 0.01")
+    der = naive._replace(arguments=created, replayed=32, learning_rate="0.03, then 0.01")
     recorded_arguments, not_told = (
         {"hyperparameter": 1e3, "online": True},
         {"hyperparameter": 1e5, "online": True},
@@ -66,9 +66,9 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
         "task-incremental": {
             "naive": naive,
             "DER++": der,
-            "EWC": naive._replace(settings=recorded_arguments),
+            "EWC": naive._replace(arguments=recorded_arguments),
         },
-        "class-incremental": {"DER++": der, "EWC": naive._replace(settings=not_told)},
+        "class-incremental": {"DER++": der, "EWC": naive._replace(arguments=not_told)},
     }
     assert report_tables.settings_table(outcomes).rows == [
         [
@@ -82,7 +82,7 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
         ["EWC", "class-incremental", "–", "hyperparameter 100000, online yes"],
     ]
     without = report_tables.settings_table(
-        {"task-incremental": {"EWC": naive._replace(settings=recorded_arguments)}}
+        {"task-incremental": {"EWC": naive._replace(arguments=recorded_arguments)}}
     ).shown
     assert "learning rate" not in [column.name for column in without.columns]
     rated = naive._replace(learning_rate="0.03")
@@ -94,7 +94,7 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
 def test_arguments_have_the_meaning_that_their_function_states():
     needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
-    by_name = {row.name: naive._replace(settings=row.arguments(needs)) for row in rows[:3]}
+    by_name = {row.name: naive._replace(arguments=row.arguments(needs)) for row in rows[:3]}
     result = report_tables.argument_meanings({"class-incremental": by_name}, rows)
     assert "labels (ER, DER++): labels per sample in the sequence." in result
     assert any(line.startswith("alpha (DER++): coefficient α") for line in result)

@@ -13,14 +13,14 @@ from everlight.continual.engine.run import Run
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import (
-    Unit,
-    UnitTraining,
+    RunTraining,
+    TrainingRun,
     group_name,
     has_diverged,
-    train_units,
+    train_runs,
 )
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.continual.engine.test_driver import DATA, PROTOCOL, build, join, some_runs
 from tests.experiments.processes.children import end, pair_of_processes, start, units_of
 from tests.experiments.run_folder.single_unit import checkpoints_of, folder_in, train_unit
@@ -29,7 +29,7 @@ from tests.experiments.run_folder.single_unit import checkpoints_of, folder_in, 
 def units(hyperparameters=(1.0, 3.0, 0.3)):
     runs = some_runs(np.float32(hyperparameters))
     return [
-        Unit(
+        TrainingRun(
             f"EWC-{number}",
             {"hyperparameter": hyperparameter},
             *jax.tree.map(lambda a, n=number: a[n], (runs.sequence, runs.key, runs.run_data)),
@@ -42,15 +42,15 @@ def keep(result):
     return {"losses": result.losses, "accuracy": result.evaluation.class_incremental}
 
 
-TRAINING = UnitTraining(build, PROTOCOL, DATA, keep, join)
+TRAINING = RunTraining(build, PROTOCOL, DATA, keep, join)
 
 
 def train(folder, requested=None):
-    return train_units(folder, requested or units(), TRAINING)
+    return train_runs(folder, requested or units(), TRAINING)
 
 
 def run_folder(tmp_path):
-    return RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    return RunFolder("paper", "run", ExperimentOptions(runs=tmp_path))
 
 
 def test_each_unit_is_what_it_is_alone(tmp_path):
@@ -88,7 +88,7 @@ def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
     def note(unit, task, result):
         full[unit.name, task] = np.asarray(jax.tree.leaves(result.learner.params)[0])
 
-    train_units(run_folder(tmp_path / "a"), units(), TRAINING, note)
+    train_runs(run_folder(tmp_path / "a"), units(), TRAINING, note)
     tasks = units()[0].sequence.tasks.id.shape[0]
     assert set(full) == {(unit.name, task) for unit in units() for task in range(tasks)}
 
@@ -101,8 +101,8 @@ def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
 
     parts = units(), TRAINING, note_or_crash
     with pytest.raises(OSError, match="no room"):
-        train_units(run_folder(tmp_path / "b"), *parts)
-    train_units(run_folder(tmp_path / "b"), *parts)
+        train_runs(run_folder(tmp_path / "b"), *parts)
+    train_runs(run_folder(tmp_path / "b"), *parts)
     # No event of the earlier runs is repeated.
     assert set(events) == set(full)
     assert {events.count(("EWC-0", task)) for task in range(tasks)} == {1}

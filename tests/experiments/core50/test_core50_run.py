@@ -27,7 +27,7 @@ from everlight_experiments.core50_static.config import StaticConfig
 from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.running import arrays_of
 
 SMALLEST = {
@@ -240,7 +240,7 @@ def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     frames = frames._replace(images=rng.integers(0, 256, (2, 128, 128, 3), np.uint8))
     weight = rng.normal(size=(96, 3, 11, 11)).astype(np.float32)
     np.savez(tmp_path / "net.npz", **{"conv1/weight": weight, "conv1/bias": np.ones(96)})
-    folder = RunFolder("core50", "test", RunSettings(runs=tmp_path))
+    folder = RunFolder("core50", "test", ExperimentOptions(runs=tmp_path))
     begun = start.initial_weights(
         folder, replace(settings.PRESETS["paper"], weights=tmp_path / "net.npz"), frames, 0
     )

@@ -24,7 +24,7 @@ from everlight_data.errors import DataError
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.estimate import command
 from everlight_experiments.illuminant.estimate.command import estimate
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from everlight_experiments.illuminant.two_camera.rendered import train_models
 from tests.experiments.illuminant.estimate_pairs import (
     ALIGNMENT,
@@ -61,7 +61,7 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
     pair = write_pair(tmp_path, photo, white, CHART, LIGHT, transform, ALIGNMENT)
     output = tmp_path / "pictures"
     (result,) = estimate(
-        EstimateSettings(
+        EstimateOptions(
             (pair.main, pair.second), tmp_path / "net", homography=pair.points, output=output
         )
     )
@@ -175,7 +175,7 @@ def light_and_transform(name):
 
 def settings_of(pair, net, output, *formats):
     files = pair.main, pair.second
-    return EstimateSettings(files, net, homography=pair.points, output=output, formats=formats)
+    return EstimateOptions(files, net, homography=pair.points, output=output, formats=formats)
 
 
 @pytest.mark.parametrize("name", ["A", "D65"])

@@ -21,7 +21,7 @@ from everlight_experiments.report.writer import (
     Table,
     write_report,
 )
-from everlight_experiments.run_folder.settings import in_words
+from everlight_experiments.run_folder.options import in_words
 
 COLUMNS = [
     Column("Method"),

@@ -35,10 +35,10 @@ Record = TypeVar("Record", PairCharts, MeasuredPair)
 class Store(Protocol):
     """Place for finished parts, such as a run's folder; parts have a name and a fingerprint."""
 
-    def read_unit(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
+    def read_part(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
         """Return the arrays of a finished part, or None."""
 
-    def save_unit(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
+    def save_part(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
         """Save the arrays of a finished part."""
 
 
@@ -89,7 +89,7 @@ def _measure_all(
     measured, failures = [], []
     for index, pair in enumerate(progress(kind, unit="pair", values=files)):
         name, known = f"{kind}-{pair.name}", {**pair.checksums} | fingerprints[index]
-        arrays = store.read_unit(name, known)
+        arrays = store.read_part(name, known)
         if arrays is not None:
             measured.append(record(**arrays))
         else:
@@ -100,7 +100,7 @@ def _measure_all(
             except DataError as error:
                 failures.append(str(error))
             else:
-                store.save_unit(name, known, **measured[-1]._asdict())
+                store.save_part(name, known, **measured[-1]._asdict())
     if failures:
         raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")
     return measured

@@ -33,7 +33,7 @@ from everlight_experiments.report.writer import (
     write_report,
 )
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import in_words
+from everlight_experiments.run_folder.options import in_words
 
 RECOVERY = {
     "median": "Med",

@@ -45,15 +45,15 @@ from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS,
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
-    Units,
+    ResamplingUnits,
     angular_errors,
     record_errors,
 )
 from everlight_experiments.illuminant.core.networks import NetworkTraining, train_by_name
 from everlight_experiments.illuminant.core.report import coverage_table, spread
 from everlight_experiments.illuminant.published_tables import TABLE_1_RADIOMETRIC
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 from everlight_experiments.illuminant.two_camera.rendered_methods import compare_methods
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.report.writer import Column, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -101,12 +101,14 @@ NOTES = (
 )
 
 
-def compare_rendered(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -> IlluminantExperiment:
+def compare_rendered(
+    folder: RunFolder, options: TwoCameraOptions, plan: Plan
+) -> IlluminantExperiment:
     """Train and compare on rendered scenes, for every pair of cameras."""
-    count, seed = settings.scenes or plan.scenes, settings.seed
+    count, seed = options.scenes or plan.scenes, options.seed
     if plan.measured:
         library = measured_library()
-        pairs = draw_camera_pairs(library.camera_names, settings.camera_pairs, seed)
+        pairs = draw_camera_pairs(library.camera_names, options.camera_pairs, seed)
     else:
         library = embedded_library()
         pairs = list(itertools.permutations(library.camera_names))
@@ -152,7 +154,7 @@ def compare_rendered(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -> I
     intervals = Section("Intervals of the command estimate", (), [coverage])
     return IlluminantExperiment(
         title=f"Two-camera illuminant estimation: rendered scenes (table 1), preset "
-        f"{settings.preset}",
+        f"{options.preset}",
         question="Does a second camera lower the angular error?",
         data=library.note,
         comparisons=comparisons,
@@ -197,7 +199,7 @@ def _compare(
         f"{SPLIT_NOTES[split]}. Test set: {len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
         "camera pairs",
         TABLE_1_RADIOMETRIC if condition == "exact" else {},
-        Units("illuminants", scenes.clusters[scenes.test][None]),
+        ResamplingUnits("illuminants", scenes.clusters[scenes.test][None]),
     )
 
 

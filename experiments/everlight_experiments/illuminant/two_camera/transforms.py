@@ -41,7 +41,7 @@ from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTr
 from everlight_experiments.illuminant.core.report import coverage_table, error_table, spread
 from everlight_experiments.illuminant.paper import PHONE_NOTES
 from everlight_experiments.illuminant.published_tables import TABLE_3_S20
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 from everlight_experiments.report.writer import Column, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -51,15 +51,15 @@ AS_RELEASED = "as released"
 
 
 def compare_transforms(
-    folder: RunFolder, settings: TwoCameraRun, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, plan: Plan
 ) -> IlluminantExperiment:
     """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
 
     def pairs(view: View) -> CameraPairs:
-        return released_pairs(view) if plan.measured else rehearsal_pairs(settings.seed, view)
+        return released_pairs(view) if plan.measured else rehearsal_pairs(options.seed, view)
 
     data, second = pairs("main"), pairs("second")
-    seeds = settings.training_seeds
+    seeds = options.training_seeds
     training = NetworkTraining(plan.training, seeds, folder.checkpoints, RATES)
     single = phone_estimates(data)
     rules = compare_rules(data, PHONE_AUGMENTATIONS, training, single, published_rows())
@@ -83,7 +83,7 @@ def compare_transforms(
     rates = " or ".join(f"{rate:g}" for rate in RATES)
     return IlluminantExperiment(
         title=f"Two-camera illuminant estimation: S20 phone pairs (tables 3 and 4), preset "
-        f"{settings.preset}",
+        f"{options.preset}",
         question="How well do networks estimate a phone's illuminants from its two cameras?",
         data=data.note,
         comparisons=comparisons,
@@ -101,7 +101,7 @@ def compare_transforms(
             coverage,
         ],
         training=plan.training,
-        **settings.in_folds,
+        **options.in_folds,
     )
 
 
