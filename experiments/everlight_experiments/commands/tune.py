@@ -239,7 +239,7 @@ def _results_summary(
     folder: Path, criterion: str, tried: Sequence[Tried], best: int, near: Sequence[int]
 ) -> Summary:
     """Return the best configuration, its distance from the others, and ties and edges."""
-    labels, measure = [trial.label for trial in tried], f"{criterion} on validation samples"
+    labels, metric = [trial.label for trial in tried], f"{criterion} on validation samples"
     scores = {
         name.partition("/"): {trial.label: trial.scores[name] for trial in tried}
         for name in tried[0].scores
@@ -254,11 +254,11 @@ def _results_summary(
         column("mean", means),
         column("below the best", below, group="paired by validation seed"),
     ]
-    caption = f"{measure}, mean ± standard deviation over seeds."
+    caption = f"{metric}, mean ± standard deviation over seeds."
     table = table_of(caption, {label: label for label in labels}, columns, DIVERGED, "settings")
     table = replace(table, strong_rows=frozenset((best,)))
     shown = {f"{name[2]}, {name[0]}": by_label for name, by_label in scores.items()}
-    figure = score_figure(folder / "tried.png", labels, shown, measure, "validation seeds")
+    figure = score_figure(folder / "tried.png", labels, shown, metric, "validation seeds")
     sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
         f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].scores_by_seed)}.",

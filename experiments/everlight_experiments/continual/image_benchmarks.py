@@ -56,8 +56,17 @@ from everlight_experiments.continual.pretrained import Pretrained, with_pretrain
 from everlight_experiments.continual.shapes import image_set, stored_shapes
 
 NOT_IDENTIFYING = {
-    *("data", "test_data", "chosen", "criterion", "grids", "features", "features_learning_rate"),
-    *("features_chosen", "method_settings", "first_class", "pretrained"),
+    "data",
+    "test_data",
+    "chosen",
+    "criterion",
+    "grids",
+    "features",
+    "features_learning_rate",
+    "features_chosen",
+    "method_settings",
+    "first_class",
+    "pretrained",
 }
 """Fields of a configuration that do not identify a run."""
 

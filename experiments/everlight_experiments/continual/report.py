@@ -21,7 +21,7 @@ from everlight_experiments.continual.report_criteria import (
 from everlight_experiments.continual.report_tables import (
     FORGETTING,
     PUBLISHED_ROW,
-    Measure,
+    ColumnSpec,
     argument_meanings,
     choices_of,
     costs_table,
@@ -35,7 +35,14 @@ from everlight_experiments.continual.report_tables import (
     table_of,
     user_strategy_table,
 )
-from everlight_experiments.report.cells import counted, dash, interval_cell, spread
+from everlight_experiments.report.cells import (
+    counted,
+    dash,
+    final_cell,
+    interval_cell,
+    sentence,
+    spread,
+)
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
 from everlight_experiments.report.writer import Figure, Section, Summary, Table
 
@@ -200,18 +207,23 @@ def _runner_up(column: str, report: ReportInput) -> str:
 def _finals(report: ReportInput) -> Table:
     """Return final score and forgetting of every method in every column."""
     columns, naive = report.outcomes, report.naive
-    meaning = FORGETTING.format(measure=report.benchmark.score)
+    meaning = FORGETTING.format(score=report.benchmark.score)
     names = dict.fromkeys(name for by_name in columns.values() for name in by_name)
 
     def known(column: str, cell: Callable[[Outcome], str]) -> Callable[[str], str]:
         return lambda name: cell(columns[column][name]) if name in columns[column] else "–"
 
-    measures = [
-        measure
+    specs = [
+        spec
         for column in columns
-        for measure in (
-            Measure(report.score, known(column, _final_cell), column, MEANINGS.get(column, "")),
-            Measure("forgetting", known(column, forgetting_cell), column, meaning),
+        for spec in (
+            ColumnSpec(
+                report.score,
+                known(column, lambda outcome: final_cell(outcome.final)),
+                column,
+                MEANINGS.get(column, ""),
+            ),
+            ColumnSpec("forgetting", known(column, forgetting_cell), column, meaning),
         )
     ]
     caption = (
@@ -226,13 +238,7 @@ def _finals(report: ReportInput) -> Table:
     marks = {name: meaning for name, meaning in methods.items() if name in names}
     marks["diverged"] = "A lower learning rate may help where runs diverged."
     values = {name: name for name in names}
-    return table_of(caption, values, measures, marks | PUBLISHED_ROW)
-
-
-def _final_cell(outcome: Outcome) -> str:
-    """Return the final score, or how many runs diverged where any did."""
-    count = np.count_nonzero(outcome.diverged)
-    return f"diverged in {count} of {len(outcome.diverged)}" if count else spread(outcome.final)
+    return table_of(caption, values, specs, marks | PUBLISHED_ROW)
 
 
 def _column(folder: Path, column: str, report: ReportInput) -> Section:
@@ -289,7 +295,7 @@ def _item(
         axes = axes[1:]
     if not axes:
         return table_of(
-            caption, values, [Measure(metric.name, lambda values: dash(spread(values)))]
+            caption, values, [ColumnSpec(metric.name, lambda values: dash(spread(values)))]
         )
     (names,) = axes
     if len(names) > MAX_COLUMNS:
@@ -299,8 +305,8 @@ def _item(
         return lambda values: dash(spread(values[:, place]))
 
     shown = enumerate(names[:MAX_COLUMNS])
-    measures = [Measure(name, cell(place), metric.name) for place, name in shown]
-    return table_of(caption, values, measures)
+    specs = [ColumnSpec(name, cell(place), metric.name) for place, name in shown]
+    return table_of(caption, values, specs)
 
 
 def plot_shares(path: Path, shares: Mapping[str, np.ndarray], what: str = "class") -> Path:
@@ -328,8 +334,3 @@ def why_white(outcomes: Iterable[Outcome]) -> str:
     }
     holding = [reason for reason, holds in reasons.items() if holds]
     return f" White: {'; '.join(holding)}." if holding else ""
-
-
-def sentence(name: str) -> str:
-    """Return a name as it begins a sentence."""
-    return name[:1].upper() + name[1:]

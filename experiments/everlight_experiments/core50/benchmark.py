@@ -61,8 +61,18 @@ from everlight_experiments.core50.start import (
 from everlight_experiments.run_folder.folder import RunFolder
 
 IDENTIFYING = (
-    *("frames", "test_frames", "side", "net", "pretraining", "channels", "hidden", "dense_rate"),
-    *("batch_size", "dtype", "gain", "replay_batch_size"),
+    "frames",
+    "test_frames",
+    "side",
+    "net",
+    "pretraining",
+    "channels",
+    "hidden",
+    "dense_rate",
+    "batch_size",
+    "dtype",
+    "gain",
+    "replay_batch_size",
 )
 """Fields of a configuration that identify a run, without its seed, data and training length."""
 ACCURACY = "accuracy"

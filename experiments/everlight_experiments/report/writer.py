@@ -13,7 +13,7 @@ import jinja2
 from everlight_data.formats.tables import read_json
 from everlight_data.writing import FOLDER_GONE, written_whole
 
-PAPER = "paper"
+PUBLISHED_GROUP = "paper"
 """Group of a table's columns that hold the paper's own numbers."""
 
 
@@ -25,7 +25,7 @@ RESTORE = "Write back what it held, or delete the folder and run the same comman
 class Column:
     """A table's column; `group` names a heading shared with its neighbours.
 
-    Columns of the group PAPER hold the paper's own numbers and are set apart wherever they stand.
+    Columns of `PUBLISHED_GROUP` hold the paper's own numbers and are set apart everywhere.
     """
 
     name: str
@@ -145,7 +145,7 @@ def write_report(
         summary=summary,
         sections=sections,
         config=json.dumps(read_json(config, remedy), indent=2),
-        paper=PAPER,
+        paper=PUBLISHED_GROUP,
     )
     print(f"report: {path}")
     return path

@@ -105,6 +105,15 @@ def option_value(arguments: Sequence[str], option: str) -> str | None:
     return take_option(list(arguments), option)
 
 
+def refuse_empty(arguments: Sequence[str], option: str) -> None:
+    """Refuse an option without a value among arguments.
+
+    Raises:
+      UsageError: the option stands there without a value.
+    """
+    take_option(list(arguments), option)
+
+
 def take_option(arguments: list[str], option: str) -> str | None:
     """Take an option and its value out of arguments; return the value, None without the option.
 

@@ -13,7 +13,7 @@ from everlight_data.color.pairs.camera_pairs import CameraPairs
 from everlight_experiments.illuminant.core.cross_validation import CrossValidation
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.phone import selection
-from everlight_experiments.illuminant.phone.selection import CANDIDATES, NESTED, Choice, choose
+from everlight_experiments.illuminant.phone.selection import CANDIDATES, NESTED, ViewChoice, choose
 
 FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])
 """The last two name a row twice."""
@@ -119,10 +119,10 @@ def test_the_coverage_counts_each_fold_by_its_own_choice(rng, pairs):
     estimates = {name: np.float32(item) for name, item in estimates.items()}
     outcome = CrossValidation({}, {}, estimates, {})
     complete = tuple(CANDIDATES[1] for _ in range(4))
-    predicted = Choice(data, outcome, CANDIDATES[0], complete).coverage()
+    predicted = ViewChoice(data, outcome, CANDIDATES[0], complete).coverage()
     assert predicted.degrees < 3
     assert predicted.uninformative == 0
-    widely = Choice(data, outcome, CANDIDATES[1], (CANDIDATES[0],) * 4).coverage()
+    widely = ViewChoice(data, outcome, CANDIDATES[1], (CANDIDATES[0],) * 4).coverage()
     assert widely.degrees > 15
     assert widely.uninformative > 0.9
 

@@ -13,7 +13,7 @@ from PIL import Image
 
 from everlight_experiments.report import writer as report
 from everlight_experiments.report.writer import (
-    PAPER,
+    PUBLISHED_GROUP,
     Column,
     Figure,
     Section,
@@ -27,8 +27,8 @@ COLUMNS = [
     Column("Method"),
     Column("Mean", "ours"),
     Column("Med", "ours"),
-    Column("Mean", PAPER),
-    Column("Med", PAPER),
+    Column("Mean", PUBLISHED_GROUP),
+    Column("Med", PUBLISHED_GROUP),
 ]
 SORTING = (Path(report.__file__).parent / "pages" / "sorting.js").read_text()
 HOSTILE = '<script>alert("1 & 2")</script>'
@@ -153,7 +153,7 @@ def test_a_row_longer_than_the_columns_is_refused(folder):
 def test_a_column_of_dashes_alone_is_left_out(folder):
     table = Table(
         "c",
-        [Column("a"), Column("b"), Column("c", PAPER), Column("d", PAPER)],
+        [Column("a"), Column("b"), Column("c", PUBLISHED_GROUP), Column("d", PUBLISHED_GROUP)],
         [["–", "–", "–", "1"], ["–", "2", "–", "–"]],
     )
     empty = Table("e", [Column("f"), Column("g")], [])

@@ -52,10 +52,10 @@ class Comparison(NamedTuple):
     published: Mapping[str, Sequence[float]] = {}
     units: ResamplingUnits | None = None
 
-    def errors(self, measure: Callable[..., Array] = angular_errors) -> dict[str, Errors]:
+    def errors(self, metric: Callable[..., Array] = angular_errors) -> dict[str, Errors]:
         """Return the errors of every method; the default are recovery angular errors."""
         return {
-            name: np.asarray(measure(colors, self.truth)) for name, colors in self.estimates.items()
+            name: np.asarray(metric(colors, self.truth)) for name, colors in self.estimates.items()
         }
 
     def interval(self, errors: Errors) -> tuple[float, float]:

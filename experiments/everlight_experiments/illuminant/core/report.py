@@ -23,7 +23,7 @@ from everlight_experiments.illuminant.published_tables import STATISTICS
 from everlight_experiments.report import cells
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import (
-    PAPER,
+    PUBLISHED_GROUP,
     Column,
     Figure,
     Report,
@@ -114,7 +114,7 @@ def error_table(compared: Comparison) -> Table:
     statistics = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
     columns = [Column("Method"), *(Column(name, "everlight, degrees") for name in statistics)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
-    columns += [Column(name, PAPER) for name in STATISTICS]
+    columns += [Column(name, PUBLISHED_GROUP) for name in STATISTICS]
     rows = []
     for name in dict.fromkeys((*errors, *compared.published)):
         row = ["not run", *["–"] * (len(statistics) + len(REPRODUCTION) - 1)]
@@ -182,7 +182,7 @@ def summary(experiment: IlluminantExperiment, figure: Figure) -> Summary:
     sentences = [experiment.question, best]
     if simple:
         sentences.append(f"Baseline, {SPELLED.get(baseline, baseline)}: {'; '.join(simple)}.")
-    table = Table(caption, [Column("Method"), *titles, Column("Mean", PAPER)], rows)
+    table = Table(caption, [Column("Method"), *titles, Column("Mean", PUBLISHED_GROUP)], rows)
     return Summary(tuple(sentences), figure, table)
 
 

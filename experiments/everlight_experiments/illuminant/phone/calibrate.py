@@ -62,7 +62,7 @@ from everlight_experiments.illuminant.phone.report import (
     Calibration,
     calibration_experiment,
 )
-from everlight_experiments.illuminant.phone.selection import NESTED, Choice, choose
+from everlight_experiments.illuminant.phone.selection import NESTED, ViewChoice, choose
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
 
@@ -219,7 +219,9 @@ def _source(options: CalibrateOptions, folder: RunFolder) -> tuple[Path, str]:
     return options.folder, f"raw pairs in {options.folder}"
 
 
-def compare(choice: Choice, images: IlluminantImages, scenes: Int[np.ndarray, "n"]) -> Comparison:
+def compare(
+    choice: ViewChoice, images: IlluminantImages, scenes: Int[np.ndarray, "n"]
+) -> Comparison:
     """Return every method's estimates, by trainings without the pair's scene, in one fold."""
     data = choice.data
     estimates = {

@@ -20,7 +20,7 @@ from everlight_experiments.illuminant.core.experiment import (
 )
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import coverage_table, error_table
-from everlight_experiments.illuminant.phone.selection import DEPTH, NESTED, Candidate, Choice
+from everlight_experiments.illuminant.phone.selection import DEPTH, NESTED, Candidate, ViewChoice
 from everlight_experiments.report.writer import Column, Section, Table
 
 FEW_SCENES = 20
@@ -43,7 +43,7 @@ class Calibration(NamedTuple):
     charts: Sequence[PairCharts]
     residuals: Float[np.ndarray, "n"]
     scenes: Int[np.ndarray, "n"]
-    choices: Mapping[View, Choice]
+    choices: Mapping[View, ViewChoice]
     comparisons: Mapping[View, Comparison]
     model: PairModel
 
@@ -116,7 +116,7 @@ def _notes(results: Calibration) -> list[str]:
     return notes
 
 
-def _rivals(choice: Choice) -> list[str]:
+def _rivals(choice: ViewChoice) -> list[str]:
     """Return the names of the rivals: ensembles, or single trainings if there is one seed."""
     networks = [Candidate(input_name, DEPTH) for input_name in (MOMENTS, TRANSFORM)]
     names = [net.ensemble_name if choice.seeds > 1 else net.name for net in networks]

@@ -63,7 +63,7 @@ class Candidate(NamedTuple):
 CANDIDATES = tuple(Candidate(input_name, depth) for input_name in WIDTHS for depth in (None, DEPTH))
 
 
-class Choice(NamedTuple):
+class ViewChoice(NamedTuple):
     """The selected estimator of one camera's illuminant.
 
     Attributes:
@@ -124,7 +124,7 @@ class Choice(NamedTuple):
 
 def choose(
     data: CameraPairs, augmentations: Mapping[str, Augment], training: NetworkTraining
-) -> Choice:
+) -> ViewChoice:
     """Train every candidate without each fold, and without each two folds.
 
     The trainings without two folds have one seed, as they only select.
@@ -153,7 +153,7 @@ def choose(
     selected = CANDIDATES[np.argmin(np.trace(sums, axis1=1, axis2=2))]
     others = [np.delete(sums[:, :, fold], fold, axis=1) for fold in folds]
     without = [CANDIDATES[np.argmin(matrix.sum(axis=1))] for matrix in others]
-    return Choice(data, outer, selected, tuple(without))
+    return ViewChoice(data, outer, selected, tuple(without))
 
 
 def _summed_error(estimates: Float[np.ndarray, "runs k 2"], data: CameraPairs, fold: int) -> float:
