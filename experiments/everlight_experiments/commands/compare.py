@@ -29,7 +29,14 @@ from everlight_data.texts import printable
 from everlight_experiments.commands.columns import DIVERGED, column, score_figure
 from everlight_experiments.continual.report_tables import seeds_above, table_of
 from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell, sentence
-from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
+from everlight_experiments.report.writer import (
+    Figure,
+    Section,
+    Summary,
+    Table,
+    file_name,
+    write_report,
+)
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import FolderOptions
 
@@ -134,7 +141,7 @@ def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> list[T
         f"{sentence(final)} of each run ({setting}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
     )
-    path = folder / f"compared_{setting.replace(' ', '_')}.png"
+    path = folder / f"compared_{file_name(setting)}.png"
     return [
         table_of(caption, {name: name for name in names}, columns, DIVERGED),
         score_figure(path, names, scores, f"{final} ({setting})"),

@@ -35,8 +35,15 @@ class Chosen:
 
 Statements = tyro.conf.Suppress[tyro.conf.Fixed[tuple[Chosen, ...]]]
 """Statements on how network, learning rate and epochs were selected, for the report."""
-NOTHING_TUNED = (Chosen("Nothing was tuned."),)
-AS_PUBLISHED = (Chosen("All is as published."),)
+
+
+def stated(text: str) -> tuple[Chosen, ...]:
+    """Return the statements of a configuration that are about no option alone."""
+    return (Chosen(text),)
+
+
+NOTHING_TUNED = stated("Nothing was tuned.")
+AS_PUBLISHED = stated("All is as published.")
 
 
 def in_sentences(statements: Sequence[Chosen]) -> str:

@@ -44,7 +44,7 @@ from everlight_experiments.report.cells import (
     spread,
 )
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
-from everlight_experiments.report.writer import Figure, Section, Summary, Table
+from everlight_experiments.report.writer import Figure, Section, Summary, Table, file_name
 
 MAX_COLUMNS = 50
 """Names of an axis that a table shows as columns."""
@@ -244,7 +244,7 @@ def _finals(report: ReportInput) -> Table:
 def _column(folder: Path, column: str, report: ReportInput) -> Section:
     benchmark, by_name = report.benchmarks[column], report.outcomes[column]
     matrices = {name: outcome.mean_matrix for name, outcome in by_name.items()}
-    path = folder / f"matrices_{column.replace(', ', '_').replace(' ', '_')}.png"
+    path = folder / f"matrices_{file_name(column)}.png"
     items = [
         scores_table(benchmark, by_name, report.naive),
         *criteria_tables(by_name, report.naive, report.published, column),
@@ -273,7 +273,7 @@ def metric_items(
 def _item(
     folder: Path, column: str, metric: Metric, values: Mapping[str, np.ndarray]
 ) -> Table | Figure:
-    path = folder / f"{_file_name(column)}_{_file_name(metric.name)}.png"
+    path = folder / f"{file_name(column)}_{file_name(metric.name)}.png"
     caption = f"{sentence(metric.name)}. {metric.meaning}"
     axes = metric.axes
     if axes == ("time",):
@@ -315,10 +315,6 @@ def plot_shares(path: Path, shares: Mapping[str, np.ndarray], what: str = "class
     return plot_matrices(
         path, shares, label, lambda matrix, axis: plot_confusion(matrix, what, axis), 3.4
     )
-
-
-def _file_name(name: str) -> str:
-    return "".join(char if char.isalnum() else "_" for char in name.lower())
 
 
 def why_white(outcomes: Iterable[Outcome]) -> str:

@@ -3,6 +3,7 @@
 import base64
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -149,6 +150,11 @@ def write_report(
     )
     print(f"report: {path}")
     return path
+
+
+def file_name(name: str) -> str:
+    """Return a name as it stands in the name of a file, with _ in place of other characters."""
+    return re.sub(r"[^\w.,+-]+", "_", name)
 
 
 def write_page(path: Path, **values: Any) -> None:

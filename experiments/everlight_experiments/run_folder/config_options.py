@@ -106,11 +106,7 @@ def option_value(arguments: Sequence[str], option: str) -> str | None:
 
 
 def refuse_empty(arguments: Sequence[str], option: str) -> None:
-    """Refuse an option without a value among arguments.
-
-    Raises:
-      UsageError: the option stands there without a value.
-    """
+    """Refuse an option that stands among arguments without a value, by a UsageError."""
     take_option(list(arguments), option)
 
 
