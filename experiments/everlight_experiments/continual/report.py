@@ -219,7 +219,7 @@ def _finals(report: ReportInput) -> Table:
         for spec in (
             ColumnSpec(
                 report.score,
-                known(column, lambda outcome: final_cell(outcome.final)),
+                known(column, _final_cell),
                 column,
                 MEANINGS.get(column, ""),
             ),
@@ -239,6 +239,10 @@ def _finals(report: ReportInput) -> Table:
     marks["diverged"] = "A lower learning rate may help where runs diverged."
     values = {name: name for name in names}
     return table_of(caption, values, specs, marks | PUBLISHED_ROW)
+
+
+def _final_cell(outcome: Outcome) -> str:
+    return final_cell(np.where(outcome.diverged, np.nan, outcome.final))
 
 
 def _column(folder: Path, column: str, report: ReportInput) -> Section:
