@@ -223,7 +223,7 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
       SystemExit: help was printed.
     """
     from everlight_experiments.command_help import short_help
-    from everlight_experiments.run_folder.config_options import option_value
+    from everlight_experiments.run_folder.config_options import refuse_empty
     from everlight_experiments.usage import in_options, options_by_name, parsed
 
     arguments, program = list(arguments), f"everlight {name}"
@@ -234,7 +234,7 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     arguments = [HELP[0] if word == ALL_HELP else word for word in arguments]
     try:
         # An empty path would be the directory that the user is in.
-        option_value(arguments, "--runs")
+        refuse_empty(arguments, "--runs")
         return parsed(kind, arguments, program)
     except UsageError as error:
         raise UsageError(f"{error} {program} --help lists all options.") from error

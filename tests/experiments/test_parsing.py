@@ -7,6 +7,7 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
+from everlight_experiments.continual.chosen import Chosen
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -92,7 +93,7 @@ def test_texts_of_the_report_may_differ_from_the_folder_s(tmp_path):
     RunFolder("run", "digits", options).log(unit="a", seconds=1.0)
     (tmp_path / "run-digits-demo" / "units").mkdir()
     (tmp_path / "run-digits-demo" / "units" / "a.npz").write_bytes(b"work")
-    texts = replace(options.config, chosen="Otherwise.", features_chosen="Otherwise.")
+    texts = replace(options.config, chosen=(Chosen("Otherwise."),), features_chosen=())
     RunFolder("run", "digits", replace(options, config=texts))
     rate = replace(options.config, learning_rate=0.5)
     with pytest.raises(DataError, match=r"other settings .*learning_rate"):

@@ -12,7 +12,7 @@ from everlight_experiments.continual.paper import Experiment, Paper, PaperOption
 from everlight_experiments.continual.report_criteria import Published
 from everlight_experiments.continual.train_methods import jobs_of
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import check_methods
+from everlight_experiments.run_folder.options import check_methods
 
 CITATION = (
     "Díaz-Rodríguez et al. 2018, "

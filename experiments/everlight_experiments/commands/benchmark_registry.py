@@ -19,7 +19,7 @@ from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
 from everlight_experiments.run_folder.config_options import changed_options
-from everlight_experiments.run_folder.settings import Preset
+from everlight_experiments.run_folder.options import Preset
 
 
 class Entry(NamedTuple):
@@ -101,7 +101,7 @@ def load_benchmarks(options: RunOptions | TuneOptions) -> Benchmarks:
         changes = list(changed_options(default, options.config))
     return {
         setting: benchmark._replace(
-            selection=benchmark.selection.with_given(changes)._replace(
+            selection=benchmark.selection.with_changed(changes)._replace(
                 validation_tasks=options.validation_tasks
             )
         )

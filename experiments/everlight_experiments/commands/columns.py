@@ -9,9 +9,8 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 
 from everlight.plots import COLORS
-from everlight_experiments.continual.report import sentence
-from everlight_experiments.continual.report_tables import Measure
-from everlight_experiments.report.cells import deviation
+from everlight_experiments.continual.report_tables import ColumnSpec
+from everlight_experiments.report.cells import deviation, sentence
 from everlight_experiments.report.plots import MARKERS, new_canvas, save
 from everlight_experiments.report.writer import Figure
 
@@ -31,9 +30,9 @@ def ranks_of(scores: Mapping[str, Float[np.ndarray, "seeds"]]) -> dict[str, floa
 
 def column(
     name: str, values: Mapping[str, Any], cell: Callable[[Any], str] = str, group: str = ""
-) -> Measure:
+) -> ColumnSpec:
     """Return a table's column of values by row; rows without one have a dash."""
-    return Measure(name, lambda row: cell(values[row]) if row in values else "–", group)
+    return ColumnSpec(name, lambda row: cell(values[row]) if row in values else "–", group)
 
 
 def score_figure(

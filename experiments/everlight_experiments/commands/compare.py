@@ -27,12 +27,18 @@ from everlight_data.runs.finished_runs import (
 )
 from everlight_data.texts import printable
 from everlight_experiments.commands.columns import DIVERGED, column, score_figure
-from everlight_experiments.continual.report import sentence
 from everlight_experiments.continual.report_tables import seeds_above, table_of
-from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell
-from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
+from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell, sentence
+from everlight_experiments.report.writer import (
+    Figure,
+    Section,
+    Summary,
+    Table,
+    file_name,
+    write_report,
+)
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import FolderSettings
+from everlight_experiments.run_folder.options import FolderOptions
 
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}
 """Options that change no number."""
@@ -41,7 +47,7 @@ LONGEST = 150
 
 
 @dataclasses.dataclass(frozen=True)
-class CompareOptions(FolderSettings):
+class CompareOptions(FolderOptions):
     """Compare finished continual-learning runs with paired differences and intervals."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]] = ()
@@ -135,7 +141,7 @@ def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> list[T
         f"{sentence(final)} of each run ({setting}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
     )
-    path = folder / f"compared_{setting.replace(' ', '_')}.png"
+    path = folder / f"compared_{file_name(setting)}.png"
     return [
         table_of(caption, {name: name for name in names}, columns, DIVERGED),
         score_figure(path, names, scores, f"{final} ({setting})"),

@@ -20,7 +20,7 @@ from everlight_data.sets.data_set import PreparationRequest
 
 
 @dataclass(frozen=True)
-class PrepareSettings:
+class PrepareOptions:
     """Prepare a data set in EVERLIGHT_DATA from its publisher's files."""
 
     name: tyro.conf.Positional[str]
@@ -32,11 +32,11 @@ class PrepareSettings:
 
 
 @dataclass(frozen=True)
-class ListSettings:
+class DataListOptions:
     """List all data sets with their state, source and size."""
 
 
-def prepare(settings: PrepareSettings) -> Path:
+def prepare(options: PrepareOptions) -> Path:
     """Prepare a data set, print the result and return its folder.
 
     Raises:
@@ -44,7 +44,7 @@ def prepare(settings: PrepareSettings) -> Path:
       DataError: the data set is unknown or needs no preparation, `partial` is not for it, or the
         source is incomplete or damaged; the message names it.
     """
-    name, source = settings.name, settings.source
+    name, source = options.name, options.source
     check_name("data set", name, list(STORED_SETS))
     data, root = STORED_SETS[name], data_root()
     if data.prepare is None:
@@ -61,18 +61,18 @@ def prepare(settings: PrepareSettings) -> Path:
         raise MissingDataError(
             f"{source} does not exist. Download {data.source} from: {data.owner}."
         )
-    if settings.partial and not data.accepts_partial:
+    if options.partial and not data.accepts_partial:
         accepting = ", ".join(name for name, row in STORED_SETS.items() if row.accepts_partial)
         raise DataError(
             f"--partial works for {accepting} only; every other data set must be complete"
         )
     folder = root / data.folder
-    result = data.prepare(data, PreparationRequest(source, folder, settings.partial))
+    result = data.prepare(data, PreparationRequest(source, folder, options.partial))
     print(f"{source}: {result}\nprepared: {folder}")
     return folder
 
 
-def list_data(settings: ListSettings) -> None:
+def list_data(options: DataListOptions) -> None:
     """Print a paragraph for every data set.
 
     Raises:

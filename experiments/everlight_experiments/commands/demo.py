@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everlight_experiments.cl_metrics.paper import PAPER
-from everlight_experiments.continual.paper import PaperOptions, paper_parts
+from everlight_experiments.continual.paper import PaperOptions, paper_report, train_paper
 from everlight_experiments.illuminant.config import PRESETS
-from everlight_experiments.illuminant.core.report import experiment_report
+from everlight_experiments.illuminant.core.report import best_in_words, experiment_report
 from everlight_experiments.illuminant.two_camera.command import compare_two_cameras
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 from everlight_experiments.report.writer import Section, write_report
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import FolderSettings, Seed
+from everlight_experiments.run_folder.options import FolderOptions, Seed
 
 
 @dataclass(frozen=True)
-class DemoOptions(FolderSettings):
+class DemoOptions(FolderOptions):
     """Run the demo of both topics: illuminant estimation and five tasks of continual learning."""
 
     seed: Seed = 0
@@ -33,19 +33,20 @@ def run_demo(options: DemoOptions) -> Path:
     """Run both parts; returns the report's path."""
     folder = RunFolder("demo", "", options)
     shared = {"seed": options.seed, "tag": options.tag, "runs": options.runs}
-    two_camera = TwoCameraRun(**shared)
+    two_camera = TwoCameraOptions(**shared)
     two_camera_folder = RunFolder("two-camera", "", two_camera)
     experiment = compare_two_cameras(two_camera_folder, two_camera, PRESETS[two_camera.preset])
     illuminants = experiment_report(two_camera_folder, experiment)
     first = illuminants.first
     continual = with_config(PaperOptions, PAPER.presets["demo"])(**shared)
     own_folder = RunFolder("paper", PAPER.name, continual, shared=True)
-    _, learned, also, sections = paper_parts(PAPER, own_folder, continual)
+    learned = paper_report(PAPER, own_folder, train_paper(PAPER, own_folder, continual))
+    also = learned.first
     parts = {
         "Two cameras": (illuminants.facts, illuminants.sections),
         "Continual learning": (
-            learned,
-            [Section("Result", [], [also.figure, also.table]), *sections],
+            learned.facts,
+            [Section("Result", [], [also.figure, also.table]), *learned.sections],
         ),
     }
     summary = [
@@ -60,8 +61,7 @@ def run_demo(options: DemoOptions) -> Path:
     ]
     sentences = (
         "Which methods are best on the demo data of both topics?",
-        # Up to the first semicolon is the best of the first condition alone.
-        f"Illuminants: {first.sentences[1].partition(';')[0].rstrip('.')}.",
+        f"Illuminants: {best_in_words(experiment, experiment.conditions[:1])}",
         f"Continual learning: {also.sentences[1]}",
     )
     below = (*first.sentences[1:], *first.below, *also.sentences[2:], *also.below)

@@ -68,7 +68,7 @@ def run_grid(options: GridOptions) -> Path:
     for name, suite in loaded.items():
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
-    folder = RunFolder("grid", "", options, True, RUN_SELECTORS)
+    folder = RunFolder("grid", "", options, shared=True, run_selectors=RUN_SELECTORS)
     firsts = {name: next(iter(suite.benchmarks.values())) for name, suite in loaded.items()}
     for name, benchmark in firsts.items():
         print(f"{name}: {benchmark.data.words}", flush=True)
@@ -204,7 +204,7 @@ def _results_summary(
     columns.append(column("mean", ranks, lambda places: f"{np.mean(places):.2f}", "rank"))
     columns.append(column("benchmarks", ranks, lambda places: str(len(places)), "rank"))
     caption = (
-        "Final score, mean ± standard deviation over seeds, in each benchmark's own measure. In "
+        "Final score, mean ± standard deviation over seeds, in each benchmark's own metric. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
         "ran."
     )
@@ -228,7 +228,7 @@ def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:
         column("sum", sums, lambda seconds: dash(f"{seconds:,.1f}"), "seconds per run"),
     ]
     caption = (
-        f"{FORGETTING.format(measure='score')} Each benchmark has its own measure. Seconds per "
+        f"{FORGETTING.format(score='score')} Each benchmark has its own metric. Seconds per "
         "run: median over runs, compilation included, on a machine that may be shared; the sum is "
         "over the benchmarks where the method ran."
     )

@@ -38,7 +38,7 @@ from everlight_experiments.continual.train_methods import (
     train_jobs,
 )
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import check_methods
+from everlight_experiments.run_folder.options import check_methods
 
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 

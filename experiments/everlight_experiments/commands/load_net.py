@@ -9,11 +9,12 @@ import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
+from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.training.saved_net import SavedNet, classes_of_tasks
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import check_name
-from everlight_data.runs.checkpoints import open_existing
+from everlight_data.runs.checkpoints import Checkpoints, open_existing
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.descriptions import name_differences
 from everlight_experiments.commands.benchmark_registry import benchmark_name
@@ -22,7 +23,7 @@ from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import RUN_SELECTORS, GridOptions, RunOptions
-from everlight_experiments.continual.benchmark import SequenceId
+from everlight_experiments.continual.benchmark import Benchmark, SequenceId
 from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import NETS, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
@@ -63,37 +64,19 @@ def load_net(
     nets = run / NETS / part
     if not nets.is_dir():
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
-    settings = _names(nets)
-    if setting is None and len(settings) > 1:
-        raise DataError(f"{run} has several settings; give one: {', '.join(settings)}")
-    setting = settings[0] if setting is None else setting
-    check_name("setting", setting, settings)
+    setting = _setting_of(run, nets, setting)
     labels = _names(nets / setting)
     check_name("net of method", method, [label.partition("@")[0] for label in labels])
-    # Settings of earlier starts are there too.
-    selected = None if options.setting is None else (setting,)
-    all_rows = dataclasses.replace(
-        options, setting=selected, methods=tuple(METHODS), published=True
-    )
-    benchmarks, rows, _ = load_requested(all_rows)
-    loaded = benchmarks[setting]
-    if loaded.prepare is not None:
-        loaded = loaded.opened(opened())
+    loaded, rows = _rebuilt(options, setting, opened)
     row = next((row for row in rows if row.name == method), None)
     if row is None or row.label not in labels:
         raise DataError(f"{run}: its {method} was trained with another version of your file")
-    seeds = _names(nets / setting / row.label)
-    check_name("seed", str(seed), seeds)
+    check_name("seed", str(seed), _names(nets / setting / row.label))
     checkpoints = open_existing(nets_folder(run, part, setting, row, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
-    programs = MethodPrograms(loaded)
     seq_id = SequenceId("evaluation", options.seed, seed - options.seed)
-    sequence, stored = loaded.data.sequence(row, seq_id), checkpoints.fingerprint(task)
-    hyperparameter = stored["hyperparameter"]
-    ids = {"setting": setting, "method": row.name, "order": seq_id.order}
-    fingerprint = ids | {"hyperparameter": hyperparameter} | loaded.fingerprint(row)
-    if changed := name_differences(stored, fingerprint):
-        raise DataError(f"{checkpoints.folder} belongs to other data or settings ({changed})")
+    hyperparameter = _verified_hyperparameter(checkpoints, task, loaded, row, seq_id)
+    programs, sequence = MethodPrograms(loaded), loaded.data.sequence(row, seq_id)
     net = checkpoints.restore(task, programs.net(row)).state
     return SavedNet(
         class_names=() if loaded.data.images is None else tuple(loaded.data.images.class_names),
@@ -105,6 +88,48 @@ def load_net(
         size=loaded.training.protocol(row).evaluation_batch,
         masked="class scores" in loaded.setting.capabilities,
     )
+
+
+def _setting_of(run: Path, nets: Path, setting: str | None) -> str:
+    """Return the setting of the networks, which may be left out where there is one."""
+    settings = _names(nets)
+    if setting is None and len(settings) > 1:
+        raise DataError(f"{run} has several settings; give one: {', '.join(settings)}")
+    setting = settings[0] if setting is None else setting
+    check_name("setting", setting, settings)
+    return setting
+
+
+def _rebuilt(
+    options: RunOptions, setting: str, opened: Callable[[], RunFolder]
+) -> tuple[Benchmark, list[Method]]:
+    """Return the benchmark of a run in one setting, and every method on it."""
+    # Settings of earlier starts are there too.
+    selected = None if options.setting is None else (setting,)
+    all_rows = dataclasses.replace(
+        options, setting=selected, methods=tuple(METHODS), published=True
+    )
+    loaded = load_requested(all_rows)
+    benchmark = loaded.benchmarks[setting]
+    # Only what a folder prepares needs it open.
+    return benchmark if benchmark.prepare is None else benchmark.opened(opened()), loaded.rows
+
+
+def _verified_hyperparameter(
+    checkpoints: Checkpoints, task: int, benchmark: Benchmark, row: Method, seq_id: SequenceId
+) -> float:
+    """Return the hyper-parameter of a kept network; other data or settings are refused."""
+    stored = checkpoints.fingerprint(task)
+    fingerprint = {
+        "setting": benchmark.setting.name,
+        "method": row.name,
+        "order": seq_id.order,
+        "hyperparameter": stored["hyperparameter"],
+        **benchmark.fingerprint(row),
+    }
+    if changed := name_differences(stored, fingerprint):
+        raise DataError(f"{checkpoints.folder} belongs to other data or settings ({changed})")
+    return stored["hyperparameter"]
 
 
 def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable[[], RunFolder]]:
@@ -125,10 +150,10 @@ def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable
 
     def opened() -> RunFolder:
         if is_grid:
-            folder = RunFolder("grid", "", options, True, OF_GRIDS)
+            folder = RunFolder("grid", "", options, shared=True, run_selectors=OF_GRIDS)
         else:
             name = benchmark_name(options.benchmark)
-            folder = RunFolder("run", name, options, True, RUN_SELECTORS)
+            folder = RunFolder("run", name, options, shared=True, run_selectors=RUN_SELECTORS)
         if folder.path.resolve() != run.resolve():
             folder.remove_empty()
             raise DataError(f"{run} was {folder.path.name}; give it its name again")

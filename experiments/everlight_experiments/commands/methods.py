@@ -12,7 +12,7 @@ VALUES = "Values tried for each hyper-parameter, as --hyperparameters takes them
 
 
 @dataclass(frozen=True)
-class MethodsSettings:
+class MethodListOptions:
     """List all methods, and the values that are tried for their hyper-parameters.
 
     The samples, networks (old net) and statistics kept are those between tasks. Methods that apply
@@ -21,7 +21,7 @@ class MethodsSettings:
     """
 
 
-def list_methods(settings: MethodsSettings) -> None:
+def list_methods(options: MethodListOptions) -> None:
     """Print a line per method, then one per method with a hyper-parameter."""
     _print_table([HEADER, *((*row, METHODS[row.name].summary) for row in method_rows())])
     print(f"\n{VALUES}")

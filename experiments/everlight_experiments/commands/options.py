@@ -8,7 +8,7 @@ import tyro
 from everlight.checks import Between
 from everlight.continual.methods.replay_variants import VariantName
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
-from everlight_experiments.run_folder.settings import Count, Preset, RunSettings
+from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
 
 Option = Literal["task-incremental", "class-incremental", "online"]
 SETTINGS: tuple[Option, ...] = get_args(Option)
@@ -23,7 +23,7 @@ Config = tyro.conf.Suppress[Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class MethodOptions(RunSettings):
+class MethodOptions(ExperimentOptions):
     """Options of every command that trains methods on benchmarks."""
 
     preset: Preset = "demo"

@@ -33,7 +33,9 @@ def run_benchmark(options: RunOptions) -> Path:
     loaded = load_requested(options)
     refuse_inapplicable(loaded.benchmarks, options.methods, loaded.rows)
     print(*loaded.lines, sep="\n", end="\n" * bool(loaded.lines), flush=True)
-    folder = RunFolder("run", benchmark_name(options.benchmark), options, True, RUN_SELECTORS)
+    folder = RunFolder(
+        "run", benchmark_name(options.benchmark), options, shared=True, run_selectors=RUN_SELECTORS
+    )
     benchmarks, outcomes = train_loaded(folder, options, {"": loaded})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)
     benchmark = next(iter(benchmarks.values()))

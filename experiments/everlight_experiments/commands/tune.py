@@ -99,7 +99,13 @@ def run_tune(options: TuneOptions) -> Path:
         rows, lines = applicable_methods(options, first, rows)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
         _refuse_unlike(options, first, rows, candidates)
-        folder = RunFolder("tune", split_preset(options.benchmark)[0], options, True, RUN_SELECTORS)
+        folder = RunFolder(
+            "tune",
+            split_preset(options.benchmark)[0],
+            options,
+            shared=True,
+            run_selectors=RUN_SELECTORS,
+        )
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(candidates)} × {runs} runs", flush=True)
@@ -233,7 +239,7 @@ def _results_summary(
     folder: Path, criterion: str, tried: Sequence[Tried], best: int, near: Sequence[int]
 ) -> Summary:
     """Return the best configuration, its distance from the others, and ties and edges."""
-    labels, measure = [trial.label for trial in tried], f"{criterion} on validation samples"
+    labels, metric = [trial.label for trial in tried], f"{criterion} on validation samples"
     scores = {
         name.partition("/"): {trial.label: trial.scores[name] for trial in tried}
         for name in tried[0].scores
@@ -248,11 +254,11 @@ def _results_summary(
         column("mean", means),
         column("below the best", below, group="paired by validation seed"),
     ]
-    caption = f"{measure}, mean ± standard deviation over seeds."
+    caption = f"{metric}, mean ± standard deviation over seeds."
     table = table_of(caption, {label: label for label in labels}, columns, DIVERGED, "settings")
     table = replace(table, strong_rows=frozenset((best,)))
     shown = {f"{name[2]}, {name[0]}": by_label for name, by_label in scores.items()}
-    figure = score_figure(folder / "tried.png", labels, shown, measure, "validation seeds")
+    figure = score_figure(folder / "tried.png", labels, shown, metric, "validation seeds")
     sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
         f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].scores_by_seed)}.",

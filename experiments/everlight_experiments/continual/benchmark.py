@@ -3,8 +3,7 @@
 `image_benchmarks` and the papers' `benchmark.py` build them.
 """
 
-import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +19,7 @@ from everlight.continual.methods.method import Method, Requirement, StrategyArgu
 from everlight_data.errors import DataError
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import ImageSet
+from everlight_experiments.continual.chosen import Chosen, in_sentences
 from everlight_experiments.report.writer import Section
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -183,14 +183,16 @@ class Training(NamedTuple):
 class Selection(NamedTuple):
     """Rules by which hyper-parameters are selected, and other values were."""
 
-    chosen: str
-    """Statement for the report how network, optimizer and length were chosen."""
+    chosen: tuple[Chosen, ...]
+    """Statements for the report how network, optimizer and length were chosen."""
     criterion: Metric | None = None
     """Number that selects hyper-parameters; None is the score after the last task."""
     grids: Mapping[str, tuple[float, ...]] = {}
     """Hyper-parameters of methods that differ from the table's."""
     validation_tasks: int | None = None
     """Number of tasks that validation seeds train and select by, the first ones; None is all."""
+    changed: tuple[str, ...] = ()
+    """Options that the user set to other values than the benchmark's."""
 
     @property
     def scope(self) -> str:
@@ -205,20 +207,19 @@ class Selection(NamedTuple):
             f"{self.validation_tasks}); the evaluation includes their classes."
         )
 
-    def with_given(self, options: Sequence[str]) -> "Selection":
-        """Return the selection with the options in `chosen` that the user gave.
+    @property
+    def words(self) -> str:
+        """How the configuration's values were chosen, in sentences."""
+        rest = in_sentences(self.chosen)
+        if not self.changed:
+            return rest
+        return f"Given by the user: {', '.join(self.changed)}." + (rest and f" The rest: {rest}")
 
-        A sentence of `chosen` may begin with names of options and a colon, as in `Epochs and batch
-        size: not tuned.` Options that the user gave are removed; a sentence whose options are all
-        removed is removed too.
-        """
-        if not options:
-            return self
-        words = {option.rpartition(".")[2].replace("-", " ") for option in options}
-        sentences = re.split(r"(?<=[.]) (?=[A-Z])", self.chosen)
-        remaining = [left for sentence in sentences if (left := _without_names(sentence, words))]
-        rest = f" The rest: {' '.join(remaining)}" if remaining else ""
-        return self._replace(chosen=f"Given by the user: {', '.join(options)}.{rest}")
+    def with_changed(self, options: Sequence[str]) -> "Selection":
+        """Return the selection of a configuration in which the user set these options."""
+        names = {option.rpartition(".")[2] for option in options}
+        chosen = tuple(left for part in self.chosen if (left := part.without(names)) is not None)
+        return self._replace(chosen=chosen, changed=tuple(options))
 
 
 class Benchmark(NamedTuple):
@@ -285,17 +286,6 @@ class Benchmark(NamedTuple):
     ) -> RunData:
         """Return the data of a method's run on a sequence."""
         return RunData(self.data.shared(method), self.per_run_data(sequence, hyperparameter))
-
-
-def _without_names(sentence: str, names: Collection[str]) -> str:
-    """Return a sentence without these names before its colon; empty if all are among them."""
-    head, colon, rest = sentence.partition(":")
-    listed = re.split(r", | and ", head)
-    left = [name for name in listed if name.lower() not in names]
-    if not colon or left == listed:
-        return sentence
-    words = " and ".join(part for part in (", ".join(left[:-1]), *left[-1:]) if part)
-    return f"{words[0].upper()}{words[1:]}:{rest}" if words else ""
 
 
 Benchmarks = Mapping[str, Benchmark]

@@ -13,11 +13,12 @@ from typing import Annotated, Literal
 
 import tyro
 
-from everlight.checks import Between
+from everlight.checks import Between, UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.models import networks
-from everlight_experiments.run_folder.settings import Count, Rate, Share
+from everlight_experiments.continual.chosen import NOTHING_TUNED, Chosen, Statements
+from everlight_experiments.run_folder.options import Count, Rate
 
 UNNAMED = tyro.conf.arg(name="")
 """Mark of a part of a configuration whose options stand without the part's name."""
@@ -44,8 +45,6 @@ Replay = Annotated[
     Count | None,
     tyro.conf.arg(help="Samples that methods replay per step; None is the batch size."),
 ]
-Chosen = tyro.conf.Suppress[str]
-"""Sentence of the report about the selection of network, learning rate and epochs."""
 Side = Annotated[int, Between(8, 512)]
 Criterion = Literal["final accuracy", "accuracy over all times (A)"]
 Pixels = Literal["channels", "unit"]
@@ -54,11 +53,14 @@ Initialization = Literal["own", "xavier"]
 LossClasses = Literal["seen", "all"]
 Stream = Literal["classes", "permuted", "rotated", "permuted-labels"]
 FIVE_EPOCHS = Protocol(epochs=5, batch_size=16, select="last")
-NOT_TUNED = "Batch size, buffer size and exemplars per class: not tuned."
 FEATURES_CHOSEN = (
-    "Learning rate: among 0.0003, 0.001 and 0.003, the one with the highest accuracy of joint and "
-    "ER-balanced on a validation seed of Tiny-ImageNet's first 100 classes. Epochs: among 2, 5 and "
-    f"15, by the same accuracy. {NOT_TUNED}"
+    Chosen(
+        "among 0.0003, 0.001 and 0.003, the one with the highest accuracy of joint and ER-balanced "
+        "on a validation seed of Tiny-ImageNet's first 100 classes.",
+        ("learning-rate",),
+    ),
+    Chosen("among 2, 5 and 15, by the same accuracy.", ("epochs",)),
+    Chosen("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
 )
 
 
@@ -68,7 +70,7 @@ class MethodSettings:
 
     learning_rate: Rate | None = None
     replay_batch_size: Count | None = None
-    weight_decay: Share | None = None
+    weight_decay: UnitInterval | None = None
     arguments: Mapping[str, float | str | bool] | None = None
 
 
@@ -111,7 +113,7 @@ class Config:
     """Difference between tasks: classes brings new classes in every task. The others have all
     classes in every task (domain-incremental): permuted has other orders of the pixels, rotated
     other angles from 0 up to 180 degrees, permuted-labels other labels of the same images."""
-    label_noise: Share = 0.0
+    label_noise: UnitInterval = 0.0
     """Fraction of the training and validation images whose label is another class, drawn uniformly;
     test labels stay."""
     shots: Count | None = None
@@ -121,7 +123,7 @@ class Config:
     """Layers with which the network begins, except its head: an .npz of a vision transformer of
     Google's release for --net vit, or the folder of a run of the same --net with --keep-nets, of
     which it is naive's of the first seed after the last task. None draws all layers."""
-    dropout: tuple[Share, ...] = ()
+    dropout: tuple[UnitInterval, ...] = ()
     """Dropout of --net small-cnn after both blocks and the dense layer."""
     augmentation: Augmentation = "none"
     """Random change of every training image in every step: crop-and-flip shifts it by up to four
@@ -137,7 +139,7 @@ class Config:
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
     learning_rate: Rate = 0.01
     """Learning rate of the optimizer."""
-    weight_decay: Share = 0.0
+    weight_decay: UnitInterval = 0.0
     """Coefficient of the parameters that is added to every gradient."""
     features_learning_rate: Rate = 0.001
     """Learning rate of a linear head on --features, which replaces --learning-rate."""
@@ -173,17 +175,16 @@ class Config:
     """Arguments of the strategy that replace those of the registry."""
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
-    chosen: Chosen = "Nothing was tuned."
-    """Sentences of the report about the choice of these values. One may begin with options and a
-    colon; those that the user gives are left out."""
-    features_chosen: Chosen = FEATURES_CHOSEN
+    chosen: Statements = NOTHING_TUNED
+    """How these values were chosen, for the report; options that the user gives are left out."""
+    features_chosen: Statements = FEATURES_CHOSEN
     """The same of a linear head on --features."""
 
 
 def config_of(config: Config, method: Method) -> Config:
     """Return the configuration with the settings of a method, or of the row that it varies."""
-    settings = config.method_settings.get(method.row_name, MethodSettings())
-    return replace(config, **{key: x for key, x in asdict(settings).items() if x is not None})
+    changes = asdict(config.method_settings.get(method.row_name, MethodSettings()))
+    return replace(config, **{key: value for key, value in changes.items() if value is not None})
 
 
 DIGITS = Config(
@@ -192,14 +193,25 @@ DIGITS = Config(
     learning_rate=0.02,
     protocol=Protocol(epochs=10, batch_size=16, select="last"),
     exemplars_per_class=10,
-    chosen="Learning rate: among 0.005, 0.01, 0.02, 0.05 and 0.1, the one with the highest "
-    "accuracy of joint and ER-balanced on validation seeds. Epochs: among 3, 10 and 30, by the "
-    f"same accuracy. {NOT_TUNED}",
+    chosen=(
+        Chosen(
+            "among 0.005, 0.01, 0.02, 0.05 and 0.1, the one with the highest accuracy of joint and "
+            "ER-balanced on validation seeds.",
+            ("learning-rate",),
+        ),
+        Chosen("among 3, 10 and 30, by the same accuracy.", ("epochs",)),
+        Chosen("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
+    ),
 )
 PICTURES = Config(
-    chosen="Learning rate: among 0.005, 0.01, 0.02 and 0.05, the one with the highest accuracy of "
-    "joint and ER-balanced on validation seeds of the procedural world. Epochs, batch size, buffer "
-    "size and exemplars per class: not tuned.",
+    chosen=(
+        Chosen(
+            "among 0.005, 0.01, 0.02 and 0.05, the one with the highest accuracy of joint and "
+            "ER-balanced on validation seeds of the procedural world.",
+            ("learning-rate",),
+        ),
+        Chosen("not tuned.", ("epochs", "batch-size", "buffer-size", "exemplars-per-class")),
+    ),
 )
 _SIZES = {
     "demo": {"classes": 20, "per_class": (100, 50), "side": 16},
@@ -215,9 +227,14 @@ IDX = replace(
     learning_rate=0.03,
     protocol=Protocol(epochs=1, batch_size=10, select="last"),
     buffer_size=500,
-    chosen="Optimizer, learning rate and batch size: those of Buzzega et al. 2020 (ICPR) for ER "
-    "with 200 stored samples. Replay batch size: that of the batch; the paper has 128. Nothing was "
-    "tuned.",
+    chosen=(
+        Chosen(
+            "those of Buzzega et al. 2020 (ICPR) for ER with 200 stored samples.",
+            ("optimizer", "learning-rate", "batch-size"),
+        ),
+        Chosen("that of the batch; the paper has 128.", ("replay-batch-size",)),
+        *NOTHING_TUNED,
+    ),
 )
 CONFIGS: dict[str, dict[str, Config]] = {
     "digits": dict.fromkeys(_SIZES, DIGITS),

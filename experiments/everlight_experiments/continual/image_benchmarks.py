@@ -56,8 +56,17 @@ from everlight_experiments.continual.pretrained import Pretrained, with_pretrain
 from everlight_experiments.continual.shapes import image_set, stored_shapes
 
 NOT_IDENTIFYING = {
-    *("data", "test_data", "chosen", "criterion", "grids", "features", "features_learning_rate"),
-    *("features_chosen", "method_settings", "first_class", "pretrained"),
+    "data",
+    "test_data",
+    "chosen",
+    "criterion",
+    "grids",
+    "features",
+    "features_learning_rate",
+    "features_chosen",
+    "method_settings",
+    "first_class",
+    "pretrained",
 }
 """Fields of a configuration that do not identify a run."""
 
@@ -159,8 +168,8 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
         )
 
     def fingerprint(method: Method) -> dict[str, Any]:
-        settings = asdict(config_of(config, method))
-        values = {key: value for key, value in settings.items() if key not in NOT_IDENTIFYING}
+        method_config = asdict(config_of(config, method))
+        values = {key: value for key, value in method_config.items() if key not in NOT_IDENTIFYING}
         # Most methods have none, and older runs name none.
         if not values["arguments"]:
             del values["arguments"]
@@ -220,8 +229,10 @@ def setup_factory(
     augment = crop_and_flip if config.augmentation == "crop-and-flip" else None
 
     def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
-        settings, group = config_of(config, method), data.per_run.class_group
-        updates = optimizer(settings.optimizer, settings.learning_rate, settings.weight_decay)
+        method_config, group = config_of(config, method), data.per_run.class_group
+        updates = optimizer(
+            method_config.optimizer, method_config.learning_rate, method_config.weight_decay
+        )
         objective = softmax_objective(group, config.loss_classes == "seen")
         if read_predictions(config.metrics):
             objective = with_predictions(objective, task_given)
@@ -241,10 +252,10 @@ def setup_factory(
             implicit_rate=updates.implicit_rate,
             layers=net.layers if method.trains == "net" else (),
             class_group=group,
-            replay_batch_size=settings.replay_batch_size,
+            replay_batch_size=method_config.replay_batch_size,
             buffer_size=config.buffer_size,
             ema_decay=config.ema_decay,
-            arguments={**loss_arguments(config, method), **settings.arguments},
+            arguments={**loss_arguments(config, method), **method_config.arguments},
         )
         if pretrained:
             setup = with_pretrained_layers(setup, module, data.shared.layers, method, needs)

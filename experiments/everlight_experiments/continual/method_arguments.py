@@ -31,7 +31,7 @@ def with_method_arguments(config: Any, texts: Sequence[str], methods: Sequence[M
         return config
     if not isinstance(config, Config):
         raise DataError(f"{OPTION}: methods have the arguments of the paper here; leave it out")
-    rows, settings = {method.name: method for method in methods}, {}
+    rows, by_method = {method.name: method for method in methods}, {}
     for text in texts:
         try:
             name, values, arguments = parse_call(text, words=True)
@@ -40,12 +40,12 @@ def with_method_arguments(config: Any, texts: Sequence[str], methods: Sequence[M
         check_name("method among those that are run:", name, list(rows))
         if values or not arguments:
             raise DataError(f"{OPTION} {text!a}; give NAME:ARGUMENT=VALUE,...")
-        if name in settings:
+        if name in by_method:
             raise DataError(f"{OPTION} has {name!r} twice; give all its arguments in one")
         checked = {key: _checked(rows[name], key, value) for key, value in arguments.items()}
         base = config.method_settings.get(name, MethodSettings())
-        settings[name] = replace(base, arguments={**(base.arguments or {}), **checked})
-    return replace(config, method_settings={**config.method_settings, **settings})
+        by_method[name] = replace(base, arguments={**(base.arguments or {}), **checked})
+    return replace(config, method_settings={**config.method_settings, **by_method})
 
 
 def argument_defaults(method: Method) -> dict[str, float | str]:

@@ -32,10 +32,10 @@ from everlight_experiments.continual.metrics import OVER_ALL_TIMES
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
-    Unit,
-    UnitTraining,
+    RunTraining,
+    TrainingRun,
     has_diverged,
-    train_units,
+    train_runs,
 )
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -50,11 +50,11 @@ def nets_folder(run: Path, part: str, setting: str, method: Method, order: int) 
     return run / NETS / part / setting / method.label / str(order)
 
 
-class RunId(NamedTuple):
+class TrainingRunId(NamedTuple):
     """One of a method's runs."""
 
     name: str
-    """Name of its unit."""
+    """Name of its part of the run folder."""
     hyperparameter: float
     sequence_id: SequenceId
 
@@ -79,7 +79,7 @@ class Runner:
         return self.benchmark.setting.name
 
     def _name(self, label: str) -> str:
-        """Return the name of a unit of this benchmark."""
+        """Return the name of a run of this benchmark."""
         return f"{self.benchmark.part}-{label}" if self.benchmark.part else label
 
     def outcome(self, method: Method, seeds: int) -> Outcome:
@@ -90,11 +90,11 @@ class Runner:
         score = metrics[self.benchmark.score]
         run_ids = self._run_ids(method, "evaluation", [choice.hyperparameter], seeds)
         for run_id, over_time in zip(run_ids, score, strict=True):
-            self.folder.log(unit=run_id.name, over_time=over_time)
-        settings = self.programs.arguments(method, choice.hyperparameter)
-        if settings:
+            self.folder.log_part(run_id.name, over_time=over_time)
+        arguments = self.programs.arguments(method, choice.hyperparameter)
+        if arguments:
             label = self._name(f"{self._setting}-{method.label}")
-            self.folder.record_method_arguments(label, settings)
+            self.folder.record_method_arguments(label, arguments)
         tasks = score.shape[1]
         steps, stored = (
             np.stack([_padded(run.arrays.get(name, np.zeros(0, int)), tasks) for run in runs])
@@ -115,7 +115,7 @@ class Runner:
             seconds=np.array([run.arrays["seconds"] for run in runs]),
             cost=self.cost(method),
             choice=choice,
-            settings=settings,
+            arguments=arguments,
             replayed=replayed_per_step(self.programs.run(method)),
             learning_rate=self.benchmark.training.learning_rate(method),
             boundaries=self.programs.protocol(method).boundaries,
@@ -205,7 +205,7 @@ class Runner:
 
     def _run_ids(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
-    ) -> list[RunId]:
+    ) -> list[TrainingRunId]:
         """Return the runs of every hyper-parameter on so many sequences."""
         run_ids = []
         for hyperparameter in hyperparameters:
@@ -214,10 +214,10 @@ class Runner:
                 label = f"{self._setting}-{method.label}-{seq_id.order}"
                 if use == "validation":
                     label = f"hyperparameter-{label}-{hyperparameter:g}"
-                run_ids.append(RunId(self._name(label), hyperparameter, seq_id))
+                run_ids.append(TrainingRunId(self._name(label), hyperparameter, seq_id))
         return run_ids
 
-    def _unit(self, method: Method, run_id: RunId) -> Unit:
+    def _run(self, method: Method, run_id: TrainingRunId) -> TrainingRun:
         """Return a run with its fingerprint, sequence, key and data."""
         benchmark, seq_id = self.benchmark, run_id.sequence_id
         fingerprint = {
@@ -233,7 +233,7 @@ class Runner:
             if benchmark.selection.validation_tasks is not None:
                 fingerprint["validation_tasks"] = benchmark.selection.validation_tasks
         sequence = benchmark.data.sequence(method, seq_id)
-        return Unit(
+        return TrainingRun(
             name=run_id.name,
             fingerprint=fingerprint,
             sequence=sequence,
@@ -248,19 +248,19 @@ class Runner:
         """Return all runs, trained now or read back."""
         benchmark, data = self.benchmark, self.benchmark.data
         run_ids = self._run_ids(method, use, hyperparameters, count)
-        units = [self._unit(method, run_id) for run_id in run_ids]
+        runs = [self._run(method, run_id) for run_id in run_ids]
 
         def keep(result: SequenceResult) -> dict[str, Any]:
             arrays = benchmark.training.keep(method, result)
             return {**arrays, "losses": result.losses, **result.usage._asdict()}
 
-        def keep_net(unit: Unit, task: int, result: SequenceResult) -> None:
-            order = unit.fingerprint["order"]
+        def keep_net(run: TrainingRun, task: int, result: SequenceResult) -> None:
+            order = run.fingerprint["order"]
             path = nets_folder(self.folder.path, benchmark.part, self._setting, method, order)
             nets = Checkpoints(path, keep=self.programs.tasks)
-            nets.renew(task, net_of(result), unit.fingerprint)
+            nets.renew(task, net_of(result), run.fingerprint)
 
-        training = UnitTraining(
+        training = RunTraining(
             build=self.programs.build(method),
             protocol=self.programs.protocol(method),
             shared=data.shared(method),
@@ -268,25 +268,24 @@ class Runner:
             join=RunData,
         )
         with nullcontext() if data.store is None else naming_files(data.store):
-            results = train_units(
+            results = train_runs(
                 self.folder,
-                units,
+                runs,
                 training,
                 after_task=keep_net if self.keep_nets and use == "evaluation" else None,
                 announce=None if data.store is None else data.store.announce,
                 one_by_one=benchmark.training.one_by_one,
                 tasks=None if use == "evaluation" else benchmark.selection.validation_tasks,
             )
-        logged = [event for event in self.folder.logged() if {"seconds", "unit"} <= event.keys()]
-        took = {event["unit"]: event["seconds"] for event in logged}
+        took = self.folder.seconds_of_parts()
         return [
             Trained(
-                {**arrays, "seconds": np.array(took.get(unit.name) or np.nan)},
-                unit.sequence,
+                {**arrays, "seconds": np.array(took.get(run.name) or np.nan)},
+                run.sequence,
                 run_id.sequence_id,
                 self.programs.tasks,
             )
-            for arrays, unit, run_id in zip(results, units, run_ids, strict=True)
+            for arrays, run, run_id in zip(results, runs, run_ids, strict=True)
         ]
 
 

@@ -37,7 +37,7 @@ class Outcome(NamedTuple):
     """Seconds of training and evaluation, the first run's with compilation; NaN if not known."""
     cost: RunCost
     choice: Choice
-    settings: Mapping[str, Any] = {}
+    arguments: Mapping[str, Any] = {}
     """Arguments of the strategy, among them the selected hyper-parameter."""
     replayed: int = 0
     """Samples from memory that every step learns in addition to the task's."""

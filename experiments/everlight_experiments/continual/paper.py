@@ -20,14 +20,21 @@ from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.continual.report import ReportInput, report_sections, report_summary
 from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
 from everlight_experiments.continual.train_methods import Job, runners_of, save_outcomes, train_jobs
-from everlight_experiments.report.writer import Column, Section, Summary, Table, write_report
+from everlight_experiments.report.writer import (
+    Column,
+    Report,
+    Section,
+    Summary,
+    Table,
+    write_report,
+)
 from everlight_experiments.run_folder.config_options import option_value, with_config
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import Preset, RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions, Preset
 
 
 @dataclasses.dataclass(frozen=True)
-class PaperOptions(RunSettings):
+class PaperOptions(ExperimentOptions):
     """Options of a paper's command; `with_config` adds those of its configuration."""
 
     check: bool = False
@@ -50,6 +57,11 @@ class Experiment(NamedTuple):
     def shown(self) -> list[str]:
         """Columns of the general report."""
         return [column for column in self.benchmarks if column not in self.aside]
+
+    @property
+    def seeds(self) -> int:
+        """Largest number of seeds of a method."""
+        return max(job.seeds for job in self.jobs)
 
     @property
     def rows(self) -> list[Method]:
@@ -132,10 +144,10 @@ class Paper(NamedTuple):
         Raises:
           DataError: data are missing or wrong, or settings do not fit together.
         """
-        folder = RunFolder("paper", self.name, options, True, ("check",))
-        results, summary, first, sections = paper_parts(self, folder, options)
-        title = self.title(results.config)
-        written = write_report(folder.path, title, summary, sections, first)
+        folder = RunFolder("paper", self.name, options, shared=True, run_selectors=("check",))
+        results = train_paper(self, folder, options)
+        report = paper_report(self, folder, results)
+        written = write_report(folder.path, self.title(results.config), *report)
         unexplained = self.unexplained(results) if options.check else ()
         if unexplained:
             differences = "\n".join(unexplained)
@@ -143,35 +155,39 @@ class Paper(NamedTuple):
         return written
 
 
-def paper_parts(
-    paper: Paper, folder: RunFolder, options: PaperOptions
-) -> tuple[Results, list[tuple[str, str]], Summary, list[Section]]:
-    """Train everything; return the results and the report's summary, opening and sections."""
+def train_paper(paper: Paper, folder: RunFolder, options: PaperOptions) -> Results:
+    """Train every method on every benchmark, and save the outcomes."""
     experiment = paper.experiment(options.config, folder, options)
     opened = {name: bench.opened(folder) for name, bench in experiment.benchmarks.items()}
     experiment = experiment._replace(benchmarks=opened)
     outcomes = train_jobs(runners_of(folder, opened, options.seed), experiment.jobs)
     results = Results(folder.path, options.config, experiment, outcomes, options.seed)
-    seeds = max(job.seeds for job in experiment.jobs)
-    save_outcomes(folder, opened, options.seed, seeds, outcomes, paper.arrays(results))
-    shown = {name: opened[name] for name in experiment.shown}
+    arrays = paper.arrays(results)
+    save_outcomes(folder, opened, options.seed, experiment.seeds, outcomes, arrays)
+    return results
+
+
+def paper_report(paper: Paper, folder: RunFolder, results: Results) -> Report:
+    """Return the report of a paper's results; pictures go into the folder."""
+    experiment = results.experiment
+    shown = {name: experiment.benchmarks[name] for name in experiment.shown}
     if paper.first is None:
-        by_column = {name: outcomes[name] for name in shown}
+        by_column = {name: results.outcomes[name] for name in shown}
         general = ReportInput(shown, by_column, experiment.rows, paper.published(results))
         first, sections = report_sections(folder.path, general)
     else:
         first, sections = paper.first(results), []
     benchmark = next(iter(shown.values()))
     rule = 1 if paper.rule is None else paper.rule
-    summary = [
+    facts = [
         ("Paper", paper.citation),
-        *report_summary(benchmark, options.seed, seeds, rule, folder.duration()),
+        *report_summary(benchmark, results.seed, experiment.seeds, rule, folder.duration()),
         *paper.summary(results),
     ]
     body, findings = paper.sections(results), paper.findings(results)
     if findings:
         body = [findings_section(findings, results.by_name, paper.findings_source), *body]
-    return results, summary, first, [*body, *sections]
+    return Report(facts, [*body, *sections], first)
 
 
 def findings_section(

@@ -6,6 +6,7 @@ from typing import Any
 
 from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
+from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import Config, MethodSettings
 from everlight_experiments.continual.published_settings import (
     PUBLISHED,
@@ -53,7 +54,7 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
         config,
         method_settings={**config.method_settings, **settings_of(settings)},
         grids={**config.grids, **{name: (x,) for name, x in values.items() if x is not None}},
-        chosen=words,
+        chosen=stated(words),
     )
 
 

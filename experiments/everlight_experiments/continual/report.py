@@ -21,7 +21,7 @@ from everlight_experiments.continual.report_criteria import (
 from everlight_experiments.continual.report_tables import (
     FORGETTING,
     PUBLISHED_ROW,
-    Measure,
+    ColumnSpec,
     argument_meanings,
     choices_of,
     costs_table,
@@ -35,9 +35,16 @@ from everlight_experiments.continual.report_tables import (
     table_of,
     user_strategy_table,
 )
-from everlight_experiments.report.cells import counted, dash, interval_cell, spread
+from everlight_experiments.report.cells import (
+    counted,
+    dash,
+    final_cell,
+    interval_cell,
+    sentence,
+    spread,
+)
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
-from everlight_experiments.report.writer import Figure, Section, Summary, Table
+from everlight_experiments.report.writer import Figure, Section, Summary, Table, file_name
 
 MAX_COLUMNS = 50
 """Names of an axis that a table shows as columns."""
@@ -67,7 +74,7 @@ def report_summary(
         ("Data", benchmark.data.words),
         ("Seeds", f"{counted(seeds, 'evaluation seed')} ({numbers}), {effect}{deviations}"),
         ("Selection rule", rule),
-        ("Selection of network and training", benchmark.selection.chosen),
+        ("Selection of network and training", benchmark.selection.words),
         ("Training", benchmark.training.words),
         ("Duration", duration),
     ]
@@ -200,18 +207,23 @@ def _runner_up(column: str, report: ReportInput) -> str:
 def _finals(report: ReportInput) -> Table:
     """Return final score and forgetting of every method in every column."""
     columns, naive = report.outcomes, report.naive
-    meaning = FORGETTING.format(measure=report.benchmark.score)
+    meaning = FORGETTING.format(score=report.benchmark.score)
     names = dict.fromkeys(name for by_name in columns.values() for name in by_name)
 
     def known(column: str, cell: Callable[[Outcome], str]) -> Callable[[str], str]:
         return lambda name: cell(columns[column][name]) if name in columns[column] else "–"
 
-    measures = [
-        measure
+    specs = [
+        spec
         for column in columns
-        for measure in (
-            Measure(report.score, known(column, _final_cell), column, MEANINGS.get(column, "")),
-            Measure("forgetting", known(column, forgetting_cell), column, meaning),
+        for spec in (
+            ColumnSpec(
+                report.score,
+                known(column, _final_cell),
+                column,
+                MEANINGS.get(column, ""),
+            ),
+            ColumnSpec("forgetting", known(column, forgetting_cell), column, meaning),
         )
     ]
     caption = (
@@ -226,19 +238,17 @@ def _finals(report: ReportInput) -> Table:
     marks = {name: meaning for name, meaning in methods.items() if name in names}
     marks["diverged"] = "A lower learning rate may help where runs diverged."
     values = {name: name for name in names}
-    return table_of(caption, values, measures, marks | PUBLISHED_ROW)
+    return table_of(caption, values, specs, marks | PUBLISHED_ROW)
 
 
 def _final_cell(outcome: Outcome) -> str:
-    """Return the final score, or how many runs diverged where any did."""
-    count = np.count_nonzero(outcome.diverged)
-    return f"diverged in {count} of {len(outcome.diverged)}" if count else spread(outcome.final)
+    return final_cell(np.where(outcome.diverged, np.nan, outcome.final))
 
 
 def _column(folder: Path, column: str, report: ReportInput) -> Section:
     benchmark, by_name = report.benchmarks[column], report.outcomes[column]
     matrices = {name: outcome.mean_matrix for name, outcome in by_name.items()}
-    path = folder / f"matrices_{column.replace(', ', '_').replace(' ', '_')}.png"
+    path = folder / f"matrices_{file_name(column)}.png"
     items = [
         scores_table(benchmark, by_name, report.naive),
         *criteria_tables(by_name, report.naive, report.published, column),
@@ -267,7 +277,7 @@ def metric_items(
 def _item(
     folder: Path, column: str, metric: Metric, values: Mapping[str, np.ndarray]
 ) -> Table | Figure:
-    path = folder / f"{_file_name(column)}_{_file_name(metric.name)}.png"
+    path = folder / f"{file_name(column)}_{file_name(metric.name)}.png"
     caption = f"{sentence(metric.name)}. {metric.meaning}"
     axes = metric.axes
     if axes == ("time",):
@@ -289,7 +299,7 @@ def _item(
         axes = axes[1:]
     if not axes:
         return table_of(
-            caption, values, [Measure(metric.name, lambda values: dash(spread(values)))]
+            caption, values, [ColumnSpec(metric.name, lambda values: dash(spread(values)))]
         )
     (names,) = axes
     if len(names) > MAX_COLUMNS:
@@ -299,8 +309,8 @@ def _item(
         return lambda values: dash(spread(values[:, place]))
 
     shown = enumerate(names[:MAX_COLUMNS])
-    measures = [Measure(name, cell(place), metric.name) for place, name in shown]
-    return table_of(caption, values, measures)
+    specs = [ColumnSpec(name, cell(place), metric.name) for place, name in shown]
+    return table_of(caption, values, specs)
 
 
 def plot_shares(path: Path, shares: Mapping[str, np.ndarray], what: str = "class") -> Path:
@@ -309,10 +319,6 @@ def plot_shares(path: Path, shares: Mapping[str, np.ndarray], what: str = "class
     return plot_matrices(
         path, shares, label, lambda matrix, axis: plot_confusion(matrix, what, axis), 3.4
     )
-
-
-def _file_name(name: str) -> str:
-    return "".join(char if char.isalnum() else "_" for char in name.lower())
 
 
 def why_white(outcomes: Iterable[Outcome]) -> str:
@@ -328,8 +334,3 @@ def why_white(outcomes: Iterable[Outcome]) -> str:
     }
     holding = [reason for reason, holds in reasons.items() if holds]
     return f" White: {'; '.join(holding)}." if holding else ""
-
-
-def sentence(name: str) -> str:
-    """Return a name as it begins a sentence."""
-    return name[:1].upper() + name[1:]

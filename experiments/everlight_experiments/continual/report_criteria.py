@@ -18,7 +18,7 @@ from everlight.metrics import (
 )
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.report.cells import dash, plus_minus
-from everlight_experiments.report.writer import PAPER, Column, Table
+from everlight_experiments.report.writer import PUBLISHED_GROUP, Column, Table
 
 
 class Published(NamedTuple):
@@ -125,7 +125,7 @@ def criteria_tables(
         rows.append(row)
     if printed is not None:
         names = [f"{column.group} {column.name}".removeprefix("criteria ") for column in columns]
-        columns += [Column(name, PAPER) for name in names]
+        columns += [Column(name, PUBLISHED_GROUP) for name in names]
     caption = [
         "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher.",
         "" if all(outcome.names_ahead for outcome in by_name.values()) else NO_FORWARD_TRANSFER,

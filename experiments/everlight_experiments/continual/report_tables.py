@@ -11,12 +11,12 @@ from everlight.continual.methods.method import Method, Requirement, incompatibil
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.outcome import Outcome, Outcomes
-from everlight_experiments.report.cells import dash, spread
+from everlight_experiments.report.cells import dash, sentence, spread
 from everlight_experiments.report.writer import Column, Table
-from everlight_experiments.run_folder.settings import in_words
+from everlight_experiments.run_folder.options import in_words
 
 
-class Measure(NamedTuple):
+class ColumnSpec(NamedTuple):
     """A column of a table: its header, the cell of a row's value, and its definition."""
 
     name: str
@@ -29,13 +29,13 @@ class Measure(NamedTuple):
 def table_of(
     caption: str,
     values: Mapping[str, Any],
-    measures: Sequence[Measure],
+    specs: Sequence[ColumnSpec],
     marks: Mapping[str, str] = {},
     first: str = "method",
 ) -> Table:
     """Return a table of declared columns with a row per value, whose names stand first."""
-    columns = [Column(first), *(Column(m.name, m.group, m.meaning) for m in measures)]
-    rows = [[name, *(m.cell(value) for m in measures)] for name, value in values.items()]
+    columns = [Column(first), *(Column(m.name, m.group, m.meaning) for m in specs)]
+    rows = [[name, *(m.cell(value) for m in specs)] for name, value in values.items()]
     return Table(caption, columns, rows, marks=marks)
 
 
@@ -47,8 +47,8 @@ PUBLISHED_ROW = {
 BY_SEED = "paired by seed"
 UNDEFINED = {"–": "–: not defined for this method or setting."}
 FORGETTING = (
-    "Forgetting: the drop from a task's best {measure} before the last task to its final "
-    "{measure}, mean over all tasks but the last; negative where it rose."
+    "Forgetting: the drop from a task's best {score} before the last task to its final "
+    "{score}, mean over all tasks but the last; negative where it rose."
 )
 
 
@@ -70,27 +70,27 @@ def forgetting_cell(outcome: Outcome) -> str:
 def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) -> Table:
     """Return average over time, transfer and differences from `naive` of every method.
 
-    The summary of the page has the final measure and forgetting.
+    The summary of the page has the final score and forgetting.
     """
-    measure, base = benchmark.score, by_name.get(naive)
-    measures = [
-        Measure(
-            f"average incremental {measure}",
+    score, base = benchmark.score, by_name.get(naive)
+    specs = [
+        ColumnSpec(
+            f"average incremental {score}",
             lambda outcome: _known(outcome, outcome.mean_over_time),
-            meaning=f"Average incremental {measure}: the mean over time of the {measure} on "
+            meaning=f"Average incremental {score}: the mean over time of the {score} on "
             f"{benchmark.setting.tested}, measured after every task. Every time has the same "
             "weight. Joint training has none: it learns all tasks at once.",
         ),
-        Measure(
+        ColumnSpec(
             "backward transfer",
             lambda outcome: score_cell(outcome, backward_transfer),
             meaning="Backward transfer: the mean of R[i, j] − R[j, j] over all tasks j < i, where "
-            f"R[i, j] is the {measure} on task j after task i (Díaz-Rodríguez et al. 2018).",
+            f"R[i, j] is the {score} on task j after task i (Díaz-Rodríguez et al. 2018).",
         ),
-        Measure(
+        ColumnSpec(
             "forward transfer",
             lambda outcome: score_cell(outcome, forward_transfer),
-            meaning=f"Forward transfer: the mean {measure} on tasks that were not learned yet, "
+            meaning=f"Forward transfer: the mean {score} on tasks that were not learned yet, "
             "chance included.",
         ),
     ]
@@ -99,11 +99,11 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
         def pair(outcome: Outcome) -> tuple[str, str]:
             return ("–", "–") if outcome is base else paired(outcome, base)
 
-        measures += [
-            Measure(f"final {measure} minus {naive}'s", lambda outcome: pair(outcome)[0], BY_SEED),
-            Measure(f"seeds above {naive}", lambda outcome: pair(outcome)[1], BY_SEED),
+        specs += [
+            ColumnSpec(f"final {score} minus {naive}'s", lambda outcome: pair(outcome)[0], BY_SEED),
+            ColumnSpec(f"seeds above {naive}", lambda outcome: pair(outcome)[1], BY_SEED),
         ]
-    return table_of("Mean ± standard deviation over seeds.", by_name, measures, UNDEFINED)
+    return table_of("Mean ± standard deviation over seeds.", by_name, specs, UNDEFINED)
 
 
 def paired(above: Outcome, below: Outcome) -> tuple[str, str]:
@@ -135,29 +135,31 @@ def _stored_bytes(outcome: Outcome) -> str:
 
 
 COSTS = (
-    Measure("parameters", lambda outcome: f"{outcome.cost.parameters:,}", "model"),
-    Measure(
+    ColumnSpec("parameters", lambda outcome: f"{outcome.cost.parameters:,}", "model"),
+    ColumnSpec(
         "strategy's memory, MB",
         lambda outcome: f"{outcome.cost.memory_bytes / 1e6:.2f}",
         "model",
         "The strategy's memory counts allocated bytes: importances, older parameters, statistics, "
         "and the numbers of stored samples. The samples themselves are counted under “samples”.",
     ),
-    Measure(
+    ColumnSpec(
         "held in the last task",
         lambda outcome: dash(f"{_last(outcome, outcome.stored_samples):,.0f}"),
         "samples",
         "Stored samples and steps of the optimizer are means over runs.",
     ),
-    Measure("MB", _stored_bytes, "samples"),
-    Measure(
+    ColumnSpec("MB", _stored_bytes, "samples"),
+    ColumnSpec(
         "MFLOP per step",
         lambda outcome: f"{outcome.cost.operations / 1e6:,.1f}",
         "computation",
         "MFLOP per step: operations of one step's program, without importances.",
     ),
-    Measure("steps", lambda outcome: dash(f"{_last(outcome, outcome.steps):,.0f}"), "computation"),
-    Measure(
+    ColumnSpec(
+        "steps", lambda outcome: dash(f"{_last(outcome, outcome.steps):,.0f}"), "computation"
+    ),
+    ColumnSpec(
         "seconds per run",
         lambda outcome: dash(f"{outcome.median_seconds:.1f}"),
         "computation",
@@ -183,12 +185,12 @@ def user_strategy_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
         for name in by_name
         if mine in by_name and name not in strategies
     }
-    measures = [
-        Measure("difference", lambda cells: cells[0], BY_SEED),
-        Measure("seeds where it holds", lambda cells: cells[1], BY_SEED),
+    specs = [
+        ColumnSpec("difference", lambda cells: cells[0], BY_SEED),
+        ColumnSpec("seeds where it holds", lambda cells: cells[1], BY_SEED),
     ]
     caption = "Differences after the last task on the same seeds."
-    return table_of(caption, pairs, measures, first="order")
+    return table_of(caption, pairs, specs, first="order")
 
 
 RULE = (
@@ -238,16 +240,16 @@ def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Tabl
     """Return the grid of every method with a hyper-parameter, or that it was given."""
     values = {name: choice for name, choice in choices.items() if choice.hyperparameter}
     caption = (
-        f"{criterion[:1].upper()}{criterion[1:]} on validation samples of the validation seeds, "
+        f"{sentence(criterion)} on validation samples of the validation seeds, "
         "by hyper-parameter. The value with the highest result is selected; among equals, the "
         "smallest."
     )
-    measures = (
-        Measure(f"hyper-parameter: {criterion}", lambda choice: choice.grid_summary or "given"),
-        Measure("selected", lambda choice: choice.chosen),
+    specs = (
+        ColumnSpec(f"hyper-parameter: {criterion}", lambda choice: choice.grid_summary or "given"),
+        ColumnSpec("selected", lambda choice: choice.chosen),
     )
     marks = {"diverged": "A diverged run counts as 0.", **PUBLISHED_ROW, **GRID}
-    return table_of(caption, values, measures, marks)
+    return table_of(caption, values, specs, marks)
 
 
 DRAWN = "samples drawn per step"
@@ -260,7 +262,7 @@ def settings_table(outcomes: Outcomes) -> Table:
     for column, by_name in outcomes.items():
         for name, outcome in by_name.items():
             drawn = {DRAWN: outcome.replayed} if outcome.replayed else {}
-            words = in_words({**outcome.settings, **drawn})
+            words = in_words({**outcome.arguments, **drawn})
             if not outcome.boundaries:
                 words = ", ".join(filter(None, (words, UNBOUNDED)))
             if words or outcome.learning_rate != "–":
@@ -294,7 +296,7 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
     first = {row.strategy_key: row for row in reversed(rows)}
     for row in reversed(first.values()):
         trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
-        shown = {name for outcome in trained for name in outcome.settings}
+        shown = {name for outcome in trained for name in outcome.arguments}
         for name, meaning in row.argument_meanings.items():
             if name in shown:
                 by_meaning.setdefault((name.replace("_", " "), meaning), []).append(row.name)
@@ -314,4 +316,4 @@ def left_out_table(
         for method in rows
         if (reason := incompatibility(method, offered)) is not None
     }
-    return table_of("Methods that were not run.", reasons, [Measure("reason", str)])
+    return table_of("Methods that were not run.", reasons, [ColumnSpec("reason", str)])

@@ -8,9 +8,9 @@ from jaxtyping import Float
 
 from everlight.metrics import standard_errors_apart
 from everlight_experiments.continual.outcome import Outcomes
-from everlight_experiments.continual.report_tables import Measure, table_of
+from everlight_experiments.continual.report_tables import ColumnSpec, table_of
 from everlight_experiments.report.cells import percent
-from everlight_experiments.report.writer import PAPER, Section
+from everlight_experiments.report.writer import PUBLISHED_GROUP, Section
 
 TOLERANCE = 2.0
 """Largest difference, in standard errors, of a number that counts as reproduced."""
@@ -31,7 +31,7 @@ class Known(NamedTuple):
         return f"{100 * self.mean:.1f}{after}"
 
 
-class Comparison(NamedTuple):
+class PublishedComparison(NamedTuple):
     """Known numbers of a method's final score in a column of the run, and everlight's."""
 
     column: str
@@ -65,7 +65,7 @@ class Comparison(NamedTuple):
         return causes.get(self.name, causes.get(self.method, "not known"))
 
 
-def compare(known: Sequence[Comparison], outcomes: Outcomes) -> list[Comparison]:
+def compare(known: Sequence[PublishedComparison], outcomes: Outcomes) -> list[PublishedComparison]:
     """Return known numbers with our final scores, for the methods that the run has."""
     return [
         row._replace(measured=np.asarray(outcomes[row.column][row.method].final, np.float64))
@@ -75,25 +75,29 @@ def compare(known: Sequence[Comparison], outcomes: Outcomes) -> list[Comparison]
 
 
 def reproduction_section(
-    compared: Sequence[Comparison], causes: Mapping[str, str], source: str
+    compared: Sequence[PublishedComparison], causes: Mapping[str, str], source: str
 ) -> Section:
     """Return the table of known and own numbers.
 
     Known causes of differences are by method, or by method and column joined by a comma. `source`
     names their source.
     """
-    measures = [
-        Measure(
-            "published", lambda row: "–" if row.published is None else row.published.cell, PAPER
+    specs = [
+        ColumnSpec(
+            "published",
+            lambda row: "–" if row.published is None else row.published.cell,
+            PUBLISHED_GROUP,
         ),
-        Measure("authors' code", lambda row: "–" if row.code is None else row.code.cell, PAPER),
-        Measure("everlight", lambda row: percent(row.measured)),
-        Measure(
+        ColumnSpec(
+            "authors' code", lambda row: "–" if row.code is None else row.code.cell, PUBLISHED_GROUP
+        ),
+        ColumnSpec("everlight", lambda row: percent(row.measured)),
+        ColumnSpec(
             "from published", lambda row: _errors(row.errors(row.published)), "standard errors"
         ),
-        Measure("from the code", lambda row: _errors(row.errors(row.code)), "standard errors"),
-        Measure("verified", lambda row: row.verified),
-        Measure(
+        ColumnSpec("from the code", lambda row: _errors(row.errors(row.code)), "standard errors"),
+        ColumnSpec("verified", lambda row: row.verified),
+        ColumnSpec(
             "cause of a difference",
             lambda row: "–" if row.verified in ("both", "table") else row.cause(causes),
         ),
@@ -103,11 +107,11 @@ def reproduction_section(
         f"everlight is within {TOLERANCE:g} standard errors of the published table, of the "
         "authors' code as run here on the same images, or of both."
     )
-    table = table_of(caption, {row.name: row for row in compared}, measures)
+    table = table_of(caption, {row.name: row for row in compared}, specs)
     return Section("Published and own numbers", [source], [table])
 
 
-def unexplained(compared: Sequence[Comparison], causes: Mapping[str, str]) -> list[str]:
+def unexplained(compared: Sequence[PublishedComparison], causes: Mapping[str, str]) -> list[str]:
     """Return a line for every number that agrees with neither and has no known cause."""
     return [
         f"{row.name}: {percent(row.measured)}, {_errors(row.errors(row.published))} standard "

@@ -44,7 +44,7 @@ from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints, Resumed
 from everlight_data.runs.processes import is_first
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.folder import PART, RunFolder
 from everlight_experiments.run_folder.interruption import saving_when_stopped, uninterrupted
 from everlight_experiments.run_folder.memory import refuse_large
 
@@ -54,8 +54,8 @@ POLL = 0.5
 """Seconds between checks for runs that other processes have finished."""
 
 
-class Unit(NamedTuple):
-    """One run among several."""
+class TrainingRun(NamedTuple):
+    """A training of one method on one sequence, with one hyper-parameter."""
 
     name: str
     fingerprint: dict
@@ -68,8 +68,8 @@ class Unit(NamedTuple):
     """Name on the progress bar; empty is the name."""
 
 
-class UnitTraining(NamedTuple):
-    """Programs and data that all units of a call share."""
+class RunTraining(NamedTuple):
+    """Programs and data that all runs of a call share."""
 
     build: Build
     protocol: Protocol
@@ -78,23 +78,23 @@ class UnitTraining(NamedTuple):
     keep: Callable[[SequenceResult], dict[str, Any]]
     """Function from the result of a sequence to the arrays that the run saves."""
     join: Join = ignore_run_data
-    """Function from `shared` and a unit's `run_data` to its data; it must live as long as `build`,
+    """Function from `shared` and a run's `run_data` to its data; it must live as long as `build`,
     since programs are compiled once for both."""
 
-    def runs_of(self, group: Sequence[Unit]) -> Runs:
-        """Return units as the engine trains them together."""
-        rows = stacked([(unit.sequence, unit.key, unit.run_data) for unit in group])
+    def runs_of(self, group: Sequence[TrainingRun]) -> Runs:
+        """Return runs as the engine trains them together."""
+        rows = stacked([(run.sequence, run.key, run.run_data) for run in group])
         return Runs(self.build, self.protocol, self.shared, *rows, self.join)
 
 
-AfterTask = Callable[[Unit, int, SequenceResult], None]
+AfterTask = Callable[[TrainingRun, int, SequenceResult], None]
 """Called with a run's result of each task, from 0, unless it diverged; restarts may repeat it."""
 
 
-def train_units(
+def train_runs(
     folder: RunFolder,
-    units: Sequence[Unit],
-    training: UnitTraining,
+    runs: Sequence[TrainingRun],
+    training: RunTraining,
     after_task: AfterTask | None = None,
     announce: Announce | None = None,
     one_by_one: bool = False,
@@ -106,13 +106,13 @@ def train_units(
     After an interruption the same call continues to the same bits. Other processes that share the
     folder train some of the runs meanwhile, and runs of a process that dies are taken over. Joined
     processes (`processes.py`) train on all of their devices together; if one is killed, all end.
-    Each unit's share of its process's seconds, compilation included, goes to metrics.jsonl, unless
+    Each run's share of its process's seconds, compilation included, goes to metrics.jsonl, unless
     it continued from a checkpoint.
 
     Args:
       folder: folder of the run.
-      units: runs of equal shapes (`scenarios.same_shapes`), perhaps none.
-      training: programs and data of all units.
+      runs: runs of equal shapes (`scenarios.same_shapes`), perhaps none.
+      training: programs and data of all runs.
       after_task: called after every task that this process learns.
       announce: as for `drive_runs`.
       one_by_one: whether runs follow one another on one device, so that each has its own time.
@@ -120,10 +120,10 @@ def train_units(
         are placeholders.
 
     Returns:
-      Arrays of each unit; `DIVERGED_AT` states whether its run diverged.
+      Arrays of each run; `DIVERGED_AT` states whether it diverged.
 
     Raises:
-      DataError: the folder holds one of the units, or their checkpoints, with another
+      DataError: the folder holds one of the runs, or their checkpoints, with another
         fingerprint; the runs need more memory than is free; or processes were joined and the runs
         are trained one by one.
     """
@@ -131,8 +131,8 @@ def train_units(
     if one_by_one and full_mesh.is_multi_process:
         raise DataError("this trains on one device; leave out --distributed")
     one_each = jax.default_backend() == "cpu" or announce is not None
-    at_once = 1 if one_by_one else full_mesh.size if one_each else max(1, len(units))
-    for group, read in _claimed(folder, units, at_once):
+    at_once = 1 if one_by_one else full_mesh.size if one_each else max(1, len(runs))
+    for group, read in _claimed(folder, runs, at_once):
         finished |= read
         if not group:
             continue
@@ -141,61 +141,61 @@ def train_units(
             # A device without a run of its own would read the last one's images again.
             mesh = runs_mesh(jax.devices()[: len(group)])
         checkpoints = folder.checkpoints / group_name(group)
-        runs = training.runs_of(_padded_group(group, mesh))
+        batch = training.runs_of(_padded_group(group, mesh))
         if not fits:
             # All groups have these shapes, and later ones are no larger.
-            refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
+            refuse_large(initial_runs_state(batch), "--net", "--buffer-size")
             fits = True
         continued, began = checkpoints.exists(), time.monotonic()
         state = _train_group(
-            Checkpoints(checkpoints), group, runs, mesh, after_task, announce, tasks
+            Checkpoints(checkpoints), group, batch, mesh, after_task, announce, tasks
         )
         places = diverged_at(training.protocol, state)
-        for number, unit in enumerate(group):
+        for number, run in enumerate(group):
             outputs = training.keep(result_of_run(state, number, mesh))
             arrays = {name: np.asarray(value) for name, value in outputs.items()}
             arrays[DIVERGED_AT] = places[number]
-            folder.save_unit(unit.name, unit.fingerprint, **arrays)
+            folder.save_part(run.name, run.fingerprint, **arrays)
             seconds = None if continued else (time.monotonic() - began) / len(group)
-            folder.log(unit=unit.name, seconds=seconds, diverged=has_diverged(arrays))
-            finished[unit.name] = arrays
+            folder.log_part(run.name, seconds=seconds, diverged=has_diverged(arrays))
+            finished[run.name] = arrays
         # What is kept of finished runs is their numbers; their nets would be most of the disk.
         if is_first():
             shutil.rmtree(checkpoints, ignore_errors=True)
     if is_first():
-        _remove_left(folder, units)
-    return [finished[unit.name] for unit in units]
+        _remove_left(folder, runs)
+    return [finished[run.name] for run in runs]
 
 
 def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
-    """Return whether a unit's arrays are those of a run that diverged."""
+    """Return whether the arrays are those of a run that diverged."""
     return bool(arrays[DIVERGED_AT][0] >= 0)
 
 
 def _claimed(
-    folder: RunFolder, units: Sequence[Unit], at_once: int
-) -> Iterator[tuple[list[Unit], dict[str, dict[str, np.ndarray]]]]:
-    """Yield units for this process to train, at most so many at once, and arrays of finished ones.
+    folder: RunFolder, runs: Sequence[TrainingRun], at_once: int
+) -> Iterator[tuple[list[TrainingRun], dict[str, dict[str, np.ndarray]]]]:
+    """Yield runs for this process to train, at most so many at once, and arrays of finished ones.
 
-    It ends when all units were yielded as one or the other.
+    It ends when all runs were yielded as one or the other.
     """
-    printed, missing = False, list(units)
+    printed, missing = False, list(runs)
     while missing:
         group, read = [], {}
-        for unit in missing:
+        for run in missing:
             if len(group) == at_once:
                 break
             # First the claim: between reading and claiming, another could finish it.
-            claimed = folder.claim_run(unit.name)
-            arrays = folder.read_unit(unit.name, unit.fingerprint)
+            claimed = folder.claim_part(run.name)
+            arrays = folder.read_part(run.name, run.fingerprint)
             if arrays is not None:
-                read[unit.name] = {DIVERGED_AT: np.array(NOT_DIVERGED), **arrays}
-                folder.release_run(unit.name)
+                read[run.name] = {DIVERGED_AT: np.array(NOT_DIVERGED), **arrays}
+                folder.release_part(run.name)
             elif claimed:
-                group.append(unit)
+                group.append(run)
         yield group, read
-        done = {*read, *(unit.name for unit in group)}
-        missing = [unit for unit in missing if unit.name not in done]
+        done = {*read, *(run.name for run in group)}
+        missing = [run for run in missing if run.name not in done]
         if missing and not group:
             if not printed:
                 print(f"waits for what other processes train in {folder.path}", flush=True)
@@ -203,25 +203,25 @@ def _claimed(
             time.sleep(POLL)
 
 
-def group_name(group: Sequence[Unit]) -> str:
+def group_name(group: Sequence[TrainingRun]) -> str:
     """Return the name of a group's checkpoints, with a checksum: other groups may begin alike."""
     if len(group) == 1:
         return group[0].name
-    checksum = zlib.crc32(json.dumps([unit.name for unit in group]).encode())
+    checksum = zlib.crc32(json.dumps([run.name for run in group]).encode())
     return f"{group[0].name} and {len(group) - 1} more {checksum:08x}"
 
 
-def _remove_left(folder: RunFolder, units: Sequence[Unit]) -> None:
+def _remove_left(folder: RunFolder, runs: Sequence[TrainingRun]) -> None:
     """Remove the checkpoints of groups that were stopped and did not form again."""
-    for unit in units:
-        groups = folder.checkpoints.glob(f"{glob.escape(unit.name)} and * more *")
-        for left in (folder.checkpoints / unit.name, *groups):
+    for run in runs:
+        groups = folder.checkpoints.glob(f"{glob.escape(run.name)} and * more *")
+        for left in (folder.checkpoints / run.name, *groups):
             shutil.rmtree(left, ignore_errors=True)
 
 
 def _train_group(
     checkpoints: Checkpoints,
-    group: Sequence[Unit],
+    group: Sequence[TrainingRun],
     runs: Runs,
     mesh: Mesh,
     after_task: AfterTask | None,
@@ -231,7 +231,7 @@ def _train_group(
     """Return the state after so many tasks, or where all of them have diverged."""
     protocol = runs.protocol
     fingerprint = {
-        "runs": [{"unit": unit.name, **unit.fingerprint} for unit in group],
+        "runs": [{PART: run.name, **run.fingerprint} for run in group],
         "protocol": dataclasses.asdict(protocol),
         "keys": jax.random.key_data(runs.key).tolist(),
     }
@@ -267,7 +267,7 @@ def _train_group(
                     for number in np.flatnonzero(~now).tolist():
                         result = result_of_run(state, number, mesh)
                         after_task(group[number], int(state.task) - 1, result)
-            # What is complete is kept as units at once.
+            # What is complete is kept as parts at once.
             if reached < total and checkpoints.due():
                 with uninterrupted():
                     save()
@@ -279,7 +279,7 @@ def _train_group(
     return state
 
 
-def _padded_group(group: Sequence[Unit], mesh: Mesh) -> list[Unit]:
-    """Return the group, its last unit repeated until each of several processes has as many."""
+def _padded_group(group: Sequence[TrainingRun], mesh: Mesh) -> list[TrainingRun]:
+    """Return the group, its last run repeated until each of several processes has as many."""
     missing = -len(group) % mesh.shape[RUNS_AXIS] if mesh.is_multi_process else 0
     return [*group, *group[-1:] * missing]

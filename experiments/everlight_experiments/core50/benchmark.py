@@ -61,8 +61,18 @@ from everlight_experiments.core50.start import (
 from everlight_experiments.run_folder.folder import RunFolder
 
 IDENTIFYING = (
-    *("frames", "test_frames", "side", "net", "pretraining", "channels", "hidden", "dense_rate"),
-    *("batch_size", "dtype", "gain", "replay_batch_size"),
+    "frames",
+    "test_frames",
+    "side",
+    "net",
+    "pretraining",
+    "channels",
+    "hidden",
+    "dense_rate",
+    "batch_size",
+    "dtype",
+    "gain",
+    "replay_batch_size",
 )
 """Fields of a configuration that identify a run, without its seed, data and training length."""
 ACCURACY = "accuracy"
@@ -170,7 +180,9 @@ def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenari
         schedule = schedule_of(config, scenario)
 
         def prepare(folder: RunFolder) -> tuple[Data, Training]:
-            return _data_and_training(config, schedule, material, seed, start(folder))
+            weights = start(folder)
+            data = _data(schedule, material, seed, weights)
+            return data, _training(config, schedule, material, weights)
 
         return core50_benchmark(config, schedule, material, seed)._replace(prepare=prepare)
 
@@ -247,7 +259,8 @@ def core50_benchmark(
     capabilities = {"class scores", "one label", "last weights", "pretrained layers"}
     if schedule.scenario == "NC":
         capabilities.add("own classes")
-    data, training = _data_and_training(config, schedule, material, seed, start)
+    data = _data(schedule, material, seed, start)
+    training = _training(config, schedule, material, start)
     setting = Setting(
         name=schedule.setting,
         draws="published order of batches",
@@ -258,15 +271,15 @@ def core50_benchmark(
     return Benchmark("core50", data, setting, training, Selection(config.chosen, grids=GRIDS))
 
 
-def _data_and_training(
-    config: Base,
-    schedule: TrainingSchedule,
-    material: LabelledFrames,
-    seed: int,
-    start: InitialWeights | None,
-) -> tuple[Data, Training]:
+def _reads_trunk(method: Method, start: InitialWeights) -> bool:
+    """Return whether a method learns a head on the frozen convolutions' features of frames."""
+    return method.trains == "head" and start.features is not None
+
+
+def _data(
+    schedule: TrainingSchedule, material: LabelledFrames, seed: int, start: InitialWeights | None
+) -> Data:
     checksums = (*material.checksums, *(start.checksums if start else ()))
-    on_features = start is not None and start.features is None
 
     @functools.cache
     def ordered(use: Use, number: int) -> TaskSequence:
@@ -274,43 +287,49 @@ def _data_and_training(
             return material.sequence(schedule.scenario, RUNS - 1 - number, True)
         return material.sequence(schedule.scenario, number)
 
-    def reads_trunk(method: Method) -> bool:
-        return method.trains == "head" and not on_features
-
     def shared(method: Method) -> SharedFrames:
         length, frames = schedule.length(method), start.stored
         layers = start.layers if schedule.pretrained else {}
-        if reads_trunk(method):
+        if _reads_trunk(method, start):
             values = start.features().values
             frames, layers = StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}
         rate, factor = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
         return SharedFrames(frames, layers, rate, factor)
 
-    def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
-        operations = start.features().operations if reads_trunk(method) else 0.0
-        return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
-
-    fields = dataclasses.asdict(config)
-    fingerprint = {name: fields[name] for name in IDENTIFYING if fields.get(name) is not None}
-    # `tune` compares configurations before anything is pretrained.
-    weights = start.fingerprint if start and schedule.pretrained else None
-    data = Data(
+    fingerprint = {
+        "seed": seed,
+        "level": material.level,
+        "data": list(checksums),
+        # `tune` compares configurations before anything is pretrained.
+        "beginning": start.fingerprint if start and schedule.pretrained else None,
+    }
+    return Data(
         note=material.note,
         checksums=checksums,
-        fingerprint={
-            "seed": seed,
-            "level": material.level,
-            "data": list(checksums),
-            "beginning": weights,
-        },
+        fingerprint=fingerprint,
         shared=shared,
         sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
     )
-    training = Training(
+
+
+def _training(
+    config: Base,
+    schedule: TrainingSchedule,
+    material: LabelledFrames,
+    start: InitialWeights | None,
+) -> Training:
+    def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
+        operations = start.features().operations if _reads_trunk(method, start) else 0.0
+        return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
+
+    fields = dataclasses.asdict(config)
+    identifying = {name: fields[name] for name in IDENTIFYING if fields.get(name) is not None}
+    on_features = start is not None and start.features is None
+    return Training(
         words=_training_words(config, start),
         fingerprint=lambda method: {
             "length": dataclasses.asdict(schedule.length(method)),
-            **fingerprint,
+            **identifying,
         },
         setup=setup_factory(config, schedule, len(material.names), on_features),
         protocol=lambda method: schedule.length(method).protocol(config.batch_size),
@@ -319,7 +338,6 @@ def _data_and_training(
         one_by_one=True,
         program=schedule.setting,
     )
-    return data, training
 
 
 def setup_factory(

@@ -21,8 +21,9 @@ from everlight.continual import Protocol, fixed_steps_protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.scenarios.core50 import Level
-from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
-from everlight_experiments.run_folder.settings import Count, Preset, Rate
+from everlight_experiments.continual.chosen import AS_PUBLISHED, NOTHING_TUNED, Statements, stated
+from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
+from everlight_experiments.run_folder.options import Count, Preset, Rate
 
 CITATION = (
     "Lomonaco and Maltoni 2017, "
@@ -132,7 +133,7 @@ class Base:
     batch_size: Count = 32
     """Samples per training step."""
     dtype: Dtype = "float32"
-    chosen: Chosen = "Nothing was tuned."
+    chosen: Statements = NOTHING_TUNED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,10 +174,10 @@ class PaperConfig:
     """Largest number of runs of cumulative in NI, NC and NIC."""
 
 
-ON_TRAINING_SESSIONS = (
-    "Hidden units, learning rates and gain have the highest mean accuracy over batches on training "
-    "sessions 6 and 11, with the steps of the preset small. The last published orders serve as "
-    "validation seeds. Numbers of steps are limited by two cores."
+ON_TRAINING_SESSIONS = stated(
+    "Hidden units, learning rates and gain have the highest mean accuracy over batches on "
+    "training sessions 6 and 11, with the steps of the preset small. The last published orders "
+    "serve as validation seeds. Numbers of steps are limited by two cores."
 )
 DEMO = Core50Config(
     frames=8,
@@ -212,7 +213,7 @@ FULL = Core50Config(
     head=Length(300, 300, 1e-4),
     cumulative=Length(2000, 2000, 1e-3),
     gain=3.0,
-    chosen="All is as published.",
+    chosen=AS_PUBLISHED,
 )
 PRESETS: Mapping[Preset, Core50Config] = {"demo": DEMO, "small": SMALL, "paper": FULL}
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {

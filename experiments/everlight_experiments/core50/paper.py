@@ -9,7 +9,7 @@ from everlight_experiments.continual.benchmark import Request
 from everlight_experiments.continual.outcome import Outcome
 from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
 from everlight_experiments.continual.report_criteria import Published
-from everlight_experiments.continual.report_tables import Measure, table_of
+from everlight_experiments.continual.report_tables import ColumnSpec, table_of
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.core50.benchmark import TRUNK_OPERATIONS, batch_benchmarks, length_of
 from everlight_experiments.core50.config import (
@@ -26,10 +26,9 @@ from everlight_experiments.core50.published_curves import (
     published_net,
 )
 from everlight_experiments.report.cells import percent
-from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP
-from everlight_experiments.report.writer import Section, Table
+from everlight_experiments.report.writer import PUBLISHED_GROUP, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import check_methods
+from everlight_experiments.run_folder.options import check_methods
 
 NOISE = 0.02
 """Largest fall of a curve that still counts as rising."""
@@ -166,22 +165,26 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: P
     def published_percent(name: str, maximum: float = 1.0) -> str:
         return f"{100 * printed[name] / maximum:.1f}" if name in printed else "–"
 
-    measures = (
-        Measure("runs", lambda name: str(len(by_name[name].final))),
-        Measure("accuracy, %", lambda name: percent(by_name[name].final), "after the last batch"),
-        Measure("relative to cumulative, %", relative, "after the last batch"),
-        Measure("accuracy, %", published_percent, PUBLISHED_GROUP),
-        Measure(
+    specs = (
+        ColumnSpec("runs", lambda name: str(len(by_name[name].final))),
+        ColumnSpec(
+            "accuracy, %", lambda name: percent(by_name[name].final), "after the last batch"
+        ),
+        ColumnSpec("relative to cumulative, %", relative, "after the last batch"),
+        ColumnSpec("accuracy, %", published_percent, PUBLISHED_GROUP),
+        ColumnSpec(
             "relative to cumulative, %",
             lambda name: published_percent(name, printed["cumulative"]) if printed else "–",
             PUBLISHED_GROUP,
         ),
-        Measure("bytes", lambda name: f"{extra_storage(by_name[name]):,}", "extra storage"),
-        Measure("operations", lambda name: f"{training_operations(by_name[name]):.2e}", "training"),
+        ColumnSpec("bytes", lambda name: f"{extra_storage(by_name[name]):,}", "extra storage"),
+        ColumnSpec(
+            "operations", lambda name: f"{training_operations(by_name[name]):.2e}", "training"
+        ),
     )
     beside = f" Paper: {paper_scores.name}." if curves else ""
     caption = f"{scenario}: mean ± standard deviation over the runs.{beside}"
-    return table_of(caption, {name: name for name in by_name}, measures)
+    return table_of(caption, {name: name for name in by_name}, specs)
 
 
 def extra_storage(outcome: Outcome) -> int:

@@ -40,10 +40,10 @@ from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
-    Unit,
-    UnitTraining,
+    RunTraining,
+    TrainingRun,
     has_diverged,
-    train_units,
+    train_runs,
 )
 from everlight_experiments.core50.config import Base
 from everlight_experiments.run_folder.folder import RunFolder
@@ -217,10 +217,10 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     )
     # Several networks that share a folder have a name each.
     name = f"pretraining-{zlib.crc32(repr(fingerprint).encode()):08x}"
-    unit = Unit(name, fingerprint, sequence, jax.random.key(OTHER_WORLD + seed))
+    run = TrainingRun(name, fingerprint, sequence, jax.random.key(OTHER_WORLD + seed))
     protocol = Protocol(epochs=pretraining.epochs, select="last")
-    training = UnitTraining(build, protocol, stored, keep)
-    (arrays,) = train_units(folder, [unit], training, one_by_one=True)
+    training = RunTraining(build, protocol, stored, keep)
+    (arrays,) = train_runs(folder, [run], training, one_by_one=True)
     if has_diverged(arrays):
         raise DataError("the loss of the pretraining is not finite; lower its learning rate")
     del arrays[DIVERGED_AT]

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from everlight.scenarios.core50 import Level
+from everlight_experiments.continual.chosen import AS_PUBLISHED
 from everlight_experiments.core50.config import ON_TRAINING_SESSIONS, Base, Length, Pretraining
-from everlight_experiments.run_folder.settings import Preset
+from everlight_experiments.run_folder.options import Preset
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,6 @@ STATIC_PRESETS: Mapping[Preset, StaticConfig] = {
         batch_size=256,
         fine_tuning=Length(2000, 2000, 1e-3),
         scratch=Length(10_000, 10_000, 1e-2),
-        chosen="All is as published.",
+        chosen=AS_PUBLISHED,
     ),
 }

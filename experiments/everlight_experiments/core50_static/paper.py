@@ -24,8 +24,14 @@ from everlight_experiments.core50.config import CITATION, FIXED
 from everlight_experiments.core50.published_curves import STATIC, published_name, published_net
 from everlight_experiments.core50_static.config import STATIC_PRESETS, StaticConfig
 from everlight_experiments.report.plots import plot_curves
-from everlight_experiments.report.writer import PAPER as PUBLISHED_GROUP
-from everlight_experiments.report.writer import Column, Figure, Section, Summary, Table
+from everlight_experiments.report.writer import (
+    PUBLISHED_GROUP,
+    Column,
+    Figure,
+    Section,
+    Summary,
+    Table,
+)
 from everlight_experiments.run_folder.folder import RunFolder
 
 WINDOWS = (1, 2, 4, 8, 16, 32)

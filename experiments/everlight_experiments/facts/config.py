@@ -20,9 +20,10 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.facts.splits.fact_images import FactSource
 from everlight_data.facts.splits.fact_splits import PerFact, Size
 from everlight_experiments.continual.benchmark import VALIDATION_SEED
-from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
+from everlight_experiments.continual.chosen import NOTHING_TUNED, Statements, stated
+from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
 from everlight_experiments.facts.published_tables import TABLES
-from everlight_experiments.run_folder.settings import Count, Preset, Rate
+from everlight_experiments.run_folder.options import Count, Preset, Rate
 
 GRIDS: Mapping[str, tuple[float, ...]] = {
     "IMM mode": (1e-4, 1e-3, 1e-2, 1e-1),
@@ -85,7 +86,7 @@ class FactsConfig:
     network: Annotated[Network, UNNAMED]
     scale: Annotated[Scale, UNNAMED]
     features: Features = None
-    chosen: Chosen = "Nothing was tuned."
+    chosen: Statements = NOTHING_TUNED
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class PaperConfig:
     """The paper's benchmarks by name, mid-scale and large-scale."""
     seeds: Annotated[int, Between(1, VALIDATION_SEED)] | None = None
     """Number of evaluation seeds of every benchmark; None is each benchmark's own."""
-    chosen: Chosen = "Nothing was tuned."
+    chosen: Statements = NOTHING_TUNED
 
 
 def _last(epochs: int, batch_size: int) -> Protocol:
@@ -131,9 +132,11 @@ DEMO = PaperConfig(
             hyperparameters=2,
         )
     },
-    chosen="The learning rate (0.0003, 0.001 or 0.003) is that of the papers. It is "
-    "statistically tied with the best for finetune and joint on held-out scenes with a "
-    "validation seed. Sizes and epochs are limited by the demo's time.",
+    chosen=stated(
+        "The learning rate (0.0003, 0.001 or 0.003) is that of the papers. It is "
+        "statistically tied with the best for finetune and joint on held-out scenes with a "
+        "validation seed. Sizes and epochs are limited by the demo's time."
+    ),
 )
 SMALL = PaperConfig(
     FactSource(),
@@ -144,9 +147,12 @@ SMALL = PaperConfig(
             Scale(None, 8, (20, 3), _last(4, 32)), (*TABLES, "SI, published", "MAS, published")
         ),
     },
-    chosen="Learning rates of 0.0003, 0.001 and 0.003 and, mid-scale, 6 and 12 epochs were "
-    "compared. The papers' learning rate is statistically tied with the best for finetune and "
-    "joint on held-out scenes with a validation seed. The rest is limited by two cores.",
+    chosen=stated(
+        "Learning rates of 0.0003, 0.001 and 0.003 and, mid-scale, 6 and 12 epochs were "
+        "compared. The papers' learning rate is statistically tied with the best for finetune "
+        "and joint on held-out scenes with a validation seed. The rest is limited by two "
+        "cores."
+    ),
 )
 FULL = PaperConfig(
     FactSource(),
@@ -155,7 +161,7 @@ FULL = PaperConfig(
         "mid-scale": PaperScale(Scale(186, 4, (150, 75), _last(30, 64)), seeds=5),
         "large-scale": PaperScale(Scale(None, 8, (100_000, 100_000), _last(10, 64))),
     },
-    chosen="The paper gives none, and these were not chosen on any data.",
+    chosen=stated("The paper gives none, and these were not chosen on any data."),
 )
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {"demo": DEMO, "small": SMALL, "paper": FULL}
 

@@ -23,7 +23,7 @@ from everlight_experiments.facts.config import (
 )
 from everlight_experiments.facts.published_claims import CLAIMS, GAIN, Claim, Quantity
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import check_methods
+from everlight_experiments.run_folder.options import check_methods
 
 CITATION = 'Elhoseiny et al. 2018, "Exploring the Challenges towards Lifelong Fact Learning"'
 

@@ -32,7 +32,7 @@ from everlight_experiments.facts.baselines import baseline_embeddings
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
 from everlight_experiments.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
 from everlight_experiments.report.cells import dash, percent, spread
-from everlight_experiments.report.writer import PAPER, Column, Section, Table
+from everlight_experiments.report.writer import PUBLISHED_GROUP, Column, Section, Table
 
 SINGLE_LINKAGE = 1_000
 """Number of facts up to which the paper's linkage is computed too."""
@@ -136,7 +136,10 @@ def _final_table(
         columns += [Column("tasks", group), Column("examples", group)]
     columns += [Column(which, "drop") for which in ("tasks", "examples")]
     columns += [Column(which, "transfer", transfer) for which in ("BWT", "FWT")]
-    columns += [Column(which, PAPER) for which in ("standard", "generalised", "drop", "BWT", "FWT")]
+    columns += [
+        Column(which, PUBLISHED_GROUP)
+        for which in ("standard", "generalised", "drop", "BWT", "FWT")
+    ]
     rows = []
     for name, metrics in {**methods, "chance": _chance(divided, split)}.items():
         row = [name]
@@ -239,7 +242,7 @@ def _similarity_table(parts: Mapping[str, SplitFacts]) -> Table:
             printed = map(str, SIMILARITY.get(column, ("–", "–")))
             rows.append([column, *(f"{mean:.2f}" for mean in means), *printed])
     columns = [Column("benchmark")]
-    for group in ("mean of the whole matrix", "mean of different tasks", PAPER):
+    for group in ("mean of the whole matrix", "mean of different tasks", PUBLISHED_GROUP):
         columns += [Column(which, group) for which in ("word vectors", "S, P, O overlap")]
     caption = (
         "Similarity of tasks: cosines of their mean embeddings, and the geometric mean over S, P "

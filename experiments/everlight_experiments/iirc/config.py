@@ -15,12 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
+from everlight.checks import UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
-from everlight_experiments.continual.config import UNNAMED, Chosen, Dtype, Features, Replay, Side
-from everlight_experiments.run_folder.settings import Bytes, Count, Preset, Rate, Share
+from everlight_experiments.continual.chosen import Statements, stated
+from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
+from everlight_experiments.run_folder.options import Bytes, Count, Preset, Rate
 
 _AS_THEY_ARE = (
     *("joint", "incremental joint", "ER-infinite", "ER-balanced", "iCaRL-CNN", "iCaRL-norm"),
@@ -36,6 +38,7 @@ FORMS: dict[str, Method] = PAPER_METHODS | {
 }
 """The paper's methods, LUCIR with weaker distillation, and BiC with other stages 1 and 2."""
 WITH_EXEMPLARS = tuple(name for name, row in FORMS.items() if row.stores_samples)
+NOT_ON_DATA = stated("All is as published, or not chosen on any data.")
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class IIRCConfig:
     """Methods with a learning rate of their own, each name followed by its rate."""
     optimizer: str = "sgd:momentum=0.9"
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
-    weight_decay: Share = 1e-5
+    weight_decay: UnitInterval = 1e-5
     """Weight decay: this multiple of the parameters is added to every gradient."""
     joint_epochs: Count | None = None
     """Epochs of joint training; None is as many as the first task has."""
@@ -80,7 +83,7 @@ class IIRCConfig:
     undecodable: Literal["fail", "skip"] = "fail"
     """Action for broken image files of ImageNet: fail names the file; skip decodes all files first,
     leaves broken ones out and reports their number."""
-    chosen: Chosen = "All is as published, or not chosen on any data."
+    chosen: Statements = NOT_ON_DATA
 
 
 @dataclass(frozen=True)
@@ -108,9 +111,11 @@ DEMO = PaperConfig(
         per_class=(100, 50),
         learning_rate=0.3,
         protocol=Protocol(epochs=10, first_epochs=20, batch_size=32, plateau_factor=0.1),
-        chosen="The learning rate (0.03, 0.1, 0.3 or 1) has the highest pw-JS of joint, "
-        "ER-balanced and iCaRL-norm on post-task validation of validation configurations. Sizes "
-        "and epochs are limited by the demo's time.",
+        chosen=stated(
+            "The learning rate (0.03, 0.1, 0.3 or 1) has the highest pw-JS of joint, ER-"
+            "balanced and iCaRL-norm on post-task validation of validation configurations. "
+            "Sizes and epochs are limited by the demo's time."
+        ),
     ),
     configurations=2,
     methods=("incremental joint", "ER-balanced", "iCaRL-CNN", "LUCIR", "finetune"),
@@ -124,10 +129,12 @@ SMALL = PaperConfig(
         learning_rate=0.3,
         protocol=Protocol(epochs=15, first_epochs=30, batch_size=32, plateau_factor=0.1),
         joint_epochs=43,
-        chosen="The learning rate (0.1, 0.3 or 1) has the highest pw-JS of joint, ER-balanced and "
-        "iCaRL-norm on post-task validation of a validation configuration. The number of classes "
-        "was set after test scores of the first configuration had been seen. The rest is limited "
-        "by two cores.",
+        chosen=stated(
+            "The learning rate (0.1, 0.3 or 1) has the highest pw-JS of joint, ER-balanced and "
+            "iCaRL-norm on post-task validation of a validation configuration. The number of "
+            "classes was set after test scores of the first configuration had been seen. The "
+            "rest is limited by two cores."
+        ),
     ),
     configurations=3,
     ablation=(50, 100),

@@ -30,7 +30,7 @@ from everlight_experiments.report.cells import spread
 from everlight_experiments.report.writer import Column, Figure, Section, Table
 from everlight_experiments.run_folder.config_options import option_value
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import check_methods
+from everlight_experiments.run_folder.options import check_methods
 
 CITATION = 'Abdelsalam et al. 2021, "IIRC: Incremental Implicitly-Refined Classification"'
 RULE = (

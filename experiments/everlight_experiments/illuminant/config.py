@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.rendered.rendered_pairs import Condition
-from everlight_experiments.run_folder.settings import Preset
+from everlight_experiments.run_folder.options import Preset
 
 MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 """Main and second camera of the paper's table 2."""

@@ -9,11 +9,11 @@ All seeds of a method are one program whose tasks are drawn inside it. The paper
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.continual.method_arguments import read_hyperparameters
-from everlight_experiments.plasticity.config import CONFIGS
+from everlight_experiments.plasticity.config import CONFIGS, PlasticityConfig
 from everlight_experiments.plasticity.problems import (
     Problem,
     learn_problem,
@@ -40,13 +40,13 @@ from everlight_experiments.plasticity.report import write_plasticity_report
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.memory import refuse_large
-from everlight_experiments.run_folder.settings import FolderSettings, Seed
+from everlight_experiments.run_folder.options import FolderOptions, Seed
 
 Name = Literal["naive", "CBP", "ReDo", "shrink and perturb", "L2 Init"]
 
 
 @dataclass(frozen=True)
-class PlasticityOptions(FolderSettings):
+class PlasticityOptions(FolderOptions):
     """Compare methods against the loss of plasticity on a stream of many tasks.
 
     Problems: regression (slowly changing, generated), permuted (another order of the pixels in
@@ -80,7 +80,7 @@ def plasticity_options(arguments: list[str]) -> type:
     return with_config(PlasticityOptions, CONFIGS[name or "regression"])
 
 
-def run_plasticity(options: Any) -> Path:
+def run_plasticity(options: PlasticityOptions) -> Path:
     """Train the methods on a problem; returns the report's path.
 
     Raises:
@@ -98,32 +98,13 @@ def run_plasticity(options: Any) -> Path:
     problem = load_problem(options.problem, options.config, options.seed)
     refuse_unfit(problem, rows)
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
-    train: dict[str, Callable] = {}
-    for method in rows:
-        learn = partial(learn_problem, problem, options.config, method)
-        train[method.name] = jax.jit(jax.vmap(learn, in_axes=(None, 0, None)))
-        state = jax.eval_shape(train[method.name], problem.images, keys, jnp.float32(0))
-        refuse_large(state, "--net", "--seeds")
+    programs = {row.name: _program(problem, options.config, row, keys) for row in rows}
     # Every row is kept when it ends, so that a killed command continues after it.
     folder = RunFolder(
         "plasticity", options.problem, options, run_selectors=("methods", "hyperparameters")
     )
     values = {row.name: grids.get(row.name, row.hyperparameters) or (0.0,) for row in rows}
-    count = sum(map(len, values.values()))
-    images = None if problem.images is None else checksums_of(problem.images.pieces)
-    table: dict[str, dict[str, np.ndarray]] = {}
-    for method in rows:
-        for value in values[method.name]:
-            name = row_name(method, value)
-            program = train[method.name]
-            compute = partial(_train_row, folder, problem, program, keys, name, value)
-            fingerprint = {"value": value, "images": images, **problem.net.fingerprint()}
-            table[name] = folder.computed(name, fingerprint, compute)
-            last = np.mean(table[name][problem.score][:, -1])
-            print(
-                f"row {len(table)} of {count}, {name}: {problem.score} {last:.3f} in the last task",
-                flush=True,
-            )
+    table = _train_rows(folder, problem, programs, rows, values, keys)
     folder.save_results(
         **{
             f"{name}/{key}": values
@@ -134,12 +115,47 @@ def run_plasticity(options: Any) -> Path:
     return write_plasticity_report(folder.path, options, problem, table)
 
 
+def _program(problem: Problem, config: PlasticityConfig, method: Method, keys: Array) -> Callable:
+    """Return the compiled training of all seeds, which must fit into memory."""
+    learn = partial(learn_problem, problem, config, method)
+    program = jax.jit(jax.vmap(learn, in_axes=(None, 0, None)))
+    state = jax.eval_shape(program, problem.images, keys, jnp.float32(0))
+    refuse_large(state, "--net", "--seeds")
+    return program
+
+
+def _train_rows(
+    folder: RunFolder,
+    problem: Problem,
+    programs: Mapping[str, Callable],
+    methods: Sequence[Method],
+    values: Mapping[str, Sequence[float]],
+    keys: Array,
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return the scores of every method and value by name of the row; finished rows are read."""
+    count = sum(map(len, values.values()))
+    images = None if problem.images is None else checksums_of(problem.images.pieces)
+    table: dict[str, dict[str, np.ndarray]] = {}
+    for method in methods:
+        for value in values[method.name]:
+            name = row_name(method, value)
+            compute = partial(_train_row, folder, problem, programs[method.name], keys, name, value)
+            fingerprint = {"value": value, "images": images, **problem.net.fingerprint()}
+            table[name] = folder.computed(name, fingerprint, compute)
+            last = np.mean(table[name][problem.score][:, -1])
+            print(
+                f"row {len(table)} of {count}, {name}: {problem.score} {last:.3f} in the last task",
+                flush=True,
+            )
+    return table
+
+
 def _train_row(
     folder: RunFolder, problem: Problem, train: Callable, keys: Array, name: str, value: float
 ) -> dict[str, np.ndarray]:
     began = time.monotonic()
     result = jax.block_until_ready(train(problem.images, keys, jnp.float32(value)))
-    folder.log(unit=name, seconds=time.monotonic() - began)
+    folder.log_part(name, seconds=time.monotonic() - began)
     return values_of(problem, result)
 
 

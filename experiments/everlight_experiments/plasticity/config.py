@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from everlight.checks import Between
-from everlight_experiments.run_folder.settings import Count, Rate
+from everlight_experiments.run_folder.options import Count, Rate
 
 
 @dataclass(frozen=True)

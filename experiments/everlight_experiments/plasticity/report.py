@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight_experiments.continual.metrics import DIAGNOSTICS
-from everlight_experiments.continual.report_tables import Measure, table_of
+from everlight_experiments.continual.report_tables import ColumnSpec, table_of
 from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED, Problem
 from everlight_experiments.report.cells import spread
 from everlight_experiments.report.plots import plot_curves
@@ -95,12 +95,12 @@ def _listed(names: Sequence[str], most: int = 4) -> str:
 
 
 def _table(score: str, rows: Rows, part: int) -> Table:
-    def last(name: str) -> Measure:
-        return Measure(
+    def last(name: str) -> ColumnSpec:
+        return ColumnSpec(
             name, lambda scores: spread(scores[name][:, -part:].mean(axis=1)), "last tenth"
         )
 
-    first = Measure(
+    first = ColumnSpec(
         score, lambda scores: spread(scores[score][:, :part].mean(axis=1)), "first tenth"
     )
     # On samples of the task, where `run` takes test samples.

@@ -57,3 +57,8 @@ def percent(values: Float[np.ndarray, "runs"]) -> str:
 def dash(cell: str) -> str:
     """Return a dash for what does not exist."""
     return "–" if cell == "nan" else cell
+
+
+def sentence(name: str) -> str:
+    """Return a name as it begins a sentence."""
+    return name[:1].upper() + name[1:]

@@ -19,6 +19,7 @@ from everlight_data.runs.events import read_scalars
 from everlight_data.runs.finished_runs import Number, ResultKey, numbers_of, read_results
 from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.over_time import mean_over_time, of_learned
+from everlight_experiments.report.writer import file_name
 
 WAIT = "Wait for the run's end, or run it again."
 NAME_A_RUN = "Name the folder of a run."
@@ -27,7 +28,7 @@ Form = Literal["csv", "matrices", "tensorboard", "wandb"]
 
 
 @dataclass(frozen=True)
-class ExportSettings:
+class ExportOptions:
     """Export a run's numbers as CSV or JSON, or for TensorBoard or W&B."""
 
     run: tyro.conf.Positional[Path]
@@ -39,7 +40,7 @@ class ExportSettings:
     which `wandb sync` uploads."""
 
 
-def export(settings: ExportSettings) -> Path:
+def export(options: ExportOptions) -> Path:
     """Export a run's numbers; returns where they are.
 
     Raises:
@@ -52,8 +53,8 @@ def export(settings: ExportSettings) -> Path:
         "tensorboard": _write_events,
         "wandb": _write_offline_run,
     }
-    written = writers[settings.to](settings.run)
-    print(f"{settings.to}: {written}")
+    written = writers[options.to](options.run)
+    print(f"{options.to}: {written}")
     return written
 
 
@@ -117,7 +118,7 @@ def _write_matrices(run: Path) -> Path:
         raise DataError(f"{path} has no accuracy matrices; --to csv writes all that it has")
     folder = run / "matrices"
     _empty(folder, "*.csv")
-    files = {name: f"{name.replace('/', '_').replace(' ', '_')}.csv" for name in matrices}
+    files = {name: f"{file_name(name)}.csv" for name in matrices}
     if len(set(files.values())) < len(files):
         # Such as "nearest mean" and a method of a user's that is named "nearest_mean".
         files = {name: f"{number:02d}_{file}" for number, (name, file) in enumerate(files.items())}

@@ -3,17 +3,18 @@
 import base64
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 
 from everlight_data.formats.tables import read_json
 from everlight_data.writing import FOLDER_GONE, written_whole
 
-PAPER = "paper"
+PUBLISHED_GROUP = "paper"
 """Group of a table's columns that hold the paper's own numbers."""
 
 
@@ -25,7 +26,7 @@ RESTORE = "Write back what it held, or delete the folder and run the same comman
 class Column:
     """A table's column; `group` names a heading shared with its neighbours.
 
-    Columns of the group PAPER hold the paper's own numbers and are set apart wherever they stand.
+    Columns of `PUBLISHED_GROUP` hold the paper's own numbers and are set apart everywhere.
     """
 
     name: str
@@ -113,6 +114,15 @@ class Summary:
     """Further sentences, each a paragraph under the table."""
 
 
+class Report(NamedTuple):
+    """A report's facts, body and opening."""
+
+    facts: list[tuple[str, str]]
+    """Names and values of the rows about data, seeds and selection."""
+    sections: list[Section]
+    first: Summary
+
+
 def write_report(
     folder: Path,
     title: str,
@@ -136,10 +146,15 @@ def write_report(
         summary=summary,
         sections=sections,
         config=json.dumps(read_json(config, remedy), indent=2),
-        paper=PAPER,
+        paper=PUBLISHED_GROUP,
     )
     print(f"report: {path}")
     return path
+
+
+def file_name(name: str) -> str:
+    """Return a name as it stands in the name of a file, with _ in place of other characters."""
+    return re.sub(r"[^\w.,+-]+", "_", name)
 
 
 def write_page(path: Path, **values: Any) -> None:

@@ -15,10 +15,11 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
 from everlight_experiments.continual.published import settings_of
 from everlight_experiments.continual.published_settings import PUBLISHED
-from everlight_experiments.run_folder.settings import Count, Preset
+from everlight_experiments.run_folder.options import Count, Preset
 
 NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
 """Methods without stored samples, which are trained once."""
@@ -103,8 +104,11 @@ FASHION = Config(
     learning_rate=0.1,
     protocol=Protocol(epochs=1, batch_size=10, select="last"),
     validation_fraction=0.0,
-    chosen="All is as in the authors' code, whose hidden layers have 256 units; the text says 100. "
-    "Each method has the learning rate, the replay batch and the coefficients of that code.",
+    chosen=stated(
+        "All is as in the authors' code, whose hidden layers have 256 units; the text says "
+        "100. Each method has the learning rate, the replay batch and the coefficients of that "
+        "code."
+    ),
 )
 DIGITS = replace(FASHION, data="digits", net="mlp:100,100")
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {

@@ -16,7 +16,7 @@ from everlight_experiments.rethinking_er.config import (
 )
 from everlight_experiments.rethinking_er.published_tables import CODE, PRINTED
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import check_methods
+from everlight_experiments.run_folder.options import check_methods
 
 CITATION = (
     "Buzzega et al. 2020 (ICPR), "
@@ -43,10 +43,10 @@ def column_of(buffer_size: int | None) -> str:
     return "no memory" if buffer_size is None else f"buffer of {buffer_size:,}"
 
 
-def reference_of(method: str, size: int | None) -> reproduction.Comparison:
+def reference_of(method: str, size: int | None) -> reproduction.PublishedComparison:
     """Return what is known of a method with a buffer size."""
     printed, code = PRINTED.get((method, size)), CODE.get((method, size))
-    return reproduction.Comparison(
+    return reproduction.PublishedComparison(
         column_of(size),
         method,
         None if printed is None else reproduction.Known(printed),
@@ -73,7 +73,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     return Experiment(benchmarks, jobs)
 
 
-def compared(results: Results) -> list[reproduction.Comparison]:
+def compared(results: Results) -> list[reproduction.PublishedComparison]:
     """Return the published numbers and everlight's, where the data are the paper's."""
     same = results.config.benchmark.data == "fashion-mnist"
     return reproduction.compare(REFERENCES if same else [], results.outcomes)

@@ -10,7 +10,7 @@ from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.errors import UsageError
-from everlight_experiments.run_folder.settings import check_settings
+from everlight_experiments.run_folder.options import check_options
 from everlight_experiments.usage import options_by_name, parsed
 
 C = TypeVar("C")
@@ -57,7 +57,7 @@ def changed(config: C, changes: Mapping[str, Any], option: str) -> C:
         try:
             setting = [f"--{name}", *words]
             config = parsed(type(config), setting, default=config, flags=False)
-            check_settings(config)
+            check_options(config)
         except ArgumentError as error:
             # A part's own checks, which name its field.
             reason = str(error).partition("; ")[2] or error
@@ -103,6 +103,11 @@ def option_value(arguments: Sequence[str], option: str) -> str | None:
       UsageError: the option stands there without a value.
     """
     return take_option(list(arguments), option)
+
+
+def refuse_empty(arguments: Sequence[str], option: str) -> None:
+    """Refuse an option that stands among arguments without a value, by a UsageError."""
+    take_option(list(arguments), option)
 
 
 def take_option(arguments: list[str], option: str) -> str | None:

@@ -37,14 +37,16 @@ from everlight_data.writing import (
     written_whole,
 )
 from everlight_experiments.run_folder.interruption import stop_if_requested
+from everlight_experiments.run_folder.options import TEXTS, FolderOptions
 from everlight_experiments.run_folder.processes import broadcast_from_first
-from everlight_experiments.run_folder.settings import FolderSettings
 
 REMEDY = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds; a report takes less."""
-TEXTS = ("chosen", "features_chosen")
-"""Fields of configurations that state for the report how values were chosen."""
+PARTS = "units"
+"""Folder of the finished parts of a run, such as training runs; stored run folders have it."""
+PART = "unit"
+"""Key of a part's name in metrics.jsonl and checkpoints; stored run folders have it."""
 _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
 """Folders that this process opened and still uses."""
 
@@ -53,25 +55,26 @@ class RunFolder:
     """Folder of one run, which the same settings continue; other settings are refused.
 
     One process at a time works in it, or any number if the folder is shared. Each process claims
-    the units that it computes; the claims of a process that dies are free again. Joined processes
+    the parts that it computes; the claims of a process that dies are free again. Joined processes
     (`processes.py`) count as one: their first process claims, reads and writes for all.
     """
 
     def __init__(
         self,
-        paper: str,
-        run: str,
-        settings: FolderSettings,
+        command: str,
+        name: str,
+        options: FolderOptions,
+        *,
         shared: bool = False,
         run_selectors: Sequence[str] = (),
     ):
         """Open or create the folder.
 
         Args:
-          paper, run: parts of the folder's name; a preset, if there is one, and the tag follow.
-          settings: settings of the run.
-          shared: whether all work is divided into units, so that other processes may take part.
-          run_selectors: fields that select units, such as the number of seeds; they may differ from
+          command, name: parts of the folder's name; a preset, if there is one, and the tag follow.
+          options: options of the run.
+          shared: whether all work is divided into parts, so that other processes may take part.
+          run_selectors: fields that select parts, such as the number of seeds; they may differ from
             those of the first start.
 
         Raises:
@@ -80,33 +83,33 @@ class RunFolder:
             processes were joined for a run that is not shared.
         """
         if jax.process_count() > 1 and not shared:
-            raise DataError(f"{paper} {run} is a run of one process; leave out --distributed")
-        words = paper, run, getattr(settings, "preset", ""), settings.tag
-        self.path = Path(settings.runs) / "-".join(word for word in words if word)
+            raise DataError(f"{command} {name} is a run of one process; leave out --distributed")
+        words = command, name, getattr(options, "preset", ""), options.tag
+        self.path = Path(options.runs) / "-".join(word for word in words if word)
         self.checkpoints = self.path / "checkpoints"
         self._shared, self._claims = shared, Claims()
         self._reuse_announced, self._opened = False, time.monotonic()
         self._is_new, self._written = False, None
-        broadcast_from_first(lambda: self._open(settings, run_selectors))
+        broadcast_from_first(lambda: self._open(options, run_selectors))
         if not is_first():
             # What this process writes nobody reads.
             self._scratch = tempfile.TemporaryDirectory()
             self.path, self._continued = Path(self._scratch.name), False
-            write_config(self.path / "config.json", as_json(dataclasses.asdict(settings)), {})
+            write_config(self.path / "config.json", as_json(dataclasses.asdict(options)), {})
 
-    def _open(self, settings: FolderSettings, run_selectors: Sequence[str]) -> None:
+    def _open(self, options: FolderOptions, run_selectors: Sequence[str]) -> None:
         make_folder(self.path)
         # Where it is shared, another process may just be opening it, or write its report.
         self._lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
         self._is_new = not (self.path / "config.json").exists()
         remove_unfinished(self.path)
-        for path in (self.path / "units").glob(f"*{UNFINISHED}"):
-            unit = path.with_name(path.name.removesuffix(UNFINISHED))
+        for path in (self.path / PARTS).glob(f"*{UNFINISHED}"):
+            part = path.with_name(path.name.removesuffix(UNFINISHED))
             # Another process may just be writing it.
-            if self._claims.claim(unit):
+            if self._claims.claim(part):
                 remove(path)
-                self._claims.release(unit)
-        chosen = as_json(dataclasses.asdict(settings))
+                self._claims.release(part)
+        chosen = as_json(dataclasses.asdict(options))
         # How many processes there are changes nothing that is computed.
         chosen.pop("distributed", None)
         config = self.path / "config.json"
@@ -164,14 +167,14 @@ class RunFolder:
         seconds = time.monotonic() - self._opened
         return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
 
-    def record_method_arguments(self, name: str, settings: Mapping[str, Any]) -> None:
+    def record_method_arguments(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Write the arguments of a method into config.json; those of later starts may differ."""
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
         self._refuse_gone()
         content, since = read_json(config, REMEDY), state_of(config)
-        content["methods"] = {**content.get("methods", {}), name: as_json(settings)}
+        content["methods"] = {**content.get("methods", {}), name: as_json(arguments)}
         with written_whole(config) as unfinished:
             unfinished.write_text(json.dumps(content, indent=2))
         if since == self._written:
@@ -181,6 +184,15 @@ class RunFolder:
     def log(self, **event: Any) -> None:
         """Append one event to metrics.jsonl, unless it is there; NaN is null."""
         append_event(self.path / "metrics.jsonl", event)
+
+    def log_part(self, name: str, **event: Any) -> None:
+        """Append an event of a part to metrics.jsonl."""
+        self.log(**{PART: name}, **event)
+
+    def seconds_of_parts(self) -> dict[str, float | None]:
+        """Return the logged seconds of parts by name; None of a part that was continued."""
+        events = [event for event in self.logged() if {"seconds", PART} <= event.keys()]
+        return {event[PART]: event["seconds"] for event in events}
 
     def logged(self) -> list[dict[str, Any]]:
         """Return the events in metrics.jsonl, except lines that a kill cut short.
@@ -196,21 +208,21 @@ class RunFolder:
         with refusing(path, remedy):
             return whole_events(text)
 
-    def claim_run(self, name: str) -> bool:
+    def claim_part(self, name: str) -> bool:
         """Claim a part of a shared run for this process until it is saved or given up."""
-        path = self._unit(name)
+        path = self._part(name)
         held = broadcast_from_first(lambda: {"claimed": np.array(self._claims.claim(path))})
         return bool(held["claimed"])
 
-    def release_run(self, name: str) -> None:
+    def release_part(self, name: str) -> None:
         """Let another process claim a part."""
-        self._claims.release(self._unit(name))
+        self._claims.release(self._part(name))
 
     def all_claimed_by_others(self, names: Sequence[str]) -> bool | None:
         """Return whether other processes compute all unfinished parts; None where none is left."""
 
         def held() -> dict[str, np.ndarray]:
-            paths = [path for path in map(self._unit, names) if not path.exists()]
+            paths = [path for path in map(self._part, names) if not path.exists()]
             return {"held": np.array(list(map(self._claims.is_elsewhere, paths)), bool)}
 
         claims = broadcast_from_first(held)["held"]
@@ -220,29 +232,29 @@ class RunFolder:
         self, name: str, fingerprint: dict, compute: Callable[[], dict[str, np.ndarray]]
     ) -> dict[str, np.ndarray]:
         """Return the saved arrays of a part; a missing part is computed and saved."""
-        arrays = self.read_unit(name, fingerprint)
+        arrays = self.read_part(name, fingerprint)
         if arrays is None:
             arrays = compute()
             # One of several processes is enough.
-            if self.claim_run(name):
-                self.save_unit(name, fingerprint, **arrays)
+            if self.claim_part(name):
+                self.save_part(name, fingerprint, **arrays)
         return arrays
 
-    def save_unit(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
+    def save_part(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
         """Keep the results of a finished part of the run, whole or not at all; end its claim."""
         stop_if_requested()
         if not is_first():
             return
         self._refuse_gone()
-        save_described(self._unit(name), name, fingerprint, **arrays)
-        self.release_run(name)
+        save_described(self._part(name), name, fingerprint, **arrays)
+        self.release_part(name)
 
     def _refuse_gone(self) -> None:
         # Opening the folder wrote it.
         if not (self.path / "config.json").exists():
             raise DataError(f"{self.path / 'config.json'} does not exist. {FOLDER_GONE}")
 
-    def read_unit(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
+    def read_part(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
         """Return the results of a finished part; None where there are none or they are damaged.
 
         Raises:
@@ -251,7 +263,7 @@ class RunFolder:
         return broadcast_from_first(lambda: self._read(name, fingerprint))
 
     def _read(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
-        path = self._unit(name)
+        path = self._part(name)
         try:
             stored, arrays = read_described(path, name, "It is computed again.")
         except MissingDataError:
@@ -274,8 +286,8 @@ class RunFolder:
             )
         return arrays
 
-    def _unit(self, name: str) -> Path:
-        return self.path / "units" / f"{name}.npz"
+    def _part(self, name: str) -> Path:
+        return self.path / PARTS / f"{name}.npz"
 
     def save_results(self, **arrays: np.ndarray) -> Path:
         """Write the arrays that every number of the report is computed from."""

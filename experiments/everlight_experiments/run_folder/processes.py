@@ -27,8 +27,8 @@ def join_processes(distributed: str | None) -> None:
     """Make this process one of several; to be called before JAX computes anything.
 
     Args:
-      distributed: cluster or NUMBER/PROCESSES@HOST:PORT, as in `RunSettings`; None is a run of one
-        process.
+      distributed: cluster or NUMBER/PROCESSES@HOST:PORT, as in `ExperimentOptions`; None is a run
+        of one process.
 
     Raises:
       DataError: neither of these, or no cluster is found.

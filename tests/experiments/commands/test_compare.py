@@ -9,14 +9,14 @@ from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
 from everlight_experiments.commands.compare import CompareOptions, run_compare
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 
 LABELS = (11, 12)
 
 
 def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **features):
     """A run whose final accuracies are these, one an order, on two tasks."""
-    folder = RunFolder("run", "digits", RunSettings(runs=runs, tag=tag, seed=seed))
+    folder = RunFolder("run", "digits", ExperimentOptions(runs=runs, tag=tag, seed=seed))
     curves = {
         f"class-incremental/{name}/accuracy": np.tile(np.array(values)[:, None], (1, 2))
         for name, values in finals.items()

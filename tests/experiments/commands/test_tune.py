@@ -18,7 +18,7 @@ from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.command_runs import arrays_of
 
 # One worker runs the group, so that the module's fixtures are computed once.
@@ -58,7 +58,7 @@ def test_tune_scores_equal_the_selection_of_run(finished, tmp_path):
     report, results = finished
     options = options_of("run", ["digits", *SMALL, "--learning-rate", "0.02"])
     (benchmark,) = load_benchmarks(options).values()
-    folder = RunFolder("test", "runner", RunSettings(runs=tmp_path))
+    folder = RunFolder("test", "runner", ExperimentOptions(runs=tmp_path))
     chosen = Runner(folder, MethodPrograms(benchmark), 0, 2).choose(METHODS["MAS"])
     result = results[LABEL.format("0.02", "MAS")]
     assert result.shape == (2,)

@@ -4,9 +4,9 @@ import jax
 import numpy as np
 
 from everlight_experiments.continual.train_runs import (
-    Unit,
-    UnitTraining,
-    train_units,
+    RunTraining,
+    TrainingRun,
+    train_runs,
 )
 from tests.continual.engine.linear_net import DATA
 from tests.continual.engine.many_runs import PROTOCOL, build, join, some_runs
@@ -15,7 +15,7 @@ from tests.continual.engine.many_runs import PROTOCOL, build, join, some_runs
 def units(hyperparameters=(1.0, 3.0, 0.3)):
     runs = some_runs(np.float32(hyperparameters))
     return [
-        Unit(
+        TrainingRun(
             f"EWC-{number}",
             {"hyperparameter": hyperparameter},
             *jax.tree.map(lambda a, n=number: a[n], (runs.sequence, runs.key, runs.run_data)),
@@ -28,8 +28,8 @@ def keep(result):
     return {"losses": result.losses, "accuracy": result.evaluation.class_incremental}
 
 
-TRAINING = UnitTraining(build, PROTOCOL, DATA, keep, join)
+TRAINING = RunTraining(build, PROTOCOL, DATA, keep, join)
 
 
 def train(folder, requested=None):
-    return train_units(folder, requested or units(), TRAINING)
+    return train_runs(folder, requested or units(), TRAINING)

@@ -17,7 +17,7 @@ BENCHMARK = benchmark.Benchmark(
         "class-incremental", "order of classes", frozenset(), (benchmark.Metric(SCORE, print),)
     ),
     benchmark.Training("", dict, setup=None, protocol=None, keep=None),
-    benchmark.Selection(""),
+    benchmark.Selection(()),
 )
 """A benchmark for reports, of which nothing is trained."""
 ACCURACY = np.array(

@@ -19,6 +19,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.continual.benchmark import SequenceId
+from everlight_experiments.continual.chosen import Chosen, in_sentences
 from everlight_experiments.continual.config import DIGITS
 from everlight_experiments.continual.image_benchmarks import compose
 from everlight_experiments.core50 import config as core50
@@ -164,7 +165,7 @@ def test_requested_hyperparameters_replace_the_tables():
 def test_an_opened_benchmark_has_the_data_and_the_training_that_are_prepared(digits):
     others = digits.data._replace(note="prepared"), digits.training._replace(words="prepared")
     selection = digits.selection._replace(
-        chosen="Given.", grids={"EWC": (7.0,)}, validation_tasks=2
+        chosen=(Chosen("Given."),), grids={"EWC": (7.0,)}, validation_tasks=2
     )
     requested = digits._replace(selection=selection, part="p", name="n")
     opened = requested._replace(prepare=lambda folder: others).opened(None)
@@ -176,9 +177,9 @@ def test_the_report_names_the_options_that_were_given(tmp_path):
     """The report states no selection for the user's value, only for the preset's."""
     words = ["digits", "--epochs", "3", "--runs", str(tmp_path)]
     (benchmark,) = load_benchmarks(options_of("run", words)).values()
-    chosen = benchmark.selection.chosen
+    chosen = benchmark.selection.words
     assert chosen.startswith("Given by the user: epochs. The rest: Learning rate: among")
-    assert "Epochs: among" in DIGITS.chosen
+    assert "Epochs: among" in in_sentences(DIGITS.chosen)
     assert "Epochs: among" not in chosen
     assert chosen.endswith("Batch size, buffer size and exemplars per class: not tuned.")
 
@@ -193,8 +194,12 @@ def test_the_report_names_the_options_that_were_given(tmp_path):
     ],
 )
 def test_options_that_were_given_are_taken_out_of_a_list(digits, inputs, rest):
-    text = "Epochs, batch size and rate: those of A et al. 2020. Steps: 3. All is well."
-    result = digits.selection._replace(chosen=text).with_given(inputs).chosen
+    statements = (
+        Chosen("those of A et al. 2020.", ("epochs", "batch-size", "rate")),
+        Chosen("3.", ("steps",)),
+        Chosen("All is well."),
+    )
+    result = digits.selection._replace(chosen=statements).with_changed(inputs).words
     assert result == f"Given by the user: {', '.join(inputs)}. The rest: {rest}"
 
 
@@ -202,7 +207,7 @@ def test_options_of_parts_without_a_name_are_distinguished(tmp_path):
     """Data, network and scale of facts are three of them."""
     words = ["facts", "--side", "8", "--scenes", "60", "20", "--tasks", "2"]
     first, *_ = load_benchmarks(options_of("run", [*words, "--runs", str(tmp_path)])).values()
-    assert first.selection.chosen.startswith("Given by the user: scenes, side, tasks. ")
+    assert first.selection.words.startswith("Given by the user: scenes, side, tasks. ")
 
 
 @pytest.mark.parametrize("use", ["evaluation", "validation"])

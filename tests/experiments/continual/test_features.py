@@ -102,7 +102,7 @@ def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeyp
     words = [*words.split(), "--seeds", "1", "--validation-seeds", "1"]
     options = requested(tmp_path, *words, benchmark=name)
     benchmark = load_benchmarks(options)[setting]
-    benchmark = benchmark.opened(RunFolder("run", name, options, True, ()))
+    benchmark = benchmark.opened(RunFolder("run", name, options, shared=True))
     assert "1,280 features of EfficientNet-Lite0" in benchmark.training.words
     plain = load_benchmarks(requested(tmp_path, *words, benchmark=name, features=None))[setting]
     assert benchmark.data.checksums[-1] not in plain.data.checksums
@@ -140,7 +140,7 @@ def test_a_head_on_features_has_a_learning_rate_of_its_own(tmp_path, trunk):
     actual = loaded(requested(tmp_path, *SMALL))
     assert actual.fingerprint(METHODS["naive"])["learning_rate"] == 0.001
     assert "SGD with learning rate 0.001" in actual.training.words
-    assert "on a validation seed of Tiny-ImageNet" in actual.selection.chosen
+    assert "on a validation seed of Tiny-ImageNet" in actual.selection.words
     other = loaded(requested(tmp_path, *SMALL, "--features-learning-rate", "0.5"))
     assert other.fingerprint(METHODS["naive"])["learning_rate"] == 0.5
     plain = loaded(requested(tmp_path, *SMALL, features=None))

@@ -12,6 +12,7 @@ from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import load_requested
+from everlight_experiments.continual.chosen import in_sentences
 from everlight_experiments.continual.config import CONFIGS, config_of
 from everlight_experiments.continual.method_arguments import read_hyperparameters
 from everlight_experiments.continual.published import with_published_settings
@@ -65,8 +66,10 @@ def test_a_configuration_has_each_method_s_values_and_names_the_others():
     assert (er.learning_rate, er.replay_batch_size) == (0.1, 128)
     assert (gem.learning_rate, gem.arguments) == (0.03, {"margin": 1.0})
     assert scr.learning_rate == FASHION.learning_rate
-    assert "of naive, GEM, ER: published by Buzzega" in config.chosen
-    assert "None are published there for SCR: the benchmark's are kept." in config.chosen
+    assert "of naive, GEM, ER: published by Buzzega" in in_sentences(config.chosen)
+    assert "None are published there for SCR: the benchmark's are kept." in in_sentences(
+        config.chosen
+    )
     needs = StrategyArguments(5, 10, 50, buffer_size=500, arguments=gem.arguments)
     assert METHODS["GEM"].arguments(needs)["margin"] == 1.0
 
@@ -108,7 +111,7 @@ def test_the_command_takes_them_and_a_further_value(monkeypatch):
     loaded = load_requested(options_of("run", f"digits {words} {arguments}".split()))
     (benchmark,) = loaded.benchmarks.values()
     message = "Learning rates and coefficients of naive, ER: published by Buzzega"
-    assert message in benchmark.selection.chosen
+    assert message in benchmark.selection.words
     for name in ("naive", "ER"):
         fingerprints, expected = benchmark.fingerprint(METHODS[name]), result.with_buffer(200)[name]
         assert fingerprints["learning_rate"] == expected.learning_rate

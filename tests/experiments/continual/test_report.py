@@ -55,7 +55,7 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
         "labels": 1,
         "loss_over": "all",
     }
-    der = naive._replace(settings=created, replayed=32, learning_rate="0.03, then 0.01")
+    der = naive._replace(arguments=created, replayed=32, learning_rate="0.03, then 0.01")
     task_incremental, class_incremental = (
         {"regularization": 1e3, "online": True},
         {"regularization": 1e5, "online": True},
@@ -64,9 +64,9 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
         "task-incremental": {
             "naive": naive,
             "DER++": der,
-            "EWC": naive._replace(settings=task_incremental),
+            "EWC": naive._replace(arguments=task_incremental),
         },
-        "class-incremental": {"DER++": der, "EWC": naive._replace(settings=class_incremental)},
+        "class-incremental": {"DER++": der, "EWC": naive._replace(arguments=class_incremental)},
     }
     assert report_tables.settings_table(outcomes).rows == [
         [
@@ -80,7 +80,7 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
         ["EWC", "class-incremental", "–", "regularization 100000, online yes"],
     ]
     without = report_tables.settings_table(
-        {"task-incremental": {"EWC": naive._replace(settings=task_incremental)}}
+        {"task-incremental": {"EWC": naive._replace(arguments=task_incremental)}}
     ).shown
     assert "learning rate" not in [column.name for column in without.columns]
     rated = naive._replace(learning_rate="0.03")
@@ -92,7 +92,7 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
 def test_arguments_have_the_meaning_that_their_function_states():
     needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
-    by_name = {row.name: naive._replace(settings=row.arguments(needs)) for row in rows[:3]}
+    by_name = {row.name: naive._replace(arguments=row.arguments(needs)) for row in rows[:3]}
     result = report_tables.argument_meanings({"class-incremental": by_name}, rows)
     assert "labels (ER, DER++): labels per sample in the sequence." in result
     assert any(line.startswith("alpha (DER++): coefficient α") for line in result)

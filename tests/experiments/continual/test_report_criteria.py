@@ -15,7 +15,7 @@ from everlight_experiments.continual.report_criteria import (
 )
 from everlight_experiments.continual.report_tables import costs_table, scores_table
 from everlight_experiments.report.cells import spread
-from everlight_experiments.report.writer import PAPER
+from everlight_experiments.report.writer import PUBLISHED_GROUP
 from tests.experiments.continual import outcomes
 
 naive, method = outcomes.NAIVE_OUTCOME, outcomes.METHOD_OUTCOME
@@ -62,7 +62,9 @@ def test_the_criteria_stand_beside_the_papers():
     printed += ["0.5768", "0.6554", "0.6030", "0.9986", "0.9990", "0.9972"]
     assert paper == ["LwF", *actual, *printed]
     assert measured == ["one's own", *actual, *["–"] * 13]
-    assert [column.group == PAPER for column in table.columns] == [False] * 14 + [True] * 13
+    assert [column.group == PUBLISHED_GROUP for column in table.columns] == [False] * 14 + [
+        True
+    ] * 13
     # The paper has no rows of the scenario, and no learner's pass is known.
     assert len(criteria_tables(by_name, "Naive", published, "class-incremental")[0].columns) == 14
     assert criteria_tables(by_name, "", NOTHING_PUBLISHED, "task-incremental") == []

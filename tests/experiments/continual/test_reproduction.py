@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from everlight_experiments.continual.reproduction import (
-    Comparison,
     Known,
+    PublishedComparison,
     compare,
     reproduction_section,
     unexplained,
@@ -17,7 +17,7 @@ ACTUAL = np.array([0.70, 0.74, 0.72, 0.71])
 
 
 def of(published, code):
-    return Comparison("buffer of 200", "ER", published, code, ACTUAL)
+    return PublishedComparison("buffer of 200", "ER", published, code, ACTUAL)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_a_known_cause_explains_and_stands_in_the_table():
 
 def test_only_methods_that_were_run_are_compared():
     outcomes = {"buffer of 200": {"ER": SimpleNamespace(final=ACTUAL)}}
-    references = [Comparison("buffer of 200", name) for name in ("ER", "GEM")]
-    (result,) = compare([*references, Comparison("no memory", "ER")], outcomes)
+    references = [PublishedComparison("buffer of 200", name) for name in ("ER", "GEM")]
+    (result,) = compare([*references, PublishedComparison("no memory", "ER")], outcomes)
     assert result.method == "ER"
     np.testing.assert_array_equal(result.measured, ACTUAL)

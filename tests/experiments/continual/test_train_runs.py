@@ -15,10 +15,10 @@ from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import (
     group_name,
     has_diverged,
-    train_units,
+    train_runs,
 )
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.continual.engine.linear_net import DATA
 from tests.continual.engine.many_runs import PROTOCOL, build
 from tests.experiments.continual.ewc_units import TRAINING, keep, train, units
@@ -27,7 +27,7 @@ from tests.experiments.run_folder.single_unit import checkpoints_of, folder_in, 
 
 
 def run_folder(tmp_path):
-    return RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    return RunFolder("paper", "run", ExperimentOptions(runs=tmp_path))
 
 
 def test_each_unit_is_what_it_is_alone(tmp_path):
@@ -65,7 +65,7 @@ def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
     def note(unit, task, result):
         full[unit.name, task] = np.asarray(jax.tree.leaves(result.learner.params)[0])
 
-    train_units(run_folder(tmp_path / "a"), units(), TRAINING, note)
+    train_runs(run_folder(tmp_path / "a"), units(), TRAINING, note)
     tasks = units()[0].sequence.tasks.id.shape[0]
     assert set(full) == {(unit.name, task) for unit in units() for task in range(tasks)}
 
@@ -78,8 +78,8 @@ def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
 
     parts = units(), TRAINING, note_or_crash
     with pytest.raises(OSError, match="no room"):
-        train_units(run_folder(tmp_path / "b"), *parts)
-    train_units(run_folder(tmp_path / "b"), *parts)
+        train_runs(run_folder(tmp_path / "b"), *parts)
+    train_runs(run_folder(tmp_path / "b"), *parts)
     # No event of the earlier runs is repeated.
     assert set(events) == set(full)
     assert {events.count(("EWC-0", task)) for task in range(tasks)} == {1}

@@ -12,7 +12,7 @@ from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import Runner
 from everlight_experiments.continual.report import report_summary
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments import command_runs
 
 SMALL = ("digits", "--epochs", "1", "--batch-size", "64", "--tasks", "5")
@@ -25,7 +25,7 @@ def loaded(*words):
 
 def chosen(folder, *words):
     """The runner's scores of EWC, and what its validation runs kept."""
-    folder = RunFolder("test", folder.name, RunSettings(runs=folder))
+    folder = RunFolder("test", folder.name, ExperimentOptions(runs=folder))
     runner = Runner(folder, MethodPrograms(loaded(*words)), 0, 2)
     choice = runner.choose(EWC)
     files = sorted(folder.path.glob("units/*hyperparameter*.npz"))

@@ -26,8 +26,8 @@ from everlight_data.formats.files import read_bytes
 from everlight_experiments.cli import options_of
 from everlight_experiments.illuminant.core.experiment import angular_errors
 from everlight_experiments.illuminant.estimate.command import estimate
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings
-from everlight_experiments.illuminant.phone.calibrate import CalibrateRun, run_calibrate
+from everlight_experiments.illuminant.estimate.options import EstimateOptions
+from everlight_experiments.illuminant.phone.calibrate import CalibrateOptions, run_calibrate
 from everlight_experiments.run_folder.folder import RunFolder
 from tests import refusals
 
@@ -49,7 +49,7 @@ def written(tmp_path_factory):
 @pytest.fixture(scope="module")
 def measured(written, tmp_path_factory):
     source, _ = written
-    settings = CalibrateRun(folder=source, runs=tmp_path_factory.mktemp("runs"))
+    settings = CalibrateOptions(folder=source, runs=tmp_path_factory.mktemp("runs"))
     run = RunFolder("illuminant", "calibrate", settings)
     files = pair_files.find_pairs(source)
     charts = pair_measurements.read_charts(source, files, run)
@@ -179,7 +179,7 @@ def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
 def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys):
     source, true = written
     training = {"small": TrainingSettings(200, 64, 1e-2, validate_every=20)}
-    settings = CalibrateRun(folder=source, runs=tmp_path, seeds=2)
+    settings = CalibrateOptions(folder=source, runs=tmp_path, seeds=2)
     report = run_calibrate(settings, training)
     page, printed = report.read_text(), capsys.readouterr().out
     assert "6 pairs in 6 scenes" in page
@@ -205,7 +205,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     pairs = (0, 2)
     names = [source / view / f"{true.names[i]}.dng" for i in pairs for view in ("main", "second")]
     reddish, daylight = estimate(
-        EstimateSettings(
+        EstimateOptions(
             tuple(names),
             models / "calibrated",
             homography=models / "homography.json",
@@ -244,7 +244,7 @@ def folder(tmp_path):
 
 
 def refused(folder, tmp_path, message):
-    options = CalibrateRun(folder=folder, runs=tmp_path / "runs")
+    options = CalibrateOptions(folder=folder, runs=tmp_path / "runs")
     refusals.refused(message, lambda: run_calibrate(options), DataError)
 
 
@@ -264,7 +264,9 @@ def test_every_file_is_summed_once(folder, tmp_path, monkeypatch):
     files = find_pairs(folder)
     assert len(read) == 2 * PAIRS
     assert files[0].checksums == {view: zlib.crc32(b"no raw file") for view in VIEWS}
-    run = RunFolder("illuminant", "calibrate", CalibrateRun(folder=folder, runs=tmp_path / "runs"))
+    run = RunFolder(
+        "illuminant", "calibrate", CalibrateOptions(folder=folder, runs=tmp_path / "runs")
+    )
     with pytest.raises(DataError):
         pair_measurements.read_charts(folder, files, run)
     assert len(read) == 2 * PAIRS
@@ -284,10 +286,10 @@ class KnownCharts:
             if name != absent
         }
 
-    def read_unit(self, name, facts):
+    def read_part(self, name, facts):
         return self.units.get(name)
 
-    def save_unit(self, name, facts, **arrays):
+    def save_part(self, name, facts, **arrays):
         self.units[name] = arrays
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from everlight.color.learned.capture_aware import capture_features
 from everlight_data.color.photographs.camera_images import split_across, split_within
 from everlight_experiments.illuminant.photographs import source
-from everlight_experiments.illuminant.photographs.dataset import DatasetRun
+from everlight_experiments.illuminant.photographs.dataset import DatasetOptions
 from everlight_experiments.illuminant.photographs.source import load_cameras
 
 HOUR = 3600
@@ -43,7 +43,7 @@ def test_captures_stay_with_their_images(tmp_path, rng, monkeypatch):
         write_day(file, file.stem, count, rng)[0]
         for file, count in zip(files, (10, 8), strict=True)
     ]
-    cameras, _ = load_cameras(DatasetRun(thumbnails=files))
+    cameras, _ = load_cameras(DatasetOptions(thumbnails=files))
     across = split_across(cameras)["P1"]
     settings = jnp.float32(SUN), jnp.float32(100), jnp.float32(0.01), jnp.array(False)
     features = jax.vmap(capture_features, (0, *[None] * 4))

@@ -10,6 +10,7 @@ from everlight_data.color.pairs import camera_pairs, pair_augmentations
 from everlight_experiments.illuminant.core import cross_validation
 from everlight_experiments.illuminant.core.cross_validation import (
     CHOSEN,
+    Estimator,
     cross_validate,
     split_samples,
 )
@@ -76,9 +77,11 @@ def test_each_fold_takes_the_augmentation_that_its_own_validation_pairs_prefer(p
     name = "Linear regression"
     losses = outcome.validation[name]
     assert np.argmin([losses["first"], losses["second"]], axis=0).tolist() == [0, 1, 0]
-    chosen = outcome.estimates[f"{name}, {CHOSEN}"]
+    chosen = outcome.estimates[Estimator(name)]
     for fold, aug in enumerate(("first", "second", "first")):
-        np.testing.assert_array_equal(chosen[:, fold], outcome.estimates[f"{name}, {aug}"][:, fold])
+        np.testing.assert_array_equal(
+            chosen[:, fold], outcome.estimates[Estimator(name, aug)][:, fold]
+        )
     # Exact where the training was good: the chromaticity is linear in these features.
     assert errors_of(outcome, pairs)[f"{name}, {CHOSEN}"].max() < 0.05
 
@@ -96,7 +99,7 @@ def test_an_augmentation_by_which_nets_diverge_is_not_chosen(pairs, tmp_path):
     name = next(name for name in outcome.validation if name != "Linear regression")
     assert np.isnan(outcome.validation[name]["diverging"]).any()
     np.testing.assert_array_equal(
-        outcome.estimates[f"{name}, {CHOSEN}"], outcome.estimates[f"{name}, good"]
+        outcome.estimates[Estimator(name)], outcome.estimates[Estimator(name, "good")]
     )
 
 
@@ -130,7 +133,7 @@ def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
         features = np.float64(np.column_stack([problem.features, np.ones(len(problem.features))]))
         weights = np.linalg.lstsq(features, np.float64(problem.targets), rcond=1e-6)[0]
         test = np.column_stack([pairs.inputs["T"][pairs.folds[fold]], np.ones(20)])
-        estimates = outcome.estimates["Linear regression, mixed"][0, fold]
+        estimates = outcome.estimates[Estimator("Linear regression", "mixed")][0, fold]
         np.testing.assert_allclose(estimates, test @ weights, atol=2e-3)
 
 
@@ -145,7 +148,9 @@ def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tm
     )
     name = "Net, 200 parameters"
     assert (high.validation[name]["good"] < low.validation[name]["good"]).all()
-    np.testing.assert_array_equal(both.estimates[f"{name}, good"], high.estimates[f"{name}, good"])
+    np.testing.assert_array_equal(
+        both.estimates[Estimator(name, "good")], high.estimates[Estimator(name, "good")]
+    )
 
 
 def test_the_second_cameras_illuminant_is_printed_where_it_is_requested(pairs, tmp_path):
@@ -177,5 +182,5 @@ def test_other_pairs_than_those_that_train_are_tested(pairs, tmp_path):
     outcome = cross_validate(
         thrice, same, "test-set", NetworkTraining(SETTINGS, (4, 5), tmp_path), tested=data
     )
-    assert outcome.estimates["Net, 200 parameters, thrice"].shape == (2, 3, 20, 2)
+    assert outcome.estimates[Estimator("Net, 200 parameters", "thrice")].shape == (2, 3, 20, 2)
     assert errors_of(outcome, data)["Linear regression, thrice"].max() < 0.05

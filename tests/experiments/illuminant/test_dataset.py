@@ -22,7 +22,7 @@ from everlight_experiments.illuminant.core.experiment import Comparison
 from everlight_experiments.illuminant.core.method_inputs import moments_of, side_of
 from everlight_experiments.illuminant.photographs import dataset, methods, source
 from everlight_experiments.illuminant.photographs.dataset import (
-    DatasetRun,
+    DatasetOptions,
     run_dataset,
     split_cameras,
 )
@@ -52,7 +52,7 @@ def test_cameras_are_tested_in_folds_or_by_the_others(tmp_path, rng, few):
     for camera, count, side in (("A1", 10, 16), ("B2", 8, 20)):
         write_thumbnails(tmp_path / f"{camera}.npz", camera, count, rng, side)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
-    settings = DatasetRun(thumbnails=files, runs=tmp_path)
+    settings = DatasetOptions(thumbnails=files, runs=tmp_path)
     cameras, note = load_cameras(settings)
     assert "A1.npz, B2.npz" in note
     folded = split_cameras(cameras, settings)
@@ -93,13 +93,13 @@ def test_cameras_are_tested_in_folds_or_by_the_others(tmp_path, rng, few):
 def test_options_that_do_not_go_together_are_refused(tmp_path, rng, few, options, message):
     write_thumbnails(tmp_path / "A1.npz", "A1", 10, rng)
     with pytest.raises(DataError, match=message):
-        load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",), **options))
+        load_cameras(DatasetOptions(thumbnails=(tmp_path / "A1.npz",), **options))
 
 
 def test_the_radiometric_set_is_rendered_for_any_camera(real_data, monkeypatch):
     root = real_data("camspec_jiang2013").parent
     monkeypatch.setenv("EVERLIGHT_DATA", str(root))
-    requested = DatasetRun(release="radiometric", cameras=("Nokia N900",))
+    requested = DatasetOptions(release="radiometric", cameras=("Nokia N900",))
     cameras, note = load_cameras(requested)
     assert note.startswith("NOT photographs: 162 rendered")
     data = cameras["Nokia N900"]
@@ -108,19 +108,19 @@ def test_the_radiometric_set_is_rendered_for_any_camera(real_data, monkeypatch):
     assert np.ptp(blocks, axis=(2, 4)).max() < 1e-6
     assert (blocks.max(axis=(1, 2, 3, 4)) <= data.illuminants * 1.001).all()
     with pytest.raises(DataError, match="did you mean 'Nokia N900'"):
-        load_cameras(DatasetRun(release="radiometric", cameras=("Nokia N90",)))
+        load_cameras(DatasetOptions(release="radiometric", cameras=("Nokia N90",)))
 
 
 def test_too_few_images_are_refused(tmp_path, rng):
     write_thumbnails(tmp_path / "A1.npz", "A1", 10, rng)
     with pytest.raises(DataError, match=r"A1 has 10 images; .* name it by --camera"):
-        load_cameras(DatasetRun(thumbnails=(tmp_path / "A1.npz",)))
+        load_cameras(DatasetOptions(thumbnails=(tmp_path / "A1.npz",)))
 
 
 def test_relit_images_have_the_numbers_of_their_new_illuminant(tmp_path, rng, few):
     """The augmentation equals the observation of the image times the illuminants' ratio."""
     write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
-    settings = DatasetRun(thumbnails=(tmp_path / "A1.npz",))
+    settings = DatasetOptions(thumbnails=(tmp_path / "A1.npz",))
     data = split_cameras(load_cameras(settings)[0], settings)["A1"]
     inputs = {MOMENTS: moments_of(data)}
     pairs = CameraPairs(
@@ -150,7 +150,7 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     images, illuminants = write_thumbnails(tmp_path / "A1.npz", "A1", 24, rng)
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
-    settings = DatasetRun(thumbnails=files, seeds=1, runs=tmp_path)
+    settings = DatasetOptions(thumbnails=files, seeds=1, runs=tmp_path)
     report = run_dataset(settings, {"small": SHORT})
     results = np.load(report.parent / "results.npz")
     assert results["A1/GW"].shape == (1, 3, 8)
@@ -195,7 +195,7 @@ def test_stored_estimates_of_a_method_are_not_computed_again(tmp_path, rng, few)
 
 
 def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
-    settings = DatasetRun(thumbnails=write_cameras(tmp_path, rng, 12, names), split=split)
+    settings = DatasetOptions(thumbnails=write_cameras(tmp_path, rng, 12, names), split=split)
     return split_cameras(load_cameras(settings)[0], settings)
 
 
@@ -264,7 +264,7 @@ def test_unavailable_methods_are_left_out_with_their_reason(tmp_path, rng, real_
 
 def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
     files = write_cameras(tmp_path, rng, 8)
-    settings = DatasetRun(thumbnails=files, split="cross-camera", tested=("B2",), runs=tmp_path)
+    settings = DatasetOptions(thumbnails=files, split="cross-camera", tested=("B2",), runs=tmp_path)
     cameras, _ = load_cameras(settings)
     sets = split_cameras(cameras, settings)
     assert list(sets) == ["B2"]

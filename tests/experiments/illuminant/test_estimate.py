@@ -23,7 +23,7 @@ from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, embedded_libr
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.estimate.command import estimate
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from everlight_experiments.illuminant.two_camera.rendered import train_models
 from tests.color.references import mapped
 from tests.experiments.illuminant.estimate_pairs import (
@@ -50,7 +50,7 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
     pair = write_pair(tmp_path, photo, white, CHART, ILLUMINANT, transform, ALIGNMENT)
     output = tmp_path / "pictures"
     (result,) = estimate(
-        EstimateSettings(
+        EstimateOptions(
             (pair.main, pair.second), tmp_path / "net", homography=pair.points, output=output
         )
     )
@@ -164,7 +164,7 @@ def illuminant_and_transform(name):
 
 def settings_of(pair, net, output, *formats):
     files = pair.main, pair.second
-    return EstimateSettings(files, net, homography=pair.points, output=output, formats=formats)
+    return EstimateOptions(files, net, homography=pair.points, output=output, formats=formats)
 
 
 @pytest.mark.parametrize("name", ["A", "D65"])

@@ -22,7 +22,7 @@ from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_experiments.illuminant.estimate.command import estimate
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant.estimate_pairs import (
     ALIGNMENT,
@@ -67,7 +67,7 @@ def small_pair(tmp_path):
 
 def settings_for(paths, tmp_path, **changes):
     settings = {"output": tmp_path / "out", "formats": ("png",), **changes}
-    return EstimateSettings(tuple(paths), tmp_path / "net", **settings)
+    return EstimateOptions(tuple(paths), tmp_path / "net", **settings)
 
 
 def table_of(tmp_path):
@@ -171,7 +171,7 @@ def test_levels_of_the_options_replace_those_of_the_files(tmp_path, small_pair, 
 def test_levels_have_at_most_32_bits(name):
     for level in (-1, 2**32):
         with pytest.raises(ValueError, match=rf"{name}={level}; give 0 to 4,294,967,295"):
-            EstimateSettings((), Path("net"), **{name: level})
+            EstimateOptions((), Path("net"), **{name: level})
 
 
 def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, small_pair):
@@ -222,7 +222,7 @@ def test_a_missing_package_is_named_once_for_all_files(tmp_path, small_pair, mon
     files = main, second, shutil.copy(main, tmp_path / "again.dng")
     monkeypatch.setitem(sys.modules, "rawpy", None)
     with pytest.raises(MissingPackageError, match=r"^rawpy is not installed: pip install"):
-        estimate(EstimateSettings(files, Path("SoG"), output=tmp_path / "out", formats=()))
+        estimate(EstimateOptions(files, Path("SoG"), output=tmp_path / "out", formats=()))
     assert "NO ESTIMATE" not in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ from everlight_data.color.models.pair_model_files import load_pair_model
 from everlight_data.color.rendered.variants import Variant
 from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 
 # One process, so that the run is made once.
 pytestmark = pytest.mark.xdist_group("radiometric run")
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     presets = {"rendered-demo": replace(PRESETS["rendered-demo"], training=training)}
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        folder = run_two_camera(TwoCameraRun(scenes=SCENES, runs=runs), presets).parent
+        folder = run_two_camera(TwoCameraOptions(scenes=SCENES, runs=runs), presets).parent
     (runs / "printed.txt").write_text(printed.getvalue())
     return folder
 

@@ -9,7 +9,6 @@ from everlight_experiments.illuminant.core.cross_validation import CHOSEN
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
-    Units,
 )
 from everlight_experiments.illuminant.core.report import (
     MAX_CURVES,
@@ -22,7 +21,7 @@ from everlight_experiments.illuminant.core.report import (
 from everlight_experiments.illuminant.two_camera.transforms import gain_table
 from everlight_experiments.report.writer import Figure
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 
 
 def illuminants_at(degrees):
@@ -65,7 +64,7 @@ def test_an_interval_over_illuminants_is_wider_than_one_over_their_scenes(rng):
     illuminants = np.repeat(np.arange(20), 50)
     values = (rng.gamma(2, 1, 20)[illuminants] + 0.1 * rng.normal(size=1_000))[None, None]
     by_scene = error_table(compared({"A": values}))
-    units = Units("illuminants", illuminants[None])
+    units = ResamplingUnits("illuminants", illuminants[None])
     by_illuminant = error_table(compared({"A": values}, units=units))
     widths = []
     for table in (by_scene, by_illuminant):
@@ -182,7 +181,7 @@ def drawn(monkeypatch, tmp_path, rng, capsys):
     cameras = {f"Maker's long name {number}": rng.uniform(0.4, 1, (5, 3)) for number in range(3)}
     panels = {" + ".join(cameras): cameras, "two": dict(list(cameras.items())[:2])}
     fields = {"illuminants": panels, "curves": ("near",), "headline": "kept"}
-    folder = RunFolder("illuminant", "test", RunSettings(runs=tmp_path))
+    folder = RunFolder("illuminant", "test", ExperimentOptions(runs=tmp_path))
     publish(folder, experiment(compared(errors, title="held out"), command="use it", **fields))
     return canvases, capsys.readouterr().out, (folder.path / "report.html").read_text()
 

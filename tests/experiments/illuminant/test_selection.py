@@ -10,10 +10,10 @@ from everlight.color.learned.linear_regression import LinearRegression
 from everlight.illuminant.illuminant_batches import TrainedNetworks
 from everlight.illuminant.illuminant_training import IlluminantModel, TrainingSettings
 from everlight_data.color.pairs.camera_pairs import CameraPairs
-from everlight_experiments.illuminant.core.cross_validation import CHOSEN, CrossValidation
+from everlight_experiments.illuminant.core.cross_validation import CrossValidation
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.phone import selection
-from everlight_experiments.illuminant.phone.selection import CANDIDATES, NESTED, Choice, choose
+from everlight_experiments.illuminant.phone.selection import CANDIDATES, NESTED, ViewChoice, choose
 
 FOLDS = np.array([[0, 1, 2], [3, 4, 5], [6, 7, 6], [8, 9, 8]])
 """The last two name a row twice."""
@@ -45,10 +45,11 @@ def plant(spoil=None):
         estimates = {}
         for place, candidate in enumerate(CANDIDATES):
             off = np.where(good[place], 1.01, 1.3)[..., None] * [1, 0.9]
-            name = f"{candidate.name}, {CHOSEN}"
-            estimates[name] = np.stack([truth * off] * len(training.seeds)).astype(np.float32)
+            estimates[candidate.estimator] = np.stack([truth * off] * len(training.seeds)).astype(
+                np.float32
+            )
         if spoil is not None:
-            estimates[f"{CANDIDATES[spoil].name}, {CHOSEN}"][0, 0, 0] = -1
+            estimates[CANDIDATES[spoil].estimator][0, 0, 0] = -1
         return CrossValidation({}, {}, estimates, {})
 
     return cross_validate
@@ -112,18 +113,18 @@ def test_the_coverage_counts_each_fold_by_its_own_choice(rng, pairs):
     )
     truth = data.targets(data.folds)
     estimates = {
-        f"{item.name}, {CHOSEN}": (truth * np.exp(0.01 * rng.normal(size=truth.shape)))[None]
+        item.estimator: (truth * np.exp(0.01 * rng.normal(size=truth.shape)))[None]
         for item in CANDIDATES
     }
     wide = truth * np.exp(rng.normal(0, 0.6, truth.shape))
-    estimates[f"{CANDIDATES[0].name}, {CHOSEN}"] = wide[None]
+    estimates[CANDIDATES[0].estimator] = wide[None]
     estimates = {name: np.float32(item) for name, item in estimates.items()}
     outcome = CrossValidation({}, {}, estimates, {})
     complete = tuple(CANDIDATES[1] for _ in range(4))
-    predicted = Choice(data, outcome, CANDIDATES[0], complete).coverage()
+    predicted = ViewChoice(data, outcome, CANDIDATES[0], complete).coverage()
     assert predicted.degrees < 3
     assert predicted.uninformative == 0
-    widely = Choice(data, outcome, CANDIDATES[1], (CANDIDATES[0],) * 4).coverage()
+    widely = ViewChoice(data, outcome, CANDIDATES[1], (CANDIDATES[0],) * 4).coverage()
     assert widely.degrees > 15
     assert widely.uninformative > 0.9
 

@@ -31,7 +31,7 @@ from everlight_experiments.illuminant.photographs import methods
 from everlight_experiments.illuminant.photographs.corrections import correction_columns
 from everlight_experiments.illuminant.photographs.dataset import compare_images
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 from tests.color.references import degrees
 from tests.experiments.illuminant.short_rows import set_settings
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
@@ -82,7 +82,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
     few = ["SIIE", "C5, small form", "CCMNet, small form", "FC4-style"]
     set_settings(monkeypatch, few, steps=2)
     set_settings(monkeypatch, ["DMCC"], steps=20)
-    settings = TwoCameraRun("nus-paper", seeds=1, runs=tmp_path)
+    settings = TwoCameraOptions("nus-paper", seeds=1, runs=tmp_path)
     report = run_two_camera(settings, {"nus-paper": replace(PRESETS["nus-paper"], training=SHORT)})
     results = np.load(report.parent / "results.npz")
     words = ("moments", "T and moments")

@@ -19,7 +19,10 @@ from everlight_data.errors import DataError
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_experiments.illuminant.photographs import thumbnails
 from everlight_experiments.illuminant.photographs.source import Release
-from everlight_experiments.illuminant.photographs.thumbnails import ThumbnailsRun, make_thumbnails
+from everlight_experiments.illuminant.photographs.thumbnails import (
+    ThumbnailsOptions,
+    make_thumbnails,
+)
 from tests.color.references import degrees
 
 COUNT, HIDDEN = 4, 2
@@ -46,7 +49,7 @@ def created(written, tmp_path_factory):
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(printed):
         patch.setattr(thumbnails, "MIN_PHOTOS", COUNT - 1)
-        settings = ThumbnailsRun(folder, folder.parent / "out" / "mine.npz")
+        settings = ThumbnailsOptions(folder, folder.parent / "out" / "mine.npz")
         return make_thumbnails(settings), printed.getvalue()
 
 
@@ -104,15 +107,15 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
     for name in true.names[1:]:
         (folder / f"{name}.dng").write_bytes(b"no raw file")
     with pytest.raises(DataError, match=r"usable in 1 of 4 raw files; at least 6 are needed"):
-        make_thumbnails(ThumbnailsRun(folder, tmp_path / "mine.npz"))
+        make_thumbnails(ThumbnailsOptions(folder, tmp_path / "mine.npz"))
     assert capsys.readouterr().err.count("LEFT OUT: ") == 3
     assert not (tmp_path / "mine.npz").exists()
     with pytest.raises(DataError, match=r"mine\.txt: give the name of a file that ends in \.npz"):
-        make_thumbnails(ThumbnailsRun(folder, tmp_path / "mine.txt"))
+        make_thumbnails(ThumbnailsOptions(folder, tmp_path / "mine.txt"))
     with pytest.raises(DataError, match=r"--side 0; give 32 to 2,000"):
-        ThumbnailsRun(folder, tmp_path / "mine.npz", side=0)
+        ThumbnailsOptions(folder, tmp_path / "mine.npz", side=0)
     with pytest.raises(DataError, match="none is not a folder"):
-        make_thumbnails(ThumbnailsRun(tmp_path / "none", tmp_path / "mine.npz"))
+        make_thumbnails(ThumbnailsOptions(tmp_path / "none", tmp_path / "mine.npz"))
 
 
 @pytest.mark.parametrize("inputs", [False, True])

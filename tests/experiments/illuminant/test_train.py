@@ -28,10 +28,10 @@ from everlight_data.color.models.pair_model_files import load_pair_model
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate import photos
 from everlight_experiments.illuminant.estimate.command import estimate
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.methods import full_name, spread_rows
-from everlight_experiments.illuminant.photographs.train import TrainRun, run_train
+from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant.thumbnail_files import write_cameras, write_thumbnails
 
@@ -41,7 +41,8 @@ SIDE = 32
 def test_rendered_images_are_averaged_down_to_the_side(monkeypatch):
     monkeypatch.setattr(source, "RENDERED", 5)
     full, half = (
-        source.load_cameras(TrainRun(preset="demo", side=side))[0].popitem()[1] for side in (48, 32)
+        source.load_cameras(IlluminantTrainOptions(preset="demo", side=side))[0].popitem()[1]
+        for side in (48, 32)
     )
     blocks = np.float64(full.images).reshape(5, 16, 2, 24, 2, 3).mean(axis=(2, 4))
     assert full.masks.all()
@@ -54,7 +55,7 @@ def gray(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gray")
     rng = np.random.default_rng(1)
     images, illuminants = write_thumbnails(folder / "mine.npz", "Eye One", 30, rng)
-    settings = TrainRun(
+    settings = IlluminantTrainOptions(
         thumbnails=(folder / "mine.npz",),
         runs=folder / "runs",
         side=SIDE,
@@ -120,7 +121,7 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
     (tmp_path / "photos" / "a.png").write_bytes(imagecodecs.png_encode(counts))
     tifffile.imwrite(tmp_path / "photos" / "b.tif", counts, photometric="rgb")
     (tmp_path / "photos" / "notes.txt").write_text("no photo")
-    settings = EstimateSettings(
+    settings = EstimateOptions(
         (tmp_path / "photos",),
         model,
         output=tmp_path / "out",
@@ -163,7 +164,7 @@ def test_raw_photos_have_the_cameras_of_their_files(gray, tmp_path, capsys):
         write_dng(tmp_path / f"{name}.dng", shot, 512, 16383, model=camera)
     (tmp_path / "dark.dng").write_bytes(b"II*\0")
     files = tuple(tmp_path / f"{name}.dng" for name in ("own", "dark", "other"))
-    settings = EstimateSettings(files, model, output=tmp_path / "out", formats=())
+    settings = EstimateOptions(files, model, output=tmp_path / "out", formats=())
     with pytest.raises(DataError, match=r"1 of 3 photos have no estimate.*dark\.dng"):
         estimate(settings)
     current, other = csv.DictReader((tmp_path / "out" / "illuminants.csv").open())
@@ -181,13 +182,13 @@ def test_images_without_an_estimate_are_refused_in_one_line(gray, tmp_path):
     with pytest.raises(image_model.UnsuitableImageError, match="is not an illuminant"):
         estimator(scene(np.random.default_rng(0), np.array([0.02, 1, 0.9])))
     with pytest.raises(DataError, match="is for pairs"):
-        estimate(EstimateSettings((tmp_path / "a.png",), model, second_black_level=3))
+        estimate(EstimateOptions((tmp_path / "a.png",), model, second_black_level=3))
     with pytest.raises(DataError, match="is a model for images; give one for pairs"):
         load_pair_model(model)
     eight = tmp_path / "eight.png"
     eight.write_bytes(imagecodecs.png_encode(np.zeros((8, 8, 3), np.uint8)))
     with pytest.raises(DataError, match=r"eight\.png has 3 channels of 8 bits"):
-        estimate(EstimateSettings((eight,), model))
+        estimate(EstimateOptions((eight,), model))
 
 
 def drawn_model(name, others, rng):
@@ -288,7 +289,7 @@ def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
     monkeypatch.setattr(source, "MIN_IMAGES", 6)
     rng = np.random.default_rng(4)
     files = write_cameras(tmp_path, rng, 12)
-    settings = TrainRun(
+    settings = IlluminantTrainOptions(
         thumbnails=files,
         runs=tmp_path / "runs",
         side=SIDE,
@@ -316,7 +317,7 @@ def test_an_image_without_usable_pixels_is_named(tmp_path, rng, monkeypatch):
     names = np.array([f"A1_{number:04}" for number in range(12)])
     np.savez(file, images=images, illuminant_rgb=illuminants, names=names)
     with pytest.raises(DataError, match=r"1 images have no pixel .* first: A1 A1_0004; leave"):
-        run_train(TrainRun(thumbnails=(file,), runs=tmp_path, side=SIDE, method="gw"))
+        run_train(IlluminantTrainOptions(thumbnails=(file,), runs=tmp_path, side=SIDE, method="gw"))
 
 
 def test_a_method_is_named_by_its_first_word():
@@ -336,7 +337,7 @@ def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypa
     shot = scene(np.random.default_rng(5), np.array([0.6, 1, 0.7]), 64, 64)
     counts = np.round(65535 * shot).astype(np.uint16)
     (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(counts))
-    settings = EstimateSettings((Path("a.png"),), Path(inputs), formats=())
+    settings = EstimateOptions((Path("a.png"),), Path(inputs), formats=())
     (result,) = estimate(settings)
     seen = (counts / 65535)[(counts < 0.95 * 65535).all(axis=-1)]
     expected = (seen**6).mean(axis=0) ** (1 / 6)

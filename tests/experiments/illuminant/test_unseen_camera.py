@@ -23,9 +23,9 @@ from everlight_data.color.raw_files.calibrations import (
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate.command import estimate
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings
+from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from everlight_experiments.illuminant.photographs import source
-from everlight_experiments.illuminant.photographs.train import TrainRun, run_train
+from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
 from tests.color.learned.tiny_generator import TINY
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant.short_rows import set_settings
@@ -65,7 +65,7 @@ def trained(tmp_path_factory):
         patch.setenv("EVERLIGHT_DATA", str(folder / "data"))
         patch.setattr(source, "MIN_IMAGES", 6)
         set_settings(patch, [CALIBRATED], settings=TINY, steps=4)
-        settings = TrainRun(
+        settings = IlluminantTrainOptions(
             thumbnails=files, runs=folder, side=SIDE, method="ccmnet", out=folder / "model"
         )
         report = run_train(settings).read_text()
@@ -103,7 +103,7 @@ def two_matrices(warm, day):
 
 
 def estimates(model, tmp_path, *files, **options):
-    settings = EstimateSettings(files, model, output=tmp_path / "out", formats=(), **options)
+    settings = EstimateOptions(files, model, output=tmp_path / "out", formats=(), **options)
     return [item.estimate.illuminant for item in estimate(settings)]
 
 

@@ -14,11 +14,11 @@ from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import PerRunData, RunData
-from everlight_experiments.continual.train_runs import Unit, UnitTraining, train_units
+from everlight_experiments.continual.train_runs import RunTraining, TrainingRun, train_runs
 from everlight_experiments.core50.benchmark import SharedFrames, TrainingSchedule, setup_factory
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.checkpoint_intervals import due_every
 
 FRAMES, SIDE = 10, 32
@@ -45,16 +45,16 @@ def main() -> None:
         return setup, method.make(setup, needs)
 
     run_data = PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
-    unit = Unit("NIC", {}, sequence, jax.random.key(0), run_data)
+    unit = TrainingRun("NIC", {}, sequence, jax.random.key(0), run_data)
     Checkpoints.due = due_every(1)
     protocol = Length(2, 2, 1e-3).protocol(16)
-    training = UnitTraining(
+    training = RunTraining(
         build, protocol, shared, lambda result: {"losses": result.losses}, RunData
     )
     peaks = []
     with tempfile.TemporaryDirectory() as path:
-        train_units(
-            RunFolder("paper", "run", RunSettings(runs=Path(path))),
+        train_runs(
+            RunFolder("paper", "run", ExperimentOptions(runs=Path(path))),
             [unit],
             training,
             # Once a batch, before its first step.

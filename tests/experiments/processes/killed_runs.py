@@ -24,14 +24,14 @@ from everlight.continual import Protocol
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.commands.benchmark_registry import default_config
-from everlight_experiments.commands.data import PrepareSettings, prepare
+from everlight_experiments.commands.data import PrepareOptions, prepare
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.core50 import start
 from everlight_experiments.core50_static.paper import PAPER as STATIC_PAPER
 from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 from everlight_experiments.run_folder.config_options import with_config
 from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.core50.colored_frames import STATIC, colored_frames, other_objects, requested
@@ -43,7 +43,7 @@ SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
 def two_camera(preset: str, runs: Path, **options: int) -> None:
     """Run a preset with few steps."""
     presets = {preset: replace(PRESETS[preset], training=SHORT)}
-    run_two_camera(TwoCameraRun(preset, runs=runs, **options), presets)
+    run_two_camera(TwoCameraOptions(preset, runs=runs, **options), presets)
 
 
 def rendered(runs: Path) -> None:
@@ -94,7 +94,7 @@ def core50_release(runs: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(imagecodecs.png_encode(np.full((128, 128, 3), frame % 251, np.uint8)))
     os.environ["EVERLIGHT_DATA"] = str(runs)
-    prepare(PrepareSettings("core50", source, partial=True))
+    prepare(PrepareOptions("core50", source, partial=True))
 
 
 RUNS: dict[str, tuple[Callable[[Path], None], int]] = {

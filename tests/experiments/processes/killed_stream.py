@@ -33,9 +33,14 @@ from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.inputs.as_inputs import channels, stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.train_runs import Unit, UnitTraining, group_name, train_units
+from everlight_experiments.continual.train_runs import (
+    RunTraining,
+    TrainingRun,
+    group_name,
+    train_runs,
+)
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.command import run_as_command
 
@@ -65,7 +70,7 @@ def units(files):
     labels = files.train_labels, files.test_labels
     sequences = same_shapes([class_incremental(*labels, order, len(WNIDS)) for order in ORDERS])
     return [
-        Unit(f"ER-{number}", {"order": number}, sequence, jax.random.key(number))
+        TrainingRun(f"ER-{number}", {"order": number}, sequence, jax.random.key(number))
         for number, sequence in enumerate(sequences)
     ]
 
@@ -109,13 +114,13 @@ def run(settings: Settings) -> None:
         return read(index, keys)
 
     store.read = counting
-    shared = RunFolder("paper", "run", RunSettings(runs=Path(folder)), shared=True)
+    shared = RunFolder("paper", "run", ExperimentOptions(runs=Path(folder)), shared=True)
     if moment:
         killed = shared.checkpoints / group_name(units(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
-    training = UnitTraining(make_build(partial(stream, store)), PROTOCOL, channels(), keep)
-    train_units(shared, units(files), training, announce=store.announce)
+    training = RunTraining(make_build(partial(stream, store)), PROTOCOL, channels(), keep)
+    train_runs(shared, units(files), training, announce=store.announce)
     Path(f"{folder}-read-{jax.process_index()}").write_text(str(np.sum(counts)))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.command import run_as_command
 
@@ -40,7 +40,7 @@ def run(settings: Settings) -> None:
             yield state
 
     train_runs.drive_runs = stopping
-    shared = RunFolder("paper", "run", RunSettings(runs=Path(folder)), shared=True)
+    shared = RunFolder("paper", "run", ExperimentOptions(runs=Path(folder)), shared=True)
     train(shared)
     write_report(shared.path, "Runs", [("Selection rule", "nothing was chosen")], [])
 

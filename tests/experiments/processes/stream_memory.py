@@ -22,9 +22,9 @@ from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.inputs.as_inputs import channels
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.train_runs import UnitTraining, train_units
+from everlight_experiments.continual.train_runs import RunTraining, train_runs
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.processes.killed_stream import WNIDS, keep, make_build, units
 
@@ -56,9 +56,9 @@ def main() -> None:
     build = make_build(source)
 
     def train(folder):
-        runs = RunFolder("paper", folder, RunSettings(runs=scratch))
-        training = UnitTraining(build, PROTOCOL, channels(), keep)
-        return train_units(runs, units(files)[:1], training, announce=store.announce)[0]
+        runs = RunFolder("paper", folder, ExperimentOptions(runs=scratch))
+        training = RunTraining(build, PROTOCOL, channels(), keep)
+        return train_runs(runs, units(files)[:1], training, announce=store.announce)[0]
 
     train("warm")
     store = None

@@ -8,7 +8,7 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
 from everlight_data.writing import save_sealed
-from everlight_experiments.report.export import ExportSettings, export
+from everlight_experiments.report.export import ExportOptions, export
 
 MATRICES = np.array([[[0.9, 0.1], [0.5, 0.8]], [[0.7, np.nan], [0.6, 0.75]]])
 ARRAYS = {
@@ -35,7 +35,7 @@ def run(tmp_path):
 
 
 def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
-    with export(ExportSettings(run)).open(newline="") as stream:
+    with export(ExportOptions(run)).open(newline="") as stream:
         lines = list(csv.DictReader(stream))
     # Texts are left out; each of the two runs of two methods has four summaries.
     assert len(lines) == sum(array.size for array in ARRAYS.values()) - 1 + 2 * 2 * 4
@@ -77,21 +77,21 @@ def test_a_link_is_not_followed_to_other_files(run, tmp_path, form):
     (run / form).symlink_to(other)
     (run / "metrics.jsonl").write_text('{"seconds": 3}\n')
     with pytest.raises(DataError, match=f"{form} is a link to another folder"):
-        export(ExportSettings(run, form))
+        export(ExportOptions(run, form))
     assert [(other / name).read_text() for name in names] == ["kept", "kept"]
 
 
 def test_a_folder_without_results_is_named(tmp_path):
     with pytest.raises(DataError, match=r"results.npz does not exist"):
-        export(ExportSettings(tmp_path))
+        export(ExportOptions(tmp_path))
 
 
 def test_edited_runs_are_refused(run):
     config = run / "config.json"
     config.write_text(config.read_text().replace('"seed": 5', '"seed": 6'))
     with pytest.raises(DataError, match=r"config\.json is damaged .*checksum differs"):
-        export(ExportSettings(run))
+        export(ExportOptions(run))
     save_sealed(run / "results.npz", **ARRAYS | {"class-incremental/ER/steps": np.ones(2, int)})
     for form in ("csv", "matrices"):
         with pytest.raises(DataError, match=r"results\.npz is damaged .*ER/steps has dtype int64"):
-            export(ExportSettings(run, form))
+            export(ExportOptions(run, form))

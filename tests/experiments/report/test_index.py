@@ -12,8 +12,8 @@ from tensorboardX.proto.event_pb2 import Event
 
 from everlight_data.errors import DataError
 from everlight_data.writing import save_sealed
-from everlight_experiments.report.export import ExportSettings, export
-from everlight_experiments.report.index import ReportsSettings, write_index
+from everlight_experiments.report.export import ExportOptions, export
+from everlight_experiments.report.index import ReportsOptions, write_index
 from everlight_experiments.report.writer import Column, Figure, Summary, Table, write_report
 
 HOSTILE = "<script>alert(1)</script>"
@@ -36,7 +36,7 @@ def test_runs_are_listed_newest_first_with_links_to_their_reports(tmp_path):
     make_run(tmp_path, "new one#2", preset="small", headline="New", when=2 * 86400)
     make_run(tmp_path, "begun", when=0)
     (tmp_path / "no-run").mkdir()
-    page = write_index(ReportsSettings(tmp_path)).read_text()
+    page = write_index(ReportsOptions(tmp_path)).read_text()
     assert page.index("New</a>") < page.index("It&#39;s old</a>") < page.index("not finished")
     assert 'href="./new%20one%232/report.html"' in page
     assert "<td>small</td>" in page
@@ -47,14 +47,14 @@ def test_runs_are_listed_newest_first_with_links_to_their_reports(tmp_path):
 
 def test_a_name_that_is_no_text_is_linked_by_its_bytes(tmp_path):
     make_run(tmp_path, os.fsdecode(b"bad\xff\x1b"), headline="Done")
-    page = write_index(ReportsSettings(tmp_path)).read_text()
+    page = write_index(ReportsOptions(tmp_path)).read_text()
     assert 'href="./bad%FF%1B/report.html"' in page
 
 
 def test_names_and_headlines_are_escaped_and_nothing_is_loaded(tmp_path):
     headline = HOSTILE.replace("<", "&lt;").replace(">", "&gt;")
     make_run(tmp_path, "a&b", preset=HOSTILE, headline=headline)
-    page = write_index(ReportsSettings(tmp_path)).read_text()
+    page = write_index(ReportsOptions(tmp_path)).read_text()
     assert page.count("<script") == 1
     assert page.count("&lt;script&gt;alert(1)") == 2
     assert "a&amp;b" in page
@@ -66,20 +66,20 @@ def test_results_stand_beside_a_run(tmp_path):
     (folder / "plot.png").write_bytes(b"picture")
     figure, table = Figure("", folder / "plot.png"), Table("", [Column("a")], [])
     write_report(folder, "t", [("Selection rule", "")], [], Summary(("A < B & C.",), figure, table))
-    assert "<br>A &lt; B &amp; C.</td>" in write_index(ReportsSettings(tmp_path)).read_text()
+    assert "<br>A &lt; B &amp; C.</td>" in write_index(ReportsOptions(tmp_path)).read_text()
 
 
 def test_a_damaged_run_is_listed_with_the_reason(tmp_path):
     make_run(tmp_path, "fine", headline="Fine")
     (make_run(tmp_path, "broken", headline="x") / "config.json").write_text("{")
-    page = write_index(ReportsSettings(tmp_path)).read_text()
+    page = write_index(ReportsOptions(tmp_path)).read_text()
     assert "Fine</a>" in page
     assert "broken/config.json" in page
 
 
 def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(DataError, match="holds no run"):
-        write_index(ReportsSettings(tmp_path))
+        write_index(ReportsOptions(tmp_path))
 
 
 def read_events(folder):
@@ -109,7 +109,7 @@ def test_events_become_scalars_under_their_texts(tmp_path):
         ("a/seconds", 1, 4),
     ]
     for _ in range(2):  # A second time replaces the first.
-        assert read_events(export(ExportSettings(tmp_path, "tensorboard"))) == expected
+        assert read_events(export(ExportOptions(tmp_path, "tensorboard"))) == expected
 
 
 def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path):
@@ -119,7 +119,7 @@ def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path)
         "task-incremental/ER/seconds": np.zeros(2),
     }
     save_sealed(tmp_path / "results.npz", **fields)
-    with export(ExportSettings(tmp_path, "matrices")).open() as stream:
+    with export(ExportOptions(tmp_path, "matrices")).open() as stream:
         result = json.load(stream)
     assert result == {
         "class-incremental/ER, reservoir/matrices": [
@@ -143,7 +143,7 @@ def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path)
 def test_every_matrix_has_a_table_of_its_own(tmp_path):
     first, second = np.full((1, 2, 2), 0.25), np.full((1, 2, 2), 0.75)
     save_sealed(tmp_path / "results.npz", **{"nearest mean": first, "nearest_mean": second})
-    export(ExportSettings(tmp_path, "matrices"))
+    export(ExportOptions(tmp_path, "matrices"))
     tables = [path.read_text() for path in sorted((tmp_path / "matrices").iterdir())]
     assert ["0.25" in table for table in tables] == [True, False]
     assert ["0.75" in table for table in tables] == [False, True]
@@ -152,14 +152,14 @@ def test_every_matrix_has_a_table_of_its_own(tmp_path):
 def test_a_run_without_matrices_is_reported(tmp_path):
     save_sealed(tmp_path / "results.npz", errors=np.zeros((2, 3)))
     with pytest.raises(DataError, match="has no accuracy matrices"):
-        export(ExportSettings(tmp_path, "matrices"))
+        export(ExportOptions(tmp_path, "matrices"))
 
 
 def test_a_missing_library_is_named_with_its_installation(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     line = r'wandb is not installed: pip install "everlight\[wandb\]"'
     with pytest.raises(DataError, match=line):
-        export(ExportSettings(tmp_path, "wandb"))
+        export(ExportOptions(tmp_path, "wandb"))
 
 
 def read_records(content):
@@ -186,7 +186,7 @@ def test_an_offline_run_holds_the_same_scalars(tmp_path):
     lines = [{"method": "net", "error": [2.5, None, 1.5]}, {"unit": "a", "seconds": 3}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
     (tmp_path / "config.json").write_text('{"seed": 7}')
-    (path,) = export(ExportSettings(tmp_path, "wandb")).glob("offline-run-*/*.wandb")
+    (path,) = export(ExportOptions(tmp_path, "wandb")).glob("offline-run-*/*.wandb")
     results, config = [], {}
     for content in read_records(path.read_bytes()):
         record = Record.FromString(content)

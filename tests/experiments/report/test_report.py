@@ -15,7 +15,7 @@ from PIL import Image
 
 from everlight_experiments.report import writer as report
 from everlight_experiments.report.writer import (
-    PAPER,
+    PUBLISHED_GROUP,
     Column,
     Figure,
     Section,
@@ -23,14 +23,14 @@ from everlight_experiments.report.writer import (
     Table,
     write_report,
 )
-from everlight_experiments.run_folder.settings import in_words
+from everlight_experiments.run_folder.options import in_words
 
 COLUMNS = [
     Column("Method"),
     Column("Mean", "ours"),
     Column("Med", "ours"),
-    Column("Mean", PAPER),
-    Column("Med", PAPER),
+    Column("Mean", PUBLISHED_GROUP),
+    Column("Med", PUBLISHED_GROUP),
 ]
 SORTING = (Path(report.__file__).parent / "pages" / "sorting.js").read_text()
 HOSTILE = '<script>alert("1 & 2")</script>'
@@ -155,7 +155,7 @@ def test_a_row_longer_than_the_columns_is_refused(folder):
 def test_a_column_of_dashes_alone_is_left_out(folder):
     table = Table(
         "c",
-        [Column("a"), Column("b"), Column("c", PAPER), Column("d", PAPER)],
+        [Column("a"), Column("b"), Column("c", PUBLISHED_GROUP), Column("d", PUBLISHED_GROUP)],
         [["–", "–", "–", "1"], ["–", "2", "–", "–"]],
     )
     empty = Table("e", [Column("f"), Column("g")], [])

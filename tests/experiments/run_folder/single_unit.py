@@ -3,14 +3,14 @@
 import jax
 import numpy as np
 
-from everlight_experiments.continual.train_runs import Unit, UnitTraining, train_units
+from everlight_experiments.continual.train_runs import RunTraining, TrainingRun, train_runs
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 
 
 def folder_in(path):
-    return RunFolder("paper", "run", RunSettings(runs=path))
+    return RunFolder("paper", "run", ExperimentOptions(runs=path))
 
 
 def checkpoints_of(path):
@@ -24,7 +24,7 @@ def everything(result):
 
 def train_unit(path, result, announce=None):
     """Train A-GEM in a run folder below `path`; `result` is a file of all arrays that it left."""
-    unit = Unit("A-GEM", {"strategy": "a-gem"}, SEQUENCE, KEY)
-    training = UnitTraining(build_with("A-GEM"), PROTOCOL, DATA, everything)
-    (arrays,) = train_units(folder_in(path), [unit], training, announce=announce, one_by_one=True)
+    unit = TrainingRun("A-GEM", {"strategy": "a-gem"}, SEQUENCE, KEY)
+    training = RunTraining(build_with("A-GEM"), PROTOCOL, DATA, everything)
+    (arrays,) = train_runs(folder_in(path), [unit], training, announce=announce, one_by_one=True)
     np.savez(result, **arrays)

@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 import pytest
 import tyro
 
+from everlight.checks import UnitInterval
 from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_data.runs.descriptions import from_json
 from everlight_experiments.errors import UsageError
 from everlight_experiments.run_folder import config_options
-from everlight_experiments.run_folder.settings import Share
 from everlight_experiments.usage import options_by_name
 
 
@@ -34,7 +34,7 @@ class Config:
     most: int | None = None
     pair: tuple[int, int] = (1, 2)
     kind: Literal["hat", "coat"] = "hat"
-    shares: tuple[Share, ...] = (0.5,)
+    shares: tuple[UnitInterval, ...] = (0.5,)
     folder: Path = Path("there")
     augment: bool = True
     chosen: tyro.conf.Suppress[str] = "On validation."

@@ -5,12 +5,12 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 
 
 @pytest.fixture
 def folder(tmp_path):
-    return RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    return RunFolder("paper", "run", ExperimentOptions(runs=tmp_path))
 
 
 @pytest.mark.parametrize("damage", [b"\xff{", b"["])

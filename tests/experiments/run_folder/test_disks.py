@@ -20,7 +20,7 @@ from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import StoppedError, stopping_on_signals
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 
 
 def mount(*arguments):
@@ -68,7 +68,7 @@ def curves(folder):
 
 
 WRITERS = {
-    "units/EWC-0.npz": lambda folder: folder.save_unit("EWC-0", {}, x=noise(10_000)),
+    "units/EWC-0.npz": lambda folder: folder.save_part("EWC-0", {}, x=noise(10_000)),
     "results.npz": lambda folder: folder.save_results(x=noise(10_000)),
     "report.html": lambda folder: write_report(
         folder.path, "x" * 100_000, [("Selection rule", "")], []
@@ -79,7 +79,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_full_disk_leaves_what_was_there_and_the_same_call_goes_on(disk, name):
-    folder = RunFolder("paper", "run", RunSettings(runs=disk))
+    folder = RunFolder("paper", "run", ExperimentOptions(runs=disk))
     WRITERS[name](folder)
     path = folder.path / name
     before = path.read_bytes()
@@ -177,7 +177,7 @@ def test_writes_that_outlive_the_one_that_failed_leave_nothing(tmp_path, monkeyp
 
 
 def test_a_read_only_disk_is_reported_in_one_line(disk):
-    settings = RunSettings(runs=disk)
+    settings = ExperimentOptions(runs=disk)
     folder = RunFolder("paper", "run", settings)
     folder.save_results(x=noise(3))
     before = (folder.path / "results.npz").read_bytes()
@@ -197,7 +197,7 @@ def test_a_read_only_disk_is_reported_in_one_line(disk):
 
 
 def test_a_signal_while_a_slow_disk_writes_leaves_what_was_there(tmp_path, monkeypatch):
-    folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    folder = RunFolder("paper", "run", ExperimentOptions(runs=tmp_path))
     folder.save_results(x=np.zeros(3))
     sync = os.fsync
 

@@ -10,7 +10,7 @@ import pytest
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.run_folder import interruption
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.contracts.strategies import PROTOCOL
 from tests.experiments.processes.child_processes import end, start
 from tests.experiments.run_folder.single_unit import checkpoints_of
@@ -82,17 +82,17 @@ def test_a_signal_that_was_swallowed_is_raised_at_the_next_safe_point():
 
 
 def test_results_after_a_signal_are_dropped(tmp_path):
-    folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    folder = RunFolder("paper", "run", ExperimentOptions(runs=tmp_path))
 
     @interruption.stopping_on_signals()
     def stopped():
         with contextlib.suppress(interruption.StoppedError):
             os.kill(os.getpid(), signal.SIGTERM)
-        folder.save_unit("EWC-0", {}, x=np.zeros(1))
+        folder.save_part("EWC-0", {}, x=np.zeros(1))
 
     with pytest.raises(interruption.StoppedError):
         stopped()
-    assert folder.read_unit("EWC-0", {}) is None
+    assert folder.read_part("EWC-0", {}) is None
 
 
 def test_an_ignored_signal_stays_ignored():

@@ -18,11 +18,11 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_experiments.run_folder.folder import RunFolder, remove_empty_folders
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 
 
 @dataclass(frozen=True)
-class Settings(RunSettings):
+class Settings(ExperimentOptions):
     seeds: tuple[int, ...] = (0, 1)
     rate: float = 0.1
 
@@ -43,7 +43,7 @@ def test_a_folder_that_is_removed_meanwhile_is_named_as_such(settings):
     folder.path.mkdir()
     with pytest.raises(DataError, match=r"config\.json does not exist\. Its folder was removed"):
         folder.record_method_arguments("EWC", {})
-    for save in (partial(folder.save_unit, "a", {}), folder.save_results):
+    for save in (partial(folder.save_part, "a", {}), folder.save_results):
         with pytest.raises(
             DataError, match=r"config\.json does not exist\. Its folder was removed"
         ):
@@ -157,15 +157,15 @@ def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_recorded(s
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_only_files_written_by_opening_are_removed(settings, shared):
-    empty = RunFolder("paper", "empty", settings, shared)
+    empty = RunFolder("paper", "empty", settings, shared=shared)
     empty.record_method_arguments("EWC", {"hyperparameter": 1.0})
-    used = RunFolder("paper", "used", settings, shared)
-    used.save_unit("EWC-0", FACTS, **ARRAYS)
+    used = RunFolder("paper", "used", settings, shared=shared)
+    used.save_part("EWC-0", FACTS, **ARRAYS)
     # A killed start leaves the folder so; the next start did not create it.
-    result = RunFolder("paper", "found", settings, shared)
+    result = RunFolder("paper", "found", settings, shared=shared)
     del result
     gc.collect()
-    result = RunFolder("paper", "found", settings, shared)
+    result = RunFolder("paper", "found", settings, shared=shared)
     remove_empty_folders()
     assert sorted(path.name for path in settings.runs.iterdir()) == [
         result.path.name,
@@ -173,7 +173,7 @@ def test_only_files_written_by_opening_are_removed(settings, shared):
     ]
     assert result.path.exists()
     # The same process may begin anew, and keeps others out again.
-    again = RunFolder("paper", "empty", settings, shared)
+    again = RunFolder("paper", "empty", settings, shared=shared)
     assert {path.name for path in again.path.iterdir()} == {"config.json", ".lock"}
 
 
@@ -189,13 +189,13 @@ def test_a_shared_folder_that_another_process_opened_since_stays(settings):
 
 def test_a_run_that_fails_in_its_first_training_leaves_no_folder(settings):
     folder = RunFolder("paper", "run", settings, shared=True)
-    assert folder.claim_run("first")
+    assert folder.claim_part("first")
     (folder.checkpoints / "first").mkdir(parents=True)
     folder.remove_empty()
     assert not folder.path.exists()
     stored = RunFolder("paper", "run", settings, shared=True)
-    stored.save_unit("first", {}, values=np.zeros(1))
-    assert stored.claim_run("second")
+    stored.save_part("first", {}, values=np.zeros(1))
+    assert stored.claim_part("second")
     stored.remove_empty()
     assert [path.name for path in (stored.path / "units").iterdir()] == ["first.npz"]
 
@@ -231,19 +231,19 @@ FACTS = {"strategy": "EWC", "hyperparameter": 10.0}
 
 def test_a_unit_is_read_back_by_name_and_facts(settings):
     folder = RunFolder("paper", "run", settings)
-    assert folder.read_unit("EWC-0", FACTS) is None
-    folder.save_unit("EWC-0", FACTS, **ARRAYS)
-    result = folder.read_unit("EWC-0", FACTS)
+    assert folder.read_part("EWC-0", FACTS) is None
+    folder.save_part("EWC-0", FACTS, **ARRAYS)
+    result = folder.read_part("EWC-0", FACTS)
     assert result.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(result[name], array)
     with pytest.raises(DataError, match=r"hyperparameter: stored 10\.0, now 20\.0"):
-        folder.read_unit("EWC-0", FACTS | {"hyperparameter": 20.0})
+        folder.read_part("EWC-0", FACTS | {"hyperparameter": 20.0})
 
 
 def test_no_damaged_unit_is_used_and_each_is_reported(settings, capsys, rng):
     folder = RunFolder("paper", "run", settings)
-    folder.save_unit("EWC-0", FACTS, **ARRAYS)
+    folder.save_part("EWC-0", FACTS, **ARRAYS)
     path = folder.path / "units" / "EWC-0.npz"
     content = path.read_bytes()
     capsys.readouterr()
@@ -251,20 +251,20 @@ def test_no_damaged_unit_is_used_and_each_is_reported(settings, capsys, rng):
         damaged = bytearray(content)
         damaged[place] ^= 1 << (place % 8)
         path.write_bytes(damaged)
-        assert folder.read_unit("EWC-0", FACTS) is None
+        assert folder.read_part("EWC-0", FACTS) is None
         printed = capsys.readouterr().out
         assert f"{path} has changed since it was written" in printed
         assert "computed again" in printed
     for length in (0, 1, len(content) // 2, len(content) - 1):
         path.write_bytes(content[:length])
-        assert folder.read_unit("EWC-0", FACTS) is None
+        assert folder.read_part("EWC-0", FACTS) is None
     np.savez(path, **ARRAYS)
-    assert folder.read_unit("EWC-0", FACTS) is None
+    assert folder.read_part("EWC-0", FACTS) is None
     path.with_name("EWC-1.npz").write_bytes(content)
-    assert folder.read_unit("EWC-1", FACTS) is None
+    assert folder.read_part("EWC-1", FACTS) is None
     assert "a copy of EWC-0" in capsys.readouterr().out
-    folder.save_unit("EWC-0", FACTS, **ARRAYS)
-    assert folder.read_unit("EWC-0", FACTS) is not None
+    folder.save_part("EWC-0", FACTS, **ARRAYS)
+    assert folder.read_part("EWC-0", FACTS) is not None
 
 
 @pytest.mark.parametrize(
@@ -289,8 +289,8 @@ OPENER = """
 import sys, time
 from pathlib import Path
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import RunSettings
-folder = RunFolder("paper", "run", RunSettings(runs=Path(sys.argv[1])))
+from everlight_experiments.run_folder.options import ExperimentOptions
+folder = RunFolder("paper", "run", ExperimentOptions(runs=Path(sys.argv[1])))
 folder.log(step=0)
 print("held", flush=True)
 time.sleep(100)
@@ -309,7 +309,7 @@ def open_elsewhere(runs):
 def test_two_processes_do_not_write_into_one_folder(tmp_path):
     other = open_elsewhere(tmp_path)
     assert other.stdout.readline() == "held\n"
-    mine = RunSettings(runs=tmp_path)
+    mine = ExperimentOptions(runs=tmp_path)
     with pytest.raises(DataError, match=r"paper-run-demo is in use by another process\. .*--tag"):
         RunFolder("paper", "run", mine)
     RunFolder("paper", "run", replace(mine, tag="other"))
@@ -319,7 +319,7 @@ def test_two_processes_do_not_write_into_one_folder(tmp_path):
 
 
 def test_a_folder_that_is_done_with_can_be_opened_by_another_process(tmp_path):
-    folder = RunFolder("paper", "run", RunSettings(runs=tmp_path))
+    folder = RunFolder("paper", "run", ExperimentOptions(runs=tmp_path))
     del folder
     gc.collect()
     open_elsewhere(tmp_path).kill()
@@ -327,16 +327,16 @@ def test_a_folder_that_is_done_with_can_be_opened_by_another_process(tmp_path):
 
 def test_parts_are_elsewhere_where_others_hold_all_that_is_left(settings):
     folder = RunFolder("paper", "run", settings, shared=True)
-    folder.save_unit("finished", {})
+    folder.save_part("finished", {})
     names = "finished", "first", "second"
     assert folder.all_claimed_by_others(names) is False
     # The system's lock of a file opened anew holds against this process too.
     others = [filelock.FileLock(folder.path / "units" / f"{name}.npz.lock") for name in names[1:]]
     others[0].acquire()
     assert folder.all_claimed_by_others(names) is False
-    assert folder.claim_run("second")
+    assert folder.claim_part("second")
     assert folder.all_claimed_by_others(names) is False
-    folder.release_run("second")
+    folder.release_part("second")
     others[1].acquire()
     assert folder.all_claimed_by_others(names) is True
     assert folder.all_claimed_by_others(names[:1]) is None

@@ -13,10 +13,10 @@ from everlight_data.progress import progress
 class Store(Protocol):
     """Place for finished parts, such as a run's folder; parts have a name and a fingerprint."""
 
-    def read_unit(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
+    def read_part(self, name: str, fingerprint: dict) -> dict[str, np.ndarray] | None:
         """Return the arrays of a finished part, or None."""
 
-    def save_unit(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
+    def save_part(self, name: str, fingerprint: dict, **arrays: np.ndarray) -> None:
         """Save the arrays of a finished part."""
 
 
@@ -42,7 +42,7 @@ def measure_stored(
     measured, failures = [], []
     for index, pair in enumerate(progress(kind, unit="pair", values=files)):
         name, known = f"{kind}-{pair.name}", {**pair.checksums} | fingerprints[index]
-        arrays = store.read_unit(name, known)
+        arrays = store.read_part(name, known)
         if arrays is None:
             try:
                 arrays = measure(index)
@@ -51,7 +51,7 @@ def measure_stored(
             except DataError as error:
                 failures.append(str(error))
                 continue
-            store.save_unit(name, known, **arrays)
+            store.save_part(name, known, **arrays)
         measured.append(arrays)
     if failures:
         raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")

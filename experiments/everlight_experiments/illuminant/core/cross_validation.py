@@ -1,6 +1,8 @@
 """Cross-validation of networks and linear regressions, with selection inside each fold."""
 
+import operator
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Literal, NamedTuple
 
 import jax
@@ -48,6 +50,20 @@ DEPTHS = {TRANSFORM: tuple(PARAMETERS)}
 """Hidden layers of the networks by input; networks on other inputs have `OTHER_DEPTHS`."""
 OTHER_DEPTHS = (5,)
 CHOSEN = "chosen in the fold"
+"""Name for the augmentation that each fold's validation pairs select."""
+
+
+class Estimator(NamedTuple):
+    """A method with its augmentation: one training per run, or the ensemble of all seeds."""
+
+    method: str
+    augmentation: str = CHOSEN
+    ensemble: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name in tables and keys of stored results."""
+        return f"{self.method}, {self.augmentation}" + ", ensemble" * self.ensemble
 
 
 class CrossValidation(NamedTuple):
@@ -57,21 +73,21 @@ class CrossValidation(NamedTuple):
       networks: trained networks by input.
       regressions: regressions by input; the leading axis is that of the networks (augmentations,
         folds, seeds).
-      estimates: chromaticities by method, `[runs, folds, k, 2]`.
+      estimates: chromaticities by estimator, `[runs, folds, k, 2]`.
       validation: mean validation loss by method and augmentation, `[folds]`, which selects each
         fold's augmentation.
     """
 
     networks: dict[str, TrainedNetworks]
     regressions: dict[str, LinearRegression]
-    estimates: dict[str, Float[np.ndarray, "runs folds k 2"]]
+    estimates: dict[Estimator, Float[np.ndarray, "runs folds k 2"]]
     validation: dict[str, dict[str, Float[np.ndarray, "folds"]]]
 
     def illuminants(self) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
-        """Return every method's estimates as (R/G, 1, B/G)."""
+        """Return every estimator's estimates as (R/G, 1, B/G), by its name in tables."""
         return {
-            name: np.asarray(from_chromaticity(jnp.asarray(estimate)))
-            for name, estimate in self.estimates.items()
+            estimator.name: np.asarray(from_chromaticity(jnp.asarray(estimate)))
+            for estimator, estimate in self.estimates.items()
         }
 
     def members(self, inputs: str, depth: int | None) -> IlluminantModel | LinearRegression:
@@ -97,9 +113,8 @@ def cross_validate(
     """Train networks and regressions on every input, fold, augmentation and seed; test the folds.
 
     All methods get the same training samples, and the same validation pairs select each fold's
-    augmentation and, where the training has several, learning rate. Methods are named "<method>,
-    <augmentation>" (one run per seed) and, of several seeds, "..., ensemble" (one run); `CHOSEN`
-    stands for the augmentation that each fold's validation pairs select.
+    augmentation and, where the training has several, learning rate. Estimators have one run per
+    seed; of several seeds there are ensembles too, which have one run.
 
     Args:
       data: pairs and folds that train and select.
@@ -111,49 +126,77 @@ def cross_validate(
     """
     tested = tested or data
     depths = DEPTHS if depths is None else depths
-    seeds, folds = training.seeds, range(len(data.folds))
-    outcome = CrossValidation({}, {}, {}, {})
     samples = [
         split_samples(data, augment, selection, fold, seed)
         for augment in augmentations.values()
-        for fold in folds
-        for seed in seeds
+        for fold in range(len(data.folds))
+        for seed in training.seeds
     ]
-    for input_name in data.inputs:
-        problems = [problem_of(input_name, *sample) for sample in samples]
-        tests = np.repeat(tested.inputs[input_name][tested.folds], len(seeds), axis=0)
-        tests = jnp.asarray(np.concatenate([tests] * len(augmentations)))
-        regressions = stacked(
-            [
-                fit_linear_regression(jnp.asarray(problem.features), jnp.asarray(problem.targets))
-                for problem in problems
-            ]
+    by_input = [
+        cross_validate_input(
+            name,
+            samples,
+            tested.inputs[name][tested.folds],
+            list(augmentations),
+            depths.get(name, OTHER_DEPTHS),
+            training.below(name.replace(" ", "-")),
         )
-        valid = _regress(regressions, jnp.stack([problem.valid_features for problem in problems]))
-        truth = jnp.stack([problem.valid_targets for problem in problems])
-        losses = jax.vmap(chromaticity_loss)(valid, truth)
-        by_method = {method_name(input_name, None): (_regress(regressions, tests), losses)}
-        below = training.below(input_name.replace(" ", "-"))
-        networks = train_networks(problems, depths.get(input_name, OTHER_DEPTHS), below)
-        for depth, models in networks.models.items():
-            # Unlike nanmin, this is silent where a network never had a finite loss.
-            losses = np.fmin.reduce(np.asarray(networks.losses[depth].valid), axis=0)
-            by_method[method_name(input_name, depth)] = predict_batch(depth, models, tests), losses
-        outcome.regressions[input_name] = regressions
-        outcome.networks[input_name] = networks
-        shape = len(augmentations), len(folds), len(seeds)
-        for method, (predictions, losses) in by_method.items():
-            runs = np.asarray(predictions).reshape(*shape, -1, 2).swapaxes(1, 2)
-            per_fold = np.asarray(losses).reshape(shape).mean(axis=2)
-            outcome.validation[method] = dict(zip(augmentations, per_fold, strict=True))
-            best = index_of_lowest(per_fold)
-            chosen = np.stack([runs[best[fold], :, fold] for fold in folds], axis=1)
-            for name, single in zip((*augmentations, CHOSEN), (*runs, chosen), strict=True):
-                outcome.estimates[f"{method}, {name}"] = single
-                if len(seeds) > 1:
-                    ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
-                    outcome.estimates[f"{method}, {name}, ensemble"] = ensemble
-    return outcome
+        for name in data.inputs
+    ]
+    # Inputs share no key, so each field of the whole is the union of the inputs' fields.
+    return CrossValidation(*(reduce(operator.or_, parts) for parts in zip(*by_input, strict=True)))
+
+
+def cross_validate_input(
+    input_name: str,
+    samples: Sequence[tuple[Samples, Samples]],
+    tests: Float[np.ndarray, "folds k features"],
+    augmentations: Sequence[str],
+    depths: Sequence[int],
+    training: NetworkTraining,
+) -> CrossValidation:
+    """Return the results of the networks and the regression on one input.
+
+    Args:
+      input_name: name of the input.
+      samples: training and validation samples, by augmentation, fold and seed.
+      tests: features of every fold's tested pairs.
+      augmentations: names of the augmentations.
+      depths: hidden layers of the networks.
+      training: training of the networks.
+    """
+    shape = len(augmentations), len(tests), len(training.seeds)
+    problems = [problem_of(input_name, *sample) for sample in samples]
+    tests = np.repeat(tests, len(training.seeds), axis=0)
+    tests = jnp.asarray(np.concatenate([tests] * len(augmentations)))
+    regressions = stacked(
+        [
+            fit_linear_regression(jnp.asarray(problem.features), jnp.asarray(problem.targets))
+            for problem in problems
+        ]
+    )
+    valid = _regress(regressions, jnp.stack([problem.valid_features for problem in problems]))
+    truth = jnp.stack([problem.valid_targets for problem in problems])
+    losses = jax.vmap(chromaticity_loss)(valid, truth)
+    by_method = {method_name(input_name, None): (_regress(regressions, tests), losses)}
+    networks = train_networks(problems, depths, training)
+    for depth, models in networks.models.items():
+        # Unlike nanmin, this is silent where a network never had a finite loss.
+        losses = np.fmin.reduce(np.asarray(networks.losses[depth].valid), axis=0)
+        by_method[method_name(input_name, depth)] = predict_batch(depth, models, tests), losses
+    estimates, validation = {}, {}
+    for method, (predictions, losses) in by_method.items():
+        runs = np.asarray(predictions).reshape(*shape, -1, 2).swapaxes(1, 2)
+        per_fold = np.asarray(losses).reshape(shape).mean(axis=2)
+        validation[method] = dict(zip(augmentations, per_fold, strict=True))
+        best = index_of_lowest(per_fold)
+        chosen = np.stack([runs[index, :, fold] for fold, index in enumerate(best)], axis=1)
+        for name, single in zip((*augmentations, CHOSEN), (*runs, chosen), strict=True):
+            estimates[Estimator(method, name)] = single
+            if len(training.seeds) > 1:
+                ensemble = np.asarray(ensemble_chromaticity(jnp.asarray(single)))[None]
+                estimates[Estimator(method, name, ensemble=True)] = ensemble
+    return CrossValidation({input_name: networks}, {input_name: regressions}, estimates, validation)
 
 
 _regress = jax.vmap(linear_estimate)

@@ -24,7 +24,7 @@ Errors = Float[np.ndarray, "runs folds images"]
 """Errors in degrees; statistics are taken within a fold and averaged over folds."""
 
 
-class Units(NamedTuple):
+class ResamplingUnits(NamedTuple):
     """Independent units that the bootstrap resamples: their name, and the unit of each image."""
 
     name: str
@@ -50,12 +50,12 @@ class Comparison(NamedTuple):
     caption: str = ""
     runs: str = "seeds"
     published: Mapping[str, Sequence[float]] = {}
-    units: Units | None = None
+    units: ResamplingUnits | None = None
 
-    def errors(self, measure: Callable[..., Array] = angular_errors) -> dict[str, Errors]:
+    def errors(self, metric: Callable[..., Array] = angular_errors) -> dict[str, Errors]:
         """Return the errors of every method; the default are recovery angular errors."""
         return {
-            name: np.asarray(measure(colors, self.truth)) for name, colors in self.estimates.items()
+            name: np.asarray(metric(colors, self.truth)) for name, colors in self.estimates.items()
         }
 
     def interval(self, errors: Errors) -> tuple[float, float]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -24,16 +23,17 @@ from everlight_experiments.illuminant.published_tables import STATISTICS
 from everlight_experiments.report import cells
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import (
-    PAPER,
+    PUBLISHED_GROUP,
     Column,
     Figure,
+    Report,
     Section,
     Summary,
     Table,
     write_report,
 )
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import in_words
+from everlight_experiments.run_folder.options import in_words
 
 RECOVERY = {
     "median": "Med",
@@ -64,19 +64,11 @@ MIN_LIMIT = 12.0
 spread = partial(cells.spread, digits=2)
 
 
-class Report(NamedTuple):
-    """A report's facts, summary and body."""
-
-    facts: list[tuple[str, str]]
-    first: Summary
-    sections: list[Section]
-
-
 def publish(folder: RunFolder, experiment: IlluminantExperiment) -> Path:
     """Write the report into the run's folder, and return its path."""
     report = experiment_report(folder, experiment)
     print(" ".join(report.first.sentences[:2]))
-    return write_report(folder.path, experiment.title, report.facts, report.sections, report.first)
+    return write_report(folder.path, experiment.title, *report)
 
 
 def experiment_report(folder: RunFolder, experiment: IlluminantExperiment) -> Report:
@@ -110,7 +102,7 @@ def experiment_report(folder: RunFolder, experiment: IlluminantExperiment) -> Re
         Section("Illuminants and examples", (), [truth, *experiment.figures]),
         *experiment.after,
     ]
-    return Report(facts, summary(experiment, picture), sections)
+    return Report(facts, sections, summary(experiment, picture))
 
 
 def error_table(compared: Comparison) -> Table:
@@ -122,7 +114,7 @@ def error_table(compared: Comparison) -> Table:
     statistics = ("Mean", "95% interval", *RECOVERY.values(), "Invalid")
     columns = [Column("Method"), *(Column(name, "everlight, degrees") for name in statistics)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
-    columns += [Column(name, PAPER) for name in STATISTICS]
+    columns += [Column(name, PUBLISHED_GROUP) for name in STATISTICS]
     rows = []
     for name in dict.fromkeys((*errors, *compared.published)):
         row = ["not run", *["–"] * (len(statistics) + len(REPRODUCTION) - 1)]
@@ -158,23 +150,19 @@ def summary(experiment: IlluminantExperiment, figure: Figure) -> Summary:
     column per condition.
     """
     conditions, headline = experiment.conditions, experiment.headline
-    errors = [compared.errors() for compared in conditions]
-    means = [_means(by_name) for by_name in errors]
+    means = [_means(compared.errors()) for compared in conditions]
     ranked = [
         sorted(by_name, key=lambda name, errors=by_name: np.mean(errors[name])) for by_name in means
     ]
     baseline = next((name for name in experiment.baselines if name in means[0]), "")
     names = {headline, baseline, *(name for order in ranked for name in order[:LEADERS])} - {""}
-    best, simple = [], []
     # The sentences stay short: of many conditions the table shows those between first and last.
-    for place in sorted({0, len(conditions) - 1}):
-        compared, by_method = conditions[place], means[place]
-        name = headline or ranked[place][0]
-        low, high = compared.interval(errors[place][name])
-        mean = np.mean(by_method[name])
-        best.append(f"{name}, {mean:.2f} [{low:.2f}–{high:.2f}] ({compared.title})")
-        if baseline in by_method:
-            simple.append(f"{spread(by_method[baseline])} ({compared.title})")
+    places = sorted({0, len(conditions) - 1})
+    simple = [
+        f"{spread(means[place][baseline])} ({conditions[place].title})"
+        for place in places
+        if baseline in means[place]
+    ]
     published = conditions[0].published
     rows = [
         [
@@ -190,12 +178,25 @@ def summary(experiment: IlluminantExperiment, figure: Figure) -> Summary:
         f"{experiment.data}. Mean angular error in degrees of the {LEADERS} best methods of each "
         f"condition{beside}. The tables below have all methods."
     )
-    kind = "Reported method" if headline else "Best"
-    sentences = [experiment.question, f"{kind}, in degrees with 95% interval: {'; '.join(best)}."]
+    best = best_in_words(experiment, [conditions[place] for place in places])
+    sentences = [experiment.question, best]
     if simple:
         sentences.append(f"Baseline, {SPELLED.get(baseline, baseline)}: {'; '.join(simple)}.")
-    table = Table(caption, [Column("Method"), *titles, Column("Mean", PAPER)], rows)
+    table = Table(caption, [Column("Method"), *titles, Column("Mean", PUBLISHED_GROUP)], rows)
     return Summary(tuple(sentences), figure, table)
+
+
+def best_in_words(experiment: IlluminantExperiment, conditions: Sequence[Comparison]) -> str:
+    """Return the best, or the reported, method of each condition with its interval."""
+    best = []
+    for compared in conditions:
+        errors = compared.errors()
+        means = {name: np.mean(by_run) for name, by_run in _means(errors).items()}
+        name = experiment.headline or min(means, key=lambda name, means=means: means[name])
+        low, high = compared.interval(errors[name])
+        best.append(f"{name}, {means[name]:.2f} [{low:.2f}–{high:.2f}] ({compared.title})")
+    kind = "Reported method" if experiment.headline else "Best"
+    return f"{kind}, in degrees with 95% interval: {'; '.join(best)}."
 
 
 def shown_curves(experiment: IlluminantExperiment) -> dict[str, dict[str, Errors]]:

@@ -25,24 +25,24 @@ from everlight_data.color.models.image_model_files import load_any_model
 from everlight_data.color.raw_files.corrections import write_illuminants
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_data.progress import progress
+from everlight_experiments.illuminant.estimate.options import EstimateOptions, FileEstimate
 from everlight_experiments.illuminant.estimate.pairs import pair_estimates
 from everlight_experiments.illuminant.estimate.photos import PhotoEstimate, photo_estimates
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings, FileEstimate
 
 
-def estimate(settings: EstimateSettings) -> list[PairEstimate | PhotoEstimate]:
+def estimate(options: EstimateOptions) -> list[PairEstimate | PhotoEstimate]:
     """Read, estimate, print and write; files without an estimate are reported at the end.
 
     Raises:
       DataError: a file is missing, damaged, or unusable (all black, one colour, no overlap), or
         too far from the training images.
     """
-    model = _model(settings.model)
+    model = _model(options.model)
     if isinstance(model, ImageModel):
-        kind, unit, tasks = "photos", "photo", photo_estimates(settings, model)
+        kind, unit, tasks = "photos", "photo", photo_estimates(options, model)
     else:
-        kind, unit, tasks = "pairs", "pair", pair_estimates(settings, model)
-    single, table = len(tasks) == 1, settings.output / "illuminants.csv"
+        kind, unit, tasks = "pairs", "pair", pair_estimates(options, model)
+    single, table = len(tasks) == 1, options.output / "illuminants.csv"
     estimates: list[FileEstimate] = []
     failures: list[DataError] = []
     try:

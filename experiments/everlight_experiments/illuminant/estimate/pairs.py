@@ -19,34 +19,30 @@ from everlight_data.color.raw_files.corrections import pair_row, write_correctio
 from everlight_data.color.raw_files.raw import black_text, read_raw
 from everlight_data.errors import DataError
 from everlight_data.writing import make_folder
-from everlight_experiments.illuminant.estimate.settings import (
+from everlight_experiments.illuminant.estimate.options import (
     SOME_READ,
-    EstimateSettings,
+    EstimateOptions,
     FileEstimate,
 )
 
 
-def pair_estimates(
-    settings: EstimateSettings, model: PairModel
-) -> list[Callable[[], FileEstimate]]:
+def pair_estimates(options: EstimateOptions, model: PairModel) -> list[Callable[[], FileEstimate]]:
     """Return a function for each pair, which reads, estimates and corrects it.
 
     Raises:
       DataError: the files do not form pairs, or an option is for other models.
     """
-    settings.refuse_unread(SOME_READ.keys() - {"matrices"}, "for pairs")
-    return [partial(_estimate, settings, model, pair) for pair in settings.pairs()]
+    options.refuse_unread(SOME_READ.keys() - {"matrices"}, "for pairs")
+    return [partial(_estimate, options, model, pair) for pair in options.pairs()]
 
 
-def _estimate(
-    settings: EstimateSettings, model: PairModel, pair: tuple[Path, Path]
-) -> FileEstimate:
+def _estimate(options: EstimateOptions, model: PairModel, pair: tuple[Path, Path]) -> FileEstimate:
     """Return the estimate of a main and a second file, and write the corrected main one."""
     main_file, second_file = pair
-    main = read_raw(main_file, settings.main_levels)
-    second = read_raw(second_file, settings.second_levels)
-    homography = choose_homography(settings.homography, main, second)
-    thumbnails = align_thumbnails(main, second, homography, settings.downsample)
+    main = read_raw(main_file, options.main_levels)
+    second = read_raw(second_file, options.second_levels)
+    homography = choose_homography(options.homography, main, second)
+    thumbnails = align_thumbnails(main, second, homography, options.downsample)
     try:
         result = estimate_pair(model, *thumbnails)
     except UnsuitablePairError as error:
@@ -70,8 +66,8 @@ def _estimate(
         if estimate is not None:
             lines.append(f"{view} view: {describe_score(estimate)}")
             lines.append(f"illuminant of the {view} view: {describe_estimate(estimate)}")
-    make_folder(settings.output)
-    neutral, stem = result.estimates.main.illuminant, settings.output / main_file.stem
-    written = write_correction(main, neutral, settings.formats, stem)
+    make_folder(options.output)
+    neutral, stem = result.estimates.main.illuminant, options.output / main_file.stem
+    written = write_correction(main, neutral, options.formats, stem)
     lines += [f"written: {path}" for path in written]
     return FileEstimate(main_file, result, pair_row(main_file, second_file, result), lines)

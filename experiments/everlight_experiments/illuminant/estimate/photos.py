@@ -24,7 +24,7 @@ from everlight_data.color.raw_files.photos import is_picture, read_photo
 from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.errors import DataError
 from everlight_data.writing import make_folder
-from everlight_experiments.illuminant.estimate.settings import EstimateSettings, FileEstimate
+from everlight_experiments.illuminant.estimate.options import EstimateOptions, FileEstimate
 from everlight_experiments.illuminant.photographs.methods import spread_rows
 
 Others = Mapping[Path, Sequence[DescribedImage]]
@@ -40,7 +40,7 @@ class PhotoEstimate(NamedTuple):
 
 
 def photo_estimates(
-    settings: EstimateSettings, model: ImageModel
+    options: EstimateOptions, model: ImageModel
 ) -> list[Callable[[], FileEstimate]]:
     """Return a function for each photo, which reads, estimates and corrects it.
 
@@ -48,16 +48,16 @@ def photo_estimates(
       DataError: there are no photos, or an option is for other models.
     """
     read = {"matrices"} if model.needs_calibration else set()
-    settings.refuse_unread(read, f"{model.name} for {' + '.join(model.cameras) or 'any camera'}")
-    photos = settings.photos()
-    others = _additional_images(photos, model, settings) if model.needs_others else {}
+    options.refuse_unread(read, f"{model.name} for {' + '.join(model.cameras) or 'any camera'}")
+    photos = options.photos()
+    others = _additional_images(photos, model, options) if model.needs_others else {}
 
     def estimate(path: Path) -> FileEstimate:
-        photo = _read(path, settings)
-        result = estimate_photo(photo, model, others.get(path, ()), settings.matrices)
-        make_folder(settings.output)
-        formats = [kind for kind in settings.formats if kind != "dng" or not is_picture(path)]
-        stem = settings.output / path.stem
+        photo = _read(path, options)
+        result = estimate_photo(photo, model, others.get(path, ()), options.matrices)
+        make_folder(options.output)
+        formats = [kind for kind in options.formats if kind != "dng" or not is_picture(path)]
+        stem = options.output / path.stem
         written = write_correction(photo, result.estimate.illuminant, formats, stem)
         row = photo_row(photo, result.estimate, result.warnings)
         lines = _lines(photo, result, model, written, len(photos) == 1)
@@ -90,8 +90,8 @@ def estimate_photo(
     return PhotoEstimate(photo.path, estimate, tuple(warnings))
 
 
-def _read(path: Path, settings: EstimateSettings) -> RawImage:
-    return read_photo(path, settings.main_levels)
+def _read(path: Path, options: EstimateOptions) -> RawImage:
+    return read_photo(path, options.main_levels)
 
 
 def _described(photo: RawImage, model: ImageModel) -> DescribedImage:
@@ -108,7 +108,7 @@ def _described(photo: RawImage, model: ImageModel) -> DescribedImage:
 
 
 def _additional_images(
-    photos: Sequence[Path], model: ImageModel, settings: EstimateSettings
+    photos: Sequence[Path], model: ImageModel, options: EstimateOptions
 ) -> Others:
     """Return other photos by the camera of each photo; a photo alone stands for itself.
 
@@ -123,7 +123,7 @@ def _additional_images(
         described: dict[Path, DescribedImage] = {}
         for path in (paths[row] for row in spread_rows(len(paths), ADDITIONAL_IMAGES + 1)):
             try:
-                described[path] = _described(_read(path, settings), model)
+                described[path] = _described(_read(path, options), model)
             except DataError as error:
                 print(f"not among the additional images: {error}", file=sys.stderr)
         for path in paths:

@@ -45,7 +45,11 @@ from everlight_data.color.pairs.view_pairs import read_homography, write_homogra
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import CALIBRATE
-from everlight_experiments.illuminant.core.experiment import Comparison, Units, record_errors
+from everlight_experiments.illuminant.core.experiment import (
+    Comparison,
+    ResamplingUnits,
+    record_errors,
+)
 from everlight_experiments.illuminant.core.method_inputs import features_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import publish
@@ -53,9 +57,9 @@ from everlight_experiments.illuminant.phone.report import (
     Calibration,
     calibration_experiment,
 )
-from everlight_experiments.illuminant.phone.selection import NESTED, Choice, choose
+from everlight_experiments.illuminant.phone.selection import NESTED, ViewChoice, choose
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import Count, Preset, RunSettings
+from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
 
 SAMPLES = 4_096
 """Samples of a training with its re-illuminations, equal in every fold."""
@@ -63,7 +67,7 @@ DEMO_PAIRS = 30
 
 
 @dataclass(frozen=True)
-class CalibrateRun(RunSettings):
+class CalibrateOptions(ExperimentOptions):
     """Choose and train a model for your phone from raw pairs that show a colour chart."""
 
     folder: tyro.conf.Positional[Path | None] = None
@@ -103,17 +107,17 @@ class PhonePairs(NamedTuple):
 
 
 def run_calibrate(
-    settings: CalibrateRun, training: Mapping[Preset, TrainingSettings] = CALIBRATE
+    options: CalibrateOptions, training: Mapping[Preset, TrainingSettings] = CALIBRATE
 ) -> Path:
     """Calibrate, save the model, and return the report's path."""
-    folder = RunFolder("illuminant", "calibrate", settings)
-    phone = _measure_phone(settings, folder)
-    seeds = range(settings.seed, settings.seed + settings.seeds)
-    networks = NetworkTraining(training[settings.preset], seeds, folder.checkpoints)
+    folder = RunFolder("illuminant", "calibrate", options)
+    phone = _measure_phone(options, folder)
+    seeds = range(options.seed, options.seed + options.seeds)
+    networks = NetworkTraining(training[options.preset], seeds, folder.checkpoints)
     results = _calibrate(phone, networks)
     models = folder.path / "models"
     _save(folder, models, phone, results)
-    command = _estimate_command(models, phone.files[0], settings.downsample)
+    command = _estimate_command(models, phone.files[0], options.downsample)
     print("tables, pictures and intervals of the report", flush=True)
     report = publish(folder, calibration_experiment(results, networks, command))
     for view, choice in results.choices.items():
@@ -126,24 +130,24 @@ def run_calibrate(
     return report
 
 
-def _measure_phone(settings: CalibrateRun, folder: RunFolder) -> PhonePairs:
+def _measure_phone(options: CalibrateOptions, folder: RunFolder) -> PhonePairs:
     """Read the charts, align the cameras, measure the pairs, and draw folds of whole scenes."""
-    if settings.homography is not None:
+    if options.homography is not None:
         # Damage is known before the charts are searched, which takes longest.
-        read_homography(settings.homography)
-    source, note = _source(settings, folder)
+        read_homography(options.homography)
+    source, note = _source(options, folder)
     files = find_pairs(source)
     charts = read_charts(source, files, folder)
-    homography, residuals = align_cameras(settings.homography, charts)
-    if np.median(residuals) > settings.downsample:
+    homography, residuals = align_cameras(options.homography, charts)
+    if np.median(residuals) > options.downsample:
         print(
             f"WARNING: the patches lie {np.median(residuals):.1f} pixels from where the homography "
-            f"puts them, more than a block of {settings.downsample}; take pictures from farther "
+            f"puts them, more than a block of {options.downsample}; take pictures from farther "
             "away, or give a greater --downsample"
         )
-    measured = measure_pairs(files, charts, homography, settings.downsample, folder, note)
+    measured = measure_pairs(files, charts, homography, options.downsample, folder, note)
     scenes = group_scenes(measured.quasi)
-    folds = draw_scene_folds(scenes, settings.seed)
+    folds = draw_scene_folds(scenes, options.seed)
     measured = measured._replace(quasi=measured.quasi._replace(folds=tuple(folds)))
     return PhonePairs(files, charts, homography, residuals, measured, scenes, note)
 
@@ -198,19 +202,21 @@ def _estimate_command(models: Path, pair: PairFiles, downsample: int) -> str:
     )
 
 
-def _source(settings: CalibrateRun, folder: RunFolder) -> tuple[Path, str]:
-    if settings.preset == "demo":
-        if settings.folder is not None:
+def _source(options: CalibrateOptions, folder: RunFolder) -> tuple[Path, str]:
+    if options.preset == "demo":
+        if options.folder is not None:
             raise DataError("--preset demo makes its own pairs; leave out the folder or --preset")
         source = folder.path / "synthetic-pairs"
-        write_chart_pairs(source, DEMO_PAIRS, settings.seed)
+        write_chart_pairs(source, DEMO_PAIRS, options.seed)
         return source, f"NOT photographs: {DEMO_PAIRS} pairs rendered from colour-science's spectra"
-    if settings.folder is None:
+    if options.folder is None:
         raise DataError("give the folder of raw pairs, or --preset demo")
-    return settings.folder, f"raw pairs in {settings.folder}"
+    return options.folder, f"raw pairs in {options.folder}"
 
 
-def compare(choice: Choice, images: IlluminantImages, scenes: Int[np.ndarray, "n"]) -> Comparison:
+def compare(
+    choice: ViewChoice, images: IlluminantImages, scenes: Int[np.ndarray, "n"]
+) -> Comparison:
     """Return every method's estimates, by trainings without the pair's scene, in one fold."""
     data = choice.data
     estimates = {
@@ -225,5 +231,5 @@ def compare(choice: Choice, images: IlluminantImages, scenes: Int[np.ndarray, "n
         f"Illuminant of {camera} ({data.view}) for {len(scenes)} pairs in {scenes.max() + 1} "
         f"scenes, each by models trained without its scene. '{NESTED}': the method and its inputs "
         "were selected without it too; the lowest of the other rows is optimistic.",
-        units=Units("scenes", scenes[None]),
+        units=ResamplingUnits("scenes", scenes[None]),
     )

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from everlight.illuminant.pair_model import PairModel, View
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_measurements import sensor_differences
+from everlight_data.color.pairs.camera_pairs import MOMENTS, TRANSFORM
 from everlight_data.color.pairs.quasi_real import QuasiReal
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
@@ -19,15 +20,9 @@ from everlight_experiments.illuminant.core.experiment import (
 )
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import coverage_table, error_table
-from everlight_experiments.illuminant.phone.selection import NESTED, Choice
+from everlight_experiments.illuminant.phone.selection import DEPTH, NESTED, Candidate, ViewChoice
 from everlight_experiments.report.writer import Column, Section, Table
 
-RIVALS = (
-    "SoG",
-    "Linear regression on moments",
-    "Net on moments, ensemble",
-    "Net, 470 parameters, ensemble",
-)
 FEW_SCENES = 20
 
 
@@ -48,7 +43,7 @@ class Calibration(NamedTuple):
     charts: Sequence[PairCharts]
     residuals: Float[np.ndarray, "n"]
     scenes: Int[np.ndarray, "n"]
-    choices: Mapping[View, Choice]
+    choices: Mapping[View, ViewChoice]
     comparisons: Mapping[View, Comparison]
     model: PairModel
 
@@ -121,9 +116,11 @@ def _notes(results: Calibration) -> list[str]:
     return notes
 
 
-def _rivals(choice: Choice) -> list[str]:
-    """Return the names of the rivals: an ensemble, or single trainings if there is one seed."""
-    return [name if choice.seeds > 1 else name.removesuffix(", ensemble") for name in RIVALS]
+def _rivals(choice: ViewChoice) -> list[str]:
+    """Return the names of the rivals: ensembles, or single trainings if there is one seed."""
+    networks = [Candidate(input_name, DEPTH) for input_name in (MOMENTS, TRANSFORM)]
+    names = [net.ensemble_name if choice.seeds > 1 else net.name for net in networks]
+    return ["SoG", Candidate(MOMENTS, None).name, *names]
 
 
 def _verdict(view: View, results: Calibration) -> str:

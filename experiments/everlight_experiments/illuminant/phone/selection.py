@@ -24,8 +24,8 @@ from everlight.illuminant.out_of_distribution import DistanceCalibration
 from everlight.illuminant.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
 from everlight_data.color.pairs.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_experiments.illuminant.core.cross_validation import (
-    CHOSEN,
     CrossValidation,
+    Estimator,
     cross_validate,
     method_name,
 )
@@ -49,11 +49,21 @@ class Candidate(NamedTuple):
         """Name in tables."""
         return method_name(*self)
 
+    @property
+    def ensemble_name(self) -> str:
+        """Name of the ensemble over seeds in tables."""
+        return f"{self.name}, ensemble"
+
+    @property
+    def estimator(self) -> Estimator:
+        """Single trainings with the augmentation that is chosen in the fold."""
+        return Estimator(self.name)
+
 
 CANDIDATES = tuple(Candidate(input_name, depth) for input_name in WIDTHS for depth in (None, DEPTH))
 
 
-class Choice(NamedTuple):
+class ViewChoice(NamedTuple):
     """The selected estimator of one camera's illuminant.
 
     Attributes:
@@ -71,7 +81,7 @@ class Choice(NamedTuple):
     @property
     def seeds(self) -> int:
         """Number of trainings per fold; a single one makes no ensemble."""
-        return len(self.outcome.estimates[f"{self.selected.name}, {CHOSEN}"])
+        return len(self.outcome.estimates[self.selected.estimator])
 
     @property
     def truth(self) -> Float[np.ndarray, "n 2"]:
@@ -80,7 +90,7 @@ class Choice(NamedTuple):
 
     def held_out(self, candidate: Candidate) -> Float[np.ndarray, "seeds n 2"]:
         """Return each pair's estimates by the trainings that left it out."""
-        estimates = self.outcome.estimates[f"{candidate.name}, {CHOSEN}"]
+        estimates = self.outcome.estimates[candidate.estimator]
         pooled = np.full((len(estimates), len(self.data.main), 2), np.nan, np.float32)
         pooled[:, self.data.folds] = estimates
         return pooled
@@ -97,7 +107,7 @@ class Choice(NamedTuple):
             estimates[candidate.name] = single[candidate]
             # Regressions of other validation pairs hardly differ, so their ensemble is left out.
             if candidate.depth is not None and self.seeds > 1:
-                estimates[f"{candidate.name}, ensemble"] = ensembles[candidate]
+                estimates[candidate.ensemble_name] = ensembles[candidate]
         return {name: np.asarray(from_chromaticity(colors)) for name, colors in estimates.items()}
 
     def coverage(self) -> IntervalCoverage:
@@ -114,7 +124,7 @@ class Choice(NamedTuple):
 
 def choose(
     data: CameraPairs, augmentations: Mapping[str, Augment], training: NetworkTraining
-) -> Choice:
+) -> ViewChoice:
     """Train every candidate without each fold, and without each two folds.
 
     The trainings without two folds have one seed, as they only select.
@@ -133,9 +143,7 @@ def choose(
     # Errors in each tested fold, summed over its pairs, of trainings without it and another fold.
     sums = np.zeros((len(CANDIDATES), len(folds), len(folds)))
     for errors, candidate in zip(sums, CANDIDATES, strict=True):
-        single, pairwise = (
-            runs.estimates[f"{candidate.name}, {CHOSEN}"] for runs in (outer, inner)
-        )
+        single, pairwise = (runs.estimates[candidate.estimator] for runs in (outer, inner))
         for fold in folds:
             errors[fold, fold] = _summed_error(single[:, fold], data, fold)
         for index, (first, second) in enumerate(couples):
@@ -145,7 +153,7 @@ def choose(
     selected = CANDIDATES[np.argmin(np.trace(sums, axis1=1, axis2=2))]
     others = [np.delete(sums[:, :, fold], fold, axis=1) for fold in folds]
     without = [CANDIDATES[np.argmin(matrix.sum(axis=1))] for matrix in others]
-    return Choice(data, outer, selected, tuple(without))
+    return ViewChoice(data, outer, selected, tuple(without))
 
 
 def _summed_error(estimates: Float[np.ndarray, "runs k 2"], data: CameraPairs, fold: int) -> float:

@@ -8,18 +8,21 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
+from everlight_data.color.pairs.camera_pairs import TRANSFORM
 from everlight_data.color.photographs.camera_images import IlluminantImages
+from everlight_experiments.illuminant.core.cross_validation import Estimator, method_name
 from everlight_experiments.illuminant.core.experiment import angular_errors
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import Figure
 
+LARGE_NETWORK = Estimator(method_name(TRANSFORM, 16), "re-illuminated", ensemble=True)
 CORRECTED = {
     "GW": "GW",
     "SoG": "SoG",
     "PCA": "PCA",
     "Gamut Pixel": "Gamut Pixel",
     "FFCC": "FFCC",
-    "Net, 1460 parameters, re-illuminated, ensemble": "Net, 1460",
+    LARGE_NETWORK.name: "Net, 1460",
 }
 """Methods of the corrected examples, and their titles."""
 SCENES = {"easy": 0.1, "median": 0.5, "hard": 0.9}

@@ -39,7 +39,12 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.progress import progress
 from everlight_experiments.illuminant.config import DATASET, MAIN
-from everlight_experiments.illuminant.core.cross_validation import cross_validate
+from everlight_experiments.illuminant.core.cross_validation import (
+    OTHER_DEPTHS,
+    Estimator,
+    cross_validate,
+    method_name,
+)
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
@@ -56,7 +61,7 @@ from everlight_experiments.illuminant.photographs.methods import (
     learned_methods,
     left_out,
 )
-from everlight_experiments.illuminant.photographs.source import ImageSource, load_cameras
+from everlight_experiments.illuminant.photographs.source import ImageOptions, load_cameras
 from everlight_experiments.illuminant.published_tables import (
     CROSS_CAMERA_PROTOCOL,
     FFCC_THUMBNAILS,
@@ -64,20 +69,25 @@ from everlight_experiments.illuminant.published_tables import (
     rows_across_cameras,
 )
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.settings import Count, Preset, check_methods
+from everlight_experiments.run_folder.options import Count, Preset, check_methods
 
 Split = Literal["folds", "cross-camera"]
 PROTOCOLS: dict[Split, str] = {
     "folds": f"{FOLDS} folds of each camera; statistics within a fold, averaged over folds",
     "cross-camera": "each camera is tested by methods trained on all others",
 }
-FIXED = (", none", ", re-illuminated")
-"""Names of methods with one augmentation; reports show the one that each fold selects."""
-CURVES = ("Net on moments, chosen in the fold", "FFCC", "APAP (PCA)", "GW", "SoG", "PCA")
+FIXED = frozenset(
+    Estimator(method_name(MOMENTS, depth), augmentation, ensemble).name
+    for depth in (None, *OTHER_DEPTHS)
+    for augmentation in IMAGE_AUGMENTATIONS
+    for ensemble in (False, True)
+)
+"""Estimators with one augmentation; reports show the augmentation that each fold selects."""
+CURVES = (Estimator("Net on moments").name, "FFCC", "APAP (PCA)", "GW", "SoG", "PCA")
 
 
 @dataclass(frozen=True)
-class DatasetRun(ImageSource):
+class DatasetOptions(ImageOptions):
     """Compare single-image methods on any photographs with known illuminants (table 2)."""
 
     preset: Preset = "small"
@@ -117,44 +127,44 @@ class DatasetRun(ImageSource):
 
 
 def run_dataset(
-    settings: DatasetRun, training: Mapping[Preset, TrainingSettings] = DATASET
+    options: DatasetOptions, training: Mapping[Preset, TrainingSettings] = DATASET
 ) -> Path:
     """Run the comparison and return the report's path."""
-    folder = RunFolder("illuminant", "dataset", settings)
-    return publish(folder, compare_photographs(folder, settings, training[settings.preset]))
+    folder = RunFolder("illuminant", "dataset", options)
+    return publish(folder, compare_photographs(folder, options, training[options.preset]))
 
 
 def compare_photographs(
-    folder: RunFolder, settings: DatasetRun, training: TrainingSettings
+    folder: RunFolder, options: DatasetOptions, training: TrainingSettings
 ) -> IlluminantExperiment:
-    """Compare all methods on the images that the settings name, and save their errors."""
-    cameras, note = load_cameras(settings)
-    known = calibrations_from(settings.matrices, list(cameras))
+    """Compare all methods on the images that the options name, and save their errors."""
+    cameras, note = load_cameras(options)
+    known = calibrations_from(options.matrices, list(cameras))
     sets = {
         camera: data._replace(calibrations=known)
-        for camera, data in split_cameras(cameras, settings).items()
+        for camera, data in split_cameras(cameras, options).items()
     }
     for data in sets.values():
-        check_methods(settings.methods, learned_methods(data))
-    seeds = range(settings.seed, settings.seed + settings.seeds)
+        check_methods(options.methods, learned_methods(data))
+    seeds = range(options.seed, options.seed + options.seeds)
     networks = NetworkTraining(training, seeds, folder.checkpoints)
-    comparisons = compare_cameras(folder, sets, settings, networks)
+    comparisons = compare_cameras(folder, sets, options, networks)
     folder.save_results(**record_errors(folder, comparisons))
     shown = {camera: reported(compared) for camera, compared in comparisons.items()}
     first, *others = shown
-    together = pooled(shown, settings.split) if others else shown[first]
+    together = pooled(shown, options.split) if others else shown[first]
     return IlluminantExperiment(
-        title=f"Illuminant estimation from one image ({settings.split})",
+        title=f"Illuminant estimation from one image ({options.split})",
         question="Which single-image method has the lowest mean angular error?",
         data=note,
-        comparisons={settings.split: together._replace(title=settings.split)},
+        comparisons={options.split: together._replace(title=options.split)},
         protocol={
             "Cameras": ", ".join(sets),
-            "Protocol": PROTOCOLS[settings.split],
-            "Folds": str(settings.folds or f"drawn by seed {settings.seed}"),
+            "Protocol": PROTOCOLS[options.split],
+            "Folds": str(options.folds or f"drawn by seed {options.seed}"),
         },
         selection_rule="held-out selection: step and augmentation on 15% of the training images",
-        seeds=f"{settings.seeds} per network, from {settings.seed}",
+        seeds=f"{options.seeds} per network, from {options.seed}",
         illuminants={
             " + ".join(cameras): {camera: images.illuminants for camera, images in cameras.items()}
         },
@@ -167,19 +177,19 @@ def compare_photographs(
 
 
 def split_cameras(
-    cameras: Mapping[str, CameraImages], settings: DatasetRun
+    cameras: Mapping[str, CameraImages], options: DatasetOptions
 ) -> dict[str, IlluminantImages]:
     """Return each camera's images in folds, or all cameras' images with one camera as the test."""
-    if settings.split == "folds":
-        return split_in_folds(cameras, settings.seed, settings.folds)
+    if options.split == "folds":
+        return split_in_folds(cameras, options.seed, options.folds)
     sets = split_across(cameras)
-    return {camera: sets[camera] for camera in settings.tested or sets}
+    return {camera: sets[camera] for camera in options.tested or sets}
 
 
 def compare_cameras(
     folder: RunFolder,
     sets: Mapping[str, IlluminantImages],
-    settings: DatasetRun,
+    options: DatasetOptions,
     training: NetworkTraining,
 ) -> dict[str, Comparison]:
     """Compare all methods on every camera's images; finished cameras and methods are read back."""
@@ -198,9 +208,9 @@ def compare_cameras(
         if data.captures is not None:
             identity["captures"] = checksums_of(data.captures)
         keep = partial(folder.computed, fingerprint=identity | matrices_checksum(data))
-        compute = partial(compare_images, data, training.below(camera), keep, settings.methods)
-        caption, published = f"{data.note}.", published_rows(camera, settings.split)
-        if settings.split == "cross-camera" and published:
+        compute = partial(compare_images, data, training.below(camera), keep, options.methods)
+        caption, published = f"{data.note}.", published_rows(camera, options.split)
+        if options.split == "cross-camera" and published:
             caption += f" {CROSS_CAMERA_PROTOCOL}"
         comparisons[camera] = Comparison(
             keep(camera, compute=compute),
@@ -246,9 +256,7 @@ def published_rows(camera: str, split: Split) -> dict[str, tuple[float, ...]]:
 def reported(compared: Comparison) -> Comparison:
     """Return the comparison without methods of a fixed augmentation."""
     estimates = {
-        name: estimate
-        for name, estimate in compared.estimates.items()
-        if not any(part in name for part in FIXED)
+        name: estimate for name, estimate in compared.estimates.items() if name not in FIXED
     }
     return compared._replace(estimates=estimates)
 

@@ -22,7 +22,7 @@ from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_data.sets.constancy_set import ConstancySet
 from everlight_experiments.report.cells import counted
-from everlight_experiments.run_folder.settings import RunSettings
+from everlight_experiments.run_folder.options import ExperimentOptions
 
 Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
 
@@ -33,7 +33,7 @@ MIN_IMAGES = 45
 
 
 @dataclass(frozen=True)
-class ImageSource(RunSettings):
+class ImageOptions(ExperimentOptions):
     """Photographs with known illuminants to read."""
 
     thumbnails: tuple[Path, ...] = ()
@@ -59,24 +59,24 @@ class ImageSource(RunSettings):
         """Refuse options that do not go with the cameras; a run's own settings may have some."""
 
 
-def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
+def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
     """Return images by camera, and a note on the data.
 
     Raises:
       DataError: options contradict each other, a camera is unknown, or one has too few images, none
         with edges, or white-balance gains instead of illuminants.
     """
-    _check_options(settings)
-    if settings.preset == "demo" or settings.release == "radiometric":
-        library = embedded_library() if settings.preset == "demo" else measured_library()
-        chosen = _chosen(settings, library.camera_names)
-        images = render_thumbnails(library, chosen, RENDERED, settings.seed)
-        images = {camera: data.averaged(settings.side) for camera, data in images.items()}
+    _check_options(options)
+    if options.preset == "demo" or options.release == "radiometric":
+        library = embedded_library() if options.preset == "demo" else measured_library()
+        chosen = _chosen(options, library.camera_names)
+        images = render_thumbnails(library, chosen, RENDERED, options.seed)
+        images = {camera: data.averaged(options.side) for camera, data in images.items()}
         height, width = images[chosen[0]].masks.shape[1:]
         note = f"NOT photographs: {RENDERED} rendered thumbnails ({height}x{width}); {library.note}"
         return images, note
-    sets, note = _read_sets(settings)
-    chosen = _chosen(settings, list(sets))
+    sets, note = _read_sets(options)
+    chosen = _chosen(options, list(sets))
     # All counts are known before the first image is read.
     for camera in chosen:
         count = len(sets[camera].names)
@@ -86,7 +86,7 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
                 "train and to test. Leave it out by --cameras, add images, or, if all images are "
                 "by one camera, name it by --camera."
             )
-    images = {camera: read_camera_images(sets[camera], settings.side) for camera in chosen}
+    images = {camera: read_camera_images(sets[camera], options.side) for camera in chosen}
     for camera, data in images.items():
         check_edges(camera, data)
         if (file := sets[camera].file) is not None:
@@ -94,37 +94,37 @@ def load_cameras(settings: ImageSource) -> tuple[dict[str, CameraImages], str]:
     return images, note
 
 
-def _check_options(settings: ImageSource) -> None:
-    if (settings.release in (None, "radiometric")) != (settings.folder is None):
+def _check_options(options: ImageOptions) -> None:
+    if (options.release in (None, "radiometric")) != (options.folder is None):
         raise DataError(
             "--release and --folder belong together: the name of the set, and its folder; "
             "radiometric is rendered and has no folder"
         )
-    if settings.release and settings.thumbnails:
+    if options.release and options.thumbnails:
         raise DataError("--thumbnails and --release are two sets; give one")
-    if settings.camera and not settings.thumbnails:
+    if options.camera and not options.thumbnails:
         raise DataError("--camera names the camera of --thumbnails; give the files too")
-    if settings.camera and settings.cameras:
+    if options.camera and options.cameras:
         raise DataError("--camera names all images' camera, and --cameras selects; give one")
-    if settings.preset == "demo" and (settings.release or settings.thumbnails):
+    if options.preset == "demo" and (options.release or options.thumbnails):
         raise DataError("--preset demo renders its own images; leave out the data or --preset")
 
 
-def _chosen(settings: ImageSource, known: Sequence[str]) -> Sequence[str]:
+def _chosen(options: ImageOptions, known: Sequence[str]) -> Sequence[str]:
     """Return the names of the cameras to use."""
-    for camera in settings.cameras:
+    for camera in options.cameras:
         check_name("camera", camera, known)
-    chosen = settings.cameras or known
-    settings.check_cameras(chosen)
+    chosen = options.cameras or known
+    options.check_cameras(chosen)
     return chosen
 
 
-def _read_sets(settings: ImageSource) -> tuple[dict[str, ConstancySet], str]:
-    if settings.release and settings.folder:
-        sets = PHOTOGRAPH_SETS[settings.release](settings.folder)
-        return sets, f"{settings.release} as released, averaged down to {settings.side} pixels"
-    files, names = settings.thumbnails, ", ".join(file.name for file in settings.thumbnails)
-    sets = thumbnail_cameras(files or thumbnail_files(), settings.camera)
+def _read_sets(options: ImageOptions) -> tuple[dict[str, ConstancySet], str]:
+    if options.release and options.folder:
+        sets = PHOTOGRAPH_SETS[options.release](options.folder)
+        return sets, f"{options.release} as released, averaged down to {options.side} pixels"
+    files, names = options.thumbnails, ", ".join(file.name for file in options.thumbnails)
+    sets = thumbnail_cameras(files or thumbnail_files(), options.camera)
     if not files:
         sets, names = {name: sets[name] for name in sets if name in CAMERAS}, "NUS-8"
     return sets, (

@@ -29,14 +29,14 @@ from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.photographs.source import MIN_IMAGES
-from everlight_experiments.run_folder.settings import check_settings
+from everlight_experiments.run_folder.options import check_options
 
 MIN_PHOTOS = 6
 """Minimum number of photographs whose chart is found."""
 
 
 @dataclass(frozen=True)
-class ThumbnailsRun:
+class ThumbnailsOptions:
     """Make thumbnails with known illuminants from raw photographs that show a colour chart."""
 
     folder: tyro.conf.Positional[Path]
@@ -49,17 +49,17 @@ class ThumbnailsRun:
     """Longest side of the thumbnails in pixels."""
 
     def __post_init__(self):
-        check_settings(self)
+        check_options(self)
 
 
-def make_thumbnails(settings: ThumbnailsRun) -> Path:
+def make_thumbnails(options: ThumbnailsOptions) -> Path:
     """Write the thumbnails and the contact sheet, and return the file of the thumbnails.
 
     Raises:
       DataError: the folder holds no raw files, the chart is found in too few, charts.json is
         damaged, or a file cannot be written.
     """
-    folder, out = settings.folder, settings.out
+    folder, out = options.folder, options.out
     if out.suffix != ".npz":
         raise DataError(f"--out {out}: give the name of a file that ends in .npz")
     if not folder.is_dir():
@@ -69,7 +69,7 @@ def make_thumbnails(settings: ThumbnailsRun) -> Path:
     photos = []
     for path in progress("photographs", unit="photo", values=paths):
         try:
-            photo = measure_thumbnail(path, charts.get(path.name), reference, settings.side)
+            photo = measure_thumbnail(path, charts.get(path.name), reference, options.side)
         except DataError as error:
             tqdm.write(f"LEFT OUT: {error}", file=sys.stderr)
         else:

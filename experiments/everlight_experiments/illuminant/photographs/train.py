@@ -50,7 +50,7 @@ from everlight_experiments.illuminant.core.report import fold_statistics, publis
 from everlight_experiments.illuminant.paper import METHOD_NOTES
 from everlight_experiments.illuminant.photographs.dataset import matrices_checksum
 from everlight_experiments.illuminant.photographs.methods import full_name, spread_rows
-from everlight_experiments.illuminant.photographs.source import ImageSource, load_cameras
+from everlight_experiments.illuminant.photographs.source import ImageOptions, load_cameras
 from everlight_experiments.run_folder.folder import RunFolder
 
 BESIDE = ("GW", "SoG")
@@ -58,7 +58,7 @@ BESIDE = ("GW", "SoG")
 
 
 @dataclass(frozen=True)
-class TrainRun(ImageSource):
+class IlluminantTrainOptions(ImageOptions):
     """Fit a single-image method to photographs with known illuminants, for `estimate`."""
 
     preset: Literal["demo", "small"] = "small"
@@ -74,29 +74,29 @@ class TrainRun(ImageSource):
     given. By default models/ in the run's folder."""
 
 
-def run_train(settings: TrainRun) -> Path:
+def run_train(options: IlluminantTrainOptions) -> Path:
     """Train, save the model, and return the report's path."""
-    if settings.out is not None:
-        refuse_other_contents(settings.out)
+    if options.out is not None:
+        refuse_other_contents(options.out)
         # Trainings of other models would meet in one folder.
-        settings = replace(settings, tag=settings.tag or settings.out.name)
-    folder = RunFolder("illuminant", "train", settings)
-    cameras, note = load_cameras(settings)
+        options = replace(options, tag=options.tag or options.out.name)
+    folder = RunFolder("illuminant", "train", options)
+    cameras, note = load_cameras(options)
     _refuse_unusable(cameras)
-    sets = _held_out_sets(cameras, settings)
-    method = _method_for(settings.method, sets)
+    sets = _held_out_sets(cameras, options)
+    method = _method_for(options.method, sets)
     # Of several cameras each set has all images.
     data = next(iter(sets.values()))
     features = method.describe(data.images, data.masks, side_of(data))
     held_out = _held_out(folder, method, features, sets)
     model = _fit_model(method, features, held_out, sets, note)
-    out = settings.out or folder.path / "models"
+    out = options.out or folder.path / "models"
     save_image_model(out, model, len(data.images))
     beside = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BESIDE}
     comparison = _compared({method.name: held_out, **beside}, sets)
     folder.save_results(**record_errors(folder, {"held-out": comparison}))
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
-    report = publish(folder, _experiment(model, comparison, cameras, settings.seed, command))
+    report = publish(folder, _experiment(model, comparison, cameras, options.seed, command))
     statistics = fold_statistics(comparison.errors()[method.name])
     print(
         f"{method.name} on images outside its training: mean error "
@@ -121,13 +121,13 @@ def _refuse_unusable(cameras: Mapping[str, CameraImages]) -> None:
 
 
 def _held_out_sets(
-    cameras: Mapping[str, CameraImages], settings: TrainRun
+    cameras: Mapping[str, CameraImages], options: IlluminantTrainOptions
 ) -> dict[str, IlluminantImages]:
     """Return one camera's images in folds; of several, all images with each camera as the test."""
-    known = calibrations_from(settings.matrices, list(cameras))
-    sets = split_across(cameras) if len(cameras) > 1 else split_in_folds(cameras, settings.seed)
+    known = calibrations_from(options.matrices, list(cameras))
+    sets = split_across(cameras) if len(cameras) > 1 else split_in_folds(cameras, options.seed)
     return {
-        camera: data.on_canvas(settings.side)._replace(calibrations=known)
+        camera: data.on_canvas(options.side)._replace(calibrations=known)
         for camera, data in sets.items()
     }
 

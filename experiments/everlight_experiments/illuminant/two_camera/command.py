@@ -30,70 +30,73 @@ from everlight_experiments.illuminant.core.method_inputs import moments_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import publish
 from everlight_experiments.illuminant.paper import METHOD_NOTES, QUASI_REAL_NOTES
-from everlight_experiments.illuminant.photographs.corrections import corrections_figure
+from everlight_experiments.illuminant.photographs.corrections import (
+    LARGE_NETWORK,
+    corrections_figure,
+)
 from everlight_experiments.illuminant.photographs.dataset import (
     CURVES,
-    DatasetRun,
+    DatasetOptions,
     absent,
     compare_photographs,
 )
 from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
 from everlight_experiments.illuminant.published_tables import TABLE_2_NUS
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 from everlight_experiments.illuminant.two_camera.rendered import compare_rendered
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.illuminant.two_camera.transforms import compare_transforms
 from everlight_experiments.run_folder.folder import RunFolder
 
 
-def run_two_camera(settings: TwoCameraRun, presets: Mapping[PairPreset, Plan] = PRESETS) -> Path:
+def run_two_camera(options: TwoCameraOptions, presets: Mapping[PairPreset, Plan] = PRESETS) -> Path:
     """Run a preset and return the report's path."""
-    folder = RunFolder("two-camera", "", settings)
-    return publish(folder, compare_two_cameras(folder, settings, presets[settings.preset]))
+    folder = RunFolder("two-camera", "", options)
+    return publish(folder, compare_two_cameras(folder, options, presets[options.preset]))
 
 
 def compare_two_cameras(
-    folder: RunFolder, settings: TwoCameraRun, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, plan: Plan
 ) -> IlluminantExperiment:
     """Run a preset and save its errors; the result's report is still to be written."""
-    return COMPARISONS[plan.data](folder, settings, plan)
+    return COMPARISONS[plan.data](folder, options, plan)
 
 
 def _compare_photographs(
-    folder: RunFolder, settings: TwoCameraRun, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, plan: Plan
 ) -> IlluminantExperiment:
     """Compare single-image methods on one camera's photographs, as `illuminant dataset` does."""
     preset, camera = ("small", MAIN) if plan.measured else ("demo", EMBEDDED_CAMERAS[0])
-    shared = {"seed": settings.seed, "seeds": settings.seeds}
-    dataset = DatasetRun(preset=preset, cameras=(camera,), **shared)
+    shared = {"seed": options.seed, "seeds": options.seeds}
+    dataset = DatasetOptions(preset=preset, cameras=(camera,), **shared)
     experiment = compare_photographs(folder, dataset, plan.training)
-    title = f"Illuminant estimation from one image (table 2), preset {settings.preset}"
+    title = f"Illuminant estimation from one image (table 2), preset {options.preset}"
     return replace(experiment, title=title)
 
 
 def _compare_quasi_real(
-    folder: RunFolder, settings: TwoCameraRun, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, plan: Plan
 ) -> IlluminantExperiment:
     """Compare all methods on the release's quasi-real pairs."""
-    quasi, images = official_pairs(MAIN, SECOND, settings.seed)
+    quasi, images = official_pairs(MAIN, SECOND, options.seed)
     single = cross_validate_methods(images)
     pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), images.note)
-    training = NetworkTraining(plan.training, settings.training_seeds, folder.checkpoints)
+    training = NetworkTraining(plan.training, options.training_seeds, folder.checkpoints)
     rules = compare_rules(pairs, chart_augmentations(quasi), training, single, TABLE_2_NUS)
     folder.save_results(**record_errors(folder, rules.comparisons))
     held_out = rules.comparisons["held-out"]
     side = f"averaged down to {THUMBNAIL_SIDE} pixels for single-image methods"
     return IlluminantExperiment(
         title=f"Two-camera illuminant estimation: quasi-real pairs (table 2), preset "
-        f"{settings.preset}",
+        f"{options.preset}",
         question="Does a second camera lower the angular error on NUS's scenes?",
         data=f"{images.note}; {side}",
         comparisons=rules.comparisons,
         illuminants={f"{MAIN} + {SECOND}": {MAIN: pairs.main, SECOND: pairs.second}},
-        curves=("Net, 1460 parameters, re-illuminated, ensemble", *CURVES),
+        curves=(LARGE_NETWORK.name, *CURVES),
         notes=(*QUASI_REAL_NOTES, *METHOD_NOTES, *absent({MAIN: images}, {MAIN: held_out})),
         figures=[corrections_figure(folder.path, images, held_out.estimates)],
         training=plan.training,
-        **settings.in_folds,
+        **options.in_folds,
     )
 
 

@@ -6,6 +6,7 @@ on noisy sensors with quantization, unknown exposures and 1 to 24 colours.
 
 import itertools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -41,21 +42,25 @@ from everlight_data.color.rendered.variants import (
     VARIANT_SCENES,
     render_variants,
 )
-from everlight_data.color.spectra.library import embedded_library, measured_library
+from everlight_data.color.spectra.library import (
+    SpectralLibrary,
+    embedded_library,
+    measured_library,
+)
 from everlight_data.progress import progress
 from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
-    Units,
+    ResamplingUnits,
     angular_errors,
     record_errors,
 )
 from everlight_experiments.illuminant.core.networks import NetworkTraining, train_by_name
 from everlight_experiments.illuminant.core.report import coverage_table, spread
 from everlight_experiments.illuminant.published_tables import TABLE_1_RADIOMETRIC
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 from everlight_experiments.illuminant.two_camera.rendered_methods import compare_methods
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
 from everlight_experiments.report.writer import Column, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -103,12 +108,14 @@ NOTES = (
 )
 
 
-def compare_rendered(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -> IlluminantExperiment:
+def compare_rendered(
+    folder: RunFolder, options: TwoCameraOptions, plan: Plan
+) -> IlluminantExperiment:
     """Train and compare on rendered scenes, for every pair of cameras."""
-    count, seed = settings.scenes or plan.scenes, settings.seed
+    count, seed = options.scenes or plan.scenes, options.seed
     if plan.measured:
         library = measured_library()
-        pairs = draw_camera_pairs(library.camera_names, settings.camera_pairs, seed)
+        pairs = draw_camera_pairs(library.camera_names, options.camera_pairs, seed)
     else:
         library = embedded_library()
         pairs = list(itertools.permutations(library.camera_names))
@@ -116,6 +123,54 @@ def compare_rendered(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -> I
     training = NetworkTraining(plan.training, (seed,), folder.checkpoints)
     networks = train_all(data, training)
     models = train_models(data[SceneKind("noisy", "random")], pairs, training, library.note)
+    results = _compare_splits(library, pairs, data, networks, models, seed)
+    _save(folder, pairs, models, results)
+    panels = {
+        " + ".join(names): {
+            camera: view.illuminants[test.scenes.test][:200]
+            for camera, view in zip(names, (test.main, test.second), strict=True)
+        }
+        for names, test in list(zip(pairs, data[SceneKind("exact", "random")], strict=True))[:3]
+    }
+    intervals = Section("Intervals of the command estimate", (), [results.coverage])
+    return IlluminantExperiment(
+        title=f"Two-camera illuminant estimation: rendered scenes (table 1), preset "
+        f"{options.preset}",
+        question="Does a second camera lower the angular error?",
+        data=library.note,
+        comparisons=results.comparisons,
+        protocol={
+            "Scenes": f"{count:,} of 24 surfaces: 60% train, 20% validate, 20% test",
+            "Camera pairs (main + second)": "; ".join(" + ".join(pair) for pair in pairs),
+        },
+        selection_rule=f"held-out selection: of {RESTARTS} trainings the step with the lowest "
+        "validation loss; learning rate and misfit selected on validation camera pairs and scenes",
+        seeds=f"scenes, camera pairs and trainings from seed {seed}",
+        illuminants=panels,
+        training=plan.training,
+        curves=CURVES,
+        notes=NOTES,
+        before=[_gain_section(results.variants), intervals],
+    )
+
+
+class SplitResults(NamedTuple):
+    """Comparisons and variants of both splits, and the coverage with seen illuminants."""
+
+    comparisons: dict[str, Comparison]
+    variants: Variants
+    coverage: Table
+
+
+def _compare_splits(
+    library: SpectralLibrary,
+    pairs: Sequence[tuple[str, str]],
+    data: Mapping[SceneKind, Sequence[RenderedPair]],
+    networks: Networks,
+    models: Sequence[PairModel],
+    seed: int,
+) -> SplitResults:
+    """Test all methods on both splits' scenes, and the networks on their variants."""
     comparisons: dict[str, Comparison] = {}
     variants: Variants = {}
     for split in ILLUMINANT_SPLITS:
@@ -137,40 +192,25 @@ def compare_rendered(folder: RunFolder, settings: TwoCameraRun, plan: Plan) -> I
         if split == "random":
             alike = {"as in training": data[SceneKind("noisy", split)]}
             coverage = measure_coverage(models, alike | rendered)
-    arrays = {name: error[:, 0] for name, error in record_errors(folder, comparisons).items()}
-    for place, means in variants.items():
+    return SplitResults(comparisons, variants, coverage)
+
+
+def _save(
+    folder: RunFolder,
+    pairs: Sequence[tuple[str, str]],
+    models: Sequence[PairModel],
+    results: SplitResults,
+) -> None:
+    """Save all errors, and the models for `estimate`."""
+    arrays = {
+        name: error[:, 0] for name, error in record_errors(folder, results.comparisons).items()
+    }
+    for place, means in results.variants.items():
         arrays |= {"/".join(("variants", *place, name)): mean for name, mean in means.items()}
     folder.save_results(**arrays, camera_pairs=np.array(pairs))
     for model in models:
         name = f"{'+'.join(model.cameras)}-470".replace(" ", "_")
         save_pair_model(folder.path / "models" / name, model)
-    panels = {
-        " + ".join(names): {
-            camera: view.illuminants[test.scenes.test][:200]
-            for camera, view in zip(names, (test.main, test.second), strict=True)
-        }
-        for names, test in list(zip(pairs, data[SceneKind("exact", "random")], strict=True))[:3]
-    }
-    intervals = Section("Intervals of the command estimate", (), [coverage])
-    return IlluminantExperiment(
-        title=f"Two-camera illuminant estimation: rendered scenes (table 1), preset "
-        f"{settings.preset}",
-        question="Does a second camera lower the angular error?",
-        data=library.note,
-        comparisons=comparisons,
-        protocol={
-            "Scenes": f"{count:,} of 24 surfaces: 60% train, 20% validate, 20% test",
-            "Camera pairs (main + second)": "; ".join(" + ".join(pair) for pair in pairs),
-        },
-        selection_rule=f"held-out selection: of {RESTARTS} trainings the step with the lowest "
-        "validation loss; learning rate and misfit selected on validation camera pairs and scenes",
-        seeds=f"scenes, camera pairs and trainings from seed {seed}",
-        illuminants=panels,
-        training=plan.training,
-        curves=CURVES,
-        notes=NOTES,
-        before=[_gain_section(variants), intervals],
-    )
 
 
 def _compare(
@@ -199,7 +239,7 @@ def _compare(
         f"{SPLIT_NOTES[split]}. Test set: {len(truth)} camera pairs, {truth.shape[1]:,} scenes.",
         "camera pairs",
         TABLE_1_RADIOMETRIC if condition == "exact" else {},
-        Units("illuminants", scenes.clusters[scenes.test][None]),
+        ResamplingUnits("illuminants", scenes.clusters[scenes.test][None]),
     )
 
 

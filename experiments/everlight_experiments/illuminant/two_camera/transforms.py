@@ -27,6 +27,7 @@ from everlight_experiments.illuminant.core.cross_validation import (
     CHOSEN,
     RULES,
     CrossValidation,
+    Estimator,
     compare_rules,
     cross_validate,
     method_name,
@@ -40,23 +41,25 @@ from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTr
 from everlight_experiments.illuminant.core.report import coverage_table, error_table, spread
 from everlight_experiments.illuminant.paper import PHONE_NOTES
 from everlight_experiments.illuminant.published_tables import TABLE_3_S20
-from everlight_experiments.illuminant.two_camera.settings import TwoCameraRun
+from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 from everlight_experiments.report.writer import Column, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
 SECOND_VIEW = "second illuminant"
+AS_RELEASED = "as released"
+"""Name for the authors' own augmentation of the pairs."""
 
 
 def compare_transforms(
-    folder: RunFolder, settings: TwoCameraRun, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, plan: Plan
 ) -> IlluminantExperiment:
     """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
 
     def pairs(view: View) -> CameraPairs:
-        return released_pairs(view) if plan.measured else rehearsal_pairs(settings.seed, view)
+        return released_pairs(view) if plan.measured else rehearsal_pairs(options.seed, view)
 
     data, second = pairs("main"), pairs("second")
-    seeds = settings.training_seeds
+    seeds = options.training_seeds
     training = NetworkTraining(plan.training, seeds, folder.checkpoints, RATES)
     single = phone_estimates(data)
     rules = compare_rules(data, PHONE_AUGMENTATIONS, training, single, published_rows())
@@ -75,18 +78,19 @@ def compare_transforms(
         f"The illuminant of {data.cameras[1]} from the same transforms; {RULES['held-out']}",
     )
     folder.save_results(**record_errors(folder, comparisons | {SECOND_VIEW: other}))
-    chosen = [f"Net, {count} parameters, {CHOSEN}" for count in (470, 200, 1460)]
+    chosen = [Estimator(method_name(TRANSFORM, depth)) for depth in (5, 2, 16)]
+    curves = [*chosen, chosen[0]._replace(ensemble=True), Estimator(method_name(TRANSFORM, None))]
     rates = " or ".join(f"{rate:g}" for rate in RATES)
     return IlluminantExperiment(
         title=f"Two-camera illuminant estimation: S20 phone pairs (tables 3 and 4), preset "
-        f"{settings.preset}",
+        f"{options.preset}",
         question="How well do networks estimate a phone's illuminants from its two cameras?",
         data=data.note,
         comparisons=comparisons,
         illuminants={
             " + ".join(data.cameras): dict(zip(data.cameras, (data.main, data.second), strict=True))
         },
-        curves=(*chosen, f"{chosen[0]}, ensemble", f"Linear regression, {CHOSEN}"),
+        curves=[estimator.name for estimator in curves],
         notes=(
             *PHONE_NOTES,
             f"With held-out selection each fold selects the learning rate, {rates}.",
@@ -97,17 +101,17 @@ def compare_transforms(
             coverage,
         ],
         training=plan.training,
-        **settings.in_folds,
+        **options.in_folds,
     )
 
 
 def published_rows() -> dict[str, tuple[float, ...]]:
     """Return table 3 with each network's row under every re-illumination of the transforms."""
     rows = dict(TABLE_3_S20)
-    for count in (200, 470, 1460):
-        published = rows.pop(f"Net, {count} parameters")
-        for name in ("von Kries", "chosen in the fold", "as released"):
-            rows[f"Net, {count} parameters, {name}"] = published
+    for method in (method_name(TRANSFORM, depth) for depth in PARAMETERS):
+        published = rows.pop(method)
+        for augmentation in ("von Kries", CHOSEN, AS_RELEASED):
+            rows[Estimator(method, augmentation).name] = published
     return rows
 
 
@@ -115,21 +119,23 @@ def gain_table(compared: Comparison) -> Table:
     """Return the gain of the second camera over one camera's input, paired by image and seed."""
     errors = compared.errors()
     one, both = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
-    if f"Net on {one}, {CHOSEN}" not in errors:
+    if Estimator(f"Net on {one}").name not in errors:
         one, both = MOMENTS, TRANSFORM_AND_MOMENTS
     rows = []
     for method in ("Net", "Linear regression"):
-        for suffix in ("", ", ensemble"):
-            if f"{method} on {one}, {CHOSEN}{suffix}" not in errors:
+        for ensemble in (False, True):
+            first, second = (
+                Estimator(f"{method} on {inputs}", ensemble=ensemble).name for inputs in (one, both)
+            )
+            if first not in errors:
                 continue
-            pair = [errors[f"{method} on {inputs}, {CHOSEN}{suffix}"] for inputs in (one, both)]
+            pair = errors[first], errors[second]
             # A mean over folds, not over images, as in the other tables.
             means = [np.nanmean(error, axis=2).mean(axis=1) for error in pair]
             low, high = compared.interval(pair[0] - pair[1])
             gain = spread(means[0] - means[1], "+")
-            rows.append(
-                [f"{method}{suffix}", *map(spread, means), gain, f"{low:+.2f} to {high:+.2f}"]
-            )
+            name = f"{method}, ensemble" if ensemble else method
+            rows.append([name, *map(spread, means), gain, f"{low:+.2f} to {high:+.2f}"])
     columns = [Column("Method"), Column(f"on {one}"), Column(f"on {both}")]
     columns += [Column("Gain"), Column("95% interval of the gain")]
     caption = (
@@ -163,10 +169,10 @@ def as_released(
         second=augmented.illuminants,
         folds=augmented.folds,
     )
-    as_they_are = {"as released": lambda pairs, train, _: pairs.samples(train)}
+    as_they_are = {AS_RELEASED: lambda pairs, train, _: pairs.samples(train)}
     outcome = cross_validate(trained, as_they_are, "test-set", training, tested=data)
     illuminants, depths = outcome.illuminants(), outcome.networks[TRANSFORM].models
-    names = [f"{method_name(TRANSFORM, depth)}, as released" for depth in depths]
+    names = [Estimator(method_name(TRANSFORM, depth), AS_RELEASED).name for depth in depths]
     return {name: illuminants[name] for name in names}
 
 
@@ -182,7 +188,7 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
     distances = cross_calibrate_distances(jnp.asarray(data.inputs[TRANSFORM]), list(data.folds))
     for depth in outcome.networks[TRANSFORM].models:
         name = method_name(TRANSFORM, depth)
-        estimates = outcome.estimates[f"{name}, {CHOSEN}"]
+        estimates = outcome.estimates[Estimator(name)]
         held_out = estimates.reshape(len(estimates), -1, 2)
         members = outcome.members(TRANSFORM, depth)
         known = jnp.asarray(held_out), jnp.asarray(truth)

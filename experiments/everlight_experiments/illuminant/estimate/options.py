@@ -44,7 +44,7 @@ class FileEstimate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EstimateSettings:
+class EstimateOptions:
     """Estimate the illuminants of single photos, or of a phone's pairs, by a kept model."""
 
     files: tyro.conf.Positional[tuple[Path, ...]]
@@ -106,7 +106,7 @@ class EstimateSettings:
           DataError: which option, and the models that read it.
         """
         for name, models in SOME_READ.items():
-            if name not in read and getattr(self, name) != getattr(EstimateSettings, name):
+            if name not in read and getattr(self, name) != getattr(EstimateOptions, name):
                 option = name.replace("_", "-")
                 raise DataError(f"--{option} is for {models}, and {self.model} is {model}")
 

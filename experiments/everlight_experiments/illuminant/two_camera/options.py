@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from everlight.checks import Between
 from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_experiments.illuminant.config import PairPreset
-from everlight_experiments.run_folder.settings import Count, RunSettings
+from everlight_experiments.run_folder.options import Count, ExperimentOptions
 
 MIN_SCENES = 16
 """Minimum number of scenes: ten train, and linear regression fits that many numbers."""
 
 
 @dataclass(frozen=True)
-class TwoCameraRun(RunSettings):
+class TwoCameraOptions(ExperimentOptions):
     """Reproduce the two-camera paper's tables 1 to 4, each as a preset."""
 
     preset: PairPreset = "rendered-demo"

@@ -7,17 +7,17 @@ from typing import Annotated, Literal
 
 import pytest
 
-from everlight.checks import Between, PositiveInt
+from everlight.checks import Between, PositiveInt, UnitInterval
 from everlight_data.errors import DataError
-from everlight_experiments.run_folder.settings import Count, RunSettings, Share
+from everlight_experiments.run_folder.options import Count, ExperimentOptions
 
 
 @dataclass(frozen=True)
-class Bounded(RunSettings):
+class Bounded(ExperimentOptions):
     gain: Annotated[float, Between(0, 10)] | None = None
     seeds: Count | None = None
     parts: tuple[Literal["NI", "NC"], ...] = ("NI",)
-    shares: tuple[Share, ...] = ()
+    shares: tuple[UnitInterval, ...] = ()
     batch: PositiveInt = 1
     rate: float = 0.0
 
@@ -28,7 +28,7 @@ class Size:
 
 
 @dataclass(frozen=True)
-class Divided(RunSettings):
+class Divided(ExperimentOptions):
     scales: Mapping[str, Size] = field(default_factory=dict)
     sizes: tuple[Size, ...] = ()
     rates: Mapping[str, float] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Settings of runs, and the bounds that their types state."""
+"""Options of runs, and the bounds that their types state."""
 
 import math
 import typing
@@ -14,6 +14,8 @@ from everlight_data.names import check_name
 from everlight_experiments.usage import in_options
 
 Preset = Literal["demo", "small", "paper"]
+TEXTS = ("chosen", "features_chosen")
+"""Fields of configurations that state for the report how values were chosen."""
 LARGEST = 2**31 - 1
 """Largest integer of an array on the device."""
 Seed = Annotated[int, Between(0, LARGEST)]
@@ -22,13 +24,12 @@ Count = Annotated[int, Between(1, 1_000_000)]
 """Number of runs, samples or draws."""
 Rate = Annotated[float, Between(1e-9, 100)]
 """Learning rate of an optimizer."""
-Share = Annotated[float, Between(0, 1)]
 Bytes = Annotated[int, Between(1, 2**50)]
 """Bytes of memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class FolderSettings:
+class FolderOptions:
     """Options of every command that writes a folder with a report."""
 
     tag: str = ""
@@ -37,7 +38,7 @@ class FolderSettings:
     """Folder in which run folders are created."""
 
     def __post_init__(self):
-        check_settings(self)
+        check_options(self)
         if "\0" in str(self.runs):
             raise DataError(f"--runs {str(self.runs)!a} is not the name of a folder; leave out NUL")
         if Path(self.tag).name != self.tag or not self.tag.isprintable():
@@ -48,7 +49,7 @@ class FolderSettings:
 
 
 @dataclass(frozen=True)
-class RunSettings(FolderSettings):
+class ExperimentOptions(FolderOptions):
     """Options of every run."""
 
     preset: Preset = "demo"
@@ -63,29 +64,29 @@ class RunSettings(FolderSettings):
     0/2@10.0.0.1:1234, with the address of process 0. None is a run of one process."""
 
 
-def check_settings(settings: Any, before: str = "") -> None:
+def check_options(options: Any, before: str = "") -> None:
     """Refuse values outside the bounds of a field's type, by the name of its option.
 
     Args:
-      settings: dataclass instance; dataclasses in its fields, and in their mappings and tuples, are
+      options: dataclass instance; dataclasses in its fields, and in their mappings and tuples, are
         checked too.
       before: text before a field's name on the command line, such as `mid-scale.`.
 
     Raises:
       DataError: the message names the option and its allowed values.
     """
-    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    hints = typing.get_type_hints(type(settings), include_extras=True)
+    values = {field.name: getattr(options, field.name) for field in fields(options)}
+    hints = typing.get_type_hints(type(options), include_extras=True)
     for value in values.values():
         for key, part in _dataclasses_of(value):
-            check_settings(part, f"{before}{key}.".replace("_", "-") if key else before)
+            check_options(part, f"{before}{key}.".replace("_", "-") if key else before)
     try:
-        check_fields(settings)
+        check_fields(options)
         for name, value in values.items():
             _check_value(name, value, hints[name])
     except ArgumentError as error:
-        options = [f"{before}{name}".replace("_", "-") for name in values]
-        raise DataError(in_options(str(error), options)) from error
+        names = [f"{before}{name}".replace("_", "-") for name in values]
+        raise DataError(in_options(str(error), names)) from error
 
 
 def _dataclasses_of(value: Any) -> list[tuple[str, Any]]:
