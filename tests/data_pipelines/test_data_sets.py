@@ -170,12 +170,12 @@ def test_tiny_imagenet_at_its_size_has_all_images_in_the_order_of_numbers(
     for source in (tiny_zip, tiny_zip.parent / "above"):
         shutil.rmtree(root, ignore_errors=True)
         prepare(root, "tiny-imagenet-64", source)
-        found = tiny_imagenet_64.load_tiny_imagenet_64()
-        assert found.name == "Tiny-ImageNet"
-        assert found.class_names == ("goldfish, Carassius auratus", "bus")
-        assert found.train_labels.tolist() == [0, 0, 0, 1, 1, 1]
-        assert found.test_labels.tolist() == [1, 0]
-        np.testing.assert_allclose(found.images, decoded, atol=2)
+        result = tiny_imagenet_64.load_tiny_imagenet_64()
+        assert result.name == "Tiny-ImageNet"
+        assert result.class_names == ("goldfish, Carassius auratus", "bus")
+        assert result.train_labels.tolist() == [0, 0, 0, 1, 1, 1]
+        assert result.test_labels.tolist() == [1, 0]
+        np.testing.assert_allclose(result.images, decoded, atol=2)
     (tiny_zip.parent / "above/tiny-imagenet-200/train/n01/images/n01_2.JPEG").unlink()
     shutil.rmtree(root)
     with pytest.raises(
@@ -257,12 +257,12 @@ def test_the_list_has_present_and_missing_sets(root, tmp_path, capsys):
     (root / "mnist").mkdir()
     (root / "mnist" / "train-images-idx3-ubyte.gz").write_text("")
     cli.main(["data", "list"])
-    said = capsys.readouterr().out
-    assert "cameras: present\n" in said
-    assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in said
-    assert "mnist: present\n" in said
-    assert "core50: missing\n" in said
-    assert "preparation: everlight data prepare core50 SOURCE" in said
+    printed = capsys.readouterr().out
+    assert "cameras: present\n" in printed
+    assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in printed
+    assert "mnist: present\n" in printed
+    assert "core50: missing\n" in printed
+    assert "preparation: everlight data prepare core50 SOURCE" in printed
     with (folder / "camspec.npz").open("ab") as stream:
         stream.write(b"x")
     cli.main(["data", "list"])

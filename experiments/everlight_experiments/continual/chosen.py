@@ -1,4 +1,4 @@
-"""How the values of a configuration were chosen: statements of reports, which name options."""
+"""Statements of reports on the choice of a configuration's values, with the options they name."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -164,8 +164,8 @@ def published_source(folder, rng):
     return [source], read
 
 
-def every_photograph(found):
-    for camera in found.values():
+def every_photograph(result):
+    for camera in result.values():
         for index in range(len(camera.names)):
             camera.read_image(index)
 

@@ -130,7 +130,7 @@ def write_tfds(root, images):
 
         def _generate_examples(self, part):
             for index in part:
-                # As bytes, because TFDS encodes arrays with TensorFlow.
+                # TFDS encodes arrays with TensorFlow, so the images are bytes.
                 sample = {"id": f"{index:05}", "image": png(images[index]), "coarse_label": 1}
                 yield index, sample | {"label": LABELS[index]}
 
@@ -139,14 +139,14 @@ def write_tfds(root, images):
     return root / "fruit" / "3.0.2"
 
 
-def assert_is_the_set(found, images, order=None):
+def assert_is_the_set(result, images, order=None):
     """The set has these images and labels, in the order of some places or the drawn one."""
     order = list(range(len(LABELS))) if order is None else order
-    assert found.images.dtype == np.uint8
-    assert found.images.flags.c_contiguous
-    np.testing.assert_array_equal(found.images, images[order])
+    assert result.images.dtype == np.uint8
+    assert result.images.flags.c_contiguous
+    np.testing.assert_array_equal(result.images, images[order])
     labels = np.array(LABELS)[order]
-    np.testing.assert_array_equal(found.train_labels, labels[: len(TRAIN)])
-    np.testing.assert_array_equal(found.test_labels, labels[len(TRAIN) :])
-    assert {found.train_labels.dtype, found.test_labels.dtype} == {np.dtype(np.int32)}
-    assert found.class_names == NAMES
+    np.testing.assert_array_equal(result.train_labels, labels[: len(TRAIN)])
+    np.testing.assert_array_equal(result.test_labels, labels[len(TRAIN) :])
+    assert {result.train_labels.dtype, result.test_labels.dtype} == {np.dtype(np.int32)}
+    assert result.class_names == NAMES

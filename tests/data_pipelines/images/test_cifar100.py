@@ -94,11 +94,11 @@ def test_the_official_files_come_in_their_order(tmp_path, images, module, form):
         write(source, contents if form == "folder" else inner)
     known = published(images)
     row = data_set(known, lambda opened: read_batches(opened, release))
-    said = prepared(row, source, tmp_path / "fruit")
-    assert said.endswith("-ubyte: Fruit")
-    found = load_published(tmp_path / "fruit", known)
-    assert found.name == "Fruit"
-    assert_is_the_set(found, images)
+    printed = prepared(row, source, tmp_path / "fruit")
+    assert printed.endswith("-ubyte: Fruit")
+    result = load_published(tmp_path / "fruit", known)
+    assert result.name == "Fruit"
+    assert_is_the_set(result, images)
 
 
 @pytest.mark.parametrize("packed_as", [".zip", "folder"])
@@ -122,8 +122,8 @@ def test_a_missing_or_changed_file_is_named(tmp_path, images, name):
     source = write(tmp_path / "source", contents)
     path = source / name
     path.write_bytes(path.read_bytes()[:-2] + b"!.")
-    found, digest = hashlib.md5(path.read_bytes()).hexdigest(), release.originals[name].digest
-    with pytest.raises(DataError, match=rf"{name} has md5 {found}, expected {digest}: .* Downl"):
+    result, digest = hashlib.md5(path.read_bytes()).hexdigest(), release.originals[name].digest
+    with pytest.raises(DataError, match=rf"{name} has md5 {result}, expected {digest}: .* Downl"):
         prepared(row, source, tmp_path / "fruit")
     path.unlink()
     with pytest.raises(DataError, match=rf"source: {name} was not found\. Download"):
@@ -215,13 +215,13 @@ def test_the_real_images_are_whole(real_data, name):
     """Means and deviations are those that are known, here from sums of squares in integers."""
     real_data(f"{name}/train-images-idx4-ubyte")
     module = {"cifar10": cifar10, "cifar100": cifar100}[name]
-    found = STORED_SETS[name].load(None)
+    result = STORED_SETS[name].load(None)
     classes = len(module.CLASSES)
-    assert found.images.shape == (60_000, 32, 32, 3)
-    np.testing.assert_array_equal(np.bincount(found.train_labels), [50_000 // classes] * classes)
-    np.testing.assert_array_equal(np.bincount(found.test_labels), [10_000 // classes] * classes)
-    assert re.fullmatch(r"CIFAR-100?( in the order of .*, not of the official files)?", found.name)
-    pixels = found.images[:50_000].reshape(-1, 3)
+    assert result.images.shape == (60_000, 32, 32, 3)
+    np.testing.assert_array_equal(np.bincount(result.train_labels), [50_000 // classes] * classes)
+    np.testing.assert_array_equal(np.bincount(result.test_labels), [10_000 // classes] * classes)
+    assert re.fullmatch(r"CIFAR-100?( in the order of .*, not of the official files)?", result.name)
+    pixels = result.images[:50_000].reshape(-1, 3)
     sums = pixels.sum(0, dtype=np.int64)
     squares = np.array(
         [np.square(pixels[:, c], dtype=np.int32).sum(dtype=np.int64) for c in range(3)]

@@ -116,8 +116,8 @@ def test_a_prepared_set_of_other_classes_is_refused(root, tmp_path, images, know
 
 def test_the_real_images_are_whole(real_data):
     real_data("mnist")
-    found = load_mnist()
-    assert found.images.shape == (70_000, 28, 28, 1)
-    train = found.images[:60_000].astype(np.float64) / 255
+    result = load_mnist()
+    assert result.images.shape == (70_000, 28, 28, 1)
+    train = result.images[:60_000].astype(np.float64) / 255
     assert train.mean() == pytest.approx(0.1307, abs=5e-5)
     assert train.std() == pytest.approx(0.3081, abs=5e-5)

@@ -64,18 +64,19 @@ def test_class_folders_come_in_the_order_of_classes_and_names(tmp_path, images, 
         top = "fruit-main/" if "top" in form else ""
         members = {f"{top}{name}": content for name, content in files.items()}
         source = zipped(tmp_path / "s.zip", members | {"__MACOSX/train/apple/a.png": b"x"})
-    said = prepared(data_set(known), source, tmp_path / "fruit")
-    assert said.endswith(": Fruit in the order of class and file name, not of the official files")
-    assert said.startswith("created classes.json, train-images-idx4-ubyte, ")
-    found = load_published(tmp_path / "fruit", known)
-    assert found.name == "Fruit in the order of class and file name, not of the official files"
-    assert_is_the_set(found, images, by_name())
+    printed = prepared(data_set(known), source, tmp_path / "fruit")
+    order = "Fruit in the order of class and file name, not of the official files"
+    assert printed.endswith(f": {order}")
+    assert printed.startswith("created classes.json, train-images-idx4-ubyte, ")
+    result = load_published(tmp_path / "fruit", known)
+    assert result.name == "Fruit in the order of class and file name, not of the official files"
+    assert_is_the_set(result, images, by_name())
 
 
 def test_numbered_files_come_in_the_order_of_their_numbers(tmp_path, images, known):
     source = write(tmp_path / "source", class_folders(images, numbered=True))
-    said = prepared(data_set(known), source, tmp_path / "fruit")
-    assert said.endswith("Fruit in the order of file numbers, not of the official files")
+    printed = prepared(data_set(known), source, tmp_path / "fruit")
+    assert printed.endswith("Fruit in the order of file numbers, not of the official files")
     assert_is_the_set(load_published(tmp_path / "fruit", known), images)
 
 
@@ -89,11 +90,11 @@ def test_numbers_in_one_part_alone_or_twice_are_names(tmp_path, images, known):
     }
     for place, content in enumerate((twice, named)):
         source = write(tmp_path / f"source{place}", content)
-        said = prepared(data_set(known), source, tmp_path / f"fruit{place}")
-        assert "in the order of class and file name" in said
+        printed = prepared(data_set(known), source, tmp_path / f"fruit{place}")
+        assert "in the order of class and file name" in printed
 
 
-def test_a_palette_or_a_grey_png_has_its_colours(tmp_path, images):
+def test_a_palette_or_a_gray_png_has_its_colors(tmp_path, images):
     """Eight colours per image, which a palette holds exactly."""
     images = images // 128 * 255
     files = class_folders(images)
@@ -107,7 +108,7 @@ def test_a_palette_or_a_grey_png_has_its_colours(tmp_path, images):
     assert_is_the_set(load_published(tmp_path / "fruit", published(images)), images, by_name())
 
 
-def test_grey_sets_take_pngs_of_equal_channels_and_no_others(tmp_path, rng):
+def test_gray_sets_take_pngs_of_equal_channels_and_no_others(tmp_path, rng):
     images = drawn(rng, 8, 1)
     known = published(images)
     source = write(tmp_path / "source", class_folders(np.repeat(images, 3, axis=3)))
@@ -122,14 +123,14 @@ def test_grey_sets_take_pngs_of_equal_channels_and_no_others(tmp_path, rng):
 def test_a_set_of_tfds_comes_in_its_order(tmp_path, images, known):
     folder = write_tfds(tmp_path, images)
     for place, source in enumerate((folder, folder.parent)):
-        said = prepared(data_set(known), source, tmp_path / f"out{place}")
-        assert said.endswith("Fruit in the order of TFDS, not of the official files")
-        found = load_published(tmp_path / f"out{place}", known)
+        printed = prepared(data_set(known), source, tmp_path / f"out{place}")
+        assert printed.endswith("Fruit in the order of TFDS, not of the official files")
+        result = load_published(tmp_path / f"out{place}", known)
         order = [
-            int(np.flatnonzero((images == image).all((1, 2, 3))).item()) for image in found.images
+            int(np.flatnonzero((images == image).all((1, 2, 3))).item()) for image in result.images
         ]
         assert sorted(order[: len(TRAIN)]) == list(range(len(TRAIN)))
-        assert_is_the_set(found, images, order)
+        assert_is_the_set(result, images, order)
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     message = refused(known, zipped(tmp_path / "tfds.zip", files), tmp_path / "fruit2")
     assert message.endswith("tfds.zip holds a set of TFDS. Unpack it and give its folder.")
@@ -186,7 +187,7 @@ def test_what_is_not_the_set_is_refused(tmp_path, images, known, change, message
 def test_images_of_other_sizes_depths_and_levels_are_refused(tmp_path, images, known, rng):
     source = write(tmp_path / "source", class_folders(images))
     first = source / FIRST
-    whole = first.read_bytes()
+    complete = first.read_bytes()
     first.write_bytes(png(drawn(rng, 9)[0]))
     assert "is an image of (9, 9, 3), not (8, 8, 3). Download" in refused(
         known, source, tmp_path / "fruit"
@@ -198,7 +199,7 @@ def test_images_of_other_sizes_depths_and_levels_are_refused(tmp_path, images, k
     message = refused(known, source, tmp_path / "fruit")
     assert re.search(r"source is not Fruit: it has training pixels of mean and deviation", message)
     assert message.endswith("lossy copy has. Download fruit.tar.gz again: somebody.")
-    first.write_bytes(whole)
+    first.write_bytes(complete)
     message = refused(known._replace(shape=(8, 8, 1)), source, tmp_path / "fruit")
     assert "an image of (8, 8, 3), not (8, 8, 1)" in message
 
@@ -216,8 +217,8 @@ def test_a_set_of_tfds_with_other_classes_is_refused(tmp_path, images, known):
 
 def test_the_constants_are_exact(rng):
     images = drawn(rng, 8)
-    found = channel_constants(images[: len(TRAIN)])
-    np.testing.assert_allclose(found, constants(images), rtol=0, atol=1e-14)
+    result = channel_constants(images[: len(TRAIN)])
+    np.testing.assert_allclose(result, constants(images), rtol=0, atol=1e-14)
 
 
 # ---- Preparing again
@@ -250,8 +251,8 @@ def test_an_interruption_never_mixes_two_orders(tmp_path, images, known, monkeyp
         with pytest.raises(MissingDataError, match=r"fruit lacks .*-ubyte\. Prepare Fruit again"):
             load_published(folder, known)
     go_on()
-    said = prepared(row, numbered, folder)
-    assert said.startswith("created classes.json, train-images-idx4-ubyte, train-labels-idx1-ubyte")
+    printed = prepared(row, numbered, folder)
+    assert printed.startswith("created classes.json, train-images-idx4-ubyte, train-labels-")
     assert_is_the_set(load_published(folder, known), images)
 
 
@@ -278,8 +279,8 @@ def test_an_altered_set_is_made_whole_from_another_source(
     go_on()
     prepared(row, numbered, folder)
     assert_is_the_set(load_published(folder, known), images)
-    said = prepared(row, named, folder)
-    assert said == (
+    printed = prepared(row, named, folder)
+    assert printed == (
         "already prepared, nothing to do: Fruit in the order of file numbers, not of the official "
         f"files; to take another source, delete {folder} first"
     )

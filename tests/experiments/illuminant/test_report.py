@@ -9,6 +9,7 @@ from everlight_experiments.illuminant.core.cross_validation import CHOSEN
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
+    ResamplingUnits,
 )
 from everlight_experiments.illuminant.core.report import (
     MAX_CURVES,

@@ -5,13 +5,13 @@ import numpy as np
 
 def write_thumbnails(path, camera, count, rng, side=16):
     """Random tiles under random lights, with a masked corner."""
-    lights = rng.uniform(0.4, 1, (count, 3))
+    illuminants = rng.uniform(0.4, 1, (count, 3))
     tiles = rng.uniform(0.05, 0.9, (count, side // 4, side // 4, 3))
-    images = tiles.repeat(4, axis=1).repeat(4, axis=2) * lights[:, None, None]
+    images = tiles.repeat(4, axis=1).repeat(4, axis=2) * illuminants[:, None, None]
     images[:, :3, :3] = 0
     names = np.array([f"{camera}_{index:04}" for index in range(count)])
-    np.savez(path, images=images, illuminant_rgb=lights, names=names)
-    return images, lights
+    np.savez(path, images=images, illuminant_rgb=illuminants, names=names)
+    return images, illuminants
 
 
 def write_cameras(folder, rng, count, names=("A1", "B2")):

@@ -9,7 +9,7 @@ from everlight_data.color.charts.chart_colors import reference_colors
 TILTED = np.array([[21.0, -4.0, 90.0], [5.0, 20.0, 40.0], [4e-3, -3e-3, 1.0]])
 
 
-def drawn(homography, shape=(200, 300), light=(0.5, 1.0, 0.7), turns=0):
+def drawn(homography, shape=(200, 300), illuminant=(0.5, 1.0, 0.7), turns=0):
     """The chart on grey, in linear sRGB under a light."""
     patches = np.clip(colour.XYZ_to_sRGB(reference_colors(), apply_cctf_encoding=False), 0.01, 1)
     y, x = np.mgrid[: shape[0], : shape[1]]
@@ -21,7 +21,7 @@ def drawn(homography, shape=(200, 300), light=(0.5, 1.0, 0.7), turns=0):
     on_patch = (abs(across - column) < 0.42) & (abs(down - row) < 0.42)
     on_patch &= (column >= 0) & (column < 6) & (row >= 0) & (row < 4)
     image[on_patch] = patches[(6 * row + column)[on_patch]]
-    return np.float32(np.rot90(image * light, turns)), patches * light
+    return np.float32(np.rot90(image * illuminant, turns)), patches * illuminant
 
 
 def pixels(homography, points):
