@@ -72,6 +72,10 @@ COMMANDS: dict[str, Command] = {
         "Experience replay with tricks on split Fashion-MNIST, and the published table.",
         "rethinking_er.paper:PAPER",
     ),
+    "paper der": Command(
+        "Dark experience replay on MNIST streams, CIFAR-10 and Tiny-ImageNet (table 2).",
+        "der.paper:PAPER",
+    ),
     "paper iirc": Command(
         "IIRC: every class is learned coarse first, then fine (figures 3 to 6).",
         "iirc.paper:PAPER",

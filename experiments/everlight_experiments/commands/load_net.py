@@ -84,7 +84,7 @@ def load_net(
         learner=net.learner,
         memory=net.memory,
         build=programs.build(row),
-        data=loaded.run_data(row, sequence, hyperparameter),
+        data=loaded.run_data(row, sequence, hyperparameter, seq_id.order),
         size=loaded.training.protocol(row).evaluation_batch,
         masked="class scores" in loaded.setting.capabilities,
     )

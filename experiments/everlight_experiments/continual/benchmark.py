@@ -59,6 +59,8 @@ class PerRunData(NamedTuple):
     """Task of each class in the task-incremental setting, else one group of all classes."""
     hyperparameter: Float[Array, ""]
     normalization: Normalization = ()
+    stream_seed: tuple[Int[Array, ""]] | tuple[()] = ()
+    """Seed of the permutations or angles of the tasks; () if all runs share theirs."""
 
 
 class RunData(NamedTuple):
@@ -133,6 +135,8 @@ class Data(NamedTuple):
     """Reader of images that are decoded when steps need them."""
     normalization: Callable[[TaskSequence], Normalization] = lambda sequence: ()
     """Function from a sequence to the normalization that its runs have of their own."""
+    draws_stream: bool = False
+    """True if every seed draws permutations or angles of its tasks."""
     sections: Callable[[Path], Sequence[Section]] = lambda folder: ()
     """Report sections on the data; pictures go into the folder."""
 
@@ -275,17 +279,31 @@ class Benchmark(NamedTuple):
             return float(criterion.compute(replace(run, tasks=tasks)))
         return float(self.setting.metrics[0].compute(run)[tasks - 1])
 
-    def per_run_data(self, sequence: TaskSequence, hyperparameter: float = 1.0) -> PerRunData:
-        """Return the data of one run, with classes grouped by task if that is given at test."""
+    def per_run_data(
+        self, sequence: TaskSequence, hyperparameter: float = 1.0, order: int = 0
+    ) -> PerRunData:
+        """Return the data of one run, with classes grouped by task if that is given at test.
+
+        Args:
+          sequence: the run's sequence.
+          hyperparameter: the method's hyper-parameter.
+          order: seed of the sequence.
+        """
         tasks = sequence.class_task
         group = tasks if "task-incremental" in self.setting.capabilities else jnp.zeros_like(tasks)
-        return PerRunData(group, jnp.float32(hyperparameter), self.data.normalization(sequence))
+        return PerRunData(
+            group,
+            jnp.float32(hyperparameter),
+            self.data.normalization(sequence),
+            (jnp.uint32(order),) if self.data.draws_stream else (),
+        )
 
     def run_data(
-        self, method: Method, sequence: TaskSequence, hyperparameter: float = 1.0
+        self, method: Method, sequence: TaskSequence, hyperparameter: float = 1.0, order: int = 0
     ) -> RunData:
-        """Return the data of a method's run on a sequence."""
-        return RunData(self.data.shared(method), self.per_run_data(sequence, hyperparameter))
+        """Return the data of a method's run on a sequence; see `per_run_data`."""
+        per_run = self.per_run_data(sequence, hyperparameter, order)
+        return RunData(self.data.shared(method), per_run)
 
 
 Benchmarks = Mapping[str, Benchmark]

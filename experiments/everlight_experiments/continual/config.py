@@ -113,6 +113,9 @@ class Config:
     """Difference between tasks: classes brings new classes in every task. The others have all
     classes in every task (domain-incremental): permuted has other orders of the pixels, rotated
     other angles from 0 up to 180 degrees, permuted-labels other labels of the same images."""
+    stream_draws: Literal["shared", "seeded"] = "shared"
+    """Permutations or angles of --stream: shared has the same for all seeds, with angles in equal
+    steps; seeded draws others for every seed, with angles in no order, as the literature does."""
     label_noise: UnitInterval = 0.0
     """Fraction of the training and validation images whose label is another class, drawn uniformly;
     test labels stay."""
@@ -243,6 +246,14 @@ CONFIGS: dict[str, dict[str, Config]] = {
     **{
         data: {preset: replace(PICTURES, data=data, **size) for preset, size in _SIZES.items()}
         for data in ("procedural", "tiny-imagenet", "cifar100")
+    },
+    "cifar10": {
+        preset: replace(PICTURES, data="cifar10", per_class=size["per_class"], side=size["side"])
+        for preset, size in _SIZES.items()
+    },
+    "tiny-imagenet-64": {
+        preset: replace(PICTURES, data="tiny-imagenet-64", **{**size, "side": 64})
+        for preset, size in _SIZES.items()
     },
     "images": dict.fromkeys(_SIZES, PICTURES),
 }

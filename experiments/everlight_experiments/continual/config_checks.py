@@ -34,6 +34,8 @@ def check_options(config: Config, settings: tuple[str, ...]) -> None:
     _check_normalization(config)
     if config.stream != "classes":
         _check_stream(config, settings)
+    elif config.stream_draws != "shared":
+        raise DataError("--stream-draws seeded draws permutations or angles; give --stream too")
 
 
 def _check_normalization(config: Config) -> None:

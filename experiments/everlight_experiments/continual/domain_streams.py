@@ -3,13 +3,20 @@
 import functools
 from collections.abc import Callable
 
+import jax
 import numpy as np
 
 from everlight.continual import Setup, TaskSequence
-from everlight.scenarios import domain_incremental, named_stream, tested_on_validation, transformed
+from everlight.scenarios import (
+    domain_incremental,
+    drawn_transform,
+    named_stream,
+    tested_on_validation,
+    transformed,
+)
 from everlight.scenarios.streams import Stream
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.benchmark import Use
+from everlight_experiments.continual.benchmark import PerRunData, Use
 from everlight_experiments.continual.config import Config
 
 STREAM_SEED = 2_000
@@ -17,29 +24,47 @@ STREAM_SEED = 2_000
 
 
 def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
-    """Return the function from seed and use to a sequence, which is the same for all seeds."""
+    """Return the function from seed and use to a sequence.
+
+    It is the same for all seeds, but where every seed draws labels of its own.
+    """
 
     @functools.cache
-    def sequence_of(use: Use) -> TaskSequence:
+    def sequence_of(seed: int, use: Use) -> TaskSequence:
         sequence = domain_incremental(
             images.train_labels,
             images.test_labels,
             *config.tasks,
             len(images.class_names),
-            label_maps=_stream(images, config).label_maps,
+            label_maps=_stream(images, config, seed).label_maps,
             valid_fraction=config.validation_fraction,
         )
         return tested_on_validation(sequence) if use == "validation" else sequence
 
-    return lambda seed, use: sequence_of(use)
+    of_seed = draws_stream(config) and config.stream == "permuted-labels"
+    return lambda seed, use: sequence_of(STREAM_SEED + seed if of_seed else STREAM_SEED, use)
 
 
-def with_stream(setup: Setup, images: ImageSet, config: Config) -> Setup:
+def draws_stream(config: Config) -> bool:
+    """Return True if every seed draws permutations or angles of its tasks."""
+    return config.stream != "classes" and config.stream_draws == "seeded"
+
+
+def with_stream(setup: Setup, images: ImageSet, config: Config, per_run: PerRunData) -> Setup:
     """Return the setup whose inputs are those of the task of their index."""
     count = len(images.train_labels) + len(images.test_labels)
-    return transformed(setup, count, _stream(images, config).transform)
+    if not per_run.stream_seed:
+        return transformed(setup, count, _stream(images, config, STREAM_SEED).transform)
+    # The key of the sequence itself is that of its initial weights.
+    key = jax.random.fold_in(jax.random.key(STREAM_SEED), per_run.stream_seed[0])
+    transform = drawn_transform(config.stream, *config.tasks, _pixels(images), key)
+    return transformed(setup, count, transform)
 
 
-def _stream(images: ImageSet, config: Config) -> Stream:
-    classes, pixels = len(images.class_names), int(np.prod(images.images.shape[1:3]))
-    return named_stream(config.stream, *config.tasks, classes, pixels, STREAM_SEED)
+def _stream(images: ImageSet, config: Config, seed: int) -> Stream:
+    classes = len(images.class_names)
+    return named_stream(config.stream, *config.tasks, classes, _pixels(images), seed)
+
+
+def _pixels(images: ImageSet) -> int:
+    return int(np.prod(images.images.shape[1:3]))

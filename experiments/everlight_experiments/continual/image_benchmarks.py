@@ -23,6 +23,7 @@ from everlight_experiments.continual.benchmark import (
     STEPS_WITHIN,
     Benchmark,
     Benchmarks,
+    PerRunData,
     Request,
     RunData,
     Selection,
@@ -31,7 +32,7 @@ from everlight_experiments.continual.benchmark import (
 )
 from everlight_experiments.continual.config import Config, config_of
 from everlight_experiments.continual.config_checks import DOMAIN, check_options
-from everlight_experiments.continual.domain_streams import with_stream
+from everlight_experiments.continual.domain_streams import draws_stream, with_stream
 from everlight_experiments.continual.image_data import ImageInputs, load_inputs
 from everlight_experiments.continual.image_descriptions import number_of_tasks, training_words
 from everlight_experiments.continual.method_arguments import loss_arguments
@@ -132,7 +133,6 @@ def in_settings(name: str, inputs: ImageInputs, settings: tuple[str, ...]) -> Be
     """Return the benchmark of the same data in every setting."""
     config, net, data = inputs.config, inputs.net, inputs.data
     words = training_words(config, net, settings)
-    ordered = config.order == "seeded" and config.stream == "classes"
     criterion = None if config.criterion == "final accuracy" else OVER_ALL_TIMES
     metrics = class_metrics(config.metrics, inputs.images.class_names)
     if config.protocol.evaluate_steps:
@@ -143,7 +143,7 @@ def in_settings(name: str, inputs: ImageInputs, settings: tuple[str, ...]) -> Be
             data,
             Setting(
                 setting,
-                draws="order of classes" if ordered else "initial network",
+                draws=_draws(config),
                 capabilities=capabilities_of(net, setting, config),
                 metrics=metrics,
             ),
@@ -152,6 +152,14 @@ def in_settings(name: str, inputs: ImageInputs, settings: tuple[str, ...]) -> Be
         )
         for setting in settings
     }
+
+
+def _draws(config: Config) -> str:
+    """Return what differs between seeds, in words."""
+    if draws_stream(config):
+        return "permutations or angles of the tasks"
+    ordered = config.order == "seeded" and config.stream == "classes"
+    return "order of classes" if ordered else "initial network"
 
 
 def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Training:
@@ -173,13 +181,17 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
         # Most methods have none, and older runs name none.
         if not values["arguments"]:
             del values["arguments"]
+        if not draws_stream(config):
+            del values["stream_draws"]
         # A run's own `order` is the seed of its sequence.
         values["class_order"] = values.pop("order")
         values |= {"last_relu": False} if method.head != "linear" else {}
         return {"benchmark": name, "net": net.note, **values, **net.fingerprint()}
 
-    def images_of(setup: Setup) -> Setup:
-        return with_stream(setup, inputs.images, config) if setting == DOMAIN else setup
+    def images_of(setup: Setup, per_run: PerRunData) -> Setup:
+        if setting != DOMAIN:
+            return setup
+        return with_stream(setup, inputs.images, config, per_run)
 
     return Training(
         words=words,
@@ -219,7 +231,7 @@ def setup_factory(
     config: Config,
     net: Network,
     task_given: bool,
-    images_of: Callable[[Setup], Setup] = lambda setup: setup,
+    images_of: Callable[[Setup, PerRunData], Setup] = lambda setup, per_run: setup,
 ) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the function that makes the parts of a strategy: softmax over the seen classes.
 
@@ -259,7 +271,7 @@ def setup_factory(
         )
         if pretrained:
             setup = with_pretrained_layers(setup, module, data.shared.layers, method, needs)
-        return images_of(setup), needs
+        return images_of(setup, data.per_run), needs
 
     return make
 

@@ -32,7 +32,11 @@ from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass
 from everlight_experiments.continual.benchmark import Data, Request, Use
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.config_checks import check_sizes
-from everlight_experiments.continual.domain_streams import STREAM_SEED, domain_sequences
+from everlight_experiments.continual.domain_streams import (
+    STREAM_SEED,
+    domain_sequences,
+    draws_stream,
+)
 from everlight_experiments.continual.image_descriptions import (
     data_counts,
     data_sections,
@@ -80,6 +84,7 @@ class ImageInputs(NamedTuple):
             counts=data_counts(images, config, undivided),
             images=images,
             sections=partial(data_sections, images=images),
+            draws_stream=draws_stream(config),
         )
         if config.normalization is None:
             return data

@@ -65,7 +65,9 @@ def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str
                 "classes are learned again"
             )
     else:
-        divided, learned = f"{len(trained)} tasks of all classes ({config.stream})", trained[0]
+        drawn = ", drawn for every seed" if config.stream_draws == "seeded" else ""
+        divided = f"{len(trained)} tasks of all classes ({config.stream}{drawn})"
+        learned = trained[0]
     if config.shots is not None:
         divided += f", {counted(config.shots, 'image')} per class after the first"
     held_out = len(images.train_labels) - learned

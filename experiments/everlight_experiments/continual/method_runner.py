@@ -238,7 +238,7 @@ class Runner:
             fingerprint=fingerprint,
             sequence=sequence,
             key=seq_id.key,
-            run_data=benchmark.per_run_data(sequence, run_id.hyperparameter),
+            run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.order),
             title=f"{self._setting}, {method.name}, {purpose}",
         )
 

@@ -168,6 +168,27 @@ _ROTATED = {
         5120: _dark(0.2, 128, 0.5, 0.5),
     },
 }
+_CIFAR10 = {
+    "naive": {None: _S(0.1)},
+    "online EWC": _fisher(0.03, 10),
+    "SI": _si(0.03, 0.5, 1.0),
+    "LwF": {None: _S(0.01, weight_decay=0.0005, hyperparameter=0.75)},
+    "ER": dict.fromkeys(_LARGE, _S(0.1, 32)),
+    "GEM": dict.fromkeys(_LARGE, _gem(0.03, 0.5)),
+    "A-GEM": dict.fromkeys(_LARGE, _S(0.03, 32)),
+    "HAL": {
+        200: _hal(0.03, 32, 0.2, 0.5, 32),
+        500: _hal(0.03, 32, 0.1, 0.3, 32),
+        5120: _hal(0.03, 32, 0.1, 0.3, 32),
+    },
+    "iCaRL": {size: _S(0.03 if size == 5120 else 0.1, weight_decay=1e-5) for size in _LARGE},
+    "DER": dict.fromkeys(_LARGE, _dark(0.03, 32, 0.3)),
+    "DER++": {
+        200: _dark(0.03, 32, 0.1, 0.5),
+        500: _dark(0.03, 32, 0.2, 0.5),
+        5120: _dark(0.03, 32, 0.1, 1.0),
+    },
+}
 _TINY_IMAGENET = {
     "naive": {None: _S(0.03)},
     "online EWC": _fisher(0.03, 25),
@@ -188,6 +209,10 @@ PUBLISHED: dict[tuple[str, str], PublishedProtocol] = {
     ("mnist", "classes"): PublishedProtocol(MAMMOTH, "unit", 10, 1, _MNIST),
     ("mnist", "permuted"): PublishedProtocol(MAMMOTH, "unit", 128, 1, _PERMUTED),
     ("mnist", "rotated"): PublishedProtocol(MAMMOTH, "unit", 128, 1, _ROTATED),
+    ("cifar10", "classes"): PublishedProtocol(MAMMOTH, "channels", 32, 50, _CIFAR10),
     ("tiny-imagenet", "classes"): PublishedProtocol(MAMMOTH, "channels", 32, 100, _TINY_IMAGENET),
+    ("tiny-imagenet-64", "classes"): PublishedProtocol(
+        MAMMOTH, "channels", 32, 100, _TINY_IMAGENET
+    ),
 }
 """Settings by data set and stream (`--stream`). All were selected with plain SGD."""

@@ -3,11 +3,10 @@
 import numpy as np
 
 from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.config import config_of
 from everlight_experiments.continual.image_benchmarks import compose
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.train_methods import Job
-from everlight_experiments.report.writer import Column, Section, Table
+from everlight_experiments.report.writer import Section
 from everlight_experiments.rethinking_er.config import (
     NO_MEMORY,
     PAPER_METHODS,
@@ -38,16 +37,11 @@ SOURCE = (
 )
 
 
-def column_of(buffer_size: int | None) -> str:
-    """Return the name of the column of a buffer size, or of methods without a memory."""
-    return "no memory" if buffer_size is None else f"buffer of {buffer_size:,}"
-
-
 def reference_of(method: str, size: int | None) -> reproduction.PublishedComparison:
     """Return what is known of a method with a buffer size."""
     printed, code = PRINTED.get((method, size)), CODE.get((method, size))
     return reproduction.PublishedComparison(
-        column_of(size),
+        reproduction.memory_column(size),
         method,
         None if printed is None else reproduction.Known(printed),
         None
@@ -56,6 +50,9 @@ def reference_of(method: str, size: int | None) -> reproduction.PublishedCompari
     )
 
 
+SETTINGS_CAPTION = (
+    "Settings of the authors' code; online EWC and SI have those of Mammoth for split MNIST."
+)
 REFERENCES = [reference_of(*key) for key in dict.fromkeys((*PRINTED, *CODE))]
 
 
@@ -66,7 +63,8 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     for size in (None, *config.buffer_sizes):
         names = [name for name in config.methods if (name in NO_MEMORY) == (size is None)]
         if names:
-            column, base = column_of(size), config.benchmark_of(size or config.buffer_sizes[0])
+            column = reproduction.memory_column(size)
+            base = config.benchmark_of(size or config.buffer_sizes[0])
             benchmark = compose(base, name="rethinking-er", seed=options.seed, runs=options.runs)
             benchmarks[column] = benchmark._replace(part=column)
             jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
@@ -82,25 +80,14 @@ def compared(results: Results) -> list[reproduction.PublishedComparison]:
 def sections(results: Results) -> list[Section]:
     """Return the reproduction table, where data are the paper's, and each method's settings."""
     rows = compared(results)
-    settings = Section("Settings of each method", (), [settings_table(results)])
-    return [*([reproduction.reproduction_section(rows, CAUSES, SOURCE)] if rows else []), settings]
-
-
-def settings_table(results: Results) -> Table:
-    """Return learning rate, replay batch and weight decay by method and memory."""
     sizes = results.config.buffer_sizes
-    configs = {column_of(size): results.config.benchmark_of(size) for size in sizes}
-    plain, rows = configs[column_of(sizes[0])], []
-    for column, method, _ in results.experiment.jobs:
-        used = config_of(configs.get(column, plain), method)
-        replayed = str(used.replay_batch_size or "–")
-        row = [method.name, column, f"{used.learning_rate:g}", replayed, f"{used.weight_decay:g}"]
-        rows.append(row)
-    names = ("method", "memory", "learning rate", "replayed per step", "weight decay")
-    caption = (
-        "Settings of the authors' code; online EWC and SI have those of Mammoth for split MNIST."
-    )
-    return Table(caption, [Column(name) for name in names], rows)
+    configs = {
+        reproduction.memory_column(size): results.config.benchmark_of(size or sizes[0])
+        for size in (None, *sizes)
+    }
+    table = reproduction.settings_table(results.experiment.jobs, configs, SETTINGS_CAPTION)
+    settings = Section("Settings of each method", (), [table])
+    return [*([reproduction.reproduction_section(rows, CAUSES, SOURCE)] if rows else []), settings]
 
 
 PAPER = Paper(

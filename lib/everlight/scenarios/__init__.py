@@ -48,6 +48,7 @@ from everlight.scenarios.slowly_changing_regression import (
 )
 from everlight.scenarios.streams import (
     domain_incremental,
+    drawn_transform,
     named_stream,
     noisy_labels,
     permuted_labels,
@@ -79,6 +80,7 @@ __all__ = [
     "draw_numbers",
     "draw_samples",
     "draw_target_network",
+    "drawn_transform",
     "embedding_distances",
     "equal_tasks",
     "fact_sequence",

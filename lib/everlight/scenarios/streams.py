@@ -139,7 +139,9 @@ def permuted_pixels(tasks: PositiveInt, pixels: PositiveInt, key: PRNGKeyArray) 
 
 
 @checked
-def rotated(degrees: Annotated[Float[np.ndarray, "tasks"], FINITE, NotEmpty]) -> Transform:
+def rotated(
+    degrees: Annotated[Float[np.ndarray, "tasks"] | Float[Array, "tasks"], FINITE, NotEmpty],
+) -> Transform:
     """Return the transform of rotated MNIST (Lopez-Paz and Ranzato 2017): one angle per task.
 
     Images are rotated counter-clockwise about their centre, with bilinear interpolation. What comes
@@ -209,6 +211,31 @@ def named_stream(
     if name == "permuted-labels":
         return Stream(lambda image, task: image, permuted_labels(tasks, classes, seed))
     raise ArgumentError(f"{name!r} is not a stream; give permuted, rotated or permuted-labels")
+
+
+@checked
+def drawn_transform(
+    name: str, tasks: PositiveInt, pixels: NonNegativeInt, key: PRNGKeyArray
+) -> Transform:
+    """Return a stream's transform with permutations or angles that a random key draws.
+
+    As in Mammoth (aimagelab/mammoth), the angles are uniform in [0, 180) degrees and in no order;
+    there the first task is permuted too.
+
+    Args:
+      name: permuted (pixels), rotated, or permuted-labels, which leaves inputs as they are.
+      tasks: number of tasks.
+      pixels: height times width; not read for the other streams.
+      key: random key, which may be traced.
+
+    Raises:
+      ValueError: there is no such stream.
+    """
+    if name == "permuted":
+        return permuted_pixels(tasks, pixels, key)
+    if name == "rotated":
+        return rotated(jax.random.uniform(key, tasks, maxval=180.0))
+    return named_stream(name, tasks, 1, pixels, 0).transform
 
 
 @checked

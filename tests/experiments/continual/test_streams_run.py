@@ -42,6 +42,54 @@ def test_rotated_tasks_have_the_angles_of_scipy():
     np.testing.assert_allclose(turned, expected, atol=1e-5)
 
 
+def drawn_inputs(stream, order, index):
+    """Return inputs of a run of one seed, where every seed draws its stream."""
+    benchmark, naive = benchmark_of(stream, pixels="unit", stream_draws="seeded"), METHODS["naive"]
+    sequence = benchmark.data.sequence(naive, SequenceId("evaluation", 0, order))
+    data = benchmark.run_data(naive, sequence, 1.0, order)
+    gather = jax.jit(lambda i, d: benchmark.training.setup(naive, d)[0].gather(i, None))
+    return np.asarray(gather(jnp.asarray(index), data))[..., 0]
+
+
+def test_every_seed_draws_permutations_of_its_own():
+    index = [5, 5 + COUNT, 5 + 2 * COUNT]
+    first, again, other = (drawn_inputs("permuted", order, index) for order in (0, 0, 1))
+    np.testing.assert_array_equal(first, again)
+    for inputs in (first, other):
+        # Every task has the pixels of the image, in another order.
+        ordered = np.sort(inputs.reshape(3, -1))
+        np.testing.assert_array_equal(ordered, np.tile(ordered[0], (3, 1)))
+        assert not (inputs[1] == inputs[2]).all()
+    np.testing.assert_array_equal(first[0], other[0])
+    assert not (first[1] == other[1]).all()
+
+
+def test_every_seed_draws_angles_between_0_and_180_degrees():
+    image = drawn_inputs("permuted", 0, [5])[0]
+    candidates = np.arange(0, 180, 0.25)
+    turned = np.stack([ndimage.rotate(image, a, reshape=False, order=1) for a in candidates])
+    for order in (0, 1):
+        inputs = drawn_inputs("rotated", order, [5, 5 + COUNT, 5 + 2 * COUNT, 5 + 3 * COUNT])
+        # Libraries differ where pixels come from outside.
+        errors = np.abs(turned[None] - inputs[:, None])[..., 2:6, 2:6].mean(axis=(2, 3))
+        assert errors.min(axis=1).max() < 0.01
+        angles = candidates[errors.argmin(axis=1)]
+        assert len({*angles.tolist()}) == 4
+        assert (np.diff(angles) < 0).any()
+
+
+def test_labels_are_permuted_for_every_seed():
+    benchmark = benchmark_of("permuted-labels", stream_draws="seeded")
+    naive, images = METHODS["naive"], load_digits()
+    maps = []
+    for order in (0, 1):
+        train = benchmark.data.sequence(naive, SequenceId("evaluation", 0, order)).tasks.train
+        index, labels = np.asarray(train.index)[1] % COUNT, np.asarray(train.labels)[1, :, 0]
+        maps.append([labels[images.train_labels[index] == c][0] for c in range(10)])
+        assert sorted(maps[-1]) == list(range(10))
+    assert maps[0] != maps[1]
+
+
 def test_validation_images_are_no_training_images_and_no_test_images():
     benchmark, images = benchmark_of("rotated"), load_digits()
     learned, tested = (

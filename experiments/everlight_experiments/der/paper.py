@@ -1,0 +1,90 @@
+"""The paper's report: final accuracy by benchmark, method and buffer, beside the printed one."""
+
+from everlight.continual.methods.method import incompatibility
+from everlight_experiments.continual import reproduction
+from everlight_experiments.continual.image_benchmarks import compose
+from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
+from everlight_experiments.continual.train_methods import Job
+from everlight_experiments.der.config import (
+    NO_MEMORY,
+    PAPER_METHODS,
+    PAPER_PRESETS,
+    BenchmarkName,
+    PaperConfig,
+)
+from everlight_experiments.der.published_tables import PRINTED
+from everlight_experiments.report.writer import Section
+from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.options import check_methods
+
+CITATION = (
+    "Buzzega et al. 2020 (NeurIPS), "
+    '"Dark Experience for General Continual Learning: a Strong, Simple Baseline"'
+)
+CAUSES: dict[str, str] = {}
+"""Causes of differences that an experiment showed, by method and column."""
+SOURCE = (
+    "Published are the means of the paper's main table, with deviations over ten seeds where they "
+    "are known. Standard errors from a mean alone are only of everlight's seeds."
+)
+SETTINGS_CAPTION = "Settings that the authors selected for each benchmark and buffer."
+
+
+def column_of(benchmark: BenchmarkName, buffer_size: int | None) -> str:
+    """Return the name of the column of a benchmark and a buffer size."""
+    return f"{benchmark}, {reproduction.memory_column(buffer_size)}"
+
+
+REFERENCES = [
+    reproduction.PublishedComparison(column_of(benchmark, size), method, known)
+    for (benchmark, method, size), known in PRINTED.items()
+]
+
+
+def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+    """Return a benchmark per data set and buffer size, each with the authors' settings for it."""
+    check_methods(config.methods, PAPER_METHODS)
+    benchmarks, jobs = {}, []
+    for name in config.benchmarks:
+        for size in (None, *config.buffer_sizes):
+            column, base = column_of(name, size), config.benchmark_of(name, size or 200)
+            benchmark = compose(base, name="der", seed=options.seed, runs=options.runs)
+            rows = [
+                PAPER_METHODS[method]
+                for method in config.methods
+                if (method in NO_MEMORY) == (size is None)
+                and incompatibility(PAPER_METHODS[method], benchmark.setting.capabilities) is None
+            ]
+            if rows:
+                benchmarks[column] = benchmark._replace(part=column)
+                jobs += [Job(column, row, config.seeds) for row in rows]
+    return Experiment(benchmarks, jobs)
+
+
+def compared(results: Results) -> list[reproduction.PublishedComparison]:
+    """Return the published numbers and everlight's, where the data are the paper's."""
+    return reproduction.compare([] if results.config.digits else REFERENCES, results.outcomes)
+
+
+def sections(results: Results) -> list[Section]:
+    """Return the reproduction table, where data are the paper's, and each method's settings."""
+    rows, config = compared(results), results.config
+    configs = {
+        column_of(name, size): config.benchmark_of(name, size or 200)
+        for name in config.benchmarks
+        for size in (None, *config.buffer_sizes)
+    }
+    table = reproduction.settings_table(results.experiment.jobs, configs, SETTINGS_CAPTION)
+    settings = Section("Settings of each method", (), [table])
+    return [*([reproduction.reproduction_section(rows, CAUSES, SOURCE)] if rows else []), settings]
+
+
+PAPER = Paper(
+    "der",
+    CITATION,
+    lambda config: "Dark experience replay and its rivals by benchmark and buffer",
+    PAPER_PRESETS,
+    experiment,
+    sections,
+    unexplained=lambda results: reproduction.unexplained(compared(results), CAUSES),
+)

@@ -1,0 +1,95 @@
+"""The command of DER's table on digits: columns, settings by benchmark, and the printed numbers."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from everlight.continual import Protocol
+from everlight_experiments.cli import options_of
+from everlight_experiments.continual.config import config_of
+from everlight_experiments.continual.image_benchmarks import shapes
+from everlight_experiments.continual.method_programs import MethodPrograms
+from everlight_experiments.der import config as settings
+from everlight_experiments.der import paper
+from tests.experiments.command_runs import arrays_of
+
+FULL = settings.PAPER_PRESETS["paper"]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    words = ["--runs", str(tmp_path_factory.mktemp("runs"))]
+    tiny = replace(settings.PAPER_PRESETS["demo"], benchmarks=("permuted-mnist",), seeds=1)
+    options = replace(options_of("paper der", words), config=replace(tiny, methods=("SGD", "ER")))
+    report = paper.PAPER.run(options)
+    return report, arrays_of(report)
+
+
+def test_methods_with_a_memory_have_a_column_per_buffer(results):
+    report, arrays = results
+    assert arrays["permuted-mnist, no memory/SGD/accuracy"].shape == (1, 4)
+    column = "permuted-mnist, buffer of 200/ER"
+    assert np.isfinite(arrays[f"{column}/accuracy"][0, -1])
+    assert arrays[f"{column}/stored_samples"].max() == 200
+    assert "permuted-mnist, no memory/ER/accuracy" not in arrays
+    # Digits are not the paper's data.
+    assert "Published and own numbers" not in report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "size", "method", "expected"),
+    [
+        ("permuted-mnist", 200, "DER++", (0.1, 128, {"alpha": 1.0, "beta": 1.0})),
+        ("rotated-mnist", 500, "DER", (0.2, 128, {"alpha": 0.5})),
+        ("rotated-mnist", 5120, "A-GEM", (0.3, 128, {})),
+        ("split-cifar10", 500, "DER++", (0.03, 32, {"alpha": 0.2, "beta": 0.5})),
+        ("split-cifar10", 5120, "ER", (0.1, 32, {})),
+        ("split-tiny-imagenet", 200, "DER", (0.03, 32, {"alpha": 0.1})),
+    ],
+)
+def test_every_method_has_the_authors_settings(benchmark, size, method, expected):
+    """Numbers of `best_args.py`, read there."""
+    config = FULL.benchmark_of(benchmark, size)
+    chosen = config_of(config, settings.PAPER_METHODS[method])
+    assert (chosen.learning_rate, chosen.replay_batch_size, chosen.arguments) == expected
+    assert chosen.buffer_size == size
+
+
+def test_coefficients_of_methods_without_a_memory_are_those_of_the_benchmark():
+    permuted, rotated = (FULL.benchmark_of(name, 200) for name in settings.MNIST_STREAMS)
+    # The authors' penalty is twice the project's.
+    assert permuted.grids["online EWC"] == rotated.grids["online EWC"] == (1.4,)
+    assert (permuted.grids["SI"], rotated.grids["SI"]) == ((0.5,), (1.0,))
+    assert config_of(rotated, settings.PAPER_METHODS["joint"]).learning_rate == 0.2
+
+
+@pytest.mark.parametrize("name", ["split-cifar10", "split-tiny-imagenet"])
+def test_benchmarks_for_an_accelerator_compile_with_all_their_methods(name):
+    config = FULL.benchmark_of(name, 200)
+    small = replace(
+        config,
+        classes=10,
+        per_class=(4, 2),
+        side=32 if name == "split-cifar10" else 64,
+        net="resnet18:2",
+        tasks=(5,),
+        protocol=Protocol(epochs=1, batch_size=4, select="last"),
+    )
+    programs = MethodPrograms(shapes("der", small, "class-incremental"))
+    for method in ("SGD", "ER", "A-GEM", "iCaRL", "DER++"):
+        assert jax.tree.leaves(programs.net(settings.PAPER_METHODS[method]).learner.params)
+
+
+def test_printed_numbers_are_of_methods_and_buffers_of_the_command():
+    for reference in paper.REFERENCES:
+        assert reference.method in FULL.methods
+        assert 0 < reference.published.mean < 1
+    columns = {reference.column for reference in paper.REFERENCES}
+    offered = {
+        paper.column_of(name, size)
+        for name in FULL.benchmarks
+        for size in (None, *FULL.buffer_sizes)
+    }
+    assert columns <= offered
