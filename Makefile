@@ -42,7 +42,7 @@ HOOKED := tests/contracts/test_traced.py tests/contracts/test_arguments.py -k "t
 test: $(VENV)/ready      ## the quick tests of every file
 	$(TEST) tests
 
-test-medium: $(VENV)/ready ## the tests of more than a second, and those under jaxtyping's import hook
+test-medium: $(VENV)/ready ## the tests of more than 0.6 seconds, and those under jaxtyping's import hook
 	$(TEST) -m "medium and not slow" tests
 	$(TEST) -m "not slow" $(HOOK) $(HOOKED)
 
