@@ -1,8 +1,8 @@
 """Print the tests that `make test` leaves to `make test-medium`, from a run with --junitxml.
 
 `python tests/choose_medium.py DURATIONS.xml > tests/medium_tests.txt`, after a run of both on an
-idle machine. A test is medium if one of its cases takes 0.6 seconds or all of them three. The quickest
-test of a file without another stays in `make test`, so that it touches every file.
+idle machine. A test is medium if one of its cases takes 0.6 seconds or all of them three. The
+quickest test of a file without another stays in `make test`, so that it touches every file.
 """
 
 import sys

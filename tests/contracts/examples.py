@@ -274,6 +274,7 @@ ROWS: dict[str, Any] = {
     },
     "scenarios.domain_incremental": {**LABELS, "tasks": 2, "label_maps": host([[0, 1, 2, 3]] * 2)},
     "scenarios.noisy_labels": {"labels": np.arange(16) % 4},
+    "scenarios.drawn_transform": {"name": "permuted"},
     "scenarios.named_stream": {"name": "permuted"},
     "scenarios.recurring": {**LABELS, "tasks": [[0, 1], [1, 2, 3]]},
     "scenarios.rotated": {"degrees": host([0, 30, 60], np.float32)},

@@ -117,6 +117,23 @@ def test_a_stream_by_name_has_the_transform_or_the_labels_of_its_kind():
     np.testing.assert_array_equal(relabelled.transform(image, task), image)
 
 
+def test_drawn_transforms_have_the_permutations_or_uniform_angles_of_their_key():
+    key = jax.random.key(7)
+    image, tasks = jnp.asarray(IMAGES[0]), jnp.arange(3)
+    for name, same in (
+        ("permuted", streams.permuted_pixels(3, 30, key)),
+        ("rotated", streams.rotated(180 * jax.random.uniform(key, 3))),
+        ("permuted-labels", lambda image, task: image),
+    ):
+        drawn = jax.jit(
+            lambda key, task, name=name: streams.drawn_transform(name, 3, 30, key)(image, task)
+        )
+        for task in tasks:
+            np.testing.assert_allclose(drawn(key, task), same(image, task), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="'mirrored' is not a stream"):
+        streams.drawn_transform("mirrored", 3, 30, key)
+
+
 def test_a_recurring_class_brings_other_samples_each_time():
     tasks = [[0, 1], [2], [0, 2, 3]]
     sequence = streams.recurring(TRAIN, TEST, tasks, 4)
