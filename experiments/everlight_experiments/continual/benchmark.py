@@ -213,7 +213,7 @@ class Selection(NamedTuple):
 
     @property
     def words(self) -> str:
-        """How the configuration's values were chosen, in sentences."""
+        """Statements on the choice of the configuration's values, in sentences."""
         rest = in_sentences(self.chosen)
         if not self.changed:
             return rest

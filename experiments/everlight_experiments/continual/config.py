@@ -179,7 +179,7 @@ class Config:
     grids: tyro.conf.Suppress[Mapping[str, tuple[float, ...]]] = field(default_factory=dict)
     """Grids of methods that differ from the table's."""
     chosen: Statements = NOTHING_TUNED
-    """How these values were chosen, for the report; options that the user gives are left out."""
+    """Statements on the choice of these values; options that the user gives are left out."""
     features_chosen: Statements = FEATURES_CHOSEN
     """The same of a linear head on --features."""
 

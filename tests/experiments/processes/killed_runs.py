@@ -58,7 +58,7 @@ def nus(runs: Path) -> None:
 
 
 def core50_static(runs: Path) -> None:
-    """Every object has a color where the procedural world would be rendered."""
+    """Every object has a colour where the procedural world would be rendered."""
     start.load_procedural_core50 = lambda frames, world: colored_frames(frames)
     start.load_procedural = other_objects
     STATIC_PAPER.run(requested(runs, STATIC))
