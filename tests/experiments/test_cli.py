@@ -76,7 +76,7 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
         ("illuminant estimate a.dng b.dng --model c", "needs no training: GW, SoG, GE-1"),
         (f"illuminant estimate a.png --model c --main-white-level 1{'0' * 400}", "--main-white-le"),
         ("run", "name a benchmark first; there are digits"),
-        ("run tiny", "no benchmark 'tiny'; did you mean 'tiny-imagenet'?"),
+        ("run tiny", "no benchmark 'tiny'; did you mean 'tiny-imagenet' or 'tiny-imagenet-64'?"),
         ("run images --data ./nowhere", "no data './nowhere'. There are 'digits'"),
         ("run digits --epochs one", "'one'; give --epochs INT. everlight run --help lists all"),
         ("run digits --methods naive,ER", "separate names by spaces, as in naive ER"),

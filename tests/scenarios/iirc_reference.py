@@ -1,4 +1,4 @@
-"""IIRC's splits by the authors' package, and their comparison with ours."""
+"""IIRC's splits by the authors' package, and their comparison with everlight's."""
 
 from itertools import chain
 
@@ -20,9 +20,9 @@ SHARES = {"superclass_data_pct": 0.4, "subclass_data_pct": 0.8, "superclass_samp
 
 
 class Reference:
-    """The package's splits of one configuration, told as `samples` tells ours.
+    """The package's splits of one configuration, in the form that `samples` returns.
 
-    A split is a list of (whatever tells a sample's index, its class names).
+    A split is a list of (what identifies a sample, its class names).
     """
 
     def __init__(self, splits, shares, tasks, kind, index_of):
