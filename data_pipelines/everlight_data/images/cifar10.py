@@ -1,14 +1,12 @@
 """Reader of CIFAR-10 (Krizhevsky 2009)."""
 
 from everlight_data.formats.originals import Original
-from everlight_data.images.published_forms.cifar_batches import CifarRelease, read_batches
+from everlight_data.images.published_forms.cifar_batches import CifarRelease, cifar_data_set
 from everlight_data.images.published_forms.prepared_sets import (
     PublishedSet,
     load_published,
     locate_published,
-    prepare_images,
 )
-from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import ImageSet
 
 # fmt: off
@@ -58,15 +56,4 @@ def load_cifar10() -> ImageSet:
     return load_published(locate_published("cifar10", DATA_SETS["cifar10"]), PUBLISHED)
 
 
-DATA_SETS = {
-    "cifar10": DataSet(
-        "CIFAR-10: 50,000 training and 10,000 test images of 32x32",
-        files=tuple(f"cifar10/{file}" for file in PUBLISHED.files),
-        owner="Krizhevsky 2009 (cs.toronto.edu/~kriz/cifar.html)",
-        source=f"{RELEASE.archive} (or folders train/CLASS and test/CLASS, or TFDS's cifar10)",
-        size_bytes=184_400_000,
-        prepare=prepare_images(PUBLISHED, lambda source: read_batches(source, RELEASE)),
-        releases=(RELEASE.folder, RELEASE.archive, "tensorflow_datasets/cifar10/3.0.2"),
-        load=lambda _: load_cifar10(),
-    )
-}
+DATA_SETS = {"cifar10": cifar_data_set("cifar10", PUBLISHED, RELEASE, load_cifar10)}

@@ -1,14 +1,12 @@
 """Reader of CIFAR-100 (Krizhevsky 2009)."""
 
 from everlight_data.formats.originals import Original
-from everlight_data.images.published_forms.cifar_batches import CifarRelease, read_batches
+from everlight_data.images.published_forms.cifar_batches import CifarRelease, cifar_data_set
 from everlight_data.images.published_forms.prepared_sets import (
     PublishedSet,
     load_published,
     locate_published,
-    prepare_images,
 )
-from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import Channels, ImageSet
 
 # fmt: off
@@ -70,15 +68,4 @@ def load_cifar100() -> ImageSet:
     return load_published(locate_published("cifar100", DATA_SETS["cifar100"]), PUBLISHED)
 
 
-DATA_SETS = {
-    "cifar100": DataSet(
-        "CIFAR-100: 50,000 training and 10,000 test images of 32x32",
-        files=tuple(f"cifar100/{file}" for file in PUBLISHED.files),
-        owner="Krizhevsky 2009 (cs.toronto.edu/~kriz/cifar.html)",
-        source=f"{RELEASE.archive} (or folders train/CLASS and test/CLASS, or TFDS's cifar100)",
-        size_bytes=184_400_000,
-        prepare=prepare_images(PUBLISHED, lambda source: read_batches(source, RELEASE)),
-        releases=(RELEASE.folder, RELEASE.archive, "tensorflow_datasets/cifar100/3.0.2"),
-        load=lambda _: load_cifar100(),
-    )
-}
+DATA_SETS = {"cifar100": cifar_data_set("cifar100", PUBLISHED, RELEASE, load_cifar100)}

@@ -5,7 +5,7 @@ several are in folders of other names. A file has its row at the bottom,
 `DATA_SETS = {"NAME": DataSet(...)}`. `everlight_data.registry` collects the rows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,7 +69,7 @@ class DataSet(NamedTuple):
     size_bytes: int | None = None
     """Size of the prepared files, or of the release if it is read as published; None if unknown."""
     prepare: Prepare | None = None
-    """PreparationRequest function; None if the release is read as published."""
+    """Preparation function; None if the release is read as published."""
     accepts_partial: bool = False
     """True if `prepare` can take an incomplete source."""
     original: Original | None = None
@@ -152,24 +152,33 @@ class DataSet(NamedTuple):
         return "present"
 
 
-def file_by_file(recipe: Recipe, together: bool = False) -> Prepare:
-    """Return a preparation function that makes the files of a recipe one by one.
+def prepare_recipe(
+    recipe: Recipe, data: DataSet, request: PreparationRequest, together: bool = False
+) -> list[str]:
+    """Make the files of a recipe and return the names of those that this call made.
 
     Args:
       recipe: function from the opened source to its files.
+      data: row of the data set.
+      request: source and destination.
       together: True if files of different sources do not fit together; see `prepare_files`.
     """
+    return prepare_files(
+        request.source,
+        request.folder,
+        recipe,
+        remedy=f"Download {data.source} again: {data.owner}.",
+        room=data.size_bytes or 0,
+        original=data.original,
+        together=together,
+    )
 
-    def prepare(data: DataSet, request: PreparationRequest) -> str:
-        created = prepare_files(
-            request.source,
-            request.folder,
-            recipe,
-            remedy=f"Download {data.source} again: {data.owner}.",
-            room=data.size_bytes or 0,
-            original=data.original,
-            together=together,
-        )
-        return f"created {', '.join(created)}" if created else "already prepared, nothing to do"
 
-    return prepare
+def describe_created(files: Sequence[str]) -> str:
+    """Return in words which files a preparation made."""
+    return f"created {', '.join(files)}" if files else "already prepared, nothing to do"
+
+
+def file_by_file(recipe: Recipe) -> Prepare:
+    """Return a preparation function that makes the files of a recipe one by one."""
+    return lambda data, request: describe_created(prepare_recipe(recipe, data, request))

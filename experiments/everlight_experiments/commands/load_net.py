@@ -120,13 +120,7 @@ def _verified_hyperparameter(
 ) -> float:
     """Return the hyper-parameter of a kept network; other data or settings are refused."""
     stored = checkpoints.fingerprint(task)
-    fingerprint = {
-        "setting": benchmark.setting.name,
-        "method": row.name,
-        "order": seq_id.order,
-        "hyperparameter": stored["hyperparameter"],
-        **benchmark.fingerprint(row),
-    }
+    fingerprint = benchmark.run_fingerprint(row, seq_id, stored["hyperparameter"])
     if changed := name_differences(stored, fingerprint):
         raise DataError(f"{checkpoints.folder} belongs to other data or settings ({changed})")
     return stored["hyperparameter"]

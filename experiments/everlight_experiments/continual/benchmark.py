@@ -267,6 +267,21 @@ class Benchmark(NamedTuple):
         """Return the values that identify runs beside method, order and hyper-parameter."""
         return {**self.data.fingerprint, **self.training.fingerprint(method)}
 
+    def run_fingerprint(
+        self, method: Method, seq_id: SequenceId, hyperparameter: float
+    ) -> dict[str, Any]:
+        """Return the values that identify one run of a method."""
+        fingerprint = {
+            "setting": self.setting.name,
+            "method": method.name,
+            "order": seq_id.order,
+            "hyperparameter": hyperparameter,
+            **self.fingerprint(method),
+        }
+        if seq_id.use == "validation" and self.selection.validation_tasks is not None:
+            fingerprint["validation_tasks"] = self.selection.validation_tasks
+        return fingerprint
+
     def row(self, method: Method) -> Method:
         """Return a method with its grid on this benchmark."""
         grid = self.selection.grids.get(method.name, method.hyperparameters)

@@ -220,22 +220,12 @@ class Runner:
     def _run(self, method: Method, run_id: TrainingRunId) -> TrainingRun:
         """Return a run with its fingerprint, sequence, key and data."""
         benchmark, seq_id = self.benchmark, run_id.sequence_id
-        fingerprint = {
-            "setting": self._setting,
-            "method": method.name,
-            "order": seq_id.order,
-            "hyperparameter": run_id.hyperparameter,
-            **benchmark.fingerprint(method),
-        }
-        purpose = f"seed {seq_id.order}"
-        if seq_id.use == "validation":
-            purpose = f"selecting {run_id.hyperparameter:g}"
-            if benchmark.selection.validation_tasks is not None:
-                fingerprint["validation_tasks"] = benchmark.selection.validation_tasks
+        selects = seq_id.use == "validation"
+        purpose = f"selecting {run_id.hyperparameter:g}" if selects else f"seed {seq_id.order}"
         sequence = benchmark.data.sequence(method, seq_id)
         return TrainingRun(
             name=run_id.name,
-            fingerprint=fingerprint,
+            fingerprint=benchmark.run_fingerprint(method, seq_id, run_id.hyperparameter),
             sequence=sequence,
             key=seq_id.key,
             run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.order),

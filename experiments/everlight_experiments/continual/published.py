@@ -49,11 +49,10 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
     )
     if others:
         words += f" None are published there for {', '.join(others)}: the benchmark's are kept."
-    values = {name: settings[name].hyperparameter for name in having}
     return replace(
         config,
         method_settings={**config.method_settings, **settings_of(settings)},
-        grids={**config.grids, **{name: (x,) for name, x in values.items() if x is not None}},
+        grids={**config.grids, **grids_of({name: settings[name] for name in having})},
         chosen=stated(words),
     )
 
@@ -68,6 +67,15 @@ def _differing_options(config: Config, paper: PublishedProtocol) -> list[str]:
         f"--epochs {paper.epochs}": protocol.epochs == paper.epochs,
     }
     return [option for option, same in pairs.items() if not same]
+
+
+def grids_of(published: Mapping[str, PublishedSettings]) -> dict[str, tuple[float, ...]]:
+    """Return the grid of one value of every method with a published hyper-parameter."""
+    return {
+        name: (row.hyperparameter,)
+        for name, row in published.items()
+        if row.hyperparameter is not None
+    }
 
 
 def settings_of(published: Mapping[str, PublishedSettings]) -> dict[str, MethodSettings]:

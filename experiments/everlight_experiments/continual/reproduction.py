@@ -7,12 +7,10 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.metrics import standard_errors_apart
-from everlight_experiments.continual.config import Config, config_of
 from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.report_tables import ColumnSpec, table_of
-from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.report.cells import percent
-from everlight_experiments.report.writer import PUBLISHED_GROUP, Column, Section, Table
+from everlight_experiments.report.writer import PUBLISHED_GROUP, Section
 
 TOLERANCE = 2.0
 """Largest difference, in standard errors, of a number that counts as reproduced."""
@@ -65,29 +63,6 @@ class PublishedComparison(NamedTuple):
     def cause(self, causes: Mapping[str, str]) -> str:
         """Return the known cause of a difference, or that there is none."""
         return causes.get(self.name, causes.get(self.method, "not known"))
-
-
-def memory_column(buffer_size: int | None) -> str:
-    """Return the name of the column of a buffer size, or of methods without a memory."""
-    return "no memory" if buffer_size is None else f"buffer of {buffer_size:,}"
-
-
-def settings_table(jobs: Sequence[Job], configs: Mapping[str, Config], caption: str) -> Table:
-    """Return learning rate, replay batch and weight decay by method and column.
-
-    Args:
-      jobs: methods with their columns.
-      configs: configuration of every column.
-      caption: caption of the table.
-    """
-    rows = []
-    for column, method, _ in jobs:
-        used = config_of(configs[column], method)
-        replayed = str(used.replay_batch_size or "–")
-        row = [method.name, column, f"{used.learning_rate:g}", replayed, f"{used.weight_decay:g}"]
-        rows.append(row)
-    names = ("method", "column", "learning rate", "replayed per step", "weight decay")
-    return Table(caption, [Column(name) for name in names], rows)
 
 
 def compare(known: Sequence[PublishedComparison], outcomes: Outcomes) -> list[PublishedComparison]:

@@ -15,7 +15,7 @@ from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import UNNAMED, Config
-from everlight_experiments.continual.published import settings_of
+from everlight_experiments.continual.published import grids_of, settings_of
 from everlight_experiments.continual.published_settings import PUBLISHED
 from everlight_experiments.run_folder.options import Count, Preset
 
@@ -32,6 +32,7 @@ _ROWS: dict[str, Method] = {
 PAPER_METHODS: dict[str, Method] = {
     name: row._replace(name=name, published=None) for name, row in _ROWS.items()
 }
+SMALLEST_BUFFER = 200
 CHOSEN = stated(
     "All is as in the authors' code, whose settings of each method were selected on this benchmark "
     "and buffer. Joint training has the learning rate of SGD."
@@ -93,18 +94,21 @@ class PaperConfig:
     digits: Annotated[bool, UNNAMED] = False
     """True takes scikit-learn's digits in place of MNIST."""
 
-    def benchmark_of(self, name: BenchmarkName, buffer_size: int) -> Config:
-        """Return a benchmark with a buffer and the authors' settings for both."""
-        config = CONFIGS[name]
+    def benchmark_of(self, name: BenchmarkName, buffer_size: int | None) -> Config:
+        """Return a benchmark with a buffer and the authors' settings for both.
+
+        Methods without a memory have the same settings with any buffer, which None leaves out.
+        """
+        config, buffer_size = CONFIGS[name], buffer_size or SMALLEST_BUFFER
         published = PUBLISHED[config.data, config.stream].with_buffer(buffer_size)
-        grids = {
-            method: (row.hyperparameter,)
-            for method, row in published.items()
-            if row.hyperparameter is not None
-        }
         settings = settings_of(published)
         settings["SGD"] = settings["joint"] = settings.pop("naive")
-        config = replace(config, buffer_size=buffer_size, method_settings=settings, grids=grids)
+        config = replace(
+            config,
+            buffer_size=buffer_size,
+            method_settings=settings,
+            grids=grids_of(published),
+        )
         if not self.digits:
             return config
         protocol = replace(config.protocol, batch_size=32, evaluate_every=4)

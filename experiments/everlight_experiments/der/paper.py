@@ -1,10 +1,13 @@
 """The paper's report: final accuracy by benchmark, method and buffer, beside the printed one."""
 
-from everlight.continual.methods.method import incompatibility
 from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.image_benchmarks import compose
+from everlight_experiments.continual.memory_columns import (
+    MemoryColumn,
+    column_name,
+    experiment_of,
+    sections_of,
+)
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
-from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.der.config import (
     NO_MEMORY,
     PAPER_METHODS,
@@ -32,7 +35,7 @@ SETTINGS_CAPTION = "Settings that the authors selected for each benchmark and bu
 
 def column_of(benchmark: BenchmarkName, buffer_size: int | None) -> str:
     """Return the name of the column of a benchmark and a buffer size."""
-    return f"{benchmark}, {reproduction.memory_column(buffer_size)}"
+    return f"{benchmark}, {column_name(buffer_size)}"
 
 
 REFERENCES = [
@@ -41,24 +44,26 @@ REFERENCES = [
 ]
 
 
-def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
-    """Return a benchmark per data set and buffer size, each with the authors' settings for it."""
-    check_methods(config.methods, PAPER_METHODS)
-    benchmarks, jobs = {}, []
-    for name in config.benchmarks:
-        for size in (None, *config.buffer_sizes):
-            column, base = column_of(name, size), config.benchmark_of(name, size or 200)
-            benchmark = compose(base, name="der", seed=options.seed, runs=options.runs)
-            rows = [
+def columns_of(config: PaperConfig) -> dict[str, MemoryColumn]:
+    """Return a column per benchmark and buffer size, each with the authors' settings for it."""
+    return {
+        column_of(name, size): MemoryColumn(
+            config.benchmark_of(name, size),
+            [
                 PAPER_METHODS[method]
                 for method in config.methods
                 if (method in NO_MEMORY) == (size is None)
-                and incompatibility(PAPER_METHODS[method], benchmark.setting.capabilities) is None
-            ]
-            if rows:
-                benchmarks[column] = benchmark._replace(part=column)
-                jobs += [Job(column, row, config.seeds) for row in rows]
-    return Experiment(benchmarks, jobs)
+            ],
+        )
+        for name in config.benchmarks
+        for size in (None, *config.buffer_sizes)
+    }
+
+
+def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+    """Return the benchmarks of all columns."""
+    check_methods(config.methods, PAPER_METHODS)
+    return experiment_of("der", columns_of(config), config.seeds, options)
 
 
 def compared(results: Results) -> list[reproduction.PublishedComparison]:
@@ -68,15 +73,8 @@ def compared(results: Results) -> list[reproduction.PublishedComparison]:
 
 def sections(results: Results) -> list[Section]:
     """Return the reproduction table, where data are the paper's, and each method's settings."""
-    rows, config = compared(results), results.config
-    configs = {
-        column_of(name, size): config.benchmark_of(name, size or 200)
-        for name in config.benchmarks
-        for size in (None, *config.buffer_sizes)
-    }
-    table = reproduction.settings_table(results.experiment.jobs, configs, SETTINGS_CAPTION)
-    settings = Section("Settings of each method", (), [table])
-    return [*([reproduction.reproduction_section(rows, CAUSES, SOURCE)] if rows else []), settings]
+    columns = columns_of(results.config)
+    return sections_of(results, columns, SETTINGS_CAPTION, compared(results), CAUSES, SOURCE)
 
 
 PAPER = Paper(

@@ -3,9 +3,13 @@
 import numpy as np
 
 from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.image_benchmarks import compose
+from everlight_experiments.continual.memory_columns import (
+    MemoryColumn,
+    column_name,
+    experiment_of,
+    sections_of,
+)
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
-from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.report.writer import Section
 from everlight_experiments.rethinking_er.config import (
     NO_MEMORY,
@@ -41,7 +45,7 @@ def reference_of(method: str, size: int | None) -> reproduction.PublishedCompari
     """Return what is known of a method with a buffer size."""
     printed, code = PRINTED.get((method, size)), CODE.get((method, size))
     return reproduction.PublishedComparison(
-        reproduction.memory_column(size),
+        column_name(size),
         method,
         None if printed is None else reproduction.Known(printed),
         None
@@ -56,19 +60,25 @@ SETTINGS_CAPTION = (
 REFERENCES = [reference_of(*key) for key in dict.fromkeys((*PRINTED, *CODE))]
 
 
+def columns_of(config: PaperConfig) -> dict[str, MemoryColumn]:
+    """Return a column per buffer size, each with the authors' settings for it."""
+    return {
+        column_name(size): MemoryColumn(
+            config.benchmark_of(size or config.buffer_sizes[0]),
+            [
+                PAPER_METHODS[name]
+                for name in config.methods
+                if (name in NO_MEMORY) == (size is None)
+            ],
+        )
+        for size in (None, *config.buffer_sizes)
+    }
+
+
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
-    """Return a benchmark per buffer size, each with the authors' settings for it."""
+    """Return the benchmarks of all columns."""
     check_methods(config.methods, PAPER_METHODS)
-    benchmarks, jobs = {}, []
-    for size in (None, *config.buffer_sizes):
-        names = [name for name in config.methods if (name in NO_MEMORY) == (size is None)]
-        if names:
-            column = reproduction.memory_column(size)
-            base = config.benchmark_of(size or config.buffer_sizes[0])
-            benchmark = compose(base, name="rethinking-er", seed=options.seed, runs=options.runs)
-            benchmarks[column] = benchmark._replace(part=column)
-            jobs += [Job(column, PAPER_METHODS[name], config.seeds) for name in names]
-    return Experiment(benchmarks, jobs)
+    return experiment_of("rethinking-er", columns_of(config), config.seeds, options)
 
 
 def compared(results: Results) -> list[reproduction.PublishedComparison]:
@@ -79,15 +89,8 @@ def compared(results: Results) -> list[reproduction.PublishedComparison]:
 
 def sections(results: Results) -> list[Section]:
     """Return the reproduction table, where data are the paper's, and each method's settings."""
-    rows = compared(results)
-    sizes = results.config.buffer_sizes
-    configs = {
-        reproduction.memory_column(size): results.config.benchmark_of(size or sizes[0])
-        for size in (None, *sizes)
-    }
-    table = reproduction.settings_table(results.experiment.jobs, configs, SETTINGS_CAPTION)
-    settings = Section("Settings of each method", (), [table])
-    return [*([reproduction.reproduction_section(rows, CAUSES, SOURCE)] if rows else []), settings]
+    columns = columns_of(results.config)
+    return sections_of(results, columns, SETTINGS_CAPTION, compared(results), CAUSES, SOURCE)
 
 
 PAPER = Paper(

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+from numpy.typing import ArrayLike
 
 from everlight.base import Setup, TaskSequence
 from everlight.checks import (
@@ -204,13 +205,10 @@ def named_stream(
     Raises:
       ValueError: there is no such stream.
     """
-    if name == "permuted":
-        return Stream(permuted_pixels(tasks, pixels, jax.random.key(seed)))
-    if name == "rotated":
-        return Stream(rotated(np.linspace(0, 180, tasks, endpoint=False)))
-    if name == "permuted-labels":
-        return Stream(lambda image, task: image, permuted_labels(tasks, classes, seed))
-    raise ArgumentError(f"{name!r} is not a stream; give permuted, rotated or permuted-labels")
+    degrees = np.linspace(0, 180, tasks, endpoint=False)
+    transform = _named_transform(name, tasks, pixels, jax.random.key(seed), degrees)
+    permutes = name == "permuted-labels"
+    return Stream(transform, permuted_labels(tasks, classes, seed) if permutes else None)
 
 
 @checked
@@ -231,11 +229,8 @@ def drawn_transform(
     Raises:
       ValueError: there is no such stream.
     """
-    if name == "permuted":
-        return permuted_pixels(tasks, pixels, key)
-    if name == "rotated":
-        return rotated(jax.random.uniform(key, tasks, maxval=180.0))
-    return named_stream(name, tasks, 1, pixels, 0).transform
+    degrees = jax.random.uniform(key, tasks, maxval=180.0)
+    return _named_transform(name, tasks, pixels, key, degrees)
 
 
 @checked
@@ -332,6 +327,18 @@ def noisy_labels(
     noisy = np.array(labels)
     noisy[wrong] = (noisy[wrong] + rng.integers(1, max(classes, 2), len(wrong))) % classes
     return noisy
+
+
+def _named_transform(
+    name: str, tasks: int, pixels: int, key: PRNGKeyArray, degrees: ArrayLike
+) -> Transform:
+    if name == "permuted":
+        return permuted_pixels(tasks, pixels, key)
+    if name == "rotated":
+        return rotated(degrees)
+    if name == "permuted-labels":
+        return lambda image, task: image
+    raise ArgumentError(f"{name!r} is not a stream; give permuted, rotated or permuted-labels")
 
 
 def _check_labels(

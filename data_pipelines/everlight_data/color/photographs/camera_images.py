@@ -1,6 +1,6 @@
 """Photographs of cameras, shrunk to one size, and the folds of one or of all cameras."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,11 +39,7 @@ class CameraImages(NamedTuple):
 
     def averaged(self, side: int) -> "CameraImages":
         """Return the images as block means whose longest side is at most `side`."""
-        shrunk = [
-            shrink_image(jnp.asarray(image), jnp.asarray(mask, bool), side)
-            for image, mask in zip(self.images, self.masks, strict=True)
-        ]
-        images, masks = map(on_one_canvas, zip(*shrunk, strict=True))
+        images, masks = _shrunk(zip(self.images, self.masks, strict=True), side)
         return self._replace(images=images, masks=masks)
 
 
@@ -97,13 +93,19 @@ def shrink_photographs(
       rows: places of the images among the camera's own; several images may have one name.
       side: longest side in pixels.
     """
-    shrunk = []
-    for place in progress("images", unit="image", values=rows):
-        photograph = camera.read_image(place)
-        shrunk.append(
-            shrink_image(jnp.asarray(photograph.image), jnp.asarray(photograph.mask), side)
-        )
-    return on_one_canvas([image for image, _ in shrunk]), on_one_canvas([m for _, m in shrunk])
+    places = progress("images", unit="image", values=rows)
+    return _shrunk(((photo.image, photo.mask) for photo in map(camera.read_image, places)), side)
+
+
+def _shrunk(
+    pairs: Iterable[tuple[ArrayLike, ArrayLike]], side: int
+) -> tuple[Float[np.ndarray, "n h w 3"], Float[np.ndarray, "n h w"]]:
+    """Return block means of images and masks, each on one canvas."""
+    shrunk = [
+        shrink_image(jnp.asarray(image), jnp.asarray(mask, bool), side) for image, mask in pairs
+    ]
+    images, masks = zip(*shrunk, strict=True)
+    return on_one_canvas(images), on_one_canvas(masks)
 
 
 def on_one_canvas(images: Sequence[Shaped[ArrayLike, "_ _ *c"]]) -> Float[np.ndarray, "n h w *c"]:

@@ -2,13 +2,15 @@
 
 import io
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from everlight_data.formats.originals import Original, check_original
 from everlight_data.formats.unpickle import load_restricted
+from everlight_data.images.published_forms.prepared_sets import PublishedSet, prepare_images
+from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import ImageSet
 from everlight_data.sets.preparing import Source, find, matching
 
@@ -37,6 +39,29 @@ class CifarRelease(NamedTuple):
     def members(self) -> tuple[str, ...]:
         """Return the names of all files in the archive."""
         return (*self.train, self.test, self.meta)
+
+
+def cifar_data_set(
+    name: str, published: PublishedSet, release: CifarRelease, load: Callable[[], ImageSet]
+) -> DataSet:
+    """Return the row of CIFAR-10 or CIFAR-100.
+
+    Args:
+      name: name of the data set, which is that of its folder and of TFDS's set.
+      published: what is known of the set.
+      release: its official files.
+      load: loader of the prepared set.
+    """
+    return DataSet(
+        f"{published.name}: 50,000 training and 10,000 test images of 32x32",
+        files=tuple(f"{name}/{file}" for file in published.files),
+        owner="Krizhevsky 2009 (cs.toronto.edu/~kriz/cifar.html)",
+        source=f"{release.archive} (or folders train/CLASS and test/CLASS, or TFDS's {name})",
+        size_bytes=184_400_000,
+        prepare=prepare_images(published, lambda source: read_batches(source, release)),
+        releases=(release.folder, release.archive, f"tensorflow_datasets/{name}/3.0.2"),
+        load=lambda _: load(),
+    )
 
 
 def read_batches(source: Source, release: CifarRelease) -> ImageSet | None:

@@ -30,7 +30,13 @@ from everlight_data.images.published_forms.class_folders import (
 from everlight_data.images.published_forms.idx_folders import COLOR_FILES, FILES, load_idx
 from everlight_data.images.published_forms.tfds_sets import read_prepared
 from everlight_data.locations import data_root
-from everlight_data.sets.data_set import DataSet, PreparationRequest, Prepare, file_by_file
+from everlight_data.sets.data_set import (
+    DataSet,
+    PreparationRequest,
+    Prepare,
+    describe_created,
+    prepare_recipe,
+)
 from everlight_data.sets.image_set import ImageSet
 from everlight_data.sets.preparing import Files, Recipe, Source, matching
 
@@ -132,15 +138,14 @@ def _ordered_name(published: PublishedSet, order: str) -> str:
 
 def prepare_images(published: PublishedSet, read_official: OfficialReader) -> Prepare:
     """Return the preparation function of a set, whose sentence has the order of the samples."""
-    prepare_all = file_by_file(_recipe(published, read_official), together=True)
+    recipe = _recipe(published, read_official)
 
     def prepare(data: DataSet, request: PreparationRequest) -> str:
-        result = prepare_all(data, request)
+        created = prepare_recipe(recipe, data, request, together=True)
         order, _ = _read_classes(request.folder, f"Delete {request.folder} and prepare again.")
-        name = _ordered_name(published, order)
-        if result.startswith("created"):
-            return f"{result}: {name}"
-        return f"{result}: {name}; to take another source, delete {request.folder} first"
+        result = f"{describe_created(created)}: {_ordered_name(published, order)}"
+        another = f"; to take another source, delete {request.folder} first"
+        return result if created else result + another
 
     return prepare
 
