@@ -21,7 +21,7 @@ FULL = settings.PAPER_PRESETS["paper"]
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     words = ["--runs", str(tmp_path_factory.mktemp("runs"))]
-    tiny = replace(settings.PAPER_PRESETS["demo"], benchmarks=("permuted-mnist",), seeds=1)
+    tiny = replace(settings.PAPER_PRESETS["demo"], benchmarks=("permuted-digits",), seeds=1)
     options = replace(options_of("paper der", words), config=replace(tiny, methods=("SGD", "ER")))
     report = paper.PAPER.run(options)
     return report, arrays_of(report)
@@ -29,11 +29,11 @@ def results(tmp_path_factory):
 
 def test_methods_with_a_memory_have_a_column_per_buffer(results):
     report, arrays = results
-    assert arrays["permuted-mnist, no memory/SGD/accuracy"].shape == (1, 4)
-    column = "permuted-mnist, buffer of 200/ER"
+    assert arrays["permuted-digits, no memory/SGD/accuracy"].shape == (1, 4)
+    column = "permuted-digits, buffer of 200/ER"
     assert np.isfinite(arrays[f"{column}/accuracy"][0, -1])
     assert arrays[f"{column}/stored_samples"].max() == 200
-    assert "permuted-mnist, no memory/ER/accuracy" not in arrays
+    assert "permuted-digits, no memory/ER/accuracy" not in arrays
     # Digits are not the paper's data.
     assert "Published and own numbers" not in report.read_text()
 
