@@ -7,7 +7,6 @@ import pytest
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.image_requests import load_images
-from everlight_data.images import cifar100
 from everlight_data.images.digits import load_digits
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.procedural.render import World
@@ -86,7 +85,7 @@ def test_the_first_classes_of_cifar100_are_taken(monkeypatch, rng):
     labels = np.arange(12) % 4
     pixels = rng.integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
     complete = ImageSet("CIFAR-100", pixels, labels, labels, tuple("abcd"))
-    monkeypatch.setattr(cifar100, "load_cifar100", lambda: complete)
+    monkeypatch.setitem(IMAGE_SETS, "cifar100", lambda request: complete)
     result, _ = load_images(ImageRequest("cifar100", 16, 2, PerClass(2, 1)))
     expected = complete._replace(
         images=pixels[[0, 1, 4, 5, 12, 13]],

@@ -11,7 +11,7 @@ from everlight.continual.methods.method import Requirement
 from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
-from everlight_data.images import cifar100
+from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.continual.method_programs import MethodPrograms
@@ -26,7 +26,7 @@ def pictures(monkeypatch, rng):
     labels = np.tile(np.arange(100), 4)
     images = rng.integers(0, 256, (800, 32, 32, 3), dtype=np.uint8)
     complete = ImageSet("pictures", images, labels, labels, tuple(map(str, range(100))))
-    monkeypatch.setattr(cifar100, "load_cifar100", lambda: complete)
+    monkeypatch.setitem(IMAGE_SETS, "cifar100", lambda request: complete)
     return complete
 
 
