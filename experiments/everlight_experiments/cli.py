@@ -76,6 +76,10 @@ COMMANDS: dict[str, Command] = {
         "Dark experience replay on MNIST streams, CIFAR-10 and Tiny-ImageNet (table 2).",
         "der.paper:PAPER",
     ),
+    "paper three-scenarios": Command(
+        "Split MNIST with the task known, unknown or to be inferred (three scenarios, table 2).",
+        "three_scenarios.paper:PAPER",
+    ),
     "paper iirc": Command(
         "IIRC: every class is learned coarse first, then fine (figures 3 to 6).",
         "iirc.paper:PAPER",

@@ -258,6 +258,10 @@ ROWS: dict[str, Any] = {
         "valid_fraction": 0.25,
     },
     "scenarios.class_incremental": {**LABELS, "tasks": TASKS},
+    "scenarios.labelled_within_tasks": lambda: {
+        "sequence": scenarios.class_incremental(**LABELS, tasks=TASKS, classes=4),
+        "tasks": TASKS,
+    },
     "scenarios.class_pair_tasks": LABELS,
     "scenarios.permuted_tasks": {"labels": np.arange(16) % 4, "classes": 4, "count": 20},
     "scenarios.label_permuted_tasks": {"labels": np.arange(16) % 4, "classes": 4},

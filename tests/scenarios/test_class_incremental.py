@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from everlight.scenarios.class_incremental import class_incremental, equal_tasks
+from everlight.scenarios import tested_on_validation as on_validation
+from everlight.scenarios.class_incremental import (
+    class_incremental,
+    equal_tasks,
+    labelled_within_tasks,
+)
 
 TRAIN = np.array([0, 1, 2, 3] * 10)
 TEST = np.array([3, 2, 1, 0])
@@ -38,6 +43,48 @@ def test_unequal_tasks_are_padded_with_mask_0():
     sequence = class_incremental(TRAIN, TEST, [[0], [1, 2, 3]], 4, valid_fraction=0.0)
     np.testing.assert_array_equal(sequence.tasks.train.mask.sum(axis=1), [10, 30])
     assert not np.any(sequence.tasks.valid.mask)
+
+
+def test_labels_within_tasks_are_the_places_of_classes_in_their_task():
+    """Tasks (2, 0) and (1, 3): classes 2 and 1 are the first of their tasks, 0 and 3 the second."""
+    tasks, place = [[2, 0], [1, 3]], np.array([1, 0, 0, 1])
+    by_class = class_incremental(TRAIN, TEST, tasks, 4, valid_fraction=0.2)
+    sequence = labelled_within_tasks(by_class, tasks)
+    for samples, before in (
+        (sequence.tasks.train, by_class.tasks.train),
+        (sequence.tasks.valid, by_class.tasks.valid),
+        (sequence.test, by_class.test),
+    ):
+        mask, index = np.asarray(samples.mask), np.asarray(samples.index)
+        np.testing.assert_array_equal(index, before.index)
+        labels = np.asarray(samples.labels)[..., 0]
+        np.testing.assert_array_equal(labels[mask], place[np.append(TRAIN, TEST)[index[mask]]])
+    np.testing.assert_array_equal(sequence.tasks.classes, [[True, True], [False, False]])
+    np.testing.assert_array_equal(sequence.test_member, by_class.test_member)
+    assert np.all(sequence.test_classes)
+    validated = on_validation(sequence)
+    assert set(np.asarray(validated.test.labels)[np.asarray(validated.test.mask), 0]) == {0, 1}
+
+
+def test_padding_has_no_label_within_tasks():
+    unequal = np.array([0] * 9 + [1, 2, 3])
+    sequence = labelled_within_tasks(
+        class_incremental(unequal, TEST, [[0, 1], [2, 3]], 4, 0.0), [[0, 1], [2, 3]]
+    )
+    np.testing.assert_array_equal(sequence.tasks.train.labels[1, :, 0], [0, 1] + [-1] * 8)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ([[0, 1, 2], [3]], r"tasks have \[1, 3\] classes; give equally many in every task"),
+        ([[0, 1], [2, 2]], "tasks do not have the 4 classes of the sequence once"),
+    ],
+)
+def test_labels_within_tasks_need_tasks_of_one_size(tasks, message):
+    sequence = class_incremental(TRAIN, TEST, [[0, 1], [2, 3]], 4)
+    with pytest.raises(ValueError, match=message):
+        labelled_within_tasks(sequence, tasks)
 
 
 @pytest.mark.parametrize(

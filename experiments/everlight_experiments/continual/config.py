@@ -51,7 +51,9 @@ Pixels = Literal["channels", "unit"]
 Augmentation = Literal["none", "crop-and-flip"]
 Initialization = Literal["own", "xavier"]
 LossClasses = Literal["seen", "all"]
-Stream = Literal["classes", "permuted", "rotated", "permuted-labels"]
+Stream = Literal["classes", "split-domains", "permuted", "rotated", "permuted-labels"]
+DIVIDING: tuple[Stream, ...] = ("classes", "split-domains")
+"""Streams that divide the classes among the tasks; in the others every task has all classes."""
 FIVE_EPOCHS = Protocol(epochs=5, batch_size=16, select="last")
 FEATURES_CHOSEN = (
     Chosen(
@@ -72,6 +74,7 @@ class MethodSettings:
     replay_batch_size: Count | None = None
     weight_decay: UnitInterval | None = None
     arguments: Mapping[str, float | str | bool] | None = None
+    epochs: Count | None = None
 
 
 @dataclass(frozen=True)
@@ -110,9 +113,11 @@ class Config:
     cycles: Count = 1
     """Number of passes over the tasks; above 1 classes recur, each time with other images."""
     stream: Stream = "classes"
-    """Difference between tasks: classes brings new classes in every task. The others have all
-    classes in every task (domain-incremental): permuted has other orders of the pixels, rotated
-    other angles from 0 up to 180 degrees, permuted-labels other labels of the same images."""
+    """Difference between tasks: classes brings new classes in every task. The others are
+    domain-incremental, with the same labels in every task: split-domains divides the classes, and
+    labels each by its position in its task; permuted has other orders of the pixels of all classes,
+    rotated other angles from 0 up to 180 degrees, permuted-labels other labels of the same
+    images."""
     stream_draws: Literal["shared", "seeded"] = "shared"
     """Permutations or angles of --stream: shared has the same for all seeds, with angles in equal
     steps; seeded draws others for every seed, with angles in no order, as the literature does."""
@@ -187,7 +192,11 @@ class Config:
 def config_of(config: Config, method: Method) -> Config:
     """Return the configuration with the settings of a method, or of the row that it varies."""
     changes = asdict(config.method_settings.get(method.row_name, MethodSettings()))
-    return replace(config, **{key: value for key, value in changes.items() if value is not None})
+    protocol, epochs = config.protocol, changes.pop("epochs")
+    if epochs is not None:
+        protocol = replace(protocol, epochs=epochs)
+    values = {key: value for key, value in changes.items() if value is not None}
+    return replace(config, protocol=protocol, **values)
 
 
 DIGITS = Config(

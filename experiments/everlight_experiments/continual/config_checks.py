@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Int
 
 from everlight_data.errors import DataError
-from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.config import DIVIDING, Config
 from everlight_experiments.continual.metrics import read_predictions
 from everlight_experiments.continual.pretrained import is_released
 
@@ -34,8 +34,10 @@ def check_options(config: Config, settings: tuple[str, ...]) -> None:
     _check_normalization(config)
     if config.stream != "classes":
         _check_stream(config, settings)
-    elif config.stream_draws != "shared":
-        raise DataError("--stream-draws seeded draws permutations or angles; give --stream too")
+    if config.stream in DIVIDING and config.stream_draws != "shared":
+        raise DataError(
+            "--stream-draws seeded draws permutations or angles; give --stream permuted or rotated"
+        )
 
 
 def _check_normalization(config: Config) -> None:
@@ -44,7 +46,8 @@ def _check_normalization(config: Config) -> None:
         return
     features, path = config.features is not None, config.pretrained
     reasons = {
-        f"--stream {config.stream} has the same images in every task": config.stream != "classes",
+        f"--stream {config.stream} has the same images in every task": config.stream
+        not in DIVIDING,
         f"--pixels {config.pixels} takes no statistics": config.pixels == "unit" and not features,
         "--pretrained has the statistics of its release": path is not None and is_released(path),
     }
@@ -55,13 +58,13 @@ def _check_normalization(config: Config) -> None:
 
 def _check_stream(config: Config, settings: tuple[str, ...]) -> None:
     """Refuse options that do not apply to a domain-incremental stream."""
+    changes_images = config.stream in ("permuted", "rotated")
     reasons = {
         f"is {DOMAIN}; leave out --setting": settings != ("class-incremental",),
-        "has all classes in every task; give --tasks one number": len(config.tasks) != 1,
-        "changes images; leave out --features": config.features is not None
-        and config.stream != "permuted-labels",
-        "brings no new classes; leave out --shots": config.shots is not None,
-        "has all classes in every task; leave out --cycles": config.cycles > 1,
+        "has equally many classes in every task; give --tasks one number": len(config.tasks) != 1,
+        "changes images; leave out --features": config.features is not None and changes_images,
+        "brings no new labels; leave out --shots": config.shots is not None,
+        "has the same labels in every task; leave out --cycles": config.cycles > 1,
         "has no --metrics of classes; leave them out": read_predictions(config.metrics),
     }
     for reason, holds in reasons.items():
@@ -81,7 +84,7 @@ def check_sizes(config: Config, settings: tuple[str, ...], images: Int[np.ndarra
     fraction = config.validation_fraction
     # Every class has a validation image.
     left = fewest - (max(int(fraction * fewest), 1) if fraction else 0)
-    if left == 0 and config.stream == "classes":
+    if left == 0 and config.stream in DIVIDING:
         raise DataError(
             "a class has one training image, which validation would take; give more images per "
             "class, or --validation-fraction 0"
@@ -98,8 +101,13 @@ def check_sizes(config: Config, settings: tuple[str, ...], images: Int[np.ndarra
             f"{option} needs validation images, and --validation-fraction 0 leaves none; give a "
             f"fraction, or {option.split()[0]} {instead}"
         )
-    if len(tasks) == 1 and tasks[0] > classes and config.stream == "classes":
+    if len(tasks) == 1 and tasks[0] > classes and config.stream in DIVIDING:
         raise DataError(f"--tasks {tasks[0]} of {classes} classes; give {classes} or fewer")
+    if config.stream == "split-domains" and classes % tasks[0]:
+        raise DataError(
+            f"--stream split-domains with --tasks {tasks[0]} of {classes} classes; give a "
+            "number of tasks that divides them, or --classes"
+        )
     if len(tasks) > 1 and sum(tasks) != classes:
         raise DataError(
             f"--tasks {' '.join(map(str, tasks))} are {sum(tasks)} classes of {classes}; give "

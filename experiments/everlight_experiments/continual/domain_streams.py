@@ -1,4 +1,8 @@
-"""Domain-incremental streams: every task has all classes, with inputs or labels of its own."""
+"""Domain-incremental streams: every task has the same labels.
+
+Most have all classes in every task, with inputs or labels of its own. `split-domains` divides the
+classes, and labels them by their position in their task.
+"""
 
 import functools
 from collections.abc import Callable
@@ -17,7 +21,7 @@ from everlight.scenarios import (
 from everlight.scenarios.streams import Stream
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import PerRunData, Use
-from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.config import DIVIDING, Config
 
 STREAM_SEED = 2_000
 """Seed of permutations and wrong labels, which are the same for every seed of a run."""
@@ -47,11 +51,18 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
 
 def draws_stream(config: Config) -> bool:
     """Return True if every seed draws permutations or angles of its tasks."""
-    return config.stream != "classes" and config.stream_draws == "seeded"
+    return config.stream not in DIVIDING and config.stream_draws == "seeded"
+
+
+def number_of_labels(config: Config, classes: int) -> int:
+    """Return the number of outputs of a network for so many classes of images."""
+    return classes // config.tasks[0] if config.stream == "split-domains" else classes
 
 
 def with_stream(setup: Setup, images: ImageSet, config: Config, per_run: PerRunData) -> Setup:
     """Return the setup whose inputs are those of the task of their index."""
+    if config.stream in DIVIDING:
+        return setup
     count = len(images.train_labels) + len(images.test_labels)
     if not per_run.stream_seed:
         return transformed(setup, count, _stream(images, config, STREAM_SEED).transform)

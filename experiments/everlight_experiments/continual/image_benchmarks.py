@@ -30,7 +30,7 @@ from everlight_experiments.continual.benchmark import (
     Setting,
     Training,
 )
-from everlight_experiments.continual.config import Config, config_of
+from everlight_experiments.continual.config import DIVIDING, Config, config_of
 from everlight_experiments.continual.config_checks import DOMAIN, check_options
 from everlight_experiments.continual.domain_streams import draws_stream, with_stream
 from everlight_experiments.continual.image_data import ImageInputs, load_inputs
@@ -158,22 +158,24 @@ def _draws(config: Config) -> str:
     """Return what differs between seeds, in words."""
     if draws_stream(config):
         return "permutations or angles of the tasks"
-    ordered = config.order == "seeded" and config.stream == "classes"
+    ordered = config.order == "seeded" and config.stream in DIVIDING
     return "order of classes" if ordered else "initial network"
 
 
 def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Training:
     """Return the training of one setting."""
-    config, net, protocol = inputs.config, inputs.net, inputs.config.protocol
+    config, net = inputs.config, inputs.net
     task_given = setting == "task-incremental"
-    if setting == "online":
-        protocol = Protocol(
-            epochs=1,
-            batch_size=config.online_batch,
-            select="last",
-            evaluate_steps=protocol.evaluate_steps,
-            boundaries=protocol.boundaries,
-        )
+    online = Protocol(
+        epochs=1,
+        batch_size=config.online_batch,
+        select="last",
+        evaluate_steps=config.protocol.evaluate_steps,
+        boundaries=config.protocol.boundaries,
+    )
+
+    def protocol(method: Method) -> Protocol:
+        return online if setting == "online" else config_of(config, method).protocol
 
     def fingerprint(method: Method) -> dict[str, Any]:
         method_config = asdict(config_of(config, method))
@@ -189,15 +191,13 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
         return {"benchmark": name, "net": net.note, **values, **net.fingerprint()}
 
     def images_of(setup: Setup, per_run: PerRunData) -> Setup:
-        if setting != DOMAIN:
-            return setup
         return with_stream(setup, inputs.images, config, per_run)
 
     return Training(
         words=words,
         fingerprint=fingerprint,
         setup=setup_factory(config, net, task_given, images_of),
-        protocol=lambda method: protocol,
+        protocol=protocol,
         keep=lambda method, result: kept_arrays(config.metrics, task_given, result),
         learning_rate=lambda method: f"{config_of(config, method).learning_rate:g}",
         compute_budget=config.compute_budget,

@@ -30,12 +30,13 @@ from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass
 from everlight_experiments.continual.benchmark import Data, Request, Use
-from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.config import DIVIDING, Config
 from everlight_experiments.continual.config_checks import check_sizes
 from everlight_experiments.continual.domain_streams import (
     STREAM_SEED,
     domain_sequences,
     draws_stream,
+    number_of_labels,
 )
 from everlight_experiments.continual.image_descriptions import (
     data_counts,
@@ -108,17 +109,18 @@ def load_inputs(request: Request, images: LoadedImages | None = None) -> ImageIn
     noisy = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
     images = images._replace(train_labels=noisy)
     content, layers = [images.images, images.train_labels, images.test_labels], None
+    labels = number_of_labels(config, classes)
     if features is None:
         shape = images.images.shape[1:]
-        network_request = NetworkRequest(classes, shape[0], config.dtype, config.dropout)
+        network_request = NetworkRequest(labels, shape[0], config.dtype, config.dropout)
         net = network(config.net, network_request, shape)
         stored, layers = _pretrained(config, images, net)
         content += map(np.asarray, jax.tree.leaves(layers))
     else:
-        net = feature_head(features.note, classes)
+        net = feature_head(features.note, labels)
         stored = store_features(features, slice(len(images.train_labels)))
         content += [np.asarray(stored.pieces), *features.marks()]
-    if config.stream != "classes":
+    if config.stream not in DIVIDING:
         stored = replace(stored, copies=number_of_tasks(config))
     checksums = checksums_of(*content)
     return ImageInputs(config, images, note, stored, net, checksums, layers, features)
@@ -187,7 +189,7 @@ def _pretrained(
 
 def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
     """Return the sequence of every seed and use, all of one shape."""
-    if config.stream != "classes":
+    if config.stream not in DIVIDING:
         return domain_sequences(images, config)
     classes, fraction = len(images.class_names), config.validation_fraction
     tasks = config.tasks if len(config.tasks) > 1 else config.tasks[0]
@@ -195,7 +197,14 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
     natural = config.order == "natural"
     fractions = fraction and validation_fractions(train, classes, fraction)
     by_seed = class_incremental_by_seed(
-        train, test, tasks, classes, natural, fractions, config.cycles
+        train,
+        test,
+        tasks,
+        classes,
+        natural,
+        fractions,
+        config.cycles,
+        within_tasks=config.stream == "split-domains",
     )
 
     @functools.cache

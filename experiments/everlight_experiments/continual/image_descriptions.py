@@ -53,7 +53,11 @@ def number_of_tasks(config: Config) -> int:
 def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:
     """Return the sizes of the data in words, with those of a sequence of all training images."""
     trained = np.asarray(sequence.tasks.train.mask).sum(axis=1)
-    if config.stream == "classes":
+    if config.stream == "split-domains":
+        of_task = len(images.class_names) // len(trained)
+        divided = f"{len(trained)} tasks of {of_task} classes, labelled by position in their task"
+        learned = trained.sum()
+    elif config.stream == "classes":
         sizes = np.bincount(np.asarray(sequence.class_task)).tolist()
         several = " or ".join(map(str, sorted(set(sizes))))
         class_counts = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))

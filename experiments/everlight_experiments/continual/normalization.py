@@ -11,7 +11,7 @@ from everlight_data.images.inputs.as_inputs import feature_statistics, image_sta
 from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import Normalization
-from everlight_experiments.continual.config import Config
+from everlight_experiments.continual.config import DIVIDING, Config
 from everlight_experiments.continual.pretrained import is_released
 
 
@@ -52,7 +52,7 @@ def normalization_words(config: Config) -> str:
         return "pixels normalized by the statistics of the released network"
     if config.pixels == "unit" and config.features is None:
         return "pixels divided by 255"
-    if config.stream != "classes":
+    if config.stream not in DIVIDING:
         return "inputs normalized by the training images"
     return (
         "inputs normalized by the training images of all tasks, which is optimistic "

@@ -1,13 +1,13 @@
 """The paper's report: final accuracy by benchmark, method and buffer, beside the printed one."""
 
 from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.memory_columns import (
-    MemoryColumn,
+from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
+from everlight_experiments.continual.table_columns import (
+    TableColumn,
     column_name,
     experiment_of,
     sections_of,
 )
-from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.der.config import (
     NO_MEMORY,
     PAPER_METHODS,
@@ -44,10 +44,10 @@ REFERENCES = [
 ]
 
 
-def columns_of(config: PaperConfig) -> dict[str, MemoryColumn]:
+def columns_of(config: PaperConfig) -> dict[str, TableColumn]:
     """Return a column per benchmark and buffer size, each with the authors' settings for it."""
     return {
-        column_of(name, size): MemoryColumn(
+        column_of(name, size): TableColumn(
             config.benchmark_of(name, size),
             [
                 PAPER_METHODS[method]

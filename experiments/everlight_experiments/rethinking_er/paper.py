@@ -3,13 +3,13 @@
 import numpy as np
 
 from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.memory_columns import (
-    MemoryColumn,
+from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
+from everlight_experiments.continual.table_columns import (
+    TableColumn,
     column_name,
     experiment_of,
     sections_of,
 )
-from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.report.writer import Section
 from everlight_experiments.rethinking_er.config import (
     NO_MEMORY,
@@ -60,10 +60,10 @@ SETTINGS_CAPTION = (
 REFERENCES = [reference_of(*key) for key in dict.fromkeys((*PRINTED, *CODE))]
 
 
-def columns_of(config: PaperConfig) -> dict[str, MemoryColumn]:
+def columns_of(config: PaperConfig) -> dict[str, TableColumn]:
     """Return a column per buffer size, each with the authors' settings for it."""
     return {
-        column_name(size): MemoryColumn(
+        column_name(size): TableColumn(
             config.benchmark_of(size or config.buffer_sizes[0]),
             [
                 PAPER_METHODS[name]

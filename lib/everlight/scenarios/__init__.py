@@ -3,6 +3,7 @@
 from everlight.scenarios.class_incremental import (
     class_incremental,
     equal_tasks,
+    labelled_within_tasks,
     tested_on_validation,
     without_validation,
 )
@@ -88,6 +89,7 @@ __all__ = [
     "iirc",
     "join_tasks",
     "label_permuted_tasks",
+    "labelled_within_tasks",
     "named_stream",
     "noisy_labels",
     "online_stream",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.base import Task, TaskSequence
+from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, check_range, checked
 from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples, unpadded_samples
@@ -92,6 +92,48 @@ def without_validation(sequence: TaskSequence) -> TaskSequence:
     valid = sequence.tasks.valid
     none = valid._replace(mask=jnp.zeros_like(valid.mask))
     return sequence._replace(tasks=sequence.tasks._replace(valid=none))
+
+
+@checked
+def labelled_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]]) -> TaskSequence:
+    """Return the domain-incremental form of a class-incremental sequence (van de Ven et al. 2022).
+
+    The label of a sample becomes the position of its class in its task: of digits in tasks of two,
+    whether it is the first or the second digit. Every task then has the same labels, and the task
+    is not needed to predict them.
+
+    Args:
+      sequence: sequence of `class_incremental` with these tasks.
+      tasks: classes of each task, equally many.
+
+    Raises:
+      ValueError: tasks differ in their numbers of classes, or are not those of the sequence.
+    """
+    sizes = sorted({len(members) for members in tasks})
+    if len(sizes) > 1:
+        raise ArgumentError(f"tasks have {sizes} classes; give equally many in every task")
+    position = np.zeros(sequence.class_task.shape[0], int)
+    if sorted(np.concatenate(tasks).tolist()) != list(range(len(position))):
+        raise ArgumentError(f"tasks do not have the {len(position)} classes of the sequence once")
+    for members in tasks:
+        position[list(members)] = np.arange(len(members))
+
+    def relabelled(samples: Samples) -> Samples:
+        labels = jnp.where(samples.labels < 0, -1, jnp.asarray(position)[samples.labels])
+        return samples._replace(labels=labels)
+
+    count, labels = len(tasks), sizes[0]
+    stream = sequence.tasks
+    return sequence._replace(
+        tasks=stream._replace(
+            train=relabelled(stream.train),
+            valid=relabelled(stream.valid),
+            classes=jnp.broadcast_to(stream.id[:, None] == 0, (count, labels)),
+        ),
+        test=relabelled(sequence.test),
+        class_task=jnp.zeros(labels, int),
+        test_classes=jnp.ones((count, labels), bool),
+    )
 
 
 @checked

@@ -11,6 +11,7 @@ from everlight.errors import ArgumentError
 from everlight.scenarios.class_incremental import (
     check_distinct,
     class_incremental,
+    labelled_within_tasks,
     tested_on_validation,
 )
 from everlight.scenarios.shapes import same_shapes
@@ -79,6 +80,7 @@ def class_incremental_by_seed(
     natural: bool = False,
     valid_fraction: Fractions = 0.0,
     cycles: PositiveInt = 1,
+    within_tasks: bool = False,
 ) -> Callable[[int, bool], TaskSequence]:
     """Return a function that builds the sequence of a seed; all its sequences have one shape.
 
@@ -91,19 +93,28 @@ def class_incremental_by_seed(
       valid_fraction: validation fraction, one value or one per class, `[c]`.
       cycles: times that the tasks are gone through; above 1 each time brings other training samples
         of the classes (`recurring`), which the seed divides.
+      within_tasks: label samples by the position of their class in its task, which makes the
+        sequences domain-incremental (`labelled_within_tasks`); without `cycles`.
 
     Returns:
       Function from a seed, and whether validation samples replace the test sets
       (`tested_on_validation`), to the sequence.
+
+    Raises:
+      ValueError: a label is out of range, tasks differ in size or `cycles` is above 1 although
+        `within_tasks`; see also `class_incremental`.
     """
 
     check_range("train_labels", train_labels, 0, classes - 1)
     check_range("test_labels", test_labels, 0, classes - 1)
+    if within_tasks and cycles > 1:
+        raise ArgumentError(f"within_tasks=True and cycles={cycles}; leave one of them out")
 
     def of_order(order: list[int], seed: int) -> TaskSequence:
         cut = divide_classes(order, tasks)
         if cycles == 1:
-            return class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
+            by_class = class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
+            return labelled_within_tasks(by_class, cut) if within_tasks else by_class
         return recurring(train_labels, test_labels, cut * cycles, classes, seed, valid_fraction)
 
     def ordered(seed: int) -> TaskSequence:

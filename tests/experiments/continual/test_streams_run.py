@@ -103,6 +103,37 @@ def test_validation_images_are_no_training_images_and_no_test_images():
     assert len(train) + len(valid) == 4 * len(images.train_labels)
 
 
+def test_domains_of_a_split_are_tasks_of_the_classes_in_the_order_of_the_seed():
+    """Every sample is in the task that learns its class, under the class's place in it."""
+    images = load_digits()
+    split = compose(replace(DIGITS, stream="split-domains", tasks=(5,)))
+    classes = compose(replace(DIGITS, tasks=(5,)))
+    assert split.setting.name == "domain-incremental"
+    assert "5 tasks of 2 classes, labelled by position in their task" in split.data.counts
+    for order in (0, 1):
+        domains, by_class = (
+            benchmark.data.sequence(METHODS["naive"], SequenceId("evaluation", 0, order))
+            for benchmark in (split, classes)
+        )
+        train, learned = domains.tasks.train, by_class.tasks.train
+        np.testing.assert_array_equal(train.index, learned.index)
+        for task in range(5):
+            mask = np.asarray(train.mask[task])
+            pairs = {
+                *zip(
+                    images.train_labels[np.asarray(train.index[task])[mask]].tolist(),
+                    np.asarray(train.labels[task])[mask, 0].tolist(),
+                    strict=True,
+                )
+            }
+            assert sorted(label for _, label in pairs) == [0, 1]
+    # Inputs are the images themselves, and the network has an output per label.
+    np.testing.assert_array_equal(inputs_of(split, [5]), inputs_of(classes, [5]))
+    data = split.run_data(METHODS["naive"], domains)
+    setup, _ = split.training.setup(METHODS["naive"], data)
+    assert jax.eval_shape(setup.init, jax.random.key(0))[0]["head"]["kernel"].shape[-1] == 2
+
+
 def test_shots_and_noise_are_in_the_training_samples_alone():
     images = load_digits()
     config = replace(DIGITS, shots=5, label_noise=0.25)
@@ -123,9 +154,12 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--shots 5", "--stream rotated brings no new classes; leave out --shots"),
+        ("--shots 5", "--stream rotated brings no new labels; leave out --shots"),
         ("--setting online", "--stream rotated is domain-incremental; leave out --setting"),
-        ("--tasks 5 5", "--stream rotated has all classes in every task; give --tasks one number"),
+        (
+            "--tasks 5 5",
+            "--stream rotated has equally many classes in every task; give --tasks one",
+        ),
         ("--metrics confusion", "--stream rotated has no --metrics of classes"),
         ("--methods LUCIR", "LUCIR needs new classes in every task, but known ones recur here"),
     ],
@@ -133,6 +167,22 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
 def test_incompatible_options_of_streams_are_refused(words, message, tmp_path):
     with pytest.raises(DataError, match=message):
         run(tmp_path, "digits", "--stream", "rotated", *words.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--tasks 4", "--tasks 4 of 10 classes; give a number of tasks that divides them"),
+        ("--cycles 2", "has the same labels in every task; leave out --cycles"),
+        (
+            "--stream-draws seeded",
+            "draws permutations or angles; give --stream permuted or rotated",
+        ),
+    ],
+)
+def test_incompatible_options_of_a_split_into_domains_are_refused(words, message, tmp_path):
+    with pytest.raises(DataError, match=message):
+        run(tmp_path, "digits", "--stream", "split-domains", *words.split())
 
 
 def test_a_run_has_a_matrix_over_all_tasks(tmp_path):

@@ -65,6 +65,15 @@ def test_coefficients_of_methods_without_a_memory_are_those_of_the_benchmark():
     assert config_of(rotated, settings.PAPER_METHODS["joint"]).learning_rate == 0.2
 
 
+def test_methods_are_trained_with_the_coefficient_of_their_benchmark():
+    config = replace(FULL, benchmarks=("rotated-digits",), methods=("online EWC", "SI", "ER"))
+    options = options_of("paper der", [])
+    jobs = paper.experiment(config, None, options).jobs
+    by_name = {job.method.name: job.method.hyperparameters for job in jobs}
+    # ER has none.
+    assert by_name == {"online EWC": (1.4,), "SI": (1.0,), "ER": ()}
+
+
 @pytest.mark.parametrize("name", ["split-cifar10", "split-tiny-imagenet"])
 def test_benchmarks_for_an_accelerator_compile_with_all_their_methods(name):
     config = FULL.benchmark_of(name, 200)

@@ -1,4 +1,4 @@
-"""Papers whose tables have a column per memory: methods on a configuration for each buffer size."""
+"""Papers whose tables have a configuration per column: a memory, a stream or a setting."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -12,11 +12,12 @@ from everlight_experiments.continual.train_methods import jobs_of
 from everlight_experiments.report.writer import Column, Section, Table
 
 
-class MemoryColumn(NamedTuple):
-    """A configuration, and the methods that are trained on it."""
+class TableColumn(NamedTuple):
+    """A configuration in one setting, and the methods that are trained on it."""
 
     config: Config
     methods: Sequence[Method]
+    setting: str = "class-incremental"
 
 
 def column_name(buffer_size: int | None) -> str:
@@ -25,7 +26,7 @@ def column_name(buffer_size: int | None) -> str:
 
 
 def experiment_of(
-    name: str, columns: Mapping[str, MemoryColumn], seeds: int, options: PaperOptions
+    name: str, columns: Mapping[str, TableColumn], seeds: int, options: PaperOptions
 ) -> Experiment:
     """Return a benchmark for every column, with the methods that apply to it.
 
@@ -36,11 +37,14 @@ def experiment_of(
       options: options of the command.
     """
     benchmarks, jobs = {}, []
-    for column, (config, methods) in columns.items():
+    for column, (config, methods, setting) in columns.items():
         if not methods:
             continue
-        benchmark = compose(config, name=name, seed=options.seed, runs=options.runs)
-        column_jobs = jobs_of({column: benchmark}, methods, seeds)
+        benchmark = compose(
+            config, name=name, setting=setting, seed=options.seed, runs=options.runs
+        )
+        rows = [benchmark.row(method) for method in methods]
+        column_jobs = jobs_of({column: benchmark}, rows, seeds)
         if column_jobs:
             benchmarks[column] = benchmark._replace(part=column)
             jobs += column_jobs
@@ -49,7 +53,7 @@ def experiment_of(
 
 def sections_of(
     results: Results,
-    columns: Mapping[str, MemoryColumn],
+    columns: Mapping[str, TableColumn],
     caption: str,
     compared: Sequence[reproduction.PublishedComparison],
     causes: Mapping[str, str],
@@ -71,7 +75,7 @@ def sections_of(
     return [reproduction.reproduction_section(compared, causes, source), settings]
 
 
-def _settings_table(results: Results, columns: Mapping[str, MemoryColumn], caption: str) -> Table:
+def _settings_table(results: Results, columns: Mapping[str, TableColumn], caption: str) -> Table:
     """Return learning rate, replay batch and weight decay by method and column."""
     rows = []
     for column, method, _ in results.experiment.jobs:

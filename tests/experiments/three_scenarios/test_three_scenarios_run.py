@@ -1,0 +1,65 @@
+"""The command of the three scenarios on digits: columns, settings by scenario, joint training."""
+
+from dataclasses import replace
+
+import pytest
+
+from everlight_experiments.cli import options_of
+from everlight_experiments.continual.config import config_of
+from everlight_experiments.three_scenarios import config as settings
+from everlight_experiments.three_scenarios import paper
+from tests.experiments.command_runs import arrays_of
+
+FULL = settings.PAPER_PRESETS["paper"]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    words = ["--runs", str(tmp_path_factory.mktemp("runs"))]
+    demo = settings.PAPER_PRESETS["demo"]
+    benchmark = replace(demo.benchmark, protocol=replace(demo.benchmark.protocol, epochs=3))
+    tiny = replace(demo, benchmark=benchmark, methods=("none",), seeds=1)
+    report = paper.PAPER.run(replace(options_of("paper three-scenarios", words), config=tiny))
+    return report, arrays_of(report)
+
+
+def test_every_scenario_is_a_column_that_is_harder_than_the_one_before(results):
+    report, arrays = results
+    accuracies = [arrays[f"{name}/none/accuracy"][0, -1] for name in settings.SCENARIOS]
+    assert accuracies[0] > accuracies[1] > accuracies[2]
+    # Digits are not the paper's data.
+    assert "Published and own numbers" not in report.read_text()
+
+
+@pytest.mark.parametrize(
+    ("scenario", "ewc", "si"),
+    [
+        ("task-incremental", 1e5, 10),
+        ("domain-incremental", 1e10, 50_000),
+        ("class-incremental", 1e9, 5000),
+    ],
+)
+def test_every_scenario_has_the_coefficients_of_the_authors(scenario, ewc, si):
+    """Numbers of `param_values.py`, read there."""
+    config, methods, _ = FULL.column_of(scenario)
+    assert (config.grids["EWC"], config.grids["SI"]) == ((ewc,), (si,))
+    assert [method.name for method in methods] == list(settings.PAPER_METHODS)
+
+
+@pytest.mark.parametrize("scenario", settings.SCENARIOS)
+def test_steps_and_memory_are_those_of_the_authors(scenario):
+    config, methods, _ = FULL.column_of(scenario)
+    for method in methods:
+        protocol = config_of(config, method).protocol
+        steps = protocol.epochs * protocol.epoch_steps
+        # Joint training takes all steps at its only task.
+        assert steps == (10_000 if method.name == "joint" else 2000)
+    labels = 2 if scenario == "domain-incremental" else 10
+    assert config.exemplars_per_class * labels == 1000
+
+
+def test_numbers_of_the_authors_code_are_of_methods_of_the_command():
+    for reference in paper.REFERENCES:
+        assert reference.method in FULL.methods
+        assert reference.column in FULL.scenarios
+        assert 0 < reference.code.mean < 1
