@@ -73,7 +73,7 @@ COMMANDS: dict[str, Command] = {
         "rethinking_er.paper:PAPER",
     ),
     "paper der": Command(
-        "Dark experience replay on MNIST streams, CIFAR-10 and Tiny-ImageNet (table 2).",
+        "Dark experience replay and X-DER on MNIST streams, CIFAR and Tiny-ImageNet.",
         "der.paper:PAPER",
     ),
     "paper three-scenarios": Command(

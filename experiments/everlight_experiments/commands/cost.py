@@ -26,6 +26,9 @@ from everlight_experiments.continual.benchmark import Benchmark
 from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PRESETS as CORE50
+from everlight_experiments.der.config import PAPER_METHODS as DER_METHODS
+from everlight_experiments.der.config import PAPER_PRESETS as DER
+from everlight_experiments.der.config import BenchmarkName
 from everlight_experiments.facts import benchmark as facts_benchmark
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc import benchmark as iirc_benchmark
@@ -133,12 +136,22 @@ def mid_scale_facts() -> Work:
     return Work("facts, mid-scale", benchmarks["random"], METHODS["IMM mode"])
 
 
+def der_on_images(name: BenchmarkName, classes: int, per_class: tuple[int, int], side: int) -> Work:
+    """Return DER++ with 500 samples on a benchmark of DER's table."""
+    config = DER["paper"].benchmark_of(name, 500)
+    sized = replace(config, classes=classes, per_class=per_class, side=side)
+    benchmark = image_benchmarks.shapes("der", sized, "class-incremental")
+    return Work(f"der, {name}", benchmark, DER_METHODS["DER++"])
+
+
 WORKS: tuple[Callable[[], Work], ...] = (
     icifar,
     iirc_cifar,
     lambda: core50_nc("Mid-CaffeNet"),
     lambda: core50_nc("Mid-VGG"),
     mid_scale_facts,
+    lambda: der_on_images("split-cifar10", 10, (5000, 1000), 32),
+    lambda: der_on_images("split-tiny-imagenet", 200, (500, 50), 64),
 )
 
 

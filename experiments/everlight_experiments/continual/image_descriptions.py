@@ -32,6 +32,12 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
         if config.compute_budget is not None:
             length = f"the operations of {counted(config.compute_budget, 'step')} of naive"
         parts.append(f"{length} per task in batches of {protocol.batch_size}")
+        if protocol.milestones:
+            at = ", ".join(map(str, protocol.milestones))
+            parts.append(
+                f"learning rate multiplied by {protocol.milestone_factor:g} after epochs {at} of a "
+                "task"
+            )
     if "online" in settings:
         parts.append(f"online one pass in batches of {config.online_batch}")
         if protocol.boundaries:

@@ -1,8 +1,8 @@
 """Settings of methods that authors selected on a data set and published with their code.
 
 Fashion-MNIST: Buzzega et al. 2020 (ICPR), hastings24/rethinking_er, `utils/best_args.py`. The
-others: Mammoth (aimagelab/mammoth, commit e75a491), `utils/best_args.py`. Its settings for
-CIFAR-100 are left out: they belong to a learning rate that falls within a task.
+others: Mammoth (aimagelab/mammoth, commit e75a491), `utils/best_args.py`, with those of X-DER-RPC
+in `models/config/xder_rpc.yaml`. Left out are methods whose settings name another optimizer.
 
 Coefficients are in this project's conventions: EWC's λ counts twice, LwF's is divided by the square
 of its temperature, and where a source adds c‖θ‖² to the loss, the weight decay is 2c.
@@ -39,6 +39,17 @@ class PublishedProtocol(NamedTuple):
     epochs: int
     methods: Mapping[str, Mapping[int | None, PublishedSettings]]
     """Settings by method and total number of stored samples, None for methods without a memory."""
+    milestones: tuple[int, ...] = ()
+    """Epochs of a task after which the learning rate falls to a tenth.
+
+    Mammoth's later configurations for CIFAR-100 (`xder.yaml`) have a fifth.
+    """
+
+    @property
+    def buffer_sizes(self) -> list[int]:
+        """Total numbers of stored samples that settings were selected for, ascending."""
+        sizes = {size for by_size in self.methods.values() for size in by_size}
+        return sorted(size for size in sizes if size is not None)
 
     def with_buffer(self, buffer_size: int | None) -> dict[str, PublishedSettings]:
         """Return the settings by method for a buffer size.
@@ -46,9 +57,8 @@ class PublishedProtocol(NamedTuple):
         Raises:
           DataError: no settings were selected for this buffer size.
         """
-        sizes = {size for by_size in self.methods.values() for size in by_size} - {None}
-        if buffer_size not in sizes:
-            known = " or ".join(map(str, sorted(sizes)))
+        if buffer_size not in self.buffer_sizes:
+            known = " or ".join(map(str, self.buffer_sizes))
             raise DataError(
                 f"--hyperparameters published: {self.source} has settings for buffers of {known} "
                 "samples; give --buffer-size"
@@ -204,12 +214,30 @@ _TINY_IMAGENET = {
         5120: _dark(0.03, 32, 0.1, 0.5),
     },
 }
+_CIFAR100_SIZES = (500, 2000)
+_CIFAR100 = {
+    "naive": {None: _S(0.03)},
+    "LwF": {None: _S(0.03, weight_decay=0.0005)},
+    "ER": dict.fromkeys(_CIFAR100_SIZES, _S(0.1, 32)),
+    "ER-ACE": dict.fromkeys(_CIFAR100_SIZES, _S(0.03, 32)),
+    "iCaRL": dict.fromkeys(_CIFAR100_SIZES, _S(0.3, weight_decay=1e-5)),
+    "BiC": dict.fromkeys(_CIFAR100_SIZES, _S(0.03)),
+    "DER": dict.fromkeys(_CIFAR100_SIZES, _dark(0.03, 32, 0.3)),
+    "DER++": dict.fromkeys(_CIFAR100_SIZES, _dark(0.03, 32, 0.1, 0.5)),
+    "X-DER-RPC": dict.fromkeys(
+        _CIFAR100_SIZES,
+        _S(0.03, 32, arguments={"alpha": 0.1, "beta": 0.5, "past_constraint": False}),
+    ),
+}
 PUBLISHED: dict[tuple[str, str], PublishedProtocol] = {
     ("fashion-mnist", "classes"): PublishedProtocol(BUZZEGA, "unit", 10, 1, _FASHION),
     ("mnist", "classes"): PublishedProtocol(MAMMOTH, "unit", 10, 1, _MNIST),
     ("mnist", "permuted"): PublishedProtocol(MAMMOTH, "unit", 128, 1, _PERMUTED),
     ("mnist", "rotated"): PublishedProtocol(MAMMOTH, "unit", 128, 1, _ROTATED),
     ("cifar10", "classes"): PublishedProtocol(MAMMOTH, "channels", 32, 50, _CIFAR10),
+    ("cifar100", "classes"): PublishedProtocol(
+        MAMMOTH, "channels", 32, 50, _CIFAR100, milestones=(35, 45)
+    ),
     ("tiny-imagenet", "classes"): PublishedProtocol(MAMMOTH, "channels", 32, 100, _TINY_IMAGENET),
     ("tiny-imagenet-64", "classes"): PublishedProtocol(
         MAMMOTH, "channels", 32, 100, _TINY_IMAGENET

@@ -1,9 +1,11 @@
-"""The main table of DER (Buzzega et al. 2020, NeurIPS): four benchmarks and three buffers.
+"""The main tables of DER (Buzzega et al. 2020, NeurIPS) and X-DER (Boschini et al. 2022, TPAMI).
+
+Split CIFAR-100 is X-DER's, the other benchmarks are DER's.
 
 Presets:
   demo: permuted and rotated digits, two seeds; no data needed.
   small: permuted and rotated MNIST with SGD, joint training, ER, DER and DER++; for two cores.
-  paper: all benchmarks and methods; split CIFAR-10 and Tiny-ImageNet are meant for an accelerator.
+  paper: all benchmarks and methods; those with a ResNet-18 are meant for an accelerator.
 """
 
 from collections.abc import Mapping
@@ -16,13 +18,14 @@ from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.published import grids_of, settings_of
-from everlight_experiments.continual.published_settings import PUBLISHED
+from everlight_experiments.continual.published_settings import PUBLISHED, PublishedProtocol
 from everlight_experiments.run_folder.options import Count, Preset
 
 BenchmarkName = Literal[
     "permuted-mnist",
     "rotated-mnist",
     "split-cifar10",
+    "split-cifar100",
     "split-tiny-imagenet",
     "permuted-digits",
     "rotated-digits",
@@ -33,13 +36,24 @@ _ROWS: dict[str, Method] = {
     "SGD": METHODS["naive"],
     **{
         name: METHODS[name]
-        for name in (*NO_MEMORY[1:], "ER", "GEM", "A-GEM", "HAL", "iCaRL", "DER", "DER++")
+        for name in (
+            *NO_MEMORY[1:],
+            "ER",
+            "ER-ACE",
+            "GEM",
+            "A-GEM",
+            "HAL",
+            "iCaRL",
+            "BiC",
+            "DER",
+            "DER++",
+            "X-DER-RPC",
+        )
     },
 }
 PAPER_METHODS: dict[str, Method] = {
     name: row._replace(name=name, published=None) for name, row in _ROWS.items()
 }
-SMALLEST_BUFFER = 200
 CHOSEN = stated(
     "All is as in the authors' code, whose settings of each method were selected on this benchmark "
     "and buffer. Joint training has the learning rate of SGD."
@@ -84,6 +98,14 @@ CONFIGS: dict[BenchmarkName, Config] = {
     "permuted-mnist": replace(MNIST, stream="permuted"),
     "rotated-mnist": replace(MNIST, stream="rotated"),
     "split-cifar10": replace(IMAGES, data="cifar10", tasks=(5,), protocol=_epochs(50)),
+    # X-DER-RPC and ER-ACE choose the classes of their losses, among those seen so far.
+    "split-cifar100": replace(
+        IMAGES,
+        data="cifar100",
+        tasks=(10,),
+        loss_classes="seen",
+        protocol=replace(_epochs(50), milestones=(35, 45)),
+    ),
     "split-tiny-imagenet": replace(
         IMAGES, data="tiny-imagenet-64", tasks=(10,), protocol=_epochs(100)
     ),
@@ -94,30 +116,50 @@ DIGITS_STREAMS: tuple[BenchmarkName, ...] = ("permuted-digits", "rotated-digits"
 MNIST_STREAMS: tuple[BenchmarkName, ...] = ("permuted-mnist", "rotated-mnist")
 
 
+def published_of(name: BenchmarkName) -> PublishedProtocol:
+    """Return the authors' settings for a benchmark; digits have those of MNIST."""
+    config = CONFIGS[name]
+    return PUBLISHED["mnist" if config.data == "digits" else config.data, config.stream]
+
+
 @dataclass(frozen=True)
 class PaperConfig:
     """Configuration of the paper's command."""
 
     benchmarks: tuple[BenchmarkName, ...] = MNIST_STREAMS
-    """Benchmarks to run: permuted-mnist, rotated-mnist, split-cifar10, split-tiny-imagenet; or
-    permuted-digits, rotated-digits, with the settings of MNIST."""
+    """Benchmarks to run: permuted-mnist, rotated-mnist, split-cifar10, split-cifar100,
+    split-tiny-imagenet; or permuted-digits, rotated-digits, with the settings of MNIST."""
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
-    """Methods to train: SGD, joint, online EWC, SI, ER, GEM, A-GEM, HAL, iCaRL, DER, DER++. Those
-    that do not apply to a benchmark are left out there."""
-    buffer_sizes: tuple[Count, ...] = (200, 500, 5120)
-    """Total numbers of stored samples, among 200, 500 and 5120; methods with a memory are trained
-    with each."""
+    """Methods to train: SGD, joint, online EWC, SI, ER, ER-ACE, GEM, A-GEM, HAL, iCaRL, BiC, DER,
+    DER++, X-DER-RPC. Those that do not apply to a benchmark, or have no published settings for it,
+    are left out there."""
+    buffer_sizes: tuple[Count, ...] = (200, 500, 2000, 5120)
+    """Total numbers of stored samples, among 200, 500, 2000 (split-cifar100) and 5120 (the others);
+    methods with a memory are trained with each that has settings for the benchmark."""
     seeds: Count = 10
     """Number of evaluation seeds, each with its own permutations or angles and initial network."""
+
+    def sizes_of(self, name: BenchmarkName) -> list[int]:
+        """Return the buffer sizes that have settings for a benchmark."""
+        return [size for size in self.buffer_sizes if size in published_of(name).buffer_sizes]
+
+    def methods_of(self, name: BenchmarkName, buffer_size: int | None) -> list[Method]:
+        """Return the methods with this buffer, or without a memory, that have settings."""
+        having = self.benchmark_of(name, buffer_size).method_settings
+        return [
+            PAPER_METHODS[method]
+            for method in self.methods
+            if method in having and (method in NO_MEMORY) == (buffer_size is None)
+        ]
 
     def benchmark_of(self, name: BenchmarkName, buffer_size: int | None) -> Config:
         """Return a benchmark with a buffer and the authors' settings for both.
 
         Methods without a memory have the same settings with any buffer, which None leaves out.
         """
-        config, buffer_size = CONFIGS[name], buffer_size or SMALLEST_BUFFER
-        data = "mnist" if config.data == "digits" else config.data
-        published = PUBLISHED[data, config.stream].with_buffer(buffer_size)
+        config, protocol = CONFIGS[name], published_of(name)
+        buffer_size = buffer_size or protocol.buffer_sizes[0]
+        published = protocol.with_buffer(buffer_size)
         settings = settings_of(published)
         settings["SGD"] = settings["joint"] = settings.pop("naive")
         return replace(
@@ -133,5 +175,7 @@ PAPER_PRESETS: Mapping[Preset, PaperConfig] = {
     "small": PaperConfig(
         methods=("SGD", "joint", "ER", "DER", "DER++"), buffer_sizes=(200, 500), seeds=5
     ),
-    "paper": PaperConfig((*MNIST_STREAMS, "split-cifar10", "split-tiny-imagenet")),
+    "paper": PaperConfig(
+        (*MNIST_STREAMS, "split-cifar10", "split-cifar100", "split-tiny-imagenet")
+    ),
 }

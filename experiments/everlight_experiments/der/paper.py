@@ -9,7 +9,6 @@ from everlight_experiments.continual.table_columns import (
     sections_of,
 )
 from everlight_experiments.der.config import (
-    NO_MEMORY,
     PAPER_METHODS,
     PAPER_PRESETS,
     BenchmarkName,
@@ -27,8 +26,10 @@ CITATION = (
 CAUSES: dict[str, str] = {}
 """Causes of differences that an experiment showed, by method and column."""
 SOURCE = (
-    "Published are the means of the paper's main table, with deviations over ten seeds where they "
-    "are known. Standard errors from a mean alone are only of everlight's seeds."
+    "Published are the means of the papers' main tables, with deviations over ten seeds where they "
+    "are known. Those of split CIFAR-100 are X-DER's, whose losses run over all classes, "
+    "everlight's over those seen so far. Standard errors from a mean alone are only of everlight's "
+    "seeds."
 )
 SETTINGS_CAPTION = "Settings that the authors selected for each benchmark and buffer."
 
@@ -48,15 +49,10 @@ def columns_of(config: PaperConfig) -> dict[str, TableColumn]:
     """Return a column per benchmark and buffer size, each with the authors' settings for it."""
     return {
         column_of(name, size): TableColumn(
-            config.benchmark_of(name, size),
-            [
-                PAPER_METHODS[method]
-                for method in config.methods
-                if (method in NO_MEMORY) == (size is None)
-            ],
+            config.benchmark_of(name, size), config.methods_of(name, size)
         )
         for name in config.benchmarks
-        for size in (None, *config.buffer_sizes)
+        for size in (None, *config.sizes_of(name))
     }
 
 

@@ -180,6 +180,25 @@ def test_best_epoch_and_plateau_by_hand():
         assert np.all(learner.params["head"] == number)
 
 
+def test_the_rate_falls_at_milestones():
+    """After the second and the fourth epoch of a task, and anew in the next task."""
+    protocol = Protocol(select="last", milestones=(2, 4), milestone_factor=0.5)
+    run = run_of(protocol)
+    state = begin_state(run)
+    for factors in ([1.0, 0.5, 0.5, 0.25, 0.25],) * 2:
+        for epoch, factor in enumerate(factors):
+            state = state._replace(epoch=jnp.int32(epoch))
+            state = end_epoch(naive(net.small_setup()), protocol, state, jnp.float32(0.5))
+            assert state.result.learner.schedule.factor == factor
+        state = begin_task(run, state._replace(task=jnp.int32(1)))
+
+
+@pytest.mark.parametrize("setting", ["new_optimizer", "boundaries"])
+def test_milestones_need_a_schedule_per_task(setting):
+    with pytest.raises(ValueError, match="milestones count the epochs of a task; give new_optim"):
+        Protocol(select="last", milestones=(2,), **{setting: False})
+
+
 def test_by_default_the_rate_stays():
     state = started(Protocol())
     for _ in range(30):

@@ -26,6 +26,10 @@ def work():
     [
         (cost.icifar, 10 * 22 * int(np.ceil(4_500 / 32))),
         (lambda: cost.core50_nc("Mid-CaffeNet"), 2_000 + 8 * 300),
+        (
+            lambda: cost.der_on_images("split-cifar10", 10, (5000, 1000), 32),
+            5 * 50 * int(np.ceil(10_000 / 32)),
+        ),
     ],
 )
 def test_the_papers_steps_by_hand(created, steps):

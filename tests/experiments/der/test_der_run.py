@@ -46,6 +46,8 @@ def test_methods_with_a_memory_have_a_column_per_buffer(results):
         ("rotated-mnist", 5120, "A-GEM", (0.3, 128, {})),
         ("split-cifar10", 500, "DER++", (0.03, 32, {"alpha": 0.2, "beta": 0.5})),
         ("split-cifar10", 5120, "ER", (0.1, 32, {})),
+        ("split-cifar100", 500, "DER++", (0.03, 32, {"alpha": 0.1, "beta": 0.5})),
+        ("split-cifar100", 2000, "BiC", (0.03, None, {})),
         ("split-tiny-imagenet", 200, "DER", (0.03, 32, {"alpha": 0.1})),
     ],
 )
@@ -74,20 +76,41 @@ def test_methods_are_trained_with_the_coefficient_of_their_benchmark():
     assert by_name == {"online EWC": (1.4,), "SI": (1.0,), "ER": ()}
 
 
-@pytest.mark.parametrize("name", ["split-cifar10", "split-tiny-imagenet"])
-def test_benchmarks_for_an_accelerator_compile_with_all_their_methods(name):
-    config = FULL.benchmark_of(name, 200)
+def test_methods_and_buffers_without_settings_are_left_out():
+    """Mammoth has none for GEM and HAL on Tiny-ImageNet, nor for EWC and SI on CIFAR-100."""
+    names = {
+        (benchmark, size): [method.name for method in FULL.methods_of(benchmark, size)]
+        for benchmark in ("split-cifar100", "split-tiny-imagenet")
+        for size in (None, 500)
+    }
+    assert names["split-tiny-imagenet", 500] == ["ER", "A-GEM", "iCaRL", "DER", "DER++"]
+    assert names["split-cifar100", None] == ["SGD", "joint"]
+    assert "X-DER-RPC" in names["split-cifar100", 500]
+    assert FULL.sizes_of("split-cifar100") == [500, 2000]
+    assert FULL.sizes_of("rotated-mnist") == [200, 500, 5120]
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "methods"),
+    [
+        ("split-cifar10", 200, ("SGD", "ER", "A-GEM", "iCaRL", "DER++")),
+        ("split-cifar100", 500, ("ER", "ER-ACE", "BiC", "X-DER-RPC")),
+        ("split-tiny-imagenet", 200, ("SGD", "iCaRL", "DER++")),
+    ],
+)
+def test_benchmarks_for_an_accelerator_compile_with_their_methods(name, size, methods):
+    config = FULL.benchmark_of(name, size)
     small = replace(
         config,
         classes=10,
         per_class=(4, 2),
-        side=32 if name == "split-cifar10" else 64,
+        side=64 if name == "split-tiny-imagenet" else 32,
         net="resnet18:2",
         tasks=(5,),
         protocol=Protocol(epochs=1, batch_size=4, select="last"),
     )
     programs = MethodPrograms(shapes("der", small, "class-incremental"))
-    for method in ("SGD", "ER", "A-GEM", "iCaRL", "DER++"):
+    for method in methods:
         assert jax.tree.leaves(programs.net(settings.PAPER_METHODS[method]).learner.params)
 
 
@@ -99,6 +122,6 @@ def test_printed_numbers_are_of_methods_and_buffers_of_the_command():
     offered = {
         paper.column_of(name, size)
         for name in FULL.benchmarks
-        for size in (None, *FULL.buffer_sizes)
+        for size in (None, *FULL.sizes_of(name))
     }
     assert columns <= offered

@@ -267,7 +267,7 @@ def no_scores(protocol: Protocol) -> StepScores:
 def end_epoch(
     strategy: Strategy, protocol: Protocol, state: SequenceState, score: Float[Array, ""]
 ) -> SequenceState:
-    """Keep the best epoch (ties go to the last), and update the learning-rate schedule."""
+    """Keep the best epoch (ties go to the last), and update the learning rate's factor."""
     memory, learner, best = state.result.memory, state.result.learner, state.best
     if best is not None:
         better = score >= best.score
@@ -280,8 +280,12 @@ def end_epoch(
     improved = score > schedule.best + protocol.plateau_threshold
     stale = jnp.where(improved, 0, schedule.stale_epochs + 1)
     drop = stale > protocol.plateau_patience
+    factor = jnp.where(drop, schedule.factor * protocol.plateau_factor, schedule.factor)
+    if protocol.milestones:
+        reached = jnp.isin(state.epoch + 1, jnp.asarray(protocol.milestones))
+        factor = jnp.where(reached, factor * protocol.milestone_factor, factor)
     schedule = Plateau(
-        jnp.where(drop, schedule.factor * protocol.plateau_factor, schedule.factor),
+        factor,
         jnp.where(improved, score, schedule.best),
         jnp.where(drop, 0, stale),
     )

@@ -21,7 +21,7 @@ class Protocol:
 
     Raises:
       ValueError: a count is below 1; a factor of the learning rate is not positive; `select` is
-        unknown; or `select` is "best" without boundaries.
+        unknown; or `select` is "best", or there are milestones, without boundaries.
     """
 
     epochs: PositiveInt = 10
@@ -42,6 +42,11 @@ class Protocol:
     """Epochs without improvement before the learning rate changes."""
     plateau_threshold: NonNegativeFloat = 1e-3
     """Least increase of the validation metric that counts as improvement."""
+    milestones: tuple[PositiveInt, ...] = ()
+    """Numbers of epochs of a task after which the learning rate is multiplied by
+    `milestone_factor`, as in the literature on CIFAR-100; none keeps the rate."""
+    milestone_factor: PositiveFloat = 0.1
+    """Factor on the learning rate at every milestone."""
     evaluation_batch: PositiveInt = 256
     """Samples per forward pass in validation and evaluation."""
     evaluate_every: PositiveInt = 1
@@ -68,6 +73,11 @@ class Protocol:
         if self.select == "best" and not self.boundaries:
             raise ArgumentError(
                 "select='best' needs boundaries; choose select='last' for a stream without"
+            )
+        if self.milestones and not (self.new_optimizer and self.boundaries):
+            raise ArgumentError(
+                "milestones count the epochs of a task; give new_optimizer=True and "
+                "boundaries=True, which start the schedule anew at every task"
             )
 
     @property
