@@ -181,7 +181,7 @@ def test_best_epoch_and_plateau_by_hand():
 
 
 def test_the_rate_falls_at_milestones():
-    """After the second and the fourth epoch of a task, and anew in the next task."""
+    """After the second and the fourth epoch of each task."""
     protocol = Protocol(select="last", milestones=(2, 4), milestone_factor=0.5)
     run = run_of(protocol)
     state = begin_state(run)

@@ -77,7 +77,7 @@ class Protocol:
         if self.milestones and not (self.new_optimizer and self.boundaries):
             raise ArgumentError(
                 "milestones count the epochs of a task; give new_optimizer=True and "
-                "boundaries=True, which start the schedule anew at every task"
+                "boundaries=True, so that every task restarts the schedule"
             )
 
     @property
