@@ -27,7 +27,15 @@ BEST = 3
 def pairs(rng):
     illuminants = np.stack([rng.uniform(0.4, 1.2, 10), np.ones(10), rng.uniform(0.4, 1.2, 10)], 1)
     illuminants = np.float32(illuminants)
-    return CameraPairs({}, illuminants, illuminants[::-1], FOLDS, ("a", "b"), "", "second")
+    return CameraPairs(
+        inputs={},
+        main=illuminants,
+        second=illuminants[::-1],
+        folds=FOLDS,
+        cameras=("a", "b"),
+        note="",
+        view="second",
+    )
 
 
 def plant(spoil=None):
