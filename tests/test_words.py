@@ -51,7 +51,10 @@ BANNED = {
 }
 OTHER_SPELLING = re.compile(r"(?!colour$).*(?:colour|grey|centre|neighbour|learnt)", re.IGNORECASE)
 """Spellings of prose, which names do not have; `colour` is a package."""
-FRAGMENT = re.compile(r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As|How|So that)\b")
+FRAGMENT = re.compile(
+    r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As|How|So that|Those|It|In the|Killed|"
+    r"Takes|Numbers that)\b"
+)
 MIN_WORDS = 4
 COUNTED = (
     r"(?:\d[\d,.]*|class|devices?|epochs?|exemplars?|features?|fold|images?|labels?|line|number|"

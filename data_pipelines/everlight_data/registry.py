@@ -59,9 +59,9 @@ def collect_data_sets(modules: Iterable[ModuleType]) -> dict[str, DataSet]:
 DATA_SETS = collect_data_sets(data_set_modules())
 """All data sets by name."""
 STORED_SETS = {name: data for name, data in DATA_SETS.items() if data.files}
-"""Those with files below EVERLIGHT_DATA, which `everlight data` lists."""
+"""Data sets with files below EVERLIGHT_DATA, which `everlight data` lists."""
 IMAGE_SETS = {name: data.load for name, data in DATA_SETS.items() if data.load}
-"""Loaders of those with labelled images, which `everlight run --data` takes."""
+"""Loaders of the data sets with labelled images, which `everlight run --data` takes."""
 PHOTOGRAPH_SETS = {
     name: data.read_photographs for name, data in DATA_SETS.items() if data.read_photographs
 }

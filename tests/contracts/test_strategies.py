@@ -236,7 +236,7 @@ def test_sums_over_steps_return_to_the_best_epoch(name):
 
     finish = jax.jit(functools.partial(end_task, run))
     state = begin_state(run)
-    # In the second task there is something in memory from the first.
+    # The memory of the second task has samples of the first.
     for _ in range(2):
         best = last = train(begin_task(run, state), jnp.float32(0.9))
         for score in jnp.array([0.2, 0.5]):

@@ -103,8 +103,10 @@ def test_scores_over_time_are_means_of_the_tasks_so_far():
 
 
 def test_unsuitable_methods_state_their_reason(core50):
-    def refused(offers):
-        return {name for name, row in METHODS.items() if incompatibility(row, offers) is not None}
+    def refused(capabilities):
+        return {
+            name for name, row in METHODS.items() if incompatibility(row, capabilities) is not None
+        }
 
     several = {"incremental joint", "iCaRL-CNN", "iCaRL-norm"}
     several |= {name for name in METHODS if name.startswith("BiC-")}

@@ -21,9 +21,9 @@ KILLS = {
 
 
 @pytest.mark.slow
-def test_killed_at_random_moments_they_end_with_the_same_bits(tmp_path):
+def test_commands_killed_at_random_moments_end_with_the_same_bits(tmp_path):
     assert KILLS.keys() == RUNS.keys()
-    # One device: within one program bits are promised, and how many units it has hangs on devices.
+    # One device: bits are promised within a program, whose number of runs depends on the devices.
     environment = os.environ | {
         "JAX_NUM_CPU_DEVICES": "1",
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),

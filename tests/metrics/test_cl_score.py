@@ -113,7 +113,7 @@ def test_counted_memory_by_hand():
 
 @pytest.mark.parametrize("parameters", [2 * 10**38, 10**40, 10**400])
 def test_memory_beyond_a_float32_is_refused(parameters):
-    """It was infinite."""
+    """The memory was infinite in an earlier version."""
     with pytest.raises(ValueError, match="more than a float32 holds"):
         counted_model_memory(parameters, 2, 3)
 

@@ -15,12 +15,12 @@ CLASSES = (
 )
 # fmt: on
 PUBLISHED = PublishedSet(
-    "CIFAR-10",
-    (32, 32, 3),
-    CLASSES,
-    (5000,) * 10,
-    (1000,) * 10,
-    ((0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)),
+    name="CIFAR-10",
+    shape=(32, 32, 3),
+    class_names=CLASSES,
+    train_counts=(5000,) * 10,
+    test_counts=(1000,) * 10,
+    channels=((0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)),
 )
 RELEASE = CifarRelease(
     "CIFAR-10",

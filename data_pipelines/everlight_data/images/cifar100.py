@@ -26,12 +26,12 @@ CLASSES = (
 )
 # fmt: on
 PUBLISHED = PublishedSet(
-    "CIFAR-100",
-    (32, 32, 3),
-    CLASSES,
-    (500,) * 100,
-    (100,) * 100,
-    ((0.50707516, 0.48654887, 0.44091784), (0.26733429, 0.25643846, 0.27615047)),
+    name="CIFAR-100",
+    shape=(32, 32, 3),
+    class_names=CLASSES,
+    train_counts=(500,) * 100,
+    test_counts=(100,) * 100,
+    channels=((0.50707516, 0.48654887, 0.44091784), (0.26733429, 0.25643846, 0.27615047)),
 )
 RELEASE = CifarRelease(
     "CIFAR-100",

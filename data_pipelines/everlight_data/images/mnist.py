@@ -22,12 +22,12 @@ SHA256 = {
 }
 """SHA-256 of the unpacked files."""
 PUBLISHED = PublishedSet(
-    "MNIST",
-    (28, 28, 1),
-    tuple("0123456789"),
-    (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
-    (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
-    ((0.13066048,), (0.30810780,)),
+    name="MNIST",
+    shape=(28, 28, 1),
+    class_names=tuple("0123456789"),
+    train_counts=(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
+    test_counts=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
+    channels=((0.13066048,), (0.30810780,)),
     originals={file: Original(None, digest) for file, digest in SHA256.items()},
 )
 

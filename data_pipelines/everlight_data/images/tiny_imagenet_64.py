@@ -24,13 +24,13 @@ from everlight_data.sets.image_set import ImageSet
 from everlight_data.sets.preparing import Source, matching
 
 PUBLISHED = PublishedSet(
-    "Tiny-ImageNet",
-    (SIDE, SIDE, 3),
-    None,
-    (500,) * 200,
-    (50,) * 200,
-    ((0.48023694, 0.44806704, 0.39750364), (0.27643643, 0.26886328, 0.28158993)),
-    JPEG_TOLERANCE,
+    name="Tiny-ImageNet",
+    shape=(SIDE, SIDE, 3),
+    class_names=None,
+    train_counts=(500,) * 200,
+    test_counts=(50,) * 200,
+    channels=((0.48023694, 0.44806704, 0.39750364), (0.27643643, 0.26886328, 0.28158993)),
+    tolerance=JPEG_TOLERANCE,
 )
 
 

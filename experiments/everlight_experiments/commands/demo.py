@@ -65,5 +65,5 @@ def run_demo(options: DemoOptions) -> Path:
         f"Continual learning: {also.sentences[1]}",
     )
     below = (*first.sentences[1:], *first.below, *also.sentences[2:], *also.below)
-    both = replace(first, sentences=sentences, below=below)
-    return write_report(folder.path, "everlight: the demo", summary, all_sections, both)
+    joined = replace(first, sentences=sentences, below=below)
+    return write_report(folder.path, "everlight: the demo", summary, all_sections, joined)

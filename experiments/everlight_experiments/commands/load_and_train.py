@@ -158,10 +158,10 @@ def applicable_methods(
     The lines name what is left out, and methods of little use that are named, each with the reason.
     """
     name = benchmark_name(options.benchmark)
-    offers = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
+    settings = [benchmark.setting for benchmark in benchmarks.values()]
     left_out, warned, selected = defaultdict(list), defaultdict(list), []
     for method in rows:
-        reasons = [why_left_out(method, name, offer) for offer in offers]
+        reasons = [why_left_out(method, name, setting.capabilities) for setting in settings]
         named = method.name in options.methods
         if named or not all(reasons):
             selected.append(method)

@@ -123,7 +123,7 @@ class ReportInput(NamedTuple):
 def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Section]]:
     """Return the opening and the sections of the report; pictures go into the folder."""
     outcomes, rows, benchmark = report.outcomes, report.rows, report.benchmark
-    offers = {column: bench.setting.capabilities for column, bench in report.benchmarks.items()}
+    capabilities = {name: bench.setting.capabilities for name, bench in report.benchmarks.items()}
     selection = hyperparameters_table(benchmark.criterion, choices_of(outcomes))
     details = {
         "Learning rates and arguments of the methods": (
@@ -132,7 +132,7 @@ def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Se
         ),
         "Your own strategy against the others": ((), user_strategy_table(outcomes, rows)),
         "Selection of hyper-parameters": ((), selection),
-        "Methods not applicable here": ((), left_out_table(rows, offers)),
+        "Methods not applicable here": ((), left_out_table(rows, capabilities)),
     }
     sections = [
         *(_column(folder, column, report) for column in outcomes),

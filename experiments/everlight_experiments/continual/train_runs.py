@@ -150,11 +150,11 @@ def train_runs(
         state = _train_group(
             Checkpoints(checkpoints), group, batch, mesh, after_task, announce, tasks
         )
-        places = diverged_at(training.protocol, state)
+        divergences = diverged_at(training.protocol, state)
         for number, run in enumerate(group):
             outputs = training.keep(result_of_run(state, number, mesh))
             arrays = {name: np.asarray(value) for name, value in outputs.items()}
-            arrays[DIVERGED_AT] = places[number]
+            arrays[DIVERGED_AT] = divergences[number]
             folder.save_part(run.name, run.fingerprint, **arrays)
             seconds = None if continued else (time.monotonic() - began) / len(group)
             folder.log_part(run.name, seconds=seconds, diverged=has_diverged(arrays))
@@ -238,10 +238,10 @@ def _train_group(
     if mesh.is_multi_process:
         fingerprint["devices"] = mesh.size
 
-    def like() -> SequenceState:
+    def shapes() -> SequenceState:
         return shapes_on_mesh(initial_runs_state(runs), mesh)
 
-    done, state = checkpoints.resume(fingerprint, like) or Resumed(0, None)
+    done, state = checkpoints.resume(fingerprint, shapes) or Resumed(0, None)
     driven = drive_runs(runs, 1, mesh, state, announce)
 
     def save() -> None:
@@ -260,11 +260,11 @@ def _train_group(
             with uninterrupted():
                 state = next(driven, state)
                 reached = epochs_done(protocol, state)
-                places = diverged_at(protocol, state)[: len(group)]
-                now = places[:, 0] >= 0
+                divergences = diverged_at(protocol, state)[: len(group)]
+                previous, diverged = diverged, divergences[:, 0] >= 0
                 # Before the checkpoint from which they would not come again.
                 if after_task is not None and int(state.epoch) == 0:
-                    for number in np.flatnonzero(~now).tolist():
+                    for number in np.flatnonzero(~diverged).tolist():
                         result = result_of_run(state, number, mesh)
                         after_task(group[number], int(state.task) - 1, result)
             # What is complete is kept as parts at once.
@@ -272,10 +272,9 @@ def _train_group(
                 with uninterrupted():
                     save()
             bar.update(reached - bar.n)
-            for number in np.flatnonzero(now & ~diverged):
-                place = "task {}, epoch {}".format(*places[number])
+            for number in np.flatnonzero(diverged & ~previous):
+                place = "task {}, epoch {}".format(*divergences[number])
                 print(f"{group[number].name}: the loss is not finite at {place}", flush=True)
-            diverged = now
     return state
 
 

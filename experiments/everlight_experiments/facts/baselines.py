@@ -73,10 +73,10 @@ def regress_on_random_units(
 
 
 def _units(
-    features: Float[np.ndarray, "n f"], like: Float[np.ndarray, "_ f"], seed: int
+    features: Float[np.ndarray, "n f"], reference: Float[np.ndarray, "_ f"], seed: int
 ) -> Float[np.ndarray, "n u"]:
-    """Return hidden units of the features, standardized as `like`, and a constant."""
-    inputs = (features - like.mean(axis=0)) / np.maximum(like.std(axis=0), 1e-6)
+    """Return hidden units of the features, standardized by `reference`, and a constant."""
+    inputs = (features - reference.mean(axis=0)) / np.maximum(reference.std(axis=0), 1e-6)
     draw = np.random.default_rng(seed)
     # One input is the bias.
     weights = draw.standard_normal((features.shape[1] + 1, UNITS if features.shape[1] else 0))

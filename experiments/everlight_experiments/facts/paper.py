@@ -32,8 +32,8 @@ def value_of(quantity: Quantity, values: report.Values) -> Float[np.ndarray, "se
     """Return a quantity of every seed, in percent except transfer and gain."""
     if quantity.metric == GAIN:
         accuracy = quantity._replace(metric=GENERALISED)
-        both = [value_of(accuracy._replace(split=split), values) for split in SPLITS]
-        return both[0] / np.maximum(both[1], 1e-7) - 1
+        first, second = (value_of(accuracy._replace(split=split), values) for split in SPLITS)
+        return first / np.maximum(second, 1e-7) - 1
     scores = values[quantity.column][quantity.method][quantity.metric]
     scale = 1 if quantity.metric == BACKWARD else 100
     return scale * (scores if scores.ndim == 1 else scores[:, -1])

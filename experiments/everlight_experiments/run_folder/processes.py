@@ -62,5 +62,5 @@ def join_processes(distributed: str | None) -> None:
             "give number/processes@host:port"
         ) from error
     if not is_first():
-        # The first one tells what there is to tell.
+        # Only the first process prints.
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115

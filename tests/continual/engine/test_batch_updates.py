@@ -57,7 +57,7 @@ def test_prequential_accuracy_is_of_batches_before_they_are_learned(strategy):
     jax.tree.map(np.testing.assert_array_equal, *params)
 
 
-def test_a_batch_of_all_is_scored_by_the_net_before_the_task():
+def test_a_batch_of_all_samples_is_scored_by_the_net_before_the_task():
     """One batch per task: the net's accuracy on the task's own training samples before it."""
     protocol = Protocol(epochs=1, batch_size=int(SIZES.max()), select="last", prequential=True)
     states, setup = list(drive_run(run_of(naive, protocol))), net.small_setup()

@@ -99,7 +99,7 @@ def some_runs():
     return Runs(build_naive, PROTOCOL, DATA, stacked, jax.random.split(jax.random.key(4), 3))
 
 
-def test_many_runs_are_each_alone_driven_or_vmapped():
+def test_driven_and_vmapped_runs_equal_single_runs():
     runs = some_runs()
     *_, driven = map(copied, drive_runs(runs, 1))
     program = jax.jit(lambda s, k: run_sequence(Run(build_naive, PROTOCOL, DATA, s, k)))

@@ -32,7 +32,7 @@ def driven():
     return states(some_runs())
 
 
-def test_each_run_is_what_it_is_alone(driven):
+def test_runs_driven_together_equal_single_runs(driven):
     """Other programs round differently: losses agree to 1e-5, accuracies to a test sample."""
     runs = some_runs()
     program = jax.jit(lambda s, k, c: run_sequence(Run(build, PROTOCOL, (DATA, c), s, k)))
@@ -59,7 +59,7 @@ def test_chunks_change_no_bit(driven, chunk):
 
 
 @pytest.mark.parametrize("stopped_at", range(5))
-def test_stopped_anywhere_it_goes_on_to_the_same_bits(driven, stopped_at):
+def test_a_run_stopped_anywhere_continues_to_the_same_bits(driven, stopped_at):
     again = states(some_runs(), state=copied(driven[stopped_at]))
     assert len(again) == 5 - stopped_at
     chex.assert_trees_all_equal(again[-1], driven[-1])
@@ -100,7 +100,7 @@ def two_devices():
 
 
 @pytest.mark.cpu
-def test_over_two_devices_it_is_what_it_is_on_one(driven, two_devices):
+def test_two_devices_give_the_results_of_one_device(driven, two_devices):
     """Three runs, so that one device has a run more; then each on both, which share its batches."""
     apart, shared = two_devices["losses"]
     np.testing.assert_allclose(apart, driven[-1].result.losses, atol=1e-5)

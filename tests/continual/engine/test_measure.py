@@ -39,7 +39,7 @@ def test_a_run_keeps_what_the_setup_measures_after_every_task():
     np.testing.assert_allclose(stored["units"][-1], units, rtol=1e-4)
 
 
-def test_of_many_samples_evenly_spaced_ones_count_and_no_padding():
+def test_evenly_spaced_samples_are_measured_and_no_padding():
     setup, _ = build_with("spaced", "naive")(jnp.zeros((3000, 6)))
     setup = setup._replace(
         gather=lambda index, key: index[:, None] * jnp.ones(6),

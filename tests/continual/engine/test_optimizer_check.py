@@ -73,7 +73,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize(("optimizer", "reason"), UNFIT.values(), ids=list(UNFIT))
-def test_others_are_refused_in_one_line_with_the_reason(optimizer, reason):
+def test_unfit_optimizers_are_refused_in_one_line_with_the_reason(optimizer, reason):
     with pytest.raises(ArgumentError, match=rf"^optimizer .*{reason}.*; give one that") as no:
         check_optimizer(optimizer, PARAMS)
     assert "\n" not in str(no.value)
@@ -85,7 +85,7 @@ class Net(nn.Module):
         return nn.Dense(4)(images)
 
 
-def test_train_refuses_them_before_a_step():
+def test_train_refuses_unfit_optimizers_before_a_step():
     images, labels = np.zeros((24, 2), np.float32), np.arange(24) % 4
     with pytest.raises(ArgumentError, match=r"^optimizer cannot make an update .*value"):
         train(Net(), images, labels, naive, tasks=2, seeds=1, optimizer=optax.lbfgs())
@@ -125,6 +125,6 @@ def test_the_optimizer_is_optaxs(text, created, implicit):
         ("lbfgs", r"from only .* \(TypeError: .*'value'.*\); give one that needs no value"),
     ],
 )
-def test_other_names_and_arguments_are_refused(text, message):
+def test_unknown_names_and_arguments_of_optimizers_are_refused(text, message):
     with pytest.raises(ValueError, match=message):
         named_optimizer(text, 0.1)

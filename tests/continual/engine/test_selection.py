@@ -52,7 +52,7 @@ def test_the_best_epoch_of_tasks_without_validation_is_refused(driver):
 
 
 @pytest.mark.parametrize("driver", [run, drive])
-def test_a_rate_that_falls_by_validation_there_is_not_is_refused(driver):
+def test_a_rate_that_falls_by_validation_is_refused_without_validation(driver):
     falling = Protocol(epochs=2, batch_size=8, select="last", plateau_factor=0.1)
     with pytest.raises(ValueError, match=r"plateau_factor=0.1, and task 1 .* or plateau_factor=1"):
         driver(falling, without_first_validation(sequence_with(0.2)))

@@ -56,7 +56,7 @@ def test_a_stream_without_boundaries_is_one_pass():
     assert np.diag(result.evaluation.task_masked[1::2]).min() > 0.9
 
 
-def test_a_strategy_of_boundaries_is_refused_without_them():
+def test_a_strategy_of_boundaries_is_refused_on_a_stream_without_boundaries():
     build = built(lambda setup: ewc(setup, 1.0))
     with pytest.raises(ValueError, match="the protocol has no boundaries"):
         run_sequence(Run(build, online_protocol(), DATA, STREAM, KEY))
@@ -86,7 +86,7 @@ def test_stored_samples_are_of_earlier_tasks_alone(strategy, stored):
     np.testing.assert_array_equal(compiled.usage.stored_samples, stored)
 
 
-def test_steps_on_memory_are_counted_and_cost_what_naive_s_do():
+def test_steps_on_memory_are_counted_and_cost_as_much_as_naive_s():
     """GDumb's two epochs on twelve samples are six steps of four, after each of three tasks."""
     build = built(lambda setup: gdumb(setup, 12, epochs=2, batch_size=4))
     sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES, valid_fraction=0.0)
@@ -117,7 +117,7 @@ def test_a_strategy_made_for_another_number_of_tasks_is_refused(strategy):
         next(drive_run(Run(built(strategy), protocol, DATA, sequence, KEY)))
 
 
-def test_fixed_steps_are_those_of_the_first_and_of_later_tasks():
+def test_the_first_task_and_later_tasks_have_fixed_steps():
     protocol = fixed_steps_protocol(12, 8, batch_size=4)
     assert [protocol.epochs_of(task) * protocol.epoch_steps for task in range(3)] == [12, 8, 8]
     assert (protocol.batch_size, protocol.select) == (4, "last")

@@ -32,13 +32,13 @@ COLLECT = {
 }
 
 
-def test_strategies_that_train_nothing_are_those_of_a_single_pass():
+def test_strategies_without_training_take_a_single_pass():
     result = {name for name in STRATEGIES if build_with(f"{name}, pass", name)(DATA)[1].single_pass}
     assert result == COUNTING
 
 
 @pytest.mark.parametrize("name", COLLECT)
-def test_memory_after_five_epochs_is_that_after_one(name):
+def test_memory_after_five_epochs_equals_memory_after_one(name):
     once, often = (trained(COLLECT[name], replace(ONCE, epochs=n)) for n in (1, 5))
     chex.assert_trees_all_equal(often.memory, once.memory)
     chex.assert_trees_all_equal(often.evaluation, once.evaluation)
@@ -62,7 +62,7 @@ def test_memory_after_five_epochs_is_that_after_one(name):
     ],
     ids=str,
 )
-def test_means_are_those_of_every_sample_once(changes):
+def test_means_count_every_sample_once(changes):
     """In float64 from the features in evaluation mode of what training sees."""
     memory = trained(strategies.nearest_mean, replace(ONCE, **changes)).memory
     np.testing.assert_array_equal(memory.count, np.bincount(LABELS, minlength=CLASSES))

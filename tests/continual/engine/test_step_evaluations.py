@@ -22,7 +22,7 @@ def taken(tree, place):
     return jax.tree.map(lambda leaf: leaf[place], tree)
 
 
-def test_an_evaluation_within_the_first_task_is_that_of_a_run_that_ends_there():
+def test_an_evaluation_within_the_first_task_equals_the_end_of_a_shorter_run():
     within = trained(naive, replace(PROTOCOL, epochs=1)).within_tasks
     places = np.flatnonzero(within.steps[0, 0])
     assert len(places) == -(-SIZES[0] // (2 * INTERVAL)) > 2
@@ -33,7 +33,7 @@ def test_an_evaluation_within_the_first_task_is_that_of_a_run_that_ends_there():
 
 
 @pytest.mark.parametrize("strategy", [naive, experience_replay])
-def test_an_epoch_ends_with_one_and_none_changes_the_training(strategy):
+def test_an_epoch_ends_with_an_evaluation_and_no_evaluation_changes_the_training(strategy):
     result, without = trained(strategy, PROTOCOL), trained(strategy, PLAIN)
     chex.assert_trees_all_equal(result.learner.params, without.learner.params)
     chex.assert_trees_all_equal(result.evaluation, without.evaluation)
@@ -82,7 +82,7 @@ def test_missing_evaluations_are_nan_in_compiled_driven_and_vmapped_runs():
     )
 
 
-def test_a_run_that_diverges_has_no_number_from_there_on():
+def test_a_diverged_run_has_no_number_after_the_divergence():
     def exploding(setup):
         def loss(outputs, labels, seen):
             usual = setup.objective.loss(outputs, labels, seen)

@@ -29,7 +29,7 @@ def learned(images, sequence):
     return program(stored, jax.random.key(0))
 
 
-def test_a_class_that_comes_again_is_scored_in_every_task_that_has_it():
+def test_a_repeated_class_is_scored_in_each_of_its_tasks():
     """Tasks have classes 0 and 1, then 1 and 2, so that their masks differ."""
     places, labels = np.arange(8), np.array([0, 1, 1, 2, 0, 1, 1, 2])
     train, test = [places[:2], places[2:4]], [places[4:6], places[6:8]]

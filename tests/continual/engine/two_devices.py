@@ -30,7 +30,7 @@ def losses():
 
 
 def collectives():
-    """Those in the program of four runs."""
+    """Return the collectives in the program of four runs."""
     mesh, many = runs_mesh(), some_runs()
     inputs = engine.RunInputs(many.sequence, many.key, many.run_data)
     four = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf[:1]]), inputs)

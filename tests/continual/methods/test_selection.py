@@ -5,7 +5,7 @@ import numpy as np
 from everlight.continual import choose_hyperparameter, fixed_hyperparameter
 
 
-def test_the_greatest_mean_is_chosen_and_the_grid_kept():
+def test_the_value_of_the_greatest_mean_is_chosen_and_the_grid_stored():
     choice = choose_hyperparameter((1, 10, 100), np.array([[0.5, 0.7], [0.9, 0.5], [0.6, 0.6]]))
     assert choice.hyperparameter == 10
     np.testing.assert_allclose(choice.tried, [0.6, 0.7, 0.6])
@@ -13,7 +13,7 @@ def test_the_greatest_mean_is_chosen_and_the_grid_kept():
     assert choice.chosen == "10 (flat)"
 
 
-def test_an_order_that_diverges_counts_as_none_right():
+def test_a_diverged_order_counts_as_an_accuracy_of_zero():
     """Without it 0.9 would be the greatest mean; with it that is 0.45, below 0.5."""
     choice = choose_hyperparameter((1, 10), np.array([[0.5, 0.5], [0.9, np.nan]]))
     assert choice.hyperparameter == 1
@@ -38,7 +38,7 @@ def test_a_grid_with_ties_over_all_seeds_is_flat_and_has_no_edge():
     assert fixed_hyperparameter(3.0).chosen == "3"
 
 
-def test_of_equals_the_least_and_of_nothing_nothing():
+def test_the_least_of_equal_values_is_chosen_and_zero_without_a_grid():
     assert choose_hyperparameter((3, 5), np.full((2, 2), np.nan)).hyperparameter == 3
     nothing = fixed_hyperparameter()
     assert (nothing.hyperparameter, len(nothing.tried)) == (0, 0)

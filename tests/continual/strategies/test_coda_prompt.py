@@ -94,7 +94,7 @@ def test_two_tasks_are_the_official_procedure():
             for path, leaf in params.items():
                 moved = leaf - RATE * (change[path] + DECAY * leaf)
                 if path[0] == "prompts":
-                    # Those of earlier tasks stay, and those still to come are 0.
+                    # Prompts of earlier tasks stay, and prompts of later tasks are 0.
                     moved[: used - 2] = leaf[: used - 2]
                     moved[used:] = 0
                 params[path] = moved

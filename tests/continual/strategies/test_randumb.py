@@ -15,7 +15,7 @@ WIDTH, SHRINKAGE = 60, 1e-3
 
 
 def official_features(features, memory, gamma):
-    """Those of scikit-learn with the memory's random numbers."""
+    """Return the features of scikit-learn with the memory's random numbers."""
     sampler = RBFSampler(gamma=gamma, n_components=memory.phase.shape[0]).fit(features)
     sampler.random_weights_ = np.sqrt(2 * gamma) * np.asarray(memory.directions, float)
     sampler.random_offset_ = np.asarray(memory.phase, float)

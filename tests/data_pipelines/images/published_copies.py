@@ -28,7 +28,12 @@ def constants(images):
 
 def published(images, **changes):
     known = PublishedSet(
-        "Fruit", images.shape[1:], NAMES, (3, 2, 2), (2, 1, 1), tuple(map(tuple, constants(images)))
+        name="Fruit",
+        shape=images.shape[1:],
+        class_names=NAMES,
+        train_counts=(3, 2, 2),
+        test_counts=(2, 1, 1),
+        channels=tuple(map(tuple, constants(images))),
     )
     return known._replace(**changes)
 

@@ -24,7 +24,7 @@ def run(runs, words, *more, benchmark="digits"):
     return run_benchmark(options_of("run", words))
 
 
-def units_of(report):
+def stored_runs(report):
     return {path.name: path.read_bytes() for path in (report.parent / "units").iterdir()}
 
 
@@ -33,7 +33,7 @@ def narrow(tmp_path_factory):
     """One seed of naive, and what it left."""
     runs = tmp_path_factory.mktemp("runs")
     report = run(runs, "--methods naive --seeds 1")
-    return runs, units_of(report)
+    return runs, stored_runs(report)
 
 
 WIDENED = "--methods naive", "nearest mean", "--seeds", "3"
@@ -47,7 +47,7 @@ def widened(narrow):
 
 def test_seeds_and_methods_added_to_a_finished_run_train_nothing_again(narrow, widened, tmp_path):
     _, before = narrow
-    after = units_of(widened)
+    after = stored_runs(widened)
     assert set(before) == {"class-incremental-naive-0.npz", "cost-class-incremental-naive.npz"}
     assert len(after) == 2 * (3 + 1)
     assert {name: after[name] for name in before} == before
@@ -64,7 +64,7 @@ def test_seeds_and_methods_added_to_a_finished_run_train_nothing_again(narrow, w
     for item in recorded:
         np.testing.assert_allclose(item, accuracy[0])
     # At once they come to the same bits.
-    at_once = units_of(run(tmp_path, "--methods naive --seeds 3"))
+    at_once = stored_runs(run(tmp_path, "--methods naive --seeds 3"))
     assert at_once == {name: stored for name, stored in after.items() if "naive" in name}
 
 

@@ -36,9 +36,9 @@ def test_the_guide_s_example_is_trained_reported_and_read_back(tmp_path):
     assert "Continual learning of stripes: 2 methods" in page
     net = load_net(report.parent, "ER", seed=0, task=1)
     assert net.class_names == ("a", "b", "c", "d")
-    units = {unit: unit.stat().st_mtime_ns for unit in report.parent.glob("units/*")}
+    times = {path: path.stat().st_mtime_ns for path in report.parent.glob("units/*")}
     assert run(tmp_path, *words) == report
-    assert units == {unit: unit.stat().st_mtime_ns for unit in units}
+    assert times == {path: path.stat().st_mtime_ns for path in times}
     path.write_text(path.read_text().replace("+= 150", "+= 100"))
     with pytest.raises(DataError, match=r"belongs to another configuration \(data: "):
         run(tmp_path, *words)

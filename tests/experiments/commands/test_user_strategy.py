@@ -53,7 +53,7 @@ def own_file(tmp_path):
 
 
 def test_a_user_strategy_is_one_more_method(tmp_path, own_file):
-    """It is naive's, and so are its numbers; units are of one version of the file."""
+    """The file's strategy is naive, with the same numbers; stored runs name the file's version."""
     report = run(tmp_path / "runs", "--strategy", f"{own_file}:mine")
     results, of = command_runs.arrays_of(report), "class-incremental/{}/accuracy by task"
     np.testing.assert_array_equal(results[of.format("mine")], results[of.format("naive")])

@@ -22,13 +22,13 @@ REPRODUCTIONS = {
     "CWR as coded": ("core50-ni", "core50-nc", "core50-nic"),
     **dict.fromkeys(("iCaRL-CNN", "iCaRL-norm", "BiC-whole-pwJS"), ("iirc",)),
 }
-OFFERS = frozenset(("one label", "class scores", "last weights"))
+CAPABILITIES = frozenset(("one label", "class scores", "last weights"))
 
 
-def stored(benchmark, offers, *requested):
+def stored(benchmark, capabilities, *requested):
     options = SimpleNamespace(benchmark=benchmark, methods=requested)
-    settings = [SimpleNamespace(capabilities=one) for one in offers]
-    benchmarks = {str(number): SimpleNamespace(setting=one) for number, one in enumerate(settings)}
+    settings = [SimpleNamespace(capabilities=names) for names in capabilities]
+    benchmarks = {str(place): SimpleNamespace(setting=item) for place, item in enumerate(settings)}
     rows, lines = applicable_methods(options, benchmarks, list(METHODS.values()))
     return {*METHODS} - {row.name for row in rows}, lines
 
@@ -42,7 +42,7 @@ def test_rows_of_the_registry_state_where_they_belong():
 
 
 def test_all_leaves_out_reproductions_and_methods_for_pretrained_layers():
-    missing, lines = stored("digits", [OFFERS], "all")
+    missing, lines = stored("digits", [CAPABILITIES], "all")
     assert missing == FOR_PRETRAINED | {*REPRODUCTIONS}
     assert len(lines) == 3
     (advice,) = [line for line in lines if "TIES" in line]
@@ -56,14 +56,14 @@ def test_all_leaves_out_reproductions_and_methods_for_pretrained_layers():
 
 @pytest.mark.parametrize("benchmark", ["core50-nc:small", "iirc"])
 def test_papers_benchmarks_and_pretrained_layers_keep_them(benchmark):
-    result, _ = stored(benchmark, [OFFERS | {"pretrained layers"}], "all")
+    result, _ = stored(benchmark, [CAPABILITIES | {"pretrained layers"}], "all")
     belongs = {name for name, names in REPRODUCTIONS.items() if benchmark.split(":")[0] in names}
     assert result == {*REPRODUCTIONS} - belongs
     assert belongs
 
 
 def test_a_name_runs_them_and_one_line_warns_of_layers_drawn_at_random():
-    missing, lines = stored("digits", [OFFERS], "TIES", "CWR as coded", "ER")
+    missing, lines = stored("digits", [CAPABILITIES], "TIES", "CWR as coded", "ER")
     assert not missing & {"TIES", "CWR as coded", "ER"}
     warning = [line for line in lines if line.startswith("of little use here")]
     expected = (
@@ -74,7 +74,7 @@ def test_a_name_runs_them_and_one_line_warns_of_layers_drawn_at_random():
 
 
 def test_one_setting_with_pretrained_layers_is_enough():
-    missing, _ = stored("digits", [OFFERS, OFFERS | {"pretrained layers"}], "all")
+    missing, _ = stored("digits", [CAPABILITIES, CAPABILITIES | {"pretrained layers"}], "all")
     assert not missing & FOR_PRETRAINED
 
 

@@ -88,8 +88,8 @@ def test_runs_trained_together_and_networks_read_back_have_each_seed_s_own(tmp_p
     words = [*FIRST, "--methods", "naive", "--seeds"]
     both = run(tmp_path, *words, "2", "--keep-nets").parent
     separate = run(tmp_path / "alone", *words, "1", "--seed", "1").parent
-    unit = "units/class-incremental-naive-1.npz"
-    with np.load(both / unit) as together, np.load(separate / unit) as single:
+    stored = "units/class-incremental-naive-1.npz"
+    with np.load(both / stored) as together, np.load(separate / stored) as single:
         np.testing.assert_array_equal(together["losses"], single["losses"])
         final = together["matrix"][-1]
     benchmark = loaded(*FIRST)

@@ -164,8 +164,8 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
 
 
 def test_methods_that_make_no_sense_are_refused(benchmark):
-    offers = benchmark.setting.capabilities
-    refused = {name for name, row in METHODS.items() if incompatibility(row, offers)}
+    capabilities = benchmark.setting.capabilities
+    refused = {name for name, row in METHODS.items() if incompatibility(row, capabilities)}
     # These methods need one label per sample, named hidden layers or the task at test.
     assert {"LwF", "iCaRL", "CWR+", "streaming LDA", "ER-tricks", "HAT", "PackNet"} <= refused
     assert not {"naive", "joint", "EWC", "ER", "A-GEM", "LUCIR", "BiC", "iCaRL-CNN"} & refused

@@ -61,9 +61,9 @@ def measured(written, tmp_path_factory):
 def test_illuminants_are_those_that_the_scenes_were_under(written, measured):
     _, true = written
     quasi = measured[3]
-    assert angles(quasi.illuminants_main, true.main).max() < 0.3
-    assert angles(quasi.illuminants_second, true.second).max() < 0.3
-    assert max(chart.gray_spread(view) for chart in measured[0] for view in (0, 1)) < 2
+    assert angles(quasi.main.illuminants, true.main).max() < 0.3
+    assert angles(quasi.second.illuminants, true.second).max() < 0.3
+    assert max(chart.gray_spread for pair in measured[0] for chart in pair) < 2
 
 
 def test_the_homography_is_that_between_the_views(written, measured):
@@ -118,16 +118,14 @@ def test_training_inputs_equal_those_of_estimate(written, measured):
 
 def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
     quasi = measured[3]
-    current = np.float64(quasi.charts_main[2] / quasi.illuminants_main[2])
-    other = np.float64(quasi.charts_second[2] / quasi.illuminants_second[2])
+    current = np.float64(quasi.main.charts[2] / quasi.main.illuminants[2])
+    other = np.float64(quasi.second.charts[2] / quasi.second.illuminants[2])
     cosines = (
         (current * other).sum(1) / np.linalg.norm(current, axis=1) / np.linalg.norm(other, axis=1)
     )
     angle = np.degrees(np.arccos(np.minimum(cosines, 1)))[quasi.usable[2]].mean()
     np.testing.assert_allclose(pair_measurements.sensor_differences(quasi)[2], angle, atol=0.01)
-    alike = quasi._replace(
-        charts_second=2 * quasi.charts_main, illuminants_second=quasi.illuminants_main
-    )
+    alike = quasi._replace(second=quasi.main._replace(charts=2 * quasi.main.charts))
     assert pair_measurements.sensor_differences(alike).max() < 0.01
 
 
@@ -143,9 +141,13 @@ def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, mea
     np.testing.assert_allclose(inputs["T"][rows, rows], transforms, atol=2e-3)
     # Red over green of the mean, beside that of the illuminants.
     ratio = np.asarray(inputs["moments"][..., 2] / inputs["moments"][..., 1])
-    illuminants = pairs.quasi.illuminants_second[:, 0] / pairs.quasi.illuminants_second[:, 1]
+    illuminants = pairs.quasi.second.illuminants[:, 0] / pairs.quasi.second.illuminants[:, 1]
     expected = np.diagonal(ratio)[:, None] * illuminants / illuminants[:, None]
     np.testing.assert_allclose(ratio, expected, rtol=0.1)
+
+
+def with_illuminants(view, illuminants):
+    return view._replace(illuminants=illuminants)
 
 
 def test_pairs_under_one_illuminant_are_one_scene(measured):
@@ -153,15 +155,14 @@ def test_pairs_under_one_illuminant_are_one_scene(measured):
     assert sorted(scene_folds.group_scenes(quasi)) == list(range(PAIRS))
     twice = quasi._replace(
         names=quasi.names * 2,
-        illuminants_main=np.tile(quasi.illuminants_main, (2, 1)) * 1.001,
-        illuminants_second=np.tile(quasi.illuminants_second, (2, 1)),
+        main=with_illuminants(quasi.main, np.tile(quasi.main.illuminants, (2, 1)) * 1.001),
+        second=with_illuminants(quasi.second, np.tile(quasi.second.illuminants, (2, 1))),
     )
     scenes = scene_folds.group_scenes(twice)
     np.testing.assert_array_equal(scenes[:PAIRS], scenes[PAIRS:])
-    one = quasi._replace(illuminants_main=np.ones((PAIRS, 3), np.float32))
-    one = one._replace(illuminants_second=np.ones((PAIRS, 3), np.float32))
+    white = with_illuminants(quasi.main, np.ones((PAIRS, 3), np.float32))
     with pytest.raises(DataError, match=r"6 pairs show 1 illuminant that differ by 0.5 deg"):
-        scene_folds.group_scenes(one)
+        scene_folds.group_scenes(quasi._replace(main=white, second=white))
 
 
 @pytest.mark.parametrize("scenes", [6, 8, 30])
@@ -277,20 +278,30 @@ def test_every_file_that_is_no_photo_is_named(folder, tmp_path):
 
 
 class KnownCharts:
-    """A store of the measured charts of all pairs but one."""
+    """A store of the measured charts of all pairs but one, as a run's folder has them."""
 
-    def __init__(self, names, charts, absent):
-        self.units = {
-            f"charts-{name}": chart._asdict()
-            for name, chart in zip(names, charts, strict=True)
+    def __init__(self, names, pairs, absent):
+        self.parts = {
+            f"charts-{name}": {
+                "charts": np.stack([pair.main.homography, pair.second.homography]),
+                "colors": np.stack([pair.main.colors, pair.second.colors]),
+                "usable": np.stack([pair.main.usable, pair.second.usable]),
+                "shapes": np.array([pair.main.shape, pair.second.shape]),
+                "flips": np.array([pair.main.flip, pair.second.flip]),
+                "cameras": np.array([pair.main.camera, pair.second.camera]),
+            }
+            for name, pair in zip(names, pairs, strict=True)
             if name != absent
         }
 
-    def read_part(self, name, facts):
-        return self.units.get(name)
+    def read_part(self, name, fingerprint):
+        # Runs of earlier versions have these names in the fingerprint of a pair's charts.
+        names = ["charts", "colors", "usable", "shapes", "flips", "cameras"]
+        assert fingerprint["measured"] == names
+        return self.parts.get(name)
 
-    def save_part(self, name, facts, **arrays):
-        self.units[name] = arrays
+    def save_part(self, name, fingerprint, **arrays):
+        self.parts[name] = arrays
 
 
 @pytest.fixture
@@ -326,7 +337,7 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
     with pytest.raises(DataError, match=r"scene-02\.dng: there is no chart at the given corners"):
         read()
     hidden.write_bytes(full)
-    np.testing.assert_allclose(map_points(read()[2].charts[0], CORNERS), corners, atol=0.01)
+    np.testing.assert_allclose(map_points(read()[2].main.homography, CORNERS), corners, atol=0.01)
     # The chart read from its other end is another chart.
     listed.write_text(json.dumps({f"main/{hidden.name}": corners[[2, 3, 0, 1]].tolist()}))
     with pytest.raises(DataError, match=r"scene-02\.dng: there is no chart at the given corners"):

@@ -27,14 +27,14 @@ def pairs(rng):
     predicted = np.float32(illuminants[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
     folds = rng.permutation(60).reshape(3, 20)
     return camera_pairs.CameraPairs(
-        camera_pairs.alone_and_joined(
+        inputs=camera_pairs.alone_and_joined(
             {camera_pairs.TRANSFORM: features, camera_pairs.WHITE_BALANCE: predicted}
         ),
-        np.float32(illuminants),
-        np.float32(illuminants),
-        folds,
-        ("a", "b"),
-        "",
+        main=np.float32(illuminants),
+        second=np.float32(illuminants),
+        folds=folds,
+        cameras=("a", "b"),
+        note="",
     )
 
 

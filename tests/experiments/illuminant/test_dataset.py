@@ -122,9 +122,13 @@ def test_relit_images_have_the_numbers_of_their_new_illuminant(tmp_path, rng, fe
     write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
     settings = DatasetOptions(thumbnails=(tmp_path / "A1.npz",))
     data = split_cameras(load_cameras(settings)[0], settings)["A1"]
-    inputs = {MOMENTS: moments_of(data)}
     pairs = CameraPairs(
-        inputs, data.illuminants, data.illuminants, np.stack(data.folds), ("A1", "A1"), ""
+        inputs={MOMENTS: moments_of(data)},
+        main=data.illuminants,
+        second=data.illuminants,
+        folds=np.stack(data.folds),
+        cameras=("A1", "A1"),
+        note="",
     )
     train = np.arange(5)
     key = jax.random.key(3)

@@ -27,7 +27,15 @@ BEST = 3
 def pairs(rng):
     illuminants = np.stack([rng.uniform(0.4, 1.2, 10), np.ones(10), rng.uniform(0.4, 1.2, 10)], 1)
     illuminants = np.float32(illuminants)
-    return CameraPairs({}, illuminants, illuminants[::-1], FOLDS, ("a", "b"), "", "second")
+    return CameraPairs(
+        inputs={},
+        main=illuminants,
+        second=illuminants[::-1],
+        folds=FOLDS,
+        cameras=("a", "b"),
+        note="",
+        view="second",
+    )
 
 
 def plant(spoil=None):
@@ -71,7 +79,7 @@ def test_the_choice_of_a_fold_depends_on_trainings_without_it(chosen):
     assert CANDIDATES.index(choice.selected) == BEST
 
 
-def test_the_nested_illuminants_are_those_of_what_was_chosen_without_their_fold(chosen, pairs):
+def test_nested_illuminants_are_by_the_candidate_chosen_without_their_fold(chosen, pairs):
     choice = chosen()
     expected = pairs.targets(np.arange(10)) * 1.3 * [1, 0.9]
     (illuminants,) = choice.illuminants()[NESTED]
@@ -79,7 +87,7 @@ def test_the_nested_illuminants_are_those_of_what_was_chosen_without_their_fold(
     np.testing.assert_array_equal(illuminants[:, 1], 1)
 
 
-def test_a_candidate_that_gives_no_illuminant_at_times_is_not_chosen(chosen):
+def test_a_candidate_without_an_illuminant_for_some_pairs_is_not_chosen(chosen):
     """A regression below zero: of the first couple, whose first half fold 1 judges by."""
     choice = chosen(spoil=PLANTED[1])
     assert CANDIDATES.index(choice.without[1]) != PLANTED[1]

@@ -33,6 +33,7 @@ def pair_of_processes():
     return [f"{number}/2@127.0.0.1:{port}" for number in range(2)]
 
 
-def units_of(runs):
+def stored_runs(runs):
+    """Return the content of the file of every finished run, by its name."""
     stored = runs / "paper-run-demo" / "units"
     return {path.name: path.read_bytes() for path in stored.glob("*.npz")}

@@ -45,7 +45,7 @@ def main() -> None:
         return setup, method.make(setup, needs)
 
     run_data = PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
-    unit = TrainingRun("NIC", {}, sequence, jax.random.key(0), run_data)
+    run = TrainingRun("NIC", {}, sequence, jax.random.key(0), run_data)
     Checkpoints.due = due_every(1)
     protocol = Length(2, 2, 1e-3).protocol(16)
     training = RunTraining(
@@ -55,9 +55,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as path:
         train_runs(
             RunFolder("paper", "run", ExperimentOptions(runs=Path(path))),
-            [unit],
+            [run],
             training,
-            # Once a batch, before its first step.
+            # Called once per batch, before its first step.
             announce=lambda _: peaks.append(peak()),
             one_by_one=True,
         )

@@ -65,8 +65,8 @@ def make_build(source):
     return build
 
 
-def units(files):
-    """A run of each order."""
+def runs_of(files):
+    """Return a run of each order."""
     labels = files.train_labels, files.test_labels
     sequences = same_shapes([class_incremental(*labels, order, len(WNIDS)) for order in ORDERS])
     return [
@@ -76,7 +76,7 @@ def units(files):
 
 
 def keep(result):
-    """All that a run left."""
+    """Return every array of a run's result."""
     leaves = jax.tree.leaves(result)
     return {str(number): jnp.asarray(leaf) for number, leaf in enumerate(leaves)}
 
@@ -116,11 +116,11 @@ def run(settings: Settings) -> None:
     store.read = counting
     shared = RunFolder("paper", "run", ExperimentOptions(runs=Path(folder)), shared=True)
     if moment:
-        killed = shared.checkpoints / group_name(units(files)), int(moment[0])
+        killed = shared.checkpoints / group_name(runs_of(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
     training = RunTraining(make_build(partial(stream, store)), PROTOCOL, channels(), keep)
-    train_runs(shared, units(files), training, announce=store.announce)
+    train_runs(shared, runs_of(files), training, announce=store.announce)
     Path(f"{folder}-read-{jax.process_index()}").write_text(str(np.sum(counts)))
 
 

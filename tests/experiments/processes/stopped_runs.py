@@ -24,7 +24,7 @@ class Settings:
 
 def run(settings: Settings) -> None:
     from everlight_experiments.continual import train_runs
-    from tests.experiments.continual.ewc_units import train
+    from tests.experiments.continual.ewc_runs import train
 
     folder, _, *stop = sys.argv[1:]
     driven = train_runs.drive_runs

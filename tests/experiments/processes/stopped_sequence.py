@@ -8,7 +8,7 @@ from pathlib import Path
 from everlight_data.runs.checkpoints import Checkpoints
 from tests.experiments.checkpoint_intervals import due_every
 from tests.experiments.command import run_as_command
-from tests.experiments.run_folder.single_unit import train_unit
+from tests.experiments.run_folder.agem_run import train_agem
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def run(settings: Settings) -> None:
             os.kill(os.getpid(), int(stop[0]))
 
     Checkpoints.due = due_every(1)
-    train_unit(Path(folder), Path(result), announce)
+    train_agem(Path(folder), Path(result), announce)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from everlight_experiments.continual.train_runs import RunTraining, train_runs
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.checkpoint_intervals import due_every
-from tests.experiments.processes.killed_stream import WNIDS, keep, make_build, units
+from tests.experiments.processes.killed_stream import WNIDS, keep, make_build, runs_of
 
 PROTOCOL = Protocol(epochs=1, batch_size=16, evaluation_batch=16)
 
@@ -58,7 +58,7 @@ def main() -> None:
     def train(folder):
         runs = RunFolder("paper", folder, ExperimentOptions(runs=scratch))
         training = RunTraining(build, PROTOCOL, channels(), keep)
-        return train_runs(runs, units(files)[:1], training, announce=store.announce)[0]
+        return train_runs(runs, runs_of(files)[:1], training, announce=store.announce)[0]
 
     train("warm")
     store = None

@@ -163,8 +163,11 @@ def test_a_missing_library_is_named_with_its_installation(tmp_path, monkeypatch)
 
 
 def read_records(content):
-    """Those of W&B's file, by the definition of LevelDB's log: a header of seven bytes, then blocks
-    of 32 KiB with a checksum, a length, and whether a record is whole, begins, goes on or ends."""
+    """Yield the records of W&B's file, by the definition of LevelDB's log.
+
+    A header of seven bytes precedes blocks of 32 KiB. Each part of a record has a checksum, a
+    length and a kind: a complete record, or the first, a middle or the last part of one.
+    """
     place, part = 7, b""
     while place < len(content):
         if 32768 - place % 32768 < 7:

@@ -45,7 +45,7 @@ def remount(disk, options):
 
 
 def fill(disk):
-    """Takes all that is left."""
+    """Write a file that takes the rest of the disk."""
     with (disk / "filler").open("wb", buffering=0) as stream:
         for size in (1 << 16, 1 << 10, 1):
             try:
@@ -57,7 +57,7 @@ def fill(disk):
 
 
 def noise(count):
-    """Numbers that do not pack."""
+    """Return numbers that compression does not shorten."""
     return np.random.default_rng(0).normal(size=count)
 
 

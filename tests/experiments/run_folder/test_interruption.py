@@ -13,7 +13,7 @@ from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.contracts.strategies import PROTOCOL
 from tests.experiments.processes.child_processes import end, start
-from tests.experiments.run_folder.single_unit import checkpoints_of
+from tests.experiments.run_folder.agem_run import checkpoints_of
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc.config import IIRCConfig, PaperConfig
 from everlight_experiments.iirc.paper import PAPER
 from everlight_experiments.run_folder.config_options import with_config
-from tests.experiments.processes.child_processes import end, pair_of_processes, start, units_of
+from tests.experiments.processes.child_processes import end, pair_of_processes, start, stored_runs
 from tests.experiments.processes.killed_stream import WNIDS
 from tests.jpeg_tree import Mosaics, write_tree
 
@@ -36,7 +36,7 @@ def start_stream(root, folder, *moment, distributed=None, devices=2):
 
 
 @pytest.mark.slow
-def test_killed_anywhere_they_end_with_the_same_bits(mosaics, tmp_path):
+def test_runs_killed_anywhere_end_with_the_same_bits(mosaics, tmp_path):
     """Two runs on two devices, or one after another on one."""
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (20, 5)))
     end(start_stream(tmp_path, "whole"))
@@ -44,19 +44,19 @@ def test_killed_anywhere_they_end_with_the_same_bits(mosaics, tmp_path):
     killed = [start_stream(tmp_path, "killed", moment).wait() for moment in range(3)]
     end(start_stream(tmp_path, "killed"))
     assert killed.count(-9) >= 2, "few processes lived to their kill"
-    full = units_of(tmp_path / "whole")
+    full = stored_runs(tmp_path / "whole")
     assert sorted(full) == ["ER-0.npz", "ER-1.npz"]
-    assert units_of(tmp_path / "killed") == units_of(tmp_path / "one") == full
+    assert stored_runs(tmp_path / "killed") == stored_runs(tmp_path / "one") == full
 
 
 @pytest.mark.slow
-def test_joined_processes_read_each_what_its_own_runs_need(mosaics, tmp_path):
+def test_joined_processes_read_the_images_of_their_runs(mosaics, tmp_path):
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (20, 5)), smallest=40, greatest=60)
     end(start_stream(tmp_path, "one"))
     both = pair_of_processes()
     for child in [start_stream(tmp_path, "two", distributed=item, devices=1) for item in both]:
         end(child)
-    assert units_of(tmp_path / "two") == units_of(tmp_path / "one")
+    assert stored_runs(tmp_path / "two") == stored_runs(tmp_path / "one")
     full, *halves = (
         int((tmp_path / name).read_text()) for name in ("one-read-0", "two-read-0", "two-read-1")
     )

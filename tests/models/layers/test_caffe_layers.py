@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from everlight.models.layers.caffe_layers import ceil_max_pool, local_response_normalization
 from everlight.models.layers.convolution import Convolution
 
-# Those of both nets: size, stride, padding, groups.
+# Convolutions of both nets: size, stride, padding, groups.
 KINDS = [(11, 4, 0, 1), (7, 2, 0, 1), (5, 1, 2, 2), (5, 2, 1, 1), (3, 1, 1, 1), (3, 1, 1, 2)]
 
 

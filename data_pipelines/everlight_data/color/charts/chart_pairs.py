@@ -2,55 +2,66 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from everlight.color.alignment import fit_homography
-from everlight.metrics.angular import angular_error
-from everlight_data.color.charts.chart_geometry import CENTERS, map_points
-from everlight_data.color.charts.measured_chart import chart_grays, chart_illuminant, measure_chart
+from everlight.illuminant.pair_model import VIEWS, View
+from everlight_data.color.charts.chart_geometry import map_points
+from everlight_data.color.charts.measured_chart import MeasuredChart, measure_chart
 from everlight_data.color.charts.pair_files import PairFiles
 from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 
 ONE_KIND = {
-    "shapes": "photos of one view differ in size",
-    "flips": "photos of one view were held differently",
-    "cameras": "photos of one view are by different cameras",
+    "shape": "photos of one view differ in size",
+    "flip": "photos of one view were held differently",
+    "camera": "photos of one view are by different cameras",
 }
+STORED_NAMES = {
+    "homography": "charts",
+    "colors": "colors",
+    "usable": "usable",
+    "shape": "shapes",
+    "flip": "flips",
+    "camera": "cameras",
+}
+"""Names under which a run's folder keeps the fields of both charts, main first."""
 
 
 class PairCharts(NamedTuple):
-    """Both photos' `MeasuredChart` of a pair, main first."""
+    """The charts of both photos of a pair."""
 
-    charts: Float[np.ndarray, "2 3 3"]
-    colors: Float[np.ndarray, "2 24 3"]
-    usable: Bool[np.ndarray, "2 24"]
-    shapes: Int[np.ndarray, "2 2"]
-    flips: Int[np.ndarray, "2"]
-    cameras: np.ndarray
+    main: MeasuredChart
+    second: MeasuredChart
 
-    def points(self, view: int) -> Float[np.ndarray, "24 2"]:
-        """Return the centres of the patches in pixels."""
-        return map_points(self.charts[view], CENTERS)
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return arrays by stored name, each with the values of both charts."""
+        return {
+            stored: np.stack([getattr(self.main, field), getattr(self.second, field)])
+            for field, stored in STORED_NAMES.items()
+        }
 
-    def illuminant(self, view: int) -> Float[np.ndarray, "3"]:
-        """Return (R/G, 1, B/G) of the sum of the grey patches except black."""
-        return chart_illuminant(self.colors[view], self.usable[view])
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "PairCharts":
+        """Return the charts from their arrays, as `to_arrays` names them."""
+        return cls(main=_stored_chart(arrays, 0), second=_stored_chart(arrays, 1))
 
-    def gray_spread(self, view: int) -> float:
-        """Return the largest angle between a grey patch and the illuminant, in degrees.
 
-        Shade, glare and a second illuminant make it large.
-        """
-        grays = jnp.asarray(chart_grays(self.colors[view], self.usable[view]), jnp.float32)
-        illuminant = jnp.asarray(self.illuminant(view), jnp.float32)
-        return float(jnp.max(jax.vmap(angular_error, (0, None))(grays, illuminant)))
+def _stored_chart(arrays: Mapping[str, np.ndarray], row: int) -> MeasuredChart:
+    fields = {field: arrays[stored][row] for field, stored in STORED_NAMES.items()}
+    return MeasuredChart(
+        homography=fields["homography"],
+        colors=fields["colors"],
+        usable=fields["usable"],
+        shape=tuple(fields["shape"].tolist()),
+        flip=int(fields["flip"]),
+        camera=str(fields["camera"]),
+    )
 
 
 def read_chart_pair(
@@ -70,18 +81,11 @@ def read_chart_pair(
     Raises:
       DataError: a chart is not found or not usable.
     """
-    views = [
-        measure_chart(read_raw(path), corners.get(str(path.relative_to(folder))), reference)
-        for path in (pair.main, pair.second)
-    ]
-    return PairCharts(
-        charts=np.stack([view.chart for view in views]),
-        colors=np.stack([view.colors for view in views]),
-        usable=np.stack([view.usable for view in views]),
-        shapes=np.stack([view.shape for view in views]),
-        flips=np.stack([view.flip for view in views]),
-        cameras=np.stack([view.camera for view in views]),
-    )
+    views = {
+        view: measure_chart(read_raw(path), corners.get(str(path.relative_to(folder))), reference)
+        for view, path in (("main", pair.main), ("second", pair.second))
+    }
+    return PairCharts(**views)
 
 
 def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[PairCharts]) -> None:
@@ -91,13 +95,17 @@ def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[Pa
       DataError: the message names two of them.
     """
     for kind, differ in ONE_KIND.items():
-        first = getattr(charts[0], kind)
+        first = _of_both(kind, charts[0])
         for pair, pair_charts in zip(files, charts, strict=True):
-            if np.any(getattr(pair_charts, kind) != first):
+            if _of_both(kind, pair_charts) != first:
                 raise DataError(
                     f"{folder}: {differ}, as in {pair.name} and {files[0].name}; give one "
                     "camera's photos in main/, the other's in second/, all in the same orientation"
                 )
+
+
+def _of_both(field: str, charts: PairCharts) -> dict[View, Any]:
+    return {view: getattr(getattr(charts, view), field) for view in VIEWS}
 
 
 def align_cameras(
@@ -112,7 +120,8 @@ def align_cameras(
     Raises:
       DataError: the charts determine no homography, or the file is damaged.
     """
-    main, second = (np.stack([pair.points(view) for pair in charts]) for view in (0, 1))
+    main = np.stack([pair.main.points for pair in charts])
+    second = np.stack([pair.second.points for pair in charts])
     if path is not None:
         homography = read_homography(path)
     else:

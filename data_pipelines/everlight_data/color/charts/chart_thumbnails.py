@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb
 from everlight_data.color.charts.chart_geometry import CORNERS, map_points
-from everlight_data.color.charts.measured_chart import chart_illuminant, measure_chart
+from everlight_data.color.charts.measured_chart import measure_chart
 from everlight_data.color.charts.measured_pair import in_blocks, small_without_chart
 from everlight_data.color.photographs.camera_images import on_one_canvas
 from everlight_data.color.raw_files.raw import read_raw
@@ -63,15 +63,15 @@ def measure_thumbnail(
     """
     photo = read_raw(path)
     seen = measure_chart(photo, corners, reference)
-    image, _ = small_without_chart(photo, seen.chart, side)
+    image, _ = small_without_chart(photo, seen.homography, side)
     factor = -(-max(photo.image.shape) // PICTURE_SIDE)
     return ChartThumbnail(
         path.name,
         re.sub(r"[^\w .+-]", "-", seen.camera),
         image,
-        chart_illuminant(seen.colors, seen.usable),
+        seen.illuminant,
         np.asarray(area_downsample(jnp.asarray(photo.image), factor).image),
-        map_points(in_blocks(factor) @ seen.chart, CORNERS),
+        map_points(in_blocks(factor) @ seen.homography, CORNERS),
     )
 
 

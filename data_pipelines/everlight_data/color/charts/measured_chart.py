@@ -3,9 +3,12 @@
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.chart_colors import (
     MAX_RESIDUAL,
     NEUTRALS,
@@ -14,7 +17,7 @@ from everlight_data.color.charts.chart_colors import (
     read_chart,
 )
 from everlight_data.color.charts.chart_detection import find_charts
-from everlight_data.color.charts.chart_geometry import chart_homography, map_points
+from everlight_data.color.charts.chart_geometry import CENTERS, chart_homography, map_points
 from everlight_data.color.photographs.camera_names import UNNAMED
 from everlight_data.color.raw_files.raw import RawImage
 from everlight_data.errors import DataError
@@ -31,12 +34,33 @@ LAYOUT = (
 class MeasuredChart(NamedTuple):
     """The chart of a photo, with the photo's height and width, orientation and camera."""
 
-    chart: Float[np.ndarray, "3 3"]
+    homography: Float[np.ndarray, "3 3"]
+    """Matrix from the chart's coordinates to pixels (`charts.chart_geometry`)."""
     colors: Float[np.ndarray, "24 3"]
     usable: Bool[np.ndarray, "24"]
     shape: tuple[int, int]
     flip: int
     camera: str
+
+    @property
+    def points(self) -> Float[np.ndarray, "24 2"]:
+        """Centres of the patches in pixels."""
+        return map_points(self.homography, CENTERS)
+
+    @property
+    def illuminant(self) -> Float[np.ndarray, "3"]:
+        """The sum of the grey patches except black, as (R/G, 1, B/G)."""
+        return chart_illuminant(self.colors, self.usable)
+
+    @property
+    def gray_spread(self) -> float:
+        """Largest angle between a grey patch and the illuminant, in degrees.
+
+        Shade, glare and a second illuminant make it large.
+        """
+        grays = jnp.asarray(chart_grays(self.colors, self.usable), jnp.float32)
+        illuminant = jnp.asarray(self.illuminant, jnp.float32)
+        return float(jnp.max(jax.vmap(angular_error, (0, None))(grays, illuminant)))
 
 
 def read_chart_corners(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
@@ -101,7 +125,14 @@ def measure_chart(
     if seen.colors[NEUTRALS][:-1].min() <= 0 or seen.usable.sum() < 12:
         raise DataError(f"{path}: the chart is too dark or too saturated; change the exposure.")
     camera = photo.camera or UNNAMED
-    return MeasuredChart(chart, seen.colors, seen.usable, (height, width), photo.flip, camera)
+    return MeasuredChart(
+        homography=chart,
+        colors=seen.colors,
+        usable=seen.usable,
+        shape=(height, width),
+        flip=photo.flip,
+        camera=camera,
+    )
 
 
 def chart_illuminant(

@@ -58,7 +58,7 @@ class MeasuredPair(NamedTuple):
 
 
 def measure_pair(
-    pair: PairFiles, chart: PairCharts, homography: Float[np.ndarray, "3 3"], factor: int
+    pair: PairFiles, charts: PairCharts, homography: Float[np.ndarray, "3 3"], factor: int
 ) -> MeasuredPair:
     """Return the transform, both images' moments and both small images, with charts masked.
 
@@ -67,7 +67,7 @@ def measure_pair(
     """
     photos = {view: read_raw(getattr(pair, view)) for view in VIEWS}
     thumbnails = align_thumbnails(photos["main"], photos["second"], homography, factor)
-    free = chart_mask(thumbnails.mask.shape, in_blocks(factor) @ chart.charts[0])
+    free = chart_mask(thumbnails.mask.shape, in_blocks(factor) @ charts.main.homography)
     mask = thumbnails.mask & free
     colors = {view: jnp.asarray(getattr(thumbnails, view).reshape(-1, 3)) for view in VIEWS}
     weights = jnp.asarray(mask.ravel(), jnp.float32)
@@ -78,11 +78,12 @@ def measure_pair(
             "a transform; take the pair out, or photograph a more colourful scene."
         )
     views = {}
-    for view, chart_view in zip(VIEWS, chart.charts, strict=True):
-        image, small_mask = small_without_chart(photos[view], chart_view, SIDE)
+    for view in VIEWS:
+        chart = getattr(charts, view).homography
+        image, small_mask = small_without_chart(photos[view], chart, SIDE)
         moments = np.asarray(_nine_moments(colors[view], weights))
-        views[view] = MeasuredView(moments, image, small_mask)
-    return MeasuredPair(np.asarray(fit.transform), **views)
+        views[view] = MeasuredView(moments=moments, image=image, mask=small_mask)
+    return MeasuredPair(transform=np.asarray(fit.transform), **views)
 
 
 _nine_moments = jax.jit(partial(color_moments, degree=2))

@@ -7,18 +7,23 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Array, Float
 
 from everlight.color.rendering import white_balance
 from everlight.illuminant.pair_model import VIEWS, View
 from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.chart_colors import reference_colors
-from everlight_data.color.charts.chart_pairs import PairCharts, check_one_kind, read_chart_pair
+from everlight_data.color.charts.chart_pairs import (
+    STORED_NAMES,
+    PairCharts,
+    check_one_kind,
+    read_chart_pair,
+)
 from everlight_data.color.charts.measured_chart import read_chart_corners
 from everlight_data.color.charts.measured_pair import MeasuredPair, measure_pair
 from everlight_data.color.charts.measurement_store import Store, measure_stored
 from everlight_data.color.charts.pair_files import PairFiles
-from everlight_data.color.pairs.quasi_real import QuasiReal
+from everlight_data.color.pairs.quasi_real import PairedView, QuasiReal
 from everlight_data.color.photographs.camera_images import IlluminantImages
 
 
@@ -42,15 +47,15 @@ def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[
     listed, reference = read_chart_corners(folder), reference_colors()
 
     def read(index: int) -> dict[str, np.ndarray]:
-        return read_chart_pair(folder, files[index], listed, reference)._asdict()
+        return read_chart_pair(folder, files[index], listed, reference).to_arrays()
 
     fingerprints = []
     for pair in files:
         outlines = [listed.get(f"{view}/{getattr(pair, view).name}") for view in VIEWS]
         corners = [None if outline is None else outline.tolist() for outline in outlines]
-        fingerprints.append({"corners": corners, "measured": list(PairCharts._fields)})
+        fingerprints.append({"corners": corners, "measured": list(STORED_NAMES.values())})
     arrays = measure_stored("charts", files, fingerprints, read, store)
-    charts = [PairCharts(**pair) for pair in arrays]
+    charts = [PairCharts.from_arrays(pair) for pair in arrays]
     check_one_kind(folder, files, charts)
     return charts
 
@@ -75,7 +80,7 @@ def measure_pairs(
     fingerprints = [
         {
             "homography": homography.tolist(),
-            "chart": pair.charts[0].tolist(),
+            "chart": pair.main.homography.tolist(),
             "downsample": downsample,
         }
         for pair in charts
@@ -84,8 +89,8 @@ def measure_pairs(
     pairs = map(MeasuredPair.from_arrays, arrays)
     stacked = jax.tree.map(lambda *values: np.stack(values), *pairs)
     truth = {
-        view: np.stack([pair.illuminant(place) for pair in charts]).astype(np.float32)
-        for place, view in enumerate(VIEWS)
+        view: np.stack([getattr(pair, view).illuminant for pair in charts]).astype(np.float32)
+        for view in VIEWS
     }
     images = {
         view: IlluminantImages(
@@ -94,10 +99,10 @@ def measure_pairs(
             illuminants=truth[view],
             folds=(),
             note=note,
-            camera=str(camera),
-            taken_by=[str(camera)] * len(files),
+            camera=getattr(charts[0], view).camera,
+            taken_by=[getattr(charts[0], view).camera] * len(files),
         )
-        for view, camera in zip(VIEWS, charts[0].cameras, strict=True)
+        for view in VIEWS
     }
     moments = {view: getattr(stacked, view).moments for view in VIEWS}
     return Measured(_quasi_real(files, charts, stacked.transform, truth), images, moments)
@@ -110,27 +115,26 @@ def _quasi_real(
     truth: Mapping[View, Float[np.ndarray, "n 3"]],
 ) -> QuasiReal:
     """Return the pairs without folds."""
-    patches = np.stack([pair.colors for pair in charts], axis=1).astype(np.float32)
+    views = {}
+    for view in VIEWS:
+        colors = np.stack([getattr(pair, view).colors for pair in charts]).astype(np.float32)
+        views[view] = PairedView(illuminants=truth[view], charts=colors)
     return QuasiReal(
         names=tuple((pair.name, pair.name) for pair in files),
         transforms=transforms,
-        illuminants_main=truth["main"],
-        illuminants_second=truth["second"],
-        charts_main=patches[0],
-        charts_second=patches[1],
-        usable=np.stack([pair.usable.all(axis=0) for pair in charts]),
+        **views,
+        usable=np.stack([pair.main.usable & pair.second.usable for pair in charts]),
         folds=(),
     )
 
 
 def sensor_differences(quasi: QuasiReal) -> Float[np.ndarray, "n"]:
     """Return the mean angle between a patch's white-balanced colours in the two cameras."""
-    main, second = (
-        jax.vmap(white_balance)(jnp.asarray(charts, jnp.float32), jnp.asarray(truth, jnp.float32))
-        for charts, truth in (
-            (quasi.charts_main, quasi.illuminants_main),
-            (quasi.charts_second, quasi.illuminants_second),
-        )
-    )
+    main, second = _white_balanced(quasi.main), _white_balanced(quasi.second)
     angles = np.asarray(jax.vmap(jax.vmap(angular_error))(main, second))
     return np.mean(angles, axis=1, where=quasi.usable)
+
+
+def _white_balanced(view: PairedView) -> Float[Array, "n 24 3"]:
+    charts = jnp.asarray(view.charts, jnp.float32)
+    return jax.vmap(white_balance)(charts, jnp.asarray(view.illuminants, jnp.float32))

@@ -24,8 +24,9 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
       DataError: there are too few scenes.
     """
     alike = np.ones((len(quasi.names),) * 2, bool)
-    for colors in (quasi.illuminants_main, quasi.illuminants_second):
-        alike &= np.asarray(_angles(jnp.asarray(colors), jnp.asarray(colors))) < SAME_SCENE
+    for view in (quasi.main, quasi.second):
+        colors = jnp.asarray(view.illuminants)
+        alike &= np.asarray(_angles(colors, colors)) < SAME_SCENE
     scenes = connected_components(alike)[1]
     if (count := int(scenes.max()) + 1) < MIN_PAIRS:
         raise DataError(

@@ -99,13 +99,13 @@ def quasi_real_pairs(
       view: camera whose illuminant is estimated.
     """
     return CameraPairs(
-        alone_and_joined({TRANSFORM: flat_transforms(quasi.transforms), MOMENTS: moments}),
-        quasi.illuminants_main,
-        quasi.illuminants_second,
-        np.stack(quasi.folds),
-        cameras,
-        note,
-        view,
+        inputs=alone_and_joined({TRANSFORM: flat_transforms(quasi.transforms), MOMENTS: moments}),
+        main=quasi.main.illuminants,
+        second=quasi.second.illuminants,
+        folds=np.stack(quasi.folds),
+        cameras=cameras,
+        note=note,
+        view=view,
     )
 
 
@@ -133,12 +133,12 @@ def released_pairs(view: View = "main") -> CameraPairs:
     transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
     white_balance = np.asarray(to_chromaticity(jnp.asarray(neutral)))
     return CameraPairs(
-        alone_and_joined({TRANSFORM: transforms, WHITE_BALANCE: white_balance}),
-        data.illuminant_main.astype(np.float32),
-        data.illuminant_second.astype(np.float32),
-        np.stack(data.folds),
-        ("S20 Ultra main", "S20 Ultra wide-angle"),
-        f"S20 release: {len(data.names)} real pairs (the paper counts 156), transforms of "
+        inputs=alone_and_joined({TRANSFORM: transforms, WHITE_BALANCE: white_balance}),
+        main=data.illuminant_main.astype(np.float32),
+        second=data.illuminant_second.astype(np.float32),
+        folds=np.stack(data.folds),
+        cameras=("S20 Ultra main", "S20 Ultra wide-angle"),
+        note=f"S20 release: {len(data.names)} real pairs (the paper counts 156), transforms of "
         "sum-normalised images",
-        view,
+        view=view,
     )

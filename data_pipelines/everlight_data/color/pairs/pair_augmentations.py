@@ -52,12 +52,15 @@ def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
 
 
 def resampled(augment: Augment, count: int) -> Augment:
-    """Return an augmentation with `count` samples, drawn or repeated, whatever the fold's size."""
+    """Return an augmentation with `count` samples, drawn or repeated, whatever the fold's size.
+
+    The key draws both the augmentation and its samples, so that trainings of other seeds differ.
+    """
 
     def augmented(data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
-        samples = augment(data, train, key)
-        drawn = np.random.default_rng(len(train)).permutation(len(samples.targets))
-        rows = np.resize(drawn, count)
+        augment_key, draw_key = jax.random.split(key)
+        samples = augment(data, train, augment_key)
+        rows = np.resize(jax.random.permutation(draw_key, len(samples.targets)), count)
         inputs = {name: np.asarray(values)[rows] for name, values in samples.inputs.items()}
         return Samples(inputs, np.asarray(samples.targets)[rows])
 
@@ -74,13 +77,12 @@ def _relit_by_charts(
 ) -> Samples:
     seed = int(jax.random.bits(key))
     augmented = reilluminate_training(quasi, np.sort(train), seed, _copies(train))
-    relights = {"main": augmented.relights_main, "second": augmented.relights_second}
-    truth = {"main": augmented.illuminants_main, "second": augmented.illuminants_second}
+    view = augmented.main if data.view == "main" else augmented.second
     moments = jax.vmap(reilluminate_moments)(
-        jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(relights[data.view])
+        jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
     )
     inputs = {TRANSFORM: flat_transforms(augmented.transforms), MOMENTS: moments}
-    return Samples(alone_and_joined(inputs), to_chromaticity(jnp.asarray(truth[data.view])))
+    return Samples(alone_and_joined(inputs), to_chromaticity(jnp.asarray(view.illuminants)))
 
 
 def relit_inputs(

@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from everlight.color.alignment import MaskedImage, area_downsample
 from everlight.color.reillumination import augment_transforms, chart_transforms
 from everlight.color.transforms import Normalization, apply_color_transform, fit_color_transform
+from everlight.illuminant.pair_model import VIEWS
 from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
 from everlight_data.color.nus8 import DATA_SETS, OfficialNus, load_official
 from everlight_data.color.photographs.camera_images import IlluminantImages, shrink_photographs
@@ -23,21 +24,33 @@ from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.errors import DataError
 
 
-class QuasiReal(NamedTuple):
-    """Image pairs of a main and a second camera; colours are rows, `second ≈ main @ transform`.
+class PairedView(NamedTuple):
+    """One camera's part of image pairs."""
 
-    `charts_*` are the chart's 24 colours in each image. `usable` marks patches that both cameras
-    measured below saturation. `folds` are three sets of test indices.
-    """
+    illuminants: Float[np.ndarray, "n 3"]
+    charts: Float[np.ndarray, "n 24 3"]
+    """The chart's 24 colours in each image."""
+
+
+class QuasiReal(NamedTuple):
+    """Image pairs of a main and a second camera; colours are rows, `second ≈ main @ transform`."""
 
     names: tuple[tuple[str, str], ...]
     transforms: Float[np.ndarray, "n 3 3"]
-    illuminants_main: Float[np.ndarray, "n 3"]
-    illuminants_second: Float[np.ndarray, "n 3"]
-    charts_main: Float[np.ndarray, "n 24 3"]
-    charts_second: Float[np.ndarray, "n 24 3"]
+    main: PairedView
+    second: PairedView
     usable: Bool[np.ndarray, "n 24"]
+    """Patches that both cameras measured below saturation."""
     folds: tuple[Int[np.ndarray, "k"], ...]
+    """Test indices of each fold, of which `build_quasi_real` makes three."""
+
+
+class RelitView(NamedTuple):
+    """One camera's part of re-illuminated pairs."""
+
+    illuminants: Float[np.ndarray, "n 3"]
+    relights: Float[np.ndarray, "n 3 3"]
+    """Matrices that re-illuminate the image's colours, as rows."""
 
 
 class Augmented(NamedTuple):
@@ -45,14 +58,8 @@ class Augmented(NamedTuple):
 
     transforms: Float[np.ndarray, "n 3 3"]
     """Colour transforms between the two cameras."""
-    illuminants_main: Float[np.ndarray, "n 3"]
-    """Illuminants of the main camera."""
-    illuminants_second: Float[np.ndarray, "n 3"]
-    """Illuminants of the second camera."""
-    relights_main: Float[np.ndarray, "n 3 3"]
-    """Matrices that re-illuminate the main image's colours, as rows."""
-    relights_second: Float[np.ndarray, "n 3 3"]
-    """Matrices that re-illuminate the second image's colours, as rows."""
+    main: RelitView
+    second: RelitView
     sources: Int[np.ndarray, "n"]
     """Original pair of each, a row of `QuasiReal`."""
 
@@ -108,10 +115,13 @@ def build_quasi_real(
     return QuasiReal(
         names=tuple(pairs),
         transforms=np.stack(transforms),
-        illuminants_main=main.photographs.illuminants[indices_main],
-        illuminants_second=second.photographs.illuminants[indices_second],
-        charts_main=np.stack(charts_main),
-        charts_second=np.stack(charts_second),
+        main=PairedView(
+            illuminants=main.photographs.illuminants[indices_main], charts=np.stack(charts_main)
+        ),
+        second=PairedView(
+            illuminants=second.photographs.illuminants[indices_second],
+            charts=np.stack(charts_second),
+        ),
         usable=np.stack(usable),
         folds=tuple(np.sort(order[fold::FOLDS]) for fold in range(FOLDS)),
     )
@@ -149,13 +159,13 @@ def official_pairs(main: str, second: str, seed: int) -> OfficialPairs:
     main_images = IlluminantImages(
         images=images,
         masks=masks,
-        illuminants=quasi.illuminants_main,
+        illuminants=quasi.main.illuminants,
         folds=quasi.folds,
         note=note,
         camera=main,
         taken_by=[main] * len(images),
     )
-    return OfficialPairs(quasi, main_images)
+    return OfficialPairs(quasi=quasi, images=main_images)
 
 
 def reilluminate_training(
@@ -197,12 +207,16 @@ def reilluminate_training(
         raise DataError(
             f"Too few unsaturated patches to re-illuminate {names}; remove these pairs."
         )
+    views = {}
+    for view in VIEWS:
+        relights = np.asarray(getattr(relit, view))[rows[:, None], targets]
+        views[view] = RelitView(
+            illuminants=getattr(data, view).illuminants[train][targets].reshape(-1, 3),
+            relights=relights.reshape(-1, 3, 3),
+        )
     return Augmented(
         transforms=chosen.reshape(-1, 3, 3),
-        illuminants_main=data.illuminants_main[train][targets].reshape(-1, 3),
-        illuminants_second=data.illuminants_second[train][targets].reshape(-1, 3),
-        relights_main=np.asarray(relit.main)[rows[:, None], targets].reshape(-1, 3, 3),
-        relights_second=np.asarray(relit.second)[rows[:, None], targets].reshape(-1, 3, 3),
+        **views,
         sources=np.repeat(train, targets.shape[1]),
     )
 
@@ -222,10 +236,11 @@ def relight_by_charts(data: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:
     """Return some pairs under each other's illuminants; NaN where charts have too few patches."""
     weights = jnp.asarray(data.usable[rows], jnp.float32)
     main, second = (
-        chart_transforms(jnp.asarray(charts[rows]), weights)
-        for charts in (data.charts_main, data.charts_second)
+        chart_transforms(jnp.asarray(view.charts[rows]), weights)
+        for view in (data.main, data.second)
     )
-    return Relit(augment_transforms(jnp.asarray(data.transforms[rows]), main, second), main, second)
+    transforms = augment_transforms(jnp.asarray(data.transforms[rows]), main, second)
+    return Relit(transforms=transforms, main=main, second=second)
 
 
 def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:

@@ -1,16 +1,17 @@
 """Two raw views of one scene: their homography, and both averaged on the main view's grid."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 
 from everlight.color.alignment import area_downsample, fit_homography, warp_image
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_model import View
 from everlight_data.color.raw_files.raw import RawImage, black_text
 from everlight_data.errors import DataError
 from everlight_data.formats.tables import read_json
@@ -53,14 +54,9 @@ def described_view(height: int, width: int, flip: int) -> dict[str, int]:
 
 
 def write_homography(
-    path: Path,
-    homography: Float[np.ndarray, "3 3"],
-    shapes: Int[np.ndarray, "2 2"],
-    flips: Int[np.ndarray, "2"],
+    path: Path, homography: Float[np.ndarray, "3 3"], views: Mapping[View, Mapping[str, int]]
 ) -> None:
-    """Write a file for `choose_homography`, for upright views of these sizes and orientations."""
-    described = zip(VIEWS, shapes, flips, strict=True)
-    views = {view: described_view(*shape, flip) for view, shape, flip in described}
+    """Write a file for `choose_homography`, for views as `described_view` describes them."""
     with written_whole(path) as unfinished:
         unfinished.write_text(json.dumps({"matrix": homography.tolist(), "views": views}))
 

@@ -16,12 +16,13 @@ def rehearsal_pairs(seed: int, view: View = "main") -> CameraPairs:
     scenes = draw_scenes(library, RadiometricSettings(count, "random", seed))
     main, second = (photograph(library, camera, scenes) for camera in EMBEDDED_CAMERAS)
     fit = jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="sum"))
+    transforms = np.asarray(fit(main.colors, second.colors).transform).reshape(-1, 9)
     return CameraPairs(
-        {TRANSFORM: np.asarray(fit(main.colors, second.colors).transform).reshape(-1, 9)},
-        main.illuminants,
-        second.illuminants,
-        np.random.default_rng(seed).permutation(count).reshape(3, -1),
-        EMBEDDED_CAMERAS,
-        f"NOT S20: {count} pairs rendered from the spectra of colour-science",
-        view,
+        inputs={TRANSFORM: transforms},
+        main=main.illuminants,
+        second=second.illuminants,
+        folds=np.random.default_rng(seed).permutation(count).reshape(3, -1),
+        cameras=EMBEDDED_CAMERAS,
+        note=f"NOT S20: {count} pairs rendered from the spectra of colour-science",
+        view=view,
     )

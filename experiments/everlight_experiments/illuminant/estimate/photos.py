@@ -84,7 +84,7 @@ def estimate_photo(
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
     warnings = reasons_to_distrust(estimate, "images")
-    # Statistics are of no camera. C5 and CCMNet of several cameras read what tells a new one.
+    # Statistics are of no camera. C5 and CCMNet of several cameras read what identifies a new one.
     if model.fitted is not None and not (model.needs_others or model.needs_calibration):
         warnings += other_camera(photo.camera, model.cameras)
     return PhotoEstimate(photo.path, estimate, tuple(warnings))

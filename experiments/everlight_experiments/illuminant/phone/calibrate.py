@@ -41,7 +41,7 @@ from everlight_data.color.pairs.pair_augmentations import (
     relit_inputs,
     resampled,
 )
-from everlight_data.color.pairs.view_pairs import read_homography, write_homography
+from everlight_data.color.pairs.view_pairs import described_view, read_homography, write_homography
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import CALIBRATE
@@ -178,8 +178,9 @@ def _calibrate(phone: PhonePairs, networks: NetworkTraining) -> Calibration:
 def _save(folder: RunFolder, models: Path, phone: PhonePairs, results: Calibration) -> None:
     """Save the model with its homography, and the errors and measurements of the run."""
     save_pair_model(models / "calibrated", results.model)
-    charts = phone.charts[0]
-    write_homography(models / "homography.json", phone.homography, charts.shapes, charts.flips)
+    charts = phone.charts[0]._asdict()
+    views = {view: described_view(*chart.shape, chart.flip) for view, chart in charts.items()}
+    write_homography(models / "homography.json", phone.homography, views)
     illuminants = {view: choice.data.illuminants for view, choice in results.choices.items()}
     folder.save_results(
         **record_errors(folder, results.comparisons),

@@ -72,7 +72,10 @@ def calibration_experiment(
         "scenes, so that errors are on scenes outside the selection",
         seeds=f"{first.seeds} per fold, from {training.seeds[0]}; one for the nested trainings",
         illuminants={
-            "charts": {main: quasi.illuminants_main, f"{second} (second)": quasi.illuminants_second}
+            "charts": {
+                main: quasi.main.illuminants,
+                f"{second} (second)": quasi.second.illuminants,
+            }
         },
         training=training.settings,
         curves=(NESTED, *names, *_rivals(first), "GW"),
@@ -153,14 +156,15 @@ def _verdict(view: View, results: Calibration) -> str:
 
 
 def _pairs_table(results: Calibration) -> Table:
-    errors = [comparison.errors()[NESTED][0, 0] for comparison in results.comparisons.values()]
+    errors = {view: tested.errors()[NESTED][0, 0] for view, tested in results.comparisons.items()}
     quasi, rows = results.quasi, []
     for row, (name, _) in enumerate(quasi.names):
         cells = [name, str(results.scenes[row] + 1)]
-        for place, view in enumerate(results.comparisons):
-            red, green, blue = getattr(quasi, f"illuminants_{view}")[row]
+        for view in results.comparisons:
+            red, green, blue = getattr(quasi, view).illuminants[row]
+            spread = getattr(results.charts[row], view).gray_spread
             cells += [f"{red / green:.3f}", f"{blue / green:.3f}"]
-            cells += [f"{results.charts[row].gray_spread(place):.2f}", f"{errors[place][row]:.2f}"]
+            cells += [f"{spread:.2f}", f"{errors[view][row]:.2f}"]
         usable = int(quasi.usable[row].sum())
         rows.append([*cells, str(usable), f"{results.residuals[row]:.1f}"])
     columns = [Column("Pair"), Column("Scene")]

@@ -231,7 +231,9 @@ def compare_images(
     """Return the estimates of all methods, and of networks and regressions on colour moments."""
     inputs, cameras = {MOMENTS: moments_of(data)}, (data.camera, data.camera)
     truth, folds = data.illuminants, np.stack(data.folds)
-    pairs = CameraPairs(inputs, truth, truth, folds, cameras, data.note)
+    pairs = CameraPairs(
+        inputs=inputs, main=truth, second=truth, folds=folds, cameras=cameras, note=data.note
+    )
     outcome = cross_validate(pairs, IMAGE_AUGMENTATIONS, "held-out", training)
     return cross_validate_methods(data, keep, names) | outcome.illuminants()
 

@@ -13,7 +13,7 @@ from everlight_data.progress import progress
 from everlight_experiments.illuminant.core.method_inputs import labelled, side_of
 
 Keep = Callable[..., dict[str, np.ndarray]]
-"""Takes a name and a function `compute` of arrays by name; returns these, perhaps read."""
+"""Function of a name and a function `compute`; it returns the arrays of `compute`, perhaps read."""
 
 
 def learned_methods(data: IlluminantImages) -> list[str]:

@@ -223,8 +223,8 @@ def _compare(
     condition, split = kind
     estimates: dict[str, list[np.ndarray]] = {}
     title = f"{condition}, {ILLUMINANT_SPLITS[split]}"
-    both = list(zip(data[kind], tests, strict=True))
-    for pair, test in progress(title, unit="pair", values=both):
+    pairs = list(zip(data[kind], tests, strict=True))
+    for pair, test in progress(title, unit="pair", values=pairs):
         for name, estimate in compare_methods(pair, test).items():
             estimates.setdefault(name, []).append(estimate)
     stacked = {name: np.stack(by_pair)[:, None] for name, by_pair in estimates.items()}

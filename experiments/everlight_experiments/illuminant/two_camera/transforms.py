@@ -118,14 +118,15 @@ def published_rows() -> dict[str, tuple[float, ...]]:
 def gain_table(compared: Comparison) -> Table:
     """Return the gain of the second camera over one camera's input, paired by image and seed."""
     errors = compared.errors()
-    one, both = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
-    if Estimator(f"Net on {one}").name not in errors:
-        one, both = MOMENTS, TRANSFORM_AND_MOMENTS
+    single, joined = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
+    if Estimator(f"Net on {single}").name not in errors:
+        single, joined = MOMENTS, TRANSFORM_AND_MOMENTS
     rows = []
     for method in ("Net", "Linear regression"):
         for ensemble in (False, True):
             first, second = (
-                Estimator(f"{method} on {inputs}", ensemble=ensemble).name for inputs in (one, both)
+                Estimator(f"{method} on {inputs}", ensemble=ensemble).name
+                for inputs in (single, joined)
             )
             if first not in errors:
                 continue
@@ -136,7 +137,7 @@ def gain_table(compared: Comparison) -> Table:
             gain = spread(means[0] - means[1], "+")
             name = f"{method}, ensemble" if ensemble else method
             rows.append([name, *map(spread, means), gain, f"{low:+.2f} to {high:+.2f}"])
-    columns = [Column("Method"), Column(f"on {one}"), Column(f"on {both}")]
+    columns = [Column("Method"), Column(f"on {single}"), Column(f"on {joined}")]
     columns += [Column("Gain"), Column("95% interval of the gain")]
     caption = (
         "Does the second camera help? Mean errors in degrees with held-out selection, augmentation "

@@ -14,7 +14,7 @@ The authors published no code, and the paper does not specify the labels of F_t.
 differs. Avalanche takes the data's labels (the empirical Fisher, the default here) and squares the
 mean gradients of mini-batches. Mammoth (`ewc_on.py`) weighs each sample's squared gradient at the
 data's label by the model's probability of that label. ariseff/overcoming-catastrophic draws one
-label per sample from the model (`fisher="true"`). GMvandeVen/continual-learning offers the data's
+label per sample from the model (`fisher="true"`). GMvandeVen/continual-learning has the data's
 label, one drawn, the likeliest, and by default the exact expectation over all labels.
 
 Equal to the code of GEM's authors (facebookresearch/GradientEpisodicMemory, `ewc.py`) at the

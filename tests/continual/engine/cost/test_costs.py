@@ -32,7 +32,7 @@ def run_of(strategy):
     return Run(build, Protocol(epochs=1, batch_size=4, select="last"), IMAGES, SEQUENCE, KEY)
 
 
-def test_costs_are_those_of_the_shapes():
+def test_costs_follow_from_the_shapes():
     """Five inputs, three hidden units, four outputs; EWC keeps anchor and importances."""
     parameters = 5 * 3 + 3 + 3 * 4 + 4
     plain, penalized = count_cost(run_of(naive)), count_cost(run_of(lambda setup: ewc(setup, 1.0)))
@@ -43,7 +43,7 @@ def test_costs_are_those_of_the_shapes():
     assert penalized.operations > plain.operations > 0
 
 
-def test_replayed_samples_are_those_that_a_step_draws():
+def test_replayed_samples_are_counted_as_a_step_draws_them():
     assert replayed_per_step(run_of(naive)) == 0
     assert replayed_per_step(run_of(lambda setup: experience_replay(setup, 8))) == 4
     sized = run_of(lambda setup: experience_replay(setup, 8, replay_batch_size=6))

@@ -15,7 +15,7 @@ def run(name="EWC"):
     return Run(build_with(name), PROTOCOL, DATA, SEQUENCE, KEY)
 
 
-def test_sizes_are_those_of_the_arrays_that_a_run_has_and_a_step_is_timed_on_zeros():
+def test_sizes_equal_the_arrays_of_a_run_and_a_step_is_timed_on_zeros():
     """Between a microsecond and a second per step, of 0.1 million operations."""
     result = estimate_run(run(), jax.devices()[0], timed_steps=3)
     first = next(drive_run(run()))
@@ -29,7 +29,7 @@ def test_sizes_are_those_of_the_arrays_that_a_run_has_and_a_step_is_timed_on_zer
     assert result.kernels is None
 
 
-def test_steps_are_counted_as_they_are_taken():
+def test_counted_steps_equal_the_steps_of_a_run():
     """The driver's count is the reference; exemplars of earlier classes are counted too."""
     for name, replayed in (("naive", 0), ("ER-balanced", 3)):
         *_, last = drive_run(run(name))

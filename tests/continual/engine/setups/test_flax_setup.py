@@ -51,7 +51,7 @@ def test_images_are_normalized_by_channel():
     ("shape", "pieces"),
     [((4, 4, 3), (8, 6)), ((5, 5, 3), (1, 75)), ((6,), (2, 3)), ((16,), (8, 2)), ((), (1, 1))],
 )
-def test_stored_in_pieces_images_are_what_they_were(shape, pieces):
+def test_images_stored_in_pieces_keep_their_values(shape, pieces):
     images = np.random.default_rng(3).integers(0, 256, (6, *shape), np.uint8)
     stored = StoredImages.of(images, jnp.float32(3), jnp.float32(2))
     assert (stored.shape, stored.pieces.shape) == (shape, (6, *pieces))

@@ -101,7 +101,7 @@ def test_networks_start_from_every_key_and_have_the_names_of_attributes():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_batch_statistics_are_those_by_hand(kind):
+def test_batch_statistics_equal_a_computation_by_hand(kind):
     """Two steps of the running mean and variance in float64; evaluation keeps them."""
     setup = made_by(kinds.NORMS[kind])
     params, stats = setup.init(jax.random.key(3))
@@ -118,7 +118,7 @@ def test_batch_statistics_are_those_by_hand(kind):
         mean = 0.9 * mean + 0.1 * rows.mean(axis=0)
         variance = 0.9 * variance + 0.1 * rows.var(axis=0)
     if kind == "equinox":
-        # It divides both averages by 1 - 0.9 ** steps where it reads them.
+        # Equinox divides both averages by 1 - 0.9 ** steps where it reads them.
         mean, variance = mean / (1 - 0.9**2), variance / (1 - 0.9**2)
     outputs, after = setup.apply(params, stats, inputs, False, None)
     expected = np.maximum((rows - mean) / np.sqrt(variance + 1e-5), 0)
@@ -163,7 +163,7 @@ def test_dropout_is_drawn_by_the_step_s_key_and_in_training_alone(kind):
 
 
 @pytest.mark.parametrize("kind", ["nnx", "equinox"])
-def test_frozen_parts_features_and_measures_are_those_of_the_setup(kind):
+def test_the_setup_determines_frozen_parts_features_and_measures(kind):
     def trainable(params):
         return jax.tree.map(lambda leaf: False, params) | {"head": {"kernel": True, "bias": True}}
 
@@ -189,7 +189,7 @@ def test_frozen_parts_features_and_measures_are_those_of_the_setup(kind):
     ],
     ids=["PackNet", "HAT", "CWR"],
 )
-def test_strategies_that_read_layers_by_name_do_so(kind, strategy):
+def test_strategies_read_layers_by_name(kind, strategy):
     def losses(kind):
         def build(stored):
             setup = kinds.setup_of(kind, stored)

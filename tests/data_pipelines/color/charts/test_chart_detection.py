@@ -72,7 +72,7 @@ def test_two_charts_are_both_found(illuminant):
         measure_chart(photo, None, reference_colors())
     assert "Write it into charts.json" in str(no.value)
     chosen = measure_chart(photo, result[0], reference_colors())
-    np.testing.assert_allclose(map_points(chosen.chart, CORNERS), result[0], atol=1e-2)
+    np.testing.assert_allclose(map_points(chosen.homography, CORNERS), result[0], atol=1e-2)
 
 
 def test_made_up_charts_are_located_and_their_grays_have_the_illuminants_color(tmp_path):

@@ -12,7 +12,7 @@ from everlight_data.color.pairs.camera_pairs import (
     alone_and_joined,
     finite_rows,
 )
-from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
+from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS, resampled
 
 
 @pytest.fixture
@@ -21,10 +21,13 @@ def pairs(rng):
     illuminants = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
     features = np.float32(illuminants[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
     predicted = np.float32(illuminants[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
-    inputs = alone_and_joined({TRANSFORM: features, WHITE_BALANCE: predicted})
-    folds = rng.permutation(60).reshape(3, 20)
     return CameraPairs(
-        inputs, np.float32(illuminants), np.float32(illuminants), folds, ("a", "b"), ""
+        inputs=alone_and_joined({TRANSFORM: features, WHITE_BALANCE: predicted}),
+        main=np.float32(illuminants),
+        second=np.float32(illuminants),
+        folds=rng.permutation(60).reshape(3, 20),
+        cameras=("a", "b"),
+        note="",
     )
 
 
@@ -40,6 +43,37 @@ def test_augmentations_give_equally_many_and_inputs_that_belong_together(pairs, 
         ratios = np.asarray(samples.inputs[WHITE_BALANCE] / samples.targets)
         ratios = ratios.reshape(len(train), 100, 2)
         np.testing.assert_allclose(ratios, np.repeat(ratios[:, :1], 100, axis=1), rtol=1e-4)
+
+
+def unchanged(data, train, key):
+    return data.samples(train)
+
+
+def drawn_pairs(samples, data, train):
+    """Return the row of each sample, which its inputs and targets must agree on."""
+    rows = [
+        np.flatnonzero((data.inputs["T"] == values).all(axis=1)) for values in samples.inputs["T"]
+    ]
+    (places,) = np.transpose(rows)
+    assert set(places) <= set(train)
+    np.testing.assert_array_equal(samples.targets, data.targets(places))
+    return places.tolist()
+
+
+def test_trainings_of_two_seeds_resample_other_pairs(pairs):
+    """Fewer samples are drawn without repetition, and more repeat a drawn order."""
+    train = np.setdiff1d(np.arange(60), pairs.folds[0])
+    few = resampled(unchanged, 15)
+    first, again, other = (
+        drawn_pairs(few(pairs, train, jax.random.key(seed)), pairs, train) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert set(first) != set(other)
+    assert len(set(first)) == len(set(other)) == 15
+    many = drawn_pairs(resampled(unchanged, 100)(pairs, train, jax.random.key(1)), pairs, train)
+    assert many[:40] == many[40:80] != sorted(many[:40])
+    assert sorted(many[:40]) == train.tolist()
+    assert many[80:] == many[:20]
 
 
 def test_rows_that_are_not_finite_are_replaced_by_others_in_turn():

@@ -33,10 +33,10 @@ def test_transforms_illuminants_and_charts_come_back(world):
     for transform, expected in zip(data.transforms, truth, strict=True):
         assert relative(transform, expected) < 1e-4
     assert max(relative(one, truth[0]) for one in truth[1:]) > 0.1, "the lights must matter"
-    np.testing.assert_allclose(data.illuminants_main, illuminants[0], rtol=1e-6)
-    np.testing.assert_allclose(data.illuminants_second, illuminants[1], rtol=1e-6)
-    np.testing.assert_allclose(data.charts_main, charts[0], atol=1e-6)
-    np.testing.assert_allclose(data.charts_second, charts[1], atol=1e-6)
+    np.testing.assert_allclose(data.main.illuminants, illuminants[0], rtol=1e-6)
+    np.testing.assert_allclose(data.second.illuminants, illuminants[1], rtol=1e-6)
+    np.testing.assert_allclose(data.main.charts, charts[0], atol=1e-6)
+    np.testing.assert_allclose(data.second.charts, charts[1], atol=1e-6)
     assert data.names == tuple(pairs)
 
 
@@ -91,8 +91,8 @@ def test_reillumination_gives_the_transform_of_the_target_illuminant(world):
     for fold in range(3):
         train = np.setdiff1d(np.arange(N), data.folds[fold])
         augmented = reilluminate_training(data, train, seed=5, reilluminations=3)
-        assert len(augmented.transforms) == len(augmented.illuminants_main) == 4 * 4
-        distances = np.abs(augmented.illuminants_main[:, None] - illuminants[0]).max(axis=-1)
+        assert len(augmented.transforms) == len(augmented.main.illuminants) == 4 * 4
+        distances = np.abs(augmented.main.illuminants[:, None] - illuminants[0]).max(axis=-1)
         targets = distances.argmin(axis=1).reshape(4, 4)
         assert distances.min(axis=1).max() < 1e-6
         for part, row in zip(train, targets, strict=True):
@@ -100,12 +100,12 @@ def test_reillumination_gives_the_transform_of_the_target_illuminant(world):
             np.testing.assert_array_equal(np.sort(row), train)
         for transform, target in zip(augmented.transforms, targets.ravel(), strict=True):
             assert relative(transform, truth[target]) < 1e-3
-        second = augmented.illuminants_second / augmented.illuminants_second[:, 1:2]
+        second = augmented.second.illuminants / augmented.second.illuminants[:, 1:2]
         expected = illuminants[1][targets.ravel()]
         np.testing.assert_allclose(second, expected / expected[:, 1:2], rtol=1e-4)
         # The same images as A⁻¹ T B of the pair that each was made of.
-        relit = data.transforms[augmented.sources] @ augmented.relights_second
-        again = np.linalg.solve(augmented.relights_main, relit)
+        relit = data.transforms[augmented.sources] @ augmented.second.relights
+        again = np.linalg.solve(augmented.main.relights, relit)
         for transform, created in zip(augmented.transforms, again, strict=True):
             assert relative(transform, created) < 1e-3
 
@@ -115,7 +115,7 @@ def test_the_choice_of_illuminants_follows_its_seed(world):
     data = build_quasi_real(*cameras, pairs, seed=0)
     rows = np.arange(4)
     first, same, other = (
-        reilluminate_training(data, rows, seed, 2).illuminants_main for seed in (5, 5, 6)
+        reilluminate_training(data, rows, seed, 2).main.illuminants for seed in (5, 5, 6)
     )
     np.testing.assert_array_equal(first, same)
     assert not np.array_equal(first, other)

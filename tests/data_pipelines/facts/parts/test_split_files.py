@@ -41,11 +41,11 @@ def split(tmp_path):
     return folder
 
 
-def test_a_facts_type_is_that_of_its_defined_pieces():
+def test_the_type_of_a_fact_names_its_defined_pieces():
     assert [fact.type for fact in FACTS] == ["S", "SPO", "SPO", "SP"]
 
 
-def test_the_files_are_those_of_the_authors(split):
+def test_written_files_have_the_authors_names_and_columns(split):
     assert sorted(path.name for path in split.iterdir()) == [
         f"B{task}_{part}.csv" for task in (1, 2) for part in ("facts", "test", "train")
     ]
@@ -62,7 +62,7 @@ def test_the_files_are_those_of_the_authors(split):
         ]
 
 
-def test_reading_gives_what_was_written_task_by_task(split):
+def test_a_written_split_is_read_back_task_by_task(split):
     facts, task = read_split(split)
     assert facts.name == "2tasks_random"
     assert facts.facts == FACTS

@@ -73,7 +73,7 @@ def test_published_test_images_can_test_other_images(folder, tmp_path):
     assert note.endswith("not used")
     assert ": 9 images of 3 classes" in note
     assert "6 training images of" in note
-    # In the other direction, the folder trains and all of the npz tests.
+    # The other way round, the folder has the training images and the npz the test images.
     images, note = load_user_images(str(folder), None, 5, arrays)
     np.testing.assert_array_equal(images.images[:6, ..., 0], pixels(6, 0))
     np.testing.assert_array_equal(images.images[6:, ..., 0], pixels(6, 50))

@@ -1,4 +1,4 @@
-"""A single unit of a run folder, of which everything that it left is kept."""
+"""A run of A-GEM in a run folder, which stores every array of its result."""
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ def folder_in(path):
 
 
 def checkpoints_of(path):
-    """The folder of the unit's checkpoints, which need not exist."""
+    """Return the folder of the run's checkpoints, which need not exist."""
     return path / "paper-run-demo" / "checkpoints" / "A-GEM"
 
 
@@ -22,9 +22,9 @@ def everything(result):
     return {str(number): leaf for number, leaf in enumerate(jax.tree.leaves(result))}
 
 
-def train_unit(path, result, announce=None):
+def train_agem(path, result, announce=None):
     """Train A-GEM in a run folder below `path`; `result` is a file of all arrays that it left."""
-    unit = TrainingRun("A-GEM", {"strategy": "a-gem"}, SEQUENCE, KEY)
+    run = TrainingRun("A-GEM", {"strategy": "a-gem"}, SEQUENCE, KEY)
     training = RunTraining(build_with("A-GEM"), PROTOCOL, DATA, everything)
-    (arrays,) = train_runs(folder_in(path), [unit], training, announce=announce, one_by_one=True)
+    (arrays,) = train_runs(folder_in(path), [run], training, announce=announce, one_by_one=True)
     np.savez(result, **arrays)

@@ -1,7 +1,7 @@
-"""Growth of a process that trains many small units: `UNITS shared|own`.
+"""Growth of a process that trains many small networks in turn: `RUNS shared|own`.
 
 `shared`: one `build` for all, as for the runs of a method. `own`: one each, as for runs that differ
-in what is static. Prints the resident size in MB after every tenth of the units.
+in what is static. Prints the resident size in MB after every tenth of the runs.
 """
 
 import gc
@@ -35,16 +35,16 @@ def new_build(rate: float):
 
 
 def main() -> None:
-    units, builds = int(sys.argv[1]), sys.argv[2]
+    count, builds = int(sys.argv[1]), sys.argv[2]
     shared = new_build(0.1)
-    for unit in range(units):
-        build = shared if builds == "shared" else new_build(0.1 + 1e-4 * unit)
-        run = Run(build, PROTOCOL, DATA, SEQUENCE, jax.random.key(unit))
+    for number in range(count):
+        build = shared if builds == "shared" else new_build(0.1 + 1e-4 * number)
+        run = Run(build, PROTOCOL, DATA, SEQUENCE, jax.random.key(number))
         for state in continual.drive_runs(continual.Runs.of(run)):
             jax.block_until_ready(state)
-        if unit % max(1, units // 10) == 0 or unit == units - 1:
+        if number % max(1, count // 10) == 0 or number == count - 1:
             gc.collect()
-            print(unit, resident(os.getpid()) // 1_000_000, flush=True)
+            print(number, resident(os.getpid()) // 1_000_000, flush=True)
 
 
 if __name__ == "__main__":

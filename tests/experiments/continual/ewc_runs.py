@@ -1,4 +1,4 @@
-"""Units of EWC runs with the linear network, and their training in a run folder."""
+"""Runs of EWC with the linear network, and their training in a run folder."""
 
 import jax
 import numpy as np
@@ -12,7 +12,7 @@ from tests.continual.engine.linear_net import DATA
 from tests.continual.engine.many_runs import PROTOCOL, build, join, some_runs
 
 
-def units(hyperparameters=(1.0, 3.0, 0.3)):
+def ewc_runs(hyperparameters=(1.0, 3.0, 0.3)):
     runs = some_runs(np.float32(hyperparameters))
     return [
         TrainingRun(
@@ -32,4 +32,4 @@ TRAINING = RunTraining(build, PROTOCOL, DATA, keep, join)
 
 
 def train(folder, requested=None):
-    return train_runs(folder, requested or units(), TRAINING)
+    return train_runs(folder, requested or ewc_runs(), TRAINING)
