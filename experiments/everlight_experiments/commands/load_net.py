@@ -66,7 +66,7 @@ def load_net(
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
     setting = _setting_of(run, nets, setting)
     labels = _names(nets / setting)
-    check_name("net of method", method, [label.partition("@")[0] for label in labels])
+    check_name("net of method", method, [Method.name_in(label) for label in labels])
     loaded, rows = _rebuilt(options, setting, opened)
     row = next((row for row in rows if row.name == method), None)
     if row is None or row.label not in labels:

@@ -124,8 +124,9 @@ def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:
 
 def summary(results: Results) -> list[tuple[str, str]]:
     """Return a description of the images and word vectors, and the number of seeds."""
-    config, learned = results.config, results.experiment.data.learned
-    seeds = {job.column.partition(", ")[0]: job.seeds for job in results.experiment.jobs}
+    config, experiment = results.config, results.experiment
+    learned = experiment.data.learned
+    seeds = {experiment.benchmarks[job.column].part: job.seeds for job in experiment.jobs}
     named = ", ".join(f"{part}: {count}" for part, count in seeds.items())
     return [
         ("Pixels", f"{config.network.side}×{config.network.side}, {config.data.pixels}"),
