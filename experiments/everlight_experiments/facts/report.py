@@ -78,7 +78,7 @@ def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[Sequ
                 arrays["found"] = np.asarray(nearest_facts(points[shown], facts, TOP))[None]
                 arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOT_DIVERGED)}
                 runs.append(Trained(arrays, sequence, seq_id, len(sequence.tasks.id)))
-            metrics[column][name] = measured(benchmark.setting.metrics, runs)
+            metrics[column][name] = measured(benchmark.setting.metrics.all, runs)
     return metrics
 
 

@@ -69,7 +69,8 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         column = column_of(count)
         changed = replace(base, exemplars_per_class=count)
         benchmark = iirc.iirc_benchmark(changed, loaded, options.seed)
-        setting = benchmark.setting._replace(metrics=benchmark.setting.metrics[:2])
+        scores_alone = benchmark.setting.metrics._replace(others=())
+        setting = benchmark.setting._replace(metrics=scores_alone)
         aside[column] = benchmark._replace(part=f"{count}-exemplars", setting=setting)
     jobs = [*jobs_of(benchmarks, rows, runs), *jobs_of(aside, ablated, runs)]
     return Experiment(benchmarks | aside, jobs, frozenset(aside), loaded.data)
