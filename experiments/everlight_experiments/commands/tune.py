@@ -47,8 +47,6 @@ from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 
-RUN_SELECTORS = ("vary", "methods", "setting", "validation_seeds")
-"""Options that select runs, and change none of them."""
 VARY = "--vary"
 MAX_COMBINATIONS = 10_000
 """Limit on the combinations of values, all of which are checked before the first is trained."""
@@ -110,7 +108,6 @@ def run_tune(options: TuneOptions) -> Path:
             split_preset(options.benchmark)[0],
             options,
             shared=True,
-            run_selectors=RUN_SELECTORS,
         )
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)

@@ -37,6 +37,7 @@ from everlight_experiments.run_folder.options import ExperimentOptions, Preset
 class PaperOptions(ExperimentOptions):
     """Options of a paper's command; `with_config` adds those of its configuration."""
 
+    run_selectors = ("check",)
     check: bool = False
     """Exit with status 1 if a number differs from the published one without a known cause."""
 
@@ -144,7 +145,7 @@ class Paper(NamedTuple):
         Raises:
           DataError: data are missing or wrong, or settings do not fit together.
         """
-        folder = RunFolder("paper", self.name, options, shared=True, run_selectors=("check",))
+        folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)
         written = write_report(folder.path, self.title(results.config), *report)

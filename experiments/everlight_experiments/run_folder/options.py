@@ -5,7 +5,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from everlight.checks import Between, check_fields
 from everlight.errors import ArgumentError
@@ -32,6 +32,9 @@ Bytes = Annotated[int, Between(1, 2**50)]
 class FolderOptions:
     """Options of every command that writes a folder with a report."""
 
+    run_selectors: ClassVar[tuple[str, ...]] = ()
+    """Fields that select parts of a run, such as its seeds, and change none of them. Their values
+    may differ from those of the first start."""
     tag: str = ""
     """Suffix added to the name of the run's folder."""
     runs: Path = Path("runs")
