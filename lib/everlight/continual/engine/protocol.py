@@ -12,7 +12,7 @@ from everlight.checks import (
     check_fields,
     checked,
 )
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,9 @@ class Protocol:
         check_fields(self)
         if self.select == "best" and not self.boundaries:
             raise ArgumentError(
-                "select='best' needs boundaries; choose select='last' for a stream without"
+                Argument("select", "best"),
+                " needs boundaries",
+                remedy=("choose ", Argument("select", "last"), " for a stream without"),
             )
 
     @property
