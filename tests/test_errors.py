@@ -1,12 +1,15 @@
 """Errors of the library: every check raises `ArgumentError`, which commands show as one line."""
 
 import ast
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
 
 from everlight.checks import check_range
-from everlight.errors import ArgumentError
+from everlight.continual import Protocol
+from everlight.errors import Argument, ArgumentError
 
 LIBRARY = Path(__file__).parents[1] / "lib" / "everlight"
 
@@ -25,10 +28,28 @@ def raised(path: Path) -> list[int]:
     return lines
 
 
+def pickled(error):
+    return pickle.loads(pickle.dumps(error))
+
+
 def test_no_check_of_the_library_raises_a_bare_value_error():
     files = set(LIBRARY.rglob("*.py")) - {LIBRARY / "errors.py"}
     result = {str(path.relative_to(LIBRARY)): raised(path) for path in files}
     assert {name: lines for name, lines in result.items() if lines} == {}
+
+
+@pytest.mark.parametrize("copied", [lambda error: error, copy.copy, pickled])
+def test_an_error_has_its_arguments_and_its_remedy(copied):
+    with pytest.raises(ArgumentError) as caught:
+        Protocol(select="best", boundaries=False)
+    error = copied(caught.value)
+    assert error.description[0] == Argument("select", "best")
+    assert error.remedy[1] == Argument("select", "last")
+    assert str(error) == "select='best' needs boundaries; choose select='last' for a stream without"
+    with pytest.raises(ArgumentError) as caught:
+        Protocol(batch_size=0)
+    assert Argument("batch_size", 0, "Protocol") in copied(caught.value).parts
+    assert str(copied(caught.value)) == "Protocol: batch_size=0; give 1 or more"
 
 
 def test_users_of_the_library_catch_it_as_a_value_error():

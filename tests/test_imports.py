@@ -132,6 +132,20 @@ def test_a_name_is_imported_from_the_module_that_defines_it():
     assert indirect == []
 
 
+def test_tests_of_the_library_import_no_experiment():
+    """The library's rooms can be tested without the folder of the experiments."""
+    rooms = [path.name for path in (LAYERS["everlight"] / "everlight").iterdir() if path.is_dir()]
+    files = [path for room in rooms for path in (ROOT / "tests" / room).rglob("*.py")]
+    assert len(files) > 100
+    result = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in files
+        for name in imported(path)
+        if name.startswith(("everlight_experiments", "tests.experiments"))
+    ]
+    assert result == []
+
+
 def test_no_module_imports_a_module_of_tests():
     """Shared code is in helpers, so that a test file can be moved or removed."""
     result = [

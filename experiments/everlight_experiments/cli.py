@@ -199,7 +199,7 @@ def _run(arguments: list[str], prepare: Callable[[], None]) -> None:
         try:
             getattr(target, "run", target)(options)
         except ArgumentError as error:
-            raise DataError(in_options(str(error), options_by_name(options))) from error
+            raise DataError(in_options(error, options_by_name(options))) from error
 
 
 def command_name(arguments: Sequence[str]) -> str:
@@ -248,7 +248,7 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         raise UsageError(f"{error} {program} --help lists all options.") from error
     # A part of the configuration refuses a value.
     except ArgumentError as error:
-        reason = in_options(str(error), options_by_name(kind))
+        reason = in_options(error, options_by_name(kind))
         raise UsageError(f"{reason}. {program} --help lists all options.") from error
 
 

@@ -5,7 +5,8 @@ The parser is tyro. It describes what it refuses by events, which are structured
 """
 
 import dataclasses
-import re
+import shlex
+import sys
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import tyro
 from tyro import _errors as refusals
 
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight_data.names import nearest_names
 from everlight_experiments.errors import UsageError
 
@@ -22,8 +23,6 @@ _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
 """Mark of fields that are no options."""
 LONGEST = 60
 """Characters of a word of the command line that a message repeats."""
-_ARGUMENT = re.compile(r"(?:\b[A-Z]\w+: )?\b([a-z][a-z_]*)(?:\[\d+\])?=('?)([^\s;,']+)\2")
-"""An argument with its value in a message of the library, perhaps after its class."""
 
 
 class Option(NamedTuple):
@@ -64,7 +63,7 @@ def parsed(
 
     def refuse(event: refusals.ParseErrorEvent) -> None:
         if isinstance(event, refusals.InstantiationFailure) and event.argument is None:
-            raise ArgumentError(event.message)
+            raise _refusal(event.message)
         reason = _reason(event, kind)
         # Events without a reason here are printed by the parser.
         if reason:
@@ -74,6 +73,14 @@ def parsed(
         return tyro.cli(
             kind, args=words, prog=program, default=default, add_help=bool(program), config=markers
         )
+
+
+def _refusal(message: str) -> ArgumentError:
+    """Return the error of a dataclass that the parser is handling; an event has its text alone."""
+    error = sys.exception()
+    while error is not None and not isinstance(error, ArgumentError):
+        error = error.__context__
+    return ArgumentError(message) if error is None else error
 
 
 def _reason(event: refusals.ParseErrorEvent, kind: type) -> str:
@@ -148,28 +155,31 @@ def _default(field: dataclasses.Field) -> Any:
     return field.default
 
 
-def in_options(message: str, options: Iterable[str]) -> str:
-    """Return a message of the library with options in place of the arguments that they set.
+def in_options(error: ArgumentError, options: Iterable[str]) -> str:
+    """Return the message of an error with options in place of the arguments that they set.
 
     Args:
-      message: text, as in `Protocol: epochs=0; give 1 or more`.
+      error: of the library, as in `Protocol: epochs=0; give 1 or more`.
       options: names of options without dashes; the part after the last dot is the argument's.
     """
     names: dict[str, list[str]] = {}
     for option in options:
         names.setdefault(option.rpartition(".")[2].replace("-", "_"), []).append(option)
+    return "".join(
+        _as_option(part, names.get(part.name, ())) if isinstance(part, Argument) else part
+        for part in error.parts
+    )
 
-    def as_option(match: re.Match[str]) -> str:
-        argument, _, value = match.groups()
-        named = names.get(argument, [])
-        if len(named) != 1:
-            return match[0]
-        before, dot, last = named[0].rpartition(".")
-        if value in ("True", "False"):
-            return f"--{before}{dot}{'' if value == 'True' else 'no-'}{last}"
-        return f"--{named[0]} {value}"
 
-    return _ARGUMENT.sub(as_option, message)
+def _as_option(argument: Argument, options: Sequence[str]) -> str:
+    """Return the words that set an argument if one option does, and else the argument."""
+    if len(options) != 1:
+        return str(argument)
+    if isinstance(argument.value, bool):
+        before, dot, last = options[0].rpartition(".")
+        return f"--{before}{dot}{'' if argument.value else 'no-'}{last}"
+    value = argument.value
+    return f"--{options[0]} {shlex.quote(value) if isinstance(value, str) else value}"
 
 
 def shortened(word: str) -> str:

@@ -1,7 +1,25 @@
 """The error of an argument that a function of the library refuses, and others' errors in a line."""
 
+from typing import Any, NamedTuple
+
 MAX_REASON_LENGTH = 200
 """Characters of another library's error that a message quotes."""
+
+
+class Argument(NamedTuple):
+    """An argument with its value, as an error names it."""
+
+    name: str
+    value: Any
+    owner: str = ""
+    """Data class of which it is a field; empty for a function's argument."""
+    index: str = ""
+    """Position of the value in the argument, as in [1]."""
+
+    def __str__(self) -> str:
+        owner = f"{self.owner}: " if self.owner else ""
+        value = repr(self.value) if isinstance(self.value, str) else self.value
+        return f"{owner}{self.name}{self.index}={value}"
 
 
 class ArgumentError(ValueError):
@@ -9,7 +27,20 @@ class ArgumentError(ValueError):
 
     Every check of the library raises it or a kind of it. Any other `ValueError` is a fault of a
     program, so commands show the traceback of that and the message of this.
+
+    Attributes:
+      description: text and arguments that were refused.
+      remedy: text and arguments after the semicolon; empty if the description has the remedy.
     """
+
+    def __init__(self, *description: str | Argument, remedy: tuple[str | Argument, ...] = ()):
+        self.description, self.remedy = description, remedy
+        super().__init__("".join(map(str, self.parts)))
+
+    @property
+    def parts(self) -> tuple[str | Argument, ...]:
+        """Texts and arguments of the message, one after another."""
+        return (*self.description, "; ", *self.remedy) if self.remedy else self.description
 
 
 def reason_of(error: Exception) -> str:

@@ -14,7 +14,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, PyTree, Shaped
 
 from everlight.checks import PositiveInt, checked
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 RUNS_AXIS, DATA_AXIS = "runs", "data"
 RUNS_SPEC, REPLICATED = PartitionSpec(RUNS_AXIS), PartitionSpec()
@@ -35,7 +35,9 @@ def runs_mesh(devices: list[jax.Device] | None = None, data: PositiveInt = 1) ->
     """
     devices = jax.devices() if devices is None else devices
     if len(devices) % data:
-        raise ArgumentError(f"data={data} of {len(devices)} devices; give a divisor")
+        raise ArgumentError(
+            Argument("data", data), f" of {len(devices)} devices", remedy=("give a divisor",)
+        )
     axes = {RUNS_AXIS: len(devices) // data} | ({DATA_AXIS: data} if data > 1 else {})
     # The compiler shards a batch over "data"; `shard_map` takes "runs".
     return jax.make_mesh(

@@ -81,7 +81,8 @@ def core50_metrics(benchmark, accuracy):
     sequence = benchmark.data.sequence(NAIVE, seq_id)
     arrays = {"class_accuracy": accuracy, "accuracy": accuracy[:, 0]}
     run = Trained(arrays, sequence, seq_id, len(accuracy))
-    return [metric.compute(run) for metric in benchmark.setting.metrics[:2]]
+    metrics = benchmark.setting.metrics
+    return metrics.score.compute(run), metrics.score_by_task.compute(run)
 
 
 def test_core50_s_matrix_is_by_the_batch_that_brings_a_class(core50, rng):

@@ -7,7 +7,7 @@ from typing import Literal
 import pytest
 import tyro
 
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight_experiments import cli
 from everlight_experiments.errors import UsageError
 from everlight_experiments.usage import in_options, parsed
@@ -60,21 +60,29 @@ def test_unparsable_options_are_named_with_the_remedy(words, message):
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("parts", "words"),
     [
-        ("Protocol: epochs=0; give 1 or more", "--epochs 0; give 1 or more"),
-        ("select='best', and task 0", "--select best, and task 0"),
-        ("boundaries=False needs select='last'", "--no-boundaries needs --select last"),
-        ("boundaries=True;", "--boundaries;"),
-        ("Protocol: first=0; give 1", "--nc.first 0; give 1"),
-        ("dropout[1]=2.0; give 0 to 1", "--dropout 2.0; give 0 to 1"),
-        ("give later=2 steps", "give later=2 steps"),
-        ("ewc: importance_samples=0; give 1", "ewc: importance_samples=0; give 1"),
+        ([Argument("epochs", 0, "Protocol"), "; give 1 or more"], "--epochs 0; give 1 or more"),
+        ([Argument("select", "best"), ", and task 0"], "--select best, and task 0"),
+        ([Argument("select", "the best")], "--select 'the best'"),
+        (
+            [Argument("boundaries", False), " needs ", Argument("select", "last")],
+            "--no-boundaries needs --select last",
+        ),
+        ([Argument("boundaries", True), ";"], "--boundaries;"),
+        ([Argument("first", 0, "Protocol"), "; give 1"], "--nc.first 0; give 1"),
+        ([Argument("dropout", 2.0, index="[1]"), "; give 0 to 1"], "--dropout 2.0; give 0 to 1"),
+        (["give ", Argument("later", 2), " steps"], "give later=2 steps"),
+        (
+            ["ewc: ", Argument("importance_samples", 0), "; give 1"],
+            "ewc: importance_samples=0; give 1",
+        ),
+        (["give select='last'"], "give select='last'"),
     ],
 )
-def test_arguments_that_one_option_sets_are_named_by_it(message, words):
+def test_arguments_that_one_option_sets_are_named_by_it(parts, words):
     options = ["epochs", "select", "boundaries", "dropout", "nc.first", "nc.later", "ni.later"]
-    assert in_options(message, options) == words
+    assert in_options(ArgumentError(*parts), options) == words
 
 
 @pytest.mark.parametrize(
@@ -97,7 +105,7 @@ def test_a_part_that_refuses_a_value_is_named_by_its_option(command, words, mess
 
 def test_an_error_of_the_library_within_a_command_has_the_option_s_name(monkeypatch, capsys):
     def refusing(options):
-        raise ArgumentError("buffer_size=3 of 2 samples; give fewer")
+        raise ArgumentError(Argument("buffer_size", 3), " of 2 samples", remedy=("give fewer",))
 
     monkeypatch.setattr("everlight_experiments.commands.run.run_benchmark", refusing)
     with pytest.raises(SystemExit, match=r"^error: --buffer-size 3 of 2 samples; give fewer$"):

@@ -5,7 +5,7 @@ import pytest
 
 from everlight.illuminant.out_of_distribution import OutOfDistributionScore
 from everlight.illuminant.pair_estimate import UnsuitablePairError, estimate_pair
-from tests.experiments.illuminant.estimate_pairs import (
+from tests.illuminant.closed_form_net import (
     ILLUMINANT,
     ClosedFormNet,
     pair_estimates,

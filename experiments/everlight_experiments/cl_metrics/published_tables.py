@@ -29,7 +29,7 @@ STABILITIES = {
     "SI": {"W1": 0.9970, "W2": 0.9945, "W3": 0.9927},
 }
 """The deviations that they are made of are not printed; those of EWC, LwF and SI are of no
-deviations at all (tests/metrics/test_cl_metrics_paper.py)."""
+deviations at all (tests/experiments/cl_metrics/test_cl_metrics_paper.py)."""
 PRINTED = {
     name: (
         *(dict(zip(COLUMNS, row, strict=True))[criterion] for criterion in CRITERIA_ORDER),

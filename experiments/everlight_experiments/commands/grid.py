@@ -49,7 +49,6 @@ from everlight_experiments.run_folder.config_options import changed, option_name
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.usage import options_by_name
 
-RUN_SELECTORS = ("benchmarks", "methods", "setting", "seeds", "set")
 """Options that select runs; --set is in the fingerprint of every run."""
 SET = "--set"
 
@@ -68,7 +67,7 @@ def run_grid(options: GridOptions) -> Path:
     for name, suite in loaded.items():
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
-    folder = RunFolder("grid", "", options, shared=True, run_selectors=RUN_SELECTORS)
+    folder = RunFolder("grid", "", options, shared=True)
     firsts = {name: next(iter(suite.benchmarks.values())) for name, suite in loaded.items()}
     for name, benchmark in firsts.items():
         print(f"{name}: {benchmark.data.words}", flush=True)

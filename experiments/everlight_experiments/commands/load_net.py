@@ -18,11 +18,10 @@ from everlight_data.runs.checkpoints import Checkpoints, open_existing
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.descriptions import name_differences
 from everlight_experiments.commands.benchmark_registry import benchmark_name
-from everlight_experiments.commands.grid import RUN_SELECTORS as OF_GRIDS
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.commands.option_defaults import read_options
-from everlight_experiments.commands.options import RUN_SELECTORS, GridOptions, RunOptions
+from everlight_experiments.commands.options import GridOptions, RunOptions
 from everlight_experiments.continual.benchmark import Benchmark, SequenceId
 from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import NETS, nets_folder
@@ -66,7 +65,7 @@ def load_net(
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
     setting = _setting_of(run, nets, setting)
     labels = _names(nets / setting)
-    check_name("net of method", method, [label.partition("@")[0] for label in labels])
+    check_name("net of method", method, [Method.name_in(label) for label in labels])
     loaded, rows = _rebuilt(options, setting, opened)
     row = next((row for row in rows if row.name == method), None)
     if row is None or row.label not in labels:
@@ -144,10 +143,10 @@ def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable
 
     def opened() -> RunFolder:
         if is_grid:
-            folder = RunFolder("grid", "", options, shared=True, run_selectors=OF_GRIDS)
+            folder = RunFolder("grid", "", options, shared=True)
         else:
             name = benchmark_name(options.benchmark)
-            folder = RunFolder("run", name, options, shared=True, run_selectors=RUN_SELECTORS)
+            folder = RunFolder("run", name, options, shared=True)
         if folder.path.resolve() != run.resolve():
             folder.remove_empty()
             raise DataError(f"{run} was {folder.path.name}; give it its name again")

@@ -15,8 +15,6 @@ SETTINGS: tuple[Option, ...] = get_args(Option)
 Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
 ALL = "all"
 """Word that stands for every method in `--methods`."""
-RUN_SELECTORS = ("methods", "strategy", "setting", "seeds", "published", "variants")
-"""Options that select runs, and change none of them."""
 Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
 Config = tyro.conf.Suppress[Any]
 """Configuration of the named benchmark, whose options `with_config` adds; None of a user's file."""
@@ -89,6 +87,7 @@ class RunOptions(TrainOptions):
     own. Other options change them.
     """
 
+    run_selectors = ("methods", "strategy", "setting", "seeds", "published", "variants")
     benchmark: Name = ""
     """Name of a benchmark, as in digits or tiny-imagenet:small, or your own, as FILE.py:NAME. The
     part after the colon is a preset; images is for your own --data. FILE.py:NAME is a `Benchmark`
@@ -112,6 +111,7 @@ class RunOptions(TrainOptions):
 class GridOptions(TrainOptions):
     """Rank methods over several benchmarks in one table."""
 
+    run_selectors = ("benchmarks", "methods", "setting", "seeds", "set")
     benchmarks: tuple[str, ...] = ("digits", "core50-ni", "core50-nc", "facts")
     """Names of benchmarks, each with an optional preset of its own, as in icifar:small."""
     set: tuple[str, ...] = ()
@@ -128,6 +128,7 @@ class GridOptions(TrainOptions):
 class TuneOptions(MethodOptions):
     """Grid-search values of the configuration on validation seeds."""
 
+    run_selectors = ("vary", "methods", "setting", "validation_seeds")
     seeds: ClassVar[int] = TrainOptions.seeds
     """Number of evaluation seeds of `everlight run`, which must exist beside the others."""
     benchmark: Name = ""

@@ -15,7 +15,7 @@ from everlight_experiments.commands.load_and_train import (
     refuse_inapplicable,
     train_loaded,
 )
-from everlight_experiments.commands.options import RUN_SELECTORS, RunOptions
+from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.continual.report import ReportInput, report_sections, report_summary
 from everlight_experiments.continual.report_tables import selection_rule
 from everlight_experiments.continual.train_methods import save_outcomes
@@ -33,9 +33,7 @@ def run_benchmark(options: RunOptions) -> Path:
     loaded = load_requested(options)
     refuse_inapplicable(loaded.benchmarks, options.methods, loaded.rows)
     print(*loaded.lines, sep="\n", end="\n" * bool(loaded.lines), flush=True)
-    folder = RunFolder(
-        "run", benchmark_name(options.benchmark), options, shared=True, run_selectors=RUN_SELECTORS
-    )
+    folder = RunFolder("run", benchmark_name(options.benchmark), options, shared=True)
     benchmarks, outcomes = train_loaded(folder, options, {"": loaded})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)
     benchmark = next(iter(benchmarks.values()))

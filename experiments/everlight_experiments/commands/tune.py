@@ -47,8 +47,6 @@ from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 
-RUN_SELECTORS = ("vary", "methods", "setting", "validation_seeds")
-"""Options that select runs, and change none of them."""
 VARY = "--vary"
 MAX_COMBINATIONS = 10_000
 """Limit on the combinations of values, all of which are checked before the first is trained."""
@@ -56,6 +54,13 @@ BEST = (
     "The best configuration has the greatest mean over columns; configurations within one standard "
     "error over seeds are statistically tied with it. Validation seeds are never evaluated on."
 )
+
+
+class MethodInSetting(NamedTuple):
+    """A method in a setting, by their names."""
+
+    setting: str
+    method: str
 
 
 class Tried(NamedTuple):
@@ -66,10 +71,9 @@ class Tried(NamedTuple):
     config: Any
     training: str
     """Network, optimizer and length in words."""
-    scores: Mapping[str, Float[np.ndarray, "seeds"]]
-    """Scores by column, of the best hyper-parameter; NaN where a run diverged."""
-    choices: Mapping[str, Choice]
-    """Selections by "method, setting"."""
+    scores: Mapping[MethodInSetting, Float[np.ndarray, "seeds"]]
+    """Scores of the best hyper-parameter; NaN where a run diverged."""
+    choices: Mapping[MethodInSetting, Choice]
 
     @property
     def label(self) -> str:
@@ -104,7 +108,6 @@ def run_tune(options: TuneOptions) -> Path:
             split_preset(options.benchmark)[0],
             options,
             shared=True,
-            run_selectors=RUN_SELECTORS,
         )
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
@@ -115,7 +118,9 @@ def run_tune(options: TuneOptions) -> Path:
             print(f"{label_of(changes)}: {tried[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
     scores = {
-        f"{trial.label}/{name}": values for trial in tried for name, values in trial.scores.items()
+        f"{trial.label}/{name.setting}/{name.method}": values
+        for trial in tried
+        for name, values in trial.scores.items()
     }
     folder.save_results(**scores)
     best, near = ranked(tried)
@@ -221,16 +226,16 @@ def _try_all(
     part = label_of(dict(sorted(changes.items())))
     opened = {name: bench.opened(folder)._replace(part=part) for name, bench in benchmarks.items()}
     runners = runners_of(folder, opened, options.seed, options.validation_seeds)
-    scores: dict[str, np.ndarray] = {}
-    choices: dict[str, Choice] = {}
+    scores: dict[MethodInSetting, np.ndarray] = {}
+    choices: dict[MethodInSetting, Choice] = {}
     for setting, method, _ in jobs_of(opened, rows, 1):
         runners[setting].check_validation(method)
         values, grid = runners[setting].on_validation_seeds(method), method.hyperparameters
         several = len(grid) > 1
         choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()
         row = grid.index(choice.hyperparameter) if several else 0
-        scores[f"{setting}/{method.name}"] = values[row]
-        choices[f"{method.name}, {setting}"] = choice
+        name = MethodInSetting(setting, method.name)
+        scores[name], choices[name] = values[row], choice
     training = next(iter(opened.values())).training.words
     return Tried(changes, config, training, scores, choices)
 
@@ -241,8 +246,7 @@ def _results_summary(
     """Return the best configuration, its distance from the others, and ties and edges."""
     labels, metric = [trial.label for trial in tried], f"{criterion} on validation samples"
     scores = {
-        name.partition("/"): {trial.label: trial.scores[name] for trial in tried}
-        for name in tried[0].scores
+        name: {trial.label: trial.scores[name] for trial in tried} for name in tried[0].scores
     }
     means = {trial.label: f"{trial.scores_by_seed.mean():.3f}" for trial in tried}
     below = {
@@ -250,14 +254,17 @@ def _results_summary(
     }
     below[labels[best]] = "best"
     columns = [
-        *(column(name[2], by_label, final_cell, name[0]) for name, by_label in scores.items()),
+        *(
+            column(name.method, by_label, final_cell, name.setting)
+            for name, by_label in scores.items()
+        ),
         column("mean", means),
         column("below the best", below, group="paired by validation seed"),
     ]
     caption = f"{metric}, mean ± standard deviation over seeds."
     table = table_of(caption, {label: label for label in labels}, columns, DIVERGED, "settings")
     table = replace(table, strong_rows=frozenset((best,)))
-    shown = {f"{name[2]}, {name[0]}": by_label for name, by_label in scores.items()}
+    shown = {f"{name.method}, {name.setting}": by_label for name, by_label in scores.items()}
     figure = score_figure(folder / "tried.png", labels, shown, metric, "validation seeds")
     sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
@@ -276,7 +283,9 @@ def _results_summary(
 
 def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:
     choices = {
-        f"{key}, {trial.label}": choice for trial in tried for key, choice in trial.choices.items()
+        f"{name.method}, {name.setting}, {trial.label}": choice
+        for trial in tried
+        for name, choice in trial.choices.items()
     }
     table = hyperparameters_table(criterion, choices)
     return [Section("Hyper-parameters", items=[table])] if table.rows else []

@@ -114,6 +114,21 @@ class Metric(NamedTuple):
         )
 
 
+class Metrics(NamedTuple):
+    """Metrics of every run in a setting."""
+
+    score: Metric
+    """Score over time, on all classes so far."""
+    score_by_task: Metric
+    """Score after the task of the row on the task of the column."""
+    others: tuple[Metric, ...] = ()
+
+    @property
+    def all(self) -> tuple[Metric, ...]:
+        """All metrics, the score first."""
+        return self.score, self.score_by_task, *self.others
+
+
 class Data(NamedTuple):
     """Data that a benchmark learns from, with their description and fingerprint."""
 
@@ -155,8 +170,7 @@ class Setting(NamedTuple):
     """The part of a run that differs between seeds."""
     capabilities: frozenset[Requirement]
     """Requirements of methods that are met here."""
-    metrics: tuple[Metric, ...]
-    """Metrics: the first is the score over time on all classes so far, the second that by task."""
+    metrics: Metrics
     tested: str = "all tasks so far"
     """Test data of the score over time."""
 
@@ -246,7 +260,7 @@ class Benchmark(NamedTuple):
     @property
     def score(self) -> str:
         """Name of the score."""
-        return self.setting.metrics[0].name
+        return self.setting.metrics.score.name
 
     @property
     def criterion(self) -> str:
@@ -292,7 +306,7 @@ class Benchmark(NamedTuple):
         tasks, criterion = self.selection.validation_tasks or run.tasks, self.selection.criterion
         if criterion is not None:
             return float(criterion.compute(replace(run, tasks=tasks)))
-        return float(self.setting.metrics[0].compute(run)[tasks - 1])
+        return float(self.setting.metrics.score.compute(run)[tasks - 1])
 
     def per_run_data(
         self, sequence: TaskSequence, hyperparameter: float = 1.0, order: int = 0

@@ -136,7 +136,7 @@ def in_settings(name: str, inputs: ImageInputs, settings: tuple[str, ...]) -> Be
     criterion = None if config.criterion == "final accuracy" else OVER_ALL_TIMES
     metrics = class_metrics(config.metrics, inputs.images.class_names)
     if config.protocol.evaluate_steps:
-        metrics += BY_STEP
+        metrics = metrics._replace(others=(*metrics.others, *BY_STEP))
     return {
         setting: Benchmark(
             name,

@@ -129,7 +129,7 @@ class MethodPrograms:
     def protocol(self, method: Method) -> Protocol:
         """Return the benchmark's protocol; online, only methods that act at boundaries get them."""
         protocol = self.benchmark.training.protocol(method)
-        by_step = any("evaluation" in metric.axes for metric in self.benchmark.setting.metrics)
+        by_step = any("evaluation" in metric.axes for metric in self.benchmark.setting.metrics.all)
         if protocol.evaluate_steps and not by_step:
             raise DataError(
                 f"--evaluate-steps: {self.benchmark.name} is evaluated only after tasks; leave it "

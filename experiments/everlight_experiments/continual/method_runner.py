@@ -86,7 +86,7 @@ class Runner:
         """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
         choice = self.choose(method)
         runs = self._trained_runs(method, "evaluation", [choice.hyperparameter], seeds)
-        metrics = measured(self.benchmark.setting.metrics, runs)
+        metrics = measured(self.benchmark.setting.metrics.all, runs)
         score = metrics[self.benchmark.score]
         run_ids = self._run_ids(method, "evaluation", [choice.hyperparameter], seeds)
         for run_id, over_time in zip(run_ids, score, strict=True):

@@ -21,7 +21,13 @@ from everlight.metrics import (
 from everlight.metrics import confusion_counts as count_confusion
 from everlight.metrics.accuracy_matrix import accuracy
 from everlight_data.names import check_name
-from everlight_experiments.continual.benchmark import STEPS_WITHIN, Metric, Trained, once_per_run
+from everlight_experiments.continual.benchmark import (
+    STEPS_WITHIN,
+    Metric,
+    Metrics,
+    Trained,
+    once_per_run,
+)
 from everlight_experiments.continual.outcome import BY_TASK
 
 ACCURACY = "accuracy"
@@ -150,21 +156,22 @@ def read_diagnostics(names: Iterable[str]) -> bool:
     return not set(names).isdisjoint(DIAGNOSTICS)
 
 
-def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> tuple[Metric, ...]:
+def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> Metrics:
     """Return accuracy over time and by task, and the metrics that `--metrics` names.
 
     Raises:
       DataError: there is no such metric.
     """
-    metrics = [
-        Metric(ACCURACY, lambda run: mean_so_far(matrix_of(run)), ("time",)),
-        Metric(BY_TASK.format(ACCURACY), matrix_of, ("time", "task")),
-    ]
+    others = []
     for name in dict.fromkeys(names):
         check_name("metric --metrics", name, list(EXTRA))
         axes = tuple(class_names if axis == "class" else axis for axis in EXTRA[name].axes)
-        metrics.append(EXTRA[name]._replace(axes=axes))
-    return tuple(metrics)
+        others.append(EXTRA[name]._replace(axes=axes))
+    return Metrics(
+        score=Metric(ACCURACY, lambda run: mean_so_far(matrix_of(run)), ("time",)),
+        score_by_task=Metric(BY_TASK.format(ACCURACY), matrix_of, ("time", "task")),
+        others=tuple(others),
+    )
 
 
 WITHIN = "within_tasks"

@@ -16,7 +16,7 @@ from jaxtyping import Bool
 from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.outcome import Outcome, Outcomes
+from everlight_experiments.continual.outcome import Outcomes
 from everlight_experiments.continual.report import ReportInput, report_sections, report_summary
 from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
 from everlight_experiments.continual.train_methods import Job, runners_of, save_outcomes, train_jobs
@@ -37,6 +37,7 @@ from everlight_experiments.run_folder.options import ExperimentOptions, Preset
 class PaperOptions(ExperimentOptions):
     """Options of a paper's command; `with_config` adds those of its configuration."""
 
+    run_selectors = ("check",)
     check: bool = False
     """Exit with status 1 if a number differs from the published one without a known cause."""
 
@@ -80,23 +81,23 @@ class Results(NamedTuple):
     """Outcomes by column and method, including columns that only the paper's sections show."""
     seed: int
 
-    @property
-    def by_name(self) -> dict[str, Outcome]:
-        """Outcomes by "column, method"; those of the first column by the method alone, too."""
-        outcomes = dict(next(iter(self.outcomes.values())))
-        for column, by_method in self.outcomes.items():
-            outcomes |= {f"{column}, {name}": outcome for name, outcome in by_method.items()}
-        return outcomes
+
+class Verdict(NamedTuple):
+    """The check of a claim in a run."""
+
+    holds: Bool[np.ndarray, "seeds"]
+    numbers: str
+    """Numbers that were compared."""
 
 
 class Finding(NamedTuple):
-    """A claim of a paper, checked in every run."""
+    """A claim of a paper with its verdict in a run."""
 
     claim: str
-    needs: frozenset[str]
-    """Names of the outcomes that the check reads, as in `Results.by_name`."""
-    test: Callable[[Mapping[str, Outcome]], tuple[Bool[np.ndarray, "seeds"], str]]
-    """Function from outcomes by name to whether it holds for each seed, and the numbers."""
+    verdict: Verdict | None
+    """None where the run lacks something that the check reads."""
+    missing: frozenset[str] = frozenset()
+    """Methods or data that the run lacks, in words."""
 
 
 class Paper(NamedTuple):
@@ -125,7 +126,7 @@ class Paper(NamedTuple):
     unexplained: Callable[[Results], Sequence[str]] = lambda results: ()
     """Differences from published numbers that have no known cause, a line each (`--check`)."""
     findings: Callable[[Results], Sequence[Finding]] = lambda results: ()
-    """Claims that are about this configuration."""
+    """Claims that are about this configuration, checked in the results."""
     findings_source: str = ""
     """Sentence on what the claims are about in the paper."""
 
@@ -144,7 +145,7 @@ class Paper(NamedTuple):
         Raises:
           DataError: data are missing or wrong, or settings do not fit together.
         """
-        folder = RunFolder("paper", self.name, options, shared=True, run_selectors=("check",))
+        folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)
         written = write_report(folder.path, self.title(results.config), *report)
@@ -186,22 +187,19 @@ def paper_report(paper: Paper, folder: RunFolder, results: Results) -> Report:
     ]
     body, findings = paper.sections(results), paper.findings(results)
     if findings:
-        body = [findings_section(findings, results.by_name, paper.findings_source), *body]
+        body = [findings_section(findings, paper.findings_source), *body]
     return Report(facts, [*body, *sections], first)
 
 
-def findings_section(
-    findings: Sequence[Finding], outcomes: Mapping[str, Outcome], source: str
-) -> Section:
+def findings_section(findings: Sequence[Finding], source: str) -> Section:
     """Return a table of claims with the number of seeds for which each holds."""
     rows = []
-    for claim, needs, test in findings:
-        missing = sorted(needs - outcomes.keys())
-        if missing:
-            rows.append([claim, "–", f"not run: {', '.join(missing)}"])
-            continue
-        holds, numbers = test(outcomes)
-        rows.append([claim, f"{np.sum(holds)} of {len(holds)}", numbers])
+    for claim, verdict, missing in findings:
+        if verdict is None:
+            rows.append([claim, "–", f"not run: {', '.join(sorted(missing))}"])
+        else:
+            holds = f"{np.sum(verdict.holds)} of {len(verdict.holds)}"
+            rows.append([claim, holds, verdict.numbers])
     columns = [Column("finding"), Column("holds in"), Column("means")]
     table = Table("Findings of the paper and results of this run.", columns, rows)
     return Section("The paper's findings", [source], [table])

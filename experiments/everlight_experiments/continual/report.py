@@ -266,10 +266,10 @@ def _column(folder: Path, column: str, report: ReportInput) -> Section:
 def metric_items(
     folder: Path, column: str, benchmark: Benchmark, by_name: Mapping[str, Outcome]
 ) -> list[Table | Figure]:
-    """Return a table or a picture of every metric with a meaning, except the score."""
+    """Return a table or a picture of every metric with a meaning beside the score."""
     return [
         _item(folder, column, metric, {k: runs.metrics[metric.name] for k, runs in by_name.items()})
-        for metric in benchmark.setting.metrics[2:]
+        for metric in benchmark.setting.metrics.others
         if metric.meaning and by_name
     ]
 

@@ -36,6 +36,7 @@ from everlight_experiments.continual.benchmark import (
     Benchmarks,
     Data,
     Metric,
+    Metrics,
     Request,
     RunData,
     Selection,
@@ -133,9 +134,7 @@ def open_set(run: Trained) -> OpenSet:
 
 
 _open_sets = jax.jit(open_set_scores_over_time)
-METRICS = (
-    Metric(ACCURACY, lambda run: run.arrays["accuracy"], ("time",)),
-    Metric(BY_TASK.format(ACCURACY), accuracy_by_task, ("time", "task")),
+OTHER_METRICS = (
     Metric(
         SEEN,
         lambda run: open_set(run).partial,
@@ -152,6 +151,11 @@ METRICS = (
         "one of an unseen class; 0.5 is chance, and there is none when all classes are seen.",
     ),
     Metric(TRUNK_OPERATIONS, lambda run: run.arrays["trunk_operations"]),
+)
+METRICS = Metrics(
+    score=Metric(ACCURACY, lambda run: run.arrays["accuracy"], ("time",)),
+    score_by_task=Metric(BY_TASK.format(ACCURACY), accuracy_by_task, ("time", "task")),
+    others=OTHER_METRICS,
 )
 
 

@@ -113,7 +113,7 @@ def _benchmark(
         return fused_accuracies(run.arrays["confidences"], *tested)
 
     metric = Metric(FUSION, fused, (tuple(map(str, windows)),))
-    metrics = (*benchmark.setting.metrics[:2], metric)
+    metrics = benchmark.setting.metrics._replace(others=(metric,))
     return benchmark._replace(
         part=material.level,
         setting=benchmark.setting._replace(draws="initial network", metrics=metrics),

@@ -55,6 +55,7 @@ from everlight_experiments.continual.benchmark import (
     Benchmarks,
     Data,
     Metric,
+    Metrics,
     Request,
     RunData,
     Selection,
@@ -95,9 +96,7 @@ def group_tests(divided: SplitFacts) -> FactGroups:
     return group_facts(divided.pieces, divided.train_counts, divided.test.fact, LEAST)
 
 
-def fact_metrics(
-    groups: FactGroups, shown: int, initial: Callable[[SequenceId], Ranks]
-) -> tuple[Metric, ...]:
+def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId], Ranks]) -> Metrics:
     """Return all metrics; `initial` has the ranks before a sequence's first task."""
     # The test examples may be padded to the number of those for validation.
     size = len(groups.counts)
@@ -118,8 +117,9 @@ def fact_metrics(
         read = metric.compute
         return metric._replace(compute=lambda run: np.asarray(read(scores(run))))
 
+    generalised = means(GENERALISED, lambda scores: scores.top_k.generalised, "time")
     of_scores = (
-        *means(GENERALISED, lambda scores: scores.top_k.generalised, "time"),
+        generalised.over_tasks,
         *means(STANDARD, lambda scores: scores.top_k.standard, "time"),
         *means(DROP, lambda scores: scores.top_k.drop, "time"),
         Metric(BACKWARD, lambda scores: scores.backward),
@@ -133,16 +133,28 @@ def fact_metrics(
         Metric(SPO, lambda scores: scores.spo, (len(LEAST), len(SPO_CASES))),
     )
     nearest = Metric(NEAREST, lambda run: run.arrays["found"][-1], (shown, TOP))
-    return (*map(of_run, of_scores), nearest)
+    return Metrics(
+        score=of_run(generalised.over_examples),
+        score_by_task=of_run(generalised.by_task),
+        others=(*map(of_run, of_scores), nearest),
+    )
 
 
-def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> list[Metric]:
-    """Return a score's means over examples, by task and over tasks, which read `FactScores`."""
-    return [
+class MeanMetrics(NamedTuple):
+    """A score's means, as metrics that read `FactScores`."""
+
+    over_examples: Metric
+    by_task: Metric
+    over_tasks: Metric
+
+
+def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> MeanMetrics:
+    """Return the metrics of a score's means."""
+    return MeanMetrics(
         Metric(name, lambda scores: read(scores).over_examples, time),
         Metric(BY_TASK.format(name), lambda scores: read(scores).by_task, (*time, "task")),
         Metric(OVER_TASKS.format(name), lambda scores: read(scores).over_tasks, time),
-    ]
+    )
 
 
 class SharedFacts(NamedTuple):

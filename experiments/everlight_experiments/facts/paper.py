@@ -10,7 +10,14 @@ from everlight_data.facts.splits.fact_images import pictured_facts
 from everlight_data.facts.splits.fact_splits import SPLITS
 from everlight_data.facts.splits.published_splits import published_scales
 from everlight_experiments.continual.benchmark import Benchmark, SequenceId
-from everlight_experiments.continual.paper import Experiment, Finding, Paper, PaperOptions, Results
+from everlight_experiments.continual.paper import (
+    Experiment,
+    Finding,
+    Paper,
+    PaperOptions,
+    Results,
+    Verdict,
+)
 from everlight_experiments.continual.parts import inputs_of
 from everlight_experiments.continual.train_methods import Job
 from everlight_experiments.facts import report
@@ -40,7 +47,7 @@ def value_of(quantity: Quantity, values: report.Values) -> Float[np.ndarray, "se
 
 
 def findings(values: report.Values) -> list[Finding]:
-    """Return the claims about the benchmarks that ran."""
+    """Return the claims about the benchmarks that ran, checked."""
     return [
         finding(claim, values)
         for claim in CLAIMS
@@ -49,7 +56,7 @@ def findings(values: report.Values) -> list[Finding]:
 
 
 def finding(claim: Claim, values: report.Values) -> Finding:
-    """Return a claim about the methods that ran."""
+    """Return a claim with its verdict about the methods that ran."""
     sides, cells = (claim.first, claim.second), (*claim.first, *claim.second)
     known = {cell: value_of(cell, values) for cell in cells if cell.method in values[cell.column]}
     first, second = ([cell for cell in side if cell in known] for side in sides)
@@ -59,10 +66,10 @@ def finding(claim: Claim, values: report.Values) -> Finding:
     text = f"{claim.text} (paper: {claim.in_paper})"
     if not first or not second:
         missing = {cell.method for cell in cells if cell not in known}
-        return Finding(text, frozenset(missing), lambda _: (np.zeros(0, bool), ""))
+        return Finding(text, None, frozenset(missing))
     upper, lower = (np.stack([known[cell] for cell in side]) for side in (first, second))
     if np.isnan([*upper, *lower]).all(axis=1).any():
-        return Finding(text, frozenset(["test examples of such facts"]), lambda _: None)
+        return Finding(text, None, frozenset(["test examples of such facts"]))
     means = [[f"{cell} {known[cell].mean():.2f}" for cell in side] for side in (first, second)]
     numbers = "; ".join((*means[0], *means[1]))
     if claim.rule == "each":
@@ -73,7 +80,7 @@ def finding(claim: Claim, values: report.Values) -> Finding:
         numbers = f"{upper.mean():.2f} against {lower.mean():.2f}"
     else:
         holds = upper.min(axis=0) > lower.max(axis=0)
-    return Finding(text, frozenset(), lambda _: (holds, numbers))
+    return Finding(text, Verdict(holds, numbers))
 
 
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
@@ -117,8 +124,9 @@ def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:
 
 def summary(results: Results) -> list[tuple[str, str]]:
     """Return a description of the images and word vectors, and the number of seeds."""
-    config, learned = results.config, results.experiment.data.learned
-    seeds = {job.column.partition(", ")[0]: job.seeds for job in results.experiment.jobs}
+    config, experiment = results.config, results.experiment
+    learned = experiment.data.learned
+    seeds = {experiment.benchmarks[job.column].part: job.seeds for job in experiment.jobs}
     named = ", ".join(f"{part}: {count}" for part, count in seeds.items())
     return [
         ("Pixels", f"{config.network.side}×{config.network.side}, {config.data.pixels}"),

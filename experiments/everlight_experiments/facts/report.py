@@ -41,6 +41,16 @@ Values = Mapping[str, Mapping[str, Metrics]]
 """Metrics by column and method or baseline."""
 
 
+class MethodOnSplit(NamedTuple):
+    """A method or baseline on a split, by their names."""
+
+    method: str
+    split: str
+
+    def __str__(self) -> str:
+        return f"{self.method}, {self.split}"
+
+
 class FactsData(NamedTuple):
     """Data that the paper's sections need in addition to outcomes."""
 
@@ -68,7 +78,7 @@ def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[Sequ
                 arrays["found"] = np.asarray(nearest_facts(points[shown], facts, TOP))[None]
                 arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOT_DIVERGED)}
                 runs.append(Trained(arrays, sequence, seq_id, len(sequence.tasks.id)))
-            metrics[column][name] = measured(benchmark.setting.metrics, runs)
+            metrics[column][name] = measured(benchmark.setting.metrics.all, runs)
     return metrics
 
 
@@ -185,9 +195,9 @@ def _tail_section(part: str, divided: SplitFacts, values: Values) -> Section:
         by_task = _means(values, BY_TASK.format(FEW_SHOT))
         means = _means(values, OVER_TASKS.format(FEW_SHOT))
         rows = {}
-        for name, cells in by_task.items():
-            method, split = name.rsplit(", ", 1)
-            rows[name] = [*cells, *means[name], _printed(f"{part}, {split}", method)[2]]
+        for name, values_by_task in by_task.items():
+            printed = _printed(f"{part}, {name.split}", name.method)[2]
+            rows[str(name)] = [*values_by_task, *means[name], printed]
         caption = (
             f"Generalised Top-5 on the {groups.few.sum():,} test examples of facts with at most "
             "five training examples (tables 11 and 12), percent; – for a task without such "
@@ -199,7 +209,7 @@ def _tail_section(part: str, divided: SplitFacts, values: Values) -> Section:
     if groups.spo.any():
         counts = groups.spo.sum(axis=2).ravel()
         cases = [f"{', '.join(case)}, ≥ {least}" for least in LEAST for case in SPO_CASES]
-        rows = _means(values, SPO)
+        rows = {str(name): row for name, row in _means(values, SPO).items()}
         if part == "large-scale":
             for name in SPO_TOP5[LEAST[0]]:
                 rows[f"paper: {name}"] = [x for least in LEAST for x in SPO_TOP5[least][name]]
@@ -213,10 +223,10 @@ def _tail_section(part: str, divided: SplitFacts, values: Values) -> Section:
     return Section(f"{part}: the long tail", paragraphs, items)
 
 
-def _means(values: Values, metric: str) -> dict[str, list[float]]:
-    """Return a metric's means over seeds in percent, by method and split."""
+def _means(values: Values, metric: str) -> dict[MethodOnSplit, list[float]]:
+    """Return a metric's means over seeds in percent."""
     return {
-        f"{method}, {split}": np.ravel(100 * metrics[metric].mean(axis=0)).tolist()
+        MethodOnSplit(method, split): np.ravel(100 * metrics[metric].mean(axis=0)).tolist()
         for split, methods in values.items()
         for method, metrics in methods.items()
     }

@@ -41,6 +41,7 @@ from everlight_experiments.continual.benchmark import (
     Benchmarks,
     Data,
     Metric,
+    Metrics,
     Request,
     RunData,
     Selection,
@@ -280,49 +281,51 @@ def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
 
 
 _AFTER_LAST = "Mean over the test samples of all tasks, after the last task."
-OF_SCORES = (
-    Metric(SCORE, lambda scores: scores.means.union.precision_weighted_jaccard, ("time",)),
-    Metric(
+OF_SCORES = Metrics(
+    score=Metric(SCORE, lambda scores: scores.means.union.precision_weighted_jaccard, ("time",)),
+    score_by_task=Metric(
         BY_TASK.format(SCORE),
         lambda scores: scores.means.by_task.precision_weighted_jaccard,
         ("time", "task"),
     ),
-    Metric(
-        SCORES,
-        lambda scores: jnp.stack(scores.means.union, axis=-1),
-        ("time", SCORE_NAMES),
-        meaning=_AFTER_LAST,
-    ),
-    Metric(
-        "recall by batches",
-        lambda scores: scores.batch_recall,
-        meaning="Recall after the last task as the authors average it: labels found over true "
-        "labels of each 128 samples.",
-    ),
-    Metric(
-        "labels per sample",
-        lambda scores: scores.counts,
-        ("time", ("predicted", "true")),
-        _AFTER_LAST,
-    ),
-    Metric(
-        NEWEST,
-        lambda scores: scores.means.current.precision_weighted_jaccard,
-        ("time",),
-        meaning="Mean over the test samples of the newest task, R_jj (figure 5).",
-    ),
-    Metric(
-        "pw-JS by class type",
-        lambda scores: scores.by_class_type.precision_weighted_jaccard,
-        (CLASS_TYPES,),
-        meaning="Mean after the last task over the test samples with a label of the type; "
-        "only labels of the type count.",
+    others=(
+        Metric(
+            SCORES,
+            lambda scores: jnp.stack(scores.means.union, axis=-1),
+            ("time", SCORE_NAMES),
+            meaning=_AFTER_LAST,
+        ),
+        Metric(
+            "recall by batches",
+            lambda scores: scores.batch_recall,
+            meaning="Recall after the last task as the authors average it: labels found over true "
+            "labels of each 128 samples.",
+        ),
+        Metric(
+            "labels per sample",
+            lambda scores: scores.counts,
+            ("time", ("predicted", "true")),
+            _AFTER_LAST,
+        ),
+        Metric(
+            NEWEST,
+            lambda scores: scores.means.current.precision_weighted_jaccard,
+            ("time",),
+            meaning="Mean over the test samples of the newest task, R_jj (figure 5).",
+        ),
+        Metric(
+            "pw-JS by class type",
+            lambda scores: scores.by_class_type.precision_weighted_jaccard,
+            (CLASS_TYPES,),
+            meaning="Mean after the last task over the test samples with a label of the type; "
+            "only labels of the type count.",
+        ),
     ),
 )
 """Metrics that read the `LabelScores` of a run."""
 
 
-def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
+def metrics_of(data: IIRCData) -> Metrics:
     """Return all metrics, which share the scores of a run."""
 
     @once_per_run
@@ -336,7 +339,11 @@ def metrics_of(data: IIRCData) -> tuple[Metric, ...]:
         return metric._replace(compute=lambda run: at_the_end(run, read(scores(run)), axes))
 
     confusion = Metric(CONFUSION, lambda scores: scores.confusion, (data.classes, data.classes))
-    return tuple(map(of_run, (*OF_SCORES, confusion)))
+    return Metrics(
+        score=of_run(OF_SCORES.score),
+        score_by_task=of_run(OF_SCORES.score_by_task),
+        others=tuple(map(of_run, (*OF_SCORES.others, confusion))),
+    )
 
 
 def at_the_end(run: Trained, value: Array, axes: Sequence[Axis]) -> np.ndarray:

@@ -55,6 +55,7 @@ class PlasticityOptions(FolderOptions):
     if none is named.
     """
 
+    run_selectors = ("methods", "hyperparameters")
     problem: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROBLEM")] = ""
     """Name of the problem: regression, permuted, permuted-labels or class-pairs."""
     methods: tuple[Name, ...] = ("naive", "CBP", "ReDo", "shrink and perturb", "L2 Init")
@@ -100,9 +101,7 @@ def run_plasticity(options: PlasticityOptions) -> Path:
     keys = jax.random.split(jax.random.key(options.seed), options.seeds)
     programs = {row.name: _program(problem, options.config, row, keys) for row in rows}
     # Every row is kept when it ends, so that a killed command continues after it.
-    folder = RunFolder(
-        "plasticity", options.problem, options, run_selectors=("methods", "hyperparameters")
-    )
+    folder = RunFolder("plasticity", options.problem, options)
     values = {row.name: grids.get(row.name, row.hyperparameters) or (0.0,) for row in rows}
     table = _train_rows(folder, problem, programs, rows, values, keys)
     folder.save_results(

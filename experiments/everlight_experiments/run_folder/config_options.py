@@ -60,7 +60,7 @@ def changed(config: C, changes: Mapping[str, Any], option: str) -> C:
             check_options(config)
         except ArgumentError as error:
             # A part's own checks, which name its field.
-            reason = str(error).partition("; ")[2] or error
+            reason = "".join(map(str, error.remedy)) or error
             raise DataError(f"{option} {name}={' '.join(words)}: {reason}") from error
         except DataError as error:
             raise DataError(f"{option} {name}={' '.join(words)}: {error}") from error

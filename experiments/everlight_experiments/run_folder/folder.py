@@ -59,23 +59,13 @@ class RunFolder:
     (`processes.py`) count as one: their first process claims, reads and writes for all.
     """
 
-    def __init__(
-        self,
-        command: str,
-        name: str,
-        options: FolderOptions,
-        *,
-        shared: bool = False,
-        run_selectors: Sequence[str] = (),
-    ):
+    def __init__(self, command: str, name: str, options: FolderOptions, *, shared: bool = False):
         """Open or create the folder.
 
         Args:
           command, name: parts of the folder's name; a preset, if there is one, and the tag follow.
           options: options of the run.
           shared: whether all work is divided into parts, so that other processes may take part.
-          run_selectors: fields that select parts, such as the number of seeds; they may differ from
-            those of the first start.
 
         Raises:
           DataError: the folder holds a run with other settings, which are named, or another process
@@ -90,14 +80,14 @@ class RunFolder:
         self._shared, self._claims = shared, Claims()
         self._reuse_announced, self._opened = False, time.monotonic()
         self._is_new, self._written = False, None
-        broadcast_from_first(lambda: self._open(options, run_selectors))
+        broadcast_from_first(lambda: self._open(options))
         if not is_first():
             # What this process writes nobody reads.
             self._scratch = tempfile.TemporaryDirectory()
             self.path, self._continued = Path(self._scratch.name), False
             write_config(self.path / "config.json", as_json(dataclasses.asdict(options)), {})
 
-    def _open(self, options: FolderOptions, run_selectors: Sequence[str]) -> None:
+    def _open(self, options: FolderOptions) -> None:
         make_folder(self.path)
         # Where it is shared, another process may just be opening it, or write its report.
         self._lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
@@ -117,7 +107,8 @@ class RunFolder:
         begun = self._holds_work()
         try:
             # It may be moved, or named from another directory.
-            recorded = read_config(config, chosen, ("runs", *run_selectors), TEXTS) if begun else {}
+            free = "runs", *options.run_selectors
+            recorded = read_config(config, chosen, free, TEXTS) if begun else {}
             self._continued = begun
             write_config(config, chosen, recorded)
         except DataError:

@@ -5,10 +5,10 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from everlight.checks import Between, check_fields
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.usage import in_options
@@ -32,6 +32,9 @@ Bytes = Annotated[int, Between(1, 2**50)]
 class FolderOptions:
     """Options of every command that writes a folder with a report."""
 
+    run_selectors: ClassVar[tuple[str, ...]] = ()
+    """Fields that select parts of a run, such as its seeds, and change none of them. Their values
+    may differ from those of the first start."""
     tag: str = ""
     """Suffix added to the name of the run's folder."""
     runs: Path = Path("runs")
@@ -86,7 +89,7 @@ def check_options(options: Any, before: str = "") -> None:
             _check_value(name, value, hints[name])
     except ArgumentError as error:
         names = [f"{before}{name}".replace("_", "-") for name in values]
-        raise DataError(in_options(str(error), names)) from error
+        raise DataError(in_options(error, names)) from error
 
 
 def _dataclasses_of(value: Any) -> list[tuple[str, Any]]:
@@ -103,13 +106,15 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
     parts = list(_parts(hint))
     names = [part for part in parts if isinstance(part, str)]
     if value == () and names:
-        raise ArgumentError(f"{name}=() has no name; there are {', '.join(names)}")
+        raise ArgumentError(
+            Argument(name, ()), " has no name", remedy=(f"there are {', '.join(names)}",)
+        )
     is_bounded = any(isinstance(part, Between) and part.most < math.inf for part in parts)
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, int) and number > LARGEST and not is_bounded:
-            raise ArgumentError(f"{name}={number}; give {LARGEST:,} or less")
+            raise ArgumentError(Argument(name, number), remedy=(f"give {LARGEST:,} or less",))
         if isinstance(number, float) and not math.isfinite(number):
-            raise ArgumentError(f"{name}={number}; give a finite number")
+            raise ArgumentError(Argument(name, number), remedy=("give a finite number",))
 
 
 def _parts(hint: Any) -> Iterator[Any]:

@@ -32,7 +32,7 @@ from everlight.checks.array_kinds import (
     widened,
 )
 from everlight.checks.messages import form, requirement, shown
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -103,7 +103,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             return function(*args, **kwargs)
         arguments = bound.arguments
         wide = {name: widened(value, hints[name]) for name, value in arguments.items()}
-        _check_all(f"{function.__name__}: ", wide, hints)
+        _check_all(wide, hints, f"{function.__name__}: ")
         if all(wide[name] is value for name, value in arguments.items()):
             return function(*args, **kwargs)
         arguments.update(wide)
@@ -121,7 +121,7 @@ def check_fields(settings: Any) -> None:
     kinds = reversed(type(settings).__mro__)
     hints = {name: hint for kind in kinds for name, hint in inspect.get_annotations(kind).items()}
     values = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
-    _check_all(f"{type(settings).__name__}: ", values, hints)
+    _check_all(values, hints, owner=type(settings).__name__)
 
 
 def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> None:
@@ -131,7 +131,7 @@ def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> 
       ValueError: a value does not match; the message gives its name, value and requirement.
     """
     parameters = inspect.signature(function).parameters
-    _check_all("", values, {name: parameters[name].annotation for name in values})
+    _check_all(values, {name: parameters[name].annotation for name in values})
 
 
 def check_range(
@@ -142,7 +142,7 @@ def check_range(
     Raises:
       ValueError: a value is out of bounds; the message gives the first one and the bounds.
     """
-    _check_bounds(name, values, Between(least, most, or_nan))
+    _check_bounds(_Place(name), values, Between(least, most, or_nan))
 
 
 def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -> None:
@@ -199,94 +199,126 @@ def check_sizes(**arrays: tuple[Any, int]) -> None:
         raise ArgumentError(f"{shapes}; give equal sizes along these axes")
 
 
-def _check_all(where: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+class _Place(NamedTuple):
+    """A value that is checked: an argument, a field, or an item of one."""
+
+    name: str
+    before: str = ""
+    """Text before the name: the function, or the record of which it is a field."""
+    owner: str = ""
+    """Data class of which it is a field."""
+    index: str = ""
+
+    def __str__(self) -> str:
+        owner = f"{self.owner}: " if self.owner else ""
+        return f"{self.before}{owner}{self.name}{self.index}"
+
+    def item(self, position: int | str) -> "_Place":
+        """Return the item at a position, or that of a key."""
+        return self._replace(index=f"{self.index}[{position}]")
+
+    def with_value(self, value: Any) -> tuple[str | Argument, ...]:
+        """Return the parts of a message that name the value."""
+        return self.before, Argument(self.name, value, self.owner, self.index)
+
+
+def _check_all(
+    values: Mapping[str, Any], hints: Mapping[str, Any], before: str = "", owner: str = ""
+) -> None:
     """Check values against hints; sizes of the same name must agree among them."""
     with jaxtyped("context"):
         for name, value in values.items():
             try:
-                _check(where + name, value, hints[name])
+                _check(_Place(name, before, owner), value, hints[name])
             except _MisfitError as misfit:
                 tied = _tied(value, name, values, hints)
-                raise ArgumentError(f"{misfit}{tied}") from None
+                raise ArgumentError(*misfit.description, remedy=(*misfit.remedy, tied)) from None
 
 
 class _MisfitError(ArgumentError):
     """Mismatch of kind, dtype or shape."""
 
-    def __init__(self, name: str, value: Any, hint: Any):
-        plain = value is None or isinstance(value, numbers.Real | str)
-        description = f"{name}={shown(value)}" if plain else f"{name} is {shown(value)}"
+    def __init__(self, place: _Place, value: Any, hint: Any):
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
         mask = " without a mask" if is_masked(value) else ""
-        super().__init__(f"{description}; {verb} {form(value, hint)}{requirement(hint)}{mask}")
+        remedy = f"{verb} {form(value, hint)}{requirement(hint)}{mask}"
+        super().__init__(*_described(place, value), remedy=(remedy,))
+
+
+def _described(place: _Place, value: Any) -> tuple[str | Argument, ...]:
+    """Return a place with its value if that is plain and short, and else with a description."""
+    text = shown(value)
+    if value is not None and not isinstance(value, numbers.Real | str):
+        return (f"{place} is {text}",)
+    return place.with_value(value) if text == repr(value) else (f"{place}={text}",)
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give this
 # one a context of its own.
 @typing.no_type_check
-def _check(name: str, value: Any, hint: Any) -> None:
+def _check(place: _Place, value: Any, hint: Any) -> None:
     origin = typing.get_origin(hint)
     if origin is Annotated:
         base, *notes = typing.get_args(hint)
         if Stacked in notes:
-            _check_record(name, value, base, "_ ")
+            _check_record(place, value, base, "_ ")
             return
-        _check(name, value, base)
+        _check(place, value, base)
         if NotEmpty in notes and is_array(value) and 0 in value.shape:
-            raise ArgumentError(f"{name} is {shown(value)}; give one or more along every axis")
+            raise ArgumentError(f"{place} is {shown(value)}; give one or more along every axis")
         for bounds in notes:
             if isinstance(bounds, Between):
-                _check_bounds(name, value, bounds)
+                _check_bounds(place, value, bounds)
     elif origin in (typing.Union, types.UnionType):
         chosen = [member for member in typing.get_args(hint) if fits(value, member)]
         if not chosen:
-            raise _MisfitError(name, value, hint)
-        _check(name, value, chosen[0])
+            raise _MisfitError(place, value, hint)
+        _check(place, value, chosen[0])
     elif is_record_type(hint):
-        _check_record(name, value, hint, "")
+        _check_record(place, value, hint, "")
     elif isinstance(value, Mapping) and is_mapping_type(hint):
         of_keys, of_values = typing.get_args(hint)
         if not all(fits(key, of_keys) for key in value):
-            raise _MisfitError(name, value, hint)
-        _check_items({f"{name}[{key!a}]": element for key, element in value.items()}, of_values)
+            raise _MisfitError(place, value, hint)
+        _check_items({place.item(ascii(key)): element for key, element in value.items()}, of_values)
     elif not fits(value, hint):
-        _refuse_item(name, value, hint)
-        raise _MisfitError(name, value, hint)
+        _refuse_item(place, value, hint)
+        raise _MisfitError(place, value, hint)
     elif origin is tuple and ... not in typing.get_args(hint):
         for position, (element, element_hint) in enumerate(
             zip(value, typing.get_args(hint), strict=True)
         ):
-            _check(f"{name}[{position}]", element, element_hint)
+            _check(place.item(position), element, element_hint)
     elif origin in (Sequence, tuple) and Annotated is typing.get_origin(typing.get_args(hint)[0]):
-        items = {f"{name}[{position}]": element for position, element in enumerate(value)}
+        items = {place.item(position): element for position, element in enumerate(value)}
         _check_items(items, typing.get_args(hint)[0])
 
 
-def _refuse_item(name: str, value: Any, hint: Any) -> None:
+def _refuse_item(place: _Place, value: Any, hint: Any) -> None:
     """Raise the error of the first item that does not fit, if a value is a sequence of arrays."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Sequence and isinstance(value, list | tuple) and is_array_type(arguments[0]):
         wrong = (position for position, item in enumerate(value) if not fits(item, arguments[0]))
         for position in wrong:
-            raise _MisfitError(f"{name}[{position}]", value[position], arguments[0])
+            raise _MisfitError(place.item(position), value[position], arguments[0])
 
 
-def _check_items(items: Mapping[str, Any], hint: Any) -> None:
+def _check_items(items: Mapping[_Place, Any], hint: Any) -> None:
     """Check the values of a mapping or sequence, whose sizes need not agree among each other."""
-    for name, value in items.items():
+    for place, value in items.items():
         with jaxtyped("context"):
-            _check(name, value, hint)
+            _check(place, value, hint)
 
 
-def _check_record(name: str, value: Any, kind: type, axes: str) -> None:
+def _check_record(place: _Place, value: Any, kind: type, axes: str) -> None:
     """Check a record's arrays; sizes of the same name must agree within the record only."""
     if not isinstance(value, kind):
-        raise _MisfitError(name, value, kind)
+        raise _MisfitError(place, value, kind)
     hints = {field: _with_axes(hint, axes) for field, hint in _array_fields(kind).items()}
-    _check_all(f"{name}.", {field: getattr(value, field) for field in hints}, hints)
+    _check_all({field: getattr(value, field) for field in hints}, hints, f"{place}.")
 
 
-def _check_bounds(name: str, value: Any, bounds: Between) -> None:
+def _check_bounds(place: _Place, value: Any, bounds: Between) -> None:
     if not _has_values(value):
         return
     values = np.asarray(value)
@@ -296,8 +328,8 @@ def _check_bounds(name: str, value: Any, bounds: Between) -> None:
         wrong &= ~np.isnan(values)
     if wrong.any():
         first = values[wrong][0]
-        description = f"{name} holds {first}" if values.ndim else f"{name}={first}"
-        raise ArgumentError(f"{description}; give {bounds}")
+        described = (f"{place} holds {first}",) if values.ndim else place.with_value(first)
+        raise ArgumentError(*described, remedy=(f"give {bounds}",))
 
 
 def _has_values(value: Any) -> bool:

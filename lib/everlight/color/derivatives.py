@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.checks import NonNegativeFloat, checked
 from everlight.color.illuminants import Image, Mask, keep_observed, root
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 EDGE_SIGMA = 1.0
 """Standard deviation in pixels of the Gaussian of edges.
@@ -105,7 +105,9 @@ def response(
         smaller than the filter.
     """
     if sigma == 0 and order > 0:
-        raise ArgumentError(f"sigma={sigma}; it must be positive, or 0 at order 0")
+        raise ArgumentError(
+            Argument("sigma", sigma), remedy=("it must be positive, or 0 at order 0",)
+        )
     usable = whole_support(image, mask, sigma)
     image = keep_observed(image, mask)
     if order == 0:

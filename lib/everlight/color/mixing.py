@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.checks import FINITE, POSITIVE, NonNegativeInt, PositiveInt, checked
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 
 class Mixtures(NamedTuple):
@@ -47,7 +47,9 @@ def mix_neighbors(
     """
     features, targets, count = jnp.asarray(features), jnp.asarray(targets), features.shape[0]
     if neighbors >= count:
-        raise ArgumentError(f"neighbors={neighbors} of {count - 1} other pairs; give fewer")
+        raise ArgumentError(
+            Argument("neighbors", neighbors), f" of {count - 1} other pairs", remedy=("give fewer",)
+        )
     logs = jnp.log(targets)
     distances = jnp.sum((logs[:, None] - logs[None]) ** 2, axis=-1)
     partners = jnp.argsort(distances.at[jnp.diag_indices(count)].set(-1), axis=1)[:, 1:]

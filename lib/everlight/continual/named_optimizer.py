@@ -10,7 +10,7 @@ import optax
 from everlight.calls import parse_call
 from everlight.checks import NonNegativeFloat, PositiveFloat, checked
 from everlight.continual.engine.optimizer_check import check_optimizer
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 _PARAMS = {
     "kernel": jax.ShapeDtypeStruct((3, 2), "float32"),
@@ -60,7 +60,7 @@ def named_optimizer(
         raise ArgumentError(f"{values[0]!r} has no name; arguments are NAME=NUMBER")
     for key, value in options.items():
         if not isinstance(value, int | float):
-            raise ArgumentError(f"{key}={value!r}; give a number")
+            raise ArgumentError(Argument(key, value), remedy=("give a number",))
     try:
         update = factory(learning_rate, **options)
     # Factories check their numbers in various ways.

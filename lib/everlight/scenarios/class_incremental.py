@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, check_range, checked
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 
@@ -44,7 +44,10 @@ def class_incremental(
     fractions = np.broadcast_to(np.asarray(valid_fraction, float), classes)
     wrong = fractions[~((fractions >= 0) & (fractions < 1))]
     if len(wrong):
-        raise ArgumentError(f"valid_fraction={float(wrong[0])}; give 0 or more, and less than 1")
+        raise ArgumentError(
+            Argument("valid_fraction", float(wrong[0])),
+            remedy=("give 0 or more, and less than 1",),
+        )
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     class_task = _task_of_classes(tasks, classes)
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):

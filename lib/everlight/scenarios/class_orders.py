@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 
 from everlight.base import TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, check_range, checked
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight.scenarios.class_incremental import (
     check_distinct,
     class_incremental,
@@ -38,7 +38,9 @@ def divide_classes(order: Sequence[int], tasks: Tasks) -> list[list[int]]:
         return [part.tolist() for part in np.array_split(np.asarray(order), tasks)]
     if sum(tasks) != len(order):
         raise ArgumentError(
-            f"tasks={tasks} sum to {sum(tasks)}, not to {len(order)} classes; give sizes that do"
+            Argument("tasks", tasks),
+            f" sum to {sum(tasks)}, not to {len(order)} classes",
+            remedy=("give sizes that do",),
         )
     return [part.tolist() for part in np.split(np.asarray(order), np.cumsum(tasks)[:-1])]
 

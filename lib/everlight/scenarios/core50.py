@@ -19,7 +19,7 @@ from jaxtyping import Int
 
 from everlight.base import Task, TaskSequence
 from everlight.checks import Between, check_range, checked
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
 OBJECTS, OBJECTS_PER_CATEGORY, SESSIONS, RUNS = 50, 5, 11, 10
@@ -171,7 +171,9 @@ def _check_sessions(name: str, sessions: Sequence[int]) -> None:
     if wrong:
         raise ArgumentError(f"{name} has {wrong[0]}; sessions are 0 to {SESSIONS - 1}")
     if not len(sessions) or len(set(sessions)) < len(sessions):
-        raise ArgumentError(f"{name}={tuple(sessions)}; give at least one, without duplicates")
+        raise ArgumentError(
+            Argument(name, tuple(sessions)), remedy=("give at least one, without duplicates",)
+        )
 
 
 def _check_test_sessions(train_sessions: Sequence[int], test_sessions: Sequence[int]) -> None:

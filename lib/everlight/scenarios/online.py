@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from everlight.base import Task, TaskSequence
 from everlight.checks import NonNegativeInt, PositiveInt, checked
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import stack_samples
 
@@ -49,7 +49,7 @@ def online_stream(
         has fewer samples than pieces. Or as for `class_incremental`; the message names the fault.
     """
     if not 0 <= blurry < 1:
-        raise ArgumentError(f"blurry={blurry}; give 0 or more, and less than 1")
+        raise ArgumentError(Argument("blurry", blurry), remedy=("give 0 or more, and less than 1",))
     sharp = class_incremental(train_labels, test_labels, tasks, classes, valid_fraction=0.0)
     rng = np.random.default_rng(seed)
     class_task = np.asarray(sharp.class_task)

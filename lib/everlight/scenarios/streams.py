@@ -25,7 +25,7 @@ from everlight.checks import (
     check_range,
     checked,
 )
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight.scenarios.class_incremental import first_of_each_class
 from everlight.scenarios.experiences import from_experiences
 
@@ -87,7 +87,10 @@ def domain_incremental(
         ("valid", np.flatnonzero(validates), None),
     ):
         if limit is not None and limit > len(places):
-            raise ArgumentError(f"{name}_samples={limit}; give {len(places)} or fewer, or None")
+            raise ArgumentError(
+                Argument(f"{name}_samples", limit),
+                remedy=(f"give {len(places)} or fewer, or None",),
+            )
         drawn = [places[_draw(len(places), limit, rng)] for _ in range(tasks)]
         index[name] = [task * count + rows for task, rows in enumerate(drawn)]
         labels[name] = [maps[task][all_labels[rows]] for task, rows in enumerate(drawn)]

@@ -11,23 +11,14 @@ from docs.tools.measured import ROOT
 from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.method_list import method_rows
 from everlight.continual.methods.registry import METHODS, ORDER
-from everlight_experiments import cli
 
 ROWS = {row.name: row for row in method_rows()}
 
 
-def test_the_page_and_the_command_have_the_same_rows(capsys):
-    assert make_methods.PAGE.read_text(encoding="utf-8") == make_methods.render()
-    cli.main(["methods"])
-    listed, grids = capsys.readouterr().out.split("\n\n")
-    lines = listed.splitlines()
-    assert len(lines) == 1 + len(METHODS)
-    assert "SI=0.01,0.1,1,10,100" in grids
-    cells = [tuple(re.split(" {2,}", line)) for line in lines[1:]]
-    described = [(*row, METHODS[name].summary) for name, row in ROWS.items()]
-    assert cells == [tuple(filter(None, row)) for row in described]
-    table = make_methods.PAGE.read_text(encoding="utf-8").splitlines()
-    assert f"| {' | '.join(ROWS['EWC'])} |" in table
+def test_the_page_has_the_rows():
+    text = make_methods.PAGE.read_text(encoding="utf-8")
+    assert text == make_methods.render()
+    assert f"| {' | '.join(ROWS['EWC'])} |" in text.splitlines()
 
 
 def test_papers_are_those_of_docstrings_and_summaries():

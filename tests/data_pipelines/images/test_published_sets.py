@@ -32,6 +32,7 @@ from tests.data_pipelines.images.published_copies import (
     write_tfds,
 )
 from tests.data_pipelines.prepared import zipped
+from tests.refusals import refused
 
 
 @pytest.fixture
@@ -44,12 +45,11 @@ def known(images):
     return published(images)
 
 
-def refused(known, source, folder):
-    with pytest.raises(DataError) as caught:
-        prepared(data_set(known), source, folder)
-    assert "\n" not in str(caught.value)
+def refused_set(known, source, folder):
+    """Return the line that refuses a source, from which no file is written."""
+    line = refused(None, lambda: prepared(data_set(known), source, folder), DataError)
     assert not list(folder.glob("*-ubyte"))
-    return str(caught.value)
+    return line
 
 
 @pytest.mark.parametrize("form", ["folder", "zip", "zip with a folder on top"])
@@ -116,7 +116,7 @@ def test_gray_sets_take_pngs_of_equal_channels_and_no_others(tmp_path, rng):
     assert (tmp_path / "fruit" / "train-images-idx3-ubyte").exists()
     assert_is_the_set(load_published(tmp_path / "fruit", known), images, by_name())
     (source / "train/apple/g_s_000001.png").write_bytes(png(drawn(rng, 8)[0]))
-    message = refused(known, source, tmp_path / "other")
+    message = refused_set(known, source, tmp_path / "other")
     assert re.search(r"g_s_000001\.png is an image of \(8, 8, 3\), not \(8, 8, 1\)\. Down", message)
 
 
@@ -132,10 +132,10 @@ def test_a_set_of_tfds_comes_in_its_order(tmp_path, images, known):
         assert sorted(order[: len(TRAIN)]) == list(range(len(TRAIN)))
         assert_is_the_set(result, images, order)
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    message = refused(known, zipped(tmp_path / "tfds.zip", files), tmp_path / "fruit2")
+    message = refused_set(known, zipped(tmp_path / "tfds.zip", files), tmp_path / "fruit2")
     assert message.endswith("tfds.zip holds a set of TFDS. Unpack it and give its folder.")
     shutil.copytree(folder, folder.with_name("3.0.3"))
-    message = refused(known, folder.parent, tmp_path / "fruit2")
+    message = refused_set(known, folder.parent, tmp_path / "fruit2")
     assert message.endswith("holds 2 sets of TFDS. Give the folder of one.")
 
 
@@ -181,7 +181,7 @@ FIRST = "train/apple/g_s_000001.png"
 )
 def test_what_is_not_the_set_is_refused(tmp_path, images, known, change, message):
     source = write(tmp_path / "source", changed(images, change) | {"README": b"x"})
-    assert re.search(message, refused(known, source, tmp_path / "fruit"))
+    assert re.search(message, refused_set(known, source, tmp_path / "fruit"))
 
 
 def test_images_of_other_sizes_depths_and_levels_are_refused(tmp_path, images, known, rng):
@@ -189,30 +189,30 @@ def test_images_of_other_sizes_depths_and_levels_are_refused(tmp_path, images, k
     first = source / FIRST
     complete = first.read_bytes()
     first.write_bytes(png(drawn(rng, 9)[0]))
-    assert "is an image of (9, 9, 3), not (8, 8, 3). Download" in refused(
+    assert "is an image of (9, 9, 3), not (8, 8, 3). Download" in refused_set(
         known, source, tmp_path / "fruit"
     )
     first.write_bytes(deep(images[1]))
-    assert "has 16 bits per channel" in refused(known, source, tmp_path / "fruit")
+    assert "has 16 bits per channel" in refused_set(known, source, tmp_path / "fruit")
     # One level of one pixel: the mean changes by 1 / (255 * 7 * 64), 9e-6.
     first.write_bytes(png(images[1] ^ (np.arange(192).reshape(8, 8, 3) == 0)))
-    message = refused(known, source, tmp_path / "fruit")
+    message = refused_set(known, source, tmp_path / "fruit")
     assert re.search(r"source is not Fruit: it has training pixels of mean and deviation", message)
     assert message.endswith("lossy copy has. Download fruit.tar.gz again: somebody.")
     first.write_bytes(complete)
-    message = refused(known._replace(shape=(8, 8, 1)), source, tmp_path / "fruit")
+    message = refused_set(known._replace(shape=(8, 8, 1)), source, tmp_path / "fruit")
     assert "an image of (8, 8, 3), not (8, 8, 1)" in message
 
 
 def test_a_set_of_tfds_with_other_classes_is_refused(tmp_path, images, known):
     folder = write_tfds(tmp_path, images)
     other = known._replace(class_names=("apple", "pear", "baby"))
-    message = refused(other, folder, tmp_path / "out")
+    message = refused_set(other, folder, tmp_path / "out")
     assert "it has the class 'aquarium_fish' in place of 'pear'" in message
     two = known._replace(class_names=NAMES[:2], train_counts=(3, 2), test_counts=(2, 1))
-    assert "it has 3 classes, not 2" in refused(two, folder, tmp_path / "out")
+    assert "it has 3 classes, not 2" in refused_set(two, folder, tmp_path / "out")
     large = known._replace(shape=(16, 16, 3))
-    assert "images of (8, 8, 3), not (16, 16, 3)" in refused(large, folder, tmp_path / "out")
+    assert "images of (8, 8, 3), not (16, 16, 3)" in refused_set(large, folder, tmp_path / "out")
 
 
 def test_the_constants_are_exact(rng):

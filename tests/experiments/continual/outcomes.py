@@ -14,7 +14,10 @@ BENCHMARK = benchmark.Benchmark(
     "digits",
     benchmark.Data("digits", (), {}, shared=None, sequence=None),
     benchmark.Setting(
-        "class-incremental", "order of classes", frozenset(), (benchmark.Metric(SCORE, print),)
+        "class-incremental",
+        "order of classes",
+        frozenset(),
+        benchmark.Metrics(benchmark.Metric(SCORE, print), benchmark.Metric(MATRIX, print)),
     ),
     benchmark.Training("", dict, setup=None, protocol=None, keep=None),
     benchmark.Selection(()),

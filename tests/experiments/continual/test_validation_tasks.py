@@ -113,7 +113,7 @@ def test_joint_training_has_no_score_before_the_last_task(tmp_path):
 
 def test_a_benchmark_with_another_criterion_is_refused():
     benchmark = loaded("--validation-tasks", "2")
-    other = benchmark.setting.metrics[0]._replace(name="score of scenes")
+    other = benchmark.setting.metrics.score._replace(name="score of scenes")
     selection = benchmark.selection._replace(criterion=other)
     runner = Runner(None, MethodPrograms(benchmark._replace(selection=selection)), 0)
     with pytest.raises(DataError, match=r"^--validation-tasks 2: digits selects by the score of"):

@@ -1,5 +1,6 @@
 """The run of lifelong fact learning, on a tiny plan of the procedural world, and its parts."""
 
+from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from everlight_data.errors import DataError
 from everlight_data.facts.parts.split_files import read_images
 from everlight_data.facts.splits.fact_images import FactSource
 from everlight_data.facts.splits.fact_splits import (
+    SPLITS,
     PerFact,
     Size,
     WordFile,
@@ -28,7 +30,7 @@ from everlight_data.facts.splits.fact_splits import (
 from everlight_data.facts.splits.published_splits import open_photographs, read_published
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.chosen import Chosen
-from everlight_experiments.continual.paper import PaperOptions
+from everlight_experiments.continual.paper import PaperOptions, findings_section
 from everlight_experiments.facts.config import (
     PAPER_PRESETS,
     Network,
@@ -213,7 +215,22 @@ def test_the_papers_own_tables_bear_out_what_is_stated_about_its_claims():
     for claim, finding in zip(CLAIMS, checked, strict=True):
         assert claim.in_paper in finding.claim
         if claim.in_paper in ("not given", "no joint"):
-            assert finding.needs
+            assert finding.verdict is None
+            assert finding.missing
             continue
-        holds, _ = finding.test({})
-        assert holds.tolist() == [claim.in_paper.startswith("holds")], claim
+        assert finding.verdict.holds.tolist() == [claim.in_paper.startswith("holds")], claim
+
+
+def test_a_method_that_ran_at_the_first_scale_alone_is_missing_at_the_second():
+    scores = defaultdict(lambda: np.ones(1))
+    columns = [f"{part}, {split}" for part in ("mid-scale", "large-scale") for split in SPLITS]
+    values = {column: {"ExpertGate": scores, "joint": scores} for column in columns}
+
+    def row():
+        (table,) = findings_section(findings(values), "").items
+        claim = "large-scale: random: joint's drop"
+        return next(cells[1:] for cells in table.rows if cells[0].startswith(claim))
+
+    assert row()[0] == "0 of 1"
+    del values["large-scale, random"]["joint"]
+    assert row() == ["–", "not run: joint"]

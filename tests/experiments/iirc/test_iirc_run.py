@@ -139,13 +139,13 @@ def test_joint_training_has_a_score_at_the_end_alone(benchmark):
     sequence = benchmark.data.sequence(joint, seq_id)
     predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
     trained = Trained({"predicted": predicted}, sequence, seq_id, tasks=2)
-    for metric in benchmark.setting.metrics:
+    for metric in benchmark.setting.metrics.all:
         assert np.shape(metric.compute(trained)) == metric.shape(trained), metric.name
-    score = benchmark.setting.metrics[0].compute(trained)
+    score = benchmark.setting.metrics.score.compute(trained)
     assert np.isnan(score[0])
     # All five labels for every sample: of a and b two are right, of c and d one; (2/5)², (1/5)².
     np.testing.assert_allclose(score[1], (0.4 * 0.4 + 0.2 * 0.2) / 2, rtol=1e-6)
-    assert np.isnan(benchmark.setting.metrics[1].compute(trained)).all()
+    assert np.isnan(benchmark.setting.metrics.score_by_task.compute(trained)).all()
 
 
 def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
@@ -158,7 +158,7 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
     predicted = np.zeros((2, len(sequence.test.mask), 1), np.uint8)
     runs = [Trained({"predicted": predicted}, sequence, seq_id, tasks=2) for _ in range(2)]
     for item in runs:
-        for metric in benchmark.setting.metrics:
+        for metric in benchmark.setting.metrics.all:
             metric.compute(item)
     assert len(calls) == 2
 

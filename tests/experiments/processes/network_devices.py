@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from tests.experiments.illuminant.small_problems import train
+from tests.experiments.illuminant.core.small_problems import train
 
 if __name__ == "__main__":
     losses = np.asarray(train(Path(sys.argv[1])).losses[2].valid)

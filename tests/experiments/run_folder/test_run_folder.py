@@ -27,6 +27,10 @@ class Settings(ExperimentOptions):
     rate: float = 0.1
 
 
+class SeedsSelectRuns(Settings):
+    run_selectors = ("seeds",)
+
+
 @pytest.fixture
 def settings(tmp_path):
     return Settings(runs=tmp_path / "runs")
@@ -144,13 +148,14 @@ def test_a_run_that_left_nothing_claims_no_folder(settings):
 
 
 def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_recorded(settings):
-    RunFolder("paper", "run", settings, run_selectors=("seeds",)).log(step=0)
-    wider = replace(settings, seeds=(0, 1, 2))
-    folder = RunFolder("paper", "run", wider, run_selectors=("seeds",))
+    selecting = SeedsSelectRuns(runs=settings.runs)
+    RunFolder("paper", "run", selecting).log(step=0)
+    wider = replace(selecting, seeds=(0, 1, 2))
+    folder = RunFolder("paper", "run", wider)
     assert config_of(folder)["settings"]["seeds"] == [0, 1, 2]
     with pytest.raises(DataError, match=r"other settings \(rate: stored 0\.1, now 0\.2\)"):
-        RunFolder("paper", "run", replace(wider, rate=0.2), run_selectors=("seeds",))
-    # A start that does not say so compares them.
+        RunFolder("paper", "run", replace(wider, rate=0.2))
+    # Options that do not state so are compared.
     with pytest.raises(DataError, match=r"\(seeds: stored \[0, 1, 2\], now \[0, 1\]\)"):
         RunFolder("paper", "run", settings)
 

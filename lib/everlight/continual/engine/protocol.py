@@ -12,7 +12,7 @@ from everlight.checks import (
     check_fields,
     checked,
 )
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class Protocol:
         check_fields(self)
         if self.select == "best" and not self.boundaries:
             raise ArgumentError(
-                "select='best' needs boundaries; choose select='last' for a stream without"
+                Argument("select", "best"),
+                " needs boundaries",
+                remedy=("choose ", Argument("select", "last"), " for a stream without"),
             )
         if self.milestones and not (self.new_optimizer and self.boundaries):
             raise ArgumentError(

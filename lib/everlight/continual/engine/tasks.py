@@ -34,7 +34,7 @@ from everlight.continual.engine.run import (
     with_learned,
 )
 from everlight.continual.engine.updates import call_hook
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 
 def begin_state(run: Run) -> SequenceState:
@@ -273,8 +273,10 @@ def take_task(
     tasks = sequence.tasks.id.shape[0]
     if strategy.tasks not in (None, tasks):
         raise ArgumentError(
-            f"the strategy was made with tasks={strategy.tasks}, the sequence has {tasks}; give "
-            f"tasks={tasks}"
+            "the strategy was made with ",
+            Argument("tasks", strategy.tasks),
+            f", the sequence has {tasks}",
+            remedy=("give ", Argument("tasks", tasks)),
         )
     task = jax.tree.map(lambda leaf: _narrow(leaf[number]), sequence.tasks)
     # The number itself is common to all runs of a `vmap`, and conditions on it stay conditional.

@@ -175,6 +175,11 @@ class Method(NamedTuple):
         """Name of the method in names of runs."""
         return f"{self.name}@{self.version}" if self.version else self.name
 
+    @staticmethod
+    def name_in(label: str) -> str:
+        """Return the name of the method that has a label."""
+        return label.partition("@")[0]
+
     @property
     def row_name(self) -> str:
         """Name of the row of the registry that a variant is of, as ER for "ER, review"."""

@@ -73,7 +73,7 @@ from everlight.continual.strategies.parts.memory import distinct, empty_buffer, 
 from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.rehearsal import herd_task
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 Fit = Literal["entropy", "metric"]
 """Criterion of stage 2 on the held-out samples: cross-entropy, or the objective's metric."""
@@ -148,7 +148,12 @@ def bic(
     loss = loss or ("softmax" if labels == 1 else "binary")
     corrections = corrections or ("last" if loss == "softmax" else "all")
     if loss == "softmax" and fit != "entropy":
-        raise ArgumentError(f"fit={fit!r} is for loss='binary'; choose fit='entropy'")
+        raise ArgumentError(
+            Argument("fit", fit),
+            " is for ",
+            Argument("loss", "binary"),
+            remedy=("choose ", Argument("fit", "entropy")),
+        )
     weight = RIDGE[corrections] if ridge is None else ridge
     # The authors leave the scale free.
     penalty = jnp.array([0.0 if corrections == "last" else 1.0, 1.0]) * weight

@@ -50,7 +50,7 @@ from everlight.continual.strategies.parts.gate_features import flattened
 from everlight.continual.strategies.parts.memory import carried_classes, merge_buffer
 from everlight.continual.strategies.parts.passes import weighted_mean
 from everlight.continual.strategies.parts.teacher import Teacher
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 BATCH = 32
 """Batch size of an autoencoder's training."""
@@ -136,7 +136,11 @@ def expert_gate(
         inputs = jax.eval_shape(setup.gather, jnp.zeros(1, jnp.int32), None)
         width = jax.eval_shape(features, inputs).shape[-1]
         if hidden >= width:
-            raise ArgumentError(f"hidden={hidden} of {width} features; an autoencoder needs fewer")
+            raise ArgumentError(
+                Argument("hidden", hidden),
+                f" of {width} features",
+                remedy=("an autoencoder needs fewer",),
+            )
         one = _new_autoencoder(width, hidden, key)
         stacked = jax.tree.map(
             lambda leaf: jnp.zeros((tasks, *leaf.shape), leaf.dtype),

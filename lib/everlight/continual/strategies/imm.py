@@ -46,7 +46,7 @@ from everlight.continual.strategies.parts.quadratic import (
     penalized,
     single_anchor,
 )
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 FLOOR = 1e-8
 """Constant added to every Fisher information: parameters that matter to no task are averaged."""
@@ -112,9 +112,15 @@ def imm(
         true Fisher information and the objective has no `fisher_loss`.
     """
     if drop == 1:
-        raise ArgumentError("drop=1.0 would drop every unit; give less than 1")
+        raise ArgumentError(
+            Argument("drop", 1.0), " would drop every unit", remedy=("give less than 1",)
+        )
     if alpha == ():
-        raise ArgumentError("alpha=() has no mixing ratio; give one per task, one number, or None")
+        raise ArgumentError(
+            Argument("alpha", ()),
+            " has no mixing ratio",
+            remedy=("give one per task, one number, or None",),
+        )
     if merge == "mode":
         chosen_fisher(setup, fisher)
 

@@ -46,7 +46,7 @@ from everlight.continual.strategies.parts.replayed import (
     replayed_outputs,
     with_all_seen,
 )
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 
 @checked
@@ -76,8 +76,9 @@ def mir(
     """
     if candidate_ratio < 2:
         raise ArgumentError(
-            f"candidate_ratio={candidate_ratio} replays every candidate, as `experience_replay` "
-            "does; give 2 or more"
+            Argument("candidate_ratio", candidate_ratio),
+            " replays every candidate, as `experience_replay` does",
+            remedy=("give 2 or more",),
         )
 
     def draw(memory: Reservoir, batch: Batch, task: Task, key: PRNGKeyArray) -> Batch:

@@ -50,7 +50,7 @@ from everlight.continual.strategies.parts.passes import (
     weighted_mean,
 )
 from everlight.continual.strategies.parts.replayed import joined, with_all_seen
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 CORRECTION_STEPS = 10
 """Steps between two values of k in the authors' code."""
@@ -95,7 +95,9 @@ def mkd(
       ValueError: there is no rate, or one is not between 0 and 1.
     """
     if not rates or not all(0 < rate < 1 for rate in rates):
-        raise ArgumentError(f"rates={rates}; give one or more above 0 and below 1")
+        raise ArgumentError(
+            Argument("rates", rates), remedy=("give one or more above 0 and below 1",)
+        )
     replay_arguments = {"labels": labels, "replay_batch_size": replay_batch_size}
     if method == "ER":
         base = experience_replay(setup, buffer_size, **replay_arguments)

@@ -46,7 +46,7 @@ from everlight.continual.strategies.parts.class_statistics import (
 )
 from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight.models.heads import unit
 from everlight.precision import matrix_product
 
@@ -106,7 +106,11 @@ def streaming_lda(
       ValueError: neither a base nor later samples estimate the covariance.
     """
     if not (base_task or update_covariance):
-        raise ArgumentError("update_covariance=False leaves no covariance; give base_task=True")
+        raise ArgumentError(
+            Argument("update_covariance", False),
+            " leaves no covariance",
+            remedy=("give ", Argument("base_task", True)),
+        )
 
     def init(key: PRNGKeyArray, learner: Learner) -> Discriminant:
         classes, (width, dtype) = learner.seen.shape[0], feature_width(setup, learner)

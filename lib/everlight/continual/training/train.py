@@ -36,7 +36,7 @@ from everlight.continual.training.labelled_images import (
 from everlight.continual.training.saved_net import predict_images
 from everlight.continual.training.trained import Trained
 from everlight.data_checks import scale_of
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 from everlight.metrics import Costs, sequence_costs
 from everlight.scenarios import same_shapes, seeded_class_incremental
 from everlight.trees import stacked
@@ -96,7 +96,9 @@ def train(
     split = split_labelled(images, labels, test, np.random.default_rng(seed))
     classes, trained = len(split.class_names), len(split.train_labels)
     if tasks > classes:
-        raise ArgumentError(f"tasks={tasks} of {classes} classes; give {classes} or fewer")
+        raise ArgumentError(
+            Argument("tasks", tasks), f" of {classes} classes", remedy=(f"give {classes} or fewer",)
+        )
     called = adapt_net(net, split.images.shape[1:], classes)
     rule = optax.adam(RATE) if optimizer is None else optimizer
     stored = store_normalized(split.images, trained)

@@ -1,30 +1,7 @@
-"""Kernels of a program for a GPU: of a text by hand, and of training steps compiled for an H100."""
+"""Kernels of a program for a GPU, of a text by hand."""
 
-import importlib.util
-import os
-import re
-import subprocess
-import sys
-from pathlib import Path
-
-import jax
-import pytest
-
-from everlight.continual import Run
 from everlight.continual.engine.cost.kernels import kernel_bytes
-from everlight.continual.engine.cost.targets import chip_of_an_h100
-from everlight.continual.engine.sequence import _one_step, initial_state, lower_step
-from everlight.continual.engine.tasks import next_epoch
-from everlight_experiments.commands.cost import iirc_cifar
 
-ROOT = Path(__file__).parents[4]
-MAX_KERNELS = {1: 520, 8: 520}
-"""Bounds on the kernels of a step of ResNet-32 in float32, by runs at once; it has 506 and 503."""
-CONVOLUTIONS = 31
-HAS_CUDA = any(
-    importlib.util.find_spec("jax_plugins") and importlib.util.find_spec(f"jax_plugins.{name}")
-    for name in ("xla_cuda12", "xla_cuda13")
-)
 PROGRAM = """HloModule jit_step, is_scheduled=true
 
 %fused_add (p.1: f32[4]) -> f32[4] {
@@ -82,59 +59,3 @@ def test_kernels_of_loops_branches_and_calls_count_and_what_they_call_does_not()
     """In bytes: rows 0 + 4; call 12 + 4 + 16; condition 4 + 1; body, sort and copy 16 + 16."""
     assert kernel_bytes(PROGRAM, "run") == [4, 32, 5, 32, 32, 32]
     assert kernel_bytes(PROGRAM, "other")[0] == 1004
-
-
-@pytest.mark.slow
-@pytest.mark.cpu
-@pytest.mark.skipif(not HAS_CUDA, reason="extra cuda12 or cuda13 not installed")
-@pytest.mark.parametrize("runs", MAX_KERNELS)
-def test_a_step_for_an_h100_has_few_kernels_and_groups_the_runs(runs):
-    """In a process of its own: JAX loads its plugin once, and without a driver on no GPU's machine.
-
-    Of several runs each convolution and both its gradients are one call, in groups.
-    """
-    module = "tests.continual.engine.cost.test_kernels"
-    program = f"from {module} import compiled_step; print(compiled_step({runs}))"
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
-    answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-    assert answer.returncode == 0, answer.stderr[-2000:]
-    count = len(kernel_bytes(answer.stdout, "run"))
-    print(f"{count} kernels of a step of {runs} runs")
-    assert count <= MAX_KERNELS[runs]
-    calls = re.findall(r"__cudnn\$conv\w+", answer.stdout)
-    assert len(calls) == 3 * CONVOLUTIONS - 1
-    if runs > 1:
-        grouped = re.findall(rf"(?:feature|batch)_group_count={runs}\b", answer.stdout)
-        assert len(grouped) == len(calls)
-
-
-def compiled_step(runs: int) -> str:
-    """Return the program of a step of ResNet-32 on IIRC-CIFAR, of several runs at once, vmapped."""
-    sharding = jax.sharding.SingleDeviceSharding(chip_of_an_h100()[0])
-    run = iirc_cifar().run
-    state = initial_state(run)
-    opened = jax.eval_shape(next_epoch, run, state)
-    learned = state.result.memory, state.result.learner
-
-    def placed(tree, *leading):
-        return jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(
-                (*leading, *leaf.shape), leaf.dtype, sharding=sharding
-            ),
-            tree,
-        )
-
-    if runs == 1:
-        sequence, key = placed((run.sequence, run.key))
-        one = Run(run.build, run.protocol, placed(run.data), sequence, key)
-        return lower_step(one).compile().as_text()
-
-    def step(data, sequence, key, learned, opened):
-        one = Run(run.build, run.protocol, data, sequence, key)
-        return _one_step(one, 0, 0, 0, learned, opened)
-
-    vmapped = jax.jit(jax.vmap(step, (None, 0, 0, 0, 0)), donate_argnums=3)
-    several = placed((run.sequence, run.key, learned, opened), runs)
-    return vmapped.lower(placed(run.data), *several).compile().as_text()

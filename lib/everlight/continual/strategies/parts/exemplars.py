@@ -21,7 +21,7 @@ from everlight.continual.strategies.parts.memory import (
     hash_key,
     merge_buffer,
 )
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 
 class ExemplarBuffer(NamedTuple):
@@ -67,8 +67,9 @@ def exemplar_slots(exemplars_per_class: int, buffer_size: int | None, classes: i
         return exemplars_per_class * classes
     if buffer_size < classes:
         raise ArgumentError(
-            f"buffer_size={buffer_size} is less than one exemplar for each of {classes} classes; "
-            f"give at least {classes}"
+            Argument("buffer_size", buffer_size),
+            f" is less than one exemplar for each of {classes} classes",
+            remedy=(f"give at least {classes}",),
         )
     return buffer_size
 

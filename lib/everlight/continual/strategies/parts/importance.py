@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Fisher, Learner, Outputs, Samples, Setup
 from everlight.continual.strategies.parts.passes import evaluation_outputs
-from everlight.errors import ArgumentError
+from everlight.errors import Argument, ArgumentError
 
 
 def fisher_diagonal(
@@ -67,7 +67,9 @@ def chosen_fisher(setup: Setup, fisher: Fisher | None) -> Fisher:
     chosen = setup.objective.fisher if fisher is None else fisher
     if chosen == "true" and setup.objective.fisher_loss is None:
         raise ArgumentError(
-            "fisher='true' needs an objective with a fisher_loss; give one, or fisher='empirical'"
+            Argument("fisher", "true"),
+            " needs an objective with a fisher_loss",
+            remedy=("give one, or ", Argument("fisher", "empirical")),
         )
     return chosen
 

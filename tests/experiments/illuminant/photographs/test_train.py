@@ -33,7 +33,7 @@ from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.methods import full_name, spread_rows
 from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
 from tests.dng_writer import write_dng
-from tests.experiments.illuminant.thumbnail_files import write_cameras, write_thumbnails
+from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras, write_thumbnails
 
 SIDE = 32
 

@@ -28,7 +28,7 @@ from everlight_experiments.illuminant.photographs.dataset import (
 )
 from everlight_experiments.illuminant.photographs.source import load_cameras
 from everlight_experiments.illuminant.published_tables import CROSS_CAMERA, STATISTICS
-from tests.experiments.illuminant.thumbnail_files import write_cameras, write_thumbnails
+from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras, write_thumbnails
 
 DUAL_MAPPING, POOLED = "DMCC", "FC4-style"
 SHORT = TrainingSettings(20, batch_size=4, validate_every=2)

@@ -3,7 +3,9 @@
 import pytest
 
 from everlight_experiments.illuminant.estimate import command
-from tests.experiments.illuminant.estimate_pairs import ClosedFormNet
+from tests.illuminant.closed_form_net import (
+    ClosedFormNet,
+)
 
 
 @pytest.fixture

@@ -24,8 +24,10 @@ from everlight_data.errors import DataError, MissingDataError, MissingPackageErr
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from tests.dng_writer import write_dng
-from tests.experiments.illuminant.estimate_pairs import (
+from tests.experiments.illuminant.estimate.estimate_pairs import (
     ALIGNMENT,
+)
+from tests.illuminant.closed_form_net import (
     ILLUMINANT,
     ClosedFormNet,
     pair_estimates,

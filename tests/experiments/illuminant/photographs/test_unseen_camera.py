@@ -28,8 +28,8 @@ from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
 from tests.color.learned.tiny_generator import TINY
 from tests.dng_writer import write_dng
+from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras
 from tests.experiments.illuminant.short_rows import set_settings
-from tests.experiments.illuminant.thumbnail_files import write_cameras
 
 CALIBRATED = "CCMNet, small form"
 SIDE = 32

@@ -26,14 +26,16 @@ from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from everlight_experiments.illuminant.two_camera.rendered import train_models
 from tests.color.references import mapped
-from tests.experiments.illuminant.estimate_pairs import (
+from tests.experiments.illuminant.estimate.estimate_pairs import (
     ALIGNMENT,
     CANON,
     CHART,
-    ILLUMINANT,
     NEUTRALS,
-    pair_transform,
     write_pair,
+)
+from tests.illuminant.closed_form_net import (
+    ILLUMINANT,
+    pair_transform,
 )
 
 

@@ -14,7 +14,7 @@ from everlight.illuminant.illuminant_training import chromaticity_loss
 from everlight_data.errors import DataError
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.illuminant.core.networks import BLOCKS
-from tests.experiments.illuminant.small_problems import (
+from tests.experiments.illuminant.core.small_problems import (
     PROBLEMS,
     SETTINGS,
     problems,
