@@ -87,7 +87,7 @@ class Verdict(NamedTuple):
 
     holds: Bool[np.ndarray, "seeds"]
     numbers: str
-    """Numbers that were compared."""
+    """The compared numbers are in words."""
 
 
 class Finding(NamedTuple):
