@@ -87,7 +87,7 @@ class Verdict(NamedTuple):
 
     holds: Bool[np.ndarray, "seeds"]
     numbers: str
-    """The compared numbers are in words."""
+    """Compared numbers, in words."""
 
 
 class Finding(NamedTuple):
