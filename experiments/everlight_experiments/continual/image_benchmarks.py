@@ -16,6 +16,7 @@ from everlight.continual import (
     with_predictions,
 )
 from everlight.continual.methods.method import Method, Requirement, StrategyArguments
+from everlight.continual.objectives import Accuracies
 from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, VisionTransformer, crop_and_flip, with_xavier
 from everlight_data.sets.image_set import ImageSet, LoadedImages
@@ -38,9 +39,11 @@ from everlight_experiments.continual.image_descriptions import number_of_tasks, 
 from everlight_experiments.continual.method_arguments import loss_arguments
 from everlight_experiments.continual.metrics import (
     BY_STEP,
+    MASKED_MATRIX,
     MATRIX,
     OVER_ALL_TIMES,
     PREDICTED,
+    TASK_MASKED,
     WITHIN,
     class_metrics,
     read_diagnostics,
@@ -212,15 +215,20 @@ def kept_arrays(
     """Return the arrays of a run that accuracies and the named metrics read."""
     predicts, measures = read_predictions(metrics), read_diagnostics(metrics)
 
-    def accuracies(evaluation: Any) -> Array:
+    def both_accuracies(evaluation: Any) -> Accuracies:
         scored = evaluation.evaluation if measures else evaluation
-        accuracy = scored[0] if predicts else scored
-        return accuracy.task_masked if task_given else accuracy.class_incremental
+        return scored[0] if predicts else scored
+
+    def accuracies(evaluation: Any) -> Array:
+        both = both_accuracies(evaluation)
+        return both.task_masked if task_given else both.class_incremental
 
     arrays = {MATRIX: accuracies(result.evaluation), "validation": result.validation}
     within, scored = result.within_tasks, result.evaluation
     if within is not None:
         arrays |= {WITHIN: accuracies(within.evaluation), STEPS_WITHIN: within.steps}
+    if TASK_MASKED in metrics:
+        arrays[MASKED_MATRIX] = both_accuracies(scored).task_masked
     if measures:
         arrays |= scored.measured._asdict()
         scored = scored.evaluation

@@ -31,8 +31,10 @@ from everlight_experiments.continual.benchmark import (
 from everlight_experiments.continual.outcome import BY_TASK
 
 ACCURACY = "accuracy"
-MATRIX, PREDICTED = "matrix", "predicted"
-"""Stored arrays: accuracy after each task on each task; class predicted for each test sample."""
+TASK_MASKED = "task-masked accuracy"
+MATRIX, PREDICTED, MASKED_MATRIX = "matrix", "predicted", "masked_matrix"
+"""Stored arrays: accuracy after each task on each task, class predicted for each test sample, and
+the accuracy among the classes of each task alone."""
 
 
 def has_an_earlier_test(sequence: TaskSequence) -> Bool[np.ndarray, "t"]:
@@ -50,7 +52,11 @@ def matrix_of(run: Trained) -> Float[np.ndarray, "t t"]:
     So no class counts twice. Comparisons of a task's accuracies with its first one are not defined
     where its classes are learned again.
     """
-    return np.where(has_an_earlier_test(run.sequence), np.nan, run.arrays[MATRIX])
+    return _counted_once(run, MATRIX)
+
+
+def _counted_once(run: Trained, name: str) -> Float[np.ndarray, "t t"]:
+    return np.where(has_an_earlier_test(run.sequence), np.nan, run.arrays[name])
 
 
 def mean_so_far(matrix: Float[np.ndarray, "t t"]) -> Float[np.ndarray, "t"]:
@@ -139,6 +145,13 @@ EXTRA: dict[str, Metric] = {
             ("class", "class"),
             "Test samples by true class (row) and predicted class (column) after the last task.",
         ),
+        Metric(
+            TASK_MASKED,
+            lambda run: mean_so_far(_counted_once(run, MASKED_MATRIX)),
+            ("time",),
+            "Accuracy among the classes of each test sample's task, of the same training: the "
+            "literature's Task-IL beside Class-IL.",
+        ),
         *DIAGNOSTICS.values(),
     )
 }
@@ -148,7 +161,7 @@ predicted for every test sample after every task, `PREDICTED`."""
 
 def read_predictions(names: Iterable[str]) -> bool:
     """Return whether one of the metrics reads predicted classes."""
-    return not set(names) <= set(DIAGNOSTICS)
+    return not set(names) <= {*DIAGNOSTICS, TASK_MASKED}
 
 
 def read_diagnostics(names: Iterable[str]) -> bool:

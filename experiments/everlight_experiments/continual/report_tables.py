@@ -9,7 +9,7 @@ from jaxtyping import Float
 from everlight.continual import Choice
 from everlight.continual.methods.method import Method, Requirement, incompatibility
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
-from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.benchmark import Benchmark, Metric
 from everlight_experiments.continual.outcome import Outcome, Outcomes
 from everlight_experiments.report.cells import dash, sentence, spread
 from everlight_experiments.report.writer import Column, Table
@@ -94,6 +94,7 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             "chance included.",
         ),
     ]
+    specs += [_final_value(metric.name) for metric in over_time(benchmark)]
     if base is not None:
 
         def pair(outcome: Outcome) -> tuple[str, str]:
@@ -104,6 +105,18 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             ColumnSpec(f"seeds above {naive}", lambda outcome: pair(outcome)[1], BY_SEED),
         ]
     return table_of("Mean ± standard deviation over seeds.", by_name, specs, UNDEFINED)
+
+
+def over_time(benchmark: Benchmark) -> list[Metric]:
+    """Return the metrics beside the score that have one value after every task."""
+    return [metric for metric in benchmark.setting.metrics.others if metric.axes == ("time",)]
+
+
+def _final_value(name: str) -> ColumnSpec:
+    """Return the column of a metric after the last task."""
+    return ColumnSpec(
+        f"final {name}", lambda outcome: dash(spread(outcome.metrics[name][~outcome.diverged, -1]))
+    )
 
 
 def paired(above: Outcome, below: Outcome) -> tuple[str, str]:

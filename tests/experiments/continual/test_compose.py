@@ -87,6 +87,24 @@ def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
     assert "Share of the hidden units that never respond" in text
 
 
+def test_one_training_has_the_accuracy_among_all_classes_and_among_those_of_the_task(
+    tmp_path, stored_stripes
+):
+    """Finetuning calls images of the first task classes of the second; the task rules these out."""
+    report = run(
+        tmp_path,
+        *("images", "--data", "stripes", "--tasks", "2", "--net", "mlp:16", "--epochs", "20"),
+        *("--learning-rate", "0.05", "--methods", "naive", "--seeds", "2"),
+        *("--metrics", "task-masked accuracy"),
+    )
+    results = arrays_of(report)
+    among_all = results["class-incremental/naive/accuracy"][:, -1]
+    masked = results["class-incremental/naive/task-masked accuracy"][:, -1]
+    assert (among_all < 0.9).all()
+    assert (masked > 0.95).all()
+    assert "final task-masked accuracy" in report.read_text()
+
+
 def test_class_accuracies_and_confusion_are_counts_of_predictions():
     images = stripes(None)
     sequence = sequences_of(images, replace(TINY, order="natural"))(0, "evaluation")
