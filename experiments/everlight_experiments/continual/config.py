@@ -173,8 +173,8 @@ class Config:
     weights; None predicts by these."""
     dtype: Dtype = "float32"
     metrics: tuple[str, ...] = ()
-    """Metrics in addition to accuracy: accuracy by class, confusion; task-masked accuracy (among the
-    classes of each sample's task, of the same training); diagnostics of plasticity after every
+    """Metrics in addition to accuracy: accuracy by class, confusion; task-masked accuracy (among
+    the classes of each sample's task, of the same training); diagnostics of plasticity after every
     task: dormant units, dead units, effective rank, stable rank, weight norm."""
     criterion: Criterion = "final accuracy"
     """Value on the validation seeds that selects hyper-parameters."""
