@@ -12,7 +12,7 @@ from everlight_experiments.three_scenarios.config import PAPER_METHODS, PAPER_PR
 from everlight_experiments.three_scenarios.published_tables import CODE
 
 CITATION = (
-    "van de Ven, Tuytelaars and Tolias 2022 (Nature Machine Intelligence), "
+    "Van de Ven, Tuytelaars and Tolias 2022 (Nature Machine Intelligence), "
     '"Three types of incremental learning"'
 )
 CAUSES: dict[str, str] = {}
