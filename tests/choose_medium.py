@@ -2,7 +2,8 @@
 
 `python tests/choose_medium.py DURATIONS.xml > tests/medium_tests.txt`, after a run of both on an
 idle machine. A test is medium if one of its cases takes 0.6 seconds or all of them three. The
-quickest test of a file without another stays in `make test`, so that it touches every file.
+quickest test of a file without another is not printed. Where it takes long by the set-up of a
+module, add the fixture to the list by hand, as `tests/.../test_nets.py::finished`.
 """
 
 import sys

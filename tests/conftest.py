@@ -19,7 +19,8 @@ hypothesis.settings.register_profile("compiled", deadline=None)
 hypothesis.settings.load_profile("compiled")
 
 MEDIUM = {*(Path(__file__).parent / "medium_tests.txt").read_text(encoding="utf-8").split()}
-"""Tests of more than a second, as `choose_medium.py` lists them."""
+"""Tests that take long, as `choose_medium.py` lists them, and fixtures that do: with a fixture, all
+tests that take it."""
 
 
 # Tests compare numbers with float64 at tolerances of 1e-4 and less. A GPU uses TF32 by default for
@@ -47,7 +48,9 @@ def pytest_collection_modifyitems(config, items):
             others.add(item)
         if mark is None:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
-        if item.nodeid.split("[")[0] in MEDIUM:
+        file = item.nodeid.partition("::")[0]
+        fixtures = {f"{file}::{fixture}" for fixture in item.fixturenames}
+        if not MEDIUM.isdisjoint({item.nodeid.split("[")[0], *fixtures}):
             item.add_marker(pytest.mark.medium)
     if others:
         config.hook.pytest_deselected(items=list(others))
