@@ -18,7 +18,7 @@ HEIGHT, WIDTH = 24, 32
 TRAINING_SCENES = 64
 ROWS = {name: row for name, row in color.ILLUMINANT_METHODS.items() if not row.costly}
 """The costly ones are the same functions with larger networks."""
-STEPS, ROUNDS = {"steps": 100}, {"crossentropy_steps": 2, "likelihood_steps": 2}
+STEPS, ROUNDS = {"steps": 30}, {"crossentropy_steps": 2, "likelihood_steps": 2}
 TAKING_STEPS = ("C5, small form", "CCMNet, small form", "DMCC", "FC4-style", "SIIE")
 FEW_STEPS = dict.fromkeys((*TAKING_STEPS, TIME_AWARE, IMAGE_ALONE), STEPS)
 FEW_STEPS |= dict.fromkeys(("FFCC", TUNED_HERE), ROUNDS)
