@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def names_in(path):
-    """The names of a file's tests."""
+    """Return the names of a file's tests."""
     body = ast.parse(path.read_text(encoding="utf-8")).body
     functions = [node for node in body if isinstance(node, ast.FunctionDef)]
     return {node.name for node in functions if node.name.startswith("test_")}

@@ -170,7 +170,7 @@ def test_docstrings_describe_every_argument_by_its_name():
 
 
 def _section(docstring, name):
-    """The indented lines below a heading."""
+    """Return the indented lines below a heading."""
     return re.match(r"(?:  .*\n|\n(?=  )|  .*$)*", docstring.split(f"\n{name}:\n")[1])[0]
 
 

@@ -32,7 +32,7 @@ SAME_AS_SHIPPED = {"naive", "LwF", "A-GEM", "ER", "streaming LDA"}
 
 @pytest.fixture(scope="module")
 def seeded():
-    """Noise of ten classes, 10 training images and 2 test images of each."""
+    """Return noise of ten classes, 10 training images and 2 test images of each."""
     rng = np.random.default_rng(0)
     labels = np.concatenate([np.repeat(np.arange(CLASSES), 10), np.repeat(np.arange(CLASSES), 2)])
     images = rng.normal(size=(len(labels), 4)).astype(np.float32)
@@ -41,7 +41,7 @@ def seeded():
 
 @pytest.fixture(scope="module")
 def steps():
-    """Every case step by step, where there is an Avalanche."""
+    """Run every case step by step, where Avalanche is installed."""
     python = runs.avalanche_python()
     if python is None:
         pytest.skip(

@@ -23,7 +23,7 @@ WITHIN = 0.03
 
 @pytest.fixture
 def images(rng, monkeypatch):
-    """Noise in place of Tiny-ImageNet: 100 classes of 30 and 2 images."""
+    """Replace Tiny-ImageNet by noise: 100 classes of 30 and 2 images."""
     pytest.importorskip("iirc")
     classes = np.arange(inputs.CLASSES, dtype=np.int32)
     labels, tested = np.tile(classes, 30), np.tile(classes, 2)

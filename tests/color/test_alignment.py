@@ -17,7 +17,7 @@ CORNERS = np.array([[0.0, 0], [900, 0], [900, 600], [0, 600]])
 
 
 def dlt_float64(source, target, weights):
-    """The normalized DLT by an eigenvector of A'WA, in float64 with explicit loops."""
+    """Return the normalized DLT by an eigenvector of A'WA, in float64 with explicit loops."""
 
     def conditioner(points):
         mean = np.average(points, axis=0, weights=weights)

@@ -37,13 +37,13 @@ def degrees(estimate, truth) -> float:
 
 
 def photograph(rng, shape=(32, 48)):
-    """Smooth random colours with all three channels positive."""
+    """Return smooth random colours whose three channels are all positive."""
     noise = scipy.ndimage.gaussian_filter(rng.uniform(size=(*shape, 3)), (1, 1, 0))
     return jnp.asarray(noise, jnp.float32)
 
 
 def mondrian(rng, illuminant, patches=(8, 12), side=6):
-    """Flat patches of random reflectance, uniform in the unit cube, under one illuminant."""
+    """Return flat patches of uniformly random reflectance under one illuminant."""
     reflectances = rng.uniform(size=(*patches, 3))
     image = np.repeat(np.repeat(reflectances, side, axis=0), side, axis=1)
     return (image * illuminant).astype(np.float32)

@@ -23,7 +23,7 @@ def transform_of(illuminant):
 
 
 def scenes(rng, count, colors=24):
-    """Colours of both cameras under random illuminants, and their transforms."""
+    """Return colours of both cameras under random illuminants, and their transforms."""
     illuminants = np.stack(
         [rng.uniform(0.5, 1.5, count), np.ones(count), rng.uniform(0.5, 1.5, count)]
     )

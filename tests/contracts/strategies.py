@@ -228,7 +228,7 @@ def only_the_head(params):
 
 
 def of_images(setup, data):
-    """A frozen transformer's setup, whose only patch are the vectors."""
+    """Return a frozen transformer's setup, whose only patch is the vector."""
 
     def init(key):
         return VIT.init(key, jnp.zeros((1, 1, 1, FEATURES)), False)["params"], {}
@@ -239,7 +239,7 @@ def of_images(setup, data):
 
 
 def build_with(counter, name=None, optimizer=None, trainable=None):
-    """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
+    """Return a two-layer net on vectors; `TRACES` counts how often a program is traced."""
     case = STRATEGIES[name or counter]
     if case.row.name.startswith("CWR"):  # Which is for a frozen network.
         trainable = only_the_head
@@ -303,7 +303,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
 
 
 def bound(tree):
-    """On the device for good, as what a checkpoint gives back is: else all compiles once more."""
+    """Commit the tree to the device as a restored checkpoint is; else all compiles once more."""
     return jax.device_put(tree, jax.devices()[0])
 
 

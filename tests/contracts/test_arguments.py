@@ -72,7 +72,7 @@ def test_arguments_of_other_shapes_are_refused_by_name(name):
 
 
 def wrong_values(value: Any, hint: Any, elsewhere: list[str]) -> Iterator[tuple[str, Any]]:
-    """Descriptions and values that the annotation excludes."""
+    """Yield descriptions and values that the annotation excludes."""
     options, bounds = flat(hint)
     yield "a wrong kind", object()
     arrays = [item for item in options if is_array_type(item)]

@@ -35,17 +35,17 @@ def surfaces(seed=0):
 
 
 def patches(side=8):
-    """Flat patches under an illuminant: most gradients of the image are 0."""
+    """Return flat patches under an illuminant: most gradients of the image are 0."""
     return patch_thumbnail(surfaces() * ILLUMINANT, patch=side)
 
 
 def one_patch():
-    """One edge on flat ground: every colour on a line."""
+    """Return one edge on flat ground: every colour on a line."""
     return jnp.full(patches().shape, 0.2).at[4:12, 4:12].set(ILLUMINANT)
 
 
 def dark_corner():
-    """Patches of which some are black, as below a masked chart."""
+    """Return patches of which some are black, as below a masked chart."""
     return patches().at[:8, :8].set(0)
 
 

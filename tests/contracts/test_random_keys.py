@@ -17,7 +17,7 @@ from tests.contracts.strategies import build_with as contract_build
 
 
 def used_twice(key):
-    """One key for two things, as a split and as a fold."""
+    """Use one key for two things, as a split and as a fold."""
     return jax.random.uniform(jax.random.split(key)[0]) + jax.random.uniform(
         jax.random.fold_in(key, 0)
     )

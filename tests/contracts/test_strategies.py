@@ -60,7 +60,7 @@ from tests.single_run import drive_run
 
 @pytest.fixture(autouse=True)
 def one_strategy_at_a_time(request):
-    """Forgets the programs of the strategy before, hundreds of megabytes for all of them."""
+    """Release the programs of the strategy before, hundreds of megabytes for all of them."""
     params = getattr(request.node, "callspec", None)
     name = params and params.params.get("name")
     if name != one_strategy_at_a_time.now:
@@ -80,7 +80,7 @@ def driven_build(name):
 
 @functools.cache
 def driven(name):
-    """All states that the driver yields, a chunk of one epoch each."""
+    """Return all states that the driver yields, in chunks of one epoch."""
     return list(drive_run(Run(driven_build(name), PROTOCOL, DATA, SEQUENCE, KEY)))
 
 

@@ -65,7 +65,7 @@ STAYS_NAN = {
 
 
 def arrays(name: str) -> Iterator[tuple[str, np.ndarray]]:
-    """The arguments that are arrays of numbers, by name."""
+    """Yield the arguments that are arrays of numbers, by name."""
     inputs = arguments(name)
     for argument, parameter in inspect.signature(public(name)).parameters.items():
         value = inputs[argument]
@@ -93,13 +93,13 @@ def wrong_values(value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def results(name: str, inputs: dict[str, Any]) -> list[Any]:
-    """The arrays of the result."""
+    """Return the arrays of the result."""
     result = public(name)(**inputs)
     return [leaf for leaf in jax.tree.leaves(result) if is_array(leaf)]
 
 
 def traced(name: str, inputs: dict[str, Any]) -> Any:
-    """The result's shapes, or the result of a function that looks at values anyway."""
+    """Return the result's shapes, or the result of a function that looks at values anyway."""
     call = partial(results, name, inputs)
     return call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 

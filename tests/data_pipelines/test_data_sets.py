@@ -103,7 +103,7 @@ WNIDS = ("n02", "n01")
 
 @pytest.fixture
 def tiny_zip(tmp_path, monkeypatch):
-    """Two classes of three images, one grey; of which two and one are taken."""
+    """Write a zip of two classes of three images, of which two and one are taken."""
     monkeypatch.setattr(tiny_imagenet, "CUTS", (0, 2, 3))
     files = {
         "wnids.txt": "\n".join(WNIDS),
@@ -118,7 +118,7 @@ def tiny_zip(tmp_path, monkeypatch):
 
 
 def pattern(place):
-    """Smooth, so that a JPEG keeps it, and grey for one of them."""
+    """Return a smooth image, which JPEG preserves; image 0 is grey."""
     rows, columns = np.mgrid[:64, :64]
     image = np.stack([rows + columns, 2 * rows, 200 - columns], axis=-1) + 5 * place
     return image.astype(np.uint8) if place else image[..., :1].astype(np.uint8)

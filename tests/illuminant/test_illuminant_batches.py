@@ -27,7 +27,7 @@ from everlight.illuminant.illuminant_training import (
 
 
 def planted(losses, number):
-    """Trainings of one depth whose models are their own number and problem."""
+    """Return trainings of one depth, whose models are their own number and problem."""
     marks = 100 * number + jnp.arange(losses.shape[1])
     return TrainedNetworks(
         {2: IlluminantModel({"k": marks[:, None]}, marks, marks)}, {2: Losses(losses, losses + 1)}

@@ -18,7 +18,7 @@ from everlight.illuminant.illuminant_interval import (
 
 
 def ensembles(rng, count, members=5, off=2.0):
-    """Members and illuminants whose logarithms differ by multiples of a scale per pair."""
+    """Draw members and illuminants whose logarithms differ by multiples of a scale per pair."""
     scale = rng.gamma(2, 0.02, (count, 1))
     truth = rng.normal(0, 0.3, (count, 2))
     common = truth + off * scale * rng.normal(size=(count, 2))

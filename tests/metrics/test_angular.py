@@ -21,7 +21,7 @@ def vector(values):
 
 
 def exact_angle(first, second):
-    """In float64, by Kahan's formula: half the angle from the sides of the rhombus."""
+    """Return the angle in float64 by Kahan's formula: half of it from the rhombus's sides."""
     first, second = (np.float64(v) / np.linalg.norm(np.float64(v)) for v in (first, second))
     sides = np.linalg.norm(first - second), np.linalg.norm(first + second)
     return np.degrees(2 * np.arctan2(*sides))
@@ -118,7 +118,7 @@ def test_reproduction_errors_where_there_is_none():
 
 
 def exact_summary(errors):
-    """In float64 NumPy, as the paper's release does: sorted, round(n / 4) at either end."""
+    """Return the summary in float64, as the paper's release: sorted, round(n / 4) at the ends."""
     ascending = np.sort(np.asarray(errors, np.float64))
     quarter = max(round(len(ascending) / 4), 1)
     q1, median, q3 = np.percentile(ascending, [25, 50, 75], method="linear")

@@ -112,7 +112,7 @@ def sets_of(rows):
 
 
 def scores_by_definition(predicted, true):
-    """pw-JS, JS, exact match and recall of one sample, from sets."""
+    """Return pw-JS, JS, exact match and recall of one sample, from sets."""
     if not predicted:
         return np.zeros(4)
     both = len(predicted & true)
@@ -140,7 +140,7 @@ def batch_recall_by_definition(predicted, labels, seen, samples, size):
 
 
 def world(seed):
-    """Samples with one or two labels, in the tasks of these; the last ten are padding."""
+    """Return predictions, labels (one or two per sample) and each task's samples, ten padding."""
     rng = np.random.default_rng(seed)
     subclass = rng.choice([3, 4, 5, 6, 7, 8, 9, 10, 2], SAMPLES)
     labels = np.eye(CLASSES, dtype=bool)[subclass]

@@ -21,7 +21,7 @@ ACTIVATIONS = jnp.array([[0, -1, 1, 5, 0.5], [0, 0, -1, 0, 0]])
 
 
 def with_singular_values(values, rows=6):
-    """A matrix of these singular values, from two random orthogonal bases."""
+    """Return a matrix of these singular values, from two random orthogonal bases."""
     rng = np.random.default_rng(2)
     left, right = (np.linalg.qr(rng.normal(size=(n, n)))[0] for n in (rows, len(values)))
     return jnp.asarray(left[:, : len(values)] * np.asarray(values) @ right, jnp.float32)

@@ -25,7 +25,7 @@ def image(*pieces):
 
 
 def distances_by_hand(embeddings, pieces, vectors):
-    """Loops over images, facts and pieces in float64."""
+    """Return distances from loops over images, facts and pieces in float64."""
     result = np.zeros((len(embeddings), len(pieces)))
     for row, embedded in enumerate(np.float64(embeddings)):
         for column, fact in enumerate(pieces):

@@ -21,7 +21,7 @@ CONVOLUTIONS_3X3 = 7
 
 
 def gradients_in_float64(images, kernel, gradient, stride, padding, groups=1):
-    """Output, and gradients of the sum of gradient * convolution, by positions of the kernel."""
+    """Return the output and gradients of the sum of gradient * convolution, by kernel positions."""
     size, (rows, columns) = len(kernel), gradient.shape[1:3]
     beyond = [(before, after + size) for before, after in padding]
     padded = np.pad(np.float64(images), [(0, 0), *beyond, (0, 0)])
@@ -172,7 +172,7 @@ def test_moments_of_one_pass_lose_few_digits(ratio, rng):
 
 
 def exported_step(runs):
-    """Text of the program that a GPU runs for a training step of several runs at once."""
+    """Return the text of a GPU's program for a training step of several runs at once."""
     net, optimizer = ReducedResNet(10, 1), optax.sgd(0.1, momentum=0.9)
     images = jax.ShapeDtypeStruct((4, 32, 32, 3), jnp.float32)
 

@@ -35,7 +35,7 @@ each_net = pytest.mark.parametrize("name", NETS)
 
 @functools.cache
 def shapes(name, hidden=(2048, 2048)):
-    """Shapes of all parameters and of every layer's output."""
+    """Return shapes of all parameters and of every layer's output."""
     net = NETS[name](50, hidden)
 
     def run(key):
@@ -73,7 +73,7 @@ def test_parameters_are_as_many_as_stated(name):
 
 
 def caffe_arrays(name, params, rng):
-    """Random weights, shaped as Caffe's, by layer."""
+    """Draw weights by layer, in Caffe's shapes."""
     arrays = {}
     for layer, leaves in params.items():
         shape = leaves["kernel"].shape
@@ -85,7 +85,7 @@ def caffe_arrays(name, params, rng):
 
 
 def torch_pool5(name, arrays, images):
-    """The definition once more, in PyTorch."""
+    """Compute pool5 in PyTorch."""
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional
 

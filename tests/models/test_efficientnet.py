@@ -24,11 +24,11 @@ PALACE, DAISY = 698, 985
 
 
 def in_numpy(arrays, image):
-    """Logits and features of one image, channels first, in float64."""
+    """Return logits and features of one image, channels first, in float64."""
     arrays = {name: np.float64(array) for name, array in arrays.items()}
 
     def convolve(maps, name, stride=1):
-        """SAME as TensorFlow: of an odd number of zeros one more below and on the right."""
+        """Convolve with TensorFlow's SAME: an odd zero is below and on the right."""
         kernel = arrays[f"{name}.weight"]
         out, inputs, side, _ = kernel.shape
         outputs = [-(-length // stride) for length in maps.shape[1:]]
@@ -85,7 +85,7 @@ def published():
 
 @pytest.fixture(scope="module")
 def arrays():
-    """The published weights; drawn ones where they are not installed."""
+    """Return the published weights; drawn ones where they are not installed."""
     try:
         return load_efficientnet_lite0()
     except MissingDataError:

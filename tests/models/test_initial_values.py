@@ -26,7 +26,7 @@ def begin(net, *shape):
 
 
 def assert_normal(values, deviation):
-    """Around 0: moments to five standard errors of theirs; the fourth tells a cut distribution."""
+    """Check moments 1, 2 and 4 to five standard errors; the fourth excludes a cut distribution."""
     unit = np.float64(values).ravel() / deviation
     for power, moment, error in ((1, 0, 1), (2, 1, 2), (4, 3, 96)):
         result = np.mean(unit**power)

@@ -29,7 +29,7 @@ def figures_closed():
 
 
 def band(axes):
-    """Lowest and highest point of the first band at each place of the other axis."""
+    """Return the lowest and highest point of the first band at each place of the other axis."""
     return axes.collections[0].get_paths()[0].vertices
 
 

@@ -68,7 +68,7 @@ def test_a_word_without_vector_is_at_zero_and_gives_no_nan():
 
 
 def two_kinds(count=9):
-    """Subjects in two tight bundles of directions, of 5 and 4 words."""
+    """Return subjects in two tight bundles of directions, of 5 and 4 words."""
     angle = np.where(np.arange(count) < 5, 0.0, 1.5) + 0.01 * np.arange(count)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 

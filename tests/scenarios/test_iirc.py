@@ -19,7 +19,7 @@ TRAIN, TEST = np.tile(np.arange(4), 20), np.array([3, 2, 1, 0])
 
 
 def of_class(place, first, last, *labels):
-    """The class's samples from its first-th to before its last-th, with these labels."""
+    """Return the class's samples from `first` to before `last`, with these labels."""
     return {index: set(labels) for index in range(place + 4 * first, place + 4 * last, 4)}
 
 
@@ -117,7 +117,7 @@ def package():
 
 @pytest.fixture
 def cifar(tmp_path, package, rng):
-    """Small CIFAR-100 files, each image telling its index; class 0 has 7 training images."""
+    """Write small CIFAR-100 files; an image has its index, and class 0 has 7 training images."""
     meta = package._get_tasks_configuration("incremental_cifar100")[1]
     names = sorted(meta)
     folder = tmp_path / "cifar-100-python"

@@ -16,7 +16,7 @@ ANGLES = np.array([0.0, 60.0, 120.0])
 
 
 def rows(samples, task):
-    """Index and label of a task's samples."""
+    """Return index and label of a task's samples."""
     stored = np.asarray(samples.mask[task])
     return np.asarray(samples.index[task])[stored], np.asarray(samples.labels[task])[stored, 0]
 

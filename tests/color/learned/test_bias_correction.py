@@ -32,7 +32,7 @@ def squared_sines(matrix, features, illuminants, weights):
 
 @pytest.fixture
 def world(rng):
-    """Nine features whose linear map is the illuminant, up to a scale of each image's own."""
+    """Return nine features whose linear map is the illuminant, up to one scale per image."""
     matrix = rng.uniform(0.1, 1, (9, 3))
     features = rng.uniform(0.2, 1, (60, 9))
     return features, features @ matrix * rng.uniform(0.2, 5, (60, 1))
@@ -90,7 +90,7 @@ def test_uninformative_features_have_no_illuminant(world):
 
 
 def two_kinds(rng):
-    """Reddish and bluish estimates, each kind with a linear bias of its own."""
+    """Return reddish and bluish estimates, each kind with its own linear bias."""
     estimates = rng.uniform(0.4, 0.6, (80, 3))
     estimates[:40, 0] += 0.6
     estimates[40:, 2] += 0.6

@@ -22,7 +22,7 @@ def chromagenic_estimate(model, main, second, weights=None):
 
 
 def pairs(rng, count=20, pixels=30):
-    """Pairs whose cameras relate by one transform per illuminant, and a little noise."""
+    """Return pairs whose cameras relate by one transform per illuminant, with a little noise."""
     transforms = np.eye(3) + rng.normal(scale=0.2, size=(ILLUMINANTS, 3, 3))
     labels = np.arange(count) % ILLUMINANTS
     main = rng.uniform(0.05, 1, size=(count, pixels, 3))

@@ -30,7 +30,7 @@ def drawn_model():
 
 
 def images(rng, count, gains=(1.0, 1.0, 1.0)):
-    """Surfaces of any colour under much the same illuminant, and the illuminants."""
+    """Draw surfaces of any colour under similar illuminants, and return the illuminants too."""
     illuminants = rng.uniform(0.9, 1, (count, 3)) * gains
     seen = rng.uniform(0.1, 1, (count, 4, 4, 3)) * illuminants[:, None, None]
     return jnp.float32(seen), jnp.float32(illuminants)

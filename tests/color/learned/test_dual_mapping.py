@@ -23,7 +23,7 @@ from everlight.metrics.angular import angular_error
 
 
 def by_hand(pixels):
-    """The authors' rule in float64: nothing at 0, nothing from 0.98 of the largest value on."""
+    """Apply the authors' rule in float64 to pixels above 0 and below 0.98 of the largest value."""
     stored = pixels[(pixels > 0).all(axis=1) & (pixels < 0.98 * pixels.max()).all(axis=1)]
     order = stored.sum(axis=1)
     four = np.array([stored[order.argmax()], stored.max(0), stored.mean(0), stored[order.argmin()]])

@@ -22,7 +22,7 @@ estimate_of = jax.jit(fourier_estimate)
 
 
 def by_hand(image, mask):
-    """Pixel by pixel in float64."""
+    """Count the histograms of colours and edges pixel by pixel in float64."""
     height, width = mask.shape
     edges = np.zeros_like(image)
     for row, column in np.argwhere(mask):
@@ -52,7 +52,7 @@ def test_histograms_are_those_counted_by_hand(rng):
 
 
 def gaussian(place, spread):
-    """The logarithm of a Gaussian on the torus, at a place in bins."""
+    """Return the logarithm of a Gaussian on the torus, at a place in bins."""
     away = (np.arange(BINS)[:, None] - place + BINS / 2) % BINS - BINS / 2
     first, second = (-0.5 * (away[:, axis] / spread) ** 2 for axis in (0, 1))
     return jnp.float32(first[:, None] + second[None, :])

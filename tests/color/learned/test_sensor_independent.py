@@ -21,7 +21,7 @@ kernels_of = jax.jit(chroma_kernels)
 
 
 def by_hand(pixels, gain, width, bins=33):
-    """Pixel by pixel in float64."""
+    """Compute the histogram pixel by pixel in float64."""
     places = np.linspace(-SPAN, SPAN, bins)
     histograms = np.zeros((bins, bins, 3))
     for r, g, b in pixels:

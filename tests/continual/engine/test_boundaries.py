@@ -28,7 +28,7 @@ PROTOCOL = online_protocol(BATCH)
 
 
 def observed(learned):
-    """A build whose steps append their samples, labels, seen classes, task identity and loss."""
+    """Return a build whose steps append samples, labels, seen classes, task identity and loss."""
 
     def build(data):
         setup = linear_setup(data)
@@ -50,7 +50,7 @@ def observed(learned):
 
 
 def cross_entropy(logits, labels, seen):
-    """Mean loss and its slope, over the seen classes alone."""
+    """Return the mean loss over the seen classes and its gradient by the logits."""
     among = np.where(seen, logits, -np.inf)
     rows = np.arange(len(labels))
     loss = -log_softmax(among, axis=1)[rows, labels].mean()

@@ -23,7 +23,7 @@ VALID = VALID_INDEX[VALID_MASK]
 
 
 def label_score(setup):
-    """A setup whose metric is the label's score, so that no error is rounded away."""
+    """Return a setup whose metric is the label's score, so that no error is rounded away."""
 
     def metric(scores, labels, seen):
         return jnp.take_along_axis(scores, labels, axis=1)[:, 0]
@@ -68,7 +68,7 @@ def test_scores_are_the_network_s_for_every_sample(size):
 
 
 def counting_passes(setup):
-    """The setup, and a list that grows with every forward pass in evaluation."""
+    """Return the setup, and a list that grows with every forward pass in evaluation."""
     passes = []
 
     def gather(index, key):
@@ -97,7 +97,7 @@ def test_features_are_the_network_s_in_evaluation_mode(size):
 
 
 def three_tasks():
-    """Classes 0 and 2 in task 0, 1 and 3 in task 1; task 2 brings none and has no test sample."""
+    """Return classes 0 and 2 in task 0, 1 and 3 in task 1, and a task 2 without test samples."""
     classes = jnp.array([[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]], bool)
     test = Samples(
         jnp.arange(6), jnp.array([0, 2, 2, 1, 3, 0])[:, None], jnp.array([1, 1, 1, 1, 1, 0], bool)

@@ -40,7 +40,7 @@ EPOCH = epoch_of(INDEX, LABEL, INDEX < 90, LABEL == 3)
 
 
 def ordered(epoch, key):
-    """(index, label) in the order of learning."""
+    """Return (index, label) in the order of learning."""
     order = shuffle_compiled(epoch, key)
     slots = np.asarray(order.slots)[: int(order.count)]
     return list(
@@ -123,7 +123,7 @@ def test_a_step_is_the_optimizer_s_times_the_schedule_s_factor():
 
 
 def numbered(learner, number):
-    """The learner with parameters and statistics that name the epoch."""
+    """Replace the learner's parameters and statistics by the number of the epoch."""
     params = jax.tree.map(lambda leaf: jnp.full_like(leaf, number), learner.params)
     return learner._replace(params=params, batch_stats={"passes": jnp.array(number)})
 
@@ -143,7 +143,7 @@ def run_of(protocol, strategy=None, setup=None, tasks=(FIRST, SECOND)):
 
 
 def started(protocol, strategy=None, setup=None):
-    """Before the first task, or of it."""
+    """Return the state before the first task."""
     return begin_state(run_of(protocol, strategy, setup))
 
 
@@ -207,7 +207,7 @@ def test_by_default_the_rate_stays():
 
 
 def counting_epochs(setup, recorded=None):
-    """A strategy whose memory is changed by steps, and which tells what its end of task is given"""
+    """Return a strategy that counts its steps and records the arguments of its end of task."""
     recorded = [] if recorded is None else recorded
 
     def end_task(memory, learner, task, key):
@@ -261,7 +261,7 @@ def test_without_validation_samples_the_last_epoch_is_kept():
 
 
 def after_a_task(setup, protocol):
-    """Momentum gathered, the rate at a quarter."""
+    """Return a run after its first task, with momentum and the rate at a quarter."""
     run = run_of(protocol, setup=setup)
     setup, strategy = run.build(())
     state = begin_task(run, begin_state(run))

@@ -184,13 +184,13 @@ def first_task():
 
 
 def shown_in(samples):
-    """Inputs of the samples in float64, and which outputs each one's fact defines."""
+    """Return inputs of the samples in float64, and the outputs that each one's fact defines."""
     index = np.asarray(samples.index)[np.asarray(samples.mask)]
     return np.float64(IMAGES)[index], np.repeat(PIECES[SHOWN[index]] >= 0, SIZE, axis=1)
 
 
 def information_of_a_linear_net(samples):
-    """Mean of 2 JᵀJ of x W: 2 times the input's square, for the outputs that are defined."""
+    """Return the mean of 2 JᵀJ of x W: twice the squared input where an output is defined."""
     inputs, defined = shown_in(samples)
     return np.mean(2 * inputs[:, :, None] ** 2 * defined[:, None, :], axis=0)
 

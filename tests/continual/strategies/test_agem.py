@@ -24,7 +24,7 @@ from tests.continual.small_net import CLASSES, LABELS, START, STORED
 
 
 def tree(values):
-    """A vector of 6 as a tree of two leaves."""
+    """Return a vector of 6 as a tree of two leaves."""
     values = jnp.float32(values)
     return {"matrix": values[:4].reshape(2, 2), "vector": values[4:]}
 
@@ -81,7 +81,7 @@ BATCH = net.batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 
 
 def memory_of(index, slots=8):
-    """A buffer that holds stored samples among slots of mask 0 that hold others."""
+    """Return a buffer of stored samples, whose slots of mask 0 contain others."""
     place = 2 * np.arange(len(index)) + 1
     assert slots >= 2 * len(index)
     content, mask = np.full(slots, 39), np.zeros(slots, bool)

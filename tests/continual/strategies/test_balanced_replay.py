@@ -21,7 +21,7 @@ STRATEGY = compiled(balanced_replay(SETUP, exemplars_per_class=HELD))
 
 
 def buffers_after(scenario):
-    """The buffer after every batch; nothing is trained, since what is held depends on no net."""
+    """Return the buffer after every batch; no net is trained, as none affects the buffer."""
     sequence = core50(OBJECT, SESSION, scenario)
     seen = jnp.ones(OBJECTS, bool)
     learner = small_learner(SETUP, [0])._replace(seen=seen)

@@ -73,7 +73,7 @@ def test_stage_1_weighs_labels_and_the_old_network(inputs, temperature, share):
 
 
 def written_fit(loss, ridge):
-    """The minimum of a float64 loss of the pair and the ridge, and the two anywhere."""
+    """Minimize a float64 loss of the pair plus the ridge; return the pair and the objective."""
 
     def objective(pair):
         return loss(pair) + ridge * ((pair[0] - 1) ** 2 + pair[1] ** 2)
@@ -203,7 +203,7 @@ def test_three_tasks_through_the_engine():
 
 
 def jaccard_by_hand(logits, pairs, shift):
-    """Mean pw-JS of labels above 0 among the seen, new classes shifted."""
+    """Return the mean pw-JS of labels above 0 among the seen, new classes shifted."""
     scores = []
     for row, pair in zip(logits + shift * NEW, pairs, strict=True):
         predicted, true = set(np.flatnonzero((row > 0) & SEEN)), {c for c in pair if c in range(5)}

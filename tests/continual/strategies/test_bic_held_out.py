@@ -27,7 +27,7 @@ SECOND = task_of(1, [2, 3], TRAIN)
 
 
 def buffer_of(held):
-    """20 slots a class; those that are empty hold a sample that is in training."""
+    """Return 20 slots per class; empty ones contain a sample that is in training."""
     index, labels = np.full((CLASSES, 20), 12), np.full((CLASSES, 20, 2), [2, -1])
     mask = np.zeros((CLASSES, 20), bool)
     for label, members in held.items():
@@ -39,14 +39,14 @@ def buffer_of(held):
 
 
 def who(samples):
-    """(image, labels) of every sample."""
+    """Return (image, labels) of every sample."""
     rows = zip(*(np.asarray(leaf).tolist() for leaf in samples), strict=True)
     return [(index, *labels) for index, labels, real in rows if real]
 
 
 @jax.jit
 def opened(key, buffer):
-    """Memory and epoch of the second task."""
+    """Begin the second task; return its memory and epoch."""
     learner = small_learner(SETUP, [0, 1, 2, 3])
     memory = TWENTY.init(KEY, learner)._replace(buffer=buffer)
     memory, learner = TWENTY.begin_task(memory, learner, SECOND, key)
@@ -79,7 +79,7 @@ def test_a_tenth_of_every_seen_class_leaves_training_and_no_others(seed):
 
 
 def per_item(samples):
-    """`who` of every row, as sets."""
+    """Return `who` of every row, as sets."""
     return [set(who(row)) for row in zip(*map(np.asarray, samples), strict=True)]
 
 

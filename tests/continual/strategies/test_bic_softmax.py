@@ -38,7 +38,7 @@ def log_softmax(logits, among):
 
 
 def begun(strategy, train=NEW_SAMPLES):
-    """Memory in the second task; the network before it is OLD, and was corrected."""
+    """Return the memory in the second task; the network before it is OLD, after correction."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
     memory = strategy.init(KEY, learner)._replace(correction=CORRECTION)
     task = net.task_of(1, [2, 3], train)

@@ -18,7 +18,7 @@ ALL = np.ones(CLASSES, bool)
 
 
 def train_by_hand(active):
-    """Parameters, plastic and stable averages after steps that replay the whole memory."""
+    """Return parameters, plastic and stable averages after steps that replay the whole memory."""
     params = plastic = stable = START
     held, chosen = [], set()
     for number, batch in enumerate(STREAM, start=1):
@@ -98,7 +98,7 @@ def test_the_decay_depends_on_the_steps_and_not_on_the_moves():
 
 
 def tracked(params, batch_stats, inputs, train, key):
-    """The small net whose statistics are a running mean of its logits, as batch norm's are."""
+    """Apply the small net with a running mean of its logits as statistics, like batch norm's."""
     outputs, _ = SETUP.apply(params, {"passes": 0}, inputs, train, key)
     mean = batch_stats["mean"]
     if train:

@@ -16,7 +16,7 @@ SETUP = net.deep_setup()
 
 
 def official_steps(fresh, adaptable):
-    """Parameters, moments and records after every step; the units replaced at every step."""
+    """Return parameters, moments and records after every step, and the units replaced in it."""
     params, first, second = net.start()
     records = {
         name: {"u": np.zeros(width), "f": np.zeros(width), "a": np.zeros(width), "c": 0.0}

@@ -45,7 +45,7 @@ def made_task(number, index=None):
 
 
 def temporary_head(index, start=START):
-    """Three steps of descent from the start, over all outputs."""
+    """Descend for three steps from the start, over all outputs."""
     head = {name: leaf.copy() for name, leaf in start.items()}
     for _ in range(3):
         logits = DATA[index] @ head["kernel"] + head["bias"]
@@ -197,7 +197,7 @@ def recurring_tasks():
 
 
 def expected_heads(form):
-    """Consolidated heads after each task, row by row as in the papers' pseudocode."""
+    """Return consolidated heads after each task, row by row as in the papers' pseudocode."""
     cw = {name: np.zeros_like(leaf) for name, leaf in START.items()}
     past, heads = np.zeros(CLASSES), []
     for index, count in zip(RECURRING, COUNTS, strict=True):

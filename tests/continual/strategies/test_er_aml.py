@@ -32,7 +32,7 @@ def among(classes):
 
 
 def metric_loss(params, current, positive, negative):
-    """The equation with loops: the mean over the samples that have both."""
+    """Compute the equation with loops, averaged over the samples."""
 
     def unit_feature(index):
         feature = GAIN * net.forward(params, [index], train=True)[1][0]
@@ -54,7 +54,7 @@ def metric_loss(params, current, positive, negative):
 
 @pytest.fixture(scope="module")
 def step():
-    """The step's batch and its gradient, by the loss of replayed samples."""
+    """Return, per `loss_over`, the function of a memory to replayed samples, gradient and info."""
 
     def created(loss_over):
         strategy = er_aml(SETUP, 8, temperature=TEMPERATURE, loss_over=loss_over)

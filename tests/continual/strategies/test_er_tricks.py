@@ -28,7 +28,7 @@ AMONG = np.isin(np.arange(CLASSES), SEEN)
 
 
 def authors_weights(labels, losses):
-    """The scores by which hastings24/rethinking_er chooses what is replaced, sample by sample."""
+    """Return the scores by which hastings24/rethinking_er chooses what is replaced."""
     counts = {label: np.sum(labels == label) for label in labels}
     balance = np.array([counts[label] for label in labels], float)
     importance = -losses
@@ -72,7 +72,7 @@ def memory_of(arrived):
 
 @functools.cache
 def after_one_step(replacement, keys=4000):
-    """Memories, drawn slots and losses after a step whose batch has the one sample 3."""
+    """Return memories, drawn slots and losses after a step whose batch is the one sample 3."""
     strategy = er_tricks(SETUP, 9, 2, replacement, bias_epochs=0)
 
     def step(key):

@@ -44,7 +44,7 @@ STREAM = {
 
 
 def stream():
-    """Six classes as Gaussians in 4 dimensions, 60 samples each, two after another."""
+    """Return six Gaussian classes in 4 dimensions, 60 samples each, two per task in turn."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(CLASSES), 80)
     data = rng.normal(size=(CLASSES, 4))[labels] * 3 + rng.normal(size=(len(labels), 4)) * 0.5

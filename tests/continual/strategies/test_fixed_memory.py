@@ -56,7 +56,7 @@ SETUP = setup_of()
 
 
 def second_labels(task):
-    """Some samples of the task get a second class of it, and one an old class that comes again."""
+    """Give some of the task's samples a second class of it; in task 2, three get an old class."""
     rng = np.random.default_rng(task)
     selected = np.flatnonzero(np.isin(LABEL, TASKS[task]))
     pairs = np.stack([LABEL[selected], np.full(len(selected), -1)], axis=1)
@@ -70,13 +70,13 @@ def second_labels(task):
 
 
 def task_parts(task, labels):
-    """Indices and labels of a task's samples."""
+    """Return indices and labels of a task's samples."""
     current, pairs = second_labels(task)
     return current, pairs[:, :labels]
 
 
 def state_at(task):
-    """The learner at the end of a task."""
+    """Return the learner at the end of a task."""
     learner = init_learner(SETUP, CLASSES, KEY)
     seen = np.isin(np.arange(CLASSES), list(chain(*TASKS[: task + 1])))
     params = {"mix": jnp.float32(MIXES[task])}
@@ -84,7 +84,7 @@ def state_at(task):
 
 
 def task_at(task, labels):
-    """The task, padded."""
+    """Return the padded task."""
     index, pairs = task_parts(task, labels)
     rest = SLOTS - len(index)
     samples = Samples(
@@ -96,7 +96,7 @@ def task_at(task, labels):
 
 
 def buffers_after(strategy, labels=1):
-    """Memory and learner after each task; nothing is trained, the parameters are given."""
+    """Return memory and learner after each task; parameters are given, none is trained."""
     memory, after = strategy.init(KEY, state_at(0)), []
     begin = jax.jit(strategy.begin_task or (lambda memory, learner, task, key: (memory, learner)))
     end = jax.jit(strategy.end_task)
@@ -121,7 +121,7 @@ def herd(rows, count):
 
 
 def reference(labels, total=TOTAL):
-    """The exemplars of every class after each task: reduce, then construct (algorithms 4 and 5)."""
+    """Return all classes' exemplars after each task: reduce, then construct (algorithms 4, 5)."""
     held, history = {}, []
     for number in range(len(TASKS)):
         index, pairs = task_parts(number, labels)
@@ -138,7 +138,7 @@ def reference(labels, total=TOTAL):
 
 
 def by_class(buffer):
-    """(index, labels) by class in the order of their ranks."""
+    """Return (index, labels) by class in the order of their ranks."""
     leaves = (*buffer.samples, buffer.label, buffer.rank)
     index, labels, mask, label, rank = map(np.asarray, leaves)
     results = {}

@@ -20,7 +20,7 @@ CAPACITY = 7
 
 @functools.partial(jax.jit, static_argnums=3)
 def histories(labels, local, keys, buffer_size=CAPACITY):
-    """The memory after every arrival of a stream of samples 0, 1, 2, ..."""
+    """Return the memory after every arrival of a stream of samples 0, 1, 2, ..."""
 
     def arrive(memory, one):
         sample, key = one

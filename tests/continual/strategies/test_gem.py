@@ -15,7 +15,7 @@ from tests.continual.small_net import CLASSES, LABELS, START
 
 
 def projected_by_scipy(gradient, references, margin):
-    """In float64: v = γ + u, where u ≥ 0 minimizes ‖Gᵀu + (g + γ Gᵀ1)‖."""
+    """Return v = γ + u in float64, where u ≥ 0 minimizes ‖Gᵀu + (g + γ Gᵀ1)‖."""
     gradient, references = np.float64(gradient), np.float64(references)
     if np.all(references @ gradient >= 0):
         return gradient
@@ -87,7 +87,7 @@ def test_two_nearly_equal_references_are_no_harder():
 
 
 def official_projection(gradient, references, margin, ridge=1e-3):
-    """The authors' program in float64: min ½ vᵀ(GGᵀ + εI)v + (Gg)ᵀv subject to v ≥ γ.
+    """Minimize ½ vᵀ(GGᵀ + εI)v + (Gg)ᵀv for v ≥ γ in float64, as the authors' program does.
 
     With v = γ + u it is ½ ‖A (γ + u) + b‖² of A = [Gᵀ; √ε I] and b = [g; 0], up to a constant.
     """
@@ -139,7 +139,7 @@ CURRENT = net.batch_gradient(START, [2, 8, 3], ACTIVE)
 
 
 def memory_of(*held):
-    """Two of three tasks' memories of four slots, those without samples holding others."""
+    """Return two of three tasks' memories of four slots; those without samples contain others."""
     content, mask = np.full((3, 4), 39), np.zeros((3, 4), bool)
     for row, index in enumerate(held):
         content[row, : len(index)], mask[row, : len(index)] = index, True

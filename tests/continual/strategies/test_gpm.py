@@ -33,7 +33,7 @@ def setup_with_layer_inputs():
 
 
 def with_directions(basis, columns, share):
-    """Bases as in the paper's equations 5, 8 and 9, a direction at a time."""
+    """Return bases as in the paper's equations 5, 8 and 9, one direction at a time."""
     total = np.sum(columns**2)
     left, lengths, _ = np.linalg.svd(columns - basis @ (basis.T @ columns), full_matrices=False)
     covered = np.sum((basis.T @ columns) ** 2)
@@ -46,7 +46,7 @@ def with_directions(basis, columns, share):
 
 
 def train_by_hand():
-    """Parameters and bases after each task."""
+    """Return parameters and bases after each task."""
     params = START
     bases = {"hidden": np.zeros((FEATURES, 0)), "head": np.zeros((HIDDEN, 0))}
     after, known = [], []

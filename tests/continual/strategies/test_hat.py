@@ -32,7 +32,7 @@ NET = {
 
 
 def chain_setup():
-    """Two ReLU layers and a head, on the small net's data."""
+    """Return a setup of two ReLU layers and a head, on the small net's data."""
 
     def apply(params, batch_stats, inputs, train, key):
         hidden = inputs
@@ -75,7 +75,7 @@ def flat(tree):
 
 
 def logits_of(params, gates, inputs):
-    """The gates where the paper has them: on the units, after ReLU."""
+    """Return logits with the gates where the paper has them: on the units, after ReLU."""
     hidden = inputs
     for name in LAYERS:
         hidden = gates[name] * np.maximum(
@@ -93,7 +93,7 @@ def loss_by_hand(params, gates, used, index, current):
 
 
 def factor(used, name):
-    """1 − min of both sides, weight by weight."""
+    """Return 1 − the minimum of both sides, weight by weight."""
     out = used[name]
     if name == "first":
         return np.tile(1 - out, (3, 1)), 1 - out
@@ -102,7 +102,7 @@ def factor(used, name):
 
 
 def train_by_hand(start, steepest=STEEPEST, backward=official.slope_in_float64):
-    """Parameters, embeddings and greatest gates after each task, in the official code's order."""
+    """Return parameters, embeddings and greatest gates after each task, in official order."""
     params, embeddings = flat(NET), {n: np.array(e, float) for n, e in start.items()}
     used, after = {name: np.zeros(len(NET[name]["bias"])) for name in LAYERS}, []
     for task, batches in enumerate(BATCHES):
@@ -138,7 +138,7 @@ def train_by_hand(start, steepest=STEEPEST, backward=official.slope_in_float64):
 
 @functools.cache
 def after_tasks():
-    """Memory and learner after each of the two tasks."""
+    """Return memory and learner after each of the two tasks."""
     return net.run_tasks(SETUP, STRATEGY, SEQUENCE, SEED)
 
 

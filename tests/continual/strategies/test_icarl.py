@@ -151,7 +151,7 @@ NEAREST = net.compiled(icarl(SINGLE, exemplars_per_class=3, classifier="nearest 
 
 
 def trained_on(index):
-    """Memory after a task with the OLD parameters, ready to predict, and the learner."""
+    """Return memory during and after a task with the OLD parameters, and the learner."""
     learner = net.small_learner(SINGLE, range(CLASSES), OLD)
     memory, learner = NEAREST.begin_task(NEAREST.init(KEY, learner), learner, TASK, KEY)
     during = memory

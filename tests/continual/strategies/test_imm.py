@@ -39,7 +39,7 @@ WEIGHTS = {"mean": alike, "mode": fisher}
 
 
 def solutions(implicit=False):
-    """Parameters after each task: each starts from, and is held near, the last one's."""
+    """Return parameters after each task, which starts from, and is held near, the last one's."""
     params, after = START, []
     for task, batches in enumerate(BATCHES):
 

@@ -41,7 +41,7 @@ START, OLD = random_params(16), random_params(2)
 
 
 def cosine_setup(optimizer=None):
-    """The small net with a cosine head, which a gain would not change: training lifts features."""
+    """Return the small net with a cosine head, which ignores a gain: training lifts features."""
 
     def apply(params, batch_stats, inputs, train, key):
         features = jnp.tanh(inputs @ params["hidden"] + params["hidden_bias"])
@@ -77,7 +77,7 @@ def cosine(first, second):
 
 
 def written_ranking(scores, true, new, margin, rivals):
-    """One sample's, loop by loop."""
+    """Return the ranking loss of one sample, loop by loop."""
     rival_scores = sorted((scores[c] for c in new), reverse=True)[:rivals]
     losses = [max(0.0, margin - scores[y] + r) for y in true for r in rival_scores]
     return np.mean(losses) if losses else 0.0
@@ -104,7 +104,7 @@ def written_loss(
     old=OLD,
     lift=LIFT,
 ):
-    """Cross-entropy, moved features and margin ranking of the samples of weight 1."""
+    """Return cross-entropy, feature change and margin ranking of the samples of weight 1."""
     stored = np.asarray(batch.weight) > 0
     index, pairs = np.asarray(batch.index)[stored], np.asarray(batch.labels)[stored]
     features, old = features_of(params, index, lift=lift), features_of(old, index, lift=0.0)
@@ -294,7 +294,7 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
 
 
 def finetuned(optimizer, epochs, known):
-    """Buffer, learner before, learner after a task's end with finetuning on the whole buffer."""
+    """Return the buffer, and the learner before and after finetuning on the whole buffer."""
     setup = cosine_setup(optimizer)
     finetuning = {"finetune_epochs": epochs, "finetune_batch": 50}
     strategy = net.compiled(

@@ -18,7 +18,7 @@ ALL = jnp.ones(3, bool)
 
 
 def logits_of(probabilities, temperature):
-    """Logits whose softmax at the temperature is `probabilities`; the shift must not matter."""
+    """Return logits whose softmax at the temperature is `probabilities`, up to a shift."""
     return jnp.asarray(temperature * np.log(probabilities) + 1.7, jnp.float32)
 
 
@@ -91,7 +91,7 @@ GROUP = np.array([0, 0, 1, 1, 2, 2])
 
 
 def written_loss(params, heads, regularization, temperature, active):
-    """Mean cross-entropy plus λ T² times the mean over heads of the divergence, in float64."""
+    """Return mean cross-entropy plus λ T² times the heads' mean divergence, in float64."""
     logits = net.forward(params, STORED, train=True)[2]
     # The old network sees the same augmented images, in evaluation mode: without the gain.
     inputs = net.forward(OLD, STORED, train=True)[1]

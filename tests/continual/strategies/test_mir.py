@@ -33,7 +33,7 @@ def after_step(params, gradient):
 
 
 def train_by_hand(active):
-    """Parameters after steps that score the whole memory and replay its two greatest rises."""
+    """Return parameters after steps that score the memory and replay its two greatest rises."""
     params, held, ranks = START, [], []
     for batch in STREAM:
         gradient = net.batch_gradient(params, batch, active)

@@ -59,7 +59,7 @@ def all_forms(inputs):
 
 
 def xent_n(near, labels, eps=1e-8):
-    """`Supervised_NT_xent_n`."""
+    """Compute `Supervised_NT_xent_n`."""
     labels = np.tile(labels, 2)
     near = near - near.max(axis=1, keepdims=True)
     count = len(near) // 2
@@ -73,7 +73,7 @@ def xent_n(near, labels, eps=1e-8):
 
 
 def xent_uni(near, labels, eps=1e-8):
-    """`Supervised_NT_xent_uni`."""
+    """Compute `Supervised_NT_xent_uni`."""
     labels = np.tile(labels, 2)
     near = near - near.max(axis=1, keepdims=True)
     powers = np.exp(near / TEMPERATURE)
@@ -84,7 +84,7 @@ def xent_uni(near, labels, eps=1e-8):
 
 
 def ope(first, second, labels):
-    """`OPELoss`, and the prototypes that it keeps."""
+    """Return `OPELoss`, and the prototypes that it stores."""
     remote = sorted({*labels})
     means = [np.stack([z[labels == c].mean(axis=0) for c in remote]) for z in (first, second)]
     z = normalized(np.concatenate(means))
@@ -115,7 +115,7 @@ def instance(params, inputs, labels, start, factor, xent):
 
 
 def official_loss(params, index, draws, later, seen):
-    """`train_task0` and `train_other_tasks`; draws are indices, shares and starts."""
+    """Compute `train_task0` or `train_other_tasks`; draws are indices, shares and starts."""
     inputs, labels = DATA[index] + SHIFT, LABELS[index]
     factor = SIMILARITY if later else 1.0
     loss, z = instance(params, inputs, labels.astype(float), draws["starts"][0], factor, xent_n)

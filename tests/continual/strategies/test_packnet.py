@@ -24,7 +24,7 @@ SEQUENCE = [(net.task_of(t, [2 * t, 2 * t + 1], TRAIN[t]), BATCHES[t]) for t in 
 
 
 def without_statistics(setup):
-    """The small net without batch statistics, which trains in training mode throughout."""
+    """Return the small net without batch statistics, which trains in training mode throughout."""
 
     def apply(params, batch_stats, inputs, train, key):
         return setup.apply(params, {"passes": 0}, inputs, train, key)[0], {}
@@ -39,14 +39,14 @@ def packnet_of(setup):
 
 @functools.cache
 def after_tasks():
-    """The setup, the strategy, and memory and learner after each of the three tasks."""
+    """Return the setup, the strategy, and memory and learner after each of the three tasks."""
     setup = without_statistics(net.small_setup())
     strategy = packnet_of(setup)
     return setup, strategy, net.run_tasks(setup, strategy, SEQUENCE)
 
 
 def tasks_by_hand():
-    """Parameters and the hidden weights' owners after each task."""
+    """Return parameters and the hidden weights' owners after each task."""
     params = {name: leaf.copy() for name, leaf in START.items()}
     owner, after = np.full(START["hidden"].shape, -1), []
 

@@ -39,7 +39,7 @@ KEY = jax.random.key(0)
 
 
 def mapped_setup(optimizer=None):
-    """A net of maps. Training lifts features and maps; the layer that is not a map has no part."""
+    """Return a net of maps and a flat layer, whose features and maps training lifts."""
 
     def apply(params, batch_stats, inputs, train, key):
         lift = LIFT if train else 0.0

@@ -93,14 +93,14 @@ def test_a_ridge_within_float32_s_rounding_errors_gives_scores_of_use():
 
 
 def split_of(mask, key):
-    """The shuffled samples, four fifths and the rest."""
+    """Split the shuffled samples into four fifths and the rest."""
     order = np.asarray(jnp.lexsort((jax.random.uniform(key, mask.shape), ~mask)))
     order = order[: mask.sum()]
     return np.split(order, [int(len(order) * 0.8)])
 
 
 def official_ridge(rows, targets, fit, held):
-    """The paper's update in float64."""
+    """Compute the paper's update in float64."""
     ridges, errors = 10.0 ** np.arange(-8, 9), []
     for ridge in ridges:
         gram = rows[fit].T @ rows[fit] + ridge * np.eye(rows.shape[1])

@@ -45,7 +45,7 @@ MAKE = {
 
 @functools.cache
 def many_draws(name, size, keys=3000):
-    """Batches that a strategy draws beside a batch of four, with as many keys."""
+    """Return the batches that a strategy draws beside a batch of four, one per key."""
     strategy = MAKE[name](SETUP, replay_batch_size=size)
     batch = net.batch_of([30, 31, 32, 33])
     draw = jax.jit(jax.vmap(lambda key: strategy.draw(MEMORIES[name], batch, TASK, key)))
@@ -90,14 +90,14 @@ def test_a_size_above_the_memory_draws_all_of_it_once(name):
 
 
 def joint_mean(params, current, drawn, stored):
-    """ER: one mean over the samples of both batches."""
+    """Return the gradient of ER: one mean over the samples of both batches."""
     return net.batch_gradient(
         params, [*current, *drawn["index"]], np.isin(np.arange(CLASSES), SEEN)
     )
 
 
 def three_terms(params, current, drawn, stored, active):
-    """DER++: three means, the second of the squared distance to the stored logits."""
+    """Return that of DER++: three means, the second of squared distances to stored logits."""
     total = net.batch_gradient(params, current, active)
     if drawn["index"]:
         matched = drawn["matched"]
@@ -112,7 +112,7 @@ def three_terms(params, current, drawn, stored, active):
 
 
 def two_softmaxes(params, current, drawn, stored, absent, active):
-    """ER-ACE: the batch among its own classes and `absent` ones, the drawn ones among `active`."""
+    """Return that of ER-ACE: the batch among its and `absent` classes, the rest among `active`."""
     present = np.isin(np.arange(CLASSES), LABELS[current]) | absent
     total = net.batch_gradient(params, current, present)
     if drawn["index"]:
@@ -257,7 +257,7 @@ def test_er_takes_the_loss_over_all_outputs_where_the_objective_has_one_group():
 
 
 def authors_mask(present, seen):
-    """The classes of the incoming softmax in the code of ER-ACE's authors, numbered as they come.
+    """Return the incoming softmax's classes in ER-ACE's code, numbered by their first arrival.
 
     Those of the batch, and all from the greatest number seen on, that one included.
     """

@@ -17,7 +17,7 @@ WEIGHTS = [[1, 1, 1], [1, 1, 1], [1, 1, 0]]
 
 
 def by_name(projection):
-    """Parameters by the names of the float64 loop."""
+    """Return parameters by the names of the float64 loop."""
     hidden, output = projection.layers
     return {
         "p hidden": hidden.kernel,
@@ -28,7 +28,7 @@ def by_name(projection):
 
 
 def contrastive_loss(params, index):
-    """The equation with loops, by features and projection in float64."""
+    """Compute the equation with loops, by features and projection in float64."""
     views = []
     for factor in (1.0, -0.5):
         inputs = factor * (DATA[index] + SHIFT)

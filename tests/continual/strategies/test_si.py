@@ -32,7 +32,7 @@ SEQUENCE = [(net.task_of(t, [2 * t, 2 * t + 1], TRAIN[t]), BATCHES[t]) for t in 
 
 
 def train_by_hand(regularization, implicit=False, steps=(5, 5, 5)):
-    """Parameters, path integral and Ω after every task, of which so many steps are taken."""
+    """Return parameters, path integral and Ω after every task, which takes so many steps."""
     params, importance, anchor, after = START, net.no_penalty(START), START, []
     for task, taken in enumerate(steps):
 
@@ -93,7 +93,7 @@ def test_the_path_goes_back_with_the_best_epoch(implicit):
 
 
 def compare(after, expected):
-    """Memory and learner after every task with what `train_by_hand` gives."""
+    """Compare memory and learner after every task with the results of `train_by_hand`."""
     for (memory, learner), (params, path, importance) in zip(after, expected, strict=True):
         net.assert_trees_close(learner.params, params, rtol=1e-4, atol=1e-5)
         net.assert_trees_close(memory.path, path, rtol=1e-3, atol=1e-6)

@@ -20,7 +20,7 @@ NOTHING = net.batch_of([0], [0])
 
 
 def loss_by_hand(params, old, index, groups, earlier):
-    """Mean loss and gradient in float64.
+    """Return mean loss and gradient in float64.
 
     `old` are the parameters before the task, `groups` pairs of rows and the classes of their
     cross-entropy, `earlier` the classes of each earlier task.

@@ -30,7 +30,7 @@ LDA = net.compiled(streaming_lda(SETUP, shrinkage=SHRINKAGE))
 
 
 def recursion(features, labels, classes):
-    """Means, counts and Σ after the samples one by one, as the paper writes them."""
+    """Return means, counts and Σ after the samples one by one, as the paper writes them."""
     width = features.shape[1]
     means, counts = np.zeros((classes, width)), np.zeros(classes)
     covariance = np.zeros((width, width))
@@ -44,7 +44,7 @@ def recursion(features, labels, classes):
 
 
 def covariance_of(memory):
-    """Σ from what the memory holds, in float64."""
+    """Return Σ of the memory's content, in float64."""
     central, (weight, total), count = jax.tree.map(lambda leaf: np.asarray(leaf, float), memory[1])
     origin = np.asarray(memory.means.origin, float)
     cross = np.outer(total, origin)
@@ -52,7 +52,7 @@ def covariance_of(memory):
 
 
 def discriminant(means, covariance, shrinkage, features):
-    """The paper's scores."""
+    """Return the paper's scores."""
     width = len(covariance)
     precision = np.linalg.inv((1 - shrinkage) * covariance + shrinkage * np.eye(width))
     bias = -np.diag(means @ precision @ means.T) / 2
@@ -60,7 +60,7 @@ def discriminant(means, covariance, shrinkage, features):
 
 
 def centered(scores):
-    """Scores less what all classes share."""
+    """Subtract from the scores what all classes share."""
     return scores - scores.mean(axis=1, keepdims=True)
 
 
@@ -165,7 +165,7 @@ def test_the_shrunk_covariance_is_scikit_learn_s(count, width):
 
 
 def official_base(features, labels, later, later_labels, update):
-    """Base means and OAS covariance, then the recursion, as the authors' code does it."""
+    """Compute base means and OAS covariance, then the recursion, as the authors' code does."""
     means, counts = np.zeros((CLASSES, features.shape[1])), np.zeros(CLASSES)
     for c in np.unique(labels):
         means[c], counts[c] = features[labels == c].mean(axis=0), np.sum(labels == c)

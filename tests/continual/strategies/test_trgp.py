@@ -102,7 +102,7 @@ def batches_of(number):
 
 @functools.cache
 def states(optimizer="sgd"):
-    """Memory and learner after each task."""
+    """Return memory and learner after each task."""
     setup = SETUP if optimizer == "sgd" else make_setup(optax.adamw(0.05, weight_decay=0.1))
     strategy = trgp(setup, len(TASKS), THRESHOLD, GROWTH, samples=16, trust=TRUST)
     learner = init_learner(setup, 8, KEY)
@@ -133,7 +133,7 @@ def states(optimizer="sgd"):
 
 
 def scaled(params, spaces, scales):
-    """Weights with `space1` and `space2` of the official layers, as `[inputs, outputs]`."""
+    """Scale weights by `space1` and `space2` of the official layers, as `[inputs, outputs]`."""
     result = dict(params)
     for name, chosen in spaces.items():
         weight = params[name].T
@@ -155,7 +155,7 @@ def rows_of(params, index):
 
 
 def own_loss(params, index, classes, spaces=(), names=()):
-    """Loss by the weights and, of the given names, the matrices S among the values."""
+    """Return the loss by the weights and, where named in `names`, by the matrices S in `params`."""
     params = scaled(params, dict(spaces), {name: params[name] for name in names})
     logits = rows_of(params, index)[1][:, classes]
     rows = np.array([classes.index(label) for label in LABELS[index]])
@@ -163,7 +163,7 @@ def own_loss(params, index, classes, spaces=(), names=()):
 
 
 def chosen_basis(total, columns, share):
-    """Official `get_space_and_grad`, with the greatest new direction: task's and whole basis."""
+    """Return the task's and the whole basis as `get_space_and_grad`, greatest new one included."""
     energy = [direction @ columns @ columns.T @ direction for direction in total.T]
     rest = columns - total @ (total.T @ columns)
     left, lengths, _ = np.linalg.svd(rest, full_matrices=False)

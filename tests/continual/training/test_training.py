@@ -35,7 +35,7 @@ IMAGES = (np.array([[2, 2], [2, -2], [-2, 2], [-2, -2]])[NUMBER] + _noise).astyp
 
 @pytest.fixture(scope="module")
 def trained():
-    """Two seeds with a strategy of two copies, on labels that are text; the last 16 test."""
+    """Train two seeds with a strategy of two copies, on text labels; the last 16 samples test."""
     return train(
         MLP(CLASSES, ()),
         IMAGES[:32],

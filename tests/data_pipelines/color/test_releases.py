@@ -152,7 +152,7 @@ def test_a_camera_is_no_path(tmp_path):
 
 
 def write_gehler_shi(folder, rng):
-    """Two images of the 5D, one of the 1D; each chart is annotated on an image of half the size."""
+    """Write two images of the 5D and one of the 1D; charts are annotated at half their size."""
     names = ("IMG_0300", "8D5U5524", "IMG_0278")
     pixels = {}
     for name in names:

@@ -13,7 +13,7 @@ from tests.data_pipelines.color.s20_files import as_npy, release_pair
 
 @pytest.fixture
 def release(tmp_path):
-    """Six pairs as an archive, and their folds."""
+    """Write six pairs as an archive, and their folds."""
     with zipfile.ZipFile(tmp_path / s20.ARCHIVE, "w") as archive:
         archive.mkdir("Metadata_Image_Pairs")
         for index in range(6):
@@ -99,7 +99,7 @@ def test_missing_files_name_their_source(release, tmp_path_factory, monkeypatch)
 
 
 def write_augmented(folder, count=12):
-    """Two copies of six pairs, as the authors' loader reads them: illuminants may be columns."""
+    """Write two copies of six pairs, as the authors' loader reads them: illuminants are columns."""
     with zipfile.ZipFile(folder / s20.AUGMENTED_ARCHIVE, "w") as archive:
         for index in range(count):
             pair = {"image_name_1": "", "image_name_2": ""}
@@ -152,7 +152,7 @@ def test_the_released_folds_of_copies_are_those_of_the_pairs(released, real_data
 
 
 def mean_angle(estimates, truth):
-    """In degrees and float64."""
+    """Return the mean angle in degrees and float64."""
     cosine = (estimates * truth).sum(1)
     cosine /= np.linalg.norm(estimates, axis=1) * np.linalg.norm(truth, axis=1)
     return np.degrees(np.arccos(np.minimum(cosine, 1))).mean()

@@ -15,7 +15,7 @@ from tests.data_pipelines.prepared import arrays, prepare
 
 @pytest.fixture
 def thumbnails(tmp_path, rng):
-    """Two images a camera, as the repository has them; one camera's are another shape's numbers."""
+    """Write two images per camera, as the repository has them."""
     for camera, folder in {**NUS_FOLDERS, "b": "Cube+"}.items():
         for name in (f"{camera}_0002", f"{camera}_0001"):
             image = rng.random((64, 64, 3)).astype(np.float32)

@@ -28,7 +28,7 @@ def vrd(real_data):
 
 @pytest.fixture(scope="module")
 def annotations(real_data):
-    """Relations as (image, subject, predicate, object) with (name, box) for both, read here."""
+    """Read relations as (image, subject, predicate, object) with (name, box) for both."""
     with zipfile.ZipFile(real_data("vrd_spo_facts/vrd_annotations.zip")) as archive:
         names, *parts = (
             json.loads(archive.read(f"{file}.json"))
@@ -184,7 +184,7 @@ RELATION = {
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """Writes an archive of one relation for training and one for testing, with changes."""
+    """Return a writer of archives of one training and one test relation, with changes."""
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     (tmp_path / "vrd_spo_facts").mkdir()
 

@@ -40,7 +40,7 @@ PIECES = (
 
 
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:
-    """Some bytes flipped, cut, doubled, or replaced by pieces that mean something."""
+    """Flip, cut or double some bytes, or replace them by pieces that readers interpret."""
     changed = bytearray(content)
     for _ in range(rng.integers(1, 4)):
         start = int(rng.integers(len(changed) + 1))
@@ -66,7 +66,7 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def mutate(path: Path, rng: np.random.Generator) -> None:
-    """A file, or a member of an archive that is closed again as if nothing were."""
+    """Change a file, or a member of an archive, which is then written again as valid."""
     if zipfile.is_zipfile(path) and rng.random() < 0.7:
         with zipfile.ZipFile(path) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
@@ -100,7 +100,7 @@ def measured(read: Read, names: set[str]) -> Taken:
 
 
 def names_of(path: Path) -> set[str]:
-    """The names of a file, its folder and its members, of which a refusal has one."""
+    """Return the names of a file, its folder and its members; a refusal has one of them."""
     members = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
     return {path.name, path.parent.name, *members}
 
@@ -140,7 +140,7 @@ def hang(number: int, frame: object) -> None:
 
 
 def fuzz(name: str, seed: int, count: int) -> None:
-    """Ends the process where a case fails."""
+    """Read changed files, and end the process where a case fails."""
     place = Path(tempfile.gettempdir())
     for case in range(count):
         rng = np.random.default_rng((seed, case))

@@ -33,7 +33,7 @@ from tests.data_pipelines.hostile_files.pickle_codes import (
 
 
 def peak_of(read):
-    """Peak of the memory that a call allocates, NumPy's arrays included, in bytes."""
+    """Return the peak in bytes of the memory that a call allocates, NumPy's arrays included."""
     # The more objects a process has, the later Python collects cycles of new ones.
     gc.collect()
     gc.freeze()
@@ -93,7 +93,7 @@ def test_numbers_as_keys_are_counted():
 
 
 def views(count):
-    """Arrays of 32 dimensions, all over the same byte."""
+    """Return arrays of 32 dimensions, all over the same byte."""
     function = short("numpy.core.numeric") + short("_frombuffer") + b"\x93q\x200"
     parts = b"C\x01a" + BYTE + b"(" + b"K\x01" * 32 + b"t" + short("C")
     return function + b"(" + parts + b"tq\x210(" + b"h\x20h\x21R" * count + b"l"

@@ -25,7 +25,7 @@ def package():
 
 
 def make(root, sizes):
-    """Files of no content; sizes: wnid to (train, val)."""
+    """Create empty files; `sizes` maps a wnid to (train, val)."""
     for wnid, counts in sizes.items():
         for split, count in zip(("train", "val"), counts, strict=True):
             folder = root / "imagenet" / split / wnid
@@ -37,7 +37,7 @@ def make(root, sizes):
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory):
-    """All 1,000 classes, of very unequal size."""
+    """Create all 1,000 classes, of very unequal sizes."""
     rng = np.random.default_rng(7)
     training = rng.choice([3, 4, 6, 40], 1000, p=[0.4, 0.3, 0.2, 0.1])
     sizes = zip(training, rng.integers(1, 3, 1000), strict=True)

@@ -225,7 +225,7 @@ def test_the_constants_are_exact(rng):
 
 
 def stop_after(monkeypatch, files):
-    """Interrupts the preparation after some files."""
+    """Interrupt the preparation after some files."""
     note = preparing._manifest_entry
     left = [files]
 

@@ -19,7 +19,7 @@ _images = np.broadcast_to(COLORS[:, None, None], (2, 16, 24, 3))
 
 @pytest.fixture(scope="module")
 def views():
-    """Two images of one colour each, the first with its left half masked, which is garbage."""
+    """Return views of two images of one colour each; the first one's left half is masked."""
     masks = np.ones((2, 16, 24), np.float32)
     masks[0, :, :12] = 0
     images = np.where(masks[..., None] > 0, _images, 7).astype(np.float32)

@@ -19,7 +19,7 @@ def world():
 
 
 def recordings(result):
-    """Images by session, object and frame."""
+    """Return images by session, object and frame."""
     return result.images.reshape(11, 50, -1, *result.images.shape[1:]).astype(np.float32)
 
 

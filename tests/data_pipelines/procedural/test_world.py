@@ -306,12 +306,12 @@ TRAIN, TEST = 100, 40
 
 @functools.cache
 def loaded():
-    """The default difficulty, shrunk so that the test is short."""
+    """Load the default difficulty, shrunk so that the test is short."""
     return shrink_images(load_procedural(WORLD, PerClass(TRAIN, TEST)), 16)
 
 
 def learn(train_labels, test_labels, tasks, classes, epochs):
-    """Accuracies of a small net that learns the tasks in turn."""
+    """Return accuracies of a small net that learns the tasks in turn."""
     net = SmallCNN(classes, channels=(8, 16), hidden=64, dropout=(0.0, 0.0, 0.2))
 
     def apply(params, batch_stats, inputs, train, key):

@@ -15,7 +15,7 @@ LABELS = (11, 12)
 
 
 def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **features):
-    """A run whose final accuracies are these, one an order, on two tasks."""
+    """Write a run with these final accuracies, one per order, on two tasks."""
     folder = RunFolder("run", "digits", ExperimentOptions(runs=runs, tag=tag, seed=seed))
     curves = {
         f"class-incremental/{name}/accuracy": np.tile(np.array(values)[:, None], (1, 2))

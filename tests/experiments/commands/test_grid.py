@@ -112,7 +112,7 @@ def test_options_that_a_grid_lacks_are_refused(tmp_path, words, message):
 
 @contextlib.contextmanager
 def started_with(folder, **settings):
-    """The folder as after a start with other settings."""
+    """Change the folder's settings for the time of the context."""
     path = folder / "config.json"
     before = path.read_text()
     config = json.loads(before)

@@ -30,7 +30,7 @@ def stored_runs(report):
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory):
-    """One seed of naive, and what it left."""
+    """Run one seed of naive; return the folder and its stored runs."""
     runs = tmp_path_factory.mktemp("runs")
     report = run(runs, "--methods naive --seeds 1")
     return runs, stored_runs(report)
@@ -41,7 +41,7 @@ WIDENED = "--methods naive", "nearest mean", "--seeds", "3"
 
 @pytest.fixture(scope="module")
 def widened(narrow):
-    """The same run with two seeds more and a method more."""
+    """Run the same with two more seeds and one more method."""
     return run(narrow[0], *WIDENED)
 
 

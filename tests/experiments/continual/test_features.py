@@ -22,7 +22,7 @@ WIDTH = 6
 
 
 def loaded(options):
-    """The first setting's benchmark."""
+    """Return the first setting's benchmark."""
     return next(iter(load_benchmarks(options).values()))
 
 
@@ -31,7 +31,7 @@ def stored(result):
 
 
 def some_set(rng):
-    """Ten training and two test images of each class."""
+    """Return ten training and two test images of each class."""
     train, test = np.arange(40) % 4, np.arange(8) % 4
     images = rng.integers(0, 256, (48, 16, 16, 3), dtype=np.uint8)
     return ImageSet("pictures", images, train, test, NAMES)
@@ -46,7 +46,7 @@ def pictures(rng, monkeypatch):
 
 @pytest.fixture
 def trunk(monkeypatch, pictures):
-    """Features that tell the classes apart; how often they are computed."""
+    """Replace the trunk by features that separate classes; return the shapes of its calls."""
     calls = []
 
     def computed(images, steps):

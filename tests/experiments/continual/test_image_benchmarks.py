@@ -22,7 +22,7 @@ from tests.experiments import command_runs
 
 @pytest.fixture
 def pictures(monkeypatch, rng):
-    """A hundred classes of four training and four test images."""
+    """Return a hundred classes of four training and four test images."""
     labels = np.tile(np.arange(100), 4)
     images = rng.integers(0, 256, (800, 32, 32, 3), dtype=np.uint8)
     complete = ImageSet("pictures", images, labels, labels, tuple(map(str, range(100))))

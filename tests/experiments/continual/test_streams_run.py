@@ -28,7 +28,7 @@ def benchmark_of(stream, **changes):
 
 
 def inputs_of(benchmark, index):
-    """Network inputs of images, in evaluation."""
+    """Return network inputs of images, in evaluation."""
     naive = METHODS["naive"]
     data = RunData(benchmark.data.shared(naive), PerRunData(jnp.zeros(10, int), jnp.float32(0)))
     setup, _ = benchmark.training.setup(naive, data)

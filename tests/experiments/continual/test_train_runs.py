@@ -91,7 +91,7 @@ def start_child(tmp_path, folder, devices, *stop, distributed=None):
 
 
 def start_two(tmp_path, folder, *stop):
-    """A run of two processes, of which the second stops."""
+    """Start a run of two processes, of which the second stops."""
     both = zip(pair_of_processes(), ((), stop), strict=True)
     return [start_child(tmp_path, folder, 1, *stops, distributed=item) for item, stops in both]
 

@@ -24,7 +24,7 @@ def loaded(*words):
 
 
 def chosen(folder, *words):
-    """The runner's scores of EWC, and what its validation runs kept."""
+    """Return the runner's scores of EWC, and the stored arrays of its validation runs."""
     folder = RunFolder("test", folder.name, ExperimentOptions(runs=folder))
     runner = Runner(folder, MethodPrograms(loaded(*words)), 0, 2)
     choice = runner.choose(EWC)

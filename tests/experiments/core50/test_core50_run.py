@@ -53,7 +53,7 @@ def run_paper(tmp_path, config=TINY, **changes):
 
 @pytest.fixture
 def colors(monkeypatch):
-    """Colours where the procedural world would be rendered."""
+    """Replace the rendering of the procedural world by coloured frames."""
 
     monkeypatch.setattr(
         start, "load_procedural_core50", lambda frames, world: colored_frames(frames)
@@ -271,7 +271,7 @@ def test_another_net_is_chosen_with_its_own_trunk_and_head(net, features, deviat
 
 
 def outcomes_of(scenario, curves):
-    """Outcomes that know nothing but their accuracies."""
+    """Return outcomes that have accuracies and nothing else."""
     by_name = {
         name: SimpleNamespace(over_time=np.array([curve]) / 100) for name, curve in curves.items()
     }

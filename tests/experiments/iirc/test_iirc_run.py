@@ -80,7 +80,7 @@ def test_the_report_has_the_findings_and_refuses_runs_of_another_configuration(t
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """Two configurations of four classes, two below a superclass, ten images each to train on."""
+    """Load two configurations of four classes of ten training images, two below a superclass."""
     labels = np.repeat(np.arange(4), 10)
     images = ImageSet(
         "noise", np.zeros((60, 4, 4, 3), np.uint8), labels, labels[::2], tuple("abcd")

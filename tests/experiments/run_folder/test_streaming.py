@@ -137,7 +137,7 @@ CONFIG = PaperConfig(
 
 @pytest.fixture
 def tree(mosaics, tmp_path, monkeypatch):
-    """Six classes of 12 + 3 small files, one of them cut off; two superclasses, one task order."""
+    """Write six classes of 12 + 3 small files, one truncated, with two superclasses."""
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (12, 3)), smallest=30, greatest=60)
     cut = tmp_path / "imagenet" / "train" / WNIDS[1] / f"{WNIDS[1]}_10.JPEG"
     cut.write_bytes(cut.read_bytes()[:300])

@@ -51,7 +51,7 @@ def test_convolution_is_the_loops_and_pytorchs(size, stride, padding, groups, he
 
 
 def looped_pool(images, window, stride):
-    """Windows follow while the last has not reached the end, if they begin inside."""
+    """Pool with loops: a window follows while the last ends inside, if it begins inside."""
 
     def starts(side):
         begins = [0]

@@ -27,7 +27,7 @@ herded_exemplars = jax.jit(exemplars.add_herded_exemplars)
 
 
 def held(buffer, label):
-    """Indices held for a class, in their slots' order."""
+    """Return the indices that are stored for a class, in their slots' order."""
     slots = buffer.index.shape[0] // CLASSES
     part = slice(label * slots, (label + 1) * slots)
     assert np.all(np.asarray(buffer.labels[part, 0])[np.asarray(buffer.mask[part])] == label)
@@ -115,7 +115,7 @@ def test_random_exemplars_are_each_as_likely():
 
 
 def herd_by_hand(rows, count):
-    """iCaRL's algorithm 4 as it is written, over the rows of one class."""
+    """Herd by iCaRL's algorithm 4 as it is written, over the rows of one class."""
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     mean, chosen = rows.mean(axis=0), []
     while len(chosen) < min(count, len(rows)):
@@ -207,7 +207,7 @@ seen_exemplars = jax.jit(exemplars.add_seen_exemplars, static_argnums=2)
 
 
 def seen_buffer(parts, key, slots=SLOTS):
-    """The buffer after parts of (index, label, mask) came one after another, all 20 long."""
+    """Return the buffer after successive parts of (index, label, mask), each padded to 20."""
     buffer = empty_buffer(CLASSES * slots, 1)
     for part in parts:
         index, label, mask = (np.pad(leaf, (0, 20 - len(leaf))) for leaf in part)

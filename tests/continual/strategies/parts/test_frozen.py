@@ -59,7 +59,7 @@ def clusters(seed=0, classes=3, per_class=40):
 
 @functools.cache
 def streamed(make, network, updates):
-    """One pass over three tasks of one class, without boundaries; tested on the same samples."""
+    """Train in one pass over three tasks of one class, and test on the same samples."""
     features, labels = clusters()
     count = len(labels)
     sequence = class_incremental(

@@ -97,7 +97,7 @@ def test_with_a_head_per_task_fisher_runs_over_the_sample_s_own():
 
 
 def network_of(weights, objective=None):
-    """A linear network whose parameters are its weights and bias, on stored inputs."""
+    """Return a linear network whose parameters are its weights and bias, on stored inputs."""
     setup = net.small_setup()
 
     def apply(params, batch_stats, inputs, train, key):
@@ -121,7 +121,7 @@ def linear_logits(index):
 
 
 def linear_information(index, variance):
-    """Mean of x² times the variance of each output's label."""
+    """Return the mean of x² times the variance of each output's label."""
     squares = DATA[index] ** 2
     return {
         "weight": np.mean(squares[:, :, None] * variance[:, None, :], axis=0),

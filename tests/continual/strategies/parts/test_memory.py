@@ -89,7 +89,7 @@ REAL = [number for number in range(ARRIVALS) if number % 3 != 2]
 
 @functools.cache
 def reservoirs(capacity, keys):
-    """One reservoir a key, of indices 100, 101, ... and vectors, and its history batch by batch."""
+    """Fill one reservoir per key with indices 100, 101, ... and vectors; return its history."""
 
     def one(key):
         def arrive(carry, first):

@@ -26,7 +26,7 @@ def flat(tree):
 
 
 def by_the_paper(vectors):
-    """Algorithm 1 on a matrix of task vectors, a row each."""
+    """Compute algorithm 1 on a matrix with one task vector per row."""
     trim = np.zeros_like(vectors)
     keep = int(DENSITY * vectors.shape[1])
     for row, vector in zip(trim, vectors, strict=True):

@@ -61,7 +61,7 @@ def output_sensitivity_of(params, task):
 
 
 def train_by_hand(regularization, importance_of, keep, implicit=False):
-    """Parameters after each task; the penalty is regularization Σ ω (θ − θ*)² over kept anchors.
+    """Return parameters after each task; anchors have the penalty regularization Σ ω (θ − θ*)².
 
     `keep(kept, importance, params)` gives the `(ω, θ*)` that are kept from now on. `implicit`:
     steps are on the task's gradient alone, each followed by the penalty's proximal point.
@@ -92,7 +92,7 @@ def keep_all(remaining, importance, params):
 
 
 def keep_last(decay):
-    """Only the last anchor, with decayed importances."""
+    """Return a rule that stores the last anchor alone, with decayed importances."""
 
     def keep(remaining, importance, params):
         if remaining:
@@ -161,7 +161,7 @@ def test_naive_training_done_again_in_float64():
 
 
 def random_trees(seed, count):
-    """Positive importances and anchors near the start."""
+    """Draw positive importances, and anchors near the start."""
     rng = np.random.default_rng(seed)
     importances, anchors = [], []
     for _ in range(count):
@@ -230,7 +230,7 @@ STEP = 0.1
 
 
 def stiff_setup(momentum=0.0, rate=STEP):
-    """The loss above, whatever the batch."""
+    """Return a setup with the loss above, which does not depend on the batch."""
 
     def loss(outputs, labels, seen):
         return jnp.sum(CURVATURE * (outputs.logits - TARGET) ** 2, axis=1) / 2

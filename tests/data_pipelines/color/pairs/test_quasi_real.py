@@ -13,7 +13,7 @@ N = 6
 
 @pytest.fixture
 def world(tmp_path, rng):
-    """Both cameras on disk; the second one's images in reversed order, so pairs are by name."""
+    """Write both cameras, the second one's images in reversed order, so that pairs are by name."""
     responses, images, charts, illuminants = render(rng, N)
     write_camera(tmp_path, MAIN, images[0], charts[0], illuminants[0])
     write_camera(tmp_path, SECOND, images[1, ::-1], charts[1, ::-1], illuminants[1, ::-1])

@@ -16,7 +16,7 @@ COUNT, FILE = 12, Path("mine.npz")
 
 
 def dull_thumbnails(rng):
-    """Tiles that are nearly grey, under illuminants far from white; also their illuminants."""
+    """Return tiles that are nearly grey, and their illuminants, which are far from white."""
     illuminants = np.array([0.5, 1, 0.6]) * rng.uniform(0.8, 1, (COUNT, 3))
     grays, tints = rng.uniform(0.1, 0.9, (COUNT, 4, 4, 1)), rng.uniform(0.7, 1, (COUNT, 4, 4, 3))
     tiles = (grays * tints).repeat(4, axis=1).repeat(4, axis=2)
@@ -28,7 +28,7 @@ def below_saturation(image):
 
 
 def warnings(images, illuminants, capsys):
-    """Lines that the check prints, and the numbers of degrees in them."""
+    """Return the lines that the check prints, and the numbers of degrees in them."""
     masks = np.array([below_saturation(image) for image in images], float)
     check_thumbnails(FILE, "eye", CameraImages(np.float32(images), masks, illuminants, ()))
     lines = capsys.readouterr().err.splitlines()
@@ -36,7 +36,7 @@ def warnings(images, illuminants, capsys):
 
 
 def median_angle(images, illuminants, power=1):
-    """Median angle in degrees to Shades-of-Gray (norm 6) below 95% of each image's maximum."""
+    """Return the median angle to Shades-of-Gray (norm 6) below 95% of each image's maximum."""
     angles = []
     for image, illuminant in zip(np.float64(images), illuminants, strict=True):
         # Masks are of the images as they are given, before they are decoded.

@@ -114,7 +114,7 @@ def test_the_real_list_has_every_camera_of_the_sets(real_data):
 
 
 def written(path, missing=()):
-    """Matrices of D65, which is written first, and of illuminant A."""
+    """Write a DNG with matrices of D65, which is the first, and of illuminant A."""
     matrices = {50721: CANON, 50722: CANON + 0.05, 50964: 2 * np.eye(3), 50965: np.eye(3)}
     tags = [(code, dng.SIGNED_RATIONAL, 9, dng.rationals(item)) for code, item in matrices.items()]
     tags.append((50779, dng.SHORT, 1, 17))

@@ -34,7 +34,7 @@ def test_more_pairs_than_there_are_is_refused(count):
 
 @pytest.fixture(scope="module")
 def prepared():
-    """One pair, exact and noisy, of few scenes."""
+    """Render one pair of cameras, exact and noisy, in few scenes."""
     library = embedded_library()
     return library, render_conditions(library, [library.camera_names], SCENES, 0)
 

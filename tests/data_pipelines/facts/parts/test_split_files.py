@@ -171,7 +171,7 @@ def test_a_missing_folder_and_a_missing_or_repeated_column_are_named(split):
 
 @pytest.fixture
 def images(tmp_path):
-    """6 x 4 pixels, red but for a blue 2 x 2 in rows 1 to 2 and columns 2 to 3."""
+    """Write 6 x 4 red pixels with a blue 2 x 2 in rows 1 to 2 and columns 2 to 3."""
     pixels = np.full((4, 6, 3), [200, 0, 0], np.uint8)
     pixels[1:3, 2:4] = [0, 0, 200]
     for name in ("a.png", "b.PNG"):

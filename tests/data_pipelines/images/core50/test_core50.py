@@ -32,7 +32,7 @@ def test_object_names_are_the_authors_and_five_share_a_category(real_data):
 
 @pytest.fixture(scope="module")
 def sample(real_data, tmp_path_factory):
-    """The real frames' zip and the folder where they are prepared."""
+    """Return the real frames' zip, the folder where they are prepared, and the result."""
     source = real_data("core50_sample/core50_128x128_sample.zip")
     folder = tmp_path_factory.mktemp("prepared")
     return source, folder, prepare_core50(source, folder, partial=True)
@@ -103,7 +103,7 @@ def name_of(session, number, frame):
 
 @pytest.fixture
 def release(tmp_path, monkeypatch):
-    """Its folder; each image holds its place in IDS everywhere."""
+    """Write a release's folder, in which each image has its place in IDS as its value."""
     counts = np.zeros((11, 50), int)
     for session, number, _ in IDS:
         counts[session - 1, number - 1] += 1
@@ -120,7 +120,7 @@ def release(tmp_path, monkeypatch):
 
 @pytest.fixture
 def decoded(monkeypatch):
-    """Names of the decoded frames, as they are; `stop_at` is one at which a run is interrupted."""
+    """List the names of decoded frames; a run is interrupted at the frame `stop_at`."""
 
     class Decoded(list):
         stop_at = None

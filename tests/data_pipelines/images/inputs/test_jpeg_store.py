@@ -28,7 +28,7 @@ keys_of = st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=2).map(
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, real_data):
-    """Thirty mosaics of 200 to 400 pixels a side."""
+    """Write thirty mosaics with sides of 200 to 400 pixels."""
     folder = tmp_path_factory.mktemp("files")
     mosaics = Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
     names = [f"{number}.JPEG" for number in range(COUNT)]
@@ -237,7 +237,7 @@ def test_hidden_colors_are_white_and_16_bits_are_refused(tmp_path):
 
 @pytest.fixture
 def damaged(files, tmp_path):
-    """A whole file, one cut off, one of text, one that is gone."""
+    """Return a valid file, a truncated one, one of text and a missing one."""
     content = (files[0] / "0.JPEG").read_bytes()
     (tmp_path / "whole.JPEG").write_bytes(content)
     (tmp_path / "cut.JPEG").write_bytes(content[: len(content) // 2])

@@ -28,7 +28,7 @@ def pixels(count, first):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Six training images, and three test images in compressed files."""
+    """Write six training images, and three test images in compressed files."""
     files = {
         IMAGES: encoded(pixels(6, 0)),
         LABELS: encoded(TRAIN_LABELS),
@@ -81,7 +81,7 @@ def test_published_test_images_can_test_other_images(folder, tmp_path):
 
 
 def colored(folder, name, array):
-    """Replaces the images of a part by those of four dimensions."""
+    """Replace the images of a part by those of four dimensions."""
     for path in folder.glob(f"{name}-images-*"):
         path.unlink()
     (folder / f"{name}-images-idx4-ubyte").write_bytes(encoded(array))

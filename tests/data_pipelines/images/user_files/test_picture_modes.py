@@ -12,7 +12,7 @@ from tests.data_pipelines.images.user_files.user_folders import folder_of, load,
 
 
 def png(depth, kind, rows, palette=b"", transparent=b""):
-    """A PNG of two columns after the specification, with chunks that Pillow does not write."""
+    """Return a PNG of two columns by the specification, with chunks that Pillow does not write."""
     header = struct.pack(">IIBBBBB", 2, len(rows), depth, kind, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"PLTE", palette), (b"tRNS", transparent)]
     chunks += [(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))), (b"IEND", b"")]

@@ -54,7 +54,7 @@ def good(data, train, key):
 
 
 def bad(data, train, key):
-    """Targets that have nothing to do with the inputs."""
+    """Permute the targets, so that they have nothing to do with the inputs."""
     samples = pair_augmentations.repeat_samples(data, train, 2)
     return camera_pairs.Samples(
         samples.inputs, jax.random.permutation(key, jnp.asarray(samples.targets))

@@ -26,13 +26,13 @@ from everlight_experiments.run_folder.options import ExperimentOptions
 
 
 def illuminants_at(degrees):
-    """Illuminants that are so many degrees from red, within the plane of red and green."""
+    """Return illuminants so many degrees from red, within the plane of red and green."""
     radians = np.radians(degrees)
     return np.stack([np.cos(radians), np.sin(radians), 0 * radians], axis=-1)
 
 
 def compared(errors, **fields):
-    """Illuminants with these errors; reproduction errors have no meaning here."""
+    """Return illuminants with these errors; reproduction errors have no meaning here."""
     illuminants = {name: illuminants_at(values) for name, values in errors.items()}
     truth = np.broadcast_to([1.0, 0.0, 0.0], next(iter(illuminants.values()))[0].shape)
     return Comparison(illuminants, truth, **fields)
@@ -101,7 +101,7 @@ def test_reproduction_errors_stand_beside():
 
 def test_the_summary_names_the_method_with_the_lowest_error_of_every_condition():
     def errors(*by_run):
-        """Two folds of three images; one without an estimate is left out of the mean."""
+        """Return errors of two folds of three images, of which one has no estimate."""
         values = np.array(by_run)[:, None, None] * np.ones((len(by_run), 2, 3))
         values[:, 0, 0] = np.nan
         return values
@@ -168,7 +168,7 @@ def test_the_gain_of_a_camera_is_the_mean_difference_of_errors_by_seed():
 
 @pytest.fixture
 def drawn(monkeypatch, tmp_path, rng, capsys):
-    """Canvases by name of file, of three cameras and of a method and a baseline far off."""
+    """Return canvases by file name, of three cameras, a method and a baseline far off."""
     canvases, save = {}, report.save
 
     def keep(canvas, path):

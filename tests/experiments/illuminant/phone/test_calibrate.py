@@ -306,7 +306,7 @@ class KnownCharts:
 
 @pytest.fixture
 def copied(written, measured, tmp_path):
-    """A copy of the photos, and a store of all charts but those of one pair."""
+    """Copy the photos; return them with a maker of stores of all charts but one pair's."""
     source, true = written
     folder = shutil.copytree(source, tmp_path / "in")
     return folder, true, lambda pair: KnownCharts(true.names, measured[0], true.names[pair])

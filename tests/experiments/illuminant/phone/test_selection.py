@@ -39,7 +39,7 @@ def pairs(rng):
 
 
 def plant(spoil=None):
-    """Cross-validation whose every estimate is 30% off but for the planted."""
+    """Return a cross-validation whose estimates are 30% off but for the planted ones."""
 
     def cross_validate(data, augmentations, selection, training, depths):
         truth = data.targets(data.folds)

@@ -41,7 +41,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def created(written, tmp_path_factory):
-    """Thumbnails of a folder in which one chart is covered, and what was printed of it."""
+    """Return thumbnails of a folder in which one chart is covered, and the printed messages."""
     source, true = written
     folder = shutil.copytree(source, tmp_path_factory.mktemp("own") / "in")
     shaded(folder / f"{true.names[HIDDEN]}.dng")

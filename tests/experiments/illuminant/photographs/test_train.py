@@ -51,7 +51,7 @@ def test_rendered_images_are_averaged_down_to_the_side(monkeypatch):
 
 @pytest.fixture(scope="module")
 def gray(tmp_path_factory):
-    """A Gray World model of 30 thumbnails, with them and their illuminants."""
+    """Train a Gray World model on 30 thumbnails; return it with them and their illuminants."""
     folder = tmp_path_factory.mktemp("gray")
     rng = np.random.default_rng(1)
     images, illuminants = write_thumbnails(folder / "mine.npz", "Eye One", 30, rng)
@@ -84,7 +84,7 @@ def test_the_median_is_the_reports_mean_over_folds(gray):
 
 
 def scene(rng, illuminant, height=96, width=128):
-    """Tiles of 16 pixels in float64, with one saturated corner tile."""
+    """Return tiles of 16 pixels in float64, with one saturated corner tile."""
     tiles = rng.uniform(0.1, 0.8, (height // 16, width // 16, 3)) * illuminant
     image = tiles.repeat(16, axis=0).repeat(16, axis=1)
     image[:16, :16] = 1
@@ -92,7 +92,7 @@ def scene(rng, illuminant, height=96, width=128):
 
 
 def gray_world(image):
-    """The mean of all tiles but the saturated one, relative to green."""
+    """Return the mean of all tiles but the saturated one, relative to green."""
     keep = np.ones(image.shape[:2], bool)
     keep[:16, :16] = False
     mean = image[keep].mean(axis=0)
@@ -100,7 +100,7 @@ def gray_world(image):
 
 
 def conformal_width(images, illuminants):
-    """Half width of the interval in logarithms, written again in float64."""
+    """Return half the width of the interval in logarithms, computed again in float64."""
     brightest = images.max(-1)
     usable = (brightest > 0) & (brightest < 0.95 * brightest.max((1, 2), keepdims=True))
     means = np.array([image[mask].mean(0) for image, mask in zip(images, usable, strict=True)])
@@ -192,7 +192,7 @@ def test_images_without_an_estimate_are_refused_in_one_line(gray, tmp_path):
 
 
 def drawn_model(name, others, rng):
-    """A model with drawn arrays of the shapes of a fit to seven images."""
+    """Return a model with drawn arrays, which have the shapes of a fit to seven images."""
     method = ILLUMINANT_METHODS[name]
 
     def drawn(like):

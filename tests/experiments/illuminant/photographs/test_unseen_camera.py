@@ -40,7 +40,7 @@ CAMERA = """<Camera make="M" model="{0}"><ID make="M" model="{0}">{0}</ID><Color
 
 
 def listed(path, **matrices):
-    """A list of cameras in rawspeed's form."""
+    """Write a list of cameras in rawspeed's form."""
     cameras = []
     for name, matrix in matrices.items():
         rows = [
@@ -55,7 +55,7 @@ def listed(path, **matrices):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A small CCMNet of two cameras, kept; the list of cameras is gone when it is used."""
+    """Train a small CCMNet of two cameras and save it; its list of cameras is missing later."""
     folder = tmp_path_factory.mktemp("unseen")
     rng = np.random.default_rng(5)
     files = write_cameras(folder, rng, 12)
@@ -93,7 +93,7 @@ def scene():
 
 
 def two_matrices(warm, day):
-    """Tags of both matrices of a DNG, that of standard illuminant A first."""
+    """Return tags of both matrices of a DNG, standard illuminant A first."""
     return [
         (50721, dng.SIGNED_RATIONAL, 9, dng.rationals(warm)),
         (50722, dng.SIGNED_RATIONAL, 9, dng.rationals(day)),
