@@ -99,7 +99,7 @@ def test_batches_are_cut_and_padded():
 def test_the_batches_are_those_that_the_engine_takes(seeded):
     taken = runs.Trainer(NAIVE, epochs=2).batches(seeded)
     np.testing.assert_array_equal(runs.plain_batches(seeded, 2), taken)
-    # Two classes of ten samples at sixteen a step, each sample once an epoch.
+    # Two classes have ten samples: sixteen per step, each sample once per epoch.
     assert taken.shape == (TASKS, 2, 2, BATCH)
     labels = seeded.inputs.labels[taken[3, 1][taken[3, 1] >= 0]]
     assert np.bincount(labels, minlength=CLASSES)[task_order(seeded.seed)[3]].tolist() == [10, 10]
@@ -144,8 +144,11 @@ def test_avalanches_reference_takes_the_earlier_tasks_in_turn(seeded):
     ("at_beginning", "sizes"), [(False, [16] * 6 + [4, 16, 16]), (True, [16] * 9)]
 )
 def test_avalanches_replay_goes_through_its_memory(seeded, at_beginning, sizes):
-    """A hundred samples: replay's seventh batch has the four that are left and its eighth and
-    ninth restart, the ninth with the next epoch; ER-ACE leaves four out of every pass."""
+    """The memory has 100 samples: replay's seventh batch has the four that are left.
+
+    The eighth and the ninth restart, the ninth with the next epoch; ER-ACE leaves four out of
+    every pass.
+    """
     setup, _ = runs.Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_replay(setup, 100, 2, 8, at_beginning)
     index = jnp.arange(200)

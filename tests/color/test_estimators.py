@@ -262,7 +262,7 @@ def test_the_gamut_holds_its_training_images(trained):
 
 
 def test_against_linear_programming(trained):
-    """HiGHS, in float64: on the same half-spaces, and on the exact hulls by Qhull."""
+    """The reference is HiGHS in float64, on the same half-spaces and on Qhull's exact hulls."""
     canonical, images, illuminants = trained
     rng = np.random.default_rng(3)
 
@@ -355,7 +355,7 @@ def test_nus_thumbnails_near_the_papers_table_2(real_data, name):
 def test_edges_are_near_the_papers_with_saturated_pixels_left_in_and_better_without(
     real_data, name
 ):
-    """So what the paper has above us is the edges of clipped highlights: a few large errors."""
+    """The paper's higher mean comes from a few large errors at edges of clipped highlights."""
     left_in, masked = (nus_errors(real_data, name, level) for level in (np.inf, 0.95))
     mean, median = PAPER[name]
     assert left_in.mean() == pytest.approx(mean, abs=0.8)

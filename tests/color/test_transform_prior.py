@@ -162,7 +162,7 @@ def test_the_distance_is_the_root_of_the_least_sum(rng, prior):
 
 
 def test_another_pair_of_cameras_is_far(rng, prior):
-    """Twice the same camera, or the two in the other order, beside new scenes of this pair."""
+    """The pairs are one camera twice, and both cameras in reverse order."""
     main, second, _ = (jnp.asarray(v, jnp.float32) for v in scenes(rng, 100))
     both = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior).distance))
     forward, twice, swapped = both(main, second), both(main, main), both(second, main)

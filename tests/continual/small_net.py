@@ -143,7 +143,7 @@ def begin(setup, strategy, memory, learner, task):
     return memory, learner._replace(opt_state=setup.optimizer.init(learner.params))
 
 
-# The same in float64, with nothing of the library.
+# This is the same in float64, with nothing of the library.
 
 
 def forward(params, index, train=False):

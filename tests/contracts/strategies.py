@@ -176,7 +176,7 @@ COUNTING = {
 WITHOUT_GRADIENT = {"GDumb"} | COUNTING
 # Their steps train the network at the first task alone.
 FIRST_TASK_ALONE = {"APER", "APER, low rank"}
-# One process a strategy, so that its program is compiled once.
+# One process tests each strategy, so that its program is compiled once.
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )

@@ -97,7 +97,7 @@ def test_single_image_estimators(name, scene):
 
 @pytest.mark.parametrize("name", [*ESTIMATORS, "moments"])
 def test_gradients_are_those_of_finite_differences(name):
-    """Along a smooth direction of a scene without flat ground, in float64."""
+    """The direction is smooth and the scene has no flat ground; differences are in float64."""
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(1))
         image, direction = (jax.random.uniform(key, (14, 14, 3), minval=0.2) for key in keys)

@@ -136,7 +136,7 @@ def test_values_that_cannot_be_meant_are_refused_or_documented(name):
 
 @pytest.mark.parametrize("name", [item for item in functions() if item not in COMPILING])
 def test_arrays_of_numpy_and_of_jax_are_accepted_alike(name):
-    """JAX arrays where the annotation has NumPy's, and the other way around."""
+    """JAX arrays replace NumPy's of the annotation, and the other way around."""
     hints = inspect.signature(public(name)).parameters
     others = {}
     for argument, value in arrays(name):

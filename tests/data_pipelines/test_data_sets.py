@@ -147,7 +147,7 @@ def test_tiny_imagenet_is_shrunk_by_blocks_in_the_order_of_numbers(root, tiny_zi
 def test_tiny_imagenet_at_its_size_has_all_images_in_the_order_of_numbers(
     root, tiny_zip, monkeypatch
 ):
-    """Both forms of a source; the decoder is another one than the reader's."""
+    """Both forms of a source are read; the reference decoder is another one."""
     order = (5, 4, 3, 2, 1, 0, 6, 7)
     with zipfile.ZipFile(tiny_zip) as archive:
         archive.extractall(tiny_zip.parent / "above")

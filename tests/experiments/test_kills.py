@@ -17,7 +17,7 @@ KILLS = {
     "paper two-camera, nus": 5,
     "paper two-camera, rendered": 5,
 }
-"""One of each kind of work that goes on; papers of methods train as `run` does."""
+"""One of each kind of work that continues; papers of methods train as `run` does."""
 
 
 @pytest.mark.slow

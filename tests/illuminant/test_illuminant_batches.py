@@ -35,7 +35,7 @@ def planted(losses, number):
 
 
 def test_every_group_takes_the_rate_with_the_least_mean_of_its_best_validations():
-    """Two groups of two problems; a loss is a step's, the best of which counts."""
+    """Two groups have two problems each; of a step's losses the best counts."""
     slow = np.array([[4.0, 4, 9, 9], [2, 3, 8, 5]])
     fast = np.array([[1.0, 5, 4, np.nan], [9, 9, 7, 6]])
     # Best validations, less 1: slow (2, 3), (8, 5); fast (1, 5), (4, 6).
@@ -71,7 +71,7 @@ def test_nan_is_never_the_lowest():
 
 
 def test_a_batch_trains_each_network_as_it_would_train_alone(rng):
-    """Two problems, whose keys are those of depth and place; rounding may differ."""
+    """The keys of the two problems are those of depth and place; rounding may differ."""
 
     def problem():
         arrays = (rng.normal(size=(n, 9)) for n in (20, 6))

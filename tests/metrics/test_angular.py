@@ -103,7 +103,7 @@ def test_reproduction_errors_known_by_hand(estimate, truth, degrees):
 def test_an_illuminant_on_the_scene_leaves_the_reproduction_error_as_it_is(
     estimate, truth, relight
 ):
-    """Unlike the recovery error, which is why it was made."""
+    """The recovery error does change, which is why this one was defined."""
     estimate, truth, relight = map(vector, (estimate, truth, relight))
     before = reproduced_apart(estimate, truth)
     after = reproduced_apart(estimate * relight, truth * relight)

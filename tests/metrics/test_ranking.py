@@ -69,7 +69,7 @@ def test_distance_is_the_mean_over_the_pieces_that_the_label_defines():
 
 
 def test_a_fact_of_one_piece_does_not_win_by_having_only_one():
-    """At 0.9 from person alone, 0.81; the triple is at (0.81 + 0 + 0) / 3."""
+    """It scores 0.81 at 0.9 from person alone; the triple scores (0.81 + 0 + 0) / 3."""
     ranks = compiled_ranks(image(0.9, 2, 4), jnp.array([2]), FACTS, jnp.zeros(4, int))
     # Only ⟨dog, *, *⟩, .01 away, is closer.
     assert ranks.generalised.tolist() == [2]
@@ -112,7 +112,7 @@ def test_blocks_of_any_size_give_the_ranks_of_the_full_matrix(sizes):
 
 
 def test_facts_whose_words_have_equal_vectors_tie_exactly():
-    """Two words of one vector, far enough from 0 that products round."""
+    """Two words have one vector, which is far enough from 0 that products round."""
     embeddings, labels, pieces, vectors, task = random_case(2, words=30, size=300)
     twin = np.concatenate([pieces, np.where(pieces >= 0, pieces + 30, -1)])
     doubled = np.concatenate([vectors, vectors])

@@ -49,7 +49,7 @@ def gradients_in_float64(images, kernel, gradient, stride, padding, groups=1):
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("shared", ["", "images", "kernel"])
 def test_gradients_of_groups_are_those_of_float64_for_runs_of_runs(size, stride, shared, rng):
-    """Two levels of `vmap`: six runs in three and two, of which some share an array."""
+    """Two levels of `vmap` have six runs in three and two, of which some share an array."""
     images = rng.normal(size=(3, 2, 2, *SIDES, 3)).astype(np.float32)
     kernel = rng.normal(size=(3, 2, size, size, 3, 4)).astype(np.float32)
     rows, columns = (-(-side // stride) for side in SIDES)
@@ -223,7 +223,7 @@ def test_one_run_has_plain_gradients_on_a_gpu():
 
 
 def test_a_gpu_sums_batch_norm_once_per_direction():
-    """Mean and variance from one reduction forward, both sums from one backward."""
+    """One reduction forward gives mean and variance, one backward gives both sums."""
     inputs = jax.ShapeDtypeStruct((4, 8, 8, 16), jnp.float32)
     channels = jax.ShapeDtypeStruct((16,), jnp.float32)
 

@@ -23,7 +23,7 @@ def test_every_result_is_a_window_or_its_mirror_and_all_occur_alike():
 
 
 def test_a_resized_crop_is_bilinear_and_has_the_sides_and_places_of_its_law():
-    """On a picture of its own coordinates, where a bilinear crop is a ramp, cut at the border."""
+    """The picture shows its own coordinates: a bilinear crop is a ramp, cut at the border."""
     rows, columns = np.mgrid[:12, :16]
     image = np.stack([rows, columns], axis=-1).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 2000)

@@ -191,7 +191,7 @@ def test_arrays_that_do_not_fit_are_named(arrays, message):
 
 
 def test_layers_have_rates_of_their_own():
-    """Convolutions once, biases twice, fully connected layers ten and twenty times the rate."""
+    """The factors are 1 for convolutions, 2 for biases, 10 and 20 for fully connected layers."""
     params = {
         "conv1": {"kernel": jnp.ones((3, 3, 2, 4)), "bias": jnp.ones(4)},
         "head": {"kernel": jnp.ones((4, 5)), "bias": jnp.ones(5)},

@@ -138,7 +138,7 @@ def test_illuminants_of_any_scale_lie_at_their_shares():
 
 
 def test_the_locus_of_the_standard_observer_is_that_of_other_code():
-    """Its marked points against Kang et al. 2002, a fit of the locus from 1,667 K to 25,000 K."""
+    """Its marked points follow Kang et al. 2002, a fit of the locus from 1,667 K to 25,000 K."""
     axes = plots.plot_chromaticity({"white": np.ones((1, 3))}, OBSERVER)
     marked = axes.lines[1].get_xydata()
     expected = colour.temperature.CCT_to_xy_Kang2002(np.array(plots.illuminants.KELVIN))

@@ -135,7 +135,7 @@ def test_published_runs_of_new_instances_begin_alike_with_the_same_session(real_
     st.integers(1, 10),
 )
 def test_a_task_holds_its_batch_s_frames_and_no_others(scenario, run, level, first):
-    """Also where sessions 1 to k train and the others test."""
+    """This includes levels in which sessions 1 to k train and the others test."""
     train, test = range(first), range(first, 11)
     sequence = core50(OBJECTS, SESSIONS, scenario, run, level, train, test)
     labels = OBJECTS if level == "object" else OBJECTS // 5

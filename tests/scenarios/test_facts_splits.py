@@ -98,7 +98,7 @@ def test_without_ties_the_cut_is_scipy_s(linkage, tasks):
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 8), st.sampled_from(["ward", "single"]))
 def test_every_task_has_facts_and_the_listing_does_not_matter(seed, tasks, linkage):
-    """Ties at height 0 abound here."""
+    """Many ties are at height 0."""
     pieces, vectors = random_facts(seed, words=4)
     result = splits.semantic_split(pieces, vectors, tasks, linkage).fact_task
     sizes = np.bincount(result)
@@ -168,7 +168,7 @@ def test_a_random_split_that_cannot_be_is_named(tasks, message):
 
 
 def test_real_facts_chain_under_single_linkage_as_measured(real_data):
-    """facts/lifelong: K = 4 gives 6,669 and three of one on Visual Relationship Detection."""
+    """As facts/lifelong states, K = 4 on VRD gives one task of 6,669 facts and three of one."""
     archive = zipfile.ZipFile(real_data("vrd_spo_facts/vrd_annotations.zip"))
     images = json.loads(archive.read("annotations_train.json"))
     facts = {

@@ -85,7 +85,7 @@ def test_pixels_are_permuted_by_task_and_channels_stay_together():
 
 @pytest.mark.parametrize("angle", [0.0, 30.0, 90.0, -160.0])
 def test_images_are_rotated_as_by_scipy(angle):
-    """A square image, bilinear interpolation, 0 outside."""
+    """The image is square, interpolation is bilinear, and 0 is outside."""
     images = IMAGES[:3, :5, :5]
     rotate = streams.rotated(np.array([0.0, angle]))
     result = jax.vmap(rotate, in_axes=(0, None))(jnp.asarray(images), jnp.int32(1))

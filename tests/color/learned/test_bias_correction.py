@@ -116,7 +116,7 @@ def test_a_floor_of_one_is_the_homography(rng):
 
 @pytest.mark.slow
 def test_nus_thumbnails_near_the_papers_table_2(real_data):
-    """The paper, on 195 full images: moments 2.80, homography 2.70 and 2.97, APAP 2.64 to 2.77."""
+    """On 195 images the paper has: moments 2.80, homography 2.70 and 2.97, APAP 2.64 to 2.77."""
     images, masks, illuminants = nus_thumbnails(real_data, 0.95)
     fold = np.arange(200) // 3 % 3
     looks = {"moments": edge_moments} | {n: ESTIMATORS[n] for n in ("GW", "SoG", "PCA")}

@@ -129,7 +129,7 @@ def test_against_scikit_learn(rng):
 
 
 def test_recovers_an_affine_map_of_nearly_dependent_entries(rng):
-    """Rows that add up to 1, as the released sum-normalized transforms' do."""
+    """Rows add up to 1, as those of the released sum-normalized transforms do."""
     transforms = np.eye(3) + rng.normal(scale=0.05, size=(100, 3, 3))
     transforms /= transforms.sum(axis=2, keepdims=True)
     slopes, intercept = rng.normal(size=(9, 2)), np.array([0.5, 1.2])

@@ -59,7 +59,7 @@ def test_spoilt_images_beside_one_count_as_empty(rng):
 
 @pytest.mark.slow
 def test_other_images_of_an_unseen_camera_correct_its_gains():
-    """Cameras of different gains teach; of one that did not, its other images tell them."""
+    """Training cameras differ in gains; other images of the unseen camera show its gains."""
     rng = np.random.default_rng(0)
     gains = np.exp(rng.uniform(-0.4, 0.4, (9, 3)))
     parts = [images(rng, 24, same_camera) for same_camera in gains]

@@ -88,7 +88,7 @@ def test_invalid_illuminants_are_nan():
 
 
 def test_illuminants_of_a_camera_without_images_are_learned(rng):
-    """Four surfaces of any colour say little: the net learns where the camera's illuminants lie.
+    """Four surfaces of any colour show little: the net learns where the camera's illuminants are.
 
     The estimate is right where the illuminants are mapped, and some degrees off where they are not.
     """

@@ -72,7 +72,7 @@ def test_the_mean_on_the_torus_is_the_gaussians(place, origin):
 
 
 def test_a_filter_moves_what_the_histogram_shows():
-    """Filtered by a sharp peak at (4, 60), all pixels in (7, 9) give the illuminant (11, 5)."""
+    """A filter with a peak at (4, 60) moves the pixels of bin (7, 9) to illuminant (11, 5)."""
     seen = jnp.zeros((2, BINS, BINS)).at[:, 7, 9].set(1)
     filters = jnp.stack([gaussian(np.array([4.0, 60.0]), 1.0), jnp.zeros((BINS, BINS))])
     model = FourierModel(filters, jnp.zeros((BINS, BINS)), jnp.zeros(2))
@@ -82,7 +82,7 @@ def test_a_filter_moves_what_the_histogram_shows():
 
 
 def test_each_axis_holds_its_own_illuminants():
-    """Bins −5.2 to 34.7 and 3.5 to 59.6, as of Cube+'s illuminants: 40 and 56 wide, 65 together."""
+    """Bins are −5.2 to 34.7 and 3.5 to 59.6, as of Cube+: 40 and 56 wide, 65 joined."""
     ends = jnp.array([[-5.2, 3.5], [34.7, 59.6]])
     illuminants = jnp.exp(-BIN_WIDTH * jnp.insert(ends, 1, 0, axis=1))
     origin = first_bin(illuminant_bins(illuminants))

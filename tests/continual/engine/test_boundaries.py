@@ -58,7 +58,7 @@ def cross_entropy(logits, labels, seen):
 
 
 def test_a_stream_without_boundaries_is_the_loop_in_float64():
-    """Momentum descent by hand; the first loss has the classes of the first batch alone."""
+    """Momentum descent is computed by hand; the first loss has the first batch's classes alone."""
     learned = []
     sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES)
     *_, state = drive_run(Run(observed(learned), PROTOCOL, DATA, sequence, KEY))
@@ -116,7 +116,7 @@ def test_driven_and_vmapped_runs_equal_single_runs():
 
 
 def test_seen_classes_are_part_of_the_state_that_resumes():
-    """After the first task its two classes alone are seen, and the rest has the same bits."""
+    """Only the first task's two classes are seen after it, and the rest has the same bits."""
     states = list(map(copied, drive_runs(some_runs(), 1)))
     first = np.asarray(states[0].result.learner.seen)
     for seen, order in zip(first, ORDERS, strict=True):

@@ -16,7 +16,7 @@ from tests.continual.small_net import CLASSES, HIDDEN, LABELS, START, STORED
 
 KEY = jax.random.key(0)
 SEEN = [0, 1, 3, 4]
-# Nine samples of seen classes, padding before, between and after them.
+# Nine samples have seen classes, with padding before, between and after them.
 VALID_INDEX = np.array([5, 0, 1, 3, 2, 4, 6, 8, 7, 9, 10, 12, 11, 5])
 VALID_MASK = np.isin(VALID_INDEX % 6, SEEN)
 VALID = VALID_INDEX[VALID_MASK]
@@ -80,7 +80,7 @@ def counting_passes(setup):
 
 @pytest.mark.parametrize("size", [5, 64, None])
 def test_features_are_the_network_s_in_evaluation_mode(size):
-    """Whatever the padding holds and wherever it stands: no pass is spent on it."""
+    """The content and the place of the padding have no effect, and no pass is spent on it."""
     counted, passes = counting_passes(net.small_setup())
     index = np.append(VALID_INDEX, [STORED + 9] * 11)
     mask = np.append(VALID_MASK, [False] * 11)
@@ -194,7 +194,7 @@ def test_no_pass_is_spent_on_tasks_to_come(size, ahead, without):
 
 
 def test_iirc_s_scores_read_nothing_of_tasks_to_come():
-    """All of them, and the report's, are the same to the bit."""
+    """All scores, and the report's, are the same to the bit."""
     sequence, setup = refined_tasks(), binary_setup()
     full = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
     outcomes = []

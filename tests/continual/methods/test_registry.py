@@ -104,7 +104,7 @@ def test_every_method_that_stores_samples_has_a_row_per_variant():
 
 @pytest.mark.parametrize("name", [name for name in STORING if METHODS[name].head == "linear"])
 def test_a_variant_of_a_method_finds_its_stored_samples(name):
-    """Traced alone; the tricks' numbers are tested in `test_replay_tricks`."""
+    """The variant is only traced; the tricks' numbers are tested in `test_replay_tricks`."""
     needs = StrategyArguments(2, CLASSES, exemplars_per_class=4, hyperparameter=1.0)
     (_, *rows) = with_variants([METHODS[name]], list(VARIANTS))
     if "several labels" in METHODS[name].requirements:

@@ -107,7 +107,7 @@ CURRENT = net.batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
 
 
 def test_a_reference_batch_beyond_the_memory_is_all_of_it():
-    """The registry's 256 of three held samples among eight slots: their mean, whatever the key."""
+    """The registry's 256 of three stored samples give their mean, whatever the key."""
     needs = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2)
     inputs = METHODS["A-GEM"].arguments(needs)
     assert inputs["replay_batch_size"] == 256
@@ -177,7 +177,7 @@ def test_the_reference_batch_is_as_large_as_the_task_s_and_drawn_without_replace
 
 
 def test_an_empty_memory_leaves_the_gradient():
-    """Whatever its masked slots hold."""
+    """The masked slots' content has no effect."""
     nothing = Samples(jnp.full(8, STORED + 3), jnp.asarray(LABELS[:8, None]), jnp.zeros(8, bool))
     gradient, info = gradient_of_agem(nothing)
     net.assert_trees_close(gradient, CURRENT, atol=1e-6)
@@ -196,7 +196,7 @@ def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
     assert not np.any(epoch.from_memory)
 
 
-# Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels a sample.
+# Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels per sample.
 BINARY = many.binary_setup()
 SEPARATE = net.compiled(agem(BINARY, exemplars_per_class=2, labels=2, separate_classes=True))
 NEW, KNOWN = np.isin(np.arange(CLASSES), [2, 3]), np.isin(np.arange(CLASSES), [0, 1, 4])

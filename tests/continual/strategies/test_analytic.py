@@ -49,7 +49,7 @@ def test_the_recursion_over_batches_is_the_joint_ridge_regression():
 
 
 def test_three_tasks_are_the_official_streams():
-    """Evaluated at the end of each task, and before the end of the first with the same result."""
+    """The net is evaluated at each task's end, and before the first one with the same result."""
     train, labels, test, truth = stream.digits()
     setup = stream.identity_setup(train)
     strategy = compiled(ds_al(setup, WIDTH, RATIO, *RIDGES))

@@ -168,7 +168,7 @@ def test_a_task_ends_with_its_own_classes_corrected_from_what_left_training():
 
 
 def test_three_tasks_through_the_engine():
-    """Nothing leaves nor is corrected in the first one; each later one corrects its classes."""
+    """No sample is held out in the first task; each later task corrects its classes."""
     parts = [([0, 1], [0, 6, 12, 1, 7, 13]), ([2, 3], [2, 8, 14, 3, 9, 15]), ([4], [4, 10, 16])]
     parts[2][1].extend([22, 28, 34])
     tasks = [
@@ -217,7 +217,7 @@ threshold = jax.jit(best_threshold, static_argnums=5)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_shift_has_a_better_metric_than_the_fitted_one(seed):
-    """Against every threshold between two logits; what is masked and old classes' shifts aside."""
+    """The fit is compared with every threshold between two logits, apart from masked classes."""
     rng = np.random.default_rng(seed)
     samples = held_out_samples(rng)
     targets = many.targets_of(samples.labels)

@@ -106,7 +106,7 @@ def test_held_out_samples_are_drawn_and_the_same_image_with_other_labels_stays()
 )
 def test_a_class_gives_a_tenth_of_what_it_has_and_keeps_one(counts, leave):
     """An old class may keep 20; classes of one or two samples were formerly left with none."""
-    # 40 places a class, so that all cases are one program.
+    # There are 40 places per class, so that all cases are one program.
     index, label = np.tile(np.arange(40), 3), np.repeat([2, 3, 4], 40)
     samples = labelled(index, label, mask=index < np.repeat(counts, 40))
     out = left_of(samples, KEY)
@@ -116,7 +116,7 @@ def test_a_class_gives_a_tenth_of_what_it_has_and_keeps_one(counts, leave):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_held_out_samples_of_a_class_are_never_all_of_another_class(seed):
-    """Samples of two classes each: what class 2 gives may be the last that class 3 has."""
+    """Samples have two classes: those that class 2 gives may be the last that class 3 has."""
     pairs = np.array([[2, 3], [3, 2], [2, 4], [4, 3]])
     samples = Samples(jnp.arange(4), jnp.asarray(pairs), jnp.ones(4, bool))
     out = left_of(samples, jax.random.key(seed))
@@ -134,7 +134,7 @@ def test_as_many_slots_for_what_leaves_as_a_tenth_of_the_exemplars(per_class, le
 
 @pytest.mark.parametrize("known", [[0], [0, 1], [0, 1, 2, 3]])
 def test_with_a_fixed_total_a_new_class_gives_a_tenth_of_what_an_old_one_keeps(known):
-    """The old classes hold 40, 40 and 22 of a total of 90, and a tenth of these leaves."""
+    """The old classes store 40, 40 and 22 of a total of 90, and a tenth of these leaves."""
     new = len(known)
     rng = np.random.default_rng(0)
     old = [(i, label) for label in known for i in range(90 // len(known)) if i < 40]

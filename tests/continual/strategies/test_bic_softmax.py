@@ -79,7 +79,7 @@ def test_stage_1_with_softmax(arguments, current):
     ],
 )
 def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(arguments, penalty):
-    """Old classes stand there as they are, in FACIL's form corrected; the shift alone is pulled."""
+    """Old classes' logits stay, or are corrected in FACIL's form; only the shift is penalized."""
     # Labels that no scale and shift of two classes separate.
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = net.samples_of(index, np.arange(12) < 10)
@@ -114,7 +114,7 @@ def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(arguments, pen
 
 
 def test_with_softmax_only_the_last_task_s_classes_are_corrected():
-    """Through the engine; the correction before goes to the old network, and is then dropped."""
+    """The earlier correction goes to the old network, and is then dropped."""
     parts = [([0, 1], [0, 6, 12, 18, 1, 7, 13, 19]), ([2, 3], [2, 8, 14, 20, 3, 9, 15, 21])]
     parts.append(([4], [4, 10, 16, 22, 28, 34]))
     tasks = [

@@ -137,7 +137,7 @@ def test_each_sample_of_a_batch_changes_what_the_next_one_replaces():
     ("decay", "arrived"), [(0.9, 11), (0.99999935, 2_500_000), (0.0, 0), (0.0, 9)]
 )
 def test_the_decay_scales_the_gradient_of_both_batches_by_the_number_of_arrivals(decay, arrived):
-    """Also after the authors' 50 epochs of CIFAR-10, whose factor no float32 is close to."""
+    """This holds after the authors' 50 epochs of CIFAR-10, whose factor float32 cannot resolve."""
     strategy = er_tricks(SETUP, 9, 2, decay=decay)
     memory, learner = memory_of(arrived), net.small_learner(SETUP, SEEN)
     rows = [0, 1, 8]
@@ -174,7 +174,7 @@ def test_padding_and_empty_slots_have_no_part_in_a_step():
 
 
 def test_bias_control_is_the_authors_gradient_descent(monkeypatch):
-    """Two tasks; the order of the samples is fixed, all else is NumPy's. The pair goes on.
+    """The order of two tasks' samples is fixed, all else is NumPy's; the pair continues.
 
     Empty slots come first in that order; batches are cut from the others.
     """

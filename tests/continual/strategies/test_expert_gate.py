@@ -214,7 +214,7 @@ def lwf_by_hand(params, teacher, index, known, regularization, temperature):
 
 
 def test_lwf_begins_above_the_relatedness_threshold():
-    """On either side of Rel: LwF's gradient in float64, and that of fine-tuning bit for bit."""
+    """On either side of Rel the gradient is LwF's in float64, or fine-tuning's bit for bit."""
     memory, learner, task = begun(GATE, net.samples_of(TRAIN[2]))
     related, result = most_related(memory, task.id)
     assert related == np.argmax(memory.relatedness[2, :2])
@@ -251,7 +251,7 @@ def test_the_first_task_has_no_teacher():
 
 
 def test_where_the_task_is_known_its_expert_predicts():
-    """Bit for bit, whatever the gate says; before it is trained, the newest."""
+    """They are equal bit for bit, whatever the gate selects; untrained, the newest predicts."""
     memory, learner = after_tasks()[1]
 
     @jax.jit

@@ -157,7 +157,7 @@ def herded_after(factory, labels):
 
 @pytest.mark.parametrize(("factory", "labels"), [(icarl, 1), (icarl, 2), (bic, 2)])
 def test_four_tasks_are_the_written_procedure(factory, labels):
-    """Old classes keep the first of theirs, new ones are herded by the features of their task."""
+    """Old classes keep their first exemplars; new ones are herded by their task's features."""
     expected = reference(labels)
     for number, (memory, _) in enumerate(herded_after(factory, labels)):
         result = by_class(memory.buffer)
@@ -184,7 +184,7 @@ def all_at_once():
 
 @pytest.mark.parametrize("per_class", [3, 10])
 def test_with_all_classes_at_once_it_is_so_many_per_class(per_class):
-    """K = m · classes: the same slots to the bit."""
+    """A total of K = m · classes gives the same slots to the bit."""
     samples, features = all_at_once()
     complete = jnp.ones(CLASSES, bool)
     empty = empty_exemplars(per_class * CLASSES, 1)
@@ -197,7 +197,7 @@ def test_with_all_classes_at_once_it_is_so_many_per_class(per_class):
 
 
 def test_runs_that_saw_different_classes_share_a_program():
-    """Under vmap the herds of one run are as long as they need, and the same as alone."""
+    """Under vmap one run's herds are as long as they need, and the same as without it."""
     samples, features = all_at_once()
     seen = jnp.asarray([np.arange(CLASSES) < 2, np.arange(CLASSES) < 7])
 
@@ -215,7 +215,7 @@ def test_runs_that_saw_different_classes_share_a_program():
 
 
 def test_replay_keeps_the_least_random_numbers_of_every_class():
-    """The first m of what a memory without limit holds, in its order, after every task."""
+    """After every task they are the first m, in its order, of a memory without limit."""
     limited = buffers_after(balanced_replay(SETUP, buffer_size=TOTAL))
     complete = buffers_after(balanced_replay(SETUP, exemplars_per_class=60))
     for (memory, learner), (full, _), quota in zip(limited, complete, QUOTAS, strict=True):
@@ -230,7 +230,7 @@ def test_replay_keeps_the_least_random_numbers_of_every_class():
 
 
 def test_the_nearest_mean_of_the_exemplars_that_are_left_predicts():
-    """Over three tasks: unit features of the present network, their mean over the first m unit."""
+    """Over three tasks a class's mean is of the first m unit features of the present network."""
     strategy = compiled(icarl(SETUP, classifier="nearest mean", buffer_size=TOTAL))
     expected = reference(1)
     inputs, complete = SETUP.gather(jnp.arange(60), None), np.arange(60)

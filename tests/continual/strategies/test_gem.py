@@ -30,7 +30,7 @@ cone = jax.jit(project_to_cone)
 @pytest.mark.parametrize("columns", [1, 3, 8, 20])
 @pytest.mark.parametrize("seed", range(5))
 def test_least_squares_without_negative_values(columns, seed):
-    """Columns that share a direction, of lengths from 1e-3 to 1e3, some of zeros, which get 0."""
+    """Columns share a direction and have lengths from 1e-3 to 1e3; some are zeros, which get 0."""
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(30, columns)) + rng.normal(size=(30, 1))
     matrix *= 10.0 ** rng.uniform(-3, 3, columns)
@@ -46,7 +46,7 @@ def test_least_squares_without_negative_values(columns, seed):
 
 
 def test_columns_that_were_freed_too_early_are_bound_again():
-    """A thousand problems of seven columns of unit length in eight rows; 20 or more have some."""
+    """Of a thousand problems of seven unit columns in eight rows, 20 or more have such columns."""
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(1000, 8, 7))
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -61,7 +61,7 @@ def test_columns_that_were_freed_too_early_are_bound_again():
 @pytest.mark.parametrize("tasks", [1, 2, 5, 19])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_projection_is_that_of_an_exact_solver_and_opposes_no_memory(margin, tasks, seed):
-    """Gradients that share a direction, as those of tasks do; some tasks are still to come."""
+    """Gradients share a direction, as those of tasks do; some tasks are still to come."""
     rng = np.random.default_rng(seed)
     references = rng.normal(size=(tasks, 60)) + 2 * rng.normal(size=60)
     references[tasks // 2 + 1 :] *= rng.random() < 0.5
@@ -76,7 +76,7 @@ def test_the_projection_is_that_of_an_exact_solver_and_opposes_no_memory(margin,
 
 
 def test_two_nearly_equal_references_are_no_harder():
-    """At an angle of 1e-3: the optimum is far from any one of them."""
+    """At an angle of 1e-3 the optimum is far from any one of them."""
     rng = np.random.default_rng(3)
     first = rng.normal(size=40)
     references = np.float32([first, first + 1e-3 * rng.normal(size=40)])
@@ -102,7 +102,7 @@ def official_projection(gradient, references, margin, ridge=1e-3):
 
 @pytest.mark.parametrize("margin", [0.0, 0.5])
 def test_the_projection_is_the_official_one_but_for_its_ridge(margin):
-    """Equal to 1e-3 where gradients have entries of size 1, not where these are of size 0.01."""
+    """They agree to 1e-3 where gradients have entries of size 1, not where these are 0.01."""
     rng = np.random.default_rng(5)
     for _ in range(5):
         references = rng.normal(size=(4, 60)) + rng.normal(size=60)

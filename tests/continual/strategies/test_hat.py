@@ -143,7 +143,7 @@ def after_tasks():
 
 
 def test_two_tasks_done_again_in_float64():
-    """Gradients by finite differences, compensation and masks as the paper writes them."""
+    """Gradients are finite differences; compensation and masks are as the paper writes them."""
     result = after_tasks()
     # The key that `begin_state` gives.
     key = sequence_keys(jax.random.key(SEED)).memory
@@ -163,7 +163,7 @@ def test_two_tasks_done_again_in_float64():
 
 
 def test_the_official_procedure_at_the_papers_steepness():
-    """Twelve steps at s = 1/400, 200 and 400: clip, compensation, masks and bounds."""
+    """Twelve steps at s = 1/400, 200 and 400 test clip, compensation, masks and bounds."""
     result = net.run_tasks(SETUP, FED_PAPERS, SEQUENCE)
     by_hand = train_by_hand(FED, 400.0, official.slope_in_float32)
     for (memory, learner), (params, embeddings, used) in zip(result, by_hand, strict=True):

@@ -119,7 +119,7 @@ SOFTMAX = net.compiled(icarl(SINGLE, exemplars_per_class=2, loss="softmax"))
 
 
 def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
-    """At temperature 2, whose square the gradient of the second term is multiplied by."""
+    """At temperature 2 the second term's gradient is multiplied by 4."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
     index = STORED[STORED % CLASSES != 5]
     batch = net.filled(SINGLE, net.batch_of([*index, 8], [1] * len(index) + [0]))
@@ -160,7 +160,7 @@ def trained_on(index):
 
 
 def test_the_class_is_that_of_the_nearest_mean_of_its_exemplars():
-    """Unit features, averaged and made unit again; class 5 has no exemplar and is never near."""
+    """The mean is of unit features and made unit again; class 5 has no exemplar and no sample."""
     index = np.array([i for i in range(30) if i % CLASSES != 5])
     _, memory, learner = trained_on(index)
     scores = np.asarray(NEAREST.predict(memory, learner, SINGLE.gather(jnp.arange(40), None)))

@@ -36,13 +36,13 @@ def logits_of(probabilities, temperature):
     ],
 )
 def test_at_temperature_2_by_hand(student, teacher, divergence):
-    """T² = 4 times the divergence."""
+    """The loss is T² = 4 times the divergence."""
     result = distillation(logits_of(student, 2), logits_of(teacher, 2), ALL, 2.0)
     np.testing.assert_allclose(result, 4 * divergence, rtol=1e-5, atol=1e-6)
 
 
 def test_only_the_given_classes_count():
-    """Over the classes 0 and 2: 3/4 ln(3/4 ÷ 1/2) + 1/4 ln(1/4 ÷ 1/2) = 0.130812."""
+    """Over classes 0 and 2 it is 3/4 ln(3/4 ÷ 1/2) + 1/4 ln(1/4 ÷ 1/2) = 0.130812."""
     among = jnp.array([True, False, True, False])
     student, teacher = jnp.array([0.3, 50.0, 0.3, -80.0]), jnp.array([0.0, -9.0, 0.0, 70.0])
     teacher = teacher.at[0].add(2 * np.log(3))
@@ -54,7 +54,7 @@ def test_only_the_given_classes_count():
 
 @pytest.mark.parametrize("temperature", [2.0, 5.0])
 def test_the_gradient_is_the_official_one_at_a_regularization_of_one_over_t_squared(temperature):
-    """(q - p) / T, the target p being the old probabilities to the power 1 / T, normalized."""
+    """It is (q - p) / T, where p are the old probabilities to the power 1 / T, normalized."""
     rng = np.random.default_rng(1)
     for student, teacher in rng.normal(size=(5, 2, 6)) * 3:
         old = np.exp(teacher) / np.exp(teacher).sum()
@@ -121,7 +121,7 @@ def strategy_of(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_is_that_of_the_written_loss(name):
-    """Heads keep nothing of the group of classes 2 and 3, since these are new."""
+    """Heads keep nothing of classes 2 and 3, since these are new."""
     temperature, heads, group = CASES[name]
     learner = net.small_learner(net.small_setup(), np.arange(CLASSES))
     memory = Teacher(net.as_float32(OLD), learner.batch_stats, jnp.asarray(KNOWN))

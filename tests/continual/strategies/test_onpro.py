@@ -18,7 +18,7 @@ from tests.continual.small_net import CLASSES, DATA, GAIN, HIDDEN, LABELS, RATE,
 
 KEY = jax.random.key(0)
 MOMENTUM, TEMPERATURE, PROTOTYPES, SIMILARITY, WIDTH = 0.5, 0.4, 0.7, 0.6, 3
-# Momentum, so that the projection needs a state of its own.
+# Momentum gives the projection its own state.
 SETUP = net.small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
 BENT = np.array([0.7, -0.4, 1.2])
 

@@ -119,7 +119,7 @@ def test_while_a_task_is_learned_only_its_classes_are_predicted():
 
 
 def test_batch_statistics_stay_after_the_first_task():
-    """And later tasks learn by them, in evaluation mode."""
+    """Later tasks learn by them, in evaluation mode."""
     setup = net.small_setup()
     strategy, first = packnet_of(setup), SEQUENCE[0]
     _, learner = net.run_tasks(setup, strategy, [first])[-1]
@@ -156,7 +156,7 @@ def separable():
 
 
 def test_weights_of_earlier_tasks_stay_bit_for_bit():
-    """Under momentum and weight decay."""
+    """They stay under momentum and weight decay."""
     after = separable()
     for task, early in enumerate(after):
         for late in after[task + 1 :]:

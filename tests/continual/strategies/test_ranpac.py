@@ -56,7 +56,7 @@ def test_of_two_labels_both_classes_are_targets():
 
 @pytest.mark.parametrize("relative", [1e-2, 1e-4, 1e-6])
 def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
-    """300 random features of 200 samples, so that the condition number is what λ makes it."""
+    """300 random features of 200 samples make λ alone set the condition number."""
     rng = np.random.default_rng(3)
     width = 300
     both = np.maximum(rng.normal(size=(300, 20)) @ rng.normal(size=(20, width)), 0)

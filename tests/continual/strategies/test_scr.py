@@ -9,7 +9,7 @@ from tests.continual import small_net as net
 from tests.continual.small_net import DATA, GAIN, LABELS, RATE, SHIFT, START
 
 MOMENTUM, TEMPERATURE, WIDTH = 0.5, 0.4, 3
-# Momentum, so that the projection needs a state of its own.
+# Momentum gives the projection its own state.
 SETUP = net.small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
 STREAM = [[0, 6, 1], [12, 7, 2], [8, 13, 3]]
 WEIGHTS = [[1, 1, 1], [1, 1, 1], [1, 1, 0]]

@@ -103,7 +103,7 @@ def compare(after, expected):
 
 
 def test_small_steps_integrate_the_drop_of_the_loss():
-    """Σ_k ω_k is what the loss fell by, the paper's equation 3, as the step goes to 0."""
+    """Σ_k ω_k is the decrease of the loss, equation 3, in the limit of small steps."""
     setup = net.small_setup()
     strategy = net.compiled(si(setup, regularization=0.0))
     batch, task = net.filled(setup, net.batch_of(TRAIN[0])), SEQUENCE[0][0]

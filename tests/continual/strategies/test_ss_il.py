@@ -41,7 +41,7 @@ def loss_by_hand(params, old, index, groups, earlier):
 
 
 def test_a_step_is_the_official_loss():
-    """Each sample's cross-entropy over new or over old classes; one divergence per earlier task."""
+    """Each sample has a cross-entropy over new or old classes; each earlier task a divergence."""
     strategy = net.compiled(ss_il(SETUP))
     learner = net.small_learner(SETUP, [], OLD)
     memory = strategy.init(KEY, learner)

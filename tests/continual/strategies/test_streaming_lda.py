@@ -94,7 +94,7 @@ def test_the_first_sample_of_a_class_adds_its_own_square():
 
 
 def test_dependent_features_of_any_size_are_solved():
-    """A condition number of 6e8 in float64; what the samples span keeps three digits."""
+    """The condition number is 6e8 in float64; what the samples span keeps three digits."""
     rng = np.random.default_rng(0)
     rows = np.tile(rng.normal(size=(5000, 32)) * 100, 2)
     covariance, right = np.cov(rows, rowvar=False, bias=True), rows[:4].T
@@ -116,7 +116,7 @@ class Shrunk(BaseEstimator):
 
 
 def test_many_samples_give_scikit_learn_s_discriminant():
-    """Apart from 4 first samples among 4,000, and means that lag by a sample: a few percent."""
+    """The 4 first samples of 4,000, and means that lag by a sample, differ by a few percent."""
     rng = np.random.default_rng(2)
     mixing = rng.normal(size=(6, 6))
     labels = rng.permutation(np.repeat(np.arange(4), 1000))
@@ -142,7 +142,7 @@ def test_many_samples_give_scikit_learn_s_discriminant():
 
 @pytest.mark.parametrize("shift", [0, 1000])
 def test_digits_far_from_0_keep_the_digits_of_the_official_scores(shift):
-    """The official recursion in float64 on the same float32 features."""
+    """The reference is the official recursion in float64 on the same float32 features."""
     make = functools.partial(streaming_lda, shrinkage=1e-3)
     memory, result, train, test = stream.streamed_digits(make, shift)
     _, labels, _, truth = stream.digits()

@@ -129,7 +129,7 @@ def states(optimizer="sgd"):
     return strategy, after
 
 
-# The same in float64, with a basis per task and no padding.
+# This is the same in float64, with a basis per task and no padding.
 
 
 def scaled(params, spaces, scales):
@@ -233,7 +233,7 @@ def by_hand():
 
 
 def test_four_tasks_done_again_in_float64():
-    """Parameters, bases and chosen tasks after each task."""
+    """Parameters, bases and chosen tasks agree after each task."""
     for number, (state, expected) in enumerate(zip(states()[1], by_hand()[0], strict=True)):
         memory, learner = state
         params, full, current, chosen, _ = expected
@@ -270,7 +270,7 @@ def test_a_task_is_predicted_by_its_scaled_network(task):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_no_kernel_moves_along_the_inputs_of_earlier_tasks(optimizer):
-    """Also with an optimizer whose steps leave the gradient's subspace."""
+    """The optimizers include one whose steps leave the gradient's subspace."""
     after = states(optimizer)[1]
     for (before, old), (_, new) in itertools.pairwise(after):
         for name in ("one", "two"):

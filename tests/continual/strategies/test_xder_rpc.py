@@ -124,7 +124,7 @@ def step_by_hand(params, batch, held, stored, past, present, constrained):
 
 @pytest.mark.parametrize("constrained", [True, False])
 def test_three_tasks_are_the_loop_in_float64(constrained):
-    """Two steps per task; the samples that the memory chooses are read from it.
+    """A task has two steps; the samples that the memory chooses are read from it.
 
     The first step of a task updates the logits of all drawn samples, the second one a random half,
     which the end of the task replaces again.

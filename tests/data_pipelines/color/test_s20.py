@@ -159,7 +159,7 @@ def mean_angle(estimates, truth):
 
 
 def test_the_phones_own_white_balance_is_of_the_main_image(released):
-    """2.9 degrees from the truth; that of the second camera is 9 away."""
+    """Its mean error is 2.9 degrees; that of the second camera is 9 degrees."""
 
     truth = released.illuminant_main
     assert mean_angle(released.as_shot_neutral_main, truth) == pytest.approx(2.87, abs=0.01)
@@ -182,7 +182,7 @@ def test_rows_of_the_released_transforms_sum_to_one(released):
 def test_the_released_chart_transforms_carry_one_illuminant_to_the_other(
     released, source, target, transform
 ):
-    """Colours as rows, camera 1 to 2: read otherwise the mean error is above 8 degrees."""
+    """Colours are rows, camera 1 to 2; read otherwise the mean error is above 8 degrees."""
     illuminant = getattr(released, source).astype(np.float64)
     shares = illuminant / illuminant.sum(1, keepdims=True)
     mapped = np.einsum("ni,nij->nj", shares, getattr(released, transform))

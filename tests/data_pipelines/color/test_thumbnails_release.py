@@ -43,7 +43,7 @@ def test_thumbnails_keep_their_numbers_to_16_bits_and_their_illuminants(root, th
 
 
 def test_pairs_of_one_scene_are_found_by_their_neighbors_too(rng):
-    """Two stretches of twelve scenes in another order, by a camera of other exposure and noise."""
+    """Two stretches of twelve scenes have another order; the camera has other noise."""
 
     def draw(count):
         drawn = gaussian_filter(rng.random((count, 64, 64, 3)), (0, 4, 4, 0))

@@ -91,7 +91,7 @@ def test_every_sample_is_annotated_so(vrd, annotations):
 
 
 def test_predicates_mean_what_the_boxes_show(vrd):
-    """In another order of the names, as that of the archive's own list, they do not."""
+    """The archive's own order of the names would not fit the boxes."""
     features, facts = box_features(vrd.train), vrd.facts
     predicates = np.array([fact.predicate for fact in facts.facts])[facts.train.facts]
     lower, righter = features[:, 4] > features[:, 0], features[:, 5] > features[:, 1]

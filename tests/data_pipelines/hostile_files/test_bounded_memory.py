@@ -116,7 +116,7 @@ SMALL_OBJECTS = {
 
 @pytest.mark.parametrize("name", SMALL_OBJECTS)
 def test_small_objects_are_charged(name, monkeypatch):
-    """1.9 MB of empty sets took 700 MB and 9 seconds; a byte makes one."""
+    """1.9 MB of empty sets took 700 MB and 9 seconds; one byte creates one."""
     monkeypatch.setattr("everlight_data.formats.pickle_values.MAX_OBJECT_BYTES", 1_000_000)
     content = HEADER + SMALL_OBJECTS[name] + b"."
     read = refused(lambda: load_restricted(content, "crafted"), "for its size")
@@ -140,7 +140,7 @@ def test_a_pickle_of_400_000_objects_is_read():
 
 
 def test_an_array_that_is_built_over_and_over_takes_linear_time():
-    """20,000 memo entries of an array, which 20,000 copies on the stack would each go through."""
+    """20,000 copies on the stack would each go through 20,000 memo entries of an array."""
     count = 20_000
     unbuilt = array(b"", b"")[: array(b"", b"").index(b"(K\x01")]
     state = b"(K\x01K\x00\x85" + FLOAT + b"\x89C\x00tq\x000"

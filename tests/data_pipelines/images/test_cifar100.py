@@ -202,7 +202,7 @@ def test_a_missing_set_names_its_forms_and_owner(root, monkeypatch, is_set):
 
 
 def test_the_classes_are_those_of_the_release():
-    """100 names in the order of labels, which is alphabetical, as the release's `meta` has them."""
+    """The release's `meta` has 100 names in the order of labels, which is alphabetical."""
     assert len(set(CLASSES)) == 100
     assert list(CLASSES) == sorted(CLASSES)
     assert [CLASSES[label] for label in (0, 19, 49, 99)] == ["apple", "cattle", "mountain", "worm"]

@@ -95,7 +95,7 @@ def test_numbers_in_one_part_alone_or_twice_are_names(tmp_path, images, known):
 
 
 def test_a_palette_or_a_gray_png_has_its_colors(tmp_path, images):
-    """Eight colours per image, which a palette holds exactly."""
+    """Each image has eight colours, which a palette stores exactly."""
     images = images // 128 * 255
     files = class_folders(images)
     for name, content in files.items():

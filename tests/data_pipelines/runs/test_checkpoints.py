@@ -237,7 +237,7 @@ def weights_of(paths):
 
 
 def test_wrong_values_that_orbax_restores_are_refused(tmp_path, rng):
-    """A checkpoint whose arrays are another's, whole in themselves."""
+    """The checkpoint's arrays are another one's, undamaged in themselves."""
     two_checkpoints(tmp_path, rng)
     shutil.rmtree(tmp_path / "2" / "state")
     shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
@@ -265,7 +265,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_restarts_with_a_warning(tmp_pat
 
 
 def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
-    """Not the tracebacks of reads that end later, nor what orbax logs."""
+    """It prints neither the tracebacks of reads that end later, nor orbax's log."""
     program = [sys.executable, "-m", "tests.data_pipelines.runs.damaged_checkpoints", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert done.stderr == ""

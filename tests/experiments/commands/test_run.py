@@ -105,7 +105,7 @@ def test_runs_that_diverge_are_nan_and_reported(tmp_path):
 
 
 def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
-    """Four classes that a mean tells apart; names are text in the page and in its pictures."""
+    """A mean separates the four classes; names are text in the page and in its pictures."""
     names = ["<script>alert(1)</script>", "a & b $x$", "c\nd", "\udcffé 猫"]
     for place, name in enumerate(name.replace("/", "∕") for name in names):
         (tmp_path / "images" / name).mkdir(parents=True)

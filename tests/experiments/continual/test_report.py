@@ -32,7 +32,7 @@ def test_the_rule_states_where_no_value_was_selected():
 
 
 def test_cells_of_a_matrix_that_have_no_value_are_white():
-    """Tasks whose classes cannot be predicted, and the time before joint training."""
+    """These are tasks whose classes cannot be predicted, and the time before joint training."""
     blind = known.with_metrics(naive, matrices=np.tril(known.ACCURACY))
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
     ahead = np.triu(np.ones((known.TASKS, known.TASKS), bool), 1)

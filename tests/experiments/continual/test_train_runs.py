@@ -59,7 +59,7 @@ def test_a_diverged_run_is_reported_and_its_neighbors_are_kept(tmp_path, capsys)
 
 
 def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
-    """A crash while the second run's second task is reported: the event is repeated."""
+    """A crash while the second run's second task is reported repeats the event."""
     full, events = {}, []
 
     def note(run, task, result):
@@ -110,7 +110,7 @@ in the third run."""
 
 @pytest.mark.slow
 def test_runs_killed_or_stopped_anywhere_end_with_the_same_bits(tmp_path):
-    """Three runs on two devices, so that the third is trained after the first two."""
+    """Three runs are on two devices, so that the third is trained after the first two."""
     end(start_child(tmp_path, "whole", 2))
     for stop in STOPS:
         end(start_child(tmp_path, "stopped", 2, *stop), -stop[0])

@@ -180,7 +180,7 @@ def test_missing_weights_are_named_before_frames_are_read(tmp_path):
 
 
 def test_the_paper_s_lengths_are_its_iterations():
-    """Lomonaco and Maltoni 2017: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000 each."""
+    """Lomonaco and Maltoni 2017 have: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000."""
     plan = settings.PRESETS["paper"]
     naive, full = plan.nc, plan.cumulative
     protocol = naive.protocol(plan.batch_size)
@@ -303,7 +303,7 @@ def test_the_published_curves_have_the_paper_s_findings(net):
 
 @pytest.mark.slow
 def test_memory_stays_flat_over_nic_s_batches():
-    """Peak resident size after batch 79 against that after batch 10, in a process of its own."""
+    """Peak resident sizes after batch 79 and batch 10 are compared, in a separate process."""
     command = [sys.executable, "-m", "tests.experiments.processes.core50_memory"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     tenth, last = map(int, answer.stdout.split())

@@ -181,7 +181,7 @@ def test_penalties_know_how_far_momentum_carries(loaded, name, reach):
 
 @pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])
 def test_cifar_is_normalized_as_by_the_authors(data, tmp_path):
-    """(x / 255 - mean) / deviation with the numbers of their code; other sets by their own."""
+    """Inputs are (x / 255 - mean) / deviation of their code; other sets have their own numbers."""
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     labels = np.arange(6) % 2
     inputs = ImageSet("noise", images, labels, labels[:0], ("a", "b"))

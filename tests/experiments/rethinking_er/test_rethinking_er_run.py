@@ -49,7 +49,7 @@ def test_methods_with_a_memory_have_a_column_per_buffer(finished):
 
 
 def test_every_method_has_the_authors_settings():
-    """Numbers of `best_args.py` for Fashion-MNIST, read there."""
+    """The numbers are those of `best_args.py` for Fashion-MNIST."""
     config = settings.PAPER_PRESETS["paper"]
     for size, er, icarl in ((200, (0.03, 128), 0.1), (500, (0.1, 128), 0.03)):
         benchmark = config.benchmark_of(size)

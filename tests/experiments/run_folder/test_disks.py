@@ -1,4 +1,4 @@
-"""Full, read-only or slow disks: one line, nothing earlier lost, the same command goes on."""
+"""Full, read-only or slow disks: one line, nothing earlier lost, the same command continues."""
 
 import gc
 import os

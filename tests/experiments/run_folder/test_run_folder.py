@@ -183,7 +183,7 @@ def test_only_files_written_by_opening_are_removed(settings, shared):
 
 
 def test_a_shared_folder_that_another_process_opened_since_stays(settings):
-    """Here the other one is played by this one: its object writes config.json again."""
+    """This process plays the other one: its object writes config.json again."""
     first = RunFolder("paper", "run", settings, shared=True)
     second = RunFolder("paper", "run", settings, shared=True)
     first.record_method_arguments("EWC", {})

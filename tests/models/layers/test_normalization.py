@@ -100,7 +100,7 @@ class Stage(nn.Module):
 
 @pytest.mark.cpu
 def test_no_operation_of_a_stage_reads_the_activations_of_all_its_blocks():
-    """Recomputed chains read an array a block; the operands are counted in the program's text."""
+    """Recomputed chains read one array per block; the program's text shows the operands."""
     images, stage = jnp.ones((2, 8, 8, 4)), Stage()
     variables = jax.eval_shape(stage.init, jax.random.key(0), images)
 

@@ -55,7 +55,7 @@ def double(maps):
 
 
 def generate(variables, settings, images, embedded=None):
-    """Run an image and its additional ones, [1 + k, b, b, 2], as the authors' `Encoder.forward`."""
+    """Run one image and its others, [1 + k, b, b, 2], as the authors' `Encoder.forward`."""
     params, stats = variables["params"], variables["batch_stats"]
     line = np.linspace(0, 1, images.shape[1])
     places = np.stack(np.meshgrid(line, line[::-1]), axis=-1)
@@ -165,7 +165,7 @@ def test_a_fingerprints_features_are_channels_beside_the_histogram(rng):
 
 
 def test_the_authors_size_has_the_authors_layers():
-    """Numbers of weights that the authors' constructor gives, counted by hand per layer."""
+    """The numbers of weights are those of the authors' constructor, counted by hand per layer."""
     image_histogram = jax.ShapeDtypeStruct((1, 64, 64, 2), jnp.float32)
     others = jax.ShapeDtypeStruct((1, 6, 64, 64, 2), jnp.float32)
     init = partial(GeneratorNet(AUTHORS_SIZE).init, jax.random.key(0))

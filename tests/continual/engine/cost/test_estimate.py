@@ -16,7 +16,7 @@ def run(name="EWC"):
 
 
 def test_sizes_equal_the_arrays_of_a_run_and_a_step_is_timed_on_zeros():
-    """Between a microsecond and a second per step, of 0.1 million operations."""
+    """A step of 0.1 million operations takes between a microsecond and a second."""
     result = estimate_run(run(), jax.devices()[0], timed_steps=3)
     first = next(drive_run(run()))
     assert result.parameters == 6 * 16 + 16 * 20

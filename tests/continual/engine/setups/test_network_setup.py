@@ -102,7 +102,7 @@ def test_networks_start_from_every_key_and_have_the_names_of_attributes():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_batch_statistics_equal_a_computation_by_hand(kind):
-    """Two steps of the running mean and variance in float64; evaluation keeps them."""
+    """Two steps are computed in float64; evaluation does not change the statistics."""
     setup = made_by(kinds.NORMS[kind])
     params, stats = setup.init(jax.random.key(3))
     mean, variance = np.zeros(kinds.HIDDEN), np.ones(kinds.HIDDEN)

@@ -62,7 +62,7 @@ def test_every_class_holds_its_own_samples_once(way):
 
 @both_ways
 def test_a_buffer_larger_than_the_data_holds_all_of_it_and_no_more(way):
-    """20 slots a class, more than there are samples at all."""
+    """20 slots per class are more than there are samples."""
     buffer = fill(way, empty_buffer(CLASSES * 20, 1))
     assert jnp.sum(buffer.mask) == np.sum(MASK)
     for label, members in MEMBERS.items():
@@ -84,7 +84,7 @@ def test_other_classes_keep_their_slots_and_a_chosen_class_without_samples_loses
 @both_ways
 @pytest.mark.parametrize("seed", range(3))
 def test_padding_never_changes_the_choice(way, seed):
-    """Neither what padding holds, nor how much of it there is and where."""
+    """The content, the amount and the place of padding have no effect."""
     rng = np.random.default_rng(seed)
     place = np.sort(rng.choice(30, MASK.sum(), replace=False))
     index, label, mask = rng.integers(0, 50, 30), rng.integers(-1, CLASSES, 30), np.zeros(30, bool)
@@ -100,7 +100,7 @@ def test_padding_never_changes_the_choice(way, seed):
 
 
 def test_random_exemplars_are_each_as_likely():
-    """3 of 5: each is held 600 times in 1,000 keys, give or take 5 standard deviations of 15."""
+    """3 of 5 are stored: each of them 600 times in 1,000 keys, to 5 standard deviations of 15."""
     empty = empty_buffer(CLASSES * SLOTS, 1)
     keys = jax.random.split(jax.random.key(0), 1000)
     buffers = jax.jit(
@@ -109,7 +109,7 @@ def test_random_exemplars_are_each_as_likely():
     counts = [int(jnp.sum((buffers.index == index) & buffers.mask)) for index in MEMBERS[0]]
     assert sum(counts) == 3000
     assert np.all(np.abs(np.array(counts) - 600) < 75)
-    # Also the order within the class is random.
+    # The order within the class is random too.
     first = [int(jnp.sum(buffers.index[:, 0] == index)) for index in MEMBERS[0]]
     assert np.all(np.abs(np.array(first) - 200) < 65)
 
@@ -152,7 +152,7 @@ TWO = Samples(jnp.asarray(TWO_INDEX), jnp.asarray(TWO_LABELS), jnp.asarray(TWO_I
 
 @both_ways
 def test_a_sample_of_two_labels_may_stand_for_both_and_keeps_them(way):
-    """Slots for all: every class holds all its samples, those of two labels are there twice."""
+    """Every class stores all its samples; those of two labels are stored twice."""
     features = np.random.default_rng(0).normal(size=(len(TWO_INDEX), 4))
     buffer = fill(way, empty_buffer(CLASSES * 12, 2), TWO, features=features)
     rows = list(zip(TWO_INDEX.tolist(), *TWO_LABELS.T.tolist(), strict=True))
@@ -176,14 +176,14 @@ def test_herding_counts_a_sample_of_two_labels_in_both_means(seed):
         np.testing.assert_array_equal(buffer.index[part], TWO_INDEX[chosen])
         np.testing.assert_array_equal(buffer.labels[part], TWO_LABELS[chosen])
         orders.append({row: place for place, row in enumerate(chosen)})
-    # One rank a sample would not do: some sample has another in its other class.
+    # One rank per sample would not do: some sample has another in its other class.
     assert any(a.get(row, SLOTS) != b.get(row, SLOTS) for a in orders for b in orders for row in a)
 
 
 def test_the_same_image_with_fewer_labels_is_drawn_apart():
-    """2 of the 6 samples of class 0: each is held in 1/3 of 1,000 keys, both images 50 in 1/15.
+    """2 of 6 samples of class 0 are stored: each in 1/3 of 1,000 keys, both images of 50 in 1/15.
 
-    Standard deviations 14.9 and 7.9.
+    The standard deviations are 14.9 and 7.9.
     """
     keys = jax.random.split(jax.random.key(3), 1000)
     empty = empty_buffer(CLASSES * 2, 2)
@@ -222,7 +222,7 @@ def parts_of(order, cuts):
 
 
 def test_every_sample_seen_of_a_class_is_held_with_equal_chance_whatever_its_task():
-    """13 samples of three tasks for 3 slots: each is in 3/13 of 4,000 buffers."""
+    """13 samples of three tasks compete for 3 slots: each is in 3/13 of 4,000 buffers."""
     parts = parts_of(np.arange(15), [6, 9])
     keys = jax.random.split(jax.random.key(2), 4000)
     buffers = jax.jit(jax.vmap(lambda key: seen_buffer(parts, key)))(keys)

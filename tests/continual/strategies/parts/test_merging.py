@@ -75,7 +75,7 @@ def test_trimming_ranks_all_leaves_together(density, expected):
 
 
 def test_signs_are_elected_by_hand():
-    """Columns: all agree, one is outvoted by two, by one that is greater, a tie, none."""
+    """Columns agree, have one outvoted by two or by one that is greater, tie, or are empty."""
     vectors = np.array([[3, 2, -5, 1, 0], [1, 2, 2, -1, 0], [2, -3, 2, 0, 0]], np.float32)
     sums = functools.reduce(with_vector, jnp.asarray(vectors), no_vectors(jnp.zeros(5)))
     np.testing.assert_array_equal(disjoint_mean(sums), [2, 2, -5, 0, 0])

@@ -18,7 +18,7 @@ SAMPLES = Samples(jnp.arange(8) + 50, jnp.asarray(LABELS)[:, None], jnp.arange(8
 
 
 def test_odds_are_a_softmax_of_one_over_the_distance():
-    """Prototypes at 0, 2 and 6 of a line, and one beside it whose class has no samples."""
+    """Prototypes are at 0, 2 and 6 of a line; another one's class has no samples."""
     prototypes = jnp.float32([[0.0], [2.0], [1.0], [6.0]])
     one, two = (jnp.asarray(side) for side in np.triu_indices(4, 1))
     possible = (one != 2) & (two != 2)

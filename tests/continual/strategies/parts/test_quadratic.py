@@ -131,7 +131,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_three_tasks_done_again_in_float64(name):
-    """Parameters, importances and anchors after every task, to float32's rounding in 12 steps."""
+    """Parameters, importances and anchors agree after every task, to 12 steps' rounding."""
     strategy, by_hand = CASES[name]
     setup = net.small_setup()
     after = net.run_tasks(setup, strategy(setup), SEQUENCE)
@@ -196,7 +196,7 @@ REGULARIZATIONS = {
 
 @pytest.mark.parametrize("name", REGULARIZATIONS)
 def test_the_gradient_is_that_of_the_written_loss(name):
-    """Finite differences of the mean cross-entropy plus the penalty, in float64."""
+    """The reference is finite differences of mean cross-entropy plus the penalty, in float64."""
     strategy, factor = REGULARIZATIONS[name]
     setup = net.small_setup()
     learner = net.small_learner(setup, [0, 1, 2, 3])
@@ -294,7 +294,7 @@ def test_implicit_steps_lead_to_the_minimizer_at_any_regularization(regularizati
 
 
 def test_the_rate_of_the_implicit_step_follows_the_schedule():
-    """One step at a quarter of the rate, in float64: the task's, then the proximal point."""
+    """One float64 step at a quarter of the rate is the task's step, then the proximal point."""
     result = stiff_program(0.0, STEP, factor=0.25)(3.0, 1)
     theta = 0.25 * STEP * CURVATURE * TARGET
     scale = 2 * 0.25 * STEP * 3.0
@@ -309,9 +309,9 @@ positive = st.floats(1e-6, 1e12)
 @settings(max_examples=200)
 @given(numbers, numbers, positive, st.floats(1e-6, 1e3))
 def test_the_proximal_point_is_between_the_parameter_and_its_anchor(theta, anchor, scale, weight):
-    """At (θ + 2ηcω θ*) / (1 + 2ηcω), to float32's rounding of the greater of the two.
+    """It is (θ + 2ηcω θ*) / (1 + 2ηcω), to float32's rounding of the greater of the two.
 
-    Where a product is below float32's least normal number it is 0.
+    A product below float32's least normal number is 0.
     """
     sums = quadratic.single_anchor({"p": jnp.float32(weight)}, {"p": jnp.float32(anchor)})
     moved = (

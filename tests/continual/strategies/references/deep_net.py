@@ -83,7 +83,7 @@ def train_steps(strategy, setup, count, params=None):
     return after, fresh
 
 
-# The same in float64, with nothing of the library.
+# This is the same in float64, with nothing of the library.
 
 
 def in_float64(tree):

@@ -19,7 +19,7 @@ from tests.data_pipelines.color.charts.drawn_charts import TILTED, drawn, pixels
 
 
 def test_the_chart_is_found_on_a_real_photo(real_data):
-    """Centres of the corner patches as a person points at them."""
+    """A person pointed at the centres of the corner patches."""
     photo = read_raw(real_data("raw_samples/colorchart.dng"))
     (corners,) = find_charts(photo.image, reference_colors())
     expected = [[716, 626], [1251, 615], [1257, 922], [704, 930]]

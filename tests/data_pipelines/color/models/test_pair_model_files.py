@@ -111,7 +111,7 @@ def moments_in_numpy(colors):
 @pytest.mark.parametrize("words", ["T", "moments", "T and moments"])
 @pytest.mark.parametrize("depth", [None, 2])
 def test_each_illuminant_is_estimated_from_its_own_inputs(rng, words, depth):
-    """The geometric mean of the members; the second illuminant by moments of the second image."""
+    """The members' geometric mean is the estimate; the second image's moments give the other."""
     model = model_of(2, depth, "scale", True, words)
     main, second = pair_of(rng)
     estimates = model.estimate(model.inputs(main, second, jnp.ones(20)))

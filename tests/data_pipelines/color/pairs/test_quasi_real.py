@@ -41,7 +41,7 @@ def test_transforms_illuminants_and_charts_come_back(world):
 
 
 def test_under_sum_normalization_the_transform_is_that_of_the_normalized_pixels(world):
-    """Block means, masking and least squares again in float64, without the library."""
+    """Block means, masks and least squares are repeated in float64, without the library."""
     cameras, pairs, truth, images, _, _ = world
     data = build_quasi_real(*cameras, pairs, seed=0, normalize="sum")
     for i in range(N):

@@ -97,7 +97,7 @@ def test_bgr_order_is_warned_of(rng, capsys, power, exchanged):
     ],
 )
 def test_other_orders_of_channels_are_warned_of(real_data, capsys, order, words):
-    """On nine images of a camera and on all."""
+    """The check warns on nine images of a camera and on all."""
     (thumbnails,) = thumbnail_cameras([real_data("nus8_64x64/SonyA57.npz")]).values()
     data = read_camera_images(thumbnails, 64)
     for count in (9, len(data.images)):
@@ -121,7 +121,7 @@ def test_images_of_8_bits_are_refused_plainly(tmp_path, rng):
 
 
 def test_no_real_camera_is_near_the_bounds(real_data, capsys):
-    """Medians of 1.5 (Cube+) to 2.8 degrees (Olympus), 31.0 to 43.8 to the reciprocals.
+    """Medians are 1.5 (Cube+) to 2.8 degrees (Olympus), 31.0 to 43.8 to the reciprocals.
 
     On the images to the power of 1/2.2 they are 9.2 to 11.1, on the images in BGR order 6.7 to
     20.3.

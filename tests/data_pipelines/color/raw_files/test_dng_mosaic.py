@@ -87,7 +87,7 @@ def test_rows_and_columns_add_to_the_black_level(tmp_path, rng):
 
 
 def test_fractions_of_a_black_level_count(tmp_path):
-    """Values of a dark 8-bit sensor: 63 for 63.99 would give r/g 0.64 instead of 0.6."""
+    """A dark 8-bit sensor's level of 63 for 63.99 would give r/g 0.64 instead of 0.6."""
     black, white = 63.99, 255
     values = np.full((HEIGHT, WIDTH), 74)
     values[::2, ::2], values[1::2, 1::2] = 70, 72

@@ -51,7 +51,7 @@ def test_exact_and_noisy_pairs_share_illuminants_and_noisy_ones_have_fewer_color
 
 
 def test_network_inputs_equal_float64(prepared):
-    """Each input against float64 from the colours that the cameras measured."""
+    """Each input is compared with float64 from the colours that the cameras measured."""
     _, data = prepared
     (exact,) = data["exact", "random"]
     row = 7

@@ -59,7 +59,7 @@ def test_an_image_is_the_same_whatever_is_rendered_beside_it(world):
 
 
 def test_an_image_does_not_depend_on_the_other_scenes(world):
-    """The last scene as the only one of a set: its name and its objects make the picture."""
+    """The last scene looks the same as the only one of a set: name and objects determine it."""
     scenes = world.train.scenes
     last = scenes.image == 399
     only = AnnotatedScenes(
@@ -98,7 +98,7 @@ def linear(images):
 
 
 def test_small_objects_stand_before_large_ones():
-    """However they are listed: what is inside looks as if it were alone."""
+    """The order in the list has no effect: the inner object looks as it does alone."""
     small, large = (3, (80, 120, 80, 120)), (5, (0, 200, 0, 200))
     pair, single = scenes_of([small, large]), scenes_of([small])
     np.testing.assert_array_equal(

@@ -100,7 +100,7 @@ def test_any_facts_survive_writing_and_reading(tmp_path_factory, facts, data):
 
 
 def test_the_authors_own_files_are_read(tmp_path):
-    """Their further columns, quoted links, names of the large semantic split, and any ids."""
+    """The files have more columns, quoted links, names of the large semantic split, and any ids."""
     (tmp_path / "B1_facts.csv").write_text("id,type,S,P,O\n70,<S>,man,,\n12,<SPO>,dog,eat,meat\n")
     (tmp_path / "B1_BD_complete_train.csv").write_text(
         ",image_links,NLP_links,SPO,id,w_s,w_p,w_o\n"

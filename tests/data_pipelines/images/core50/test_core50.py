@@ -298,7 +298,7 @@ def test_damaged_smaller_images_are_made_again(release, tmp_path):
 
 @pytest.mark.parametrize("claim", ["[1, 2, 3]", "999999", "-5", "", "[null]", "\xff", "{}"])
 def test_notes_of_half_written_files_are_not_trusted(release, tmp_path, claim):
-    """A part of black frames, beside a note that calls them done."""
+    """A note beside a part of black frames calls them done."""
     prepare_core50(release, tmp_path / "straight")
     folder = tmp_path / "prepared"
     prepare_core50(release, folder)
@@ -320,7 +320,7 @@ def test_a_refusal_before_the_first_block_leaves_nothing(release, tmp_path):
 
 
 def test_a_frame_that_unpacks_to_gigabytes_is_refused_before_it_does(release, tmp_path):
-    """A deflated member of zeros, and a PNG that claims 65,535 x 65,535 pixels."""
+    """The files are a deflated member of zeros, and a PNG that claims 65,535 x 65,535 pixels."""
     faulty = release / name_of(1, 1, 20)
     content = faulty.read_bytes()
     faulty.write_bytes(content[:16] + b"\x00\x00\xff\xff" * 2 + content[24:])

@@ -125,7 +125,7 @@ def test_a_training_crop_is_the_drawn_box(files, rng):
 @given(st.integers(0, 2**32 - 1), st.integers(65, 400))
 @settings(max_examples=15)
 def test_images_read_depend_on_key_and_image_alone(files, seed, tight):
-    """Announced, announced in vain, twice or not at all, in any batches, limit and threads."""
+    """Images are announced once, twice, in vain or not at all, in any batches and threads."""
     rng = np.random.default_rng(seed)
     order = rng.integers(0, COUNT, 40)
     keys = make_keys(rng, 40)

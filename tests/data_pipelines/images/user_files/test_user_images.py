@@ -109,7 +109,7 @@ def test_test_images_of_another_scale_are_refused(tmp_path, rng):
 
 
 def test_a_photograph_keeps_its_mean(tmp_path, rng):
-    """The reduced decoding of a large JPEG against the mean of all its pixels."""
+    """The reduced decoding of a large JPEG is compared with the mean of all its pixels."""
     folder_of(tmp_path, {"a": 3, "b": 3})
     ramp = np.linspace(0, 255, 400)
     image = np.stack(np.broadcast_arrays(ramp[:, None], ramp, 100), axis=-1).astype(np.uint8)

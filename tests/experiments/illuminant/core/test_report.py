@@ -91,7 +91,7 @@ def test_invalid_estimates_are_counted_and_the_paper_stands_beside():
 
 
 def test_reproduction_errors_stand_beside():
-    """White estimated as (1, 1, 2) is 19.47 degrees from grey under any illuminant."""
+    """A white estimated as (1, 1, 2) is 19.47 degrees from grey under any illuminant."""
     estimate = np.array([0.5, 1.0, 2.0])
     illuminants = np.broadcast_to(estimate, (1, 2, 3, 3))
     truth = np.broadcast_to(estimate * [1, 1, 2], (2, 3, 3))
@@ -153,7 +153,7 @@ def test_curves_are_those_named_the_best_of_each_condition_and_the_headline():
 
 
 def test_the_gain_of_a_camera_is_the_mean_difference_of_errors_by_seed():
-    """Two seeds, two folds of two images; a gain of 1 and of 2 degrees on every image."""
+    """Two seeds have two folds of two images, and gains of 1 and of 2 degrees on every image."""
     one = np.array([[[3.0, 5.0], [4.0, 8.0]], [[4.0, 6.0], [5.0, 9.0]]])
     both = one - np.array([1.0, 2.0])[:, None, None]
     errors = {}

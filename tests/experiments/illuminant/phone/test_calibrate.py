@@ -77,7 +77,7 @@ def test_the_homography_is_that_between_the_views(written, measured):
 
 
 def test_transforms_are_those_of_the_two_cameras_under_each_illuminant(written, measured):
-    """Beside least squares of all 214 surfaces; the scenes show some fifty of them."""
+    """Transforms are compared with least squares of all 214 surfaces; scenes show some fifty."""
     _, true = written
     quasi = measured[3]
     off = np.linalg.norm(quasi.transforms - true.transforms, axis=(1, 2))
@@ -95,7 +95,7 @@ def test_the_chart_has_no_part_in_the_small_images(written, measured):
 
 
 def test_training_inputs_equal_those_of_estimate(written, measured):
-    """Transform and moments, but for the chart, which estimate does not know of."""
+    """Transform and moments agree, but for the chart, which estimate does not know of."""
     source, true = written
     pairs = measured[4]
     names = [source / view / f"{true.names[1]}.dng" for view in ("main", "second")]

@@ -120,7 +120,7 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
 
 @pytest.mark.parametrize("inputs", [False, True])
 def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, inputs):
-    """The five patches from white on, at places that a person points at."""
+    """A person pointed at the five patches from white on."""
     path = real_data("raw_samples/colorchart.dng")
     corners = np.array([[716, 626], [1251, 615], [1257, 922], [704, 930]], np.float32)
     photo = read_raw(path)

@@ -221,7 +221,7 @@ def drawn_model(name, others, rng):
     ("name", "others"), [("APAP (GW)", False), ("Gamut Pixel", False), ("C5, small form", True)]
 )
 def test_a_methods_model_returns_to_the_bit(tmp_path, name, others):
-    """Also APAP's, which is as large as the training set, and C5's with its additional images."""
+    """The methods include APAP, as large as the training set, and C5 with additional images."""
     model = drawn_model(name, others, np.random.default_rng(0))
     save_image_model(tmp_path, model, 7)
     result = load_estimator(tmp_path)
@@ -266,7 +266,7 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
     ],
 )
 def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitted, needs, warned):
-    """C5 and CCMNet of several cameras, and what learns nothing."""
+    """These are C5 and CCMNet of several cameras, and methods that learn nothing."""
     actual = Estimate(
         np.ones(3), ChromaticityInterval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False
     )
@@ -332,7 +332,7 @@ def test_a_method_is_named_by_its_first_word():
 
 @pytest.mark.parametrize("inputs", ["SoG", "sog"])
 def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypatch, inputs):
-    """Shades-of-Gray (norm 6) of the blocks that the estimate sees, written again in float64."""
+    """The reference is float64 Shades-of-Gray (norm 6) of the blocks that the estimate sees."""
     monkeypatch.chdir(tmp_path)
     shot = scene(np.random.default_rng(5), np.array([0.6, 1, 0.7]), 64, 64)
     counts = np.round(65535 * shot).astype(np.uint16)

@@ -181,7 +181,7 @@ def test_two_matrices_are_read_where_training_had_two(model):
 
 
 def test_training_cameras_may_have_two_matrices(model):
-    """Trained on DNGs of both cameras, without a list."""
+    """Training is on DNGs of both cameras, without a list."""
     one, two = (load_estimator(model.parent / name).fitted for name in ("model", "two"))
     assert two.by_temperature
     # The model's own fingerprint is of the first camera; in the list it has MATRIX alone.
