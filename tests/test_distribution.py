@@ -58,7 +58,7 @@ def test_the_wheel_has_every_file_of_the_three_packages_and_nothing_else(built):
 
 @pytest.fixture(scope="module")
 def install(built, tmp_path_factory):
-    """Return a function that makes an environment with the wheel and what its extras need.
+    """Return a function that makes an environment of the wheel and its extras' requirements.
 
     Required packages are linked from this environment.
     """
@@ -145,7 +145,7 @@ def required_by(requirements: list[str], extras: frozenset[str] = frozenset()) -
 
 
 def link_package(name: str, target: Path) -> None:
-    """Link what a package installed, folder by folder."""
+    """Link a package's installed files, folder by folder."""
     package = importlib.metadata.distribution(name)
     tops = {file.parts[0] for file in package.files if file.parts[0] not in ("..", "__pycache__")}
     for top in tops:

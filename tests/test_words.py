@@ -55,6 +55,17 @@ FRAGMENT = re.compile(
     r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As|How|So that|Those|It|In the|Killed|"
     r"Takes|Numbers that)\b"
 )
+VERBS = re.compile(
+    r"(?:Add|Answer|Apply|Begin|Bind|Build|Call|Change|Check|Commit|Compare|Compile|Compute|"
+    r"Convolve|Copy|Count|Cover|Create|Descend|Draw|Drive|End|Export|Fail|Fill|Flip|Give|Herd|"
+    r"Ignore|Insert|Interpolate|Interrupt|Invert|Join|Kill|Let|Link|List|Load|Map|Measure|Minimize|"
+    r"Normalize|Open|Parse|Patch|Permute|Plot|Pool|Predict|Prepare|Print|Put|Read|Record|Redraw|"
+    r"Release|Render|Replace|Restore|Return|Run|Save|Scale|Send|Set|Split|Start|Store|Subtract|Sum|"
+    r"Take|Time|Train|Update|Use|Wait|Wrap|Write|Yield)\b"
+)
+"""First words of docstrings of helpers in tests and benchmarks."""
+HALF_SENTENCE = re.compile(r"(?:Also|And|Nor|Neither|Beside|Beyond|Unlike|Exactly|Done)\b")
+"""First words of docstrings of tests that continue the test's name."""
 MIN_WORDS = 4
 COUNTED = (
     r"(?:\d[\d,.]*|class|devices?|epochs?|exemplars?|features?|fold|images?|labels?|line|number|"
@@ -139,6 +150,30 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
         if isinstance(node, ast.Expr) and (text := _text(node.value))
         if FRAGMENT.match(text.strip())
     )
+
+
+def test_docstrings_of_helpers_begin_with_a_verb():
+    _refuse(
+        f"{path}:{line}: {text!r}; write Return, Yield, Write, Check or another verb first"
+        for path, line, name, text in _function_docstrings("tests", "benchmarks")
+        if not name.startswith("test_") and not VERBS.match(text)
+    )
+
+
+def test_docstrings_of_tests_have_a_subject():
+    _refuse(
+        f"{path}:{line}: {text!r}; write a sentence with a subject, or no docstring"
+        for path, line, name, text in _function_docstrings("tests")
+        if name.startswith("test_") and HALF_SENTENCE.match(text)
+    )
+
+
+def _function_docstrings(*folders):
+    """Yield file, line and name of every documented function, and the docstring's summary."""
+    for path, tree in TREES.items():
+        for node in ast.walk(tree) if path.startswith(folders) else ():
+            if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)):
+                yield path, node.body[0].lineno, node.name, text.splitlines()[0]
 
 
 def test_comments_of_tests_begin_with_a_verb_or_a_subject():

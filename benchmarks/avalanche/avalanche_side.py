@@ -283,7 +283,7 @@ def answer(run: Run) -> dict[str, np.ndarray]:
 
 
 def main(request: str, answered: str) -> None:
-    """Do all runs of one file and write the other."""
+    """Run all questions of one file and write the answers to the other."""
     # Avalanche warns of its own deprecations.
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)

@@ -72,7 +72,7 @@ def described(row, image, mask):
 
 
 def reads_pixels_alone(row):
-    """Tell whether a row needs neither other images of the same size nor maps of places."""
+    """Return whether a row needs neither other images of the same size nor maps of places."""
     return row.features is not None and not row.reads_others
 
 

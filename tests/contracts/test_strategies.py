@@ -300,7 +300,7 @@ def test_structure_and_dtypes_are_stable_across_tasks(name):
     [5, *(pytest.param(at, marks=pytest.mark.slow) for at in (0, 3 * PROTOCOL.epochs - 1))],
 )
 def test_stopped_and_read_back_it_continues_to_the_same_bits(name, stopped_at, tmp_path):
-    """It stops within a later task, within the first, and between two; a checkpoint restores it."""
+    """The run stops within a later task, within the first, and between two."""
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(stopped_at, driven(name)[stopped_at])
     state = checkpoints.restore(stopped_at, like=driven(name)[0]).state

@@ -105,7 +105,7 @@ def traced(name: str, inputs: dict[str, Any]) -> Any:
 
 
 def is_meant(name: str, argument: str, what: str, result: list[Any]) -> bool:
-    """True if the docstring or a table says what becomes of values that were not refused."""
+    """Return whether the docstring or a table states the effect of values that are not refused."""
     function = public(name)
     message = (inspect.getdoc(function) or "") + (sys.modules[function.__module__].__doc__ or "")
     if what in ("negative", "too large"):

@@ -69,7 +69,7 @@ def test_the_norm_of_all_parameters():
 
 
 def test_diagnostics_of_a_network_count_units_of_all_layers():
-    """Of five units one is dead and two more are dormant; of two channels one is dead."""
+    """One of five units is dead and two more are dormant; one of two channels is dead."""
     maps = jnp.zeros((2, 3, 3, 2)).at[:, 1, 1, 0].set(1)
     features = with_singular_values([2, 1, 1, 0])
     outputs = Outputs(jnp.zeros((6, 1)), features, {"maps": maps, "units": ACTIVATIONS})

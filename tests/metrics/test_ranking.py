@@ -69,7 +69,7 @@ def test_distance_is_the_mean_over_the_pieces_that_the_label_defines():
 
 
 def test_a_fact_of_one_piece_does_not_win_by_having_only_one():
-    """It scores 0.81 at 0.9 from person alone; the triple scores (0.81 + 0 + 0) / 3."""
+    """The squared distance of person alone is 0.81, that of the triple (0.81 + 0 + 0) / 3."""
     ranks = compiled_ranks(image(0.9, 2, 4), jnp.array([2]), FACTS, jnp.zeros(4, int))
     # Only ⟨dog, *, *⟩, .01 away, is closer.
     assert ranks.generalised.tolist() == [2]

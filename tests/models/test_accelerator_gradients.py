@@ -79,7 +79,7 @@ def test_gradients_of_groups_are_those_of_float64_for_runs_of_runs(size, stride,
 
 @pytest.fixture(params=["cpu", "accelerator"])
 def device(request, monkeypatch):
-    """Name of the branch of `platform_dependent` that is computed here."""
+    """Return the name of the branch of `platform_dependent` that is computed."""
     if request.param == "accelerator":
         chosen = lambda *arrays, cpu, default: default(*arrays)  # noqa: E731
         monkeypatch.setattr(jax.lax, "platform_dependent", chosen)

@@ -74,7 +74,7 @@ def test_oblong_and_gray_images_have_patches_in_rows(arrays, rng):
 
 
 def test_the_default_has_the_sizes_of_vit_b_16():
-    """It has 85,798,656 parameters without a head, counted by hand; a head has 769 per class."""
+    """The network has 85,798,656 parameters without a head, which adds 769 per class."""
     net = VisionTransformer(10)
     images = jnp.zeros((1, 224, 224, 3))
     shapes = jax.eval_shape(lambda key: net.init(key, images, False), jax.random.key(0))

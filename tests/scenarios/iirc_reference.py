@@ -77,7 +77,7 @@ def compare(actual, reference, complete=False):
 
 
 def members(sequence, tasks, seen):
-    """Test samples of some tasks with their labels among the classes seen."""
+    """Return test samples of some tasks with their labels among the classes seen."""
     chosen = np.any(np.asarray(sequence.test_member)[tasks], axis=0)
     index = np.asarray(sequence.test.index)[chosen].tolist()
     labels = samples(sequence.test)

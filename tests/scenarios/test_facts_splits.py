@@ -168,7 +168,7 @@ def test_a_random_split_that_cannot_be_is_named(tasks, message):
 
 
 def test_real_facts_chain_under_single_linkage_as_measured(real_data):
-    """As facts/lifelong states, K = 4 on VRD gives one task of 6,669 facts and three of one."""
+    """K = 4 gives one task of 6,669 facts and three of one on Visual Relationship Detection."""
     archive = zipfile.ZipFile(real_data("vrd_spo_facts/vrd_annotations.zip"))
     images = json.loads(archive.read("annotations_train.json"))
     facts = {

@@ -58,7 +58,7 @@ def test_prequential_accuracy_is_of_batches_before_they_are_learned(strategy):
 
 
 def test_a_batch_of_all_samples_is_scored_by_the_net_before_the_task():
-    """With one batch per task it is the accuracy on the task's training samples before the task."""
+    """One batch per task gives the accuracy on the task's training samples before the task."""
     protocol = Protocol(epochs=1, batch_size=int(SIZES.max()), select="last", prequential=True)
     states, setup = list(drive_run(run_of(naive, protocol))), net.small_setup()
     for task in (1, 2):

@@ -60,7 +60,7 @@ def building(part):
 
 
 def where_diverged(build):
-    """Tell after each task whether the compiled sequence and the driven one have diverged."""
+    """Return after which tasks the compiled sequence and the driven one have diverged."""
     run = engine.Run(build, PROTOCOL, DATA, SEQUENCE, KEY)
     compiled = ~np.isfinite(engine.run_sequence(run).losses[:, 0])
     driven = [

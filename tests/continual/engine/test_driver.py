@@ -101,7 +101,7 @@ def two_devices():
 
 @pytest.mark.cpu
 def test_two_devices_give_the_results_of_one_device(driven, two_devices):
-    """Of three runs, one device has two; then both devices share the batches of each run."""
+    """One device has two of three runs; then both devices share the batches of each run."""
     apart, shared = two_devices["losses"]
     np.testing.assert_allclose(apart, driven[-1].result.losses, atol=1e-5)
     np.testing.assert_allclose(shared, driven[-1].result.losses, atol=1e-4)
@@ -121,7 +121,7 @@ def test_runs_do_not_talk_to_each_other(two_devices):
 @pytest.mark.cpu
 @pytest.mark.parametrize(("data", "shape"), [(1, [2]), (2, [1, 2])])
 def test_the_compiler_shards_over_every_axis_of_the_mesh(two_devices, data, shape):
-    """With explicit axes every function of a network would have to name shardings."""
+    """Explicit axes would require every function of a network to name shardings."""
     result = two_devices["sharded"][data - 1]
     assert result == [12, ["Auto"] * len(shape), shape]
 

@@ -148,7 +148,7 @@ def started(protocol, strategy=None, setup=None):
 
 
 def test_best_epoch_and_plateau_by_hand():
-    """With patience 1 and threshold 0.1, the rate halves after two epochs without such a gain.
+    """The patience is 1 and the threshold 0.1: two epochs without such a gain halve the rate.
 
     Of equally good epochs the last is kept.
     """

@@ -38,11 +38,11 @@ def test_new_files_come_last_by_name_and_need_no_other_change(tmp_path, monkeypa
 
 
 def _factory(setup, buffer_size=7, replay_batch_size=5, rate=0.1, groups=1, hyperparameter=2):
-    """Return nothing; its arguments are looked at."""
+    """Return nothing; tests read its arguments."""
 
 
 def _per_class(setup, exemplars_per_class, buffer_size=None, replay_batch_size=None):
-    """Return nothing; its arguments are looked at."""
+    """Return nothing; tests read its arguments."""
 
 
 ROW = Method("row", _factory, Source(), "a row", tunes="rate", fixed={"replay_batch_size": 3})

@@ -28,7 +28,7 @@ AMONG = np.isin(np.arange(CLASSES), SEEN)
 
 
 def authors_weights(labels, losses):
-    """Return the scores by which hastings24/rethinking_er chooses what is replaced."""
+    """Return the scores by which hastings24/rethinking_er chooses the sample to replace."""
     counts = {label: np.sum(labels == label) for label in labels}
     balance = np.array([counts[label] for label in labels], float)
     importance = -losses

@@ -56,7 +56,7 @@ SETUP = setup_of()
 
 
 def second_labels(task):
-    """Give some of the task's samples a second class of it; in task 2, three get an old class."""
+    """Give a third of the samples another class of the task; in task 2, three get an old one."""
     rng = np.random.default_rng(task)
     selected = np.flatnonzero(np.isin(LABEL, TASKS[task]))
     pairs = np.stack([LABEL[selected], np.full(len(selected), -1)], axis=1)

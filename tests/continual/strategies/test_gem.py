@@ -46,7 +46,7 @@ def test_least_squares_without_negative_values(columns, seed):
 
 
 def test_columns_that_were_freed_too_early_are_bound_again():
-    """Of a thousand problems of seven unit columns in eight rows, 20 or more have such columns."""
+    """A thousand problems of seven unit columns in eight rows have 20 or more such columns."""
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(1000, 8, 7))
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)

@@ -108,7 +108,7 @@ class Convolutions(nn.Module):
 
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_free_parameters_touch_no_used_unit_of_a_convolutional_net(channels_first):
-    """With gates of 0 and 1, any change of the free parameters leaves the gated outputs."""
+    """Gates are 0 and 1; any change of the free parameters leaves the gated outputs."""
     net, layers = Convolutions(channels_first), ("conv1", "conv2", "dense")
     keys = jax.random.split(jax.random.key(5), 6)
     images = jax.random.normal(keys[0], (3, 8, 8, 2))

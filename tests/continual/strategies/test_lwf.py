@@ -54,7 +54,7 @@ def test_only_the_given_classes_count():
 
 @pytest.mark.parametrize("temperature", [2.0, 5.0])
 def test_the_gradient_is_the_official_one_at_a_regularization_of_one_over_t_squared(temperature):
-    """It is (q - p) / T, where p are the old probabilities to the power 1 / T, normalized."""
+    """The gradient is (q - p) / T; p are the old probabilities to the power 1 / T, normalized."""
     rng = np.random.default_rng(1)
     for student, teacher in rng.normal(size=(5, 2, 6)) * 3:
         old = np.exp(teacher) / np.exp(teacher).sum()

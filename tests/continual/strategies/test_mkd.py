@@ -18,7 +18,7 @@ ALPHA, BETA = 0.1, 0.5
 
 
 def without_shift(params):
-    """Return parameters that give for shifted inputs what `params` give for stored ones."""
+    """Return parameters whose outputs for shifted inputs are those of `params` for stored ones."""
     bias = params["hidden_bias"] - SHIFT * params["hidden"].sum(axis=0)
     return {**params, "hidden_bias": bias}
 

@@ -63,7 +63,7 @@ def test_arrays_and_plain_containers_come_back(protocol):
 
 
 def test_a_python_2_pickle_as_cifar_ships_it():
-    """It is written by hand after the protocol, as cPickle of Python 2 wrote CIFAR-100."""
+    """The pickle is written by hand after the protocol, as cPickle of Python 2 wrote CIFAR-100."""
     pixels = bytes(range(12))
     pickled = (
         b"\x80\x02}q\x01(U\x0bfine_labelsq\x02]q\x03(K\x13K\x1deU\x04dataq\x04"

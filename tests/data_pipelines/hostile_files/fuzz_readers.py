@@ -89,7 +89,7 @@ class Taken(NamedTuple):
 
 
 def measured(read: Read, names: set[str]) -> Taken:
-    """Read a file, with the peak of what Python and NumPy allocate and the processor's time."""
+    """Read a file; measure the peak of Python's and NumPy's memory and the processor's time."""
     tracemalloc.start()
     started = time.process_time()
     try:
@@ -117,7 +117,7 @@ def excess(valid: Taken, mutated: Taken) -> str | None:
 
 
 def problem(read: Read, names: set[str]) -> str | None:
-    """Return what is wrong with how a reader took a file; a refusal must have one of the names."""
+    """Return the fault of how a reader took a file; a refusal must have one of the names."""
     signal.alarm(SECONDS)
     try:
         read()

@@ -265,7 +265,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_restarts_with_a_warning(tmp_pat
 
 
 def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
-    """It prints neither the tracebacks of reads that end later, nor orbax's log."""
+    """The output has neither tracebacks of reads that end later, nor orbax's log."""
     program = [sys.executable, "-m", "tests.data_pipelines.runs.damaged_checkpoints", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -284,7 +284,7 @@ def test_other_errors_are_reported_as_before(monkeypatch, caplog):
     silence_orbax.__wrapped__()
 
     async def own():
-        """Stand for a coroutine of the user's."""
+        """Replace a coroutine of the user's."""
 
     coroutine = own()
     closed, another = RuntimeError("Event loop is closed"), RuntimeError("another")

@@ -26,7 +26,7 @@ HAS_CUDA = any(
 @pytest.mark.skipif(not HAS_CUDA, reason="extra cuda12 or cuda13 not installed")
 @pytest.mark.parametrize("runs", MAX_KERNELS)
 def test_a_step_for_an_h100_has_few_kernels_and_groups_the_runs(runs):
-    """It runs in its own process: JAX loads its plugin once, which needs a driver or no GPU.
+    """The process is separate: JAX loads its plugin once, which needs a driver or no GPU.
 
     Each convolution of several runs and both its gradients are one call, in groups.
     """

@@ -40,7 +40,7 @@ def digits(tmp_path_factory):
 
 
 def test_a_buffer_size_is_every_memory_s(tmp_path):
-    """It is the total of exemplars and reservoirs; without it each class has its own number."""
+    """The size is the total of exemplars and reservoirs; without it each class has its number."""
     needs = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
     for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER-balanced", "A-GEM"):
         assert METHODS[name].row_arguments(needs)["buffer_size"] == 60

@@ -109,7 +109,7 @@ def test_joint_training_has_no_forgetting():
 
 
 def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost():
-    """Neither steps nor stored samples are known of a run without results."""
+    """A run without results has no known steps or stored samples."""
     matrices = np.stack([outcomes.ACCURACY[0], np.full((outcomes.TASKS, outcomes.TASKS), np.nan)])
     removed = outcomes.with_metrics(method, matrices=matrices)._replace(
         diverged_at=np.array([[-1, -1], [1, 0]]),

@@ -309,7 +309,7 @@ positive = st.floats(1e-6, 1e12)
 @settings(max_examples=200)
 @given(numbers, numbers, positive, st.floats(1e-6, 1e3))
 def test_the_proximal_point_is_between_the_parameter_and_its_anchor(theta, anchor, scale, weight):
-    """It is (θ + 2ηcω θ*) / (1 + 2ηcω), to float32's rounding of the greater of the two.
+    """The point is (θ + 2ηcω θ*) / (1 + 2ηcω), to float32's rounding of the greater of the two.
 
     A product below float32's least normal number is 0.
     """

@@ -135,7 +135,7 @@ def test_a_dngs_matrices_are_in_the_order_of_temperatures(tmp_path):
 
 
 def calibrated_dng(path, rng, **changed):
-    """Write a DNG with all calibration tags; returns the parts in float64, as they are written."""
+    """Write a DNG with all calibration tags; return the parts in float64, as they are written."""
     parts = {
         "color_1": rng.uniform(-0.3, 0.9, (3, 3)).round(4),
         "color_2": rng.uniform(-0.3, 0.9, (3, 3)).round(4),

@@ -180,7 +180,7 @@ def test_another_file_than_the_published_one_is_refused(folder):
 
 
 def test_fashion_mnist_is_whole():
-    """It has 70,000 images of ten balanced classes."""
+    """The set has 70,000 images of ten balanced classes."""
     try:
         images = load_fashion_mnist()
     except MissingDataError as error:
