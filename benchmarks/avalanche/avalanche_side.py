@@ -50,7 +50,7 @@ class Net(nn.Module):
     def __init__(self, start: dict[str, np.ndarray], masked: bool):
         super().__init__()
         layers, names = OrderedDict(), {name.partition("/")[0] for name in start}
-        # Convolutions, hidden layers, head: by name, but for the head.
+        # Layers are in the order of their names, but the head is last.
         self.names = [*sorted(names - {"head"}), "head"]
         for name in self.names[:-1]:
             kernel = start[f"{name}/kernel"]

@@ -71,10 +71,10 @@ def test_accuracies_of_scores_that_know_the_task_alone_or_the_class(seeded):
     labels, order = seeded.inputs.labels[seeded.inputs.trained :], task_order(seeded.seed)
     right = np.eye(CLASSES)[labels]
     assert accuracies(right, seeded) == (1, 1)
-    # The first class of the own task: half of the samples, masked to the task or not.
+    # The first class of the own task is right for half of the samples, masked or not.
     first = np.eye(CLASSES)[[row[0] for label in labels for row in order if label in row]]
     assert accuracies(first, seeded) == (0.5, 0.5)
-    # One class for all: masked to another task, its scores tie and half of the samples are right.
+    # One class wins all: masked to another task, its scores tie and half of the samples are right.
     constant = np.tile(np.arange(CLASSES) == order[0, 0], (len(labels), 1)).astype(float)
     assert accuracies(constant, seeded) == pytest.approx((0.5, 0.1))
 
@@ -84,7 +84,7 @@ def test_differences_are_paired_by_seed():
     result = pair(np.array([actual, reference, reference]))
     assert result.means == pytest.approx([0.7, 1.9 / 3, 1.9 / 3])
     assert result.above == pytest.approx([0.2 / 3, 0])
-    # Differences 0.1, 0, 0.1: deviation sqrt(0.01 / 3), over sqrt(3).
+    # The differences 0.1, 0, 0.1 have the deviation sqrt(0.01 / 3), over sqrt(3).
     assert result.errors == pytest.approx([0.1 / 3, 0])
 
 

@@ -17,7 +17,7 @@ from everlight.color.learned.parts.observed_image import ObservedImage, observe_
 from everlight.metrics.angular import angular_error
 from tests.color.references import nus_thumbnails, unit
 
-# Compiled, since one by one the shifted differences of a filter take seconds to dispatch.
+# Functions are compiled, since a filter's shifted differences take seconds to dispatch.
 ESTIMATORS = {name: jax.jit(estimator) for name, estimator in color.ESTIMATORS.items()}
 bright_dark_pca = jax.jit(color.bright_dark_pca, static_argnums=2)
 

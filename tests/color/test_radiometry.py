@@ -90,7 +90,7 @@ COLORS = jnp.asarray(np.random.default_rng(3).uniform(0.05, 0.9, (24, 3)), jnp.f
 
 def test_noise_has_the_variance_of_its_photons_and_of_reading():
     sensor = radiometry.Sensor(read_noise=0.02, full_well=2_000.0, bits=16, stops=0.0)
-    # Exposed to the brightest colour; dimmer ones are not clipped.
+    # The exposure is to the brightest colour; dimmer ones are not clipped.
     exact = np.float64(radiometry.patch_thumbnail(COLORS / COLORS.max()))
     photographs = np.float64(shoot(COLORS, sensor))
     unclipped = exact < 0.8

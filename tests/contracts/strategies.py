@@ -39,7 +39,7 @@ NEEDS = StrategyArguments(
 )
 # The layer that low-rank additions adapt.
 KERNEL = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
-# A transformer of one token, for prompts.
+# Prompts need a transformer of one token.
 VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
 FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
 del FROZEN["head"]
@@ -315,7 +315,7 @@ def make_data(seed=0, per_class=12):
     test = np.repeat(np.arange(CLASSES), 5)
     labels = np.concatenate([train, test])
     data = centers[labels] + rng.normal(size=(len(labels), FEATURES)) * 0.4
-    # The same tasks for every seed, so that arrays of all seeds have the same shapes.
+    # All seeds have the same tasks, so that their arrays have the same shapes.
     tasks = equal_tasks(np.random.default_rng(0).permutation(CLASSES).tolist(), TASKS)
     data = jnp.asarray(data, jnp.float32)
     return bound((data, class_incremental(train, test, tasks, CLASSES, valid_fraction=0.15)))

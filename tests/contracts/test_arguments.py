@@ -128,7 +128,7 @@ def other_dtype(value):
 def replaced(record, field, wrong):
     if hasattr(record, "_replace"):
         return record._replace(**{field: wrong})
-    # Past the data class's own frozenness, and a hook's check of how it is made.
+    # This bypasses the frozen data class, and a hook's check of how it is made.
     other = copy.copy(record)
     object.__setattr__(other, field, wrong)
     return other

@@ -39,7 +39,7 @@ ANY_NUMBER = {
     *("reillumination", "gain", "maps", "matrix", "estimate", "estimates", "chromaticities"),
     *("criteria", "truth", "values", "embeddings", "confidence", "scores", "kernel", "losses"),
     *("vectors", "degrees", "sensitivity", "activations", "bits_of.numbers"),
-    # Counts of any size, and numbers of groups and words that stand nowhere else.
+    # These are counts of any size, and numbers of groups and words that stand nowhere else.
     *("class_group", "counts", "train_counts", "test_counts", "steps", "pieces"),
     *("cameras", "rank_facts.fact_task", "matrices"),
     # An illuminant's own functions take estimates too, which may have a negative channel.

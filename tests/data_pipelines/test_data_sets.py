@@ -137,7 +137,7 @@ def test_tiny_imagenet_is_shrunk_by_blocks_in_the_order_of_numbers(root, tiny_zi
     result = load_tiny_imagenet_32()
     assert result.train_labels.tolist() == [0, 0, 1, 1, 0, 1]
     assert result.test_labels.tolist() == [1, 0]
-    # Places in the zip: n02's images are 0 to 2 there, n01's 3 to 5, each 10, 2 and 0.
+    # Places 0 to 2 of the zip are n02's images, 3 to 5 n01's: 10, 2 and 0 each.
     for image, place in zip(result.images, (5, 4, 2, 1, 3, 0, 6, 7), strict=True):
         expected = pattern(place).astype(float).reshape(32, 2, 32, 2, -1).mean((1, 3))
         np.testing.assert_allclose(image, np.broadcast_to(expected, (32, 32, 3)), atol=8)

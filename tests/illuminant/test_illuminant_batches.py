@@ -38,7 +38,7 @@ def test_every_group_takes_the_rate_with_the_least_mean_of_its_best_validations(
     """Two groups have two problems each; of a step's losses the best counts."""
     slow = np.array([[4.0, 4, 9, 9], [2, 3, 8, 5]])
     fast = np.array([[1.0, 5, 4, np.nan], [9, 9, 7, 6]])
-    # Best validations, less 1: slow (2, 3), (8, 5); fast (1, 5), (4, 6).
+    # Best validations less 1 are slow (2, 3), (8, 5); fast (1, 5), (4, 6).
     choice = best_of_rates({0.1: planted(slow, 0), 0.3: planted(fast, 1)}, 2)
     assert choice.chosen[2].tolist() == [0.1, 0.3]
     assert choice.networks.models[2].mean.tolist() == [0, 1, 102, 103]

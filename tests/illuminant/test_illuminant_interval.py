@@ -44,7 +44,7 @@ def test_mean_and_disagreement_by_hand():
 def test_new_pairs_are_covered_as_often_as_requested(rng, coverage):
     scale = calibrate_interval(*ensembles(rng, 1_000), coverage)
     inside, degrees = covered(scale, *ensembles(rng, 300))
-    # Three binomial deviations of 300 and of 1,000.
+    # The bound is three binomial deviations of 300 and of 1,000.
     assert inside.mean() == pytest.approx(coverage, abs=0.09 if coverage < 0.9 else 0.06)
     assert np.isfinite(degrees).all()
 

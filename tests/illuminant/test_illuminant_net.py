@@ -60,7 +60,7 @@ def test_width_is_free(rng):
 
 def test_initial_kernels_have_he_variance_and_no_bias():
     params = IlluminantNet(2, 1000).init(jax.random.key(0), jnp.zeros(9))["params"]
-    # He et al. 2015, eq. 10: variance 2 / fan in.
+    # He et al. 2015, eq. 10, have the variance 2 / fan in.
     assert np.var(params["hidden_0_kernel"]) == pytest.approx(2 / 9, rel=0.05)
     assert np.var(params["hidden_1_kernel"]) == pytest.approx(2 / 1000, rel=0.05)
     assert not any(np.any(value) for name, value in params.items() if name.endswith("bias"))

@@ -58,7 +58,7 @@ def test_tiny_angles_keep_their_digits(degrees):
 def test_float64_agrees_for_any_two_illuminants(first, second):
     error = angle_between(vector(first), vector(second))
     assert error == pytest.approx(exact_angle(np.float32(first), np.float32(second)), abs=2e-5)
-    # Not to the bit: a product of the cross product may be fused into the subtraction.
+    # The bits may differ: a product of the cross product may be fused into the subtraction.
     assert error == pytest.approx(float(angle_between(vector(second), vector(first))), abs=2e-5)
 
 
@@ -87,7 +87,7 @@ reproduced_apart = jax.jit(angular.reproduction_error)
     ("estimate", "truth", "degrees"),
     [
         ((1, 2, 3), (2, 4, 6), 0),
-        # White comes out as (1, 1, 2): its cosine with grey is 4 / sqrt(3 * 6).
+        # White becomes (1, 1, 2): its cosine with grey is 4 / sqrt(3 * 6).
         ((1, 1, 1), (1, 1, 2), 19.471220634490695),
         ((1, 1, 2), (1, 1, 1), 15.793169048263958),  # (2, 2, 1): 5 / sqrt(3 * 9)
         ((2, 1, 1), (2, 3, 0), 43.088723135362834),  # (1, 3, 0): 4 / sqrt(3 * 10)

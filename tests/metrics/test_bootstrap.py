@@ -43,7 +43,7 @@ def test_the_interval_covers_the_truth_at_its_level():
     keys = jax.random.split(jax.random.key(6), 300)
     low, high = jax.jit(jax.vmap(lambda k, s: bootstrap_interval(k, s, level=0.8)))(keys, samples)
     coverage = np.mean((low <= 0) & (high >= 0))
-    # 0.8 less the percentile method's bias of 0.01; the standard error of 300 trials is 0.023.
+    # The level is 0.8 less the percentile method's bias of 0.01; the standard error is 0.023.
     assert coverage == pytest.approx(0.79, abs=0.06)
 
 

@@ -148,7 +148,7 @@ def world(seed):
     labels[with_super, SUPERCLASS[subclass[with_super]]] = True
     member = np.stack([labels[:, k == CLASS_TASK].any(axis=1) for k in range(TASKS)])
     member[:, -10:] = False
-    # Nearly right, often empty, and never outside the seen classes.
+    # Predictions are nearly right, often empty, and never outside the seen classes.
     predicted = (labels ^ (rng.random((TASKS, SAMPLES, CLASSES)) < 0.12)) & SEEN[:, None]
     predicted &= rng.random((TASKS, SAMPLES, 1)) < 0.9
     return predicted, labels, member

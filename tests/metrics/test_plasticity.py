@@ -16,7 +16,7 @@ from everlight.metrics.plasticity import (
     weight_norm,
 )
 
-# Units of mean magnitude 0, 0.5, 1, 2.5 and 0.25; the mean of the layer is 0.85.
+# Units have mean magnitudes 0, 0.5, 1, 2.5 and 0.25; the mean of the layer is 0.85.
 ACTIVATIONS = jnp.array([[0, -1, 1, 5, 0.5], [0, 0, -1, 0, 0]])
 
 

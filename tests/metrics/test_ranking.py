@@ -11,7 +11,7 @@ from everlight.metrics.accuracy_matrix import gem_backward_transfer
 compiled_ranks = jax.jit(ranking.rank_facts, static_argnums=(4, 5))
 compiled_top = jax.jit(ranking.top_k, static_argnums=2)
 
-# Words on a line: person 0, dog 1, riding 2, horse 4.
+# Words are on a line: person 0, dog 1, riding 2, horse 4.
 WORDS = jnp.array([[0.0], [1.0], [2.0], [4.0]])
 PERSON, DOG, RIDING, HORSE = range(4)
 FACTS = ranking.Facts(

@@ -50,7 +50,7 @@ def check(text, params):
 
 @pytest.mark.parametrize("name", [*NAMED, *OTHERS])
 def test_runs_of_a_network_have_grouped_convolutions_and_no_loops(name, monkeypatch):
-    # Fewer blocks of EfficientNet for time, of all sides and strides.
+    # EfficientNet has fewer blocks here, for time, of all sides and strides.
     stages = [stage._replace(blocks=1) for stage in efficientnet.STAGES[:4]]
     monkeypatch.setattr(efficientnet, "STAGES", stages)
     net, shape, _ = (NAMED | OTHERS)[name]

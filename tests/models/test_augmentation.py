@@ -18,7 +18,7 @@ def test_every_result_is_a_window_or_its_mirror_and_all_occur_alike():
     assert result.dtype == np.uint8
     same = (np.asarray(result)[:, None] == expected).all(axis=(2, 3, 4))
     np.testing.assert_array_equal(same.sum(axis=1), 1)
-    # 9,000 draws over 18: a deviation of 22 around 500.
+    # 9,000 draws over 18 places are 500 each, with a deviation of 22.
     np.testing.assert_allclose(same.sum(axis=0), 500, atol=110)
 
 

@@ -94,7 +94,7 @@ def test_accuracy_is_the_mean_over_runs_within_one_deviation():
 
 def test_forgetting_after_two_and_after_three_tasks():
     axes = plots.plot_forgetting({"EWC": MATRICES})
-    # Run 1: .8 - .6, then (.8 - .5 + .9 - .7) / 2. Run 2: .6 - .6, then (.6 - .7 + .7 - .3) / 2.
+    # Run 1 has .8 - .6 and (.8 - .5 + .9 - .7) / 2, run 2 has .6 - .6 and (.6 - .7 + .7 - .3) / 2.
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[2, 0.1], [3, 0.2]], atol=1e-6)
     ends = sorted({*band(axes)[:, 1].round(5)})
     np.testing.assert_allclose(ends, [0, 0.15, 0.2, 0.25], atol=1e-5)

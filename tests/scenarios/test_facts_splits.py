@@ -153,7 +153,7 @@ def test_the_random_split_is_the_most_balanced_of_a_hundred():
     assert TRIALS == 100
     result = splits.random_split(*COUNTS, 4, seed=3)
     rng = np.random.default_rng(3)
-    # Another way to draw the same numbers: one assignment after another.
+    # One assignment after another draws the same numbers.
     item = [imbalance(rng.integers(0, 4, 60), 4) for _ in range(100)]
     assert imbalance(result, 4) == pytest.approx(min(item))
     assert min(item) < np.median(item)

@@ -11,7 +11,7 @@ from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_data.iirc.metadata import official_metadata
 from tests.scenarios.iirc_reference import SHARES, Reference, compare, samples
 
-# Twenty training samples of each class, the classes in turn.
+# Each class has twenty training samples; the classes take turns.
 CLASSES = ("oak", "whale", "elm", "lamp")
 TREES = {"tree": ("oak", "elm")}
 TASKS = TaskConfiguration((("tree",), ("lamp", "elm"), ("oak", "whale")))
@@ -185,7 +185,7 @@ def test_incremental_joint_is_the_package_s(package, cifar):
 @settings(max_examples=25)
 def test_overlap_and_cap_round_as_in_the_package(sizes):
     pytest.importorskip("iirc")
-    # One great class, so that the superclass is never without samples.
+    # One class is large, so that the superclass is never without samples.
     sizes = [60, *sizes]
     names = [f"fine {number}" for number in range(len(sizes))]
     content = {"train": [], "intask_valid": []}

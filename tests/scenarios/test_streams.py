@@ -227,7 +227,7 @@ def test_validation_samples_are_the_first_of_each_class_in_every_task():
     for task in range(2):
         learned, _ = rows(sequence.tasks.train, task)
         valid, labels = rows(sequence.tasks.valid, task)
-        # 2 of the 10 samples of each of 4 classes, which take turns.
+        # Each of 4 classes, which take turns, gives 2 of its 10 samples.
         np.testing.assert_array_equal(valid, task * COUNT + np.arange(8))
         np.testing.assert_array_equal(labels, np.arange(8) % 4)
         np.testing.assert_array_equal(learned, task * COUNT + np.arange(8, 40))

@@ -112,7 +112,7 @@ def test_illuminants_of_a_camera_without_images_are_learned(rng):
 
 
 def test_the_tested_cameras_illuminants_are_learned(monkeypatch, rng):
-    """Von Kries factors of both cameras' white bring them there."""
+    """Von Kries factors of both cameras' white map the illuminants."""
     monkeypatch.setattr(
         dual_mapping, "fit_dual_mapping", lambda *arguments, **training: arguments[2]
     )

@@ -22,7 +22,7 @@ from tests.continual.engine.linear_net import (
 from tests.continual.engine.many_runs import ORDERS, copied
 from tests.single_run import drive_run
 
-# Tasks of four and two classes in batches of three: the first batch lacks a class of its task.
+# Tasks have four and two classes in batches of three: the first batch lacks one of them.
 TASKS, BATCH = [[0, 1, 2, 3], [4, 5]], 3
 PROTOCOL = online_protocol(BATCH)
 

@@ -116,7 +116,7 @@ def test_rows_of_both_accuracies_by_hand():
     sequence = three_tasks()
     scores = jnp.array(
         [
-            # Label; guess among all, among 0 and 2 (the first task's), among the own task's.
+            # Columns: label; guess among all, among the first task's 0 and 2, among the own task's.
             [0.5, 0.9, 0.1, 0.0],  # 0: 1, 0, 0
             [0.1, 0.2, 0.3, 0.0],  # 2: 2, 2, 2
             [0.4, 0.0, 0.3, 0.0],  # 2: 0, 0, 0

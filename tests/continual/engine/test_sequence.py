@@ -68,7 +68,7 @@ def test_a_strategy_of_boundaries_is_refused_on_a_stream_without_boundaries():
         # There are twelve places, all taken within the first task of twenty samples.
         (lambda setup: experience_replay(setup, 12), [0, 12, 12]),
         (lambda setup: gdumb(setup, 12, epochs=1), [0, 12, 12]),
-        # Two of every class, chosen at a task's end.
+        # Two of every class are chosen at a task's end.
         (lambda setup: balanced_replay(setup, 2), [0, 4, 8]),
         (lambda setup: joint(setup, 3), [0, 20, 40]),
         (naive, [0, 0, 0]),

@@ -56,7 +56,7 @@ def test_memory_after_five_epochs_equals_memory_after_one(name):
         {"epochs": 2, "boundaries": False},
         {"epochs": 2, "evaluate_steps": 1},
         {"epochs": 2, "prequential": True},
-        # Fixed numbers of steps: more than a pass in all, in pieces shorter and longer than it.
+        # The numbers of steps exceed a pass in all, in pieces shorter and longer than it.
         {"epochs": 9, "epoch_steps": 1},
         {"epochs": 2, "first_epochs": 1, "epoch_steps": 50},
     ],

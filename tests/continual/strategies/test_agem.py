@@ -148,7 +148,7 @@ def test_every_held_sample_projects_as_its_closed_form():
         expected = closed_form(net.joined(CURRENT), net.joined(reference))
         np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
         net.assert_trees_close(info.task_gradient, CURRENT, atol=1e-6)
-        # Two training passes: the reference's comes first and moves batch statistics.
+        # The reference's training pass comes first and moves batch statistics.
         assert info.batch_stats["passes"] == 2
     assert 0 < conflicts < len(held_samples)
 

@@ -14,7 +14,7 @@ from tests.continual.draw_frequencies import assert_equal_chances
 from tests.continual.small_net import compiled, samples_of, small_learner, small_setup, task_of
 
 FRAMES, HELD = 6, 4
-# Six frames of every object in every one of eleven sessions.
+# Every object has six frames in each of eleven sessions.
 OBJECT, SESSION, _ = (leaf.reshape(-1) for leaf in np.indices((OBJECTS, 11, FRAMES)))
 SETUP = small_setup()
 STRATEGY = compiled(balanced_replay(SETUP, exemplars_per_class=HELD))

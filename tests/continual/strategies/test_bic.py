@@ -41,7 +41,7 @@ SECOND = net.task_of(1, [2, 3], many.labelled([2, 8, 3, 9]))
 TWENTY = net.compiled(bic(SETUP, exemplars_per_class=20, labels=2))
 
 
-# Stage 1.
+# The tests below are of stage 1.
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_stage_1_weighs_labels_and_the_old_network(inputs, temperature, share):
     assert info.batch_stats["passes"] == 1
 
 
-# Stage 2.
+# The tests below are of stage 2.
 
 
 def written_fit(loss, ridge):
@@ -112,9 +112,9 @@ def held_out_samples(rng, count=40):
         (1.0, 2.0, 1.0),
         (1.0, -3.0, 0.5),
         (4.0, 5.0, 0.0),
-        # Logits far too large, as of a network that was never corrected.
+        # Logits are far too large, as of a network without correction.
         (30.0, 60.0, 20.0),
-        # Samples that a threshold separates: only the ridge bounds the scale.
+        # A threshold separates the samples: only the ridge bounds the scale.
         (0.1, 0.5, 3.0),
     ],
 )
@@ -199,7 +199,7 @@ def test_three_tasks_through_the_engine():
     np.testing.assert_array_equal(third.teacher.known, net.classes_mask([0, 1, 2, 3]))
 
 
-# IIRC's other forms.
+# The tests below are of IIRC's other forms.
 
 
 def jaccard_by_hand(logits, pairs, shift):

@@ -88,7 +88,7 @@ def test_held_out_samples_are_drawn_and_the_same_image_with_other_labels_stays()
     memories, epochs = jax.jit(jax.vmap(opened, in_axes=(0, None)))(keys, buffer_of(HELD))
     left, stays = per_item(memories.held_out), per_item(epochs.samples)
     counts = {sample: sum(sample in one for one in left) for sample in ALL_SAMPLES}
-    # 2 of 20 samples of class 2: 40 times each, give or take 5 standard deviations of 6; and 1 of
+    # 2 of 20 samples of class 2 leave 40 times each, to 5 standard deviations of 6, and 1 of
     # 6 of class 1, of which image 1 with two labels may leave for class 3 too.
     assert all(abs(counts[i, 2, -1] - 40) < 30 for i in range(20))
     assert all(abs(counts[i, 1, -1] - 400 / 6) < 37 for i in HELD[1])

@@ -80,7 +80,7 @@ def test_stage_1_with_softmax(arguments, current):
 )
 def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(arguments, penalty):
     """Old classes' logits stay, or are corrected in FACIL's form; only the shift is penalized."""
-    # Labels that no scale and shift of two classes separate.
+    # No scale and shift of two classes separates these labels.
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = net.samples_of(index, np.arange(12) < 10)
     strategy = net.compiled(bic(SINGLE, exemplars_per_class=20, **arguments))
@@ -131,7 +131,7 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
 
 
 def test_the_loss_is_that_of_the_number_of_labels():
-    """Softmax for one label (Wu et al.); a gradient tells which loss it is."""
+    """One label takes the softmax (Wu et al.); a gradient shows which loss it is."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
     batch = net.filled(SINGLE, net.batch_of(STORED[STORED % CLASSES != 5]))
 

@@ -66,7 +66,7 @@ def test_three_tasks_are_the_hand_computation(after):
     expected = {}
     for name, gain in (("kernel", 3), ("bias", 1)):
         head = np.zeros_like(START[name])
-        # Class 0: averaged with one update before, then with two.
+        # Class 0 is averaged with one update before, then with two.
         old, middle, new = (part[name][..., 0] for part in (first, second, third))
         head[..., 0] = (2 * (gain * old + middle) / 2 + new) / 3
         head[..., [1, 2]] = gain * first[name][..., [1, 2]]
@@ -111,7 +111,7 @@ def test_three_tasks_of_the_code_s_form_are_the_hand_computation(as_coded):
             if number == 0:
                 head[..., 0] = old
             else:
-                # Class 0: averaged with one update before, then with two.
+                # Class 0 is averaged with one update before, then with two.
                 head[..., 0] = (old + second[name][..., 0]) / 2
                 head[..., 3] = second[name][..., 3]
             if number == 2:

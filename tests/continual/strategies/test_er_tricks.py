@@ -128,7 +128,7 @@ def test_each_sample_of_a_batch_changes_what_the_next_one_replaces():
     )
     labels = np.asarray(after.samples.labels)[..., 0]
     counts = {tuple(np.bincount(row, minlength=4)) for row in labels}
-    # After no replacement, after one, two, and more.
+    # These counts follow no replacement, one, two, and more.
     assert counts <= {(3, 2, 4, 0), (3, 2, 3, 1), (2, 2, 3, 2), (2, 2, 2, 3)}
     assert (2, 2, 2, 3) in counts
 

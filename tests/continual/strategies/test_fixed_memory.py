@@ -18,7 +18,7 @@ from tests.continual.small_net import compiled
 
 CLASSES, TOTAL, WIDTH = 9, 50, 4
 TASKS = [[0, 1], [2, 3, 4], [5], [6, 7, 8]]
-# Exemplars per class after each task: 50 over 2, 5, 6 and 9 classes.
+# After each task 50 exemplars are over 2, 5, 6 and 9 classes.
 QUOTAS = [25, 10, 8, 5]
 COUNTS = np.array([40, 12, 30, 7, 26, 33, 4, 28, 20])
 SLOTS = 100

@@ -52,7 +52,7 @@ def algorithm_1(labels, capacity):
     for label in labels:
         if label not in counts or counts[label] < capacity / len(counts):
             if sum(counts.values()) >= capacity:
-                # The first of the largest; Python keeps classes in the order of their numbers.
+                # The first of the largest shrinks; Python keeps classes in the order of numbers.
                 largest = max(sorted(counts), key=counts.get)
                 counts[largest] -= 1
             counts[label] = counts.get(label, 0) + 1

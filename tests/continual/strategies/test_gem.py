@@ -166,7 +166,7 @@ def test_the_step_goes_along_the_projection_on_every_memory_s_own_gradient(margi
         expected = projected_by_scipy(net.joined(CURRENT), references, margin)
         np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-3, atol=2e-5)
         net.assert_trees_close(info.task_gradient, CURRENT, atol=1e-6)
-        # A pass of each memory that holds samples, and the task's own.
+        # Each memory with samples has one pass, and the task has its own.
         assert info.batch_stats["passes"] == 3
     assert 0 < conflicts < 4
     gradient, info = grads(memory_of())

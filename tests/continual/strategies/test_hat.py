@@ -65,7 +65,7 @@ BATCHES = [
     [net.batch_of(t[:3]), net.batch_of(t[3:6]), net.batch_of(t[[6, 0, 1]], [1, 0, 0])] * 2
     for t in TRAIN
 ]
-# Its first task uses some units, half uses some and leaves some alone.
+# Its first task uses some units fully, some by half and some not at all.
 SEED = 1
 SEQUENCE = [(net.task_of(t, [2 * t, 2 * t + 1], TRAIN[t]), BATCHES[t]) for t in range(2)]
 
@@ -145,7 +145,7 @@ def after_tasks():
 def test_two_tasks_done_again_in_float64():
     """Gradients are finite differences; compensation and masks are as the paper writes them."""
     result = after_tasks()
-    # The key that `begin_state` gives.
+    # The key is that of `begin_state`.
     key = sequence_keys(jax.random.key(SEED)).memory
     start = STRATEGY.init(key, result[0][1]).embeddings
     by_hand = train_by_hand(start)
@@ -156,7 +156,7 @@ def test_two_tasks_done_again_in_float64():
         net.assert_trees_close(memory.used, used, rtol=1e-4, atol=1e-5)
     moved = [np.max(np.abs(embeddings[name] - start[name]), axis=1) for name in LAYERS]
     assert np.min(moved) > 0.05
-    # Units that the first task used, half used and left alone.
+    # The first task used some units fully, some by half and some not at all.
     first = np.concatenate([after_first[name] for name in LAYERS])
     assert first.min() < 0.01 < 0.99 < first.max()
     assert np.any((first > 0.1) & (first < 0.9))

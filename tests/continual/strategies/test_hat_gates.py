@@ -35,7 +35,7 @@ def test_five_steps_of_the_official_gradient_on_fed_tensors(s):
         live = 5 * np.abs(by_gate) / (np.cosh(embedding) + 1)
         rounding = np.where(s * embedding < 17, 2.0**-23 * np.exp(np.minimum(s * embedding, 17)), 0)
         error = np.abs(np.asarray(result, float) - expected)
-        # Twice 0.05 * 400 * sigma'(e), and float32 around 6.
+        # The bound is twice 0.05 * 400 * sigma'(e), in float32 around 6.
         assert np.all(error <= 20 * live * (rounding + 1e-4 * (s * np.abs(embedding) > 40)) + 5e-6)
         embedding = np.float64(np.float32(expected))
 

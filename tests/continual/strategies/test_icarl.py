@@ -19,7 +19,7 @@ SETUP = many.binary_setup()
 # Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come.
 KNOWN, SEEN = np.isin(np.arange(CLASSES), [0, 1, 4]), np.arange(CLASSES) != 5
 TASK = net.task_of(2, [2, 3], many.labelled([2, 3]))
-# Samples of old and new classes, of both, and of one unseen; the last one only fills the batch.
+# Samples have old and new classes, both, or an unseen one; the last only fills the batch.
 INDEX = np.array([0, 1, 2, 3, 12, 5, 9, 33, 8])
 BATCH = net.filled(SETUP, many.labelled_batch(INDEX, [1] * 8 + [0], [1, 1, 0, 0, 0, 1, 0, 1, 0]))
 STORED = INDEX[:-1]
@@ -112,7 +112,7 @@ def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch(
     np.testing.assert_array_equal(epoch.samples.labels[mask], labels)
 
 
-# Softmax and the nearest mean.
+# The tests below are of softmax and of the nearest mean.
 
 SINGLE = net.small_setup()
 SOFTMAX = net.compiled(icarl(SINGLE, exemplars_per_class=2, loss="softmax"))

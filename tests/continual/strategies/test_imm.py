@@ -246,7 +246,7 @@ def test_units_are_dropped_with_the_given_probability_and_whole():
     np.testing.assert_array_equal(scale["first"]["bias"], first)
     np.testing.assert_array_equal(scale["head"]["kernel"], 1)
     np.testing.assert_allclose(np.unique(first), [0, 1 / (1 - DROP)], rtol=1e-6)
-    # Standard errors: of a share 0.0077, of a coincidence 0.0079.
+    # The standard error of a share is 0.0077, that of a coincidence 0.0079.
     assert abs(np.mean(first == 0) - DROP) < 0.03
     assert abs(np.mean((first == 0) == (second == 0)) - (DROP**2 + (1 - DROP) ** 2)) < 0.03
 

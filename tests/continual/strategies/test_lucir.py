@@ -139,9 +139,9 @@ def memory_of(strategy, params, known):
 @pytest.mark.parametrize(
     ("inputs", "distillation", "margin", "rivals"),
     [
-        # The paper's.
+        # The case is the paper's.
         ({}, 5.0, 0.5, 2),
-        # One rival, then more than there are new classes.
+        # One rival counts, then more than there are new classes.
         ({"distillation": 0.0, "margin": 0.2, "rivals": 1}, 0.0, 0.2, 1),
         ({"distillation": 0.7, "margin": 0.9, "rivals": 4}, 0.7, 0.9, 4),
     ],
@@ -204,7 +204,7 @@ def test_margins_by_hand():
     for rivals, expected in (
         (1, [0.3, 1.1, 0.7, 0]),
         (2, [0.15, 0.9, 0.525, 0]),
-        # The third is .2: .5 - .1 + .2 = .6. Classes that are not new are not rivals.
+        # The third adds .5 - .1 + .2 = .6. Classes that are not new are not rivals.
         (3, [0.1, 0.8, 0.45, 0]),
         (9, [0.1, 0.8, 0.45, 0]),
     ):
@@ -290,7 +290,7 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
             assert np.all(before[name] != after[name])
 
 
-# Class-balanced finetuning.
+# The tests below are of class-balanced finetuning.
 
 
 def finetuned(optimizer, epochs, known):

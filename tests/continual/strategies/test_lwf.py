@@ -30,7 +30,7 @@ def logits_of(probabilities, temperature):
         ([1 / 4, 1 / 4, 1 / 2], [1 / 2, 1 / 3, 1 / 6], 0.259366),
         # 1/4 ln(1/2) + 1/4 ln(3/4) + 1/2 ln 3 = -.173287 - .071921 + .549306 = .304099.
         ([1 / 2, 1 / 3, 1 / 6], [1 / 4, 1 / 4, 1 / 2], 0.304099),
-        # A teacher sure of one class: ln 3, to its logits' finite reach.
+        # A teacher that is sure of one class gives ln 3, up to its logits' finite size.
         ([1 / 3, 1 / 3, 1 / 3], [1 - 2e-12, 1e-12, 1e-12], 1.098612),
         ([1 / 2, 1 / 3, 1 / 6], [1 / 2, 1 / 3, 1 / 6], 0.0),
     ],
@@ -106,7 +106,7 @@ def written_loss(params, heads, regularization, temperature, active):
     return np.mean(entropy + regularization * temperature**2 * divergence)
 
 
-# Temperature, heads of known classes, group of each class.
+# Columns: temperature, heads of known classes, group of each class.
 CASES = {"one head": (2.0, [[0, 1, 4, 5]], None), "a head per task": (3.5, [[0, 1], [4, 5]], GROUP)}
 
 

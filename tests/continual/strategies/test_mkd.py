@@ -13,7 +13,7 @@ STREAM = [[0, 6], [1, 7], [12, 13], *[[number, number + 6] for number in (18, 19
 """Batches of classes 0 and 1; after twenty steps the averages' correction has changed."""
 ACTIVE = np.arange(CLASSES) < 2
 ALL = np.ones(CLASSES, bool)
-# DER++'s own coefficients.
+# These are DER++'s coefficients.
 ALPHA, BETA = 0.1, 0.5
 
 

@@ -38,7 +38,7 @@ def strategy_of(**arguments):
     )
 
 
-# The official code's step, with the second form and view of above for its own.
+# The step is the official code's, with the second form and view of above for its own.
 
 
 def normalized(rows):
@@ -259,7 +259,7 @@ def test_mixed_samples_are_classes_of_their_own():
 
 
 def test_forms_are_those_of_the_official_rotations():
-    """`rot_inner_all` and `Rotation`, with images first and channels before height and width."""
+    """The forms of `rot_inner_all` and `Rotation` have images first, and channels before rows."""
     rng = np.random.default_rng(0)
     images = rng.normal(size=(2, 6, 6, 3))
     x = images.transpose(0, 3, 1, 2)

@@ -80,7 +80,7 @@ def test_three_tasks_done_again_in_float64():
     for (memory, learner), (params, owner) in zip(after, tasks_by_hand(), strict=True):
         net.assert_trees_close(learner.params, params, atol=1e-5)
         np.testing.assert_array_equal(memory.owner["hidden"], owner)
-    # 15 weights: 6 of them, then 4 of 9, then 2 of 5; the other 3 are 0.
+    # Tasks own 6 of 15 weights, then 4 of 9, then 2 of 5; the other 3 are 0.
     np.testing.assert_array_equal(np.bincount(owner.ravel() + 1), [3, 6, 4, 2])
     assert np.all(np.asarray(learner.params["hidden"])[owner == -1] == 0)
     head = np.asarray(memory.owner["head"])

@@ -186,7 +186,7 @@ def test_imprinted_proxies_are_the_centers_of_a_classs_unit_features():
             if y == label and i != 17
         ]
         centers = result[:, :, label].T / length
-        # A fixed point of k-means: each center is the mean of the rows that are nearest to it.
+        # A fixed point of k-means has the mean of its nearest rows at each centre.
         nearest = np.argmin([[np.sum((r - c) ** 2) for c in centers] for r in rows], axis=1)
         assert set(nearest) == {0, 1, 2}
         for number, center in enumerate(centers):

@@ -151,7 +151,7 @@ def test_validated_at_each_task_it_beats_the_default_on_digits():
         assert strategy.needs_boundaries == (ridge == "validated")
         states = net.run_tasks(setup, strategy, tasks)
         for part, (memory, _) in zip(parts, states, strict=True):
-            # The key of `run_tasks`.
+            # The key is that of `run_tasks`.
             split = split_of(np.ones(len(part), bool), jax.random.key(2))
             rows = hidden(train[part], memory)
             target = 1e4 if ridge == 1e4 else official_ridge(rows, targets[part], *split)

@@ -139,7 +139,7 @@ TRAININGS = {
         functools.partial(two_softmaxes, absent=~AMONG, active=ALL),
     ),
 }
-# Samples of the seen classes, none twice; the last batch has three and one that fills up.
+# Samples have seen classes, none twice; the last batch has three and one that fills up.
 STREAM = np.array([i for i in range(40) if LABELS[i] in SEEN])[:24].reshape(6, BATCH)
 
 

@@ -128,7 +128,7 @@ def test_small_steps_integrate_the_drop_of_the_loss():
 
 @pytest.mark.parametrize(("second", "same"), [((-2.0, 0.5), True), ((2.0, 0.2), False)])
 def test_omega_is_the_official_one_unless_a_path_is_negative(second, same):
-    """Two tasks of one step; the authors' relu is of the sum, so that a task can take back."""
+    """Two tasks have one step; the authors' relu is of the sum, so that a task can subtract."""
     setup = net.small_setup()
     strategy = net.compiled(si(setup, regularization=1.0, damping=0.5))
     learner = net.small_learner(setup, [0, 1])
@@ -149,5 +149,5 @@ def test_omega_is_the_official_one_unless_a_path_is_negative(second, same):
         official = max(official - gradient * update / (update**2 + 0.5), 0)
     result = np.unique(np.concatenate([np.ravel(x) for x in jax.tree.leaves(memory.sums[0])]))
     assert np.allclose(result, official, rtol=1e-5) == same
-    # 1 / 0.75 of the first task, and nothing of a path that is negative.
+    # The first task adds 1 / 0.75, a negative path nothing.
     np.testing.assert_allclose(result, (2 if same else 1) / 0.75, rtol=1e-5)

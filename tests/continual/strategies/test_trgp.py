@@ -336,7 +336,7 @@ def test_the_head_has_no_matrices():
     memory = states()[1][0][0]
     assert memory.regions["head", "kernel"].scale is None
     assert memory.regions["one", "kernel"].scale.shape == (4, 2, 6, 6)
-    # Squares of 6, 5 and 4 inputs twice; those of 6 and 5 for each of two matrices of four tasks.
+    # Squares of 6, 5 and 4 inputs count twice, those of 6 and 5 for two matrices of four tasks.
     strategy = states()[0]
     entries = 2 * (6**2 + 5**2 + 4**2) + 8 * (6**2 + 5**2)
     parameters = 6 * 5 + 5 + 5 * 4 + 4 + 4 * 8 + 8

@@ -196,12 +196,12 @@ def test_a_sample_drawn_k_times_is_updated_with_probability_one_over_k():
     assert set(np.unique(result.logits[:, 1]).tolist()) == {0, 1}
     shares = np.mean(np.asarray(result.logits[:, :, 0]) > 0, axis=0)
     expected = np.array([1, 1 / 2, 1 / 3, 1 / 10, 0])
-    # Five standard deviations.
+    # The bound is five standard deviations.
     assert np.all(np.abs(shares - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000))
 
 
 def test_classes_of_a_task_divide_the_free_slots_and_earlier_ones_keep_their_share():
-    """Ten slots and four classes: two each of the earlier ones, of which class 1 has one alone.
+    """Ten slots have four classes: two of each earlier one, but class 1 has one sample alone.
 
     Seven slots are free: one class of the task gets four, the other three, either way round.
     """

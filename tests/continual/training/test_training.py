@@ -29,7 +29,7 @@ NAMES = np.array(["pear", "apple", "fig", "date"])
 NUMBER = np.arange(CLASSES * PER_CLASS) % CLASSES
 TEXT = NAMES[NUMBER]
 _noise = np.random.default_rng(0).normal(size=(len(NUMBER), 2)) * 0.3
-# A cloud of points around each of four corners.
+# Each of four corners has a cloud of points.
 IMAGES = (np.array([[2, 2], [2, -2], [-2, 2], [-2, -2]])[NUMBER] + _noise).astype(np.float32)
 
 
@@ -340,7 +340,7 @@ def test_predictions_of_features_at_a_great_offset_are_those_without_it():
         )
         return result.predict(values)
 
-    # Values of 20 bits, which float64 holds exactly beside the offset.
+    # The values have 20 bits, which float64 holds exactly beside the offset.
     rounded = np.round(IMAGES.astype(np.float64) * 2**16) / 2**16
     np.testing.assert_allclose(predicted(rounded + shift), predicted(rounded), atol=1e-4)
 

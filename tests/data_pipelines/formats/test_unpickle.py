@@ -94,7 +94,7 @@ def test_os_system_is_refused_and_does_not_run(tmp_path, protocol):
         (Calls(getattr, "text", "upper"), r"builtins\.getattr"),
         (Calls(np.load, "file.npy", None, True), r"numpy\.load"),
         (Calls(io.StringIO), "StringIO"),
-        # An array over raw memory.
+        # This is an array over raw memory.
         (Calls(np.ndarray, (1,), np.dtype(object), b"\x01" * 8), "cannot be unpickled"),
     ],
 )

@@ -127,7 +127,7 @@ def problem(read: Read, names: set[str]) -> str | None:
             return f"a message of {len(message)} characters or several lines: {message[:300]!r}"
         if not any(name in message for name in names):
             return f"a message that names none of the files: {message!r}"
-    # All that a reader lets through, running out of memory and AssertionErrors included.
+    # Every other error is a fault, running out of memory and AssertionErrors included.
     except BaseException:
         return traceback.format_exc()
     finally:
@@ -144,7 +144,7 @@ def fuzz(name: str, seed: int, count: int) -> None:
     place = Path(tempfile.gettempdir())
     for case in range(count):
         rng = np.random.default_rng((seed, case))
-        # Written first, so that a crash shows by which case.
+        # The case is written first, so that a crash shows it.
         (place / "case.txt").write_text(f"{name}, seed {seed}, case {case}")
         with tempfile.TemporaryDirectory(dir=place) as folder:
             os.environ["EVERLIGHT_DATA"] = folder

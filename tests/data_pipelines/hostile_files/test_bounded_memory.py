@@ -82,7 +82,7 @@ def test_numbers_as_keys_are_counted():
     assert load_restricted(pickle.dumps(few), "valid") == few
     assert load_restricted(pickle.dumps({str(key): 0 for key in many}), "valid")
     halves = [set(range(600)), {float(key): 0 for key in range(600)}]
-    # In a list of its own, which a set is made of twice.
+    # The numbers are in a list, of which a set is made twice.
     items = b"(" + b"".join(b"M" + key.to_bytes(2, "little") for key in range(600)) + b"lq\x00"
     twice = call("builtins", "frozenset", b"h\x00") * 2
     for content in (pickle.dumps(many), pickle.dumps(halves), HEADER + items + twice + b"\x86."):

@@ -31,7 +31,7 @@ def make(root, sizes):
             folder = root / "imagenet" / split / wnid
             folder.mkdir(parents=True)
             for number in range(count):
-                # Without leading zeros, as in ImageNet: 10 stands before 2.
+                # Names have no leading zeros, as in ImageNet: 10 stands before 2.
                 (folder / f"{wnid}_{number}.JPEG").touch()
 
 
@@ -61,7 +61,7 @@ QUICK |= {("incremental_imagenet_full", 0), ("incremental_imagenet_lite", 3)}
 )
 def test_splits_are_the_package_s_sample_by_sample(package, full, monkeypatch, benchmark, number):
     monkeypatch.setenv("EVERLIGHT_DATA", str(full))
-    # More images per class than any class has.
+    # The request exceeds every class's number of images.
     request = IIRCRequest(benchmark, 224, PerClass(100, 100), number + 1)
     files, (hierarchy, configurations, fraction) = load_iirc(request)
     assert files.remarks == ()

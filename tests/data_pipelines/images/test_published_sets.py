@@ -194,7 +194,7 @@ def test_images_of_other_sizes_depths_and_levels_are_refused(tmp_path, images, k
     )
     first.write_bytes(deep(images[1]))
     assert "has 16 bits per channel" in refused_set(known, source, tmp_path / "fruit")
-    # One level of one pixel: the mean changes by 1 / (255 * 7 * 64), 9e-6.
+    # One level of one pixel changes the mean by 1 / (255 * 7 * 64), 9e-6.
     first.write_bytes(png(images[1] ^ (np.arange(192).reshape(8, 8, 3) == 0)))
     message = refused_set(known, source, tmp_path / "fruit")
     assert re.search(r"source is not Fruit: it has training pixels of mean and deviation", message)

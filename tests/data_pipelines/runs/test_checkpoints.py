@@ -100,7 +100,7 @@ def test_identical_checkpoints_are_not_rewritten_and_others_are_replaced(tmp_pat
     times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     checkpoints.renew(1, state_of(1), {})
     assert times == {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    # Other bits: what followed the former ones goes too.
+    # These are other bits: what followed the former ones goes too.
     checkpoints.renew(1, state_of(7), {})
     assert checkpoints.numbers() == [0, 1]
     assert_same(checkpoints.restore(1, state_of(0)).state, state_of(7))

@@ -31,7 +31,6 @@ def finished(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def test_images():
-    """Images and labels."""
     digits = load_digits()
     return digits.images[len(digits.train_labels) :], digits.test_labels
 

@@ -61,9 +61,9 @@ DRAWING = (
     *("OnPro", "A-GEM", "ER-tricks", "HAL", "ER-MKD", "ER-ACE-MKD", "DER++-MKD", "SS-IL"),
 )
 OTHER_SIZES = {
-    # A quarter of the batch.
+    # The size is a quarter of the batch.
     ("SS-IL", None): 4,
-    # The authors' 256, and five candidates per replayed sample; the memory holds 100.
+    # The authors have 256, and five candidates per replayed sample; the memory holds 100.
     ("A-GEM", None): 100,
     ("MIR", None): 80,
     ("MIR", 64): 100,

@@ -23,7 +23,7 @@ naive, method = outcomes.NAIVE_OUTCOME, outcomes.METHOD_OUTCOME
 
 def test_the_criteria_of_two_runs_are_those_by_hand():
     summary = summarize(method, naive)
-    # Over all times: the mean of the six accuracies on and below the diagonal.
+    # Over all times it is the mean of the six accuracies on and below the diagonal.
     accuracies = [(0.9 + 0.8 + 0.6 + 0.85 + 0.5 + 0.7) / 6, (0.7 + 0.7 + 0.8 + 0.6 + 0.9 + 0.5) / 6]
     # The three pairs below the diagonal are compared with the diagonal.
     backward = [(-0.1 - 0.05 - 0.1) / 3, (0 - 0.1 + 0.1) / 3]

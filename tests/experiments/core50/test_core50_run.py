@@ -87,13 +87,13 @@ def test_batches_are_learned_scored_and_reported(tmp_path, colors):
         assert np.all(accuracy * 50 >= partial * known - 1e-4)
         area = first[f"NC/{name}/{ROC_AREA}"]
         np.testing.assert_array_equal(np.isnan(area), [[*[False] * 8, True]] * 2)
-    # CWR says nothing of classes that it has not met: its right answers are all of known ones.
+    # CWR predicts no class that it has not met: its right answers are all of known ones.
     cwr = {field: first[f"NC/CWR/{field}"] for field in ("accuracy", SEEN)}
     np.testing.assert_allclose(cwr["accuracy"] * 50, cwr[SEEN] * known, rtol=1e-4)
     # Both forms predict the first batch alike, but for classes that only one of them scores.
     assert np.all(first["NC/CWR as coded/steps"] == first["NC/CWR/steps"])
     assert np.any(first["NC/CWR as coded/accuracy"] != first["NC/CWR/accuracy"])
-    # A head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
+    # CWR has a head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
     for heads in (1, 2):
         assert f"{heads * 4 * 17 * 50 + 2 * 4 * 50:,}" in page
     with pytest.raises(DataError, match=r"batch_size: stored 16, now 17"):
@@ -167,7 +167,7 @@ def test_a_run_on_an_incomplete_release_is_requested_and_needs_every_recording(
     with pytest.raises(DataError, match="give --partial"):
         begun(False)
     result = start.load_material(replace(TINY, data="core50", partial=True), "object", 0)
-    # Two frames in each of eight training sessions and one in each of three for testing.
+    # Eight training sessions have two frames each, three test sessions one.
     assert len(result.frames.images) == 50 * (8 * 2 + 3)
     full[(frames.session == 3) & (frames.object == 17)] = False
     with pytest.raises(DataError, match=r"no frame in 1 of 550 recordings, .* s4/o18"):
@@ -291,7 +291,7 @@ def test_the_published_curves_have_the_paper_s_findings(net):
         outcomes |= outcomes_of(scenario, curves)
     rows = rows_of(outcomes)
     assert [row[1] for row in rows] == ["1 of 1"] * len(rows)
-    # Turned around in time CWR falls, and all ends are beginnings.
+    # Reversed in time CWR falls, and all ends are beginnings.
     turned = outcomes_of("NC", {name: curve[::-1] for name, curve in published["NC"].items()})
     held = {row[0]: row[1] for row in rows_of(turned)}
     assert held["NC: CWR rises with every batch, 2 points of noise allowed"] == "0 of 1"

@@ -55,7 +55,7 @@ def test_the_report_has_the_findings_and_refuses_runs_of_another_configuration(t
     for picture in ("confusion",):
         assert (report.parent / f"{picture}.png").stat().st_size > 0
     first = arrays_of(report)
-    # 16 classes: three shapes first, then tasks of five, five and three.
+    # The 16 classes are three shapes first, then tasks of five, five and three.
     matrix = first[f"{iirc.SETTING}/LUCIR/pw-JS by task"]
     assert matrix.shape == (2, 4, 4)
     upper = np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))

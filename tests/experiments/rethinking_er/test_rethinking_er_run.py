@@ -60,7 +60,7 @@ def test_every_method_has_the_authors_settings():
             method_config.replay_batch_size,
             method_config.buffer_size,
         ) == (*er, size)
-        # Twice the coefficient of the squared norm.
+        # Weight decay is twice the coefficient of the squared norm.
         assert config_of(benchmark, settings.PAPER_METHODS["iCaRL"]).weight_decay == 2 * 0.0005
         assert config_of(benchmark, settings.PAPER_METHODS["iCaRL"]).learning_rate == icarl
         assert config_of(benchmark, settings.PAPER_METHODS["SGD"]).learning_rate == 0.2

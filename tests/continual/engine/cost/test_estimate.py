@@ -22,7 +22,7 @@ def test_sizes_equal_the_arrays_of_a_run_and_a_step_is_timed_on_zeros():
     assert result.parameters == 6 * 16 + 16 * 20
     assert result.data_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(DATA))
     assert result.state_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(first))
-    # Forward, and backward twice as much, of 8 samples; the penalty and the optimizer beside it.
+    # Backward costs twice as much as forward, for 8 samples; penalty and optimizer come on top.
     products = 3 * 2 * 8 * result.parameters
     assert products / 2 < result.operations < 3 * products
     assert 1e-6 < result.step_seconds < 1

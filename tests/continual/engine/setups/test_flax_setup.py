@@ -180,7 +180,7 @@ def test_the_order_of_every_epoch_is_announced_before_it_is_read():
 
     result = driven("experience replay", read, announce)
     assert np.all(np.isfinite(result.losses))
-    # The task's 18 samples, later with two exemplars of each of two classes.
+    # The task has 18 samples, later two exemplars of each of two classes beside them.
     assert [len(order) for order in events] == [18, 18, 22, 22]
     index, mask = np.asarray(SEQUENCE.tasks.train.index), np.asarray(SEQUENCE.tasks.train.mask)
     for task in range(2):

@@ -56,7 +56,7 @@ def test_the_same_network_of_every_kind_has_the_same_losses(strategy):
         np.testing.assert_array_equal(
             actual.evaluation.class_incremental, expected.evaluation.class_incremental
         )
-        # The layout of linen: kernels [inputs, outputs] by the names of layers.
+        # Linen's layout has kernels [inputs, outputs] by the names of layers.
         close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
         jax.tree.map(close, actual.learner.params, expected.learner.params)
 

@@ -142,7 +142,7 @@ def test_herding_is_the_greedy_loop(slots, seed):
         assert held(buffer, label) == expected
 
 
-# Samples of up to two classes; image 50 is there twice, once with one label. Slot 4 is padding.
+# Samples have up to two classes; image 50 is there twice, once with one label. Slot 4 is padding.
 TWO_LABELS = np.array(
     [[0, 1], [1, 0], [0, -1], [1, 3], [0, 1], [3, 0], [0, -1], [1, -1], [0, 3], [1, 3], [3, -1]]
 )
@@ -198,7 +198,7 @@ def test_the_same_image_with_fewer_labels_is_drawn_apart():
     assert abs(np.sum(twice.any(axis=1) & once.any(axis=1)) - 1000 / 15) < 40
 
 
-# A class that comes again: in three parts, of 5, 2 and 6 samples, beside two of another.
+# A class comes in three parts, of 5, 2 and 6 samples, beside two of another class.
 AGAIN = np.array([100, 101, 102, 103, 104, 200, 110, 111, 201, 120, 121, 122, 123, 124, 125])
 AGAIN_LABEL = np.where(AGAIN < 200, 0, 3)
 

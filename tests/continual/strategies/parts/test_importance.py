@@ -173,7 +173,7 @@ def test_the_true_fisher_of_a_linear_model_is_its_closed_form_in_the_mean(name):
     result = draw(jax.random.split(jax.random.key(4), 4000))
     for leaf, target in expected(VALID, active).items():
         mean, error = (np.asarray(f(result[leaf], axis=0)) for f in (np.mean, np.std))
-        # 4.5 standard errors of 4,000 draws; classes out of play have neither mean nor error.
+        # The bound is 4.5 standard errors; classes out of play have neither mean nor error.
         assert np.all(np.abs(mean - target) <= 4.5 * error / np.sqrt(4000) + 1e-6)
         assert np.any(target > 0.01)
 

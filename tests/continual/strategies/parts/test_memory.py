@@ -82,7 +82,7 @@ def test_a_step_s_own_samples_fill_up_its_draw():
     np.testing.assert_array_equal(filled.weight, drawn.weight)
 
 
-# 20 arrivals in five batches of 6, of which every third sample is missing.
+# Five batches of 6, of which every third sample is missing, are 20 arrivals.
 ARRIVALS, BATCH = 30, 6
 REAL = [number for number in range(ARRIVALS) if number % 3 != 2]
 
@@ -94,7 +94,7 @@ def reservoirs(capacity, keys):
     def one(key):
         def arrive(carry, first):
             number = first * BATCH + jnp.arange(BATCH)
-            # Rows of any tree: an index, and a vector that belongs to it.
+            # Rows are of any tree: an index, and a vector that belongs to it.
             new = {"index": 100 + number, "vector": jnp.stack([number, -number], axis=1)}
             key_now = jax.random.fold_in(key, first)
             carry = add_to_reservoir(*carry, new, number % 3 != 2, key_now)

@@ -92,7 +92,7 @@ def test_three_tasks_are_a_scaled_sum_from_the_start_in_float64():
             for name, start in START.items()
         }
         net.assert_trees_close(learner.params, expected, atol=1e-5)
-        # Three training passes and one for the statistics, from the statistics of the start.
+        # Three passes train and one computes statistics, from the statistics of the start.
         assert learner.batch_stats["passes"] == 4
         # The column of a class that has been in no task stays as it was.
         np.testing.assert_array_equal(learner.params["head"][:, 4], np.float32(START["head"][:, 4]))

@@ -61,7 +61,7 @@ def test_a_pairs_samples_are_of_its_two_classes():
         index, count = np.unique(batch.index, return_counts=True)
         np.testing.assert_array_equal(index, held)
         np.testing.assert_allclose(count / count.sum(), 1 / len(held), atol=0.03)
-    # One coin per pair; where it falls, shares have the moments of Beta(0.4, 0.4).
+    # Each pair has one coin; where it falls, shares have the moments of Beta(0.4, 0.4).
     share = np.asarray(mixed.share)
     some = np.any(share > 0, axis=1)
     assert np.all(share[some].min(axis=1) >= 0)

@@ -24,7 +24,7 @@ from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, RATE, START
 
 TASKS = [[0, 1], [2, 3], [4, 5]]
-# Training samples of each task with one slot of padding, and its batches; in the second batch the
+# Each task has training samples, one slot of padding, and batches; in the second batch the
 # last two slots are filling, one of them a sample of another task.
 TRAIN = [np.array([0, 1, 6, 7, 12, 13, 18, 19]) + 2 * t for t in range(3)]
 BATCHES = [
@@ -187,7 +187,7 @@ def test_running_sums_have_the_gradient_of_all_stored_anchors(count):
 
 
 REGULARIZATIONS = {
-    # The factor of Σ ω (θ − θ*)² in each paper's loss.
+    # Each paper's loss has this factor of Σ ω (θ − θ*)².
     "ewc": (lambda s: ewc(s, regularization=5.0), 2.5),
     "online ewc": (lambda s: ewc(s, regularization=5.0, online=True), 2.5),
     "mas": (lambda s: mas(s, regularization=5.0), 5.0),

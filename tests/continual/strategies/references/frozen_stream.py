@@ -47,7 +47,7 @@ def one_by_one():
     return [net.batch_of([index]) for index in np.concatenate(stored)]
 
 
-# Handwritten digits 0 to 5 as features of a network that gives its inputs back.
+# Handwritten digits 0 to 5 are features of a network that returns its inputs.
 
 
 @functools.cache

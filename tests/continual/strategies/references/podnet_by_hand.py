@@ -88,7 +88,7 @@ def official_pod(old, new):
     """Compute `losses.pod` of one layer with `collapse_channels="spatial"`, images first."""
     rows = []
     for maps in (old, new):
-        # Channels before height and width, as there.
+        # Channels come before height and width, as there.
         squares = maps.transpose(0, 3, 1, 2) ** 2
         high = squares.sum(axis=3).reshape(len(maps), -1)
         wide = squares.sum(axis=2).reshape(len(maps), -1)

@@ -5,7 +5,7 @@ import numpy as np
 
 from everlight_data.color.charts.chart_colors import reference_colors
 
-# Scale, turn, shift and tilt: from places on the chart to pixels.
+# Scale, turn, shift and tilt map places on the chart to pixels.
 TILTED = np.array([[21.0, -4.0, 90.0], [5.0, 20.0, 40.0], [4e-3, -3e-3, 1.0]])
 
 

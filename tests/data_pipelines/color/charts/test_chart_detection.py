@@ -44,7 +44,7 @@ def test_a_tilted_chart_is_found_however_the_picture_is_turned(turns):
 def test_no_chart_is_found_where_there_is_none(rng):
     noise = np.float32(rng.uniform(0, 1, (120, 160, 3)))
     assert find_charts(noise, reference_colors()) == []
-    # A grid of patches, but of other colours.
+    # The picture is a grid of patches, but of other colours.
     image, _ = drawn(TILTED)
     wrong = rng.permutation(reference_colors())
     assert find_charts(image, wrong) == []

@@ -103,7 +103,7 @@ def test_reillumination_gives_the_transform_of_the_target_illuminant(world):
         second = augmented.second.illuminants / augmented.second.illuminants[:, 1:2]
         expected = illuminants[1][targets.ravel()]
         np.testing.assert_allclose(second, expected / expected[:, 1:2], rtol=1e-4)
-        # The same images as A⁻¹ T B of the pair that each was made of.
+        # The images are A⁻¹ T B of the pair that each was made of.
         relit = data.transforms[augmented.sources] @ augmented.second.relights
         again = np.linalg.solve(augmented.main.relights, relit)
         for transform, created in zip(augmented.transforms, again, strict=True):

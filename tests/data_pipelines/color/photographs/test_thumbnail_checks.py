@@ -75,7 +75,7 @@ def test_gamma_encoded_images_are_warned_of_in_one_line(rng, capsys):
 @pytest.mark.parametrize("exchanged", ["images", "illuminants"])
 def test_bgr_order_is_warned_of(rng, capsys, power, exchanged):
     images, illuminants = dull_thumbnails(rng)
-    # Blue far from red, as of a camera under a blue sky.
+    # Blue is far from red, as of a camera under a blue sky.
     images, illuminants = images * [0.4, 1, 1], illuminants * [0.4, 1, 1]
     encoded, backwards = images ** (1 / power), illuminants[:, ::-1]
     swapped = (encoded[..., ::-1], illuminants) if exchanged == "images" else (encoded, backwards)

@@ -173,7 +173,7 @@ def calibrated_dng(path, rng, **changed):
     ],
 )
 def test_the_cameras_calibration_and_balance_are_in_the_matrix(tmp_path, rng, signatures, applies):
-    """DNG specification, chapter 6: XYZtoCamera = AB · CC · CM; CC is for profiles of its name."""
+    """The DNG specification has XYZtoCamera = AB · CC · CM; CC is for profiles of its name."""
     path = tmp_path / "a.dng"
     parts = calibrated_dng(path, rng, signatures=signatures)
     expected = []
@@ -297,7 +297,7 @@ def test_published_names_of_the_real_list(real_data):
     for name, others in same.items():
         for other in others:
             np.testing.assert_array_equal(matrix_for(cameras, other), matrix_for(cameras, name))
-    # A list of before these cameras, and names of several cameras.
+    # The list is older than these cameras, and has names of several cameras.
     for name in ("Canon EOS R7", "Canon EOS R6 Mark II", "camera", "Panasonic", "Sony"):
         with pytest.raises(DataError, match="no calibration matrix of"):
             matrix_for(cameras, name)

@@ -21,7 +21,7 @@ def chart_picture(exposure):
     """Return a chart between darker tiles with this green in its white, and the greys' colour."""
     rng = np.random.default_rng(7)
     colors = np.maximum(reference_colors() @ CAMERA.T, 0.002)
-    # Greys of one colour, so that the illuminant is exactly known.
+    # Greys have one colour, so that the illuminant is exactly known.
     neutral = colors[18] / colors[18, 1]
     colors[18:] = neutral * colors[18:, 1:2]
     colors *= exposure / colors[18, 1]

@@ -13,7 +13,7 @@ from everlight_data.color.rendered.variants import Variant, render_variants
 from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import DataError
 
-# Everywhere as many, so that each program is compiled once.
+# All tests have this many scenes, so that each program is compiled once.
 SCENES = 100
 ONE_COLOR = Variant(colors=1).name
 

@@ -109,7 +109,7 @@ def test_what_is_written_is_read_again(tmp_path, shape, rng):
     (tmp_path / "a").write_bytes(idx.idx_bytes(array))
     assert (tmp_path / "a").read_bytes() == encoded(array)
     np.testing.assert_array_equal(idx.read_idx(tmp_path / "a", len(shape)), array)
-    # A view in another order of bytes.
+    # The view has another order of bytes.
     assert idx.idx_bytes(array.T) == encoded(array.T.copy())
 
 
@@ -190,7 +190,7 @@ def test_fashion_mnist_is_whole():
     np.testing.assert_array_equal(np.bincount(images.test_labels), [1_000] * 10)
     assert images.class_names[0] == "T-shirt or top"
     assert images.class_names[9] == "ankle boot"
-    # Published mean and deviation of the training pixels, 0.2860 and 0.3530.
+    # The training pixels' published mean and deviation are 0.2860 and 0.3530.
     train = images.images[:60_000] / np.float32(255)
     assert train.mean(dtype=np.float64) == pytest.approx(0.2860, abs=1e-4)
     assert train.std(dtype=np.float64) == pytest.approx(0.3530, abs=1e-4)

@@ -139,7 +139,7 @@ def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, mea
     )
     transforms = pairs.quasi.transforms.reshape(PAIRS, 9)
     np.testing.assert_allclose(inputs["T"][rows, rows], transforms, atol=2e-3)
-    # Red over green of the mean, beside that of the illuminants.
+    # The mean's red over green is compared with that of the illuminants.
     ratio = np.asarray(inputs["moments"][..., 2] / inputs["moments"][..., 1])
     illuminants = pairs.quasi.second.illuminants[:, 0] / pairs.quasi.second.illuminants[:, 1]
     expected = np.diagonal(ratio)[:, None] * illuminants / illuminants[:, None]
@@ -214,7 +214,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
             formats=("dng",),
         )
     )
-    # D65, in the training of most nets, with the chart in the picture.
+    # D65 is in the training of most nets, and the chart is in the picture.
     assert angles(daylight.estimates.main.illuminant, true.main[2]) < 6
     assert angles(daylight.estimates.second.illuminant, true.second[2]) < 6
     # A is the only illuminant of its kind: networks that never saw it pull it towards the others.
@@ -232,7 +232,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     )
 
 
-# Folders that cannot be calibrated on: small, since nothing is decoded.
+# These folders cannot be calibrated on; they are small, since nothing is decoded.
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_thumbnails_have_the_illuminants_of_the_scenes_and_no_chart(written, cre
     assert degrees(result.illuminants, true.main[stored]).max() < 0.3
     for place, row in enumerate(stored):
         image, usable = result.read_image(place)
-        # Blocks of eight pixels of 360 x 480.
+        # The blocks are of eight pixels of 360 x 480.
         assert image.shape == (45, 60, 3)
         column, line = (map_points(true.charts[row], CENTERS) / 8).astype(int).T
         assert not image[line, column].any()

@@ -151,7 +151,7 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
     # A pixel of middle exposure is divided by the illuminant, with one factor for all channels.
     ratio = corrected[60, 60] / (shot[60, 60] / expected)
     np.testing.assert_allclose(ratio, ratio[1], rtol=2e-3)
-    # The same from Python: without levels the maximum is white.
+    # Python gives the same: without levels the maximum is white.
     actual = load_estimator(model)((counts - 100.0) / 4000)
     np.testing.assert_allclose(actual, expected, rtol=1e-4)
 

@@ -115,7 +115,7 @@ def test_a_dngs_own_matrices_describe_its_camera(model, tmp_path, capsys):
     )
     (result,) = estimates(model, tmp_path, photo)
     assert "the model was trained for" not in capsys.readouterr().err
-    # Step by step from the library's functions, the network in float64.
+    # The steps are the library's functions, the network is in float64.
     stored = load_estimator(model)
     assert stored.needs_calibration
     assert stored.cameras == ("A1", "B2")
