@@ -177,17 +177,28 @@ def _function_docstrings(*folders):
 
 
 def test_comments_of_tests_begin_with_a_verb_or_a_subject():
-    lines = (
-        (path, number, line.strip().removeprefix("# "))
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if line.strip().startswith("# ")
-    )
     _refuse(
-        f"{path.relative_to(ROOT)}:{number}: {text!r}; write a sentence with a verb or a subject"
-        for path, number, text in lines
+        f"{path}:{number}: {text!r}; write a sentence with a verb or a subject"
+        for path, number, text in _comments("tests")
         if FRAGMENT.match(text)
     )
+
+
+def test_comments_of_tests_have_no_private_words():
+    _refuse(
+        f"{path}:{number}: {problem}"
+        for path, number, text in _comments("tests", "benchmarks")
+        for _, problem in _problems(text)
+    )
+
+
+def _comments(*folders):
+    """Yield file, number and text of every line that is a comment."""
+    for path in (path for path in TREES if path.startswith(folders)):
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            if line.strip().startswith("# "):
+                yield path, number, line.strip().removeprefix("# ")
 
 
 def test_docstrings_describe_every_argument_by_its_name():

@@ -58,7 +58,7 @@ class KeyUse:
             again = kinds == {"bits"} and len(uses) > 1 and not hashed
             if len(kinds) > 1 or again or (hashed and len(places) > 1):
                 results.append(sorted(places))
-            # One number may stand for one thing alone, but is folded in anew by every driven part.
+            # One number may stand for one thing alone, but every driven part folds it in again.
         return results
 
     def _is_hash(self, key):

@@ -63,7 +63,7 @@ def test_embeddings_have_zeros_where_undefined():
 
 
 def test_distance_is_the_mean_over_the_pieces_that_the_label_defines():
-    # The image says person (.5 off), riding (1 off), horse (2 off).
+    # The image says person (0.5 off), riding (1 off), horse (2 off).
     result = ranking.distances_to_facts(image(0.5, 3, 6), FACTS)[:, 0]
     np.testing.assert_allclose(result, [0.25, 1.25 / 2, 5.25 / 3, 0.25], rtol=1e-6)
 
@@ -71,12 +71,12 @@ def test_distance_is_the_mean_over_the_pieces_that_the_label_defines():
 def test_a_fact_of_one_piece_does_not_win_by_having_only_one():
     """The squared distance of person alone is 0.81, that of the triple (0.81 + 0 + 0) / 3."""
     ranks = compiled_ranks(image(0.9, 2, 4), jnp.array([2]), FACTS, jnp.zeros(4, int))
-    # Only ⟨dog, *, *⟩, .01 away, is closer.
+    # Only ⟨dog, *, *⟩, 0.01 away, is closer.
     assert ranks.generalised.tolist() == [2]
 
 
 def test_ranks_count_strictly_closer_labels_in_the_task_and_everywhere():
-    # Distances of the facts: .25, .625, 1.75, .25.
+    # Distances of the facts: 0.25, 0.625, 1.75, 0.25.
     embeddings = jnp.repeat(image(0.5, 3, 6), 4, axis=0)
     ranks = compiled_ranks(embeddings, jnp.arange(4), FACTS, jnp.array([0, 1, 1, 1]))
     # ⟨person⟩ and ⟨dog⟩ tie, and both are first.

@@ -87,14 +87,15 @@ def test_accuracy_is_the_mean_over_runs_within_one_deviation():
     np.testing.assert_allclose(two.get_xydata(), [[1, 0.3], [2, 0.6]])
     assert [one.get_label(), two.get_label()] == ["one", "two"]
     assert len(axes.collections) == 1  # One run has no spread.
-    # The deviations are .1 and .2.
+    # The deviations are 0.1 and 0.2.
     np.testing.assert_allclose(sorted({*band(axes)[:, 1].round(6)}), [0.2, 0.4, 0.8])
     assert axes.get_xlabel() == "tasks learned"
 
 
 def test_forgetting_after_two_and_after_three_tasks():
     axes = plots.plot_forgetting({"EWC": MATRICES})
-    # Run 1 has .8 - .6 and (.8 - .5 + .9 - .7) / 2, run 2 has .6 - .6 and (.6 - .7 + .7 - .3) / 2.
+    # Run 1 has 0.8 - 0.6 and (0.8 - 0.5 + 0.9 - 0.7) / 2.
+    # Run 2 has 0.6 - 0.6 and (0.6 - 0.7 + 0.7 - 0.3) / 2.
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[2, 0.1], [3, 0.2]], atol=1e-6)
     ends = sorted({*band(axes)[:, 1].round(5)})
     np.testing.assert_allclose(ends, [0, 0.15, 0.2, 0.25], atol=1e-5)

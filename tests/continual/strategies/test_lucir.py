@@ -196,15 +196,15 @@ def test_margins_by_hand():
     """The margin is 0.5, and the new classes are 2, 3 and 4."""
     scores = jnp.array([[0.9, 0.1, 0.2, 0.7, 0.3, 1.0]] * 4)
     true = jnp.zeros((4, 6), bool)
-    # One true class gives .5 - .9 + .7 = .3 and .5 - .9 + .3 < 0.
+    # One true class gives 0.5 - 0.9 + 0.7 = 0.3 and 0.5 - 0.9 + 0.3 < 0.
     true = true.at[0, 0].set(True)
-    # Another gives .5 - .1 + .7 = 1.1 and .5 - .1 + .3 = .7. Then both are true, and none.
+    # Another gives 0.5 - 0.1 + 0.7 = 1.1 and 0.5 - 0.1 + 0.3 = 0.7. Then both are true, and none.
     true = true.at[1, 1].set(True).at[2, :2].set(True)
     new = jnp.array([False, False, True, True, True, False])
     for rivals, expected in (
         (1, [0.3, 1.1, 0.7, 0]),
         (2, [0.15, 0.9, 0.525, 0]),
-        # The third adds .5 - .1 + .2 = .6. Classes that are not new are not rivals.
+        # The third adds 0.5 - 0.1 + 0.2 = 0.6. Classes that are not new are not rivals.
         (3, [0.1, 0.8, 0.45, 0]),
         (9, [0.1, 0.8, 0.45, 0]),
     ):

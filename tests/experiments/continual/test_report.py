@@ -166,7 +166,7 @@ def test_the_first_screen_names_the_best_and_the_runner_up(tmp_path):
         "Class-incremental: second is naive with 0.700 ± 0.141, behind by 0.100 ± 0.000 (paired "
         "by seed)."
     )
-    # Student's interval of .7 and .9 is 12.706 times .1.
+    # Student's interval of 0.7 and 0.9 is 12.706 times 0.1.
     assert headline_of({"class-incremental": by_name}, rows) == (
         "Which method has the highest final accuracy after the last task?",
         "Best, with Student's 95% interval over seeds: ER 0.800 [0.000, 1.000] "

@@ -95,7 +95,7 @@ def test_training_crops_are_distributed_as_described():
     )
     wide, high = right - left, lower - upper
     share = wide * high / 200_000
-    # Areas are uniform on .08 to .6, where every aspect fits: both halves have as many.
+    # Areas are uniform on 0.08 to 0.6, where every aspect fits: both halves have as many.
     fits = share < 0.6
     assert abs(np.mean(share[fits] < 0.34) - 0.5) < 0.03
     ratio = np.log(wide / high)[fits]
