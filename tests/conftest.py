@@ -68,7 +68,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="session")
 def real_data():
-    """Return a function to paths of real data, wherever EVERLIGHT_DATA points in a test."""
+    """Return a function that finds real data, wherever EVERLIGHT_DATA points in a test."""
     root = data_root()
 
     def find(relative: str) -> Path:
