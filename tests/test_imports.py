@@ -219,7 +219,7 @@ def test_every_command_starts_without_the_packages_of_single_readers():
 
 
 def test_the_library_starts_without_the_packages_of_the_experiments():
-    """JAX, Flax, optax and SciPy alone, whose time is in `docs/pages/performance.md`."""
+    """The library needs JAX, Flax, optax and SciPy; `docs/pages/performance.md` has their time."""
     rooms = "everlight.color, everlight.continual, everlight.metrics"
     program = f"import sys, {rooms}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -55,6 +55,17 @@ FRAGMENT = re.compile(
     r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As|How|So that|Those|It|In the|Killed|"
     r"Takes|Numbers that)\b"
 )
+VERBS = re.compile(
+    r"(?:Add|Answer|Apply|Begin|Bind|Build|Call|Change|Check|Commit|Compare|Compile|Compute|"
+    r"Convolve|Copy|Count|Cover|Create|Descend|Draw|Drive|End|Export|Fail|Fill|Flip|Give|Herd|"
+    r"Ignore|Insert|Interpolate|Interrupt|Invert|Join|Kill|Let|Link|List|Load|Map|Measure|Minimize|"
+    r"Normalize|Open|Parse|Patch|Permute|Plot|Pool|Predict|Prepare|Print|Put|Read|Record|Redraw|"
+    r"Release|Render|Replace|Restore|Return|Run|Save|Scale|Send|Set|Split|Start|Store|Subtract|Sum|"
+    r"Take|Time|Train|Update|Use|Wait|Wrap|Write|Yield)\b"
+)
+"""First words of docstrings of helpers in tests and benchmarks."""
+HALF_SENTENCE = re.compile(r"(?:Also|And|Nor|Neither|Beside|Beyond|Unlike|Exactly|Done)\b")
+"""First words of docstrings of tests that continue the test's name."""
 MIN_WORDS = 4
 COUNTED = (
     r"(?:\d[\d,.]*|class|devices?|epochs?|exemplars?|features?|fold|images?|labels?|line|number|"
@@ -141,18 +152,53 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
     )
 
 
-def test_comments_of_tests_begin_with_a_verb_or_a_subject():
-    lines = (
-        (path, number, line.strip().removeprefix("# "))
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if line.strip().startswith("# ")
-    )
+def test_docstrings_of_helpers_begin_with_a_verb():
     _refuse(
-        f"{path.relative_to(ROOT)}:{number}: {text!r}; write a sentence with a verb or a subject"
-        for path, number, text in lines
+        f"{path}:{line}: {text!r}; write Return, Yield, Write, Check or another verb first"
+        for path, line, name, text in _function_docstrings("tests", "benchmarks")
+        if not name.startswith("test_") and not VERBS.match(text)
+    )
+
+
+def test_docstrings_of_tests_have_a_subject():
+    _refuse(
+        f"{path}:{line}: {text!r}; write a sentence with a subject, or no docstring"
+        for path, line, name, text in _function_docstrings("tests")
+        if name.startswith("test_") and HALF_SENTENCE.match(text)
+    )
+
+
+def _function_docstrings(*folders):
+    """Yield file, line and name of every documented function, and the docstring's summary."""
+    for path, tree in TREES.items():
+        for node in ast.walk(tree) if path.startswith(folders) else ():
+            if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)):
+                yield path, node.body[0].lineno, node.name, text.splitlines()[0]
+
+
+def test_comments_of_tests_begin_with_a_verb_or_a_subject():
+    _refuse(
+        f"{path}:{number}: {text!r}; write a sentence with a verb or a subject"
+        for path, number, text in _comments("tests")
         if FRAGMENT.match(text)
     )
+
+
+def test_comments_of_tests_have_no_private_words():
+    _refuse(
+        f"{path}:{number}: {problem}"
+        for path, number, text in _comments("tests", "benchmarks")
+        for _, problem in _problems(text)
+    )
+
+
+def _comments(*folders):
+    """Yield file, number and text of every line that is a comment."""
+    for path in (path for path in TREES if path.startswith(folders)):
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            if line.strip().startswith("# "):
+                yield path, number, line.strip().removeprefix("# ")
 
 
 def test_docstrings_describe_every_argument_by_its_name():
@@ -170,7 +216,7 @@ def test_docstrings_describe_every_argument_by_its_name():
 
 
 def _section(docstring, name):
-    """The indented lines below a heading."""
+    """Return the indented lines below a heading."""
     return re.match(r"(?:  .*\n|\n(?=  )|  .*$)*", docstring.split(f"\n{name}:\n")[1])[0]
 
 

@@ -250,7 +250,7 @@ CASES = (
     Case(
         "DER++",
         "DER",
-        # As its rows of docs/pages/results/avalanche.md were measured.
+        # Its rows of docs/pages/results/avalanche.md were measured so.
         lambda setup: der_plus_plus(setup, CAPACITY, loss_over="seen"),
         {"mem_size": CAPACITY, "batch_size_mem": BATCH, "alpha": 0.1, "beta": 0.5},
         "the softmax over all ten outputs, not over the seen classes; one replayed batch, not two; "

@@ -30,7 +30,7 @@ class Case(NamedTuple):
             "lr_gamma": 0.1,
             "weight_decay": plan.weight_decay,
             "n_memories_per_class": plan.exemplars_per_class if self.replays else 0,
-            # No checkpoint within a task.
+            # There is no checkpoint within a task.
             "checkpoint_interval": 1_000_000,
         }
         flags = ["--reduce_lr_on_plateau", *["--use_best_model"] * self.keeps_best]

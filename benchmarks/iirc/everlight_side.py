@@ -99,7 +99,7 @@ def _without_augmentation(benchmark: Benchmark) -> Callable:
 def train_seeds(
     data: IIRCData, plan: Plan, folder: Path, case: Case, seeds: Iterable[int]
 ) -> Iterator[Curve]:
-    """Train a method once per seed with one compiled program; yields the scores of every seed."""
+    """Train a method once per seed with one compiled program; yield the scores of every seed."""
     run, sequence = make_run(data, plan, folder, case, 0)
     for seed in seeds:
         begin = time.perf_counter()

@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def layers(self) -> int:
-        """Number of the network's layers."""
+        """Return the number of the network's layers."""
         return 6 * self.blocks + 2
 
 

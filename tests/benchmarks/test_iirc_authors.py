@@ -23,7 +23,7 @@ WITHIN = 0.03
 
 @pytest.fixture
 def images(rng, monkeypatch):
-    """Noise in place of Tiny-ImageNet: 100 classes of 30 and 2 images."""
+    """Replace Tiny-ImageNet by noise: 100 classes of 30 and 2 images."""
     pytest.importorskip("iirc")
     classes = np.arange(inputs.CLASSES, dtype=np.int32)
     labels, tested = np.tile(classes, 30), np.tile(classes, 2)
@@ -64,7 +64,7 @@ def test_means_differ_in_units_of_their_standard_error():
     actual = {("A-GEM", seed): [score, 0.5] for seed, score in enumerate((0.5, 0.6, 0.7, 0.6))}
     first, second = rows_of(reference, actual | {("LUCIR", 0): [1.0, 1.0]}, ["A-GEM", "LUCIR"])
     assert first.means == pytest.approx((0.2, 0.6))
-    # Variances 0.01 of three seeds and 0.02 / 3 of four.
+    # The variances are 0.01 of three seeds and 0.02 / 3 of four.
     assert first.error == pytest.approx(np.sqrt(0.01 / 3 + 0.02 / 3 / 4))
     assert first.errors_apart == pytest.approx(0.4 / first.error)
     assert (second.task, second.errors_apart) == (2, 0)

@@ -39,7 +39,7 @@ NEEDS = StrategyArguments(
 )
 # The layer that low-rank additions adapt.
 KERNEL = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
-# A transformer of one token, for prompts.
+# Prompts need a transformer of one token.
 VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
 FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
 del FROZEN["head"]
@@ -176,7 +176,7 @@ COUNTING = {
 WITHOUT_GRADIENT = {"GDumb"} | COUNTING
 # Their steps train the network at the first task alone.
 FIRST_TASK_ALONE = {"APER", "APER, low rank"}
-# One process a strategy, so that its program is compiled once.
+# One process tests each strategy, so that its program is compiled once.
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
@@ -228,7 +228,7 @@ def only_the_head(params):
 
 
 def of_images(setup, data):
-    """A frozen transformer's setup, whose only patch are the vectors."""
+    """Return a frozen transformer's setup, whose only patch is the vector."""
 
     def init(key):
         return VIT.init(key, jnp.zeros((1, 1, 1, FEATURES)), False)["params"], {}
@@ -239,7 +239,7 @@ def of_images(setup, data):
 
 
 def build_with(counter, name=None, optimizer=None, trainable=None):
-    """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
+    """Return a two-layer net on vectors; `TRACES` counts how often a program is traced."""
     case = STRATEGIES[name or counter]
     if case.row.name.startswith("CWR"):  # Which is for a frozen network.
         trainable = only_the_head
@@ -303,7 +303,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
 
 
 def bound(tree):
-    """On the device for good, as what a checkpoint gives back is: else all compiles once more."""
+    """Commit the tree to the device as a restored checkpoint is; else all compiles once more."""
     return jax.device_put(tree, jax.devices()[0])
 
 
@@ -315,7 +315,7 @@ def make_data(seed=0, per_class=12):
     test = np.repeat(np.arange(CLASSES), 5)
     labels = np.concatenate([train, test])
     data = centers[labels] + rng.normal(size=(len(labels), FEATURES)) * 0.4
-    # The same tasks for every seed, so that arrays of all seeds have the same shapes.
+    # All seeds have the same tasks, so that their arrays have the same shapes.
     tasks = equal_tasks(np.random.default_rng(0).permutation(CLASSES).tolist(), TASKS)
     data = jnp.asarray(data, jnp.float32)
     return bound((data, class_incremental(train, test, tasks, CLASSES, valid_fraction=0.15)))

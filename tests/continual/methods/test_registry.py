@@ -38,11 +38,11 @@ def test_new_files_come_last_by_name_and_need_no_other_change(tmp_path, monkeypa
 
 
 def _factory(setup, buffer_size=7, replay_batch_size=5, rate=0.1, groups=1, hyperparameter=2):
-    """Return nothing; its arguments are looked at."""
+    """Return nothing; tests read its arguments."""
 
 
 def _per_class(setup, exemplars_per_class, buffer_size=None, replay_batch_size=None):
-    """Return nothing; its arguments are looked at."""
+    """Return nothing; tests read its arguments."""
 
 
 ROW = Method("row", _factory, Source(), "a row", tunes="rate", fixed={"replay_batch_size": 3})
@@ -104,7 +104,7 @@ def test_every_method_that_stores_samples_has_a_row_per_variant():
 
 @pytest.mark.parametrize("name", [name for name in STORING if METHODS[name].head == "linear"])
 def test_a_variant_of_a_method_finds_its_stored_samples(name):
-    """Traced alone; the tricks' numbers are tested in `test_replay_tricks`."""
+    """The variant is only traced; the tricks' numbers are tested in `test_replay_tricks`."""
     needs = StrategyArguments(2, CLASSES, exemplars_per_class=4, hyperparameter=1.0)
     (_, *rows) = with_variants([METHODS[name]], list(VARIANTS))
     if "several labels" in METHODS[name].requirements:

@@ -40,7 +40,7 @@ def test_an_evaluation_keeps_every_sample_and_its_means(rng):
     predictions = Predictions(
         scores, scores, test.labels, jnp.zeros(padded, int), sequence.class_task
     )
-    # Padding is not judged, and 0 in all that is kept of it.
+    # Padding is not evaluated, and is 0 in all stored values.
     judged = jax.tree.map(
         lambda leaf: jnp.where(mask, leaf, 0), OBJECTIVE.per_sample_metrics(predictions, SEEN)
     )

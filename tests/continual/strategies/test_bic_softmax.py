@@ -38,7 +38,7 @@ def log_softmax(logits, among):
 
 
 def begun(strategy, train=NEW_SAMPLES):
-    """Memory in the second task; the network before it is OLD, and was corrected."""
+    """Return the memory in the second task; the network before it is OLD, after correction."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
     memory = strategy.init(KEY, learner)._replace(correction=CORRECTION)
     task = net.task_of(1, [2, 3], train)
@@ -79,8 +79,8 @@ def test_stage_1_with_softmax(arguments, current):
     ],
 )
 def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(arguments, penalty):
-    """Old classes stand there as they are, in FACIL's form corrected; the shift alone is pulled."""
-    # Labels that no scale and shift of two classes separate.
+    """Old classes' logits stay, or are corrected in FACIL's form; only the shift is penalized."""
+    # No scale and shift of two classes separates these labels.
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = net.samples_of(index, np.arange(12) < 10)
     strategy = net.compiled(bic(SINGLE, exemplars_per_class=20, **arguments))
@@ -114,7 +114,7 @@ def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(arguments, pen
 
 
 def test_with_softmax_only_the_last_task_s_classes_are_corrected():
-    """Through the engine; the correction before goes to the old network, and is then dropped."""
+    """The earlier correction goes to the old network, and is then dropped."""
     parts = [([0, 1], [0, 6, 12, 18, 1, 7, 13, 19]), ([2, 3], [2, 8, 14, 20, 3, 9, 15, 21])]
     parts.append(([4], [4, 10, 16, 22, 28, 34]))
     tasks = [
@@ -131,7 +131,7 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
 
 
 def test_the_loss_is_that_of_the_number_of_labels():
-    """Softmax for one label (Wu et al.); a gradient tells which loss it is."""
+    """One label takes the softmax (Wu et al.); a gradient shows which loss it is."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
     batch = net.filled(SINGLE, net.batch_of(STORED[STORED % CLASSES != 5]))
 

@@ -45,7 +45,7 @@ def made_task(number, index=None):
 
 
 def temporary_head(index, start=START):
-    """Three steps of descent from the start, over all outputs."""
+    """Descend for three steps from the start, over all outputs."""
     head = {name: leaf.copy() for name, leaf in start.items()}
     for _ in range(3):
         logits = DATA[index] @ head["kernel"] + head["bias"]
@@ -66,7 +66,7 @@ def test_three_tasks_are_the_hand_computation(after):
     expected = {}
     for name, gain in (("kernel", 3), ("bias", 1)):
         head = np.zeros_like(START[name])
-        # Class 0: averaged with one update before, then with two.
+        # Class 0 is averaged with one update before, then with two.
         old, middle, new = (part[name][..., 0] for part in (first, second, third))
         head[..., 0] = (2 * (gain * old + middle) / 2 + new) / 3
         head[..., [1, 2]] = gain * first[name][..., [1, 2]]
@@ -111,7 +111,7 @@ def test_three_tasks_of_the_code_s_form_are_the_hand_computation(as_coded):
             if number == 0:
                 head[..., 0] = old
             else:
-                # Class 0: averaged with one update before, then with two.
+                # Class 0 is averaged with one update before, then with two.
                 head[..., 0] = (old + second[name][..., 0]) / 2
                 head[..., 3] = second[name][..., 3]
             if number == 2:
@@ -197,7 +197,7 @@ def recurring_tasks():
 
 
 def expected_heads(form):
-    """Consolidated heads after each task, row by row as in the papers' pseudocode."""
+    """Return consolidated heads after each task, row by row as in the papers' pseudocode."""
     cw = {name: np.zeros_like(leaf) for name, leaf in START.items()}
     past, heads = np.zeros(CLASSES), []
     for index, count in zip(RECURRING, COUNTS, strict=True):

@@ -19,7 +19,7 @@ SEEN = {"ER-MKD", "ER-ACE-MKD", "ER-ACE", "MIR"}
 
 
 def train_by_hand(active):
-    """Parameters after steps that replay the whole memory, and the stored logits."""
+    """Return parameters after steps that replay the whole memory, and the stored logits."""
     params, held, stored = START, [], np.zeros((0, CLASSES))
     for batch in STREAM:
         gradient = net.batch_gradient(params, batch, active)

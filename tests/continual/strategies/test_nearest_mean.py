@@ -54,7 +54,7 @@ def test_of_two_labels_both_classes_count():
 
 
 def test_a_mean_far_from_0_keeps_its_digits():
-    """50,000 samples about 1,000: the mean moves by less than its last digits."""
+    """50,000 samples lie about 1,000: the mean moves by less than its last digits."""
     rng = np.random.default_rng(0)
     block = (1000 + rng.normal(size=(1000, HIDDEN))).astype(np.float32)
     means, member = no_means(1, HIDDEN), jnp.ones((1000, 1), bool)
@@ -66,7 +66,7 @@ def test_a_mean_far_from_0_keeps_its_digits():
 
 @pytest.mark.parametrize("shift", [0, 1000])
 def test_scores_of_digits_do_not_depend_on_where_0_lies(shift):
-    """The float64 scores of the same float32 features; accuracy 0.9 at both shifts."""
+    """The reference is the float64 scores of the same features; accuracy is 0.9 at both shifts."""
     _, result, train, test = stream.streamed_digits(nearest_mean, shift)
     _, labels, _, truth = stream.digits()
     means = np.stack([train[labels == c].mean(axis=0) for c in range(CLASSES)])
@@ -76,7 +76,7 @@ def test_scores_of_digits_do_not_depend_on_where_0_lies(shift):
 
 
 def test_scores_are_cosines_with_the_means_of_features():
-    """`replace_fc` of `models/simplecil.py`, then its CosineLinear with a scale of 1."""
+    """The reference is `replace_fc` of `models/simplecil.py`, and its CosineLinear of scale 1."""
     strategy = net.compiled(simple_cil(SETUP))
     features, labels = stream.arrivals()
     prototypes = np.stack([features[labels == c].mean(axis=0) for c in MET])

@@ -18,7 +18,7 @@ def begun(strategy, step, keys):
 
 
 def test_parameters_are_shrunk_and_the_noise_has_its_deviation():
-    """4,000 draws: mean and deviation within five standard errors, no two leaves alike."""
+    """4,000 draws have mean and deviation within five standard errors; no two leaves are alike."""
     result = begun(shrink_and_perturb(SETUP, 0.7, 0.05), 1, 4000)
     noise = {name: np.asarray(result[name]) - 0.7 * START[name] for name in START}
     for leaf in noise.values():

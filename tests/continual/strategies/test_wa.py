@@ -19,7 +19,7 @@ TASK = net.task_of(1, [2, 3], [2, 8, 3, 9])
 
 
 def begun(task=TASK, known=KNOWN):
-    """Memory and learner in a task; the network before it is OLD."""
+    """Return memory and learner in a task; the network before it is OLD."""
     before = net.small_learner(SETUP, [*known, *np.flatnonzero(task.classes)], OLD)
     before = before._replace(params=net.layered(before.params))
     memory, _ = STRATEGY.begin_task(STRATEGY.init(KEY, before), before, task, KEY)

@@ -40,7 +40,7 @@ def digits(tmp_path_factory):
 
 
 def test_a_buffer_size_is_every_memory_s(tmp_path):
-    """In all, for exemplars and reservoirs; without it each class has its own number."""
+    """The size is the total of exemplars and reservoirs; without it each class has its number."""
     needs = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
     for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER-balanced", "A-GEM"):
         assert METHODS[name].row_arguments(needs)["buffer_size"] == 60
@@ -61,9 +61,9 @@ DRAWING = (
     *("OnPro", "A-GEM", "ER-tricks", "HAL", "ER-MKD", "ER-ACE-MKD", "DER++-MKD", "SS-IL"),
 )
 OTHER_SIZES = {
-    # A quarter of the batch.
+    # The size is a quarter of the batch.
     ("SS-IL", None): 4,
-    # The authors' 256, and five candidates per replayed sample; the memory holds 100.
+    # The authors have 256, and five candidates per replayed sample; the memory holds 100.
     ("A-GEM", None): 100,
     ("MIR", None): 80,
     ("MIR", 64): 100,

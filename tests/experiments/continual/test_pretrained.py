@@ -37,7 +37,7 @@ def run(runs, *words):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of a run of the first five digits."""
+    """Return the folder of a run of the first five digits."""
     runs = tmp_path_factory.mktemp("runs")
     return run(runs, "--net", NET, "--classes", "5", "--methods", "naive", "--keep-nets")
 

@@ -55,7 +55,7 @@ def test_every_value_is_for_something_that_the_method_has(key):
     ids=str,
 )
 def test_values_are_those_of_the_sources(key, name, size, expected):
-    """Read in the sources once more, for this test."""
+    """The sources were read once more for this test."""
     assert settings(key, name, size) == expected
 
 

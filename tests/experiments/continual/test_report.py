@@ -32,7 +32,7 @@ def test_the_rule_states_where_no_value_was_selected():
 
 
 def test_cells_of_a_matrix_that_have_no_value_are_white():
-    """Tasks whose classes cannot be predicted, and the time before joint training."""
+    """These are tasks whose classes cannot be predicted, and the time before joint training."""
     blind = known.with_metrics(naive, matrices=np.tril(known.ACCURACY))
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
     ahead = np.triu(np.ones((known.TASKS, known.TASKS), bool), 1)
@@ -166,7 +166,7 @@ def test_the_first_screen_names_the_best_and_the_runner_up(tmp_path):
         "Class-incremental: second is naive with 0.700 ± 0.141, behind by 0.100 ± 0.000 (paired "
         "by seed)."
     )
-    # Student's interval of .7 and .9: 12.706 times .1.
+    # Student's interval of 0.7 and 0.9 is 12.706 times 0.1.
     assert headline_of({"class-incremental": by_name}, rows) == (
         "Which method has the highest final accuracy after the last task?",
         "Best, with Student's 95% interval over seeds: ER 0.800 [0.000, 1.000] "

@@ -53,7 +53,7 @@ def run_paper(tmp_path, config=TINY, **changes):
 
 @pytest.fixture
 def colors(monkeypatch):
-    """Colours where the procedural world would be rendered."""
+    """Replace the rendering of the procedural world by coloured frames."""
 
     monkeypatch.setattr(
         start, "load_procedural_core50", lambda frames, world: colored_frames(frames)
@@ -87,13 +87,13 @@ def test_batches_are_learned_scored_and_reported(tmp_path, colors):
         assert np.all(accuracy * 50 >= partial * known - 1e-4)
         area = first[f"NC/{name}/{ROC_AREA}"]
         np.testing.assert_array_equal(np.isnan(area), [[*[False] * 8, True]] * 2)
-    # CWR says nothing of classes that it has not met: its right answers are all of known ones.
+    # CWR predicts no class that it has not met: its right answers are all of known ones.
     cwr = {field: first[f"NC/CWR/{field}"] for field in ("accuracy", SEEN)}
     np.testing.assert_allclose(cwr["accuracy"] * 50, cwr[SEEN] * known, rtol=1e-4)
     # Both forms predict the first batch alike, but for classes that only one of them scores.
     assert np.all(first["NC/CWR as coded/steps"] == first["NC/CWR/steps"])
     assert np.any(first["NC/CWR as coded/accuracy"] != first["NC/CWR/accuracy"])
-    # A head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
+    # CWR has a head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
     for heads in (1, 2):
         assert f"{heads * 4 * 17 * 50 + 2 * 4 * 50:,}" in page
     with pytest.raises(DataError, match=r"batch_size: stored 16, now 17"):
@@ -167,7 +167,7 @@ def test_a_run_on_an_incomplete_release_is_requested_and_needs_every_recording(
     with pytest.raises(DataError, match="give --partial"):
         begun(False)
     result = start.load_material(replace(TINY, data="core50", partial=True), "object", 0)
-    # Two frames in each of eight training sessions and one in each of three for testing.
+    # Eight training sessions have two frames each, three test sessions one.
     assert len(result.frames.images) == 50 * (8 * 2 + 3)
     full[(frames.session == 3) & (frames.object == 17)] = False
     with pytest.raises(DataError, match=r"no frame in 1 of 550 recordings, .* s4/o18"):
@@ -180,7 +180,7 @@ def test_missing_weights_are_named_before_frames_are_read(tmp_path):
 
 
 def test_the_paper_s_lengths_are_its_iterations():
-    """Lomonaco and Maltoni 2017: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000 each."""
+    """Lomonaco and Maltoni 2017 have: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000."""
     plan = settings.PRESETS["paper"]
     naive, full = plan.nc, plan.cumulative
     protocol = naive.protocol(plan.batch_size)
@@ -271,7 +271,7 @@ def test_another_net_is_chosen_with_its_own_trunk_and_head(net, features, deviat
 
 
 def outcomes_of(scenario, curves):
-    """Outcomes that know nothing but their accuracies."""
+    """Return outcomes that have accuracies and nothing else."""
     by_name = {
         name: SimpleNamespace(over_time=np.array([curve]) / 100) for name, curve in curves.items()
     }
@@ -291,7 +291,7 @@ def test_the_published_curves_have_the_paper_s_findings(net):
         outcomes |= outcomes_of(scenario, curves)
     rows = rows_of(outcomes)
     assert [row[1] for row in rows] == ["1 of 1"] * len(rows)
-    # Turned around in time CWR falls, and all ends are beginnings.
+    # Reversed in time CWR falls, and all ends are beginnings.
     turned = outcomes_of("NC", {name: curve[::-1] for name, curve in published["NC"].items()})
     held = {row[0]: row[1] for row in rows_of(turned)}
     assert held["NC: CWR rises with every batch, 2 points of noise allowed"] == "0 of 1"
@@ -303,7 +303,7 @@ def test_the_published_curves_have_the_paper_s_findings(net):
 
 @pytest.mark.slow
 def test_memory_stays_flat_over_nic_s_batches():
-    """Peak resident size after batch 79 against that after batch 10, in a process of its own."""
+    """Peak resident sizes after batch 79 and batch 10 are compared, in a separate process."""
     command = [sys.executable, "-m", "tests.experiments.processes.core50_memory"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     tenth, last = map(int, answer.stdout.split())

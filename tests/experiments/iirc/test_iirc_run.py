@@ -55,7 +55,7 @@ def test_the_report_has_the_findings_and_refuses_runs_of_another_configuration(t
     for picture in ("confusion",):
         assert (report.parent / f"{picture}.png").stat().st_size > 0
     first = arrays_of(report)
-    # 16 classes: three shapes first, then tasks of five, five and three.
+    # The 16 classes are three shapes first, then tasks of five, five and three.
     matrix = first[f"{iirc.SETTING}/LUCIR/pw-JS by task"]
     assert matrix.shape == (2, 4, 4)
     upper = np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
@@ -80,7 +80,7 @@ def test_the_report_has_the_findings_and_refuses_runs_of_another_configuration(t
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """Two configurations of four classes, two below a superclass, ten images each to train on."""
+    """Load two configurations of four classes of ten training images, two below a superclass."""
     labels = np.repeat(np.arange(4), 10)
     images = ImageSet(
         "noise", np.zeros((60, 4, 4, 3), np.uint8), labels, labels[::2], tuple("abcd")
@@ -181,7 +181,7 @@ def test_penalties_know_how_far_momentum_carries(loaded, name, reach):
 
 @pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])
 def test_cifar_is_normalized_as_by_the_authors(data, tmp_path):
-    """(x / 255 - mean) / deviation with the numbers of their code; other sets by their own."""
+    """Inputs are (x / 255 - mean) / deviation of their code; other sets have their own numbers."""
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     labels = np.arange(6) % 2
     inputs = ImageSet("noise", images, labels, labels[:0], ("a", "b"))

@@ -57,7 +57,7 @@ def main() -> None:
             RunFolder("paper", "run", ExperimentOptions(runs=Path(path))),
             [run],
             training,
-            # Called once per batch, before its first step.
+            # The function is called once per batch, before its first step.
             announce=lambda _: peaks.append(peak()),
             one_by_one=True,
         )

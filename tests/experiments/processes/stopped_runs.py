@@ -32,7 +32,7 @@ def run(settings: Settings) -> None:
 
     def stopping(*arguments):
         for state in driven(*arguments):
-            # While the caller waits for this epoch.
+            # The caller waits for this epoch meanwhile.
             number = next(advanced)
             if stop and number == int(stop[1]):
                 os.kill(os.getpid(), int(stop[0]))

@@ -45,7 +45,7 @@ def make_build(name, store=None):
 
 
 def some_runs(files):
-    """Sequences and keys."""
+    """Return sequences and keys."""
     labels = files.train_labels, files.test_labels
     sequences = same_shapes([class_incremental(*labels, order, 4, 0.25) for order in ORDERS])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
@@ -65,13 +65,13 @@ def left(name, rows, data, store=None, announce=None):
 
 
 def left_in_turn(name, rows, *arguments):
-    """The same on one device, one run after another."""
+    """Run the same on one device, one run after another."""
     single = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], rows) for n in range(len(rows[1]))]
     return [actual for run in single for actual in left(name, run, *arguments)]
 
 
 def noted(store):
-    """The calls of a store from here on."""
+    """Record the calls of a store from now on."""
     read, results = store.read, []
 
     def noting(index):

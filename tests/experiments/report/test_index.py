@@ -83,8 +83,10 @@ def test_a_folder_without_runs_is_refused(tmp_path):
 
 
 def read_events(folder):
-    """Tag, step and value of every scalar, read by the format's definition: length, its checksum,
-    the event, its checksum."""
+    """Return tag, step and value of every scalar, read by the format's definition.
+
+    An event is stored as its length, a checksum, the event and a checksum.
+    """
     (path,) = folder.glob("events.*")
     content, place, results = path.read_bytes(), 0, []
     while place < len(content):

@@ -1,4 +1,4 @@
-"""Files of a run's folder that are damaged while the run goes on."""
+"""Files of a run's folder that are damaged while the run continues."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Full, read-only or slow disks: one line, nothing earlier lost, the same command goes on."""
+"""Full, read-only or slow disks: one line, nothing earlier lost, the same command continues."""
 
 import gc
 import os
@@ -30,7 +30,7 @@ def mount(*arguments):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A file system of 4 MB in memory."""
+    """Yield a file system of 4 MB in memory."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place))

@@ -16,7 +16,7 @@ KINDS = [
 
 
 def looped(images, gradient, window, stride, padding):
-    """Maxima, and the gradient of the first maximum of each window, rows first."""
+    """Return maxima, and the gradient of the first maximum of each window, rows first."""
     (top, _), (left, _) = padding
     height, width = images.shape[1:3]
     largest, of_images = np.zeros(gradient.shape), np.zeros(images.shape)

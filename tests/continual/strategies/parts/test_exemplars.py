@@ -27,7 +27,7 @@ herded_exemplars = jax.jit(exemplars.add_herded_exemplars)
 
 
 def held(buffer, label):
-    """Indices held for a class, in their slots' order."""
+    """Return the indices that are stored for a class, in their slots' order."""
     slots = buffer.index.shape[0] // CLASSES
     part = slice(label * slots, (label + 1) * slots)
     assert np.all(np.asarray(buffer.labels[part, 0])[np.asarray(buffer.mask[part])] == label)
@@ -62,7 +62,7 @@ def test_every_class_holds_its_own_samples_once(way):
 
 @both_ways
 def test_a_buffer_larger_than_the_data_holds_all_of_it_and_no_more(way):
-    """20 slots a class, more than there are samples at all."""
+    """20 slots per class are more than there are samples."""
     buffer = fill(way, empty_buffer(CLASSES * 20, 1))
     assert jnp.sum(buffer.mask) == np.sum(MASK)
     for label, members in MEMBERS.items():
@@ -84,7 +84,7 @@ def test_other_classes_keep_their_slots_and_a_chosen_class_without_samples_loses
 @both_ways
 @pytest.mark.parametrize("seed", range(3))
 def test_padding_never_changes_the_choice(way, seed):
-    """Neither what padding holds, nor how much of it there is and where."""
+    """The content, the amount and the place of padding have no effect."""
     rng = np.random.default_rng(seed)
     place = np.sort(rng.choice(30, MASK.sum(), replace=False))
     index, label, mask = rng.integers(0, 50, 30), rng.integers(-1, CLASSES, 30), np.zeros(30, bool)
@@ -100,7 +100,7 @@ def test_padding_never_changes_the_choice(way, seed):
 
 
 def test_random_exemplars_are_each_as_likely():
-    """3 of 5: each is held 600 times in 1,000 keys, give or take 5 standard deviations of 15."""
+    """3 of 5 are stored: each of them 600 times in 1,000 keys, to 5 standard deviations of 15."""
     empty = empty_buffer(CLASSES * SLOTS, 1)
     keys = jax.random.split(jax.random.key(0), 1000)
     buffers = jax.jit(
@@ -109,13 +109,13 @@ def test_random_exemplars_are_each_as_likely():
     counts = [int(jnp.sum((buffers.index == index) & buffers.mask)) for index in MEMBERS[0]]
     assert sum(counts) == 3000
     assert np.all(np.abs(np.array(counts) - 600) < 75)
-    # Also the order within the class is random.
+    # The order within the class is random too.
     first = [int(jnp.sum(buffers.index[:, 0] == index)) for index in MEMBERS[0]]
     assert np.all(np.abs(np.array(first) - 200) < 65)
 
 
 def herd_by_hand(rows, count):
-    """iCaRL's algorithm 4 as it is written, over the rows of one class."""
+    """Herd by iCaRL's algorithm 4 as it is written, over the rows of one class."""
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     mean, chosen = rows.mean(axis=0), []
     while len(chosen) < min(count, len(rows)):
@@ -142,7 +142,7 @@ def test_herding_is_the_greedy_loop(slots, seed):
         assert held(buffer, label) == expected
 
 
-# Samples of up to two classes; image 50 is there twice, once with one label. Slot 4 is padding.
+# Samples have up to two classes; image 50 is there twice, once with one label. Slot 4 is padding.
 TWO_LABELS = np.array(
     [[0, 1], [1, 0], [0, -1], [1, 3], [0, 1], [3, 0], [0, -1], [1, -1], [0, 3], [1, 3], [3, -1]]
 )
@@ -152,7 +152,7 @@ TWO = Samples(jnp.asarray(TWO_INDEX), jnp.asarray(TWO_LABELS), jnp.asarray(TWO_I
 
 @both_ways
 def test_a_sample_of_two_labels_may_stand_for_both_and_keeps_them(way):
-    """Slots for all: every class holds all its samples, those of two labels are there twice."""
+    """Every class stores all its samples; those of two labels are stored twice."""
     features = np.random.default_rng(0).normal(size=(len(TWO_INDEX), 4))
     buffer = fill(way, empty_buffer(CLASSES * 12, 2), TWO, features=features)
     rows = list(zip(TWO_INDEX.tolist(), *TWO_LABELS.T.tolist(), strict=True))
@@ -176,14 +176,14 @@ def test_herding_counts_a_sample_of_two_labels_in_both_means(seed):
         np.testing.assert_array_equal(buffer.index[part], TWO_INDEX[chosen])
         np.testing.assert_array_equal(buffer.labels[part], TWO_LABELS[chosen])
         orders.append({row: place for place, row in enumerate(chosen)})
-    # One rank a sample would not do: some sample has another in its other class.
+    # One rank per sample would not do: some sample has another in its other class.
     assert any(a.get(row, SLOTS) != b.get(row, SLOTS) for a in orders for b in orders for row in a)
 
 
 def test_the_same_image_with_fewer_labels_is_drawn_apart():
-    """2 of the 6 samples of class 0: each is held in 1/3 of 1,000 keys, both images 50 in 1/15.
+    """2 of 6 samples of class 0 are stored: each in 1/3 of 1,000 keys, both images of 50 in 1/15.
 
-    Standard deviations 14.9 and 7.9.
+    The standard deviations are 14.9 and 7.9.
     """
     keys = jax.random.split(jax.random.key(3), 1000)
     empty = empty_buffer(CLASSES * 2, 2)
@@ -198,7 +198,7 @@ def test_the_same_image_with_fewer_labels_is_drawn_apart():
     assert abs(np.sum(twice.any(axis=1) & once.any(axis=1)) - 1000 / 15) < 40
 
 
-# A class that comes again: in three parts, of 5, 2 and 6 samples, beside two of another.
+# A class comes in three parts, of 5, 2 and 6 samples, beside two of another class.
 AGAIN = np.array([100, 101, 102, 103, 104, 200, 110, 111, 201, 120, 121, 122, 123, 124, 125])
 AGAIN_LABEL = np.where(AGAIN < 200, 0, 3)
 
@@ -207,7 +207,7 @@ seen_exemplars = jax.jit(exemplars.add_seen_exemplars, static_argnums=2)
 
 
 def seen_buffer(parts, key, slots=SLOTS):
-    """The buffer after parts of (index, label, mask) came one after another, all 20 long."""
+    """Return the buffer after successive parts of (index, label, mask), each padded to 20."""
     buffer = empty_buffer(CLASSES * slots, 1)
     for part in parts:
         index, label, mask = (np.pad(leaf, (0, 20 - len(leaf))) for leaf in part)
@@ -222,7 +222,7 @@ def parts_of(order, cuts):
 
 
 def test_every_sample_seen_of_a_class_is_held_with_equal_chance_whatever_its_task():
-    """13 samples of three tasks for 3 slots: each is in 3/13 of 4,000 buffers."""
+    """13 samples of three tasks compete for 3 slots: each is in 3/13 of 4,000 buffers."""
     parts = parts_of(np.arange(15), [6, 9])
     keys = jax.random.split(jax.random.key(2), 4000)
     buffers = jax.jit(jax.vmap(lambda key: seen_buffer(parts, key)))(keys)

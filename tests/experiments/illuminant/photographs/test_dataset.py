@@ -36,7 +36,7 @@ SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
 
 @pytest.fixture
 def few(monkeypatch):
-    """One method that learns, in the place of them all, and small nets."""
+    """Replace all methods that learn by a single one, and use small nets."""
     monkeypatch.setattr(source, "MIN_IMAGES", 6)
     one = ILLUMINANT_METHODS["Corrected moments, 9 of colours"]
 
