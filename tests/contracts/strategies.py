@@ -105,8 +105,8 @@ class Case(NamedTuple):
         """Return the strategy."""
         values = self.row.hyperparameters
         value = self.row.published or (values[len(values) // 2] if values else 0.0)
-        needs = NEEDS._replace(hyperparameter=float(value), arguments=self.arguments)
-        return self.change(setup, self.row.make(setup, needs))
+        arguments = NEEDS._replace(hyperparameter=float(value), arguments=self.arguments)
+        return self.change(setup, self.row.make(setup, arguments))
 
 
 NETWORKS: dict[str, Network] = {"LoRA": "low rank", "InfLoRA": "merged"}
@@ -192,13 +192,16 @@ DRIVEN = (
 )
 
 
-def some_now(names, now=OF_EACH_KIND):
+def some_now(names, quick=OF_EACH_KIND):
     return pytest.mark.parametrize(
         "name",
         [
             pytest.param(
                 name,
-                marks=[pytest.mark.xdist_group(name), *([] if name in now else [pytest.mark.slow])],
+                marks=[
+                    pytest.mark.xdist_group(name),
+                    *([] if name in quick else [pytest.mark.slow]),
+                ],
             )
             for name in names
         ],
@@ -208,8 +211,8 @@ def some_now(names, now=OF_EACH_KIND):
 each_driven = some_now(STRATEGIES, DRIVEN)
 
 
-# Checks of the table that use accuracy matrices, with the numbers of labels that they judge.
-JUDGED = {
+# Metrics of an objective of several labels; checks of the table read accuracy matrices.
+MATRIX_METRICS = {
     "per_sample_metrics": accuracy_per_sample,
     "evaluate": accuracy_row,
     "evaluates_unseen_classes": True,
@@ -245,7 +248,9 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
         trainable = only_the_head
     proxies = 3 if case.row.head == "local similarity" else None
     cosine = case.row.head != "linear"
-    objective = binary_objective()._replace(**JUDGED) if case.many_labels else softmax_objective()
+    objective = (
+        binary_objective()._replace(**MATRIX_METRICS) if case.many_labels else softmax_objective()
+    )
     # A mean over all classes has gradients that are smaller by as much; at the others' rate the
     # cosine head's scale turns negative, since most labels of a sample are absent.
     rate = 0.02 if cosine else 0.5 if case.many_labels else 0.05

@@ -33,7 +33,7 @@ def of_learned(
     if learns_at_once(steps):
         return np.full(len(matrices), np.nan)
     # They only need a maximum, which later tasks do not raise.
-    ahead = np.triu(np.ones(matrices.shape[1:], bool), 1)
-    values = jax.vmap(metric)(jnp.asarray(np.where(ahead & np.isnan(matrices), 0, matrices)))
+    future = np.triu(np.ones(matrices.shape[1:], bool), 1)
+    values = jax.vmap(metric)(jnp.asarray(np.where(future & np.isnan(matrices), 0, matrices)))
     # A maximum or a minimum may pass over NaN.
     return np.where(diverged, np.nan, np.asarray(values))

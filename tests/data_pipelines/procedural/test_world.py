@@ -253,7 +253,7 @@ def test_oklab_of_the_primaries():
     np.testing.assert_allclose(shapes.oklab_to_linear(lab), expected, atol=1e-3)
 
 
-def test_lights_run_from_incandescent_to_blue_sky():
+def test_illuminants_run_from_incandescent_to_blue_sky():
     illuminants = illuminant_colors()
     np.testing.assert_allclose(illuminants.mean(axis=1), 1, rtol=1e-5)
     ratio = illuminants[:, 0] / illuminants[:, 2]

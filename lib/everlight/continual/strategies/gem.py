@@ -204,7 +204,9 @@ METHODS = (
         gem,
         Source("Lopez-Paz and Ranzato", 2017, "NeurIPS", ("samples",)),
         "gradient episodic memory (GEM)",
-        derived=lambda needs: {"per_task": max(1, needs.total_buffer_size // needs.tasks)},
+        derived=lambda arguments: {
+            "per_task": max(1, arguments.total_buffer_size // arguments.tasks)
+        },
         authors={"per_task": 256, "margin": 0.5, "batch size": 10, "epochs per task": 1},
     ),
 )
