@@ -52,7 +52,7 @@ def config_of(workload: Workload) -> IIRCConfig:
         data=DATA,
         side=32,
         protocol=protocol,
-        net=f"resnet:{plan.blocks}",
+        net=f"resnet:{workload.blocks}",
         learning_rate=workload.learning_rate,
         weight_decay=workload.weight_decay,
         exemplars_per_class=workload.exemplars_per_class,

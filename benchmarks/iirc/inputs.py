@@ -115,7 +115,7 @@ def task_order(workload: Workload) -> list[list[str]]:
     ]
     size, count = workload.task_classes, workload.tasks - 1
     if len(chosen) < workload.superclasses or len(rest) < size * count:
-        raise ValueError(f"{plan} needs more classes than the first configuration has")
+        raise ValueError(f"{workload} needs more classes than the first configuration has")
     return [list(chosen), *(rest[size * task : size * (task + 1)] for task in range(count))]
 
 
