@@ -58,7 +58,7 @@ MEANINGS = {
 """Meanings of settings."""
 
 
-def report_summary(
+def report_summary_rows(
     benchmark: Benchmark, seed: int, seeds: int, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
     """Return the rows of every summary; an integer `rule` is the number of validation seeds."""

@@ -13,7 +13,7 @@ from everlight_experiments.continual.report import (
     ReportInput,
     metric_items,
     report_sections,
-    report_summary,
+    report_summary_rows,
     why_white,
 )
 from everlight_experiments.report.cells import deviation, percent, spread
@@ -100,9 +100,9 @@ def test_arguments_have_the_meaning_that_their_function_states():
 
 
 def test_a_single_seed_is_stated_in_the_singular():
-    one = dict(report_summary(known.BENCHMARK, 3, 1, "", ""))["Seeds"]
+    one = dict(report_summary_rows(known.BENCHMARK, 3, 1, "", ""))["Seeds"]
     assert one == "1 evaluation seed (3), which sets the order of classes"
-    three = dict(report_summary(known.BENCHMARK, 0, 3, "", ""))["Seeds"]
+    three = dict(report_summary_rows(known.BENCHMARK, 0, 3, "", ""))["Seeds"]
     assert three.startswith("3 evaluation seeds (0 to 2), each with its own order of classes; ±")
 
 
