@@ -76,7 +76,7 @@ def authors_python() -> str | None:
 
 
 def same_material(authors: Authors, workload: Workload, folder: Path) -> tuple[bool, int]:
-    """Return whether both sides have the same labelled samples and layers, and the parameters."""
+    """Return True if both sides have equal labelled samples and layers, and the parameters."""
     write_inputs(workload, folder)
     data = read_inputs(folder)
     request = {"layers": workload.layers, "classes": data.classes}

@@ -89,7 +89,7 @@ class Checkpoints:
         self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
 
     def due(self) -> bool:
-        """Return whether enough was done since the last checkpoint to save the state."""
+        """Return True if enough was done since the last checkpoint to save the state."""
         late = time.monotonic() - self._since >= SECONDS_AT_STAKE
         # Processes that train together write together.
         return bool(from_all(np.array(late)).any())

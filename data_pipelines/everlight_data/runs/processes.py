@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def is_first() -> bool:
-    """Return whether this process is the first, which writes for all."""
+    """Return True if this process is the first, which writes for all."""
     return jax.process_index() == 0
 
 

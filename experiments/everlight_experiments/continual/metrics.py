@@ -160,12 +160,12 @@ predicted for every test sample after every task, `PREDICTED`."""
 
 
 def read_predictions(names: Iterable[str]) -> bool:
-    """Return whether one of the metrics reads predicted classes."""
+    """Return True if one of the metrics reads predicted classes."""
     return not set(names) <= {*DIAGNOSTICS, TASK_MASKED}
 
 
 def read_diagnostics(names: Iterable[str]) -> bool:
-    """Return whether one of the metrics is a diagnostic of plasticity."""
+    """Return True if one of the metrics is a diagnostic of plasticity."""
     return not set(names).isdisjoint(DIAGNOSTICS)
 
 

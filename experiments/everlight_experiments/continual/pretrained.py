@@ -34,7 +34,7 @@ class Pretrained(NamedTuple):
 
 
 def is_released(path: Path) -> bool:
-    """Return whether a path names a checkpoint of Google's release, and no run's folder."""
+    """Return True if a path names a checkpoint of Google's release, and no run's folder."""
     return path.suffix == ".npz"
 
 

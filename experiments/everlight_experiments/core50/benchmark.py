@@ -276,7 +276,7 @@ def core50_benchmark(
 
 
 def _reads_trunk(method: Method, start: InitialWeights) -> bool:
-    """Return whether a method learns a head on the frozen convolutions' features of frames."""
+    """Return True if a method learns a head on the frozen convolutions' features of frames."""
     return method.trains == "head" and start.features is not None
 
 

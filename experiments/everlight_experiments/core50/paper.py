@@ -201,8 +201,8 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: P
             "operations", lambda name: f"{training_operations(by_name[name]):.2e}", "training"
         ),
     )
-    beside = f" Paper: {paper_scores.name}." if curves else ""
-    caption = f"{scenario}: mean ± standard deviation over the runs.{beside}"
+    source = f" Paper: {paper_scores.name}." if curves else ""
+    caption = f"{scenario}: mean ± standard deviation over the runs.{source}"
     return table_of(caption, {name: name for name in by_name}, specs)
 
 

@@ -90,7 +90,7 @@ def answer(score: str, sign: int, early: BySeed, late: BySeed) -> tuple[str, ...
 
 
 def _is_above(differences: Float[np.ndarray, "seeds"]) -> bool:
-    """Return whether paired differences are above 0 by more than two standard errors."""
+    """Return True if paired differences are above 0 by more than two standard errors."""
     seeds = len(differences)
     error = differences.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else np.inf
     return bool(differences.mean() > 2 * error)

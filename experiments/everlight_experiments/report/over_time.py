@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 
 def learns_at_once(steps: Int[np.ndarray, "seeds t"]) -> bool:
-    """Return whether no step is before the last task, as in joint training."""
+    """Return True if no step is before the last task, as in joint training."""
     return steps.shape[1] > 1 and not steps[:, -2].any()
 
 

@@ -98,7 +98,7 @@ MNIST = Config(
     loss_classes="all",
     optimizer="adam",
     learning_rate=0.001,
-    # 2,000 steps per task. The optimizer goes on from task to task.
+    # 2,000 steps per task. The optimizer's state continues across tasks.
     protocol=Protocol(
         epochs=20, epoch_steps=100, batch_size=128, select="last", new_optimizer=False
     ),

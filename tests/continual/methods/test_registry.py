@@ -14,7 +14,7 @@ from everlight.continual.methods.replay_variants import VARIANTS, with_variants
 from everlight.declared_rows import declared_rows
 from tests.continual.small_net import CLASSES, small_learner, small_setup
 
-NEEDS = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20)
+ARGUMENTS = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20)
 FILE = """
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
@@ -74,13 +74,13 @@ ROW = Method("row", _factory, Source(), "a row", tunes="rate", fixed={"replay_ba
     ],
 )
 def test_arguments_are_filled_by_name_and_the_row_states_exceptions(row, changes, expected):
-    assert row.row_arguments(NEEDS._replace(**changes)) == expected
+    assert row.row_arguments(ARGUMENTS._replace(**changes)) == expected
 
 
 def test_a_row_tunes_an_argument_if_it_has_values():
     for name, row in METHODS.items():
         assert bool(row.tunes) == bool(row.hyperparameters), name
-        assert row.row_arguments(NEEDS._replace(hyperparameter=0.125)).get(row.tunes) in (
+        assert row.row_arguments(ARGUMENTS._replace(hyperparameter=0.125)).get(row.tunes) in (
             (0.125,) if row.tunes else (None,)
         )
 

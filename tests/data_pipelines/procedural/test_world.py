@@ -112,7 +112,7 @@ def test_sessions_are_temporally_coherent():
     assert 5 * max(steps) < min(apart)
 
 
-def test_a_session_is_one_background_and_light_whatever_object_is_in_it():
+def test_a_session_is_one_background_and_illuminant_whatever_object_is_in_it():
     corner = (slice(None), slice(0, 3), slice(0, 3))
     placed = SMOOTH._replace(pose=0.0)
     shared = frames_of(placed, np.arange(20), np.arange(20), 4, 0)[corner]

@@ -128,7 +128,7 @@ def _usable_matrix(
 
 
 def states_color_matrix(path: Path) -> bool:
-    """Return whether a file is a DNG with its own ColorMatrix; False for damaged ones too."""
+    """Return True if a file is a DNG with its own ColorMatrix; False for damaged ones too."""
     try:
         if not is_tiff(path):
             return False

@@ -175,10 +175,10 @@ def summary(experiment: IlluminantExperiment, figure: Figure) -> Summary:
         for name in sorted(names, key=lambda name: (np.mean(means[0].get(name, np.inf)), name))
     ]
     titles = [Column(compared.title) for compared in conditions]
-    beside = f", and {baseline}" if baseline else ""
+    extra = f", and {baseline}" if baseline else ""
     caption = (
         f"{experiment.data}. Mean angular error in degrees of the {LEADERS} best methods of each "
-        f"condition{beside}. The tables below have all methods."
+        f"condition{extra}. The tables below have all methods."
     )
     best = best_in_words(experiment, [conditions[place] for place in places])
     sentences = [experiment.question, best]
