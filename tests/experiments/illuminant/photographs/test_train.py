@@ -259,7 +259,7 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("camera", "fitted", "needs", "warned"),
+    ("camera", "fitted", "extra", "warned"),
     [
         *(("Maker C3", 0, "", True), ("B2", 0, "", False), ("Maker C3", None, "", False)),
         *(("Maker C3", 0, extra, False) for extra in ("others", "calibration")),
