@@ -34,7 +34,7 @@ from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
-ARGUMENTS = StrategyArguments(
+STRATEGY_ARGUMENTS = StrategyArguments(
     TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64
 )
 # The layer that low-rank additions adapt.
@@ -105,7 +105,9 @@ class Case(NamedTuple):
         """Return the strategy."""
         values = self.row.hyperparameters
         value = self.row.published or (values[len(values) // 2] if values else 0.0)
-        arguments = ARGUMENTS._replace(hyperparameter=float(value), arguments=self.arguments)
+        arguments = STRATEGY_ARGUMENTS._replace(
+            hyperparameter=float(value), arguments=self.arguments
+        )
         return self.change(setup, self.row.make(setup, arguments))
 
 
@@ -298,7 +300,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             setup = with_merged_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=2)
         if case.network == "transformer":
             adapt = case.row.adapt or METHODS["L2P"].adapt
-            setup = adapt(of_images(setup, data), VIT, FROZEN, ARGUMENTS)
+            setup = adapt(of_images(setup, data), VIT, FROZEN, STRATEGY_ARGUMENTS)
             # The authors' code has Adam too: layer normalization of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable or setup.trainable)
