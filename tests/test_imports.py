@@ -88,15 +88,15 @@ def test_packages_have_no_cycle(layer):
     """A package is a folder, or a file beside them; the command line itself imports by name."""
     folder = LAYERS[layer] / layer
     packages = {path.stem for path in folder.iterdir() if path.stem[:2] != "__"}
-    needs: dict[str, set[str]] = defaultdict(set)
+    dependencies: dict[str, set[str]] = defaultdict(set)
     for path in folder.rglob("*.py"):
         package = path.relative_to(folder).parts[0].removesuffix(".py")
         for name in imported(path):
             root, *parts = name.split(".")
             if root == layer and parts and parts[0] != package:
-                needs[package].add(parts[0])
-    assert set(needs) - {"__init__", "__main__"} <= packages
-    assert set(TopologicalSorter(needs).static_order()) >= set(needs)
+                dependencies[package].add(parts[0])
+    assert set(dependencies) - {"__init__", "__main__"} <= packages
+    assert set(TopologicalSorter(dependencies).static_order()) >= set(dependencies)
 
 
 def test_no_module_of_the_library_imports_a_private_name_of_another():

@@ -34,21 +34,22 @@ OPTIONS = [
 ]
 """Every command, and `run` with the configuration of every benchmark."""
 BANNED = {
-    *("alone", "asked", "each", "every", "found", "given", "gone", "here", "how", "kept", "made"),
-    *(
-        "light",
-        "lights",
-        "meant",
-        "ours",
-        "own",
-        "said",
-        "strength",
-        "strengths",
-        "theirs",
-        "there",
-    ),
-    *("told", "wanted", "whole"),
+    *("ahead", "alone", "beside", "each", "every", "found", "given", "gone", "here", "how", "kept"),
+    *("made", "needless", "needs", "own", "superfluous", "there", "wanted", "who", "whole"),
 }
+"""Words that are no name; names may have them beside a noun, such as `every_nth`."""
+BANNED_CALLS = {
+    *("absent", "alike", "away", "begun", "between", "both", "enough", "meet", "noted", "now"),
+    *("once", "way", "ways"),
+}
+"""Words that are no name of a function or parameter."""
+BANNED_FUNCTIONS = {"after", "left"}
+"""Words that are no name of a function; as parameters they stand beside `before` and `right`."""
+RETIRED = {
+    *("asked", "judged", "light", "lights", "meant", "ours", "plan", "plans", "said"),
+    *("strength", "strengths", "theirs", "told"),
+}
+"""Words that no name has, also as a part; terms of the field replaced them."""
 OTHER_SPELLING = re.compile(r"(?!colour$).*(?:colour|grey|centre|neighbour|learnt)", re.IGNORECASE)
 """Spellings of prose, which names do not have; `colour` is a package."""
 FRAGMENT = re.compile(
@@ -138,8 +139,36 @@ def test_names_are_nouns_of_the_field(folder):
         for path, tree in TREES.items()
         if path.startswith(f"{folder}/")
         for line, name in _names(tree)
-        if name.strip("_").lower() in BANNED or OTHER_SPELLING.match(name)
+        if not RETIRED.isdisjoint(_words(name))
+        or name.strip("_").lower() in BANNED
+        or OTHER_SPELLING.match(name)
     )
+
+
+@pytest.mark.parametrize("folder", [*FOLDERS, "tests"])
+def test_functions_and_parameters_are_no_adverbs(folder):
+    _refuse(
+        f"{path}:{line}: {name}; name the value or the action"
+        for path, tree in TREES.items()
+        if path.startswith(f"{folder}/")
+        for line, name, banned in _called(tree)
+        if name.strip("_") in banned
+    )
+
+
+def _words(name):
+    """Return the words of a name, in lower case."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")
+
+
+def _called(tree):
+    """Yield line and name of every function and parameter, with the words that it must not be."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name):
+                yield node.lineno, name, BANNED_CALLS | BANNED_FUNCTIONS
+            case ast.arg(arg=name):
+                yield node.lineno, name, BANNED_CALLS
 
 
 def test_docstrings_begin_with_a_verb_or_a_subject():

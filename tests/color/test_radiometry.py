@@ -37,7 +37,7 @@ def test_table_is_the_integral_of_every_illuminant_on_every_surface(seed):
             np.testing.assert_allclose(table.surfaces[i, r], expected, rtol=1e-6)
 
 
-def test_a_line_of_light_hand_computed():
+def test_a_spectral_line_hand_computed():
     illuminant = jnp.zeros(65).at[10].set(2.0).at[20].set(1.0)
     surface = jnp.zeros((1, 65)).at[0, 10].set(0.5).at[0, 20].set(0.25)
     sensitivity = jnp.zeros((3, 65)).at[:, 10].set(jnp.array([1.0, 2, 3])).at[0, 20].set(4.0)

@@ -34,7 +34,7 @@ from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
-NEEDS = StrategyArguments(
+STRATEGY_ARGUMENTS = StrategyArguments(
     TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64
 )
 # The layer that low-rank additions adapt.
@@ -105,8 +105,10 @@ class Case(NamedTuple):
         """Return the strategy."""
         values = self.row.hyperparameters
         value = self.row.published or (values[len(values) // 2] if values else 0.0)
-        needs = NEEDS._replace(hyperparameter=float(value), arguments=self.arguments)
-        return self.change(setup, self.row.make(setup, needs))
+        arguments = STRATEGY_ARGUMENTS._replace(
+            hyperparameter=float(value), arguments=self.arguments
+        )
+        return self.change(setup, self.row.make(setup, arguments))
 
 
 NETWORKS: dict[str, Network] = {"LoRA": "low rank", "InfLoRA": "merged"}
@@ -192,13 +194,16 @@ DRIVEN = (
 )
 
 
-def some_now(names, now=OF_EACH_KIND):
+def some_now(names, quick=OF_EACH_KIND):
     return pytest.mark.parametrize(
         "name",
         [
             pytest.param(
                 name,
-                marks=[pytest.mark.xdist_group(name), *([] if name in now else [pytest.mark.slow])],
+                marks=[
+                    pytest.mark.xdist_group(name),
+                    *([] if name in quick else [pytest.mark.slow]),
+                ],
             )
             for name in names
         ],
@@ -208,8 +213,8 @@ def some_now(names, now=OF_EACH_KIND):
 each_driven = some_now(STRATEGIES, DRIVEN)
 
 
-# Checks of the table that use accuracy matrices, with the numbers of labels that they judge.
-JUDGED = {
+# Metrics of an objective of several labels; checks of the table read accuracy matrices.
+MATRIX_METRICS = {
     "per_sample_metrics": accuracy_per_sample,
     "evaluate": accuracy_row,
     "evaluates_unseen_classes": True,
@@ -245,7 +250,9 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
         trainable = only_the_head
     proxies = 3 if case.row.head == "local similarity" else None
     cosine = case.row.head != "linear"
-    objective = binary_objective()._replace(**JUDGED) if case.many_labels else softmax_objective()
+    objective = (
+        binary_objective()._replace(**MATRIX_METRICS) if case.many_labels else softmax_objective()
+    )
     # A mean over all classes has gradients that are smaller by as much; at the others' rate the
     # cosine head's scale turns negative, since most labels of a sample are absent.
     rate = 0.02 if cosine else 0.5 if case.many_labels else 0.05
@@ -293,7 +300,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             setup = with_merged_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=2)
         if case.network == "transformer":
             adapt = case.row.adapt or METHODS["L2P"].adapt
-            setup = adapt(of_images(setup, data), VIT, FROZEN, NEEDS)
+            setup = adapt(of_images(setup, data), VIT, FROZEN, STRATEGY_ARGUMENTS)
             # The authors' code has Adam too: layer normalization of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable or setup.trainable)

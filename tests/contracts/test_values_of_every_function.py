@@ -104,7 +104,7 @@ def traced(name: str, inputs: dict[str, Any]) -> Any:
     return call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 
 
-def is_meant(name: str, argument: str, what: str, result: list[Any]) -> bool:
+def is_documented(name: str, argument: str, what: str, result: list[Any]) -> bool:
     """Return whether the docstring or a table states the effect of values that are not refused."""
     function = public(name)
     message = (inspect.getdoc(function) or "") + (sys.modules[function.__module__].__doc__ or "")
@@ -120,7 +120,7 @@ def is_meant(name: str, argument: str, what: str, result: list[Any]) -> bool:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", [item for item in functions() if item not in COMPILING])
-def test_values_that_cannot_be_meant_are_refused_or_documented(name):
+def test_impossible_values_are_refused_or_documented(name):
     inputs = arguments(name)
     for argument, value in arrays(name):
         for what, wrong in wrong_values(value):
@@ -131,7 +131,9 @@ def test_values_that_cannot_be_meant_are_refused_or_documented(name):
                 assert re.search(rf"\b{argument}\b", message), f"{what} of {argument}: {message}"
                 assert "\n" not in message, message
             else:
-                assert is_meant(name, argument, what, result), f"{name} takes {what} of {argument}"
+                assert is_documented(name, argument, what, result), (
+                    f"{name} takes {what} of {argument}"
+                )
 
 
 @pytest.mark.parametrize("name", [item for item in functions() if item not in COMPILING])

@@ -116,7 +116,7 @@ def test_groups_and_paddings_of_several_runs_are_those_of_float64(
     gradient = rng.normal(size=(3, 2, rows, columns, features)).astype(np.float32)
 
     def of_run(images, kernel, gradient):
-        form = lambda *both: convolution.convolve(*both, stride, padding, groups)  # noqa: E731
+        form = lambda *arrays: convolution.convolve(*arrays, stride, padding, groups)  # noqa: E731
         output, backward = jax.vjp(form, images, kernel)
         return output, *backward(gradient)
 
@@ -149,7 +149,9 @@ def test_second_derivatives_are_those_of_xlas_convolution(rng):
 
     def second(form):
         def first(images, kernel):
-            return jax.grad(lambda *both: jnp.sum(jnp.sin(form(*both, 2))), (0, 1))(images, kernel)
+            return jax.grad(lambda *arrays: jnp.sum(jnp.sin(form(*arrays, 2))), (0, 1))(
+                images, kernel
+            )
 
         def slopes(images, kernel):
             return sum(jnp.sum(jnp.cos(leaf)) for leaf in first(images, kernel))

@@ -12,7 +12,14 @@ from everlight_experiments.continual.report_tables import ColumnSpec, table_of
 from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED, Problem
 from everlight_experiments.report.cells import spread
 from everlight_experiments.report.plots import plot_curves
-from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
+from everlight_experiments.report.writer import (
+    Figure,
+    Report,
+    Section,
+    Summary,
+    Table,
+    write_report,
+)
 
 POINTS = 50
 """Most points of a curve; each is a mean over equally many tasks."""
@@ -40,7 +47,7 @@ def write_plasticity_report(folder: Path, options: Any, problem: Problem, rows: 
     if "naive" in ordered[ROWS:]:
         drawn = [*drawn[:-1], "naive"]
     caption = f"{MEANINGS[score]}: mean over seeds, with one standard deviation"
-    first = Summary(
+    summary = Summary(
         answer(score, sign, early, late),
         _figure(folder, "score", score, caption, rows, drawn),
         _table(score, rows, part),
@@ -49,7 +56,7 @@ def write_plasticity_report(folder: Path, options: Any, problem: Problem, rows: 
     figure = _figure(folder, "dead", "dead units", dead, rows, drawn)
     sections = [Section("Dead units", [], [figure])]
     title = f"Plasticity: {options.problem}"
-    return write_report(folder, title, _summary(options, problem), sections, first)
+    return write_report(folder, title, Report(_summary_rows(options, problem), sections, summary))
 
 
 def answer(score: str, sign: int, early: BySeed, late: BySeed) -> tuple[str, ...]:
@@ -83,7 +90,7 @@ def answer(score: str, sign: int, early: BySeed, late: BySeed) -> tuple[str, ...
 
 
 def _is_above(differences: Float[np.ndarray, "seeds"]) -> bool:
-    """Return whether paired differences are above 0 by more than two standard errors."""
+    """Return True if paired differences are above 0 by more than two standard errors."""
     seeds = len(differences)
     error = differences.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else np.inf
     return bool(differences.mean() > 2 * error)
@@ -128,7 +135,7 @@ def _figure(
     return Figure(f"{caption}{left}", where)
 
 
-def _summary(options: Any, problem: Problem) -> list[tuple[str, str]]:
+def _summary_rows(options: Any, problem: Problem) -> list[tuple[str, str]]:
     config = options.config
     size = f"{config.tasks:,} tasks of {config.samples:,} samples"
     batches = f"SGD at {config.learning_rate:g} in batches of {config.batch_size}"

@@ -60,10 +60,10 @@ def test_the_fit_is_stationary_in_float64(world, rng):
     least = squared_sines(matrix, features, illuminants, weights)
     for _ in range(20):
         change = 1e-3 * np.abs(matrix).mean() * rng.normal(size=matrix.shape)
-        beside = [
+        neighbors = [
             squared_sines(matrix + s * change, features, illuminants, weights) for s in (1, -1)
         ]
-        assert min(beside) > least
+        assert min(neighbors) > least
     plain = np.linalg.lstsq(features, illuminants, rcond=None)[0]
     assert least < squared_sines(plain, features, illuminants, weights)
 

@@ -177,15 +177,15 @@ def evaluations(setup, size):
 
 
 @pytest.mark.parametrize(
-    ("size", "ahead", "without"), [(1, [7, 7, 7], [4, 5, 7]), (3, [3] * 3, [2, 2, 3])]
+    ("size", "with_future", "without"), [(1, [7, 7, 7], [4, 5, 7]), (3, [3] * 3, [2, 2, 3])]
 )
-def test_no_pass_is_spent_on_tasks_to_come(size, ahead, without):
+def test_no_pass_is_spent_on_tasks_to_come(size, with_future, without):
     """The first task has four of the seven samples, and the second brings one."""
     setup = binary_setup()
     assert not setup.objective.evaluates_unseen_classes
     full = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
     complete, taken = evaluations(full, size)
-    assert taken == ahead
+    assert taken == with_future
     stored, taken = evaluations(setup, size)
     assert taken == without
     reached = np.cumsum(STARTS, axis=0) > 0
@@ -198,8 +198,8 @@ def test_iirc_s_scores_read_nothing_of_tasks_to_come():
     sequence, setup = refined_tasks(), binary_setup()
     full = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
     outcomes = []
-    for judged in (setup, full):
-        predicted, _ = evaluations(judged, 4)
+    for evaluated in (setup, full):
+        predicted, _ = evaluations(evaluated, 4)
         superclass = np.full(sequence.class_task.shape, -1)
         outcomes.append(label_scores(sequence, predicted, superclass))
     jax.tree.map(np.testing.assert_array_equal, *outcomes)

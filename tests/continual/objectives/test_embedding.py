@@ -85,11 +85,11 @@ def test_undefined_pieces_get_no_gradient():
 def test_an_evaluation_keeps_the_ranks_of_the_test_union():
     scores = rng.normal(size=(len(TEST.fact), 3 * SIZE)).astype(np.float32)
     defined = (PIECES >= 0).sum(axis=1)
-    away = (
+    offset = (
         np.stack([distances_by_hand(scores, [f] * len(scores)) for f in range(6)])
         / defined[:, None]
     )
-    closer = away < away[TEST.fact, np.arange(len(scores))]
+    closer = offset < offset[TEST.fact, np.arange(len(scores))]
     scored = jnp.asarray(scores)
     predictions = Predictions(
         scored, scored, SEQUENCE.test.labels, jnp.asarray(TASK[TEST.fact]), SEQUENCE.class_task
@@ -195,13 +195,13 @@ def information_of_a_linear_net(samples):
     return np.mean(2 * inputs[:, :, None] ** 2 * defined[:, None, :], axis=0)
 
 
-@pytest.mark.parametrize("away", [0.0, 100.0])
-def test_the_fisher_information_does_not_depend_on_the_fit(away):
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_the_fisher_information_does_not_depend_on_the_fit(offset):
     """Other word vectors and residuals a hundred times as large do not change the Jacobian.
 
     Each weight of a linear net reaches one output, so that every draw of signs gives the mean.
     """
-    setup, _ = build("naive", (DATA[0], FACTS._replace(vectors=FACTS.vectors + away)))
+    setup, _ = build("naive", (DATA[0], FACTS._replace(vectors=FACTS.vectors + offset)))
     learner, train = init_learner(setup, len(PIECES), jax.random.key(1)), first_task().train
     result = fisher_diagonal(setup, learner, train, 100, jax.random.key(2))["weight"]
     np.testing.assert_allclose(result, information_of_a_linear_net(train), rtol=1e-5, atol=1e-7)

@@ -108,8 +108,8 @@ CURRENT = net.batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
 
 def test_a_reference_batch_beyond_the_memory_is_all_of_it():
     """The registry's 256 of three stored samples give their mean, whatever the key."""
-    needs = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2)
-    inputs = METHODS["A-GEM"].arguments(needs)
+    arguments = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2)
+    inputs = METHODS["A-GEM"].arguments(arguments)
     assert inputs["replay_batch_size"] == 256
     strategy = net.compiled(agem(SETUP, **inputs))
     held = [0, 1, 7]
@@ -132,8 +132,8 @@ def test_the_registry_has_the_task_s_size_in_iirc_s_form_and_what_is_given():
     several = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
     inputs = METHODS["A-GEM"].row_arguments(several)
     assert (inputs["replay_batch_size"], inputs["separate_classes"]) == (None, True)
-    for needs in (several, several._replace(labels=1)):
-        current = METHODS["A-GEM"].row_arguments(needs._replace(replay_batch_size=10))
+    for arguments in (several, several._replace(labels=1)):
+        current = METHODS["A-GEM"].row_arguments(arguments._replace(replay_batch_size=10))
         assert current["replay_batch_size"] == 10
 
 

@@ -38,7 +38,7 @@ def buffer_of(held):
     return jax.tree.map(jnp.asarray, ExemplarBuffer(samples, label, rank))
 
 
-def who(samples):
+def rows_of(samples):
     """Return (image, labels) of every sample."""
     rows = zip(*(np.asarray(leaf).tolist() for leaf in samples), strict=True)
     return [(index, *labels) for index, labels, real in rows if real]
@@ -59,7 +59,7 @@ def left_of(samples, key):
     return hold_out(samples, classes_mask([2, 3, 4]), 20, CLASSES * 2, None, key)
 
 
-ALL_SAMPLES = sorted([*who(TRAIN), *who(buffer_of(HELD).samples)])
+ALL_SAMPLES = sorted([*rows_of(TRAIN), *rows_of(buffer_of(HELD).samples)])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -70,17 +70,19 @@ def test_a_tenth_of_every_seen_class_leaves_training_and_no_others(seed):
     labels = np.asarray(memory.held_out.labels).reshape(CLASSES, 2, 2)
     for label in range(4):
         assert np.all(np.any(labels[label] == label, axis=1)[slots[label]])
-    left = set(who(memory.held_out))
+    left = set(rows_of(memory.held_out))
     assert left <= set(ALL_SAMPLES)
-    assert sorted(who(epoch.samples)) == [sample for sample in ALL_SAMPLES if sample not in left]
+    assert sorted(rows_of(epoch.samples)) == [
+        sample for sample in ALL_SAMPLES if sample not in left
+    ]
     # Remaining samples are still known as replayed or new.
     replayed = epoch.samples._replace(mask=epoch.samples.mask & epoch.from_memory)
-    assert set(who(replayed)) == set(who(buffer_of(HELD).samples)) - left
+    assert set(rows_of(replayed)) == set(rows_of(buffer_of(HELD).samples)) - left
 
 
 def per_item(samples):
-    """Return `who` of every row, as sets."""
-    return [set(who(row)) for row in zip(*map(np.asarray, samples), strict=True)]
+    """Return `rows_of` of every row, as sets."""
+    return [set(rows_of(row)) for row in zip(*map(np.asarray, samples), strict=True)]
 
 
 def test_held_out_samples_are_drawn_and_the_same_image_with_other_labels_stays():
@@ -120,7 +122,7 @@ def test_held_out_samples_of_a_class_are_never_all_of_another_class(seed):
     pairs = np.array([[2, 3], [3, 2], [2, 4], [4, 3]])
     samples = Samples(jnp.arange(4), jnp.asarray(pairs), jnp.ones(4, bool))
     out = left_of(samples, jax.random.key(seed))
-    rest = set(range(4)) - {row[0] for row in who(out)}
+    rest = set(range(4)) - {row[0] for row in rows_of(out)}
     assert {label for row in rest for label in pairs[row]} == {2, 3, 4}
 
 
@@ -145,7 +147,7 @@ def test_with_a_fixed_total_a_new_class_gives_a_tenth_of_what_an_old_one_keeps(k
     memory = memory._replace(buffer=memory.buffer._replace(samples=held))
     task = task_of(1, [new], labelled(rng.permutation(40), [new] * 40))
     memory, _ = NINETY.begin_task(memory, learner, task, KEY)
-    removed = np.array([row[1] for row in who(memory.held_out)])
+    removed = np.array([row[1] for row in rows_of(memory.held_out)])
     item = {1: 4, 2: 4, 4: 2}[len(known)]
     expected = np.where(np.isin(np.arange(CLASSES), [*known, new]), item, 0)
     np.testing.assert_array_equal(np.bincount(removed, minlength=CLASSES), expected)

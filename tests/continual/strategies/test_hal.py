@@ -32,10 +32,10 @@ def input_gradient(params, inputs, at_logits, at_features):
     return below @ params["hidden"].T
 
 
-def anchor_gradient(params, ahead, anchors):
+def anchor_gradient(params, lookahead, anchors):
     """Return the gradient of λ times the mean squared change of the anchors' outputs."""
     hidden, now = of_inputs(params, anchors)
-    slope = LAMBDA * 2 * (now - of_inputs(ahead, anchors)[1]) / now.size
+    slope = LAMBDA * 2 * (now - of_inputs(lookahead, anchors)[1]) / now.size
     below = (slope @ params["head"].T) * (1 - hidden**2)
     return {
         "hidden": anchors.T @ below,
@@ -146,8 +146,8 @@ def test_the_step_ahead_is_the_optimizer_s_own():
     result, _ = strategy.grads(memory, learner, batch, task, key)
     gradient = net.batch_gradient(START, index, seen)
     momentum = {name: 0.9 * START[name] + gradient[name] for name in START}
-    ahead = {name: START[name] - 0.5 * RATE * momentum[name] for name in START}
-    more = anchor_gradient(START, ahead, NOISE[:2])
+    lookahead = {name: START[name] - 0.5 * RATE * momentum[name] for name in START}
+    more = anchor_gradient(START, lookahead, NOISE[:2])
     net.assert_trees_close(result, {name: gradient[name] + more[name] for name in START})
 
 

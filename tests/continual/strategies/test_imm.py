@@ -31,11 +31,11 @@ def fisher(params, task):
     return {name: np.mean(leaf**2, axis=0) + 1e-8 for name, leaf in contribution.items()}
 
 
-def alike(params, task):
+def unit_weights(params, task):
     return {name: np.ones_like(leaf) for name, leaf in params.items()}
 
 
-WEIGHTS = {"mean": alike, "mode": fisher}
+WEIGHTS = {"mean": unit_weights, "mode": fisher}
 
 
 def solutions(implicit=False):
@@ -49,7 +49,7 @@ def solutions(implicit=False):
             return {name: 2 * REGULARIZATION * (theta[name] - anchor[name]) for name in theta}
 
         if implicit:
-            stored = [(alike(params, task), params)] if task else []
+            stored = [(unit_weights(params, task), params)] if task else []
             settle = net.proximal_point(REGULARIZATION, stored)
             params, _ = net.descend(params, batches, seen_after(task), net.no_penalty, settle)
         else:

@@ -80,8 +80,8 @@ def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidat
 def test_the_registry_replays_a_fifth_of_the_candidates_at_every_size():
     """Mai et al. 2022 do so; 32 samples out of 50 candidates were nearly random replay."""
     for size in (None, 10, 32, 64):
-        needs = StrategyArguments(2, 10, 20, replay_batch_size=size)
-        assert METHODS["MIR"].arguments(needs)["candidate_ratio"] == 5
+        arguments = StrategyArguments(2, 10, 20, replay_batch_size=size)
+        assert METHODS["MIR"].arguments(arguments)["candidate_ratio"] == 5
 
 
 def test_as_many_candidates_as_replayed_samples_are_refused():

@@ -18,7 +18,7 @@ TEST = np.arange(20, 40)
 
 
 def scores_of(strategy):
-    memory, learner = stream.after(strategy)
+    memory, learner = stream.state_after(strategy)
     return strategy.predict(memory, learner, jnp.float32(DATA[TEST]))
 
 
@@ -44,7 +44,7 @@ def test_predictions_are_scikit_learn_s_nearest_centroid():
 
 def test_of_two_labels_both_classes_count():
     setup, index = binary_setup(), np.array([0, 3, 9, 12, 27])
-    memory, _ = stream.after(nearest_mean(setup), [labelled_batch(index)], setup)
+    memory, _ = stream.state_after(nearest_mean(setup), [labelled_batch(index)], setup)
     features = net.forward(START, index, train=True)[1]
     for c in range(CLASSES):
         carried = np.any(PAIRS[index] == c, axis=1)
@@ -82,7 +82,7 @@ def test_scores_are_cosines_with_the_means_of_features():
     prototypes = np.stack([features[labels == c].mean(axis=0) for c in MET])
     expected = net.unit(net.forward(START, TEST)[1]) @ net.unit(prototypes).T
     for batches in (None, stream.one_by_one()):
-        memory, learner = stream.after(strategy, batches)
+        memory, learner = stream.state_after(strategy, batches)
         np.testing.assert_array_equal(memory.count, [4, 5, 4, 0, 0, 2])
         predicted = np.asarray(strategy.predict(memory, learner, jnp.float32(DATA[TEST])))
         np.testing.assert_allclose(predicted[:, MET], expected, atol=1e-5)

@@ -33,7 +33,7 @@ def regression(rows, targets, ridge):
 def test_scores_are_ridge_regression_of_the_labels(width):
     """The statistics are of the projected features, or without a projection of the features."""
     strategy = net.compiled(ranpac(SETUP, width, RIDGE))
-    memory, learner = stream.after(strategy)
+    memory, learner = stream.state_after(strategy)
     memory = stream.solved(strategy, memory, learner)
     features, labels = stream.arrivals()
     rows, targets = hidden(features, memory), np.eye(CLASSES)[labels]
@@ -48,7 +48,7 @@ def test_scores_are_ridge_regression_of_the_labels(width):
 
 def test_of_two_labels_both_classes_are_targets():
     setup, index = binary_setup(), np.array([0, 3, 9, 12, 27])
-    memory, _ = stream.after(ranpac(setup, WIDTH, RIDGE), [labelled_batch(index)], setup)
+    memory, _ = stream.state_after(ranpac(setup, WIDTH, RIDGE), [labelled_batch(index)], setup)
     rows = hidden(net.forward(START, index, train=True)[1], memory)
     expected = rows.T @ targets_of(PAIRS[index])
     np.testing.assert_allclose(memory.regression.prototypes, expected, rtol=1e-5, atol=1e-5)
@@ -65,7 +65,7 @@ def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
     gram = rows.T @ rows
     ridge = relative * np.trace(gram)
     strategy = net.compiled(ranpac(SETUP, width, ridge))
-    memory, learner = stream.after(strategy, [])
+    memory, learner = stream.state_after(strategy, [])
     sums = memory.regression._replace(
         gram=jnp.float32(gram), prototypes=jnp.float32(rows.T @ targets)
     )

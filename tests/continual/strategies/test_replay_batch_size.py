@@ -111,9 +111,9 @@ def three_terms(params, current, drawn, stored, active):
     return total
 
 
-def two_softmaxes(params, current, drawn, stored, absent, active):
-    """Return that of ER-ACE: the batch among its and `absent` classes, the rest among `active`."""
-    present = np.isin(np.arange(CLASSES), LABELS[current]) | absent
+def two_softmaxes(params, current, drawn, stored, unseen, active):
+    """Return that of ER-ACE: the batch among its and `unseen` classes, the rest among `active`."""
+    present = np.isin(np.arange(CLASSES), LABELS[current]) | unseen
     total = net.batch_gradient(params, current, present)
     if drawn["index"]:
         replayed = net.batch_gradient(params, drawn["index"], active)
@@ -132,11 +132,11 @@ TRAININGS = {
         {"loss_over": "seen"},
         functools.partial(three_terms, active=AMONG),
     ),
-    "ER-ACE": ("ER-ACE", {}, functools.partial(two_softmaxes, absent=~ALL, active=AMONG)),
+    "ER-ACE": ("ER-ACE", {}, functools.partial(two_softmaxes, unseen=~ALL, active=AMONG)),
     "ER-ACE, all outputs": (
         "ER-ACE",
         {"loss_over": "all"},
-        functools.partial(two_softmaxes, absent=~AMONG, active=ALL),
+        functools.partial(two_softmaxes, unseen=~AMONG, active=ALL),
     ),
 }
 # Samples have seen classes, none twice; the last batch has three and one that fills up.

@@ -67,7 +67,7 @@ def centered(scores):
 def test_three_batches_are_the_paper_s_recursion():
     features, labels = stream.arrivals()
     means, counts, covariance = recursion(features, labels, CLASSES)
-    memory, learner = stream.after(LDA)
+    memory, learner = stream.state_after(LDA)
     np.testing.assert_array_equal(memory.means.count, counts)
     np.testing.assert_allclose(memory.means.mean, means, atol=1e-6)
     np.testing.assert_allclose(covariance_of(memory), covariance, atol=1e-6)

@@ -229,13 +229,13 @@ def stop_after(monkeypatch, files):
     note = preparing._manifest_entry
     left = [files]
 
-    def noted(*arguments):
+    def counted_entry(*arguments):
         left[0] -= 1
         if left[0] < 0:
             raise KeyboardInterrupt
         return note(*arguments)
 
-    monkeypatch.setattr(preparing, "_manifest_entry", noted)
+    monkeypatch.setattr(preparing, "_manifest_entry", counted_entry)
     return lambda: monkeypatch.setattr(preparing, "_manifest_entry", note)
 
 

@@ -112,7 +112,7 @@ def test_sessions_are_temporally_coherent():
     assert 5 * max(steps) < min(apart)
 
 
-def test_a_session_is_one_background_and_light_whatever_object_is_in_it():
+def test_a_session_is_one_background_and_illuminant_whatever_object_is_in_it():
     corner = (slice(None), slice(0, 3), slice(0, 3))
     placed = SMOOTH._replace(pose=0.0)
     shared = frames_of(placed, np.arange(20), np.arange(20), 4, 0)[corner]
@@ -253,7 +253,7 @@ def test_oklab_of_the_primaries():
     np.testing.assert_allclose(shapes.oklab_to_linear(lab), expected, atol=1e-3)
 
 
-def test_lights_run_from_incandescent_to_blue_sky():
+def test_illuminants_run_from_incandescent_to_blue_sky():
     illuminants = illuminant_colors()
     np.testing.assert_allclose(illuminants.mean(axis=1), 1, rtol=1e-5)
     ratio = illuminants[:, 0] / illuminants[:, 2]

@@ -70,8 +70,8 @@ def test_a_configuration_has_each_method_s_values_and_names_the_others():
     assert "None are published there for SCR: the benchmark's are kept." in in_sentences(
         config.chosen
     )
-    needs = StrategyArguments(5, 10, 50, buffer_size=500, arguments=gem.arguments)
-    assert METHODS["GEM"].arguments(needs)["margin"] == 1.0
+    arguments = StrategyArguments(5, 10, 50, buffer_size=500, arguments=gem.arguments)
+    assert METHODS["GEM"].arguments(arguments)["margin"] == 1.0
 
 
 def test_a_variant_has_the_settings_of_its_method():

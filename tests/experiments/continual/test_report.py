@@ -13,7 +13,7 @@ from everlight_experiments.continual.report import (
     ReportInput,
     metric_items,
     report_sections,
-    report_summary,
+    report_summary_rows,
     why_white,
 )
 from everlight_experiments.report.cells import deviation, percent, spread
@@ -35,9 +35,9 @@ def test_cells_of_a_matrix_that_have_no_value_are_white():
     """These are tasks whose classes cannot be predicted, and the time before joint training."""
     blind = known.with_metrics(naive, matrices=np.tril(known.ACCURACY))
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
-    ahead = np.triu(np.ones((known.TASKS, known.TASKS), bool), 1)
+    future = np.triu(np.ones((known.TASKS, known.TASKS), bool), 1)
     assert not np.isnan(naive.mean_matrix).any()
-    np.testing.assert_array_equal(np.isnan(blind.mean_matrix), ahead)
+    np.testing.assert_array_equal(np.isnan(blind.mean_matrix), future)
     np.testing.assert_array_equal(np.isnan(joint.mean_matrix).all(axis=1), [True, True, False])
     assert why_white([naive]) == ""
     assert why_white([naive, blind]) == " White: classes of later tasks cannot be predicted yet."
@@ -90,9 +90,9 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
 
 
 def test_arguments_have_the_meaning_that_their_function_states():
-    needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
+    arguments = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
-    by_name = {row.name: naive._replace(arguments=row.arguments(needs)) for row in rows[:3]}
+    by_name = {row.name: naive._replace(arguments=row.arguments(arguments)) for row in rows[:3]}
     result = report_tables.argument_meanings({"class-incremental": by_name}, rows)
     assert "labels (ER, DER++): labels per sample in the sequence." in result
     assert any(line.startswith("alpha (DER++): coefficient α") for line in result)
@@ -100,9 +100,9 @@ def test_arguments_have_the_meaning_that_their_function_states():
 
 
 def test_a_single_seed_is_stated_in_the_singular():
-    one = dict(report_summary(known.BENCHMARK, 3, 1, "", ""))["Seeds"]
+    one = dict(report_summary_rows(known.BENCHMARK, 3, 1, "", ""))["Seeds"]
     assert one == "1 evaluation seed (3), which sets the order of classes"
-    three = dict(report_summary(known.BENCHMARK, 0, 3, "", ""))["Seeds"]
+    three = dict(report_summary_rows(known.BENCHMARK, 0, 3, "", ""))["Seeds"]
     assert three.startswith("3 evaluation seeds (0 to 2), each with its own order of classes; ±")
 
 

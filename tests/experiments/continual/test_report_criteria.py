@@ -71,8 +71,8 @@ def test_the_criteria_stand_beside_the_papers():
 
 
 def test_unknown_values_of_a_benchmark_are_dashes():
-    ahead = np.triu(np.ones((outcomes.TASKS, outcomes.TASKS), bool), 1)
-    unknown = outcomes.with_metrics(method, matrices=np.where(ahead, np.nan, outcomes.ACCURACY))
+    future = np.triu(np.ones((outcomes.TASKS, outcomes.TASKS), bool), 1)
+    unknown = outcomes.with_metrics(method, matrices=np.where(future, np.nan, outcomes.ACCURACY))
     (table,) = criteria_tables(
         {"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "task-incremental"
     )

@@ -10,7 +10,7 @@ from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.continual.benchmark import SequenceId, Trained
 from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import Runner
-from everlight_experiments.continual.report import report_summary
+from everlight_experiments.continual.report import report_summary_rows
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments import command_runs
@@ -56,7 +56,7 @@ def test_the_score_after_the_first_tasks_is_that_of_a_whole_run_s_row(tmp_path):
 
 def test_the_report_states_which_tasks_the_choice_sees():
     complete, two = (
-        dict(report_summary(loaded(*words), 0, 1, 1, ""))["Selection rule"]
+        dict(report_summary_rows(loaded(*words), 0, 1, 1, ""))["Selection rule"]
         for words in ((), ("--validation-tasks", "2"))
     )
     assert "The choice sees all tasks of the validation seeds, so it is optimistic" in complete

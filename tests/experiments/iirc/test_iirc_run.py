@@ -110,13 +110,17 @@ def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp
     sequence = benchmark.data.sequence(naive, SequenceId("evaluation", 0, 0))
     assert sequence.class_task.shape == (3,)
     arguments = benchmark.run_data(naive, sequence)
-    setup, needs = benchmark.training.setup(naive, arguments)
+    setup, strategy_arguments = benchmark.training.setup(naive, arguments)
     inputs = jax.ShapeDtypeStruct((2, 4, 4, 3), jnp.float32)
 
     def outputs(key, inputs):
         return setup.apply(*setup.init(key), inputs, False, None)[0].logits
 
-    assert jax.eval_shape(outputs, jax.random.key(0), inputs).shape == (2, needs.classes) == (2, 3)
+    assert (
+        jax.eval_shape(outputs, jax.random.key(0), inputs).shape
+        == (2, strategy_arguments.classes)
+        == (2, 3)
+    )
 
 
 def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(benchmark):
@@ -175,8 +179,10 @@ def test_methods_that_make_no_sense_are_refused(benchmark):
 def test_penalties_know_how_far_momentum_carries(loaded, name, reach):
     config = replace(TINY.benchmark, learning_rate=0.3, learning_rates={"EWC": 0.2})
     created = iirc.iirc_benchmark(config, loaded, 0)
-    _, needs = created.training.setup(METHODS[name], RunData(loaded.inputs.stored, None))
-    assert needs.implicit_rate == pytest.approx(reach)
+    _, strategy_arguments = created.training.setup(
+        METHODS[name], RunData(loaded.inputs.stored, None)
+    )
+    assert strategy_arguments.implicit_rate == pytest.approx(reach)
 
 
 @pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])
@@ -255,5 +261,5 @@ def test_networks_compute_as_configured(loaded):
     net = iirc.network_of(config, 4)
     assert net.make("linear") == ResNet50(4, "linear", "bfloat16", True)
     begin = iirc.setup_factory(replace(TINY.benchmark, replay_batch_size=64), net, 5, 2)
-    _, needs = begin(METHODS["A-GEM"], RunData(loaded.inputs.stored, None))
-    assert needs.replay_batch_size == 64
+    _, strategy_arguments = begin(METHODS["A-GEM"], RunData(loaded.inputs.stored, None))
+    assert strategy_arguments.replay_batch_size == 64

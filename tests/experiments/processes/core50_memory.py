@@ -41,8 +41,8 @@ def main() -> None:
     method = FIXED["cumulative"]
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
-        setup, needs = begin(method, data)
-        return setup, method.make(setup, needs)
+        setup, arguments = begin(method, data)
+        return setup, method.make(setup, arguments)
 
     run_data = PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
     run = TrainingRun("NIC", {}, sequence, jax.random.key(0), run_data)

@@ -38,8 +38,8 @@ def features_of(seed=2, width=4):
     return np.random.default_rng(seed).normal(size=(len(INDEX), width)) + 0.5
 
 
-def fill(way, buffer, samples=SAMPLES, classes=ALL, features=None):
-    if way == "random":
+def fill(choice, buffer, samples=SAMPLES, classes=ALL, features=None):
+    if choice == "random":
         return random_exemplars(buffer, samples, classes, jax.random.key(5))
     features = features_of() if features is None else features
     label, rank = np.divmod(np.arange(len(buffer.index)), len(buffer.index) // len(classes))
@@ -48,42 +48,42 @@ def fill(way, buffer, samples=SAMPLES, classes=ALL, features=None):
     return herded_exemplars(*inputs).samples
 
 
-both_ways = pytest.mark.parametrize("way", ["random", "herded"])
+both_choices = pytest.mark.parametrize("choice", ["random", "herded"])
 
 
-@both_ways
-def test_every_class_holds_its_own_samples_once(way):
-    buffer = fill(way, empty_buffer(CLASSES * SLOTS, 1))
+@both_choices
+def test_every_class_holds_its_own_samples_once(choice):
+    buffer = fill(choice, empty_buffer(CLASSES * SLOTS, 1))
     for label, members in MEMBERS.items():
         result = held(buffer, label)
         assert len(result) == len(set(result)) == min(SLOTS, len(members))
         assert set(result) <= members
 
 
-@both_ways
-def test_a_buffer_larger_than_the_data_holds_all_of_it_and_no_more(way):
+@both_choices
+def test_a_buffer_larger_than_the_data_holds_all_of_it_and_no_more(choice):
     """20 slots per class are more than there are samples."""
-    buffer = fill(way, empty_buffer(CLASSES * 20, 1))
+    buffer = fill(choice, empty_buffer(CLASSES * 20, 1))
     assert jnp.sum(buffer.mask) == np.sum(MASK)
     for label, members in MEMBERS.items():
         assert sorted(held(buffer, label)) == sorted(members)
 
 
-@both_ways
-def test_other_classes_keep_their_slots_and_a_chosen_class_without_samples_loses_them(way):
+@both_choices
+def test_other_classes_keep_their_slots_and_a_chosen_class_without_samples_loses_them(choice):
     old = Samples(
         jnp.arange(100, 112), jnp.repeat(jnp.arange(CLASSES), SLOTS)[:, None], jnp.ones(12, bool)
     )
-    buffer = fill(way, old, classes=jnp.array([True, False, True, False]))
+    buffer = fill(choice, old, classes=jnp.array([True, False, True, False]))
     assert set(held(buffer, 0)) <= MEMBERS[0]
     assert held(buffer, 1) == [103, 104, 105]
     assert held(buffer, 2) == []
     assert held(buffer, 3) == [109, 110, 111]
 
 
-@both_ways
+@both_choices
 @pytest.mark.parametrize("seed", range(3))
-def test_padding_never_changes_the_choice(way, seed):
+def test_padding_never_changes_the_choice(choice, seed):
     """The content, the amount and the place of padding have no effect."""
     rng = np.random.default_rng(seed)
     place = np.sort(rng.choice(30, MASK.sum(), replace=False))
@@ -94,7 +94,7 @@ def test_padding_never_changes_the_choice(way, seed):
     features[~mask] = np.nan
     wide = Samples(jnp.asarray(index), jnp.asarray(label[:, None]), jnp.asarray(mask))
     empty = empty_buffer(CLASSES * SLOTS, 1)
-    plain, padded = fill(way, empty), fill(way, empty, wide, features=features)
+    plain, padded = fill(choice, empty), fill(choice, empty, wide, features=features)
     for label in range(CLASSES):
         assert held(plain, label) == held(padded, label)
 
@@ -150,11 +150,11 @@ TWO_INDEX = np.array([50, 51, 50, 52, 99, 53, 54, 55, 56, 57, 58])
 TWO = Samples(jnp.asarray(TWO_INDEX), jnp.asarray(TWO_LABELS), jnp.asarray(TWO_INDEX < 99))
 
 
-@both_ways
-def test_a_sample_of_two_labels_may_stand_for_both_and_keeps_them(way):
+@both_choices
+def test_a_sample_of_two_labels_may_stand_for_both_and_keeps_them(choice):
     """Every class stores all its samples; those of two labels are stored twice."""
     features = np.random.default_rng(0).normal(size=(len(TWO_INDEX), 4))
-    buffer = fill(way, empty_buffer(CLASSES * 12, 2), TWO, features=features)
+    buffer = fill(choice, empty_buffer(CLASSES * 12, 2), TWO, features=features)
     rows = list(zip(TWO_INDEX.tolist(), *TWO_LABELS.T.tolist(), strict=True))
     for label in range(CLASSES):
         part = slice(label * 12, (label + 1) * 12)

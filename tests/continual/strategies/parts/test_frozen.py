@@ -19,7 +19,7 @@ from everlight.continual.strategies.parts.covariances import ridge_solve
 from everlight.models.caffe_nets import LinearClassifier
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import small_setup
-from tests.continual.strategies.references.frozen_stream import after
+from tests.continual.strategies.references.frozen_stream import state_after
 
 STRATEGIES = {
     "streaming lda": streaming_lda,
@@ -33,7 +33,7 @@ each_strategy = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEG
 def test_weight_decay_moves_no_parameter_and_statistics_stay(make):
     decaying = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9))
     setup = small_setup()._replace(optimizer=decaying)
-    _, learner = after(make(setup), setup=setup)
+    _, learner = state_after(make(setup), setup=setup)
     start, statistics = setup.init(jax.random.key(0))
     chex.assert_trees_all_equal(learner.params, start)
     chex.assert_trees_all_equal(learner.batch_stats, statistics)

@@ -23,7 +23,7 @@ BATCHES = [
 MET = [0, 1, 2, 5]
 
 
-def after(strategy, batches=None, setup=None):
+def state_after(strategy, batches=None, setup=None):
     """Return memory and learner after the batches of one task that has all classes."""
     task = net.task_of(0, range(6), [0])
     steps = BATCHES if batches is None else batches

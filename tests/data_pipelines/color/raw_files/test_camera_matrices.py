@@ -221,7 +221,7 @@ def test_calibrations_of_planes_in_another_order(tmp_path, rng, planes):
         ((11, 14), (4150, 7500)),
     ],
 )
-def test_light_sources_have_their_temperatures(tmp_path, rng, illuminants, kelvin):
+def test_calibration_illuminants_have_their_temperatures(tmp_path, rng, illuminants, kelvin):
     parts = calibrated_dng(tmp_path / "a.dng", rng, illuminants=illuminants)
     calibration = read_dng_calibration(tmp_path / "a.dng").calibration
     np.testing.assert_allclose(calibration.temperatures, kelvin)

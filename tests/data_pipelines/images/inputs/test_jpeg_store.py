@@ -245,7 +245,7 @@ def damaged(files, tmp_path):
     return tmp_path, np.array(["whole.JPEG", "cut.JPEG", "text.JPEG", "gone.JPEG"], bytes)
 
 
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("announced", [False, True])
 @pytest.mark.parametrize(
     ("place", "error", "message"),
     [
@@ -254,9 +254,11 @@ def damaged(files, tmp_path):
         (3, MissingDataError, "gone.JPEG does not exist"),
     ],
 )
-def test_damaged_images_are_named_and_release_their_memory(damaged, place, error, message, ahead):
+def test_damaged_images_are_named_and_release_their_memory(
+    damaged, place, error, message, announced
+):
     store = open_store(damaged)
-    if ahead:
+    if announced:
         store.announce(np.array([0, place]))
         time.sleep(0.05)
     with pytest.raises(error, match=message):

@@ -177,7 +177,7 @@ def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
 
 
 @pytest.mark.slow
-def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys):
+def test_nets_are_trained_evaluated_and_taken_by_estimate(written, tmp_path, capsys):
     source, true = written
     training = {"small": TrainingSettings(200, 64, 1e-2, validate_every=20)}
     settings = CalibrateOptions(folder=source, runs=tmp_path, seeds=2)
@@ -280,7 +280,7 @@ def test_every_file_that_is_no_photo_is_named(folder, tmp_path):
 class KnownCharts:
     """A store of the measured charts of all pairs but one, as a run's folder has them."""
 
-    def __init__(self, names, pairs, absent):
+    def __init__(self, names, pairs, missing):
         self.parts = {
             f"charts-{name}": {
                 "charts": np.stack([pair.main.homography, pair.second.homography]),
@@ -291,7 +291,7 @@ class KnownCharts:
                 "cameras": np.array([pair.main.camera, pair.second.camera]),
             }
             for name, pair in zip(names, pairs, strict=True)
-            if name != absent
+            if name != missing
         }
 
     def read_part(self, name, fingerprint):

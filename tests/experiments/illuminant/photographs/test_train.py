@@ -259,21 +259,21 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("camera", "fitted", "needs", "warned"),
+    ("camera", "fitted", "extra", "warned"),
     [
         *(("Maker C3", 0, "", True), ("B2", 0, "", False), ("Maker C3", None, "", False)),
-        *(("Maker C3", 0, needs, False) for needs in ("others", "calibration")),
+        *(("Maker C3", 0, extra, False) for extra in ("others", "calibration")),
     ],
 )
-def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitted, needs, warned):
+def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitted, extra, warned):
     """These are C5 and CCMNet of several cameras, and methods that learn nothing."""
     actual = Estimate(
         np.ones(3), ChromaticityInterval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False
     )
     model = SimpleNamespace(
         fitted=fitted,
-        needs_others=needs == "others",
-        needs_calibration=needs == "calibration",
+        needs_others=extra == "others",
+        needs_calibration=extra == "calibration",
         cameras=("A1", "B2"),
         estimate=lambda *arguments: actual,
     )
