@@ -110,11 +110,11 @@ def parts_imported(folder: Path, layer: str) -> dict[str, set[str]]:
     parts = {path.stem for path in folder.iterdir()}
     needs: dict[str, set[str]] = defaultdict(set)
     for path in folder.rglob("*.py"):
-        own = path.relative_to(folder).parts[0].removesuffix(".py")
+        importer = path.relative_to(folder).parts[0].removesuffix(".py")
         for name in full_names(path):
             *above, part = name.split(".")[: len(package) + 1]
-            if tuple(above) == package and part in parts - {own}:
-                needs[own].add(part)
+            if tuple(above) == package and part in parts - {importer}:
+                needs[importer].add(part)
     return needs
 
 
