@@ -99,6 +99,44 @@ def test_packages_have_no_cycle(layer):
     assert set(TopologicalSorter(dependencies).static_order()) >= set(dependencies)
 
 
+def folders_below(folder: Path) -> list[Path]:
+    """Return a package's folder and all packages in it."""
+    return sorted(path.parent for path in folder.rglob("__init__.py"))
+
+
+def parts_imported(folder: Path, layer: str) -> dict[str, set[str]]:
+    """Return, by file or folder directly in a package, the others of them that it imports."""
+    package = folder.relative_to(LAYERS[layer]).parts
+    parts = {path.stem for path in folder.iterdir()}
+    needs: dict[str, set[str]] = defaultdict(set)
+    for path in folder.rglob("*.py"):
+        importer = path.relative_to(folder).parts[0].removesuffix(".py")
+        for name in full_names(path):
+            *above, part = name.split(".")[: len(package) + 1]
+            if tuple(above) == package and part in parts - {importer}:
+                needs[importer].add(part)
+    return needs
+
+
+def full_names(path: Path) -> Iterator[str]:
+    """Yield the modules that a file imports, and everything that it takes from modules."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{item.name}" for item in node.names)
+        if isinstance(node, ast.Import):
+            yield from (item.name for item in node.names)
+
+
+@pytest.mark.parametrize("layer", ["everlight_data", "everlight_experiments"])
+def test_files_and_folders_of_a_folder_have_no_cycle(layer):
+    """At every depth; in the library, strategies and registry, and parts and naive, are circles."""
+    folders = folders_below(LAYERS[layer] / layer)
+    assert len(folders) > 10
+    for folder in folders:
+        # A cycle is an error that names it.
+        TopologicalSorter(parts_imported(folder, layer)).prepare()
+
+
 def test_no_module_of_the_library_imports_a_private_name_of_another():
     result = [
         f"{path.relative_to(ROOT)} imports {node.module}.{name.name}"

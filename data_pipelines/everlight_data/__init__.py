@@ -1,7 +1,9 @@
-"""Readers, renderers and the storage of runs; the only code that reads and writes files.
+"""Readers of files, renderers of images, and the storage of runs.
 
-Two computations on what is read are here too: augmentations of training pairs in `color.pairs`, and
-passes of images through frozen networks in `pretrained`.
+Every file from outside is read here; the experiments write reports and tables by `writing`. Readers
+return arrays that models take, so the package also computes: it develops raw photographs, finds and
+measures charts, aligns and augments pairs of views, crops images at random, and passes them through
+frozen networks.
 
 - `color`: photographs with measured illuminants, raw files, charts, rendered scenes, camera pairs.
 - `facts`: facts with their images and word vectors, split into tasks.

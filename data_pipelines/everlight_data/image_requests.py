@@ -8,7 +8,7 @@ from everlight_data.images.user_files.image_lists import FORMS
 from everlight_data.images.user_files.user_images import TFDS, load_user_images
 from everlight_data.names import did_you_mean
 from everlight_data.registry import IMAGE_SETS
-from everlight_data.sets.data_set import ImageRequest
+from everlight_data.sets.data_set import DataSet, ImageRequest
 from everlight_data.sets.image_set import (
     ImageSet,
     LoadedImages,
@@ -33,7 +33,7 @@ def load_images(request: ImageRequest) -> LoadedImages:
     """
     _check_request(request)
     if request.data in IMAGE_SETS:
-        images = _chosen(IMAGE_SETS[request.data](request), request)
+        images = _chosen(_loaded(IMAGE_SETS[request.data], request), request)
         if request.side is not None:
             images = shrink_images(images, request.side)
         after = f", after the first {request.first_class}" if request.first_class else ""
@@ -71,9 +71,23 @@ def _check_source(data: str) -> None:
     )
 
 
+def _loaded(data: DataSet, request: ImageRequest) -> ImageSet:
+    if data.class_count is not None:
+        _check_classes(request, data.class_count(request))
+    return data.load(request)
+
+
 def _chosen(images: ImageSet, request: ImageRequest) -> ImageSet:
-    first, count = request.first_class, request.classes
     available = len(images.class_names)
+    _check_classes(request, available)
+    first, count = request.first_class, request.classes
+    if first or count is not None:
+        images = some_classes(images, first, available if count is None else first + count)
+    return images if request.per_class is None else first_per_class(images, request.per_class)
+
+
+def _check_classes(request: ImageRequest, available: int) -> None:
+    first, count = request.first_class, request.classes
     if first and first > available - 2:
         raise DataError(
             f"--first-class {first}: {request.data} has {available} classes; give 0 to "
@@ -85,9 +99,6 @@ def _chosen(images: ImageSet, request: ImageRequest) -> ImageSet:
         raise DataError(
             f"{request.data} has {available} classes{after}, not {count}; give 2 to {available}"
         )
-    if first or count is not None:
-        images = some_classes(images, first, first + (count or available))
-    return images if request.per_class is None else first_per_class(images, request.per_class)
 
 
 def _note_of_named(images: ImageSet) -> str:

@@ -60,8 +60,8 @@ DATA_SETS = collect_data_sets(data_set_modules())
 """All data sets by name."""
 STORED_SETS = {name: data for name, data in DATA_SETS.items() if data.files}
 """Data sets with files below EVERLIGHT_DATA, which `everlight data` lists."""
-IMAGE_SETS = {name: data.load for name, data in DATA_SETS.items() if data.load}
-"""Loaders of the data sets with labelled images, which `everlight run --data` takes."""
+IMAGE_SETS = {name: data for name, data in DATA_SETS.items() if data.load}
+"""Data sets with labelled images, which `everlight run --data` takes."""
 PHOTOGRAPH_SETS = {
     name: data.read_photographs for name, data in DATA_SETS.items() if data.read_photographs
 }

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import MAX_BYTES, read_npz
+from everlight_data.formats.arrays import MAX_BYTES, decode_npz
 from everlight_data.formats.files import read_bytes
 from everlight_data.texts import one_line
 
@@ -139,4 +139,4 @@ def read_sealed(path: Path, remedy: str) -> dict[str, np.ndarray]:
     content = read_bytes(path, MAX_BYTES, remedy)
     if content[-_DIGITS:] != b"%08x" % zlib.crc32(content[:-_DIGITS]):
         raise DataError(f"{path} has changed since it was written: its checksum differs. {remedy}")
-    return read_npz(path, remedy)
+    return decode_npz(content, path, remedy)

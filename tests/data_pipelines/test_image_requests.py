@@ -7,13 +7,20 @@ import pytest
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.image_requests import load_images
+from everlight_data.images import tiny_imagenet
 from everlight_data.images.digits import load_digits
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.procedural.render import World
 from everlight_data.procedural.world import load_procedural
 from everlight_data.registry import IMAGE_SETS
-from everlight_data.sets.data_set import ImageRequest
-from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images
+from everlight_data.sets.data_set import DataSet, ImageRequest
+from everlight_data.sets.image_set import (
+    ImageSet,
+    PerClass,
+    first_per_class,
+    shrink_images,
+    some_classes,
+)
 from tests import refusals
 
 
@@ -72,20 +79,50 @@ def test_a_number_of_classes_that_no_world_has_exactly():
     np.testing.assert_array_equal(np.bincount(result.train_labels), [1] * 23)
 
 
+def test_classes_of_the_procedural_world_after_the_first_ones():
+    result, note = load_images(
+        ImageRequest("procedural", 16, 20, PerClass(1, 1), seed=5, first_class=5)
+    )
+    world = shrink_images(load_procedural(World(9, 3, seed=5), PerClass(1, 1)), 16)
+    assert_same(result, some_classes(world, 5, 25))
+    assert note == "procedural world: 20 classes at 16×16 pixels, after the first 5"
+
+
+@pytest.mark.parametrize(
+    ("classes", "first", "message"),
+    [
+        (1, 0, "tiny-imagenet has 200 classes, not 1; give 2 to 200"),
+        (201, 0, "tiny-imagenet has 200 classes, not 201; give 2 to 200"),
+        (20, 190, "tiny-imagenet has 10 classes after the first 190, not 20; give 2 to 10"),
+        (None, 199, "--first-class 199: tiny-imagenet has 200 classes; give 0 to 198"),
+    ],
+)
+def test_a_request_is_checked_before_images_of_tiny_imagenet_are_read(
+    monkeypatch, classes, first, message
+):
+    names = [f"class {label}" for label in range(200)]
+    monkeypatch.setattr(tiny_imagenet, "tiny_imagenet_names", lambda: names)
+    monkeypatch.setattr(tiny_imagenet, "load_tiny_imagenet_32", None)
+    assert refused(data="tiny-imagenet", classes=classes, first_class=first) == message
+
+
 def test_tiny_imagenet_in_part():
     try:
         complete = load_tiny_imagenet_32(range(4))
     except MissingDataError as error:
         pytest.skip(str(error))
+    expected = shrink_images(first_per_class(complete, PerClass(20, 10)), 16)
     result, _ = load_images(ImageRequest("tiny-imagenet", 16, 4, PerClass(20, 10)))
-    assert_same(result, shrink_images(first_per_class(complete, PerClass(20, 10)), 16))
+    assert_same(result, expected)
+    result, _ = load_images(ImageRequest("tiny-imagenet", 16, 2, PerClass(20, 10), first_class=2))
+    assert_same(result, some_classes(expected, 2, 4))
 
 
 def test_the_first_classes_of_cifar100_are_taken(monkeypatch, rng):
     labels = np.arange(12) % 4
     pixels = rng.integers(0, 256, (24, 32, 32, 3), dtype=np.uint8)
     complete = ImageSet("CIFAR-100", pixels, labels, labels, tuple("abcd"))
-    monkeypatch.setitem(IMAGE_SETS, "cifar100", lambda request: complete)
+    monkeypatch.setitem(IMAGE_SETS, "cifar100", DataSet("", load=lambda request: complete))
     result, _ = load_images(ImageRequest("cifar100", 16, 2, PerClass(2, 1)))
     expected = complete._replace(
         images=pixels[[0, 1, 4, 5, 12, 13]],
@@ -142,6 +179,15 @@ def test_a_path_may_have_a_test_set(user_folder, tmp_path):
         (
             {"data": "procedural", "classes": 101, "per_class": PerClass(1, 1)},
             "100 classes, not 101",
+        ),
+        ({"data": "procedural", "classes": 1}, "procedural has 100 classes, not 1; give 2 to 100"),
+        (
+            {"data": "procedural", "classes": 20, "first_class": 90},
+            "procedural has 10 classes after the first 90, not 20; give 2 to 10",
+        ),
+        (
+            {"data": "procedural", "first_class": 19},
+            "--first-class 19: procedural has 20 classes; give 0 to 18",
         ),
         ({"data": "digits", "per_class": PerClass(5, 0)}, "per_class=(5, 0); give 1 or more of"),
         ({"data": "digits", "test_data": Path("x")}, "digits has its own test images; give --test"),

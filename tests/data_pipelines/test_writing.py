@@ -48,6 +48,15 @@ def test_every_flipped_byte_and_every_truncation_is_found(tmp_path):
             writing.read_sealed(path, "Again.")
 
 
+def test_the_arrays_are_those_of_the_bytes_that_were_checked(tmp_path, monkeypatch):
+    path = tmp_path / "unit.npz"
+    writing.save_sealed(path, x=np.zeros(2))
+    content = path.read_bytes()
+    writing.save_sealed(path, x=np.ones(2))
+    monkeypatch.setattr(writing, "read_bytes", lambda *arguments: content)
+    np.testing.assert_array_equal(writing.read_sealed(path, "Again.")["x"], np.zeros(2))
+
+
 def test_failed_writing_leaves_the_former_file(tmp_path):
     path = tmp_path / "report.html"
     path.write_text("before")

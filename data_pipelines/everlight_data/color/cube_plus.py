@@ -15,7 +15,7 @@ from everlight_data.names import name_first
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet
 
-CUBE_PLUS = "the page of the Cube+ set of the University of Zagreb's Image Processing Group"
+OWNER = "the page of the Cube+ set of the University of Zagreb's Image Processing Group"
 _CUBE_BLACK = 2048
 # From here on, to the lower right corner, the SpyderCube hangs in the image.
 _CUBE_TARGET = 1049, 2049
@@ -31,25 +31,25 @@ def load_cube_plus(folder: Path) -> dict[str, ConstancySet]:
       MissingDataError: the ground truth or an image is missing.
       DataError: a file is damaged.
     """
-    truth = only_file(folder, "cube+_gt.txt", CUBE_PLUS)
-    illuminants = read_illuminants(truth, CUBE_PLUS)
+    truth = only_file(folder, "cube+_gt.txt", OWNER)
+    illuminants = read_illuminants(truth, OWNER)
     paths = by_stem(files_below(folder, "*.png"))
     names = tuple(str(number) for number in range(1, len(illuminants) + 1))
     missing = [name for name in names if name not in paths]
     if missing:
         raise MissingDataError(
             f"{folder} lacks {name_first([f'{name}.PNG' for name in missing])} of the {len(names)} "
-            f"images listed in {truth.name}. Download them from {CUBE_PLUS}."
+            f"images listed in {truth.name}. Download them from {OWNER}."
         )
     read = partial(_read_cube_plus, [paths[name] for name in names])
     return {"Canon550D": ConstancySet(names=names, illuminants=illuminants, read_image=read)}
 
 
 def _read_cube_plus(paths: list[Path], index: int) -> Photograph:
-    raw = read_picture(paths[index], CUBE_PLUS)
+    raw = read_picture(paths[index], OWNER)
     white = int(raw.max()) - 2
     if white <= _CUBE_BLACK:
-        raise DataError(f"{paths[index]} is entirely black. Download it again from {CUBE_PLUS}.")
+        raise DataError(f"{paths[index]} is entirely black. Download it again from {OWNER}.")
     usable = (raw < white).all(axis=-1)
     usable[_CUBE_TARGET[0] :, _CUBE_TARGET[1] :] = False
     return Photograph(linear(raw, _CUBE_BLACK, white), usable)
@@ -58,7 +58,7 @@ def _read_cube_plus(paths: list[Path], index: int) -> Photograph:
 DATA_SETS = {
     "cube-plus": DataSet(
         "Cube+: photographs by a Canon 550D, with illuminants",
-        owner=CUBE_PLUS,
+        owner=OWNER,
         read_photographs=load_cube_plus,
     )
 }

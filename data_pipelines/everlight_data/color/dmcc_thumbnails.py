@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import decode_npy, dtype_and_shape
 from everlight_data.formats.files import refusing
@@ -20,18 +21,22 @@ from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, matching, npz
 
 OWNER = "shuwei666/DMCC-Cross-sensor-color-constancy on GitHub"
-NUS_FOLDERS = {
-    "Canon1DsMkIII": "NUS-C1",
-    "Canon600D": "NUS-Canon600D",
-    "FujifilmXM1": "NUS-Fuji",
-    "NikonD5200": "NUS-NikonD5200",
-    "OlympusEPL6": "NUS-Olympus",
-    "PanasonicGX1": "NUS-Panasonic",
-    "SamsungNX2000": "NUS-Samsung",
-    "SonyA57": "NUS-Sony",
-}
-CAMERAS = tuple(NUS_FOLDERS)
-"""Cameras of NUS-8."""
+NUS_FOLDERS = dict(
+    zip(
+        NUS8_CAMERAS,
+        (
+            "NUS-C1",
+            "NUS-Canon600D",
+            "NUS-Fuji",
+            "NUS-NikonD5200",
+            "NUS-Olympus",
+            "NUS-Panasonic",
+            "NUS-Samsung",
+            "NUS-Sony",
+        ),
+        strict=True,
+    )
+)
 CUBE_FOLDERS = {"Canon550D": "Cube+"}
 _SHAPE = (64, 64, 3)
 _MAX_BYTES = 100_000
@@ -88,7 +93,7 @@ def thumbnail_files() -> list[Path]:
       MissingDataError: their folder does not exist.
     """
     folder = DATA_SETS["nus-thumbnails"].locate()
-    return [folder / f"{camera}.npz" for camera in CAMERAS]
+    return [folder / f"{camera}.npz" for camera in NUS8_CAMERAS]
 
 
 def nus_thumbnails(source: Source) -> Files:

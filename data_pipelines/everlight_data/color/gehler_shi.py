@@ -19,7 +19,7 @@ from everlight_data.formats.matlab import read_mat
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet
 
-GEHLER_SHI = "Shi and Funt's page of the re-processed Gehler set (568 images, 12-bit PNG)"
+OWNER = "Shi and Funt's page of the re-processed Gehler set (568 images, 12-bit PNG)"
 # Black level and the name's beginning, by camera; white is what 12 bits hold at most.
 _GEHLER_CAMERAS = {"Canon1D": ("8D5U", 0), "Canon5D": ("IMG_", 129)}
 _GEHLER_WHITE = 4095
@@ -37,7 +37,7 @@ def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
       DataError: a file is damaged, the numbers of illuminants and images differ, or a name belongs
         to neither camera.
     """
-    truth = only_file(folder, "real_illum_568*.mat", GEHLER_SHI)
+    truth = only_file(folder, "real_illum_568*.mat", OWNER)
     (illuminants,) = read_mat(truth, ["real_rgb"])
     below_png = (
         path
@@ -46,12 +46,12 @@ def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     )
     paths = [path for _, path in sorted(by_stem(below_png).items())]
     charts = by_stem(files_below(folder, "*_macbeth.txt"))
-    with refusing(truth, f"Download it again from {GEHLER_SHI}."):
+    with refusing(truth, f"Download it again from {OWNER}."):
         illuminants = checked_illuminants(illuminants)
     if len(paths) != len(illuminants):
         raise DataError(
             f"{folder} has {len(paths)} images below png/, but {truth} has {len(illuminants)} "
-            f"illuminants. Download both again from {GEHLER_SHI}."
+            f"illuminants. Download both again from {OWNER}."
         )
     sets = {}
     for camera, (beginning, black) in _GEHLER_CAMERAS.items():
@@ -66,7 +66,7 @@ def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
     if other := [path for path in paths if path.stem not in taken]:
         raise DataError(
             f"{other[0]}: its name begins with neither 8D5U (1D) nor IMG_ (5D). Remove it, or "
-            f"download the images again from {GEHLER_SHI}."
+            f"download the images again from {OWNER}."
         )
     return sets
 
@@ -78,12 +78,12 @@ def _read_gehler_shi(
     from everlight.color.thumbnails import SATURATION
 
     path = paths[index]
-    raw = read_picture(path, GEHLER_SHI)
+    raw = read_picture(path, OWNER)
     name = f"{path.stem}_macbeth"
     chart = charts.get(name.lower())
     if chart is None:
-        raise MissingDataError(f"{name}.txt for {path} is missing. Download it from {GEHLER_SHI}.")
-    text = read_text(chart, f"Download it again from {GEHLER_SHI}.")
+        raise MissingDataError(f"{name}.txt for {path} is missing. Download it from {OWNER}.")
+    text = read_text(chart, f"Download it again from {OWNER}.")
     with refusing(chart, "It should hold a size, then the chart's corners, one pair per line."):
         numbers = np.array([line.split() for line in text.split("\n")[:5]], float)
         if numbers.shape != (5, 2) or not np.isfinite(numbers).all() or (numbers[0] <= 0).any():
@@ -111,7 +111,7 @@ def _within_corners(
 DATA_SETS = {
     "gehler-shi": DataSet(
         "Gehler-Shi: 568 photographs by two Canon cameras, with illuminants",
-        owner=GEHLER_SHI,
+        owner=OWNER,
         read_photographs=load_gehler_shi,
     )
 }

@@ -12,7 +12,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet
 
-INTEL_TAU = "the INTEL-TAU set's page (processed images in 1080p: TIFF and .wp files)"
+OWNER = "the INTEL-TAU set's page (processed images in 1080p: TIFF and .wp files)"
 
 
 _TIFF = (".tif", ".tiff")
@@ -38,9 +38,7 @@ def load_intel_tau(folder: Path) -> dict[str, ConstancySet]:
         if paths:
             white_points = [_white_point(path) for path in paths]
             _refuse_shared(paths, white_points)
-            illuminants = np.concatenate(
-                [read_illuminants(path, INTEL_TAU) for path in white_points]
-            )
+            illuminants = np.concatenate([read_illuminants(path, OWNER) for path in white_points])
             if len(illuminants) != len(paths):
                 raise DataError(
                     f"{camera}: a .wp file does not hold one illuminant. Download it again."
@@ -51,7 +49,7 @@ def load_intel_tau(folder: Path) -> dict[str, ConstancySet]:
             )
     if not sets:
         raise MissingDataError(
-            f"{folder} has no <camera>/<set>/<name>.tiff. Download them from {INTEL_TAU}."
+            f"{folder} has no <camera>/<set>/<name>.tiff. Download them from {OWNER}."
         )
     return sets
 
@@ -73,9 +71,7 @@ def _white_point(path: Path) -> Path:
     names = plain, filled, plain.with_suffix(".WP"), filled.with_suffix(".WP")
     white_point = next((candidate for candidate in names if candidate.exists()), None)
     if white_point is None:
-        raise MissingDataError(
-            f"{filled.name} for {path} is missing. Download it from {INTEL_TAU}."
-        )
+        raise MissingDataError(f"{filled.name} for {path} is missing. Download it from {OWNER}.")
     if plain != filled and plain.exists() and filled.exists():
         raise DataError(f"{path} has two illuminants, {plain} and {filled}; remove one of them.")
     return white_point
@@ -85,9 +81,9 @@ def _read_intel_tau(paths: list[Path], index: int) -> Photograph:
     # The library's colour functions import JAX, which takes seconds.
     from everlight.color.thumbnails import SATURATION
 
-    raw = read_picture(paths[index], INTEL_TAU)
+    raw = read_picture(paths[index], OWNER)
     if not raw.any():
-        raise DataError(f"{paths[index]} is entirely black. Download it again from {INTEL_TAU}.")
+        raise DataError(f"{paths[index]} is entirely black. Download it again from {OWNER}.")
     image = linear(raw, 0, int(raw.max()))
     return Photograph(image, (image < SATURATION).all(axis=-1))
 
@@ -95,7 +91,7 @@ def _read_intel_tau(paths: list[Path], index: int) -> Photograph:
 DATA_SETS = {
     "intel-tau": DataSet(
         "INTEL-TAU: processed photographs by three cameras, with illuminants",
-        owner=INTEL_TAU,
+        owner=OWNER,
         read_photographs=load_intel_tau,
     )
 }

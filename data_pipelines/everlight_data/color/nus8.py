@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from everlight_data.color.charts.chart_colors import ChartColors
-from everlight_data.color.dmcc_thumbnails import CAMERAS
+from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.color.photographs.linear_pictures import (
     checked_illuminants,
     linear,
@@ -17,10 +16,11 @@ from everlight_data.color.photographs.linear_pictures import (
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import leads_outside, read_text, refusing
 from everlight_data.formats.matlab import read_mat
+from everlight_data.sets.charted_pairs import ChartColors
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet
 
-NUS8 = "the dataset page of Cheng, Prasad and Brown 2014 (illuminant estimation, NUS)"
+OWNER = "the dataset page of Cheng, Prasad and Brown 2014 (illuminant estimation, NUS)"
 
 
 class RawLevels(NamedTuple):
@@ -57,7 +57,7 @@ class OfficialNus(NamedTuple):
           DataError: the file does not hold 24 lines of three numbers.
         """
         path = self.folder / "CHECKER" / f"{self.photographs.names[i]}_color.txt"
-        text = read_text(path, f"Download it from {NUS8}.")
+        text = read_text(path, f"Download it from {OWNER}.")
         with refusing(path, "It should hold R,G,B on each line. Download it again."):
             raw = np.loadtxt(text.splitlines(), delimiter=",", ndmin=2)
         if raw.shape != (24, 3) or not np.isfinite(raw).all():
@@ -72,12 +72,12 @@ def _read_nus8(
 
     Rectangles are MATLAB's `[y1 y2 x1 x2]`, counted from 1 with both ends included.
     """
-    raw = read_picture(paths[index], NUS8)
+    raw = read_picture(paths[index], OWNER)
     top, bottom, left, right = rectangles[index]
     if not (1 <= top <= bottom <= raw.shape[0] and 1 <= left <= right <= raw.shape[1]):
         raise DataError(
             f"{paths[index]} is {raw.shape[0]}x{raw.shape[1]}, but its chart's rectangle is rows "
-            f"{top} to {bottom}, columns {left} to {right}. Download it again from {NUS8}; a "
+            f"{top} to {bottom}, columns {left} to {right}. Download it again from {OWNER}; a "
             "rotated or resized image does not fit its ground truth."
         )
     mask = levels.is_unsaturated(raw)
@@ -99,7 +99,7 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
     if not path.exists():
         raise MissingDataError(
             f"{path} does not exist. Download the camera's PNG, MASK and GROUNDTRUTH archives "
-            f"from {NUS8}; about 200 16-bit images of 16 to 24 megapixels per camera."
+            f"from {OWNER}; about 200 16-bit images of 16 to 24 megapixels per camera."
         )
     variables = ["all_image_names", "groundtruth_illuminants", "CC_coords"]
     variables += ["darkness_level", "saturation_level"]
@@ -110,7 +110,7 @@ def load_official(folder: Path, camera: str) -> OfficialNus:
             f"{path}: {len(names)} names, but illuminants {illuminants.shape} and charts "
             f"{rectangles.shape}; expected (n, 3) and (n, 4). Download it again."
         )
-    with refusing(path, f"Download it again from {NUS8}."):
+    with refusing(path, f"Download it again from {OWNER}."):
         illuminants = checked_illuminants(illuminants)
         if any(leads_outside(name) for name in names):
             raise ValueError("an image's name points outside the folder")
@@ -135,10 +135,10 @@ def load_nus8(folder: Path) -> dict[str, ConstancySet]:
       MissingDataError: no camera is present.
       DataError: a ground truth file is damaged.
     """
-    present = [name for name in CAMERAS if (folder / name / f"{name}_gt.mat").exists()]
+    present = [name for name in NUS8_CAMERAS if (folder / name / f"{name}_gt.mat").exists()]
     if not present:
         # Raises an error that names the files and their source.
-        load_official(folder, CAMERAS[0])
+        load_official(folder, NUS8_CAMERAS[0])
     return {name: load_official(folder, name).photographs for name in present}
 
 
@@ -146,7 +146,7 @@ DATA_SETS = {
     "nus8": DataSet(
         "NUS-8: the official release, 16-bit PNG, for paper two-camera --preset nus-paper",
         files=("nus8/NikonD5200", "nus8/Canon1DsMkIII"),
-        owner=NUS8,
+        owner=OWNER,
         source="PNG, ground truth and CHECKER archives of both cameras, unpacked",
         read_photographs=load_nus8,
     )

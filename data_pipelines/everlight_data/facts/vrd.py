@@ -73,7 +73,7 @@ def load_vrd() -> BoxedFacts:
             _relations(part, _read_table(archive, f"annotations_{part}.json"), len(categories))
             for part in PARTS
         ]
-        return boxed_facts("VRD", categories, PREDICATES, ACTIONS, *relations)
+    return boxed_facts("VRD", categories, PREDICATES, ACTIONS, *relations)
 
 
 def vrd_object_names() -> list[str]:

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from everlight_data.errors import DataError
 from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, read_bytes, refusing
@@ -83,14 +83,20 @@ def opened_archive(path: Path, remedy: str, limit: int = 1 << 40) -> Iterator[Ar
       DataError: the path is not a regular file or an intact zip, or the zip holds too many files or
         duplicate names.
     """
-    with opened(path, limit, remedy) as stream:
-        with refusing(path, remedy):
-            archive = zipfile.ZipFile(stream)
-        with archive:
-            infos = archive.infolist()
-            if len(infos) > MAX_MEMBERS or len({info.filename for info in infos}) < len(infos):
-                raise DataError(f"{path} holds too many files or duplicate names. {remedy}")
-            yield Archive(path, archive, remedy)
+    with opened(path, limit, remedy) as stream, archive_in(stream, path, remedy) as archive:
+        yield archive
+
+
+@contextmanager
+def archive_in(stream: BinaryIO, path: Path, remedy: str) -> Iterator[Archive]:
+    """Open a zip archive whose bytes a stream gives; raises as `opened_archive` does."""
+    with refusing(path, remedy):
+        archive = zipfile.ZipFile(stream)
+    with archive:
+        infos = archive.infolist()
+        if len(infos) > MAX_MEMBERS or len({info.filename for info in infos}) < len(infos):
+            raise DataError(f"{path} holds too many files or duplicate names. {remedy}")
+        yield Archive(path, archive, remedy)
 
 
 class Folder:

@@ -4,6 +4,7 @@ A header must match the one form that NumPy writes, and its type an entry of a l
 match the number of bytes in the file before memory is allocated.
 """
 
+import io
 import math
 import re
 import sys
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.formats.archives import opened_archive
+from everlight_data.formats.archives import Archive, archive_in, opened_archive
 from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, read_bytes
 
 MAX_BYTES = 4_000_000_000
@@ -155,15 +156,30 @@ def read_npz(path: Path, remedy: str, limit: int = MAX_BYTES) -> dict[str, np.nd
       MissingDataError: the file does not exist.
       DataError: the file is damaged, too large, or holds anything but numbers and text.
     """
-    arrays = {}
     with opened_archive(path, remedy, limit) as archive:
-        for name, size in archive.files():
-            content = archive.read(name, limit)
-            limit -= size
-            key = name.removesuffix(".npy")
-            if key in arrays:
-                raise DataError(f"{path} holds {key} and {key}.npy, two arrays {key}. {remedy}")
-            arrays[key] = decode_npy(content, f"{path}: {key}", remedy)
+        return _arrays(archive, limit)
+
+
+def decode_npz(content: bytes, path: Path, remedy: str) -> dict[str, np.ndarray]:
+    """Decode the arrays in the bytes of an `.npz` file by name; they are read-only.
+
+    Raises:
+      DataError: the bytes are damaged, or hold too much, or anything but numbers and text.
+    """
+    with archive_in(io.BytesIO(content), path, remedy) as archive:
+        return _arrays(archive, MAX_BYTES)
+
+
+def _arrays(archive: Archive, limit: int) -> dict[str, np.ndarray]:
+    path, remedy = archive.path, archive.remedy
+    arrays = {}
+    for name, size in archive.files():
+        content = archive.read(name, limit)
+        limit -= size
+        key = name.removesuffix(".npy")
+        if key in arrays:
+            raise DataError(f"{path} holds {key} and {key}.npy, two arrays {key}. {remedy}")
+        arrays[key] = decode_npy(content, f"{path}: {key}", remedy)
     return arrays
 
 

@@ -45,6 +45,8 @@ def converting(convert: Callable[[Exception], DataError]) -> Iterator[None]:
 def refusing(name: object, remedy: str) -> AbstractContextManager[None]:
     """Convert any exception of a decoder into a one-line DataError that names the file.
 
+    Only decoding belongs inside: an error of other code would be blamed on the file.
+
     Args:
       name: name of the file, with which the message begins.
       remedy: sentence that the message ends with.
@@ -54,11 +56,21 @@ def refusing(name: object, remedy: str) -> AbstractContextManager[None]:
     """
 
     def convert(error: Exception) -> DataError:
+        if isinstance(error, MemoryError):
+            return memory_lacking(name, remedy)
         text = one_line(error)
         reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
         return DataError(f"{name} is damaged or not the expected file ({reason}). {remedy}")
 
     return converting(convert)
+
+
+def memory_lacking(name: object, remedy: str) -> DataError:
+    """Return the error for a file that memory does not suffice for; it may be intact."""
+    return DataError(
+        f"{name} cannot be read: there is not enough memory. Close other programs and run the same "
+        f"command again. If that does not help, the file may be damaged: {remedy}"
+    )
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """Reader of untrusted images with Pillow, within size limits."""
 
 import io
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +19,6 @@ MAX_BYTES = 500_000_000
 """Limit on the size of an image file."""
 MAX_PIXELS = 100_000_000
 """Limit on the pixels of an image; decoded, it takes three or four bytes per pixel."""
-# Pillow's own, lower limit writes a warning into the output; `open_image` checks ours instead.
-Image.MAX_IMAGE_PIXELS = None
 FORMATS = ("JPEG", "PNG", "GIF")
 """Formats of the data sets' photographs; Pillow knows forty more."""
 BACKGROUND = 255
@@ -27,6 +26,9 @@ BACKGROUND = 255
 DEPTH_REMEDY = "save with 8 bits, scaled by the greatest value that the camera gives."
 _PNG_DEPTH, _PNG_COLOR, _PNG_GRAY = 24, 25, 0
 """Positions of the bits per sample and of the kind of colour in a PNG, and the kind grey."""
+
+# Of two threads, one could restore the limit that the other lifted.
+_LIFTED = threading.Lock()
 
 
 class DeepImageError(DataError):
@@ -72,7 +74,8 @@ def image_from(content: bytes, name: object, remedy: str) -> Image.Image:
         raise DeepImageError(
             f"{name} has {depth} bits per channel: {DEPTH_REMEDY} {remedy}".rstrip()
         )
-    image = Image.open(io.BytesIO(content), formats=FORMATS)
+    with _without_limit_of_pillow():
+        image = Image.open(io.BytesIO(content), formats=FORMATS)
     if depth < 8 and content[_PNG_COLOR] == _PNG_GRAY and "transparency" in image.info:
         # Pillow widens the pixels to 8 bits, and not the transparent level that is compared.
         levels = (1 << depth) - 1
@@ -82,6 +85,17 @@ def image_from(content: bytes, name: object, remedy: str) -> Image.Image:
             f"{name} has {image.width}x{image.height} pixels, above the limit. {remedy}"
         )
     return image
+
+
+@contextmanager
+def _without_limit_of_pillow() -> Iterator[None]:
+    """Lift Pillow's own, lower limit, which writes a warning into the output, for a header."""
+    with _LIFTED:
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit
 
 
 class Opaque(NamedTuple):

@@ -201,11 +201,10 @@ def _shrunk(source: Source, path: str) -> bytes:
 
 
 def _requested(request: ImageRequest) -> ImageSet:
-    # Only the images of the chosen classes are decoded.
-    available = len(tiny_imagenet_names())
-    # A request for more classes than there are is refused with all of them.
-    end = request.first_class + (request.classes or available - request.first_class)
-    return load_tiny_imagenet_32(range(min(end, available)))
+    if request.classes is None:
+        return load_tiny_imagenet_32()
+    # Only the images of these classes are decoded.
+    return load_tiny_imagenet_32(range(request.first_class + request.classes))
 
 
 DATA_SETS = {
@@ -218,5 +217,6 @@ DATA_SETS = {
         prepare=file_by_file(tiny_imagenet_files),
         original=ORIGINAL,
         load=_requested,
+        class_count=lambda _: len(tiny_imagenet_names()),
     )
 }

@@ -14,11 +14,19 @@ def _requested(request: ImageRequest) -> ImageSet:
     from everlight_data.procedural.render import World
     from everlight_data.procedural.world import load_procedural
 
-    classes = min(request.classes or CLASSES, MAX_CLASSES)
+    classes = CLASSES if request.classes is None else request.first_class + request.classes
     subclasses = -(-classes // 10)
     # A number of classes that `subclasses` does not divide leaves the last ones over.
     world = World(-(-classes // subclasses), subclasses, seed=request.seed)
     return load_procedural(world, request.per_class or PER_CLASS)
 
 
-DATA_SETS = {"procedural": DataSet("rendered shapes with textures, by a seed", load=_requested)}
+def _class_count(request: ImageRequest) -> int:
+    return CLASSES if request.classes is None else MAX_CLASSES
+
+
+DATA_SETS = {
+    "procedural": DataSet(
+        "rendered shapes with textures, by a seed", load=_requested, class_count=_class_count
+    )
+}

@@ -30,7 +30,7 @@ from everlight.trees import (
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import name_first
 from everlight_data.runs.descriptions import as_json, json_checksum, name_differences
-from everlight_data.runs.orbax_messages import silence_orbax
+from everlight_data.runs.orbax_messages import silence_orbax, unawaited_unreported
 from everlight_data.runs.processes import from_all, is_first, synchronize
 from everlight_data.texts import one_line
 from everlight_data.writing import check_room
@@ -111,7 +111,8 @@ class Checkpoints:
             facts=ocp.args.JsonSave({"record": record, "crc32": json_checksum(record)}),
         )
         try:
-            written = self._manager.save(step, args=args)
+            with unawaited_unreported():
+                written = self._manager.save(step, args=args)
         # A full disk makes tensorstore and orbax raise errors of several kinds.
         except Exception as error:
             if is_first():
@@ -221,9 +222,10 @@ class Checkpoints:
     def _record(self, step: int) -> dict:
         path = self.folder / str(step)
         try:
-            stored = self._manager.restore(
-                step, args=ocp.args.Composite(facts=ocp.args.JsonRestore())
-            )["facts"]
+            with unawaited_unreported():
+                stored = self._manager.restore(
+                    step, args=ocp.args.Composite(facts=ocp.args.JsonRestore())
+                )["facts"]
             record, checksum = stored["record"], stored["crc32"]
             _check_record(record)
         except Exception as error:
@@ -265,9 +267,10 @@ class Checkpoints:
     def _state(self, step: int, record: dict, like: Any) -> Any:
         path = self.folder / str(step)
         try:
-            state = self._manager.restore(
-                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(like))
-            )["state"]
+            with unawaited_unreported():
+                state = self._manager.restore(
+                    step, args=ocp.args.Composite(state=ocp.args.StandardRestore(like))
+                )["state"]
             checksums = _checksums(state)
         except Exception as error:
             raise DamagedCheckpointError(f"{path} is damaged ({one_line(error)})") from error

@@ -5,22 +5,28 @@ their event loop is closed, and each would print a traceback of its own.
 """
 
 import functools
+import gc
 import logging
 import re
 import sys
+import threading
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CoroutineType
 from typing import Any
 
 _NEVER_RETRIEVED = re.compile(r"\w+ exception was never retrieved")
 """Message about a task, a future, or several that are gathered."""
 _TENSORSTORE = ("tensorstore", "OCDBT database")
+# Of two threads, one could restore the report of the other.
+_UNREPORTED = threading.RLock()
 
 
 @functools.cache
 def silence_orbax() -> None:
-    """Drop tracebacks of orbax's other reads and writes and two of its remarks, from now on.
+    """Drop tracebacks of orbax's late reads and writes and two of its remarks, from now on.
 
     The remarks are on metadata, and on folders that are only read.
 
@@ -34,23 +40,55 @@ def silence_orbax() -> None:
 
     # They come from other threads and from the garbage collector, so for the process's life.
     sys.unraisablehook = report
-    # Called with every coroutine that nobody awaited; a filter of warnings would not see its file.
-    warn = warnings._warn_unawaited_coroutine
-
-    def warn_of_others(coroutine: CoroutineType) -> None:
-        if not _is_orbax(coroutine.cr_code.co_filename):
-            warn(coroutine)
-
-    warnings._warn_unawaited_coroutine = warn_of_others
     logging.getLogger("asyncio").addFilter(lambda record: not _is_of_a_task(record))
     logging.getLogger("absl").addFilter(lambda record: not _is_of_orbax_log(record))
+
+
+@contextmanager
+def unawaited_unreported() -> Iterator[None]:
+    """Drop Python's warnings about orbax's coroutines that nobody awaits, inside the context.
+
+    Where orbax fails inside, the coroutines that its error holds are released at the end.
+    """
+    with _UNREPORTED:
+        # Called with every such coroutine; a filter of warnings would not see its file.
+        warn = warnings._warn_unawaited_coroutine
+
+        def warn_of_others(coroutine: CoroutineType) -> None:
+            if not _is_orbax(coroutine.cr_code.co_filename):
+                warn(coroutine)
+
+        warnings._warn_unawaited_coroutine = warn_of_others
+        try:
+            yield
+        except Exception as error:
+            _release_frames(error)
+            raise
+        finally:
+            warnings._warn_unawaited_coroutine = warn
+
+
+def _release_frames(error: BaseException) -> None:
+    """Empty the ended frames of an error and of those before it, and what they held in circles."""
+    before: BaseException | None = error
+    while before is not None:
+        traceback.clear_frames(before.__traceback__)
+        before = before.__cause__ or before.__context__
+    gc.collect()
 
 
 def _is_of_a_read(unraisable: Any) -> bool:
     origin, error = unraisable.object, unraisable.exc_value
     if isinstance(origin, CoroutineType):
         return _is_orbax(origin.cr_code.co_filename)
-    return isinstance(error, RuntimeError) and str(error) == "Event loop is closed"
+    # Tensorstore's threads give results to a loop that orbax has closed, without Python's frames.
+    outer = unraisable.exc_traceback
+    return (
+        isinstance(error, RuntimeError)
+        and str(error) == "Event loop is closed"
+        and outer is not None
+        and outer.tb_frame.f_code.co_name == "call_soon_threadsafe"
+    )
 
 
 def _is_of_a_task(record: logging.LogRecord) -> bool:

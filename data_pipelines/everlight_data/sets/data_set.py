@@ -79,8 +79,11 @@ class DataSet(NamedTuple):
     releases: tuple[str, ...] = ()
     """Paths below EVERLIGHT_DATA at which a source of `prepare` may lie."""
     load: Callable[[ImageRequest], ImageSet] | None = None
-    """Function from a request to labelled images, which may be more than the request needs; None
-    for a set without classes, or one that only a paper reads."""
+    """Function from a request to labelled images: all, or at least the requested classes and those
+    before them; None for a set without classes, or one that only a paper reads."""
+    class_count: Callable[[ImageRequest], int] | None = None
+    """Function from a request to the number of classes that it may choose from; `load` receives
+    requests that fit this number. None if `load` returns all classes."""
     read_photographs: Callable[[Path], dict[str, ConstancySet]] | None = None
     """Function from the folder of a release of photographs with measured illuminants to its
     cameras; None for other sets."""

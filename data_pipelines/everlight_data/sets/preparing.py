@@ -70,8 +70,9 @@ def prepare_files(
     if original is not None and not source.is_dir():
         with opened(source, MAX_RELEASE_BYTES, remedy) as stream:
             check_original(stream, source, original, remedy)
-    with opened_source(source, remedy) as published, refusing(source, remedy):
-        files = recipe(published)
+    with opened_source(source, remedy) as published:
+        with refusing(source, remedy):
+            files = recipe(published)
         make_folder(folder)
         with locked_folder(folder, _BUSY):
             remove_unfinished(folder)
@@ -82,7 +83,8 @@ def prepare_files(
             if created and together:
                 created = list(files)
             for name in created:
-                content = files[name]()
+                with refusing(source, remedy):
+                    content = files[name]()
                 # Only now is it known that the source can be read.
                 if together and name == created[0]:
                     _remove_files(folder, created, manifest)

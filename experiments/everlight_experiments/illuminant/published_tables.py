@@ -7,7 +7,7 @@ best and worst 25%.
 
 from collections.abc import Collection
 
-from everlight_data.color.dmcc_thumbnails import CAMERAS
+from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 
 STATISTICS = ("Mean", "Med", "B25%", "W25%", "Q1", "Q3", "Tri")
 """Columns: mean, median, best and worst 25%, first and third quartile, trimean.
@@ -164,7 +164,7 @@ CROSS_CAMERA_PROTOCOL = (
 CROSS_CAMERA_SETS: dict[frozenset[str], str] = {
     frozenset({"Canon1D", "Canon5D"}): "Gehler-Shi",
     frozenset({"Canon550D"}): "Cube+",
-    frozenset(CAMERAS): "NUS-8",
+    frozenset(NUS8_CAMERAS): "NUS-8",
 }
 """Data set of the published rows, by its tested cameras."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.facts import vrd as vrd_reader
 from everlight_data.facts.parts.boxes import (
     AnnotatedScenes,
     BoxedSamples,
@@ -233,6 +234,13 @@ def test_annotations_that_make_no_sense_are_refused(archive, role, change):
     faulty = RELATION | {role: change if role == "predicate" else RELATION[role] | change}
     archive(**{PARTS[1]: json.dumps({"a.jpg": [RELATION, faulty]})})
     with pytest.raises(DataError, match="is damaged or not the expected file"):
+        load_vrd()
+
+
+def test_a_fault_of_the_program_is_not_blamed_on_the_archive(archive, monkeypatch):
+    archive()
+    monkeypatch.setattr(vrd_reader, "boxed_facts", lambda *arguments: {}["missing"])
+    with pytest.raises(KeyError, match="missing"):
         load_vrd()
 
 

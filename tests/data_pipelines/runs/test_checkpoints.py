@@ -1,12 +1,8 @@
 """Checkpoints: bits, types and structure are read as written, and faults are named."""
 
-import gc
-import logging
 import shutil
 import subprocess
 import sys
-import warnings
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import jax
@@ -17,7 +13,6 @@ import pytest
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs import checkpoints as module
 from everlight_data.runs.checkpoints import Checkpoints, DamagedCheckpointError, open_existing
-from everlight_data.runs.orbax_messages import silence_orbax
 
 
 class State(NamedTuple):
@@ -275,34 +270,6 @@ def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
     assert len(damages) > 30
     assert len(message) >= 8, "few damages met what counts"
     assert all("is damaged" in line and "starts again" in line for line in message)
-
-
-def test_other_errors_are_reported_as_before(monkeypatch, caplog):
-    seen = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda inputs: seen.append(inputs.exc_value))
-    monkeypatch.setattr(warnings, "_warn_unawaited_coroutine", warnings._warn_unawaited_coroutine)
-    silence_orbax.__wrapped__()
-
-    async def own():
-        """Replace a coroutine of the user's."""
-
-    coroutine = own()
-    closed, another = RuntimeError("Event loop is closed"), RuntimeError("another")
-    for error, actual in ((closed, None), (another, None), (ValueError("of a routine"), coroutine)):
-        sys.unraisablehook(SimpleNamespace(exc_value=error, object=actual))
-    coroutine.close()
-    assert list(map(str, seen)) == ["another", "of a routine"]
-    reference = {}
-    exec(compile("async def read(): pass", "/packages/orbax/reading.py", "exec"), reference)
-    with warnings.catch_warnings(record=True) as message:
-        warnings.simplefilter("always")
-        for function in (reference["read"], own):
-            function()
-            gc.collect()
-    assert [str(item.message).split("'")[1].split(".")[-1] for item in message] == ["own"]
-    logging.getLogger("asyncio").error("Task exception was never retrieved: mine")
-    logging.getLogger("absl").error("another remark")
-    assert caplog.messages == ["Task exception was never retrieved: mine", "another remark"]
 
 
 def test_a_folder_that_is_only_read_is_read_without_a_remark(tmp_path, rng, caplog):

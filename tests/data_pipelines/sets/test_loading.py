@@ -3,7 +3,7 @@
 from everlight_data.image_requests import load_images
 from everlight_data.images.digits import load_digits
 from everlight_data.registry import IMAGE_SETS
-from everlight_data.sets.data_set import ImageRequest
+from everlight_data.sets.data_set import DataSet, ImageRequest
 from everlight_data.sets.loading import loaded_once, loading_once
 
 
@@ -14,7 +14,7 @@ def test_equal_requests_are_loaded_once_within_the_context(monkeypatch):
         calls.append(request.classes)
         return load_digits()
 
-    monkeypatch.setitem(IMAGE_SETS, "digits", digits)
+    monkeypatch.setitem(IMAGE_SETS, "digits", DataSet("", load=digits))
     with loading_once():
         first = load_images(ImageRequest("digits"))
         assert load_images(ImageRequest("digits")) is first

@@ -12,6 +12,10 @@ from everlight_data.sets import preparing
 from everlight_data.sets.preparing import MANIFEST, copies, prepare_files
 
 
+def exhausted(source):
+    raise MemoryError
+
+
 @pytest.fixture
 def two_files(tmp_path):
     """Write a source of one file, and return a recipe's run, its results and its folder."""
@@ -73,6 +77,27 @@ def test_a_disk_that_is_too_small_is_reported_before_anything_is_made(two_files,
     with pytest.raises(DataError, match=r"out: 1\.0 MB are needed in .*out, but 1\.0 MB are free"):
         run()
     assert created == []
+
+
+def test_only_errors_of_decoding_are_blamed_on_the_source(two_files, tmp_path, monkeypatch):
+    run, _, _ = two_files
+
+    def fail(*arguments):
+        raise KeyError("a fault of the program")
+
+    with pytest.raises(DataError, match=r"source\.txt is damaged .*KeyError.*Get it again"):
+        prepare_files(tmp_path / "source.txt", tmp_path, lambda _: {"a": fail}, "Get it again.", 9)
+    monkeypatch.setattr(preparing, "_manifest_entry", fail)
+    with pytest.raises(KeyError, match="a fault of the program"):
+        run()
+
+
+@pytest.mark.parametrize("recipe", [exhausted, lambda source: {"a": lambda: exhausted(source)}])
+def test_a_lack_of_memory_is_not_blamed_on_the_source(tmp_path, recipe):
+    (tmp_path / "a.txt").write_bytes(b"intact")
+    message = r"^\S+a\.txt cannot be read: there is not enough memory\. .* be damaged: Again\.$"
+    with pytest.raises(DataError, match=message):
+        prepare_files(tmp_path / "a.txt", tmp_path / "out", recipe, "Again.", 9)
 
 
 @pytest.mark.parametrize("content", ["{", '{"files": {"a": {"bytes": 7}}}'])

@@ -12,6 +12,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.data_set import DataSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands import tune
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
@@ -72,7 +73,7 @@ def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, mo
     images = load_digits()
     wrong = np.random.default_rng(0).permutation(images.test_labels)
     replaced = images._replace(test_labels=wrong)
-    monkeypatch.setitem(IMAGE_SETS, "digits", lambda request: replaced)
+    monkeypatch.setitem(IMAGE_SETS, "digits", DataSet("", load=lambda request: replaced))
     words = ("digits", *SMALL, "--methods", "naive", "--vary", "learning-rate=.02")
     report = tune.run_tune(requested(tmp_path, *words))
     with np.load(report.parent / "results.npz") as again:

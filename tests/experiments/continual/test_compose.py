@@ -10,6 +10,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight.models import NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual import metrics
@@ -46,7 +47,7 @@ def stripes(request):
 @pytest.fixture
 def stored_stripes(monkeypatch):
     """Add a new data set: one function and one row."""
-    monkeypatch.setitem(IMAGE_SETS, "stripes", stripes)
+    monkeypatch.setitem(IMAGE_SETS, "stripes", DataSet("", load=stripes))
 
 
 def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(

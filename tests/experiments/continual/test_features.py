@@ -10,6 +10,7 @@ from everlight_data.errors import DataError
 from everlight_data.pretrained import trunk_features
 from everlight_data.pretrained.trunk_features import LITE0
 from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
@@ -40,7 +41,7 @@ def some_set(rng):
 @pytest.fixture
 def pictures(rng, monkeypatch):
     images = some_set(rng)
-    monkeypatch.setitem(IMAGE_SETS, "procedural", lambda request: images)
+    monkeypatch.setitem(IMAGE_SETS, "procedural", DataSet("", load=lambda request: images))
     return images
 
 

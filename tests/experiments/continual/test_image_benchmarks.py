@@ -12,6 +12,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight.models import MLP, NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.continual.method_programs import MethodPrograms
@@ -26,7 +27,7 @@ def pictures(monkeypatch, rng):
     labels = np.tile(np.arange(100), 4)
     images = rng.integers(0, 256, (800, 32, 32, 3), dtype=np.uint8)
     complete = ImageSet("pictures", images, labels, labels, tuple(map(str, range(100))))
-    monkeypatch.setitem(IMAGE_SETS, "cifar100", lambda request: complete)
+    monkeypatch.setitem(IMAGE_SETS, "cifar100", DataSet("", load=lambda request: complete))
     return complete
 
 

@@ -1,11 +1,11 @@
 """Colours of a chart's patches: those that one image shows, and those of the reference."""
 
-from typing import NamedTuple
-
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight_data.color.charts.chart_geometry import CENTERS, map_points
 from everlight_data.optional_packages import import_package
+from everlight_data.sets.charted_pairs import ChartColors
 
 NEUTRALS = slice(18, 24)
 """Patches from white to black."""
@@ -21,13 +21,6 @@ MAX_DEPARTURE = 0.04
 """Maximum relative departure of a patch's ratios of channels from those that are predicted."""
 MIN_FITTED = 6
 """Minimum number of patches that predict the others."""
-
-
-class ChartColors(NamedTuple):
-    """Chart colours in one image; `usable` is False for patches with a saturated pixel."""
-
-    colors: Float[np.ndarray, "24 3"]
-    usable: Bool[np.ndarray, "24"]
 
 
 def reference_colors() -> Float[np.ndarray, "24 3"]:
@@ -47,9 +40,6 @@ def read_chart(
     homography: Float[np.ndarray, "3 3"],
 ) -> ChartColors:
     """Return the mean colours of the patches' central areas."""
-    # JAX is slow to import, and `nus8`, which declares a data set, does not need it.
-    from everlight_data.color.charts.chart_geometry import CENTERS, map_points
-
     steps = np.linspace(-SAMPLED_SIDE / 2, SAMPLED_SIDE / 2, 25)
     inner = np.stack(np.meshgrid(steps, steps), axis=-1).reshape(-1, 2)
     x, y = np.round(map_points(homography, (CENTERS[:, None] + inner).reshape(-1, 2))).astype(int).T

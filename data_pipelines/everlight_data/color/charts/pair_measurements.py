@@ -23,8 +23,8 @@ from everlight_data.color.charts.measured_chart import read_chart_corners
 from everlight_data.color.charts.measured_pair import MeasuredPair, measure_pair
 from everlight_data.color.charts.measurement_store import Store, measure_stored
 from everlight_data.color.charts.pair_files import PairFiles
-from everlight_data.color.pairs.quasi_real import PairedView, QuasiReal
 from everlight_data.color.photographs.camera_images import IlluminantImages
+from everlight_data.sets.charted_pairs import PairedView, QuasiReal
 
 
 class Measured(NamedTuple):

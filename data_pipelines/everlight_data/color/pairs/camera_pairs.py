@@ -11,8 +11,8 @@ from everlight.color.chromaticity import to_chromaticity
 from everlight.color.transforms import scale_free
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
-from everlight_data.color.pairs.quasi_real import QuasiReal
 from everlight_data.color.s20 import load_s20
+from everlight_data.sets.charted_pairs import QuasiReal
 
 TRANSFORM = "T"
 MOMENTS = "moments"

@@ -24,10 +24,10 @@ from everlight_data.color.pairs.camera_pairs import (
     flat_transforms,
 )
 from everlight_data.color.pairs.quasi_real import (
-    QuasiReal,
     reilluminate_training,
     relight_by_charts,
 )
+from everlight_data.sets.charted_pairs import QuasiReal
 
 COPIES = 99
 """Re-illuminations of each pair or image, the paper's number."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from everlight.color.alignment import MaskedImage, area_downsample
 from everlight.color.reillumination import augment_transforms, chart_transforms
@@ -22,27 +22,7 @@ from everlight_data.color.nus8 import DATA_SETS, OfficialNus, load_official
 from everlight_data.color.photographs.camera_images import IlluminantImages, shrink_photographs
 from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.errors import DataError
-
-
-class PairedView(NamedTuple):
-    """One camera's part of image pairs."""
-
-    illuminants: Float[np.ndarray, "n 3"]
-    charts: Float[np.ndarray, "n 24 3"]
-    """The chart's 24 colours in each image."""
-
-
-class QuasiReal(NamedTuple):
-    """Image pairs of a main and a second camera; colours are rows, `second ≈ main @ transform`."""
-
-    names: tuple[tuple[str, str], ...]
-    transforms: Float[np.ndarray, "n 3 3"]
-    main: PairedView
-    second: PairedView
-    usable: Bool[np.ndarray, "n 24"]
-    """Patches that both cameras measured below saturation."""
-    folds: tuple[Int[np.ndarray, "k"], ...]
-    """Test indices of each fold, of which `build_quasi_real` makes three."""
+from everlight_data.sets.charted_pairs import PairedView, QuasiReal
 
 
 class RelitView(NamedTuple):

@@ -2,6 +2,17 @@
 
 UNNAMED = "unnamed camera"
 """Camera of files that name none."""
+NUS8_CAMERAS = (
+    "Canon1DsMkIII",
+    "Canon600D",
+    "FujifilmXM1",
+    "NikonD5200",
+    "OlympusEPL6",
+    "PanasonicGX1",
+    "SamsungNX2000",
+    "SonyA57",
+)
+"""Cameras of NUS-8, in the release's names and order of tables."""
 DATA_SET_CAMERAS = {
     "Canon1DsMkIII": "Canon EOS-1Ds Mark III",
     "Canon550D": "Canon EOS 550D",

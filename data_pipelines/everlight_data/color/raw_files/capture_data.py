@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from everlight_data.color.raw_files.dng_tags import opened_tiff
 from everlight_data.color.raw_files.raw import MAX_BYTES
 from everlight_data.formats.files import check_readable, refusing
-from everlight_data.optional_packages import import_package
 
 EXIF = 34665
 EXPOSURE_TIME, ISO, DATE, FLASH = 33434, 34855, 36867, 37385
@@ -45,7 +45,7 @@ def read_capture(path: Path) -> Capture:
     """
     check_readable(path, MAX_BYTES, REMEDY)
     with refusing(path, REMEDY):
-        with import_package("tifffile").TiffFile(path) as file:
+        with opened_tiff(path) as file:
             tags = file.pages[0].tags
             nested = tags.valueof(EXIF)
             known = nested if isinstance(nested, dict) else {}

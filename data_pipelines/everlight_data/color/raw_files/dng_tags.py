@@ -1,6 +1,7 @@
 """Tags of DNG and other TIFF-based raw files: the directories that count, and values as numbers."""
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,8 +26,6 @@ MAX_VALUES = 200_000
 """Limit on the numbers of a tag; the longest have one per row or column of a sensor."""
 RATIONALS = (5, 10)
 """TIFF's types of fractions."""
-# Values outside tifffile's tables are refused here, and not written to a log.
-logging.getLogger("tifffile").setLevel(logging.CRITICAL)
 _FORMS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 
 
@@ -109,6 +108,29 @@ def is_tiff(path: Path) -> bool:
 
 
 @contextmanager
+def opened_tiff(path: Path) -> Iterator["tifffile.TiffFile"]:
+    """Open a TIFF-based file; while it is open, this thread's reads are not logged by tifffile.
+
+    Values outside tifffile's tables are refused by the readers instead.
+
+    Raises:
+      MissingPackageError: tifffile is not installed.
+      Exception: any error of tifffile about content that is not a TIFF.
+    """
+    logger, thread = logging.getLogger("tifffile"), threading.get_ident()
+
+    def is_of_another(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    logger.addFilter(is_of_another)
+    try:
+        with import_package("tifffile").TiffFile(path) as file:
+            yield file
+    finally:
+        logger.removeFilter(is_of_another)
+
+
+@contextmanager
 def raw_directories(path: Path, shape: tuple[int, int] | None = None) -> Iterator[RawDirectories]:
     """Open the directories of a TIFF-based raw file, whose tags are read while it is open.
 
@@ -120,7 +142,7 @@ def raw_directories(path: Path, shape: tuple[int, int] | None = None) -> Iterato
       MissingPackageError: tifffile is not installed.
       DataError: the file holds several mosaics, or none of the shape.
     """
-    with import_package("tifffile").TiffFile(path) as file:
+    with opened_tiff(path) as file:
         pages = list(_pages(file.pages))
         mosaics = [page for page in pages if page.photometric == COLOR_FILTER_ARRAY]
         # NewSubfileType is 0 for the raw image itself; others are smaller versions.

@@ -24,14 +24,14 @@ from everlight_data.color.raw_files.dng_mosaic import (
     read_mosaic_tags,
     shifted_black,
 )
-from everlight_data.color.raw_files.dng_tags import is_tiff, raw_directories
+from everlight_data.color.raw_files.dng_tags import is_tiff, opened_tiff, raw_directories
 from everlight_data.color.raw_files.raw_refusals import (
     check_level_arguments,
     not_bayer,
     refusing_raw,
 )
 from everlight_data.color.raw_files.sensor_clipping import clipped_sites
-from everlight_data.errors import DataError
+from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.formats.files import check_readable
 from everlight_data.optional_packages import import_package
 
@@ -324,13 +324,14 @@ def black_text(photo: RawImage) -> str:
 
 def camera_name(path: Path) -> str | None:
     """Return UniqueCameraModel, or make and model, of a TIFF-based raw file; None without one."""
-    tifffile = import_package("tifffile")
     try:
-        with tifffile.TiffFile(path) as file:
+        with opened_tiff(path) as file:
             tags = file.pages[0].tags
             unique = tags.valueof("UniqueCameraModel")
             unique = unique.decode() if isinstance(unique, bytes) else unique
             make, model = tags.valueof("Make"), tags.valueof("Model")
+    except MissingPackageError:
+        raise
     # A camera without a name is permitted, and damaged tags raise errors of any kind.
     except Exception:
         return None

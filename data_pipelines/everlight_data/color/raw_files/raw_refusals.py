@@ -9,7 +9,7 @@ import numpy as np
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments, read_mosaic_tags
 from everlight_data.color.raw_files.dng_tags import LINEAR_RAW, is_tiff, raw_directories
 from everlight_data.errors import DataError
-from everlight_data.formats.files import converting
+from everlight_data.formats.files import converting, memory_lacking
 from everlight_data.optional_packages import import_package
 from everlight_data.texts import one_line
 
@@ -29,6 +29,7 @@ COMPRESSIONS = {
 """Names of TIFF's and DNG's compressions."""
 MIN_SIDE = 22
 """Minimum side of a sensor that LibRaw opens, in pixels."""
+_COPY_AGAIN = "copy it again from the camera."
 
 
 def refusing_raw(path: Path) -> AbstractContextManager[None]:
@@ -40,12 +41,13 @@ def refusing_raw(path: Path) -> AbstractContextManager[None]:
             return _refused_tag(path) or _unsupported(path, _reason(error))
         if isinstance(error, rawpy.LibRawError):
             return _refused_tag(path) or DataError(
-                f"{path} is truncated or damaged ({_reason(error)}); copy it again from the camera."
+                f"{path} is truncated or damaged ({_reason(error)}); {_COPY_AGAIN}"
             )
+        if isinstance(error, MemoryError):
+            return memory_lacking(path, _COPY_AGAIN)
         # Such as tags without a value.
         return DataError(
-            f"{path} is damaged ({type(error).__name__}: {one_line(error)}); copy it again from "
-            "the camera."
+            f"{path} is damaged ({type(error).__name__}: {one_line(error)}); {_COPY_AGAIN}"
         )
 
     return converting(convert)

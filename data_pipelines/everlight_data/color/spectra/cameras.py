@@ -10,7 +10,7 @@ from everlight_data.formats.originals import Original
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Source, npz, one_file, read_text_of
 
-CAMERAS = "camspec_database.txt"
+CAMERAS_FILE = "camspec_database.txt"
 CAMERAS_ORIGINAL = Original(
     24_619, "067a7629d0836d0bc95f27b53f157ec0cf7e965beb66074426117c17fe1cda11"
 )
@@ -19,7 +19,7 @@ CAMERA_WAVELENGTHS = np.arange(400, 721, 10)
 
 def camera_sensitivities(source: Source) -> bytes:
     """Return the cameras' sensitivities, `[c, 3, 33]`, in their published scale."""
-    text = read_text_of(source, CAMERAS)
+    text = read_text_of(source, CAMERAS_FILE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # A line of dashes ends the description of the source.
     rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)
@@ -40,7 +40,7 @@ DATA_SETS = {
         files=("camspec_jiang2013/camspec.npz",),
         owner="Jiang et al. 2013, camera spectral sensitivity database "
         "(gujinwei.org/research/camspec)",
-        source=CAMERAS,
+        source=CAMERAS_FILE,
         size_bytes=20_000,
         prepare=file_by_file(one_file("camspec.npz", camera_sensitivities)),
         original=CAMERAS_ORIGINAL,

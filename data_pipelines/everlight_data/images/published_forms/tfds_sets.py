@@ -17,6 +17,7 @@ from PIL import Image
 
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.arrays import dtype_and_shape
+from everlight_data.formats.files import memory_lacking
 from everlight_data.formats.pictures import square
 from everlight_data.locations import locate
 from everlight_data.optional_packages import import_package
@@ -134,6 +135,8 @@ def _refusing(folder: Path) -> Iterator[None]:
         yield
     except DataError as error:
         raise DataError(f"{folder}: {error}") from error
+    except MemoryError as error:
+        raise memory_lacking(folder, _PREPARE) from error
     # A damaged folder raises errors of protobuf, ArrayRecord, Pillow or TFDS itself.
     except Exception as error:
         missing = re.search(r"tensorflow\b(?!-)", str(error).lower())

@@ -12,7 +12,7 @@ from everlight.illuminant.pair_model import PairModel, View
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_measurements import sensor_differences
 from everlight_data.color.pairs.camera_pairs import MOMENTS, TRANSFORM
-from everlight_data.color.pairs.quasi_real import QuasiReal
+from everlight_data.sets.charted_pairs import QuasiReal
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,

@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 
 from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
-from everlight_data.color.dmcc_thumbnails import CAMERAS, thumbnail_files
+from everlight_data.color.dmcc_thumbnails import thumbnail_files
 from everlight_data.color.photographs.camera_images import (
     CameraImages,
     check_edges,
     read_camera_images,
 )
+from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
@@ -126,7 +127,7 @@ def _read_sets(options: ImageOptions) -> tuple[dict[str, ConstancySet], str]:
     files, names = options.thumbnails, ", ".join(file.name for file in options.thumbnails)
     sets = thumbnail_cameras(files or thumbnail_files(), options.camera)
     if not files:
-        sets, names = {name: sets[name] for name in sets if name in CAMERAS}, "NUS-8"
+        sets, names = {name: sets[name] for name in sets if name in NUS8_CAMERAS}, "NUS-8"
     return sets, (
         f"linear thumbnails: {names}; masked are what is 0 (charts) and pixels from {SATURATION} "
         "of an image's maximum on"

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everlight_data.color.dmcc_thumbnails import CAMERAS
 from everlight_data.color.photographs.camera_images import CameraImages, read_camera_images
+from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras, thumbnail_set
 from everlight_data.errors import DataError
@@ -126,7 +126,7 @@ def test_no_real_camera_is_near_the_bounds(real_data, capsys):
     On the images to the power of 1/2.2 they are 9.2 to 11.1, on the images in BGR order 6.7 to
     20.3.
     """
-    files = [real_data(f"nus8_64x64/{camera}.npz") for camera in CAMERAS]
+    files = [real_data(f"nus8_64x64/{camera}.npz") for camera in NUS8_CAMERAS]
     files.append(real_data("cube_plus_64x64/Canon550D.npz"))
     for camera, thumbnails in (item for f in files for item in thumbnail_cameras([f]).items()):
         data = read_camera_images(thumbnails, 64)

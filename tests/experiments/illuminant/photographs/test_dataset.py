@@ -12,9 +12,9 @@ from everlight.color import ILLUMINANT_METHODS, IlluminantMethod, methods_for
 from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE, WITHOUT_CAPTURES
 from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight_data.color.dmcc_thumbnails import CAMERAS
 from everlight_data.color.pairs.camera_pairs import MOMENTS, CameraPairs
 from everlight_data.color.pairs.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained import trunk_views
 from everlight_experiments.illuminant.core import cross_validation
@@ -298,7 +298,7 @@ def test_all_cameras_images_are_pooled():
 
 def test_published_numbers_stand_beside_the_same_data_only():
     ones = np.ones((1, 3, 3))
-    complete = {camera: Comparison({"GW": ones[None]}, ones) for camera in CAMERAS}
+    complete = {camera: Comparison({"GW": ones[None]}, ones) for camera in NUS8_CAMERAS}
     across = dataset.pooled(complete, "cross-camera")
     row = across.published["C5 with eight other images, published"]
     named = dict(zip(STATISTICS, row, strict=True))
