@@ -5,14 +5,12 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import tyro
 
-from everlight.checks import Between
 from everlight.continual.methods.replay_variants import VariantName
-from everlight_experiments.continual.benchmark import VALIDATION_SEED
+from everlight_experiments.continual.benchmark import Seeds
 from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
 
 Option = Literal["task-incremental", "class-incremental", "online"]
 SETTINGS: tuple[Option, ...] = get_args(Option)
-Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
 ALL = "all"
 """Word that stands for every method in `--methods`."""
 Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]

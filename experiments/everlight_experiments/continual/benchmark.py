@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from everlight.checks import Between
 from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
 from everlight.continual.methods.method import Method, Requirement, StrategyArguments
 from everlight_data.errors import DataError
@@ -25,6 +26,8 @@ from everlight_experiments.run_folder.folder import RunFolder
 
 VALIDATION_SEED = 1_000
 """Validation seeds begin at the run's seed plus this number and are never evaluated on."""
+Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
+"""Number of evaluation seeds; with more, the last ones would be validation seeds."""
 
 Use = Literal["evaluation", "validation"]
 

@@ -15,6 +15,7 @@ from typing import Literal
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_experiments.continual.benchmark import Seeds
 from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.published import grids_of, settings_of
@@ -136,7 +137,7 @@ class PaperConfig:
     buffer_sizes: tuple[Count, ...] = (200, 500, 2000, 5120)
     """Total numbers of stored samples, among 200, 500, 2000 (split-cifar100) and 5120 (the others);
     methods with a memory are trained with each that has settings for the benchmark."""
-    seeds: Count = 10
+    seeds: Seeds = 10
     """Number of evaluation seeds, each with its own permutations or angles and initial network."""
 
     def sizes_of(self, name: BenchmarkName) -> list[int]:

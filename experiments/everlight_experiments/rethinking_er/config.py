@@ -15,6 +15,7 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_experiments.continual.benchmark import Seeds
 from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
 from everlight_experiments.continual.published import settings_of
@@ -84,7 +85,7 @@ class PaperConfig:
     control, rate decay, balanced reservoir, loss-aware reservoir), GEM, A-GEM, HAL, iCaRL."""
     buffer_sizes: tuple[Count, ...] = (200, 500, 1000)
     """Total numbers of stored samples; methods with a memory are trained with each."""
-    seeds: Count = 10
+    seeds: Seeds = 10
     """Number of evaluation seeds, each with its own initial network and order of samples."""
 
     def benchmark_of(self, buffer_size: int) -> Config:
