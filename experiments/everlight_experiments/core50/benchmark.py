@@ -61,21 +61,6 @@ from everlight_experiments.core50.start import (
 )
 from everlight_experiments.run_folder.folder import RunFolder
 
-IDENTIFYING = (
-    "frames",
-    "test_frames",
-    "side",
-    "net",
-    "pretraining",
-    "channels",
-    "hidden",
-    "dense_rate",
-    "batch_size",
-    "dtype",
-    "gain",
-    "replay_batch_size",
-)
-"""Fields of a configuration that identify a run, without its seed, data and training length."""
 ACCURACY = "accuracy"
 SEEN, ROC, AREA = "accuracy on seen classes", "ROC curve", "area under the ROC curve"
 TRUNK_OPERATIONS = "trunk operations per frame"
@@ -326,14 +311,12 @@ def _training(
         operations = start.features().operations if _reads_trunk(method, start) else 0.0
         return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
 
-    fields = dataclasses.asdict(config)
-    identifying = {name: fields[name] for name in IDENTIFYING if fields.get(name) is not None}
     on_features = start is not None and start.features is None
     return Training(
         words=_training_words(config, start),
         fingerprint=lambda method: {
             "length": dataclasses.asdict(schedule.length(method)),
-            **identifying,
+            **config.fingerprint(),
         },
         setup=setup_factory(config, schedule, len(material.names), on_features),
         protocol=lambda method: schedule.length(method).protocol(config.batch_size),

@@ -11,7 +11,7 @@ Presets:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method, with_published
@@ -19,6 +19,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.facts.splits.fact_images import FactSource
 from everlight_data.facts.splits.fact_splits import PerFact, Size
 from everlight_experiments.continual.benchmark import Seeds
+from everlight_experiments.continual.benchmark_config import BenchmarkConfig
 from everlight_experiments.continual.chosen import NOTHING_TUNED, Statements, stated
 from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
 from everlight_experiments.facts.published_tables import TABLES
@@ -78,9 +79,11 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class FactsConfig:
+class FactsConfig(BenchmarkConfig):
     """Data, network and training of the benchmark."""
 
+    # A checksum stands for features.
+    not_identifying: ClassVar[tuple[str, ...]] = ("features", "memory_limit", "chosen")
     data: Annotated[FactSource, UNNAMED]
     network: Annotated[Network, UNNAMED]
     scale: Annotated[Scale, UNNAMED]
