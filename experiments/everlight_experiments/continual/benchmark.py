@@ -198,7 +198,7 @@ class Training(NamedTuple):
     one_by_one: bool = False
     """True if runs are trained one after another on one device, with seconds of their own."""
     program: str = ""
-    """Benchmarks of one part with equal names here share their compiled programs."""
+    """Benchmarks of one prefix with equal names here share their compiled programs."""
 
 
 class Selection(NamedTuple):
@@ -246,7 +246,7 @@ class Selection(NamedTuple):
 class Benchmark(NamedTuple):
     """Data and training in one setting; the same methods run on every benchmark.
 
-    Commands change `selection` and `part`; `prepare` returns the `data` and `training` of a folder.
+    Commands change `selection` and `prefix`. `prepare` returns a folder's `data` and `training`.
     """
 
     name: str
@@ -254,7 +254,7 @@ class Benchmark(NamedTuple):
     setting: Setting
     training: Training
     selection: Selection
-    part: str = ""
+    prefix: str = ""
     """Prefix of its file names in the folder of a run with several benchmarks."""
     prepare: Callable[[RunFolder], tuple[Data, Training]] | None = None
     """Preparation before the first task, such as pretraining in the run's folder; returns the data
@@ -339,7 +339,7 @@ class Benchmark(NamedTuple):
 
 
 Benchmarks = Mapping[str, Benchmark]
-"""Benchmarks of a run by the name of their column: the setting, or part and setting."""
+"""Benchmarks of a run by the name of their column: the setting, or prefix and setting."""
 
 
 class Request(NamedTuple):

@@ -57,7 +57,7 @@ TINY = ("--classes", "4", "--tasks", "2", "--side", "8")
 def test_methods_that_look_into_the_network_fit_that_of_pictures(pictures, name):
     """Traced alone: a layer that they do not find is refused there."""
     programs = MethodPrograms(loaded(*TINY, "--setting", "task-incremental"))
-    assert jax.tree.leaves(programs.net(METHODS[name]).learner.params)
+    assert jax.tree.leaves(programs.saved_shapes(METHODS[name]).learner.params)
 
 
 def test_a_network_of_blocks_leaves_out_hat_and_packnet(pictures):
