@@ -260,6 +260,13 @@ def core50_benchmark(
     return Benchmark("core50", data, setting, training, Selection(config.chosen, grids=GRIDS))
 
 
+def _prepared(start: InitialWeights | None) -> InitialWeights:
+    """Return the weights that methods begin with; without them nothing can be trained."""
+    if start is None:
+        raise RuntimeError("open the benchmark in a folder first, which prepares its weights")
+    return start
+
+
 def _reads_trunk(method: Method, start: InitialWeights) -> bool:
     """Return whether a method learns a head on the frozen convolutions' features of frames."""
     return method.trains == "head" and start.features is not None
@@ -277,10 +284,10 @@ def _data(
         return material.sequence(schedule.scenario, number)
 
     def shared(method: Method) -> SharedFrames:
-        length, frames = schedule.length(method), start.stored
-        layers = start.layers if schedule.pretrained else {}
-        if _reads_trunk(method, start):
-            values = start.features().values
+        weights, length = _prepared(start), schedule.length(method)
+        frames, layers = weights.stored, weights.layers if schedule.pretrained else {}
+        if _reads_trunk(method, weights):
+            values = weights.features().values
             frames, layers = StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}
         rate, factor = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
         return SharedFrames(frames, layers, rate, factor)
@@ -308,7 +315,8 @@ def _training(
     start: InitialWeights | None,
 ) -> Training:
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
-        operations = start.features().operations if _reads_trunk(method, start) else 0.0
+        weights = _prepared(start)
+        operations = weights.features().operations if _reads_trunk(method, weights) else 0.0
         return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
 
     on_features = start is not None and start.features is None

@@ -31,14 +31,14 @@ BenchmarkName = Literal[
     "permuted-digits",
     "rotated-digits",
 ]
-NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
-"""Methods without stored samples, which are trained once."""
 _ROWS: dict[str, Method] = {
     "SGD": METHODS["naive"],
     **{
         name: METHODS[name]
         for name in (
-            *NO_MEMORY[1:],
+            "joint",
+            "online EWC",
+            "SI",
             "ER",
             "ER-ACE",
             "GEM",
@@ -150,7 +150,8 @@ class PaperConfig:
         return [
             PAPER_METHODS[method]
             for method in self.methods
-            if method in having and (method in NO_MEMORY) == (buffer_size is None)
+            if method in having
+            and PAPER_METHODS[method].stores_samples == (buffer_size is not None)
         ]
 
     def benchmark_of(self, name: BenchmarkName, buffer_size: int | None) -> Config:

@@ -111,7 +111,7 @@ def run_plasticity(options: PlasticityOptions) -> Path:
             for key, values in scores.items()
         }
     )
-    return write_plasticity_report(folder.path, options, problem, table)
+    return write_plasticity_report(folder.path, options.problem, options.config, problem, table)
 
 
 def _program(problem: Problem, config: PlasticityConfig, method: Method, keys: Array) -> Callable:

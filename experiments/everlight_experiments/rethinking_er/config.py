@@ -22,9 +22,6 @@ from everlight_experiments.continual.published import settings_of
 from everlight_experiments.continual.published_settings import PUBLISHED
 from everlight_experiments.run_folder.options import Count, Preset
 
-NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
-"""Methods without stored samples, which are trained once."""
-
 
 def _with(name: str, **arguments: Any) -> Method:
     """Return a method with arguments that replace the registry's."""
