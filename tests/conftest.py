@@ -35,7 +35,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """A file's tests go to one worker, which compiles what they share once, but for groups.
+    """Give a file's tests, or a group's, to one worker, which compiles what they share once.
 
     A group is in one part. Tests in `MEDIUM` are marked as medium.
     """
@@ -71,7 +71,7 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="session")
 def real_data():
-    """`real_data("s20_two_camera/...")` is real data, wherever EVERLIGHT_DATA points in a test."""
+    """Return a function that finds real data, wherever EVERLIGHT_DATA points in a test."""
     root = data_root()
 
     def find(relative: str) -> Path:

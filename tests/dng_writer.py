@@ -18,7 +18,7 @@ def write_dng(
     model: str = "Everlight Test",
     extra_tags: Sequence[tuple] = (),
 ) -> Path:
-    """Write linear camera RGB, 0 at black and 1 at white, as an RGGB DNG; returns the path.
+    """Write linear camera RGB, 0 at black and 1 at white, as an RGGB DNG; return the path.
 
     LibRaw opens none with a side below 22 pixels. `black` is one level or those of the four places
     (red, green, green, blue). Tags `(code, type, count, value)` win over those written here.

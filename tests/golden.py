@@ -59,7 +59,7 @@ def record(folder: Path, tree: Path, commands: dict[str, Sequence[str]]) -> None
 
 
 def arrays_of(folder: Path) -> dict[str, np.ndarray]:
-    """All recorded arrays by `command/array`, without times."""
+    """Return all recorded arrays by `command/array`, without times."""
     results = {}
     for path in sorted(folder.glob("*/*/results.npz")):
         name = path.relative_to(folder).parts[0]

@@ -19,21 +19,21 @@ class Mosaics:
         )
 
     def draw(self, height, width):
-        """Pixels, uint8[height, width, 3]."""
+        """Return pixels, uint8[height, width, 3]."""
         rows, columns = -(-height // TILE), -(-width // TILE)
         chosen = self.tiles[self.rng.integers(len(self.tiles), size=(rows, columns))]
         full = chosen.transpose(0, 2, 1, 3, 4).reshape(rows * TILE, columns * TILE, 3)
         return full[:height, :width]
 
     def write(self, path, smallest=200, greatest=600, quality=90):
-        """A JPEG with sides between the two."""
+        """Write a JPEG with sides between the two."""
         height, width = self.rng.integers(smallest, greatest + 1, 2)
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(self.draw(height, width)).save(path, "JPEG", quality=quality)
 
 
 def write_tree(root, mosaics, counts, **sizes):
-    """`imagenet/{train,val}/<wnid>/*.JPEG` below root; counts: wnid to (train, val)."""
+    """Write `imagenet/{train,val}/<wnid>/*.JPEG` below root; counts: wnid to (train, val)."""
     for wnid, per_split in counts.items():
         for split, count in zip(("train", "val"), per_split, strict=True):
             for number in range(count):

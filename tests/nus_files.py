@@ -9,7 +9,7 @@ MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 
 
 def render(rng, count):
-    """Surfaces of a three-dimensional family under `count` illuminants, seen by two cameras.
+    """Render surfaces of a three-dimensional family under `count` illuminants in two cameras.
 
     Three dimensions of surfaces make the transform between the cameras exact under every illuminant
     and different for each: main = s M_i, second = s N_i, T_i = inv(M_i) N_i in float64.

@@ -26,7 +26,7 @@ ROOMS = ("color", "continual", "metrics", "models", "scenarios")
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """The sdist, and the wheel that is made of it."""
+    """Build the sdist, and the wheel from it."""
     source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
@@ -58,7 +58,7 @@ def test_the_wheel_has_every_file_of_the_three_packages_and_nothing_else(built):
 
 @pytest.fixture(scope="module")
 def install(built, tmp_path_factory):
-    """Return a function that makes an environment with the wheel and what its extras need.
+    """Return a function that makes an environment of the wheel and its extras' requirements.
 
     Required packages are linked from this environment.
     """
@@ -126,7 +126,7 @@ def requirements_in(wheel: Path) -> list[str]:
 
 
 def required_by(requirements: list[str], extras: frozenset[str] = frozenset()) -> set[str]:
-    """Names of all packages that are needed, by way of others too."""
+    """Return names of all packages that are needed, indirectly too."""
     needed: set[str] = set()
     waiting = [(Requirement(item), extras) for item in requirements]
     while waiting:
@@ -145,7 +145,7 @@ def required_by(requirements: list[str], extras: frozenset[str] = frozenset()) -
 
 
 def link_package(name: str, target: Path) -> None:
-    """Links what a package installed, folder by folder."""
+    """Link a package's installed files, folder by folder."""
     package = importlib.metadata.distribution(name)
     tops = {file.parts[0] for file in package.files if file.parts[0] not in ("..", "__pycache__")}
     for top in tops:

@@ -88,15 +88,15 @@ def test_packages_have_no_cycle(layer):
     """A package is a folder, or a file beside them; the command line itself imports by name."""
     folder = LAYERS[layer] / layer
     packages = {path.stem for path in folder.iterdir() if path.stem[:2] != "__"}
-    needs: dict[str, set[str]] = defaultdict(set)
+    dependencies: dict[str, set[str]] = defaultdict(set)
     for path in folder.rglob("*.py"):
         package = path.relative_to(folder).parts[0].removesuffix(".py")
         for name in imported(path):
             root, *parts = name.split(".")
             if root == layer and parts and parts[0] != package:
-                needs[package].add(parts[0])
-    assert set(needs) - {"__init__", "__main__"} <= packages
-    assert set(TopologicalSorter(needs).static_order()) >= set(needs)
+                dependencies[package].add(parts[0])
+    assert set(dependencies) - {"__init__", "__main__"} <= packages
+    assert set(TopologicalSorter(dependencies).static_order()) >= set(dependencies)
 
 
 def test_no_module_of_the_library_imports_a_private_name_of_another():
@@ -219,7 +219,7 @@ def test_every_command_starts_without_the_packages_of_single_readers():
 
 
 def test_the_library_starts_without_the_packages_of_the_experiments():
-    """JAX, Flax, optax and SciPy alone, whose time is in `docs/pages/performance.md`."""
+    """The library needs JAX, Flax, optax and SciPy; `docs/pages/performance.md` has their time."""
     rooms = "everlight.color, everlight.continual, everlight.metrics"
     program = f"import sys, {rooms}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)

@@ -36,7 +36,7 @@ def test_every_entry_has_the_tested_version_and_hashes():
 
 
 def test_the_lock_has_all_requirements_of_the_experiments():
-    """Requirements of requirements too, as the installed packages state them."""
+    """These include requirements of requirements, as the installed packages state them."""
     requested, seen = ["everlight[experiments]"], set()
     while requested:
         requirement = Requirement(requested.pop())

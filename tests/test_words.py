@@ -34,27 +34,39 @@ OPTIONS = [
 ]
 """Every command, and `run` with the configuration of every benchmark."""
 BANNED = {
-    *("alone", "asked", "each", "every", "found", "given", "gone", "here", "how", "kept", "made"),
-    *(
-        "light",
-        "lights",
-        "meant",
-        "ours",
-        "own",
-        "said",
-        "strength",
-        "strengths",
-        "theirs",
-        "there",
-    ),
-    *("told", "wanted", "whole"),
+    *("ahead", "alone", "beside", "each", "every", "found", "given", "gone", "here", "how", "kept"),
+    *("made", "needless", "needs", "own", "superfluous", "there", "wanted", "who", "whole"),
 }
+"""Words that are no name; names may have them beside a noun, such as `every_nth`."""
+BANNED_CALLS = {
+    *("absent", "alike", "away", "begun", "between", "both", "enough", "meet", "noted", "now"),
+    *("once", "way", "ways"),
+}
+"""Words that are no name of a function or parameter."""
+BANNED_FUNCTIONS = {"after", "left"}
+"""Words that are no name of a function; as parameters they stand beside `before` and `right`."""
+RETIRED = {
+    *("asked", "judged", "light", "lights", "meant", "ours", "plan", "plans", "said"),
+    *("strength", "strengths", "theirs", "told"),
+}
+"""Words that no name has, also as a part; terms of the field replaced them."""
 OTHER_SPELLING = re.compile(r"(?!colour$).*(?:colour|grey|centre|neighbour|learnt)", re.IGNORECASE)
 """Spellings of prose, which names do not have; `colour` is a package."""
 FRAGMENT = re.compile(
     r"(?:Of|By|What|Whether|Who|Which|From|With|That|Where|As|How|So that|Those|It|In the|Killed|"
     r"Takes|Numbers that)\b"
 )
+VERBS = re.compile(
+    r"(?:Add|Answer|Apply|Begin|Bind|Build|Call|Change|Check|Commit|Compare|Compile|Compute|"
+    r"Convolve|Copy|Count|Cover|Create|Descend|Draw|Drive|End|Export|Fail|Fill|Flip|Give|Herd|"
+    r"Ignore|Insert|Interpolate|Interrupt|Invert|Join|Kill|Let|Link|List|Load|Map|Measure|Minimize|"
+    r"Normalize|Open|Parse|Patch|Permute|Plot|Pool|Predict|Prepare|Print|Put|Read|Record|Redraw|"
+    r"Release|Render|Replace|Restore|Return|Run|Save|Scale|Send|Set|Split|Start|Store|Subtract|Sum|"
+    r"Take|Time|Train|Update|Use|Wait|Wrap|Write|Yield)\b"
+)
+"""First words of docstrings of helpers in tests and benchmarks."""
+HALF_SENTENCE = re.compile(r"(?:Also|And|Nor|Neither|Beside|Beyond|Unlike|Exactly|Done)\b")
+"""First words of docstrings of tests that continue the test's name."""
 MIN_WORDS = 4
 COUNTED = (
     r"(?:\d[\d,.]*|class|devices?|epochs?|exemplars?|features?|fold|images?|labels?|line|number|"
@@ -127,8 +139,36 @@ def test_names_are_nouns_of_the_field(folder):
         for path, tree in TREES.items()
         if path.startswith(f"{folder}/")
         for line, name in _names(tree)
-        if name.strip("_").lower() in BANNED or OTHER_SPELLING.match(name)
+        if not RETIRED.isdisjoint(_words(name))
+        or name.strip("_").lower() in BANNED
+        or OTHER_SPELLING.match(name)
     )
+
+
+@pytest.mark.parametrize("folder", [*FOLDERS, "tests"])
+def test_functions_and_parameters_are_no_adverbs(folder):
+    _refuse(
+        f"{path}:{line}: {name}; name the value or the action"
+        for path, tree in TREES.items()
+        if path.startswith(f"{folder}/")
+        for line, name, banned in _called(tree)
+        if name.strip("_") in banned
+    )
+
+
+def _words(name):
+    """Return the words of a name, in lower case."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().split("_")
+
+
+def _called(tree):
+    """Yield line and name of every function and parameter, with the words that it must not be."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name):
+                yield node.lineno, name, BANNED_CALLS | BANNED_FUNCTIONS
+            case ast.arg(arg=name):
+                yield node.lineno, name, BANNED_CALLS
 
 
 def test_docstrings_begin_with_a_verb_or_a_subject():
@@ -141,18 +181,53 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
     )
 
 
-def test_comments_of_tests_begin_with_a_verb_or_a_subject():
-    lines = (
-        (path, number, line.strip().removeprefix("# "))
-        for path in sorted((ROOT / "tests").rglob("*.py"))
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if line.strip().startswith("# ")
-    )
+def test_docstrings_of_helpers_begin_with_a_verb():
     _refuse(
-        f"{path.relative_to(ROOT)}:{number}: {text!r}; write a sentence with a verb or a subject"
-        for path, number, text in lines
+        f"{path}:{line}: {text!r}; write Return, Yield, Write, Check or another verb first"
+        for path, line, name, text in _function_docstrings("tests", "benchmarks")
+        if not name.startswith("test_") and not VERBS.match(text)
+    )
+
+
+def test_docstrings_of_tests_have_a_subject():
+    _refuse(
+        f"{path}:{line}: {text!r}; write a sentence with a subject, or no docstring"
+        for path, line, name, text in _function_docstrings("tests")
+        if name.startswith("test_") and HALF_SENTENCE.match(text)
+    )
+
+
+def _function_docstrings(*folders):
+    """Yield file, line and name of every documented function, and the docstring's summary."""
+    for path, tree in TREES.items():
+        for node in ast.walk(tree) if path.startswith(folders) else ():
+            if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)):
+                yield path, node.body[0].lineno, node.name, text.splitlines()[0]
+
+
+def test_comments_of_tests_begin_with_a_verb_or_a_subject():
+    _refuse(
+        f"{path}:{number}: {text!r}; write a sentence with a verb or a subject"
+        for path, number, text in _comments("tests")
         if FRAGMENT.match(text)
     )
+
+
+def test_comments_of_tests_have_no_private_words():
+    _refuse(
+        f"{path}:{number}: {problem}"
+        for path, number, text in _comments("tests", "benchmarks")
+        for _, problem in _problems(text)
+    )
+
+
+def _comments(*folders):
+    """Yield file, number and text of every line that is a comment."""
+    for path in (path for path in TREES if path.startswith(folders)):
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        for number, line in enumerate(lines, 1):
+            if line.strip().startswith("# "):
+                yield path, number, line.strip().removeprefix("# ")
 
 
 def test_docstrings_describe_every_argument_by_its_name():
@@ -170,7 +245,7 @@ def test_docstrings_describe_every_argument_by_its_name():
 
 
 def _section(docstring, name):
-    """The indented lines below a heading."""
+    """Return the indented lines below a heading."""
     return re.match(r"(?:  .*\n|\n(?=  )|  .*$)*", docstring.split(f"\n{name}:\n")[1])[0]
 
 

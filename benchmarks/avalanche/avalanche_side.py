@@ -50,7 +50,7 @@ class Net(nn.Module):
     def __init__(self, start: dict[str, np.ndarray], masked: bool):
         super().__init__()
         layers, names = OrderedDict(), {name.partition("/")[0] for name in start}
-        # Convolutions, hidden layers, head: by name, but for the head.
+        # Layers are in the order of their names, but the head is last.
         self.names = [*sorted(names - {"head"}), "head"]
         for name in self.names[:-1]:
             kernel = start[f"{name}/kernel"]
@@ -283,7 +283,7 @@ def answer(run: Run) -> dict[str, np.ndarray]:
 
 
 def main(request: str, answered: str) -> None:
-    """Do all runs of one file and write the other."""
+    """Run all questions of one file and write the answers to the other."""
     # Avalanche warns of its own deprecations.
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)

@@ -45,10 +45,10 @@ FIRST_CLASSES = CLASSES // TASKS
 EPOCH_STEPS = PER_CLASS * FIRST_CLASSES // BATCH
 TEMPERATURE = 2.0
 GDUMB_EPOCHS = 16
-EWC_STRENGTH = 100.0
-SI_STRENGTH = 1.0
-MAS_STRENGTH = 0.1
-LWF_STRENGTH = 1.0
+EWC_COEFFICIENT = 100.0
+SI_COEFFICIENT = 1.0
+MAS_COEFFICIENT = 0.1
+LWF_COEFFICIENT = 1.0
 DAMPING = 1e-3
 MARGIN = 0.5
 DECAY = 0.9
@@ -158,25 +158,25 @@ CASES = (
     Case(
         "EWC",
         "EWC",
-        lambda setup: ewc(setup, EWC_STRENGTH),
-        {"ewc_lambda": EWC_STRENGTH / 2},
+        lambda setup: ewc(setup, EWC_COEFFICIENT),
+        {"ewc_lambda": EWC_COEFFICIENT / 2},
         "F = mean over batches of (mean gradient)², not the mean of squared gradients; λ, not λ/2",
-        lambda setup: their_ewc(setup, EWC_STRENGTH, BATCH),
+        lambda setup: their_ewc(setup, EWC_COEFFICIENT, BATCH),
     ),
     Case(
         "online EWC",
         "EWC",
-        lambda setup: ewc(setup, EWC_STRENGTH, online=True, decay=DECAY),
-        {"ewc_lambda": EWC_STRENGTH / 2, "mode": "online", "decay_factor": DECAY},
+        lambda setup: ewc(setup, EWC_COEFFICIENT, online=True, decay=DECAY),
+        {"ewc_lambda": EWC_COEFFICIENT / 2, "mode": "online", "decay_factor": DECAY},
         "as EWC",
-        lambda setup: their_ewc(setup, EWC_STRENGTH, BATCH, online=True, decay=DECAY),
+        lambda setup: their_ewc(setup, EWC_COEFFICIENT, BATCH, online=True, decay=DECAY),
         only="steps",
     ),
     Case(
         "SI",
         "SI",
-        lambda setup: si(setup, SI_STRENGTH, DAMPING),
-        {"si_lambda": 2 * SI_STRENGTH, "eps": DAMPING},
+        lambda setup: si(setup, SI_COEFFICIENT, DAMPING),
+        {"si_lambda": 2 * SI_COEFFICIENT, "eps": DAMPING},
         "on CPU old, new and anchored weights are views of the weights themselves: ω = 0 and "
         "θ − θ* = 0, which is plain finetuning",
         naive,
@@ -184,27 +184,27 @@ CASES = (
     Case(
         "SI, weights copied",
         "SI",
-        lambda setup: si(setup, SI_STRENGTH, DAMPING),
-        {"si_lambda": 2 * SI_STRENGTH, "eps": DAMPING, "copied": True},
+        lambda setup: si(setup, SI_COEFFICIENT, DAMPING),
+        {"si_lambda": 2 * SI_COEFFICIENT, "eps": DAMPING, "copied": True},
         "Ω = min(Σ ω / (Δ² + ξ), 0.001), of either sign, not Σ max(ω, 0) / (Δ² + ξ); ω includes "
         "the penalty's gradient; λ/2, not c",
-        lambda setup: their_si(setup, SI_STRENGTH, DAMPING),
+        lambda setup: their_si(setup, SI_COEFFICIENT, DAMPING),
         only="steps",
     ),
     Case(
         "MAS",
         "MAS",
-        lambda setup: mas(setup, MAS_STRENGTH),
-        {"lambda_reg": MAS_STRENGTH, "alpha": ALPHA},
+        lambda setup: mas(setup, MAS_COEFFICIENT),
+        {"lambda_reg": MAS_COEFFICIENT, "alpha": ALPHA},
         "Ω of a task = mean over batches of abs(∂ mean of ‖F‖²), not the mean of abs(∂‖F‖²); "
         "Ω ← α Ω + (1 − α) Ω of the task, not their sum",
-        lambda setup: their_mas(setup, MAS_STRENGTH, BATCH, ALPHA),
+        lambda setup: their_mas(setup, MAS_COEFFICIENT, BATCH, ALPHA),
     ),
     Case(
         "LwF",
         "LwF",
-        lambda setup: lwf(setup, LWF_STRENGTH, TEMPERATURE),
-        {"alpha": LWF_STRENGTH * TEMPERATURE**2, "temperature": TEMPERATURE},
+        lambda setup: lwf(setup, LWF_COEFFICIENT, TEMPERATURE),
+        {"alpha": LWF_COEFFICIENT * TEMPERATURE**2, "temperature": TEMPERATURE},
         "only the scale: α KL, not λ T² KL",
     ),
     Case(
@@ -250,7 +250,7 @@ CASES = (
     Case(
         "DER++",
         "DER",
-        # As its rows of docs/pages/results/avalanche.md were measured.
+        # Its rows of docs/pages/results/avalanche.md were measured so.
         lambda setup: der_plus_plus(setup, CAPACITY, loss_over="seen"),
         {"mem_size": CAPACITY, "batch_size_mem": BATCH, "alpha": 0.1, "beta": 0.5},
         "the softmax over all ten outputs, not over the seen classes; one replayed batch, not two; "

@@ -108,7 +108,7 @@ def _apart(first: Weights, second: Weights, names: Iterable[str]) -> float:
 def compare_means(
     python: str, inputs: Inputs, cases: Sequence[Case], seeds: int = SEEDS
 ) -> tuple[list[Means], dict[str, str]]:
-    """Compare every case over seeds; returns Avalanche's package versions too."""
+    """Compare every case over seeds; return Avalanche's package versions too."""
     all_seeds = over_seeds(inputs, seeds)
     plain = {n: [plain_batches(seeded, n) for seeded in all_seeds] for n in {1, MEAN_EPOCHS}}
     questions = [

@@ -135,7 +135,7 @@ def their_mas(setup: Setup, regularization: float, size: int, alpha: float) -> S
         new = mean_over_batches(setup, learner, task.train, size, squared_length, jnp.abs)
         weight = jnp.where(task.id == 0, 0.0, alpha)
         blended = jax.tree.map(
-            lambda old, now: weight * old + (1 - weight) * now, memory.importance, new
+            lambda old, end: weight * old + (1 - weight) * end, memory.importance, new
         )
         return single_anchor(blended, learner.params), learner
 
@@ -184,7 +184,7 @@ def their_si(setup: Setup, regularization: float, damping: float) -> Strategy:
         memory: TheirPath, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TheirPath, Learner]:
         total = jax.tree.map(
-            lambda old, path, now, start: old + path / ((now - start) ** 2 + damping),
+            lambda old, path, end, start: old + path / ((end - start) ** 2 + damping),
             memory.total,
             memory.path,
             learner.params,
@@ -375,9 +375,9 @@ def their_der(setup: Setup, capacity: int, first: int, alpha: float, beta: float
     ) -> tuple[TheirDark, Learner]:
         samples = renewed(memory.samples, capacity, learner, task, key)
         inputs = setup.gather(samples.index, None)
-        now = setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].logits
+        end = setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].logits
         new = task.classes[samples.labels[:, :1]]
-        return TheirDark(samples, jnp.where(new, now, memory.logits)), learner
+        return TheirDark(samples, jnp.where(new, end, memory.logits)), learner
 
     return der_plus_plus(setup, capacity, alpha, beta)._replace(
         init=init, draw=draw, after_step=None, end_task=end_task, stored_samples=None

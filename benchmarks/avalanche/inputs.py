@@ -96,8 +96,7 @@ def task_order(seed: int) -> Int[np.ndarray, "t 2"]:
 
 
 def over_seeds(inputs: Inputs, seeds: int) -> list[Seeded]:
-    """Return the first seeds, whose sequences have one shape: all training images, two classes a
-    task."""
+    """Return the seeds' runs, whose sequences have one shape and two classes per task."""
     train, test = np.split(inputs.labels, [inputs.trained])
     sequences = [
         class_incremental(train, test, task_order(seed).tolist(), CLASSES, valid_fraction=0.0)

@@ -52,5 +52,5 @@ def _seconds(function, array: jax.Array) -> float:
 
 
 if __name__ == "__main__":
-    # The devices alone, without a measurement.
+    # This describes the device, without a measurement.
     print(json.dumps({"device": jax.devices()[0].device_kind, **versions()}))

@@ -28,7 +28,7 @@ def iirc(setting: Setting) -> Iterator[dict]:
     before, begin = setting.folder.exists(), time.perf_counter()
     yield {"command": f"everlight {words}", "continued": before}
     command = [sys.executable, "-m", "everlight_experiments", *words.split()]
-    # The report's path is printed; the results go by lines of their own.
+    # The report's path is printed; results have lines of their own.
     subprocess.run(
         [*command, "--runs", str(setting.folder)], cwd=ROOT, check=True, stdout=sys.stderr
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.iirc.cases import CASES
 from benchmarks.iirc.comparison import rows_of, table
 from benchmarks.iirc.equations import EQUATIONS
-from benchmarks.iirc.inputs import Plan
+from benchmarks.iirc.inputs import Workload
 from benchmarks.iirc.runs import (
     AUTHORS_SCORES,
     EVERLIGHT_SCORES,
@@ -65,10 +65,10 @@ def main(arguments: list[str] | None = None) -> None:
                         same, count = row.exemplars
                         print(f"| {name} | {task} | {values} | {same} of {count} |", flush=True)
             return
-        same, count = same_material(authors, Plan(), folder)
+        same, count = same_material(authors, Workload(), folder)
         equal = "the same" if same else "DIFFERENT"
         print(f"{equal} samples, labels and layers; {count:,} parameters\n", flush=True)
-        train_both(authors, Plan(), folder, cases, options.seeds)
+        train_both(authors, Workload(), folder, cases, options.seeds)
         sides = (scores_in(folder / name) for name in (AUTHORS_SCORES, EVERLIGHT_SCORES))
         print(table(rows_of(*sides, [case.name for case in cases])))
 

@@ -106,7 +106,7 @@ class LogBook:
         """Ignore the metadata."""
 
     def write_metric(self, row: dict) -> None:
-        """Keep a row of metrics."""
+        """Store a row of metrics."""
         LogBook.rows.append(dict(row))
 
 

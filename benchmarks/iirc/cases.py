@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from benchmarks.iirc.inputs import DATA, Plan
+from benchmarks.iirc.inputs import DATA, Workload
 
 
 class Case(NamedTuple):
@@ -16,21 +16,21 @@ class Case(NamedTuple):
     keeps_best: bool = False
     """True if the best epoch by in-task validation is kept."""
 
-    def options(self, plan: Plan, seed: int) -> list[str]:
+    def options(self, workload: Workload, seed: int) -> list[str]:
         """Return the options of the authors' command."""
         values = {
             "dataset": DATA,
             "method": self.official,
-            "n_layers": plan.layers,
-            "epochs_per_task": plan.epochs,
-            "batch_size": plan.batch_size,
+            "n_layers": workload.layers,
+            "epochs_per_task": workload.epochs,
+            "batch_size": workload.batch_size,
             "seed": seed,
             "optimizer": "momentum",
-            "lr": plan.learning_rate,
+            "lr": workload.learning_rate,
             "lr_gamma": 0.1,
-            "weight_decay": plan.weight_decay,
-            "n_memories_per_class": plan.exemplars_per_class if self.replays else 0,
-            # No checkpoint within a task.
+            "weight_decay": workload.weight_decay,
+            "n_memories_per_class": workload.exemplars_per_class if self.replays else 0,
+            # There is no checkpoint within a task.
             "checkpoint_interval": 1_000_000,
         }
         flags = ["--reduce_lr_on_plateau", *["--use_best_model"] * self.keeps_best]

@@ -24,18 +24,18 @@ class Row(NamedTuple):
 
     @property
     def difference(self) -> float:
-        """Everlight's mean above the authors'."""
+        """Return everlight's mean less the authors'."""
         return self.means[1] - self.means[0]
 
     @property
     def error(self) -> float:
-        """Standard error of the difference of the means."""
+        """Return the standard error of the difference of the means."""
         pairs = zip(self.spreads, self.seeds, strict=True)
         return float(np.sqrt(sum(spread**2 / count for spread, count in pairs)))
 
     @property
     def errors_apart(self) -> float:
-        """Difference in standard errors."""
+        """Return the difference in standard errors."""
         if self.error:
             return self.difference / self.error
         return float(np.sign(self.difference) * np.inf) if self.difference else 0.0

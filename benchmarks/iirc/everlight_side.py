@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from benchmarks.iirc.cases import CASES, Case
-from benchmarks.iirc.inputs import DATA, Plan
+from benchmarks.iirc.inputs import DATA, Workload
 from everlight.continual import (
     Protocol,
     Run,
@@ -40,32 +40,32 @@ class Curve(NamedTuple):
     seconds: float
 
 
-def config_of(plan: Plan) -> IIRCConfig:
-    """Return the benchmark's configuration with a plan's settings."""
+def config_of(workload: Workload) -> IIRCConfig:
+    """Return the benchmark's configuration with a workload's settings."""
     protocol = Protocol(
-        epochs=plan.epochs,
-        first_epochs=2 * plan.epochs,
-        batch_size=plan.batch_size,
+        epochs=workload.epochs,
+        first_epochs=2 * workload.epochs,
+        batch_size=workload.batch_size,
         plateau_factor=0.1,
     )
     return IIRCConfig(
         data=DATA,
         side=32,
         protocol=protocol,
-        net=f"resnet:{plan.blocks}",
-        learning_rate=plan.learning_rate,
-        weight_decay=plan.weight_decay,
-        exemplars_per_class=plan.exemplars_per_class,
+        net=f"resnet:{workload.blocks}",
+        learning_rate=workload.learning_rate,
+        weight_decay=workload.weight_decay,
+        exemplars_per_class=workload.exemplars_per_class,
     )
 
 
 def make_run(
-    data: IIRCData, plan: Plan, folder: Path, case: Case, seed: int
+    data: IIRCData, workload: Workload, folder: Path, case: Case, seed: int
 ) -> tuple[Run, TaskSequence]:
     """Return a method's run on one seed, and its tasks."""
-    config = config_of(plan)
+    config = config_of(workload)
     benchmark = iirc_benchmark(config, load_inputs(config, data, folder), 0)
-    if not plan.augment:
+    if not workload.augment:
         training = benchmark.training._replace(setup=_without_augmentation(benchmark))
         benchmark = benchmark._replace(training=training)
     method = FORMS[case.name]
@@ -73,38 +73,38 @@ def make_run(
     (hyperparameter,) = method.hyperparameters or (0.0,)
 
     def build(run_data: RunData) -> tuple[Setup, Strategy]:
-        setup, needs = benchmark.training.setup(method, run_data)
-        return setup, method.make(setup, needs._replace(hyperparameter=hyperparameter))
+        setup, arguments = benchmark.training.setup(method, run_data)
+        return setup, method.make(setup, arguments._replace(hyperparameter=hyperparameter))
 
     run_data = benchmark.run_data(method, sequence, hyperparameter)
     protocol = benchmark.training.protocol(method)
     return Run(build, protocol, run_data, sequence, jax.random.key(seed)), sequence
 
 
-def parameter_shapes(data: IIRCData, plan: Plan, folder: Path) -> list[tuple[int, ...]]:
+def parameter_shapes(data: IIRCData, workload: Workload, folder: Path) -> list[tuple[int, ...]]:
     """Return the shapes of the parameters of the network with a linear head."""
-    run, _ = make_run(data, plan, folder, CASES[0], 0)
+    run, _ = make_run(data, workload, folder, CASES[0], 0)
     params, _ = jax.eval_shape(lambda key: run.build(run.data)[0].init(key), run.key)
     return [leaf.shape for leaf in jax.tree.leaves(params)]
 
 
 def _without_augmentation(benchmark: Benchmark) -> Callable:
     def begin(method: Method, run_data: RunData) -> tuple[Setup, StrategyArguments]:
-        setup, needs = benchmark.training.setup(method, run_data)
-        return setup._replace(gather=lambda index, key: setup.gather(index, None)), needs
+        setup, arguments = benchmark.training.setup(method, run_data)
+        return setup._replace(gather=lambda index, key: setup.gather(index, None)), arguments
 
     return begin
 
 
 def train_seeds(
-    data: IIRCData, plan: Plan, folder: Path, case: Case, seeds: Iterable[int]
+    data: IIRCData, workload: Workload, folder: Path, case: Case, seeds: Iterable[int]
 ) -> Iterator[Curve]:
-    """Train a method once per seed with one compiled program; yields the scores of every seed."""
-    run, sequence = make_run(data, plan, folder, case, 0)
+    """Train a method once per seed with one compiled program; yield the scores of every seed."""
+    run, sequence = make_run(data, workload, folder, case, 0)
     for seed in seeds:
         begin = time.perf_counter()
         seeded = dataclasses.replace(run, key=jax.random.key(seed))
-        for state in drive_runs(Runs.of(seeded), chunk=2 * plan.epochs):
+        for state in drive_runs(Runs.of(seeded), chunk=2 * workload.epochs):
             last = state
         evaluation = jax.tree.map(lambda leaf: np.asarray(leaf[0]), last.result.evaluation)
         means = label_scores_of(data, sequence, evaluation)

@@ -31,7 +31,7 @@ SPLITS = ("train", "intask_valid", "test")
 
 
 @dataclass(frozen=True)
-class Plan:
+class Workload:
     """Settings of a comparison, the same on both sides."""
 
     train_images: int = 30
@@ -56,15 +56,15 @@ class Plan:
 
     @property
     def layers(self) -> int:
-        """Number of the network's layers."""
+        """Return the number of the network's layers."""
         return 6 * self.blocks + 2
 
 
-def write_inputs(plan: Plan, folder: Path) -> None:
+def write_inputs(workload: Workload, folder: Path) -> None:
     """Write the archive and the metadata files that both sides read."""
     images = load_tiny_imagenet_32(range(CLASSES))
     write_archive(
-        first_per_class(images, PerClass(plan.train_images, plan.test_images)),
+        first_per_class(images, PerClass(workload.train_images, workload.test_images)),
         folder / RELEASE.folder,
     )
     metadata = folder / METADATA
@@ -72,10 +72,10 @@ def write_inputs(plan: Plan, folder: Path) -> None:
     shipped = resources.files("iirc") / METADATA
     for name in (f"{DATA}_hierarchy.json", "dataset_configurations.json"):
         (metadata / name).write_bytes((shipped / name).read_bytes())
-    tasks = {f"task_{number}": names for number, names in enumerate(task_order(plan))}
+    tasks = {f"task_{number}": names for number, names in enumerate(task_order(workload))}
     path = metadata / f"{DATA}_task_configurations.json"
     path.write_text(json.dumps({"configuration_0": tasks}), "utf-8")
-    (folder / "plan.json").write_text(json.dumps(asdict(plan)), "utf-8")
+    (folder / "workload.json").write_text(json.dumps(asdict(workload)), "utf-8")
 
 
 def write_archive(images: ImageSet, folder: Path) -> None:
@@ -94,7 +94,7 @@ def write_archive(images: ImageSet, folder: Path) -> None:
         (folder / member).write_bytes(pickle.dumps(content, protocol=2))
 
 
-def task_order(plan: Plan) -> list[list[str]]:
+def task_order(workload: Workload) -> list[list[str]]:
     """Return the classes of every task: a part of the authors' first configuration, in its order.
 
     The first task has the first superclasses. The others have the next classes that are a subclass
@@ -105,7 +105,7 @@ def task_order(plan: Plan) -> list[list[str]]:
     """
     official = official_metadata(DATA)
     first, *later = official.configurations[0].tasks
-    chosen = first[: plan.superclasses]
+    chosen = first[: workload.superclasses]
     grouped = {member for members in official.hierarchy.values() for member in members}
     allowed = {member for name in chosen for member in official.hierarchy[name]}
     rest = [
@@ -113,9 +113,9 @@ def task_order(plan: Plan) -> list[list[str]]:
         for name in chain.from_iterable(later)
         if name in allowed or name not in grouped | set(official.hierarchy)
     ]
-    size, count = plan.task_classes, plan.tasks - 1
-    if len(chosen) < plan.superclasses or len(rest) < size * count:
-        raise ValueError(f"{plan} needs more classes than the first configuration has")
+    size, count = workload.task_classes, workload.tasks - 1
+    if len(chosen) < workload.superclasses or len(rest) < size * count:
+        raise ValueError(f"{workload} needs more classes than the first configuration has")
     return [list(chosen), *(rest[size * task : size * (task + 1)] for task in range(count))]
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from benchmarks.iirc import everlight_side, steps
 from benchmarks.iirc.cases import Case
 from benchmarks.iirc.equations import EQUATIONS
-from benchmarks.iirc.inputs import Plan, labelled_samples, read_inputs, write_inputs
+from benchmarks.iirc.inputs import Workload, labelled_samples, read_inputs, write_inputs
 from everlight_data.errors import DataError
 
 SIDE = Path(__file__).with_name("authors_side.py")
@@ -75,43 +75,43 @@ def authors_python() -> str | None:
     return None if None in packages else sys.executable
 
 
-def same_material(authors: Authors, plan: Plan, folder: Path) -> tuple[bool, int]:
-    """Return whether both sides have the same labelled samples and layers, and the parameters."""
-    write_inputs(plan, folder)
+def same_material(authors: Authors, workload: Workload, folder: Path) -> tuple[bool, int]:
+    """Return True if both sides have equal labelled samples and layers, and the parameters."""
+    write_inputs(workload, folder)
     data = read_inputs(folder)
-    request = {"layers": plan.layers, "classes": data.classes}
+    request = {"layers": workload.layers, "classes": data.classes}
     description = authors.run(
         folder, {"augment": True, "runs": [], "describe": request}, "same.jsonl"
     )
     # JSON turns tuples into lists.
     samples = json.loads(json.dumps(labelled_samples(data))) == description["samples"]
-    local = everlight_side.parameter_shapes(data, plan, folder)
+    local = everlight_side.parameter_shapes(data, workload, folder)
     official = [tuple(shape) for shape in description["shapes"]]
     layers = sorted(map(sorted, local)) == sorted(map(sorted, official))
     return samples and layers, sum(int(np.prod(shape)) for shape in official)
 
 
 def train_both(
-    authors: Authors, plan: Plan, folder: Path, cases: Sequence[Case], seeds: int
+    authors: Authors, workload: Workload, folder: Path, cases: Sequence[Case], seeds: int
 ) -> None:
     """Train what is missing on both sides, each in a process of its own."""
-    write_inputs(plan, folder)
+    write_inputs(workload, folder)
     data = read_inputs(folder)
     done = scores_in(folder / AUTHORS_SCORES)
     runs = [
-        {"method": case.name, "seed": seed, "options": case.options(plan, seed)}
+        {"method": case.name, "seed": seed, "options": case.options(workload, seed)}
         for seed in range(seeds)
         for case in cases
         if (case.name, seed) not in done
     ]
-    request = {"augment": plan.augment, "runs": runs}
+    request = {"augment": workload.augment, "runs": runs}
     process = authors.start(folder, request, AUTHORS_SCORES) if runs else None
     done = scores_in(folder / EVERLIGHT_SCORES)
     for case in cases:
         left = [seed for seed in range(seeds) if (case.name, seed) not in done]
         if not left:
             continue
-        curves = everlight_side.train_seeds(data, plan, folder, case, left)
+        curves = everlight_side.train_seeds(data, workload, folder, case, left)
         for seed, curve in zip(left, curves, strict=True):
             row = {"method": case.name, "seed": seed, "scores": curve.scores.tolist()}
             row |= {"by_task": curve.by_task.tolist(), "seconds": curve.seconds}
@@ -132,18 +132,18 @@ def compare_steps(
       case: method.
       equation: use the authors' equation in everlight, for methods of `EQUATIONS`.
     """
-    plan = steps.plan_of(case)
-    write_inputs(plan, folder)
+    workload = steps.plan_of(case)
+    write_inputs(workload, folder)
     with EQUATIONS[case.name]() if equation else nullcontext():
-        local = steps.trace(read_inputs(folder), plan, folder, case)
+        local = steps.trace(read_inputs(folder), workload, folder, case)
     np.savez(folder / "weights.npz", **local.start)
     choices = {"orders": local.orders, "exemplars": local.exemplars}
-    run = {"method": case.name, "options": case.options(plan, 0)}
-    request = {"augment": plan.augment, "steps": choices, "runs": [run]}
+    run = {"method": case.name, "options": case.options(workload, 0)}
+    request = {"augment": workload.augment, "steps": choices, "runs": [run]}
     answer = authors.run(folder, request, "steps.jsonl")
     with np.load(folder / "after.npz") as stored:
         arrays = dict(stored)
-    official: list[steps.Weights] = [{} for _ in range(plan.tasks)]
+    official: list[steps.Weights] = [{} for _ in range(workload.tasks)]
     for name, value in arrays.items():
         task, _, parameter = name.partition("/")
         official[int(task)][parameter] = value

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.iirc.cases import Case
 from benchmarks.iirc.everlight_side import label_scores_of, make_run
-from benchmarks.iirc.inputs import Plan
+from benchmarks.iirc.inputs import Workload
 from everlight.continual import Run, Samples
 from everlight.continual.engine.run import SequenceState
 from everlight.continual.engine.tasks import (
@@ -28,7 +28,7 @@ from everlight.continual.engine.tasks import (
 )
 from everlight_data.iirc.sets import IIRCData
 
-STEPS = Plan(
+STEPS = Workload(
     train_images=50,
     test_images=10,
     tasks=3,
@@ -42,7 +42,7 @@ STEPS = Plan(
 Weights = dict[str, np.ndarray]
 
 
-def plan_of(case: Case) -> Plan:
+def workload_of(case: Case) -> Workload:
     """Return a method's settings.
 
     A-GEM has two tasks, so that its reference batch is the whole memory and not a random part.
@@ -64,15 +64,15 @@ class Traced(NamedTuple):
     scores: list[float]
 
 
-def trace(data: IIRCData, plan: Plan, folder: Path, case: Case, seed: int = 0) -> Traced:
+def trace(data: IIRCData, workload: Workload, folder: Path, case: Case, seed: int = 0) -> Traced:
     """Train a method once, and record its batches, exemplars and weights."""
-    run, sequence = make_run(data, plan, folder, case, seed)
+    run, sequence = make_run(data, workload, folder, case, seed)
     begin, end, learn, look = (jax.jit(step) for step in (begin_task, end_task, _learn, next_epoch))
     state = jax.jit(begin_state)(run)
-    start = named(state, plan.blocks)
+    start = named(state, workload.blocks)
     describe = partial(_keys, data)
     orders, exemplars, tasks = [], [], []
-    for task in range(plan.tasks):
+    for task in range(workload.tasks):
         state = begin(run, state)
         for _ in range(run.protocol.epochs_of(task)):
             epoch, order = look(run, state)
@@ -83,7 +83,7 @@ def trace(data: IIRCData, plan: Plan, folder: Path, case: Case, seed: int = 0) -
             state = learn(run, state)
         state = end(run, state)
         exemplars.append(sorted(_exemplars(state, describe)))
-        tasks.append(named(state, plan.blocks))
+        tasks.append(named(state, workload.blocks))
     scores = label_scores_of(data, sequence, state.result.evaluation).union
     return Traced(start, orders, exemplars, tasks, scores.precision_weighted_jaccard.tolist())
 

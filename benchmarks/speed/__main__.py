@@ -63,7 +63,7 @@ def main(arguments: list[str] | None = None) -> None:
     for name in names:
         for case in CASES[name](machine, options.small):
             timed.append(measure(case))
-            # The header first, and each case when it ends: the longest take minutes.
+            # The header is printed first, and each case when it ends: the longest take minutes.
             rows = table(timed[-1:]).splitlines()
             print("\n".join(rows if len(timed) == 1 else rows[2:]), flush=True)
     if options.picture:

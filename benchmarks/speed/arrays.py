@@ -66,7 +66,7 @@ def noisy_predictions(tasks: int, samples: int) -> tuple[np.ndarray, ...]:
     classes = len(class_task)
     subclass = rng.integers(FIRST, classes, samples)
     labels = np.eye(classes, dtype=bool)[subclass]
-    # Ten of thirteen, like IIRC-CIFAR's 77 of 100.
+    # Ten of thirteen have a superclass, like IIRC-CIFAR's 77 of 100.
     has_super = subclass % 13 < FIRST
     labels[has_super, subclass[has_super] % 13] = True
     member = np.stack([labels[:, class_task == task].any(axis=1) for task in range(tasks)])

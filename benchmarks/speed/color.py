@@ -42,7 +42,7 @@ def _fit_case(machine: Machine, count: int, pixels: int) -> Case:
     target = np.float32(source @ change + 0.01 * rng.normal(size=source.shape))
     fit = jax.jit(jax.vmap(lambda *views: fit_color_transform(*views).transform))
     doubles = np.float64((source, target))
-    # Apart: iterating over one array would copy its halves within the measurement.
+    # The halves are separate: iterating over one array would copy them within the measurement.
     on_device = jnp.asarray(source), jnp.asarray(target)
     contestants = {
         "everlight": lambda: fit(*on_device),

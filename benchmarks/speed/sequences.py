@@ -78,7 +78,7 @@ class Training(NamedTuple):
 
     @property
     def is_iirc(self) -> bool:
-        """True if samples may have several labels."""
+        """Return whether samples may have several labels."""
         return isinstance(self.net, ReducedResNet)
 
     def build(self, stored: StoredImages) -> tuple[Setup, Strategy]:

@@ -72,7 +72,7 @@ def command_values(method: Method) -> dict[str, Any]:
     config = config_of(default_config("images"), method)
     protocol = config.protocol
     implicit = optimizer(config.optimizer, config.learning_rate).implicit_rate
-    needs = StrategyArguments(
+    arguments = StrategyArguments(
         tasks=config.tasks[0],
         classes=2 * config.tasks[0],
         exemplars_per_class=config.exemplars_per_class,
@@ -81,9 +81,9 @@ def command_values(method: Method) -> dict[str, Any]:
         buffer_size=config.buffer_size,
     )
     takes = inspect.signature(method.factory).parameters
-    values = method.arguments(needs)
+    values = method.arguments(arguments)
     mark = math.nan
-    row_values = method.row_arguments(needs._replace(hyperparameter=mark))
+    row_values = method.row_arguments(arguments._replace(hyperparameter=mark))
     values |= {name: method.hyperparameters for name, value in row_values.items() if value is mark}
     if "replay_batch_size" in takes:
         values.setdefault("replay_batch_size", protocol.batch_size)

@@ -113,7 +113,7 @@ def all_tables() -> list[Table]:
 
 
 def is_of(entry: Entry, table: Table) -> bool:
-    """Return whether an entry names a table."""
+    """Return True if an entry names a table."""
     return (
         (entry.page, entry.heading) == (table.page, table.heading)
         and table.header.removeprefix("| ").startswith(entry.header)

@@ -109,7 +109,7 @@ def _failing_switch() -> str | None:
     jax = sys.modules.get("jax")
     for name, values in FAILING_SWITCHES.items() if jax is not None else ():
         value = getattr(jax.config, name, None)
-        # Some are members of an enumeration.
+        # Values of some switches are members of an enumeration.
         if getattr(value, "value", value) in values:
             return f"{name.upper()}={getattr(value, 'value', value)}"
     return None

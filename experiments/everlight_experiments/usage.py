@@ -24,6 +24,28 @@ _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
 LONGEST = 60
 """Characters of a word of the command line that a message repeats."""
 
+OTHER_NAMES = {
+    "--backbone": "--net",
+    "--bs": "--batch-size",
+    "--dataset": "--data",
+    "--lr": "--learning-rate",
+    "--lr-milestones": "--milestones",
+    "--mem-size": "--buffer-size",
+    "--memory-size": "--buffer-size",
+    "--minibatch-size": "--replay-batch-size",
+    "--model": "--methods",
+    "--n-epochs": "--epochs",
+    "--n-experiences": "--tasks",
+    "--n-tasks": "--tasks",
+    "--optim": "--optimizer",
+    "--optim-wd": "--weight-decay",
+    "--strategy-name": "--methods",
+    "--train-epochs": "--epochs",
+    "--train-mb-size": "--batch-size",
+    "--wd": "--weight-decay",
+}
+"""Names of options in Mammoth, Avalanche and PyTorch's examples, with those of everlight."""
+
 
 class Option(NamedTuple):
     """An option of a dataclass or of one of its parts."""
@@ -87,7 +109,9 @@ def _reason(event: refusals.ParseErrorEvent, kind: type) -> str:
     if isinstance(event, refusals.UnrecognizedArgs):
         word = event.tokens[0].partition("=")[0].replace("_", "-")
         options = [f"--{name}" for name in options_by_name(kind)]
-        return f"no option {shortened(ascii(word))}{_hint(word, options)}"
+        other = OTHER_NAMES.get(word.lower())
+        hint = f"; did you mean {other}?" if other in options else _hint(word, options)
+        return f"no option {shortened(ascii(word))}{hint}"
     if isinstance(event, refusals.MissingArgs):
         missing = event.missing_arguments[0].arg
         text = missing.field.helptext

@@ -13,7 +13,7 @@ def quick(setting: Setting, value: float) -> Iterator[dict]:
 
 
 def slow(setting: Setting) -> Iterator[dict]:
-    """Begin what takes longer than any test, in another process too, whose number is a result."""
+    """Start a process, yield its number, and wait longer than any test."""
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     yield {"first": 1, "process": other.pid}
     time.sleep(600)

@@ -32,7 +32,7 @@ SAME_AS_SHIPPED = {"naive", "LwF", "A-GEM", "ER", "streaming LDA"}
 
 @pytest.fixture(scope="module")
 def seeded():
-    """Noise of ten classes, 10 training images and 2 test images of each."""
+    """Return noise of ten classes, 10 training images and 2 test images of each."""
     rng = np.random.default_rng(0)
     labels = np.concatenate([np.repeat(np.arange(CLASSES), 10), np.repeat(np.arange(CLASSES), 2)])
     images = rng.normal(size=(len(labels), 4)).astype(np.float32)
@@ -41,7 +41,7 @@ def seeded():
 
 @pytest.fixture(scope="module")
 def steps():
-    """Every case step by step, where there is an Avalanche."""
+    """Run every case step by step, where Avalanche is installed."""
     python = runs.avalanche_python()
     if python is None:
         pytest.skip(
@@ -71,10 +71,10 @@ def test_accuracies_of_scores_that_know_the_task_alone_or_the_class(seeded):
     labels, order = seeded.inputs.labels[seeded.inputs.trained :], task_order(seeded.seed)
     right = np.eye(CLASSES)[labels]
     assert accuracies(right, seeded) == (1, 1)
-    # The first class of the own task: half of the samples, masked to the task or not.
+    # The first class of the own task is right for half of the samples, masked or not.
     first = np.eye(CLASSES)[[row[0] for label in labels for row in order if label in row]]
     assert accuracies(first, seeded) == (0.5, 0.5)
-    # One class for all: masked to another task, its scores tie and half of the samples are right.
+    # One class wins all: masked to another task, its scores tie and half of the samples are right.
     constant = np.tile(np.arange(CLASSES) == order[0, 0], (len(labels), 1)).astype(float)
     assert accuracies(constant, seeded) == pytest.approx((0.5, 0.1))
 
@@ -84,7 +84,7 @@ def test_differences_are_paired_by_seed():
     result = pair(np.array([actual, reference, reference]))
     assert result.means == pytest.approx([0.7, 1.9 / 3, 1.9 / 3])
     assert result.above == pytest.approx([0.2 / 3, 0])
-    # Differences 0.1, 0, 0.1: deviation sqrt(0.01 / 3), over sqrt(3).
+    # The differences 0.1, 0, 0.1 have the deviation sqrt(0.01 / 3), over sqrt(3).
     assert result.errors == pytest.approx([0.1 / 3, 0])
 
 
@@ -99,7 +99,7 @@ def test_batches_are_cut_and_padded():
 def test_the_batches_are_those_that_the_engine_takes(seeded):
     taken = runs.Trainer(NAIVE, epochs=2).batches(seeded)
     np.testing.assert_array_equal(runs.plain_batches(seeded, 2), taken)
-    # Two classes of ten samples at sixteen a step, each sample once an epoch.
+    # Two classes have ten samples: sixteen per step, each sample once per epoch.
     assert taken.shape == (TASKS, 2, 2, BATCH)
     labels = seeded.inputs.labels[taken[3, 1][taken[3, 1] >= 0]]
     assert np.bincount(labels, minlength=CLASSES)[task_order(seeded.seed)[3]].tolist() == [10, 10]
@@ -144,8 +144,11 @@ def test_avalanches_reference_takes_the_earlier_tasks_in_turn(seeded):
     ("at_beginning", "sizes"), [(False, [16] * 6 + [4, 16, 16]), (True, [16] * 9)]
 )
 def test_avalanches_replay_goes_through_its_memory(seeded, at_beginning, sizes):
-    """A hundred samples: replay's seventh batch has the four that are left and its eighth and
-    ninth restart, the ninth with the next epoch; ER-ACE leaves four out of every pass."""
+    """The memory has 100 samples: replay's seventh batch has the four that are left.
+
+    The eighth and the ninth restart, the ninth with the next epoch; ER-ACE leaves four out of
+    every pass.
+    """
     setup, _ = runs.Trainer(NAIVE, epochs=1).build(seeded.inputs.net)(seeded.data)
     strategy = their_replay(setup, 100, 2, 8, at_beginning)
     index = jnp.arange(200)

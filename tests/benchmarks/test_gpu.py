@@ -18,7 +18,7 @@ ALL_SMALL_S = 400
 
 @pytest.fixture
 def setup(monkeypatch):
-    """Device, versions and sources without a process that loads JAX; a test may change them."""
+    """Replace device and versions, so that no process loads JAX; a test may change them."""
     known = {"device": "a device", "jax": "1"}
     monkeypatch.setattr(schedule, "_setup", lambda seconds, small: dict(known))
     return known

@@ -23,7 +23,7 @@ WITHIN = 0.03
 
 @pytest.fixture
 def images(rng, monkeypatch):
-    """Noise in place of Tiny-ImageNet: 100 classes of 30 and 2 images."""
+    """Replace Tiny-ImageNet by noise: 100 classes of 30 and 2 images."""
     pytest.importorskip("iirc")
     classes = np.arange(inputs.CLASSES, dtype=np.int32)
     labels, tested = np.tile(classes, 30), np.tile(classes, 2)
@@ -35,15 +35,15 @@ def images(rng, monkeypatch):
 
 
 def test_the_archive_holds_the_images_under_the_names_of_cifar_100(images, tmp_path):
-    plan = inputs.Plan(train_images=30, test_images=2)
-    inputs.write_inputs(plan, tmp_path)
+    workload = inputs.Workload(train_images=30, test_images=2)
+    inputs.write_inputs(workload, tmp_path)
     data = inputs.read_inputs(tmp_path)
     np.testing.assert_array_equal(data.images.images, images.images)
     np.testing.assert_array_equal(data.images.train_labels, images.train_labels)
     assert data.images.class_names[:3] == ("apple", "aquarium_fish", "baby")
     order = data.metadata.configurations[0].tasks
-    assert list(map(list, order)) == inputs.task_order(plan)
-    assert data.classes == plan.superclasses + 4 * plan.task_classes
+    assert list(map(list, order)) == inputs.task_order(workload)
+    assert data.classes == workload.superclasses + 4 * workload.task_classes
     samples = inputs.labelled_samples(data)
     # A superclass has int(0.4 * 24) of 24 training images of a subclass, and one of 3 to validate.
     assert [len(samples[split][0]) for split in inputs.SPLITS] == [90, 10, 20]
@@ -52,11 +52,11 @@ def test_the_archive_holds_the_images_under_the_names_of_cifar_100(images, tmp_p
 
 def test_the_first_tasks_are_a_part_of_the_authors_configuration():
     pytest.importorskip("iirc")
-    first, second, *_ = inputs.task_order(inputs.Plan(superclasses=4, task_classes=5))
+    first, second, *_ = inputs.task_order(inputs.Workload(superclasses=4, task_classes=5))
     assert first == ["flowers", "small_mammals", "trees", "aquatic_mammals"]
     assert second == ["television", "spider", "shrew", "mountain", "hamster"]
     with pytest.raises(ValueError, match="needs more classes than the first configuration has"):
-        inputs.task_order(inputs.Plan(tasks=30))
+        inputs.task_order(inputs.Workload(tasks=30))
 
 
 def test_means_differ_in_units_of_their_standard_error():
@@ -64,7 +64,7 @@ def test_means_differ_in_units_of_their_standard_error():
     actual = {("A-GEM", seed): [score, 0.5] for seed, score in enumerate((0.5, 0.6, 0.7, 0.6))}
     first, second = rows_of(reference, actual | {("LUCIR", 0): [1.0, 1.0]}, ["A-GEM", "LUCIR"])
     assert first.means == pytest.approx((0.2, 0.6))
-    # Variances 0.01 of three seeds and 0.02 / 3 of four.
+    # The variances are 0.01 of three seeds and 0.02 / 3 of four.
     assert first.error == pytest.approx(np.sqrt(0.01 / 3 + 0.02 / 3 / 4))
     assert first.errors_apart == pytest.approx(0.4 / first.error)
     assert (second.task, second.errors_apart) == (2, 0)
@@ -74,8 +74,8 @@ def test_means_differ_in_units_of_their_standard_error():
 
 
 def test_both_sides_have_the_same_options():
-    plan = inputs.Plan(learning_rate=0.25, exemplars_per_class=7)
-    options = {case.name: case.options(plan, 3) for case in CASES}
+    workload = inputs.Workload(learning_rate=0.25, exemplars_per_class=7)
+    options = {case.name: case.options(workload, 3) for case in CASES}
     arguments = dict(zip(options["LUCIR"][:-1:2], options["LUCIR"][1::2], strict=False))
     assert (arguments["--lr"], arguments["--n_memories_per_class"], arguments["--seed"]) == (
         "0.25",

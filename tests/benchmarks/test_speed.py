@@ -23,7 +23,7 @@ def test_times_are_those_of_the_contestants_and_ratios_are_taken_round_by_round(
     timed = timing.measure(
         Case("counted", {"first": lambda: 0, "second": lambda: 0}, floor=None, rounds=3)
     )
-    # The first takes 2, 4 and 1 seconds, the second 2, 8 and 3: medians of seconds and of ratios.
+    # The first takes 2, 4 and 1 seconds, the second 2, 8 and 3; medians are of these and of ratios.
     assert timed.seconds == {"first": 2, "second": 3}
     assert timed.ratios == {"first": 1, "second": 2}
 
@@ -103,7 +103,7 @@ def test_pytorchs_net_has_the_published_size_and_its_windows_are_of_the_padded_i
         ]
         assert places
         mirrored += places[0]
-    # Half of 200, give or take five standard deviations of 7.
+    # The number is half of 200, to five standard deviations of 7.
     assert abs(mirrored - 100) < 36
 
 

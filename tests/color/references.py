@@ -21,7 +21,7 @@ def relative_error(estimate, truth):
 
 
 def convolution(maps, layer, mode="constant"):
-    """Every output is a sum over the 3x3 neighbours; `mode` is NumPy's of what lies outside."""
+    """Sum over the 3x3 neighbours; `mode` is NumPy's padding of the border."""
     height, width, _ = maps.shape
     padded = np.pad(maps, ((1, 1), (1, 1), (0, 0)), mode=mode)
     result = np.zeros((height, width, layer["kernel"].shape[-1])) + layer["bias"]
@@ -32,7 +32,7 @@ def convolution(maps, layer, mode="constant"):
 
 
 def nus_thumbnails(real_data, saturation):
-    """Images, masks and illuminants of the D5200's own 200; its file holds 117 of the D40 too."""
+    """Return images, masks and illuminants of the D5200's 200; its file has 117 of the D40 too."""
     with np.load(real_data("nus8_64x64/NikonD5200.npz")) as data:
         selected = np.char.startswith(data["names"], "NikonD5200_")
         images = jnp.asarray(data["images_u16"][selected] / 65535, jnp.float32)

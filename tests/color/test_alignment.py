@@ -11,13 +11,13 @@ from scipy.ndimage import map_coordinates
 from everlight.color.alignment import apply_homography, area_downsample, fit_homography, warp_image
 from tests.color.references import mapped
 
-# A phone's second camera: scale 0.9, a shift of 20 pixels, a small rotation and perspective.
+# A phone's second camera has scale 0.9, a shift of 20 pixels, small rotation and perspective.
 PHONE = np.array([[0.9, -0.02, 20.0], [0.015, 0.91, -14.0], [2e-5, -1e-5, 1.0]])
 CORNERS = np.array([[0.0, 0], [900, 0], [900, 600], [0, 600]])
 
 
 def dlt_float64(source, target, weights):
-    """The normalized DLT by an eigenvector of A'WA, in float64 with explicit loops."""
+    """Return the normalized DLT by an eigenvector of A'WA, in float64 with explicit loops."""
 
     def conditioner(points):
         mean = np.average(points, axis=0, weights=weights)

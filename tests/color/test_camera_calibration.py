@@ -57,7 +57,7 @@ def test_both_loci_have_63_temperatures_each():
 
 
 def test_a_fingerprint_counts_each_illuminant_beside_its_bins():
-    """The bins within one width of it on both axes, weighted by its norm."""
+    """A fingerprint counts the bins within one width on both axes, weighted by its norm."""
     colors = np.asarray(locus_illuminants(TWO), float)
     result = camera_fingerprint(TWO)
     expected = np.zeros((64, 64, 2))

@@ -17,7 +17,7 @@ WINDOWS = [ChromaWindow(), ChromaWindow(16, -0.6, 2.2)]
 
 
 def by_hand(colors, window):
-    """Distances of every colour from every bin, as the authors' `compute_histogram` has them."""
+    """Return distances of every colour from every bin, as the authors' `compute_histogram`."""
     width = (window.high - window.low) / (window.bins - 1)
     centers = window.low + width * np.arange(window.bins)
     u, v = np.log(colors[:, 1] / colors[:, 0]), np.log(colors[:, 1] / colors[:, 2])

@@ -17,7 +17,7 @@ from everlight.color.learned.parts.observed_image import ObservedImage, observe_
 from everlight.metrics.angular import angular_error
 from tests.color.references import nus_thumbnails, unit
 
-# Compiled, since one by one the shifted differences of a filter take seconds to dispatch.
+# Functions are compiled, since a filter's shifted differences take seconds to dispatch.
 ESTIMATORS = {name: jax.jit(estimator) for name, estimator in color.ESTIMATORS.items()}
 bright_dark_pca = jax.jit(color.bright_dark_pca, static_argnums=2)
 
@@ -37,13 +37,13 @@ def degrees(estimate, truth) -> float:
 
 
 def photograph(rng, shape=(32, 48)):
-    """Smooth random colours with all three channels positive."""
+    """Return smooth random colours whose three channels are all positive."""
     noise = scipy.ndimage.gaussian_filter(rng.uniform(size=(*shape, 3)), (1, 1, 0))
     return jnp.asarray(noise, jnp.float32)
 
 
 def mondrian(rng, illuminant, patches=(8, 12), side=6):
-    """Flat patches of random reflectance, uniform in the unit cube, under one illuminant."""
+    """Return flat patches of uniformly random reflectance under one illuminant."""
     reflectances = rng.uniform(size=(*patches, 3))
     image = np.repeat(np.repeat(reflectances, side, axis=0), side, axis=1)
     return (image * illuminant).astype(np.float32)
@@ -262,7 +262,7 @@ def test_the_gamut_holds_its_training_images(trained):
 
 
 def test_against_linear_programming(trained):
-    """HiGHS, in float64: on the same half-spaces, and on the exact hulls by Qhull."""
+    """The reference is HiGHS in float64, on the same half-spaces and on Qhull's exact hulls."""
     canonical, images, illuminants = trained
     rng = np.random.default_rng(3)
 
@@ -355,7 +355,7 @@ def test_nus_thumbnails_near_the_papers_table_2(real_data, name):
 def test_edges_are_near_the_papers_with_saturated_pixels_left_in_and_better_without(
     real_data, name
 ):
-    """So what the paper has above us is the edges of clipped highlights: a few large errors."""
+    """The paper's higher mean comes from a few large errors at edges of clipped highlights."""
     left_in, masked = (nus_errors(real_data, name, level) for level in (np.inf, 0.95))
     mean, median = PAPER[name]
     assert left_in.mean() == pytest.approx(mean, abs=0.8)

@@ -20,7 +20,7 @@ def test_mean_covariance_and_distance_against_float64(rng, width):
     stored = features[valid]
     np.testing.assert_allclose(learned.mean, stored.mean(0), rtol=1e-4, atol=1e-4)
     away = rng.normal(size=width)
-    # NumPy's own covariance; the learned precision is compared through the distance it gives.
+    # NumPy has a covariance; the learned precision is compared through the distance it gives.
     covariance = np.cov(stored.T, bias=True)
     expected = np.sqrt(away @ np.linalg.solve(covariance, away))
     actual = feature_distance(learned, jnp.asarray(stored.mean(0) + away, jnp.float32))

@@ -20,7 +20,7 @@ def spectra(seed, illuminants=3, surfaces=5):
 
 
 def integrate(illuminant, surface, sensitivity):
-    """The sum over wavelengths in float64."""
+    """Return the sum over wavelengths in float64."""
     return (np.float64(illuminant) * np.float64(surface) * np.float64(sensitivity)).sum(-1)
 
 
@@ -37,7 +37,7 @@ def test_table_is_the_integral_of_every_illuminant_on_every_surface(seed):
             np.testing.assert_allclose(table.surfaces[i, r], expected, rtol=1e-6)
 
 
-def test_a_line_of_light_hand_computed():
+def test_a_spectral_line_hand_computed():
     illuminant = jnp.zeros(65).at[10].set(2.0).at[20].set(1.0)
     surface = jnp.zeros((1, 65)).at[0, 10].set(0.5).at[0, 20].set(0.25)
     sensitivity = jnp.zeros((3, 65)).at[:, 10].set(jnp.array([1.0, 2, 3])).at[0, 20].set(4.0)
@@ -80,7 +80,7 @@ def test_thumbnail_is_a_grid_of_patches_row_by_row():
 
 
 def shoot(colors, sensor, count=200):
-    """Thumbnails of one scene, `[count, 32, 48, 3]`."""
+    """Return thumbnails of one scene, `[count, 32, 48, 3]`."""
     keys = jax.random.split(jax.random.key(0), count)
     return jax.jit(jax.vmap(lambda key: radiometry.take_photograph(key, colors, sensor)))(keys)
 
@@ -90,7 +90,7 @@ COLORS = jnp.asarray(np.random.default_rng(3).uniform(0.05, 0.9, (24, 3)), jnp.f
 
 def test_noise_has_the_variance_of_its_photons_and_of_reading():
     sensor = radiometry.Sensor(read_noise=0.02, full_well=2_000.0, bits=16, stops=0.0)
-    # Exposed to the brightest colour; dimmer ones are not clipped.
+    # The exposure is to the brightest colour; dimmer ones are not clipped.
     exact = np.float64(radiometry.patch_thumbnail(COLORS / COLORS.max()))
     photographs = np.float64(shoot(COLORS, sensor))
     unclipped = exact < 0.8

@@ -14,7 +14,7 @@ PAIRS, PIXELS = 4, 400
 
 
 def scene_pairs(seed: int):
-    """Pixels and charts of four scenes in two cameras whose responses are not quite linear maps.
+    """Return pixels and charts of four scenes in two cameras with nearly linear responses.
 
     Both are mixtures of nine latent channels, so that every fit leaves a residual.
     """

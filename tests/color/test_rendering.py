@@ -86,6 +86,6 @@ def test_render_with_a_matrix_is_the_pipeline_in_float64(rng):
 @pytest.mark.parametrize("matrix", [None, CANON])
 @pytest.mark.parametrize("illuminant", [ILLUMINANT, [1.35, 1, 0.4], [0.4, 1, 1.2]])
 def test_a_saturated_highlight_stays_white(matrix, illuminant):
-    """Under illuminants that are redder or bluer than green too."""
+    """The illuminants include those that are redder or bluer than green."""
     matrix = None if matrix is None else as_jax(matrix)
     np.testing.assert_allclose(render(jnp.ones((1, 3)), as_jax(illuminant), matrix), 1, atol=1e-5)

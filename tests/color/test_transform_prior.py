@@ -23,7 +23,7 @@ def transform_of(illuminant):
 
 
 def scenes(rng, count, colors=24):
-    """Colours of both cameras under random illuminants, and their transforms."""
+    """Return colours of both cameras under random illuminants, and their transforms."""
     illuminants = np.stack(
         [rng.uniform(0.5, 1.5, count), np.ones(count), rng.uniform(0.5, 1.5, count)]
     )
@@ -162,7 +162,7 @@ def test_the_distance_is_the_root_of_the_least_sum(rng, prior):
 
 
 def test_another_pair_of_cameras_is_far(rng, prior):
-    """Twice the same camera, or the two in the other order, beside new scenes of this pair."""
+    """The pairs are one camera twice, and both cameras in reverse order."""
     main, second, _ = (jnp.asarray(v, jnp.float32) for v in scenes(rng, 100))
     both = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior).distance))
     forward, twice, swapped = both(main, second), both(main, main), both(second, main)

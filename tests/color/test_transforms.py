@@ -25,7 +25,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def views(rng, pixels=PIXELS, noise=0.01):
-    """Two cameras' colours whose best transform leaves a residual."""
+    """Return two cameras' colours whose best transform leaves a residual."""
     source = rng.uniform(0, 1, (pixels, 3))
     target = source @ CAMERA_CHANGE + rng.normal(0, noise, (pixels, 3))
     return jnp.asarray(source, jnp.float32), jnp.asarray(target, jnp.float32)

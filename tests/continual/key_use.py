@@ -29,7 +29,7 @@ class KeyUse:
         self.wrapped = set()
 
     def record(self, kind, place, keys, data, derived):
-        """One equation's keys, all of its batch."""
+        """Record the keys of one equation, all of its batch."""
         keys, data = np.asarray(keys).reshape(-1, np.shape(keys)[-1]), np.asarray(data).reshape(-1)
         count = max(len(keys), len(data))
         keys, data = np.broadcast_to(keys, (count, keys.shape[1])), np.broadcast_to(data, count)
@@ -41,7 +41,7 @@ class KeyUse:
                 self.parents.update(dict.fromkeys(map(bytes, children), key))
 
     def record_wrapped(self, keys):
-        """Keys that were made of words: the hashes of samples."""
+        """Record keys that were made of words: the hashes of samples."""
         keys = np.asarray(keys)
         self.wrapped.update(map(bytes, keys.reshape(-1, keys.shape[-1])))
 
@@ -58,7 +58,7 @@ class KeyUse:
             again = kinds == {"bits"} and len(uses) > 1 and not hashed
             if len(kinds) > 1 or again or (hashed and len(places) > 1):
                 results.append(sorted(places))
-            # One number may stand for one thing alone, but is folded in anew by every driven part.
+            # One number may stand for one thing alone, but every driven part folds it in again.
         return results
 
     def _is_hash(self, key):
@@ -69,7 +69,7 @@ class KeyUse:
         return False
 
     def instrumented(self, function):
-        """The function, which records its uses of keys when it runs, compiled or not."""
+        """Wrap the function, so that it records its uses of keys when it runs, compiled or not."""
 
         def call(*args):
             traced, shape = jax.make_jaxpr(function, return_shape=True)(*args)

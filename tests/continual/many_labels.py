@@ -29,14 +29,14 @@ def binary_setup():
 
 
 def pairs_of(index, labels=None):
-    """Labels `[n, 2]`: the stored ones, or one each."""
+    """Return labels `[n, 2]`: the stored ones, or the given ones, one per sample."""
     if labels is None:
         return PAIRS[np.asarray(index)]
     return np.stack([np.asarray(labels), np.full(len(index), -1)], axis=1)
 
 
 def labelled(index, labels=None, mask=None):
-    """Samples with all their stored labels, or with one label each that they have here."""
+    """Return samples with all their stored labels, or with one given label per sample."""
     mask = np.ones(len(index), bool) if mask is None else np.asarray(mask, bool)
     return jax.tree.map(jnp.asarray, Samples(np.asarray(index), pairs_of(index, labels), mask))
 
@@ -54,14 +54,14 @@ def labelled_batch(index, weight=None, from_memory=None, labels=None):
 
 
 def targets_of(pairs):
-    """1 at a sample's labels, `[n, c]`."""
+    """Return targets `[n, c]`, which are 1 at a sample's labels."""
     return np.array(
         [[label in pair for label in range(CLASSES)] for pair in np.asarray(pairs)], float
     )
 
 
 def entropies(logits, targets):
-    """Binary cross-entropy of every sample and class."""
+    """Return the binary cross-entropy of every sample and class."""
     return -(targets * log_expit(logits) + (1 - targets) * log_expit(-logits))
 
 

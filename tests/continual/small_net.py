@@ -70,7 +70,7 @@ def small_learner(setup, classes, params=START):
 
 
 def samples_of(index, mask=None):
-    """Stored samples; slots with mask 0 hold whatever `index` says."""
+    """Return stored samples; slots with mask 0 contain any number."""
     index = np.asarray(index)
     mask = np.ones(len(index), bool) if mask is None else np.asarray(mask, bool)
     return jax.tree.map(jnp.asarray, Samples(index, LABELS[index][:, None], mask))
@@ -88,18 +88,18 @@ def batch_of(index, weight=None):
 
 
 def filled(setup, batch):
-    """The batch with its inputs, as the engine gives it."""
+    """Fill in the batch's inputs, as the engine does."""
     return with_inputs(setup, batch, jax.random.key(0))
 
 
 def task_of(number, classes, train):
-    """A task of training samples or of the indices of stored ones."""
+    """Return a task of training samples or of the indices of stored ones."""
     train = train if isinstance(train, Samples) else samples_of(train)
     return Task(train, train, classes_mask(classes), jnp.array(number))
 
 
 def run_tasks(setup, strategy, tasks, seed=0):
-    """Drives the engine's step over `(Task, batches)`; memory and learner after each task.
+    """Drive the engine's step over `(Task, batches)`; return memory and learner after each task.
 
     A batch is given as such or by the indices of stored samples.
     """
@@ -120,7 +120,7 @@ def run_tasks(setup, strategy, tasks, seed=0):
 
 
 def compiled(strategy):
-    """The strategy with one program per function; called bare, a function is one per operation."""
+    """Compile each function of the strategy; without it, every operation is a program."""
     names = ("init", "begin_task", "grads", "end_task", "before_evaluation", "predict")
     functions = {name: getattr(strategy, name) for name in names}
     return strategy._replace(
@@ -129,21 +129,21 @@ def compiled(strategy):
 
 
 def untrained(setup, strategy, seed=0):
-    """Memory and learner before the first task."""
+    """Return memory and learner before the first task."""
     keys = sequence_keys(jax.random.key(seed))
     learner = init_learner(setup, CLASSES, keys.learner)
     return strategy.init(keys.memory, learner), learner
 
 
 def begin(setup, strategy, memory, learner, task):
-    """Memory and learner once a task has begun, its classes seen, with a new optimizer."""
+    """Begin a task: mark its classes as seen and renew the optimizer's state."""
     learner = learner._replace(seen=learner.seen | task.classes)
     if strategy.begin_task is not None:
         memory, learner = strategy.begin_task(memory, learner, task, jax.random.key(2))
     return memory, learner._replace(opt_state=setup.optimizer.init(learner.params))
 
 
-# The same in float64, with nothing of the library.
+# This is the same in float64, with nothing of the library.
 
 
 def forward(params, index, train=False):
@@ -153,7 +153,7 @@ def forward(params, index, train=False):
 
 
 def backward(params, index, logit_gradient, train=False):
-    """Gradients of every sample, from those of its logits: leaves `[n, *shape]`."""
+    """Return gradients `[n, *shape]` of every sample, from those of its logits."""
     inputs, bent, _ = forward(params, index, train)
     gain = GAIN if train else 1.0
     below = (logit_gradient @ params["head"].T) * gain * (1 - bent**2)
@@ -170,7 +170,7 @@ def unit(rows):
 
 
 def joined(params):
-    """All leaves in one vector, by their names."""
+    """Join all leaves in one vector, by their names."""
     return np.concatenate([np.ravel(params[name]) for name in sorted(params)])
 
 
@@ -180,21 +180,21 @@ def softmax(logits, active):
 
 
 def cross_entropy_gradients(params, index, active, train=False):
-    """Gradient of every sample's cross-entropy over the active classes at its own label."""
+    """Return gradients of every sample's cross-entropy over the active classes."""
     index = np.asarray(index)
     probability = softmax(forward(params, index, train)[2], np.asarray(active))
     return backward(params, index, probability - np.eye(CLASSES)[LABELS[index]], train)
 
 
 def batch_gradient(params, index, active, weight=None):
-    """Gradient of a training batch's mean cross-entropy; samples of weight 0 do not count."""
+    """Return the gradient of a batch's mean cross-entropy; samples of weight 0 do not count."""
     stored = np.asarray(index) if weight is None else np.asarray(index)[np.asarray(weight) > 0]
     contribution = cross_entropy_gradients(params, stored, active, train=True)
     return {name: leaf.mean(axis=0) for name, leaf in contribution.items()}
 
 
 def descend(params, batches, active, penalty_gradient, settle=lambda params: params):
-    """Plain gradient descent; the last parameters and the task loss's path integral.
+    """Descend the gradient; return the last parameters and the task loss's path integral.
 
     `settle` is what becomes of the parameters after each step.
     """
@@ -210,7 +210,7 @@ def descend(params, batches, active, penalty_gradient, settle=lambda params: par
 
 
 def proximal_point(regularization, stored):
-    """To argmin_x regularization Σ ω (x − θ*)² + (x − θ)² / 2 RATE over the kept `(ω, θ*)`."""
+    """Map θ to argmin_x regularization Σ ω (x − θ*)² + (x − θ)² / 2 RATE of stored `(ω, θ*)`."""
 
     def settle(theta):
         settled = {}
@@ -229,7 +229,7 @@ def no_penalty(params):
 
 
 def finite_differences(function, params, step=1e-5):
-    """Central differences of a float64 function of the parameters."""
+    """Return central differences of a float64 function of the parameters."""
     result = {}
     for name, leaf in params.items():
         result[name] = np.zeros_like(leaf)
@@ -250,7 +250,7 @@ def assert_trees_close(actual, expected, rtol=1e-4, atol=1e-6):
 
 
 def flat(params):
-    """Parameters of `layered_setup` as the small network has them."""
+    """Return parameters of `layered_setup` by the names of the small network."""
     return {
         "hidden": params["hidden"]["kernel"],
         "hidden_bias": params["hidden"]["bias"],
@@ -260,7 +260,7 @@ def flat(params):
 
 
 def layered(params):
-    """Parameters of the small network with kernel and bias by layer, as Flax has them."""
+    """Return parameters of the small network with kernel and bias by layer, as Flax has them."""
     return {
         name: {"kernel": params[name], "bias": params[f"{name}_bias"]}
         for name in ("hidden", "head")

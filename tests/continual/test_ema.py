@@ -16,7 +16,7 @@ INPUTS = jnp.float32(DATA)
 
 
 def tasks():
-    """A batch per task, so that the parameters after every step are there."""
+    """Return one batch per task, so that parameters after every step are results."""
     return [
         (net.task_of(number, pair, batch), [net.batch_of(batch)])
         for number, (pair, batch) in enumerate(

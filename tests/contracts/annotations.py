@@ -8,7 +8,7 @@ from everlight.checks import Between
 
 
 def flat(hint: Any) -> tuple[list[Any], list[Between]]:
-    """The members of a union, and the bounds that stand anywhere in it."""
+    """Return the members of a union, and the bounds anywhere in it."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         options, bounds = flat(arguments[0])

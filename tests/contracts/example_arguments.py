@@ -28,7 +28,7 @@ def public(name: str) -> Any:
 
 
 def functions() -> list[str]:
-    """Every public function that takes an argument."""
+    """Return every public function that takes an argument."""
     return [
         f"{room}.{name}"
         for room in ROOMS
@@ -41,7 +41,7 @@ def functions() -> list[str]:
 
 @functools.cache
 def arguments(name: str) -> dict[str, Any]:
-    """An example of every argument of a public function.
+    """Return an example of every argument of a public function.
 
     Raises:
       KeyError: an argument that neither its annotation nor a table gives an example of.
@@ -78,7 +78,7 @@ def example(parameter: inspect.Parameter) -> Any:
 
 
 def array(kind: Any) -> Any:
-    """An array of an annotation's type, with five elements along an axis without a size."""
+    """Return an array of an annotation's type, with five elements along an axis without a size."""
     dims = kind.dim_str.split()
     shape = [int(dim) if dim.isdigit() else SIZES.get(dim, 5) for dim in dims]
     make = {"Int": integers, "Bool": booleans}.get(kind.dtype.__name__, floats)

@@ -23,7 +23,7 @@ PASSES = {
     *("vit.VisionTransformer", "vit._Block", "vit.attention"),
     *("prompts.prompt_pool", "prompts.prompt_components"),
     *("projection.projected", "expert_gate._decoded", "polytope.with_polytope"),
-    # Networks of the tests.
+    # These are networks of the tests.
     *("strategies.build_with", "small_net.small_setup"),
 }
 """Modules and functions that pass inputs through a network, for which the default is meant."""

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 
-# Made by NumPy, since a program for every shape takes most of the time.
+# NumPy makes them, since a program for every shape takes most of the time.
 def floats(*shape):
     return jnp.asarray(np.full(shape, 0.5, np.float32))
 

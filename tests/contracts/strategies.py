@@ -34,12 +34,12 @@ from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
 TASKS, CLASSES, FEATURES = 10, 20, 6
-NEEDS = StrategyArguments(
+STRATEGY_ARGUMENTS = StrategyArguments(
     TASKS, CLASSES, exemplars_per_class=3, layers=("hidden",), importance_samples=64
 )
 # The layer that low-rank additions adapt.
 KERNEL = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
-# A transformer of one token, for prompts.
+# Prompts need a transformer of one token.
 VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
 FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
 del FROZEN["head"]
@@ -105,8 +105,10 @@ class Case(NamedTuple):
         """Return the strategy."""
         values = self.row.hyperparameters
         value = self.row.published or (values[len(values) // 2] if values else 0.0)
-        needs = NEEDS._replace(hyperparameter=float(value), arguments=self.arguments)
-        return self.change(setup, self.row.make(setup, needs))
+        arguments = STRATEGY_ARGUMENTS._replace(
+            hyperparameter=float(value), arguments=self.arguments
+        )
+        return self.change(setup, self.row.make(setup, arguments))
 
 
 NETWORKS: dict[str, Network] = {"LoRA": "low rank", "InfLoRA": "merged"}
@@ -176,7 +178,7 @@ COUNTING = {
 WITHOUT_GRADIENT = {"GDumb"} | COUNTING
 # Their steps train the network at the first task alone.
 FIRST_TASK_ALONE = {"APER", "APER, low rank"}
-# One process a strategy, so that its program is compiled once.
+# One process tests each strategy, so that its program is compiled once.
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
@@ -192,13 +194,16 @@ DRIVEN = (
 )
 
 
-def some_now(names, now=OF_EACH_KIND):
+def some_now(names, quick=OF_EACH_KIND):
     return pytest.mark.parametrize(
         "name",
         [
             pytest.param(
                 name,
-                marks=[pytest.mark.xdist_group(name), *([] if name in now else [pytest.mark.slow])],
+                marks=[
+                    pytest.mark.xdist_group(name),
+                    *([] if name in quick else [pytest.mark.slow]),
+                ],
             )
             for name in names
         ],
@@ -208,8 +213,8 @@ def some_now(names, now=OF_EACH_KIND):
 each_driven = some_now(STRATEGIES, DRIVEN)
 
 
-# Checks of the table that use accuracy matrices, with the numbers of labels that they judge.
-JUDGED = {
+# Metrics of an objective of several labels; checks of the table read accuracy matrices.
+MATRIX_METRICS = {
     "per_sample_metrics": accuracy_per_sample,
     "evaluate": accuracy_row,
     "evaluates_unseen_classes": True,
@@ -228,7 +233,7 @@ def only_the_head(params):
 
 
 def of_images(setup, data):
-    """A frozen transformer's setup, whose only patch are the vectors."""
+    """Return a frozen transformer's setup, whose only patch is the vector."""
 
     def init(key):
         return VIT.init(key, jnp.zeros((1, 1, 1, FEATURES)), False)["params"], {}
@@ -239,13 +244,15 @@ def of_images(setup, data):
 
 
 def build_with(counter, name=None, optimizer=None, trainable=None):
-    """A two-layer net on vectors; `TRACES` counts how often a program is traced."""
+    """Return a two-layer net on vectors; `TRACES` counts how often a program is traced."""
     case = STRATEGIES[name or counter]
     if case.row.name.startswith("CWR"):  # Which is for a frozen network.
         trainable = only_the_head
     proxies = 3 if case.row.head == "local similarity" else None
     cosine = case.row.head != "linear"
-    objective = binary_objective()._replace(**JUDGED) if case.many_labels else softmax_objective()
+    objective = (
+        binary_objective()._replace(**MATRIX_METRICS) if case.many_labels else softmax_objective()
+    )
     # A mean over all classes has gradients that are smaller by as much; at the others' rate the
     # cosine head's scale turns negative, since most labels of a sample are absent.
     rate = 0.02 if cosine else 0.5 if case.many_labels else 0.05
@@ -293,7 +300,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             setup = with_merged_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=2)
         if case.network == "transformer":
             adapt = case.row.adapt or METHODS["L2P"].adapt
-            setup = adapt(of_images(setup, data), VIT, FROZEN, NEEDS)
+            setup = adapt(of_images(setup, data), VIT, FROZEN, STRATEGY_ARGUMENTS)
             # The authors' code has Adam too: layer normalization of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable or setup.trainable)
@@ -303,7 +310,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
 
 
 def bound(tree):
-    """On the device for good, as what a checkpoint gives back is: else all compiles once more."""
+    """Commit the tree to the device as a restored checkpoint is; else all compiles once more."""
     return jax.device_put(tree, jax.devices()[0])
 
 
@@ -315,7 +322,7 @@ def make_data(seed=0, per_class=12):
     test = np.repeat(np.arange(CLASSES), 5)
     labels = np.concatenate([train, test])
     data = centers[labels] + rng.normal(size=(len(labels), FEATURES)) * 0.4
-    # The same tasks for every seed, so that arrays of all seeds have the same shapes.
+    # All seeds have the same tasks, so that their arrays have the same shapes.
     tasks = equal_tasks(np.random.default_rng(0).permutation(CLASSES).tolist(), TASKS)
     data = jnp.asarray(data, jnp.float32)
     return bound((data, class_incremental(train, test, tasks, CLASSES, valid_fraction=0.15)))

@@ -72,7 +72,7 @@ def test_arguments_of_other_shapes_are_refused_by_name(name):
 
 
 def wrong_values(value: Any, hint: Any, elsewhere: list[str]) -> Iterator[tuple[str, Any]]:
-    """Descriptions and values that the annotation excludes."""
+    """Yield descriptions and values that the annotation excludes."""
     options, bounds = flat(hint)
     yield "a wrong kind", object()
     arrays = [item for item in options if is_array_type(item)]
@@ -128,7 +128,7 @@ def other_dtype(value):
 def replaced(record, field, wrong):
     if hasattr(record, "_replace"):
         return record._replace(**{field: wrong})
-    # Past the data class's own frozenness, and a hook's check of how it is made.
+    # This bypasses the frozen data class, and a hook's check of how it is made.
     other = copy.copy(record)
     object.__setattr__(other, field, wrong)
     return other

@@ -35,17 +35,17 @@ def surfaces(seed=0):
 
 
 def patches(side=8):
-    """Flat patches under an illuminant: most gradients of the image are 0."""
+    """Return flat patches under an illuminant: most gradients of the image are 0."""
     return patch_thumbnail(surfaces() * ILLUMINANT, patch=side)
 
 
 def one_patch():
-    """One edge on flat ground: every colour on a line."""
+    """Return one edge on flat ground: every colour on a line."""
     return jnp.full(patches().shape, 0.2).at[4:12, 4:12].set(ILLUMINANT)
 
 
 def dark_corner():
-    """Patches of which some are black, as below a masked chart."""
+    """Return patches of which some are black, as below a masked chart."""
     return patches().at[:8, :8].set(0)
 
 
@@ -97,7 +97,7 @@ def test_single_image_estimators(name, scene):
 
 @pytest.mark.parametrize("name", [*ESTIMATORS, "moments"])
 def test_gradients_are_those_of_finite_differences(name):
-    """Along a smooth direction of a scene without flat ground, in float64."""
+    """The direction is smooth and the scene has no flat ground; differences are in float64."""
     with jax.enable_x64(True):
         keys = jax.random.split(jax.random.key(1))
         image, direction = (jax.random.uniform(key, (14, 14, 3), minval=0.2) for key in keys)

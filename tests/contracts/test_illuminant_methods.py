@@ -18,7 +18,7 @@ HEIGHT, WIDTH = 24, 32
 TRAINING_SCENES = 64
 ROWS = {name: row for name, row in color.ILLUMINANT_METHODS.items() if not row.costly}
 """The costly ones are the same functions with larger networks."""
-STEPS, ROUNDS = {"steps": 100}, {"crossentropy_steps": 2, "likelihood_steps": 2}
+STEPS, ROUNDS = {"steps": 30}, {"crossentropy_steps": 2, "likelihood_steps": 2}
 TAKING_STEPS = ("C5, small form", "CCMNet, small form", "DMCC", "FC4-style", "SIIE")
 FEW_STEPS = dict.fromkeys((*TAKING_STEPS, TIME_AWARE, IMAGE_ALONE), STEPS)
 FEW_STEPS |= dict.fromkeys(("FFCC", TUNED_HERE), ROUNDS)
@@ -26,7 +26,7 @@ FEW_STEPS |= dict.fromkeys(("FFCC", TUNED_HERE), ROUNDS)
 
 
 def scenes(seed, count=4):
-    """Random colours in blocks of 4x4 pixels with a little noise, under random illuminants."""
+    """Draw colours in blocks of 4x4 pixels with a little noise, under random illuminants."""
     rng = np.random.default_rng(seed)
     blocks = rng.uniform(0.05, 1, size=(count, HEIGHT // 4, WIDTH // 4, 3))
     illuminants = rng.uniform(0.3, 1, size=(count, 3)).astype(np.float32)
@@ -36,14 +36,14 @@ def scenes(seed, count=4):
 
 
 def chart_mask(seed):
-    """A masked chart and a masked right border."""
+    """Return a mask of a chart and of a right border."""
     row, column = np.random.default_rng(seed).integers(0, 12, size=2)
     mask = jnp.ones((HEIGHT, WIDTH)).at[row : row + 5, column : column + 6].set(0)
     return mask.at[:, 28:].set(0)
 
 
 def block_means(images, masks):
-    """Means of 8x8 blocks as the maps of a frozen network, in two views that are equal."""
+    """Return means of 8x8 blocks as maps of a frozen network, in two equal views."""
     seen = jax.vmap(color.keep_observed)(images, masks)
     blocks = seen.reshape(len(seen), 8, seen.shape[1] // 8, 8, seen.shape[2] // 8, 3)
     views = jnp.stack([jnp.mean(blocks, axis=(2, 4))] * 2, axis=1)
@@ -53,7 +53,7 @@ def block_means(images, masks):
 
 
 def side_of(count):
-    """Side information on so many images by a camera of the authors of FFCC and DMCC."""
+    """Return side information on `count` images by a camera of FFCC's and DMCC's authors."""
     calibration = color.CameraCalibration(
         jnp.eye(3)[None, None].repeat(2, 1), jnp.array([[2856, 6504.0]])
     )
@@ -64,7 +64,7 @@ def side_of(count):
 
 
 def described(row, image, mask):
-    """Features of one image."""
+    """Return the features of one image."""
     if row.features is not None:
         return row.features(image, mask)
     mask = jnp.ones(image.shape[:2]) if mask is None else mask
@@ -72,7 +72,7 @@ def described(row, image, mask):
 
 
 def reads_pixels_alone(row):
-    """Without other images, whose size is that of the image, and without maps of places."""
+    """Return whether a row needs neither other images of the same size nor maps of places."""
     return row.features is not None and not row.reads_others
 
 

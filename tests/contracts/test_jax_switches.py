@@ -52,7 +52,7 @@ def test_strategies_train_with_64_bits(name):
 
 
 def test_prequential_accuracy_keeps_its_type_with_64_bits():
-    """Its sums were of 64 bits, which JAX warns of where they enter a curve of 32."""
+    """Its sums formerly had 64 bits, of which JAX warns where they enter a curve of 32."""
     with jax.enable_x64(True), warnings.catch_warnings():
         warnings.simplefilter("error", FutureWarning)
         build, protocol = build_with("naive"), replace(PROTOCOL, prequential=True)
@@ -124,7 +124,7 @@ def test_nan_of_training_is_found_by_jax_debug_nans():
 
 
 def test_from_a_net_to_its_scores_with_checks_for_nan():
-    """A call without validation samples, whose validations are given out as NaN."""
+    """The validations of a call without validation samples are NaN."""
     images = np.asarray(DATA[: len(LABELS)])
     with jax.debug_nans(True):
         trained = train(MLP(20, hidden=(8,)), images, LABELS, naive, tasks=2, seeds=2, epochs=1)

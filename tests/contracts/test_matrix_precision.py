@@ -134,7 +134,7 @@ def test_exported_programs_state_the_precision(platform):
     def loss(params):
         return jnp.sum(net.apply(params, inputs, False).logits ** 2)
 
-    # Two forward, two by the kernels and one by the hidden units.
+    # Two products are forward, two by the kernels and one by the hidden units.
     passes = products_for(platform, jax.grad(loss), params)
     assert len(passes) == 5
     assert not any("precision" in line for line in passes)

@@ -36,7 +36,7 @@ BATCH = 6
 
 
 def call(net, variables, inputs):
-    """Outputs and new statistics in training."""
+    """Return outputs and new statistics in training."""
     if isinstance(net, illuminant.IlluminantNet):
         return net.apply(variables, inputs), {}
     random = {"dropout": jax.random.key(2)}
@@ -60,7 +60,7 @@ def types(tree):
 
 
 def products(jaxpr):
-    """The types of all that convolutions and matrix products read, in functions called too."""
+    """Yield the input types of all convolutions and matrix products, in called functions too."""
     for equation in jaxpr.eqns:
         if equation.primitive.name in ("conv_general_dilated", "dot_general"):
             yield tuple(str(item.aval.dtype) for item in equation.invars)
@@ -116,7 +116,7 @@ def test_bfloat16_agrees_with_float32_to_some_roundings(name):
 
 
 def digits_accuracy(net):
-    """On the test digits, after five epochs on all of them."""
+    """Return the accuracy on test digits after five epochs on all training digits."""
     digits = load_digits()
     values = jnp.asarray(digits.images)
     train = values[: len(digits.train_labels)]
@@ -137,7 +137,7 @@ def digits_accuracy(net):
 
 @pytest.mark.slow
 def test_digits_are_learned_as_well():
-    """Three seeds; a seed's own accuracy varies by more than the precision makes."""
+    """Three seeds train; accuracy varies by more between seeds than between precisions."""
     full, half = (digits_accuracy(models.MLP(10, (100,), dtype=t)) for t in ("float32", "bfloat16"))
     assert full > 0.9
     assert abs(full - half) < 0.01

@@ -17,7 +17,7 @@ from tests.contracts.strategies import build_with as contract_build
 
 
 def used_twice(key):
-    """One key for two things, as a split and as a fold."""
+    """Use one key for two things, as a split and as a fold."""
     return jax.random.uniform(jax.random.split(key)[0]) + jax.random.uniform(
         jax.random.fold_in(key, 0)
     )
@@ -74,7 +74,7 @@ def test_no_key_of_a_compiled_sequence_serves_two_consumers(name):
 
 @some_now(STRATEGIES, ())
 def test_no_key_of_programs_in_turn_serves_two_consumers(name):
-    """The driver's programs: another one for the start, the epochs and the end of a task."""
+    """The driver has other programs for the start, the epochs and the end of a task."""
     use, build = KeyUse(), contract_build(f"{name}, driven keys", name)
 
     def program(part):

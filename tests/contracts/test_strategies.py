@@ -60,7 +60,7 @@ from tests.single_run import drive_run
 
 @pytest.fixture(autouse=True)
 def one_strategy_at_a_time(request):
-    """Forgets the programs of the strategy before, hundreds of megabytes for all of them."""
+    """Release the programs of the strategy before, hundreds of megabytes for all of them."""
     params = getattr(request.node, "callspec", None)
     name = params and params.params.get("name")
     if name != one_strategy_at_a_time.now:
@@ -80,7 +80,7 @@ def driven_build(name):
 
 @functools.cache
 def driven(name):
-    """All states that the driver yields, a chunk of one epoch each."""
+    """Return all states that the driver yields, in chunks of one epoch."""
     return list(drive_run(Run(driven_build(name), PROTOCOL, DATA, SEQUENCE, KEY)))
 
 
@@ -111,7 +111,7 @@ def test_ten_tasks_are_one_program_and_another_seed_is_no_new_one(name):
 
 @each_strategy
 def test_the_whole_sequence_lowers_for_gpus_and_tpus(name):
-    """Nothing in it lacks a rule there, which needs neither to be seen."""
+    """Every operation has a rule for both, and neither device is needed."""
     exported = jax.export.export(program(name), platforms=["cuda", "tpu"])(DATA, SEQUENCE, KEY)
     assert exported.platforms == ("cuda", "tpu")
     assert len(exported.mlir_module_serialized) > 10_000
@@ -188,9 +188,9 @@ def test_vmapped_over_seeds_is_one_by_one(name):
 
 @some_now(name for name in STRATEGIES if name not in FROM_SCRATCH | COUNTING)
 def test_frozen_parameters_stay_bit_for_bit(name):
-    """Also under weight decay and momentum, which move a parameter of zero gradient.
+    """This includes weight decay and momentum, which move a parameter of zero gradient.
 
-    Who trains nothing by gradient moves no head either, and is tested for that on its own.
+    A strategy that trains nothing by gradient moves no head either; another test covers it.
     """
     decaying = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9))
     build = build_with(name, optimizer=decaying, trainable=only_the_head)
@@ -300,7 +300,7 @@ def test_structure_and_dtypes_are_stable_across_tasks(name):
     [5, *(pytest.param(at, marks=pytest.mark.slow) for at in (0, 3 * PROTOCOL.epochs - 1))],
 )
 def test_stopped_and_read_back_it_continues_to_the_same_bits(name, stopped_at, tmp_path):
-    """Within a later task, within the first, and between two; through a checkpoint."""
+    """The run stops within a later task, within the first, and between two."""
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(stopped_at, driven(name)[stopped_at])
     state = checkpoints.restore(stopped_at, like=driven(name)[0]).state
@@ -360,5 +360,5 @@ def test_a_class_without_samples_and_a_task_of_one_give_no_nan(name):
     ],
 )
 def test_naive_forgets_and_methods_that_keep_data_do_not(name, least, most):
-    """Final class-incremental accuracy of 20 classes; two per task are 10%."""
+    """Final class-incremental accuracy is over 20 classes; two per task give 10%."""
     assert least <= plain(name).evaluation.class_incremental[-1].mean() <= most

@@ -26,7 +26,7 @@ from tests.contracts.strategies import (
 
 @functools.lru_cache(1)
 def traced(name):
-    """The sequence's program at JAX's default precision, and the shapes of its result."""
+    """Return the sequence's program at JAX's default precision, and its result's shapes."""
     run = Run(build_with(f"{name}, traced", name), PROTOCOL, DATA, SEQUENCE, KEY)
     with jax.default_matmul_precision(None):
         return jax.make_jaxpr(run_sequence, return_shape=True)(run)

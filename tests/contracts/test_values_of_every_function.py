@@ -39,7 +39,7 @@ ANY_NUMBER = {
     *("reillumination", "gain", "maps", "matrix", "estimate", "estimates", "chromaticities"),
     *("criteria", "truth", "values", "embeddings", "confidence", "scores", "kernel", "losses"),
     *("vectors", "degrees", "sensitivity", "activations", "bits_of.numbers"),
-    # Counts of any size, and numbers of groups and words that stand nowhere else.
+    # These are counts of any size, and numbers of groups and words that stand nowhere else.
     *("class_group", "counts", "train_counts", "test_counts", "steps", "pieces"),
     *("cameras", "rank_facts.fact_task", "matrices"),
     # An illuminant's own functions take estimates too, which may have a negative channel.
@@ -65,7 +65,7 @@ STAYS_NAN = {
 
 
 def arrays(name: str) -> Iterator[tuple[str, np.ndarray]]:
-    """The arguments that are arrays of numbers, by name."""
+    """Yield the arguments that are arrays of numbers, by name."""
     inputs = arguments(name)
     for argument, parameter in inspect.signature(public(name)).parameters.items():
         value = inputs[argument]
@@ -93,19 +93,19 @@ def wrong_values(value: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def results(name: str, inputs: dict[str, Any]) -> list[Any]:
-    """The arrays of the result."""
+    """Return the arrays of the result."""
     result = public(name)(**inputs)
     return [leaf for leaf in jax.tree.leaves(result) if is_array(leaf)]
 
 
 def traced(name: str, inputs: dict[str, Any]) -> Any:
-    """The result's shapes, or the result of a function that looks at values anyway."""
+    """Return the result's shapes, or the result of a function that looks at values anyway."""
     call = partial(results, name, inputs)
     return call() if name.startswith(OUTSIDE_OF_JIT) else jax.eval_shape(call)
 
 
-def is_meant(name: str, argument: str, what: str, result: list[Any]) -> bool:
-    """True if the docstring or a table says what becomes of values that were not refused."""
+def is_documented(name: str, argument: str, what: str, result: list[Any]) -> bool:
+    """Return whether the docstring or a table states the effect of values that are not refused."""
     function = public(name)
     message = (inspect.getdoc(function) or "") + (sys.modules[function.__module__].__doc__ or "")
     if what in ("negative", "too large"):
@@ -120,7 +120,7 @@ def is_meant(name: str, argument: str, what: str, result: list[Any]) -> bool:
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("name", [item for item in functions() if item not in COMPILING])
-def test_values_that_cannot_be_meant_are_refused_or_documented(name):
+def test_impossible_values_are_refused_or_documented(name):
     inputs = arguments(name)
     for argument, value in arrays(name):
         for what, wrong in wrong_values(value):
@@ -131,12 +131,14 @@ def test_values_that_cannot_be_meant_are_refused_or_documented(name):
                 assert re.search(rf"\b{argument}\b", message), f"{what} of {argument}: {message}"
                 assert "\n" not in message, message
             else:
-                assert is_meant(name, argument, what, result), f"{name} takes {what} of {argument}"
+                assert is_documented(name, argument, what, result), (
+                    f"{name} takes {what} of {argument}"
+                )
 
 
 @pytest.mark.parametrize("name", [item for item in functions() if item not in COMPILING])
 def test_arrays_of_numpy_and_of_jax_are_accepted_alike(name):
-    """JAX arrays where the annotation has NumPy's, and the other way around."""
+    """JAX arrays replace NumPy's of the annotation, and the other way around."""
     hints = inspect.signature(public(name)).parameters
     others = {}
     for argument, value in arrays(name):

@@ -103,7 +103,7 @@ WNIDS = ("n02", "n01")
 
 @pytest.fixture
 def tiny_zip(tmp_path, monkeypatch):
-    """Two classes of three images, one grey; of which two and one are taken."""
+    """Write a zip of two classes of three images, of which two and one are taken."""
     monkeypatch.setattr(tiny_imagenet, "CUTS", (0, 2, 3))
     files = {
         "wnids.txt": "\n".join(WNIDS),
@@ -118,7 +118,7 @@ def tiny_zip(tmp_path, monkeypatch):
 
 
 def pattern(place):
-    """Smooth, so that a JPEG keeps it, and grey for one of them."""
+    """Return a smooth image, which JPEG preserves; image 0 is grey."""
     rows, columns = np.mgrid[:64, :64]
     image = np.stack([rows + columns, 2 * rows, 200 - columns], axis=-1) + 5 * place
     return image.astype(np.uint8) if place else image[..., :1].astype(np.uint8)
@@ -137,7 +137,7 @@ def test_tiny_imagenet_is_shrunk_by_blocks_in_the_order_of_numbers(root, tiny_zi
     result = load_tiny_imagenet_32()
     assert result.train_labels.tolist() == [0, 0, 1, 1, 0, 1]
     assert result.test_labels.tolist() == [1, 0]
-    # Places in the zip: n02's images are 0 to 2 there, n01's 3 to 5, each 10, 2 and 0.
+    # Places 0 to 2 of the zip are n02's images, 3 to 5 n01's: 10, 2 and 0 each.
     for image, place in zip(result.images, (5, 4, 2, 1, 3, 0, 6, 7), strict=True):
         expected = pattern(place).astype(float).reshape(32, 2, 32, 2, -1).mean((1, 3))
         np.testing.assert_allclose(image, np.broadcast_to(expected, (32, 32, 3)), atol=8)
@@ -147,7 +147,7 @@ def test_tiny_imagenet_is_shrunk_by_blocks_in_the_order_of_numbers(root, tiny_zi
 def test_tiny_imagenet_at_its_size_has_all_images_in_the_order_of_numbers(
     root, tiny_zip, monkeypatch
 ):
-    """Both forms of a source; the decoder is another one than the reader's."""
+    """Both forms of a source are read; the reference decoder is another one."""
     order = (5, 4, 3, 2, 1, 0, 6, 7)
     with zipfile.ZipFile(tiny_zip) as archive:
         archive.extractall(tiny_zip.parent / "above")

@@ -7,6 +7,6 @@ from everlight_data.runs.checkpoints import Checkpoints
 
 
 def due_every(number: int) -> Callable[[Checkpoints], bool]:
-    """A replacement of `Checkpoints.due`, which is true at every `n`-th call."""
+    """Return a replacement of `Checkpoints.due` that is true at every `number`-th call."""
     requested = itertools.count(1)
     return lambda checkpoints: next(requested) % number == 0

@@ -36,7 +36,7 @@ NAIVE = METHODS["naive"]
 
 @pytest.fixture(scope="module")
 def frames():
-    """Four of every object in every session, each a pixel."""
+    """Return four frames of every object in every session, each of one pixel."""
     session, number, time = (axis.ravel() for axis in np.indices((11, 50, 4)))
     images = np.zeros((len(number), 1, 1, 3), np.uint8)
     return Core50("frames", images, session, number, 75 * time, OBJECT_NAMES, CATEGORY_NAMES)
@@ -44,7 +44,7 @@ def frames():
 
 @pytest.fixture(scope="module")
 def core50(frames):
-    """The three scenarios on these frames."""
+    """Return the three scenarios on these frames."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(start, "load_procedural_core50", lambda count, world: frames)
         # Places in the sequences are then places in the frames.

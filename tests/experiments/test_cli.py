@@ -20,7 +20,7 @@ from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.methods import VALUES
 from everlight_experiments.continual.method_arguments import read_hyperparameters
-from everlight_experiments.usage import options_by_name
+from everlight_experiments.usage import OTHER_NAMES, options_by_name
 
 TRAINING = {
     "run": "run digits",
@@ -293,3 +293,10 @@ def test_help_imports_no_jax():
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_names_of_other_libraries_lead_to_options_of_run():
+    """Mammoth's --lr, Avalanche's --train-mb-size, and so on."""
+    options = {f"--{name}" for name in options_by_name(cli.options_of("run", ["digits"]))}
+    assert set(OTHER_NAMES.values()) <= options
+    assert options.isdisjoint(OTHER_NAMES)

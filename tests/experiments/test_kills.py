@@ -17,13 +17,13 @@ KILLS = {
     "paper two-camera, nus": 5,
     "paper two-camera, rendered": 5,
 }
-"""One of each kind of work that goes on; papers of methods train as `run` does."""
+"""One of each kind of work that continues; papers of methods train as `run` does."""
 
 
 @pytest.mark.slow
 def test_commands_killed_at_random_moments_end_with_the_same_bits(tmp_path):
     assert KILLS.keys() == RUNS.keys()
-    # One device: bits are promised within a program, whose number of runs depends on the devices.
+    # One device is enough: bits are promised within a program, which depends on the devices.
     environment = os.environ | {
         "JAX_NUM_CPU_DEVICES": "1",
         "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),

@@ -25,7 +25,7 @@ PICTURES = "--classes 4 --per-class 8 4"
     ],
 )
 def test_config_json_holds_every_option_of_a_run(words, tmp_path):
-    """The demo of a data set, of rendered images and of two papers, with other options."""
+    """The cases are the demo of a data set, of rendered images and of two papers."""
     runs = "--runs", str(tmp_path)
     options = options_of("run", [*words.split(), *SHORT.split(), *runs])
     folder = RunFolder("run", words.split()[0], options)

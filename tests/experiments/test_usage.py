@@ -50,6 +50,8 @@ def test_options_are_read():
         ("a --kind x", "no --kind 'x'. There are offline, online."),
         ("a --epoch 5", "no option '--epoch'; did you mean --epochs or --source?"),
         ("a --Epo_chs=3", "no option '--Epo-chs'; did you mean --epochs?"),
+        ("a --n_epochs 5", "no option '--n-epochs'; did you mean --epochs?"),
+        ("a --wd 5", "no option '--wd'; did you mean --kind or --kinds?"),
         ("a b", "no option 'b'."),
         (f"a {'-' * 90} 3", f"no option '{'-' * 59}...."),
         ("a --kinds NO", "no --kinds 'NO'; did you mean NI or NC? There are NC, NI."),

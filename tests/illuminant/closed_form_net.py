@@ -14,7 +14,7 @@ ORDINARY = OutOfDistributionScore(np.float32(0.5), np.float32(0.4))
 
 
 def pair_estimates(illuminant, second=None, score=ORDINARY):
-    """Illuminants whose R/G and B/G are known to a tenth."""
+    """Return estimates whose R/G and B/G are known to a tenth."""
     illuminant = np.array(illuminant, np.float32)
     interval = ChromaticityInterval(illuminant[::2] * 0.9, illuminant[::2] * 1.1, np.float32(3.25))
     predicted = Estimate(illuminant, interval, score, uninformative=False)
@@ -41,5 +41,5 @@ class ClosedFormNet:
 
 
 def pair_transform(illuminant):
-    """The two cameras' transform under an illuminant: balance, change camera, unbalance."""
+    """Return the two cameras' transform under an illuminant: balance, change camera, unbalance."""
     return np.diag(1 / illuminant) @ CAMERA_CHANGE @ np.diag(illuminant)

@@ -27,7 +27,7 @@ from everlight.illuminant.illuminant_training import (
 
 
 def planted(losses, number):
-    """Trainings of one depth whose models are their own number and problem."""
+    """Return trainings of one depth, whose models are their own number and problem."""
     marks = 100 * number + jnp.arange(losses.shape[1])
     return TrainedNetworks(
         {2: IlluminantModel({"k": marks[:, None]}, marks, marks)}, {2: Losses(losses, losses + 1)}
@@ -35,10 +35,10 @@ def planted(losses, number):
 
 
 def test_every_group_takes_the_rate_with_the_least_mean_of_its_best_validations():
-    """Two groups of two problems; a loss is a step's, the best of which counts."""
+    """Two groups have two problems each; of a step's losses the best counts."""
     slow = np.array([[4.0, 4, 9, 9], [2, 3, 8, 5]])
     fast = np.array([[1.0, 5, 4, np.nan], [9, 9, 7, 6]])
-    # Best validations, less 1: slow (2, 3), (8, 5); fast (1, 5), (4, 6).
+    # Best validations less 1 are slow (2, 3), (8, 5); fast (1, 5), (4, 6).
     choice = best_of_rates({0.1: planted(slow, 0), 0.3: planted(fast, 1)}, 2)
     assert choice.chosen[2].tolist() == [0.1, 0.3]
     assert choice.networks.models[2].mean.tolist() == [0, 1, 102, 103]
@@ -71,7 +71,7 @@ def test_nan_is_never_the_lowest():
 
 
 def test_a_batch_trains_each_network_as_it_would_train_alone(rng):
-    """Two problems, whose keys are those of depth and place; rounding may differ."""
+    """The keys of the two problems are those of depth and place; rounding may differ."""
 
     def problem():
         arrays = (rng.normal(size=(n, 9)) for n in (20, 6))

@@ -18,7 +18,7 @@ from everlight.illuminant.illuminant_interval import (
 
 
 def ensembles(rng, count, members=5, off=2.0):
-    """Members and illuminants whose logarithms differ by multiples of a scale per pair."""
+    """Draw members and illuminants whose logarithms differ by multiples of a scale per pair."""
     scale = rng.gamma(2, 0.02, (count, 1))
     truth = rng.normal(0, 0.3, (count, 2))
     common = truth + off * scale * rng.normal(size=(count, 2))
@@ -44,7 +44,7 @@ def test_mean_and_disagreement_by_hand():
 def test_new_pairs_are_covered_as_often_as_requested(rng, coverage):
     scale = calibrate_interval(*ensembles(rng, 1_000), coverage)
     inside, degrees = covered(scale, *ensembles(rng, 300))
-    # Three binomial deviations of 300 and of 1,000.
+    # The bound is three binomial deviations of 300 and of 1,000.
     assert inside.mean() == pytest.approx(coverage, abs=0.09 if coverage < 0.9 else 0.06)
     assert np.isfinite(degrees).all()
 
@@ -58,7 +58,7 @@ def test_where_members_disagree_the_interval_is_wider_and_needed(rng):
 
 
 def test_the_factor_is_the_rank_that_the_theorem_asks_for():
-    """One member, R/G off by i/100, B/G by none: needed are i / mean(i)."""
+    """The one member's R/G is off by i/100 and B/G by none: i / mean(i) is needed."""
     for count in (9, 30, 69):
         off = np.arange(1, count + 1) / 100
         truth = np.ones((count, 2), np.float32)
@@ -95,7 +95,7 @@ def test_no_illuminant_of_the_interval_is_farther_than_its_degrees(rng):
 
 
 def test_illuminants_alone_give_the_interval_around_their_mean_that_nine_of_ten_are_in():
-    """R/G at equal steps of the logarithm, B/G always 0.5; the 27th farthest of 29 is needed."""
+    """R/G has equal logarithmic steps, B/G is 0.5; the 27th farthest of 29 is needed."""
     away = np.arange(-14, 15) * 0.05
     illuminants = np.column_stack([0.8 * np.exp(away), np.full(29, 0.5)])
     interval = uninformative_interval(jnp.asarray(illuminants, jnp.float32))
@@ -110,7 +110,7 @@ THIRDS = np.split(np.arange(600), 3)
 
 
 def test_each_fold_is_counted_with_a_calibration_that_it_has_no_part_in(rng):
-    """Two folds that are off by little and one that is off by much."""
+    """Two folds are off by little and one is off by much."""
     truth = np.exp(rng.normal(0, 0.2, (600, 2)))
     off = np.repeat([0.01, 0.01, 1.0], 200)[:, None]
     estimates = truth * np.exp(off * rng.normal(size=truth.shape))

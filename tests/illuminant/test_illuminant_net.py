@@ -14,7 +14,7 @@ SIZES = {2: 200, 5: 470, 16: 1460}  # paper, section 3.3
 
 @functools.cache
 def initialized(depth, width=9):
-    """A net with random biases, as it is after training."""
+    """Return a net with random biases, as it is after training."""
     init = jax.jit(IlluminantNet(depth, width).init)
     leaves, structure = jax.tree.flatten(init(jax.random.key(depth), jnp.zeros(9)))
     keys = jax.random.split(jax.random.key(7), len(leaves))
@@ -23,7 +23,7 @@ def initialized(depth, width=9):
 
 
 def forward(params, features, depth):
-    """The paper's section 3.3 in float64 NumPy, a row a sample."""
+    """Compute the paper's section 3.3 in float64 NumPy, with one row per sample."""
     weights = {name: np.float64(value) for name, value in params["params"].items()}
     hidden = np.float64(features)
     for layer in range(depth):
@@ -60,7 +60,7 @@ def test_width_is_free(rng):
 
 def test_initial_kernels_have_he_variance_and_no_bias():
     params = IlluminantNet(2, 1000).init(jax.random.key(0), jnp.zeros(9))["params"]
-    # He et al. 2015, eq. 10: variance 2 / fan in.
+    # He et al. 2015, eq. 10, have the variance 2 / fan in.
     assert np.var(params["hidden_0_kernel"]) == pytest.approx(2 / 9, rel=0.05)
     assert np.var(params["hidden_1_kernel"]) == pytest.approx(2 / 1000, rel=0.05)
     assert not any(np.any(value) for name, value in params.items() if name.endswith("bias"))

@@ -28,7 +28,7 @@ LAYERS = ("hidden_0", "hidden_1", "chromaticity")
 
 
 def problem_of(seed, samples=30, valid=12):
-    """Smooth targets, and features far from standardized."""
+    """Draw features far from standardized, and targets that are smooth in them."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=(samples + valid, 9)) * rng.uniform(0.1, 3, 9) + rng.normal(size=9)
     targets = np.exp(0.3 * np.tanh(features @ rng.normal(size=(9, 2))))
@@ -43,7 +43,7 @@ def compiled(settings):
 
 
 def trained(settings, problem, blocks):
-    """The states after every block and their losses."""
+    """Return the states after every block and their losses."""
     trainer = compiled(settings)
     state = trainer.init(KEY, problem)
     states, losses = [state], []
@@ -64,7 +64,7 @@ def weights_of(params):
 
 
 def forward(weights, inputs):
-    """Activations of every layer; the last is the chromaticity."""
+    """Return activations of every layer; the last is the chromaticity."""
     activations = [inputs]
     for layer in LAYERS:
         affine = activations[-1] @ weights[f"{layer}_kernel"] + weights[f"{layer}_bias"]
@@ -73,7 +73,7 @@ def forward(weights, inputs):
 
 
 def mean_absolute_error(weights, inputs, targets):
-    """Over (r, 1, b), with the constant in the mean."""
+    """Return the mean over (r, 1, b), the constant included."""
     estimate = np.insert(forward(weights, inputs)[-1], 1, 1, axis=1)
     return np.abs(estimate - np.insert(targets, 1, 1, axis=1)).mean()
 
@@ -91,7 +91,7 @@ def gradient(weights, inputs, targets):
 
 
 def adam(weights, problem, rates):
-    """Kingma and Ba 2015, algorithm 1; returns the weights and the loss before every step."""
+    """Train by algorithm 1 of Kingma and Ba 2015; return weights, and losses before the steps."""
     inputs = np.float64(problem.features)
     inputs = (inputs - inputs.mean(0)) / inputs.std(0)
     targets = np.float64(problem.targets)

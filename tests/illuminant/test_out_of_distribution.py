@@ -38,7 +38,7 @@ def test_missing_calibration_distances_are_refused(distances):
 
 
 def test_each_fold_is_measured_from_the_others(rng):
-    """Beside NumPy's distances with the covariance of the other folds."""
+    """The reference is NumPy's distances with the covariance of the other folds."""
     features = np.float32(rng.normal(size=(60, 3)) * [1, 2, 0.5])
     folds = list(rng.permutation(60).reshape(3, 20))
     result = cross_calibrate_distances(jnp.asarray(features), folds)

@@ -84,7 +84,7 @@ def test_a_model_on_moments_needs_no_colorful_scene():
     [
         lambda colors, rng: np.full_like(colors, [0.2, 0.4, 0.3]),
         lambda colors, rng: colors[..., :1] * np.float32([1.0, 0.0, 0.5]),
-        # Rank 1 but for a noise of 0.2%.
+        # The rank is 1 but for a noise of 0.2%.
         lambda colors, rng: np.float32(
             np.linspace(0.1, 0.2, 7)[:, None] * [0.5, 1, 0.7] + rng.normal(0, 2e-4, colors.shape)
         ),

@@ -84,7 +84,7 @@ def test_forgetting_counts_the_best_accuracy_before_a_task_was_learned():
 
 
 def exact(accuracies):
-    """All metrics in float64, by the papers' sums with 1-based i and j."""
+    """Return all metrics in float64, by the papers' sums with 1-based i and j."""
     tasks = len(accuracies)
     r = {(i + 1, j + 1): float(v) for (i, j), v in np.ndenumerate(accuracies)}
     numbers = range(1, tasks + 1)

@@ -21,7 +21,7 @@ def vector(values):
 
 
 def exact_angle(first, second):
-    """In float64, by Kahan's formula: half the angle from the sides of the rhombus."""
+    """Return the angle in float64 by Kahan's formula: half of it from the rhombus's sides."""
     first, second = (np.float64(v) / np.linalg.norm(np.float64(v)) for v in (first, second))
     sides = np.linalg.norm(first - second), np.linalg.norm(first + second)
     return np.degrees(2 * np.arctan2(*sides))
@@ -58,7 +58,7 @@ def test_tiny_angles_keep_their_digits(degrees):
 def test_float64_agrees_for_any_two_illuminants(first, second):
     error = angle_between(vector(first), vector(second))
     assert error == pytest.approx(exact_angle(np.float32(first), np.float32(second)), abs=2e-5)
-    # Not to the bit: a product of the cross product may be fused into the subtraction.
+    # The bits may differ: a product of the cross product may be fused into the subtraction.
     assert error == pytest.approx(float(angle_between(vector(second), vector(first))), abs=2e-5)
 
 
@@ -87,7 +87,7 @@ reproduced_apart = jax.jit(angular.reproduction_error)
     ("estimate", "truth", "degrees"),
     [
         ((1, 2, 3), (2, 4, 6), 0),
-        # White comes out as (1, 1, 2): its cosine with grey is 4 / sqrt(3 * 6).
+        # White becomes (1, 1, 2): its cosine with grey is 4 / sqrt(3 * 6).
         ((1, 1, 1), (1, 1, 2), 19.471220634490695),
         ((1, 1, 2), (1, 1, 1), 15.793169048263958),  # (2, 2, 1): 5 / sqrt(3 * 9)
         ((2, 1, 1), (2, 3, 0), 43.088723135362834),  # (1, 3, 0): 4 / sqrt(3 * 10)
@@ -103,7 +103,7 @@ def test_reproduction_errors_known_by_hand(estimate, truth, degrees):
 def test_an_illuminant_on_the_scene_leaves_the_reproduction_error_as_it_is(
     estimate, truth, relight
 ):
-    """Unlike the recovery error, which is why it was made."""
+    """The recovery error does change, which is why this one was defined."""
     estimate, truth, relight = map(vector, (estimate, truth, relight))
     before = reproduced_apart(estimate, truth)
     after = reproduced_apart(estimate * relight, truth * relight)
@@ -118,7 +118,7 @@ def test_reproduction_errors_where_there_is_none():
 
 
 def exact_summary(errors):
-    """In float64 NumPy, as the paper's release does: sorted, round(n / 4) at either end."""
+    """Return the summary in float64, as the paper's release: sorted, round(n / 4) at the ends."""
     ascending = np.sort(np.asarray(errors, np.float64))
     quarter = max(round(len(ascending) / 4), 1)
     q1, median, q3 = np.percentile(ascending, [25, 50, 75], method="linear")

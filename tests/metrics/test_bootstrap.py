@@ -43,7 +43,7 @@ def test_the_interval_covers_the_truth_at_its_level():
     keys = jax.random.split(jax.random.key(6), 300)
     low, high = jax.jit(jax.vmap(lambda k, s: bootstrap_interval(k, s, level=0.8)))(keys, samples)
     coverage = np.mean((low <= 0) & (high >= 0))
-    # 0.8 less the percentile method's bias of 0.01; the standard error of 300 trials is 0.023.
+    # The level is 0.8 less the percentile method's bias of 0.01; the standard error is 0.023.
     assert coverage == pytest.approx(0.79, abs=0.06)
 
 
@@ -69,7 +69,7 @@ grouped = jax.jit(grouped_mean_interval, static_argnames=("count", "level", "res
 
 
 def test_of_two_groups_the_mean_is_weighed_by_their_sizes():
-    """Draws of {0, 0, 0} and {1}: means 0, 1/4 and 1 with odds 1:2:1."""
+    """Draws of {0, 0, 0} and {1} have means 0, 1/4 and 1 with odds 1:2:1."""
     values, groups = jnp.array([0.0, 1, 0, 0]), jnp.array([0, 1, 0, 0])
     assert grouped(KEY, values, groups, 2, level=0.95, resamples=300) == (0, 1)
     assert grouped(KEY, values, groups, 2, level=0.4, resamples=300) == (0.25, 0.25)
@@ -83,7 +83,7 @@ def test_groups_of_one_are_the_plain_bootstrap(errors):
 
 @pytest.mark.slow
 def test_a_grouped_interval_covers_the_truth_at_its_level_and_a_plain_one_does_not(rng):
-    """Forty illuminants of fifty scenes: what they share is as large as what they do not."""
+    """Forty illuminants have fifty scenes; variation between and within illuminants is equal."""
     offsets, current = rng.normal(size=(300, 40, 1)), rng.normal(size=(300, 40, 50))
     samples = jnp.asarray((offsets + current).reshape(300, -1), jnp.float32)
     groups, keys = jnp.repeat(jnp.arange(40), 50), jax.random.split(jax.random.key(7), 300)

@@ -19,13 +19,13 @@ TASK = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2])
 
 
 def curves(seed):
-    """Accuracies of nine evaluations and three tasks; NaN for tasks that were not begun."""
+    """Return accuracies of nine evaluations and three tasks; NaN for tasks to come."""
     values = np.random.default_rng(seed).uniform(size=(9, 3))
     return np.where(TASK[:, None] >= np.arange(3), values, np.nan)
 
 
 def minimum(values, row):
-    """min-ACC at one evaluation, by the definition."""
+    """Return min-ACC at one evaluation, by the definition."""
     ends = [np.flatnonzero(task == TASK)[-1] for task in range(TASK[row])]
     return np.mean([values[end + 1 : row + 1, task].min() for task, end in enumerate(ends)])
 

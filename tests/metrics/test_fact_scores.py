@@ -7,7 +7,7 @@ import pytest
 from everlight.metrics.fact_scores import fact_scores, group_facts
 from everlight.metrics.ranking import Ranks, top_k
 
-# Two tasks of three facts, six test samples; ranks after both tasks.
+# Two tasks have three facts and six test samples; ranks follow both tasks.
 LABELS = np.array([0, 1, 2, 3, 4, 5])
 MEMBER = jnp.asarray([[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]], bool)
 STANDARD = jnp.asarray([[1, 2, 3, 1, 9, 9], [1, 9, 3, 1, 1, 2]])
@@ -36,7 +36,7 @@ def test_scores_are_read_after_the_last_task():
             np.testing.assert_array_equal(actual, part)
     np.testing.assert_array_equal(result.hits, [1, 0, 0, 1, 1, 1])
     np.testing.assert_allclose(result.few_shot.by_task, [0, 1])
-    # Samples with 0 to 4, 5 to 9 and 10 or more training examples.
+    # The groups have 0 to 4, 5 to 9 and 10 or more training examples.
     np.testing.assert_allclose(result.generalised_by_count, [1 / 2, 1, 2 / 3], rtol=1e-6)
     np.testing.assert_allclose(result.standard_by_count, [1, 1, 2 / 3], rtol=1e-6)
     assert result.spo.shape == (2, 7)

@@ -112,7 +112,7 @@ def sets_of(rows):
 
 
 def scores_by_definition(predicted, true):
-    """pw-JS, JS, exact match and recall of one sample, from sets."""
+    """Return pw-JS, JS, exact match and recall of one sample, from sets."""
     if not predicted:
         return np.zeros(4)
     both = len(predicted & true)
@@ -140,7 +140,7 @@ def batch_recall_by_definition(predicted, labels, seen, samples, size):
 
 
 def world(seed):
-    """Samples with one or two labels, in the tasks of these; the last ten are padding."""
+    """Return predictions, labels (one or two per sample) and each task's samples, ten padding."""
     rng = np.random.default_rng(seed)
     subclass = rng.choice([3, 4, 5, 6, 7, 8, 9, 10, 2], SAMPLES)
     labels = np.eye(CLASSES, dtype=bool)[subclass]
@@ -148,7 +148,7 @@ def world(seed):
     labels[with_super, SUPERCLASS[subclass[with_super]]] = True
     member = np.stack([labels[:, k == CLASS_TASK].any(axis=1) for k in range(TASKS)])
     member[:, -10:] = False
-    # Nearly right, often empty, and never outside the seen classes.
+    # Predictions are nearly right, often empty, and never outside the seen classes.
     predicted = (labels ^ (rng.random((TASKS, SAMPLES, CLASSES)) < 0.12)) & SEEN[:, None]
     predicted &= rng.random((TASKS, SAMPLES, 1)) < 0.9
     return predicted, labels, member
@@ -199,7 +199,7 @@ def test_batch_recall_against_loops_in_float64(size):
 
 
 def test_batch_recall_differs_from_the_mean_of_samples_by_hand():
-    """Recalls of 1/2, 1 and 0 of 2, 1 and 1 labels: a mean of 1/2, and 2/3 · 2/3 in batches."""
+    """Recalls of 1/2, 1 and 0 of 2, 1 and 1 labels have mean 1/2, and 2/3 · 2/3 in batches."""
     labels = jnp.asarray([[1, 1, 0], [0, 1, 0], [0, 0, 1]], bool)
     predicted = jnp.asarray([[1, 0, 0], [0, 1, 1], [1, 0, 0]], bool)
     everything = (jnp.ones((1, 3), bool), jnp.ones(3, bool), jnp.asarray(0))
@@ -229,7 +229,7 @@ def test_a_task_without_samples_is_nan_and_leaves_the_union_alone():
 
 
 def test_types_of_classes():
-    """Superclasses 0 and 1; class 2 has neither a superclass nor subclasses, like 5 and 8."""
+    """Classes 0 and 1 are superclasses; class 2 is neither super- nor subclass, like 5 and 8."""
     expected = [hot(0, 1), hot(3, 4, 6, 7, 9, 10), hot(2, 5, 8)]
     np.testing.assert_array_equal(jax.jit(class_types)(jnp.asarray(SUPERCLASS)), expected)
 
@@ -265,7 +265,7 @@ def test_confusion_against_counting():
 
 
 def test_confusion_of_the_truth_is_the_share_of_each_subclass_in_its_superclass():
-    """Figure 6(a): a superclass of two subclasses, one of three quarters; class 3 has no sample."""
+    """In figure 6(a) one of a superclass's two subclasses has three quarters; class 3 is empty."""
     labels = jnp.asarray([[1, 1, 0, 0]] * 3 + [[1, 0, 1, 0]] + [[0] * 4], bool)
     result = compiled_confusion(labels, labels, jnp.arange(4))
     np.testing.assert_array_equal(result[:3], [[1, 0.75, 0.25, 0], [1, 1, 0, 0], [1, 0, 1, 0]])

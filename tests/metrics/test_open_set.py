@@ -14,7 +14,7 @@ curve_of = jax.jit(open_set.rejection_curve)
 
 
 def created(seed, levels):
-    """Confidences of few levels, so that many are equal; the last five samples are padding."""
+    """Return confidences of few levels, many of them equal; the last five samples are padding."""
     rng = np.random.default_rng(seed)
     known = rng.random(PADDED) < 0.6
     known[:2] = True, False

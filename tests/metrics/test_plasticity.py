@@ -16,12 +16,12 @@ from everlight.metrics.plasticity import (
     weight_norm,
 )
 
-# Units of mean magnitude 0, 0.5, 1, 2.5 and 0.25; the mean of the layer is 0.85.
+# Units have mean magnitudes 0, 0.5, 1, 2.5 and 0.25; the mean of the layer is 0.85.
 ACTIVATIONS = jnp.array([[0, -1, 1, 5, 0.5], [0, 0, -1, 0, 0]])
 
 
 def with_singular_values(values, rows=6):
-    """A matrix of these singular values, from two random orthogonal bases."""
+    """Return a matrix of these singular values, from two random orthogonal bases."""
     rng = np.random.default_rng(2)
     left, right = (np.linalg.qr(rng.normal(size=(n, n)))[0] for n in (rows, len(values)))
     return jnp.asarray(left[:, : len(values)] * np.asarray(values) @ right, jnp.float32)
@@ -69,7 +69,7 @@ def test_the_norm_of_all_parameters():
 
 
 def test_diagnostics_of_a_network_count_units_of_all_layers():
-    """Five units of which one is dead and two more are dormant, and two channels, one dead."""
+    """One of five units is dead and two more are dormant; one of two channels is dead."""
     maps = jnp.zeros((2, 3, 3, 2)).at[:, 1, 1, 0].set(1)
     features = with_singular_values([2, 1, 1, 0])
     outputs = Outputs(jnp.zeros((6, 1)), features, {"maps": maps, "units": ACTIVATIONS})

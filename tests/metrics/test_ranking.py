@@ -11,7 +11,7 @@ from everlight.metrics.accuracy_matrix import gem_backward_transfer
 compiled_ranks = jax.jit(ranking.rank_facts, static_argnums=(4, 5))
 compiled_top = jax.jit(ranking.top_k, static_argnums=2)
 
-# Words on a line: person 0, dog 1, riding 2, horse 4.
+# Words are on a line: person 0, dog 1, riding 2, horse 4.
 WORDS = jnp.array([[0.0], [1.0], [2.0], [4.0]])
 PERSON, DOG, RIDING, HORSE = range(4)
 FACTS = ranking.Facts(
@@ -25,7 +25,7 @@ def image(*pieces):
 
 
 def distances_by_hand(embeddings, pieces, vectors):
-    """Loops over images, facts and pieces in float64."""
+    """Return distances from loops over images, facts and pieces in float64."""
     result = np.zeros((len(embeddings), len(pieces)))
     for row, embedded in enumerate(np.float64(embeddings)):
         for column, fact in enumerate(pieces):
@@ -63,20 +63,20 @@ def test_embeddings_have_zeros_where_undefined():
 
 
 def test_distance_is_the_mean_over_the_pieces_that_the_label_defines():
-    # The image says person (.5 off), riding (1 off), horse (2 off).
+    # The image says person (0.5 off), riding (1 off), horse (2 off).
     result = ranking.distances_to_facts(image(0.5, 3, 6), FACTS)[:, 0]
     np.testing.assert_allclose(result, [0.25, 1.25 / 2, 5.25 / 3, 0.25], rtol=1e-6)
 
 
 def test_a_fact_of_one_piece_does_not_win_by_having_only_one():
-    """At 0.9 from person alone, 0.81; the triple is at (0.81 + 0 + 0) / 3."""
+    """The squared distance of person alone is 0.81, that of the triple (0.81 + 0 + 0) / 3."""
     ranks = compiled_ranks(image(0.9, 2, 4), jnp.array([2]), FACTS, jnp.zeros(4, int))
-    # Only ⟨dog, *, *⟩, .01 away, is closer.
+    # Only ⟨dog, *, *⟩, 0.01 away, is closer.
     assert ranks.generalised.tolist() == [2]
 
 
 def test_ranks_count_strictly_closer_labels_in_the_task_and_everywhere():
-    # Distances of the facts: .25, .625, 1.75, .25.
+    # Distances of the facts: 0.25, 0.625, 1.75, 0.25.
     embeddings = jnp.repeat(image(0.5, 3, 6), 4, axis=0)
     ranks = compiled_ranks(embeddings, jnp.arange(4), FACTS, jnp.array([0, 1, 1, 1]))
     # ⟨person⟩ and ⟨dog⟩ tie, and both are first.
@@ -112,7 +112,7 @@ def test_blocks_of_any_size_give_the_ranks_of_the_full_matrix(sizes):
 
 
 def test_facts_whose_words_have_equal_vectors_tie_exactly():
-    """Two words of one vector, far enough from 0 that products round."""
+    """Two words have one vector, which is far enough from 0 that products round."""
     embeddings, labels, pieces, vectors, task = random_case(2, words=30, size=300)
     twin = np.concatenate([pieces, np.where(pieces >= 0, pieces + 30, -1)])
     doubled = np.concatenate([vectors, vectors])

@@ -84,7 +84,7 @@ def test_tasks_are_as_similar_as_their_mean_embeddings(rng):
 
 
 def test_spo_overlap_by_hand():
-    """Tasks {0, 1, 2}, {3, 4}, {6}: the last has neither predicates nor objects."""
+    """The last of the tasks {0, 1, 2}, {3, 4}, {6} has neither predicates nor objects."""
     result = ranking_groups.spo_overlap(PIECES[[0, 1, 2, 3, 4, 6]], np.array([0, 0, 0, 1, 1, 2]), 3)
     # S {person} and {person, dog}: 1/2; P {riding} and {eating, riding}: 1/2; O {horse} twice: 1.
     assert result[0, 1] == pytest.approx(0.25 ** (1 / 3))

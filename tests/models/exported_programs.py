@@ -4,7 +4,7 @@ import re
 
 
 def convolutions(text):
-    """Groups of batch and features, and the sides of the kernel, of an exported program."""
+    """Return batch groups, feature groups and kernel sides of a program's convolutions."""
     results = []
     for line in text.splitlines():
         if "stablehlo.convolution(" in line:

@@ -15,7 +15,7 @@ STAGES = [
 
 
 def drawn_arrays(rng, classes=1000):
-    """Arrays of the PyTorch port, drawn so that activations neither vanish nor all reach 6."""
+    """Draw the PyTorch port's arrays, so that activations neither vanish nor all reach 6."""
     arrays, channels, block = {}, 32, 0
 
     def convolution(name, out, inputs, side):

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def released_arrays(net, grid, rng, channels=3, head=7):
-    """Random arrays of a network of some sizes, whose positions are of grid x grid patches."""
+    """Draw arrays of a network of some sizes, whose positions are of grid x grid patches."""
     width, item = net.width, net.width // net.heads
 
     def drawn(*shape):
@@ -44,7 +44,7 @@ def released_arrays(net, grid, rng, channels=3, head=7):
 
 
 def features_in_numpy(arrays, image, class_token=True, prompts=(), prefixes=()):
-    """Features of one image, [h, w, c], in float64: one head, one token at a time.
+    """Return features of an image [h, w, c] in float64: one head, one token at a time.
 
     `prompts` are tokens, [p, w], before the first block, whose mean output then is the result;
     `prefixes` are keys and values, [2, p, w], of the first blocks.

@@ -21,7 +21,7 @@ CONVOLUTIONS_3X3 = 7
 
 
 def gradients_in_float64(images, kernel, gradient, stride, padding, groups=1):
-    """Output, and gradients of the sum of gradient * convolution, by positions of the kernel."""
+    """Return the output and gradients of the sum of gradient * convolution, by kernel positions."""
     size, (rows, columns) = len(kernel), gradient.shape[1:3]
     beyond = [(before, after + size) for before, after in padding]
     padded = np.pad(np.float64(images), [(0, 0), *beyond, (0, 0)])
@@ -49,7 +49,7 @@ def gradients_in_float64(images, kernel, gradient, stride, padding, groups=1):
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("shared", ["", "images", "kernel"])
 def test_gradients_of_groups_are_those_of_float64_for_runs_of_runs(size, stride, shared, rng):
-    """Two levels of `vmap`: six runs in three and two, of which some share an array."""
+    """Two levels of `vmap` have six runs in three and two, of which some share an array."""
     images = rng.normal(size=(3, 2, 2, *SIDES, 3)).astype(np.float32)
     kernel = rng.normal(size=(3, 2, size, size, 3, 4)).astype(np.float32)
     rows, columns = (-(-side // stride) for side in SIDES)
@@ -79,7 +79,7 @@ def test_gradients_of_groups_are_those_of_float64_for_runs_of_runs(size, stride,
 
 @pytest.fixture(params=["cpu", "accelerator"])
 def device(request, monkeypatch):
-    """Name of the branch of `platform_dependent` that is computed here."""
+    """Return the name of the branch of `platform_dependent` that is computed."""
     if request.param == "accelerator":
         chosen = lambda *arrays, cpu, default: default(*arrays)  # noqa: E731
         monkeypatch.setattr(jax.lax, "platform_dependent", chosen)
@@ -116,7 +116,7 @@ def test_groups_and_paddings_of_several_runs_are_those_of_float64(
     gradient = rng.normal(size=(3, 2, rows, columns, features)).astype(np.float32)
 
     def of_run(images, kernel, gradient):
-        form = lambda *both: convolution.convolve(*both, stride, padding, groups)  # noqa: E731
+        form = lambda *arrays: convolution.convolve(*arrays, stride, padding, groups)  # noqa: E731
         output, backward = jax.vjp(form, images, kernel)
         return output, *backward(gradient)
 
@@ -149,7 +149,9 @@ def test_second_derivatives_are_those_of_xlas_convolution(rng):
 
     def second(form):
         def first(images, kernel):
-            return jax.grad(lambda *both: jnp.sum(jnp.sin(form(*both, 2))), (0, 1))(images, kernel)
+            return jax.grad(lambda *arrays: jnp.sum(jnp.sin(form(*arrays, 2))), (0, 1))(
+                images, kernel
+            )
 
         def slopes(images, kernel):
             return sum(jnp.sum(jnp.cos(leaf)) for leaf in first(images, kernel))
@@ -172,7 +174,7 @@ def test_moments_of_one_pass_lose_few_digits(ratio, rng):
 
 
 def exported_step(runs):
-    """Text of the program that a GPU runs for a training step of several runs at once."""
+    """Return the text of a GPU's program for a training step of several runs at once."""
     net, optimizer = ReducedResNet(10, 1), optax.sgd(0.1, momentum=0.9)
     images = jax.ShapeDtypeStruct((4, 32, 32, 3), jnp.float32)
 
@@ -223,7 +225,7 @@ def test_one_run_has_plain_gradients_on_a_gpu():
 
 
 def test_a_gpu_sums_batch_norm_once_per_direction():
-    """Mean and variance from one reduction forward, both sums from one backward."""
+    """One reduction forward gives mean and variance, one backward gives both sums."""
     inputs = jax.ShapeDtypeStruct((4, 8, 8, 16), jnp.float32)
     channels = jax.ShapeDtypeStruct((16,), jnp.float32)
 

@@ -16,7 +16,7 @@ SLOW = "while", "scatter", "select_and_scatter", "gather", "sort"
 
 
 def exported(loss, variables, *inputs):
-    """Text of the gradients of several runs; `variables` and inputs are those of one run."""
+    """Export the gradients of several runs; `variables` and inputs are those of one run."""
 
     def gradients(variables, *inputs):
         return jax.grad(lambda params: loss({**variables, "params": params}, *inputs))(
@@ -31,7 +31,7 @@ def exported(loss, variables, *inputs):
 
 
 def check(text, params):
-    """Convolutions are of one group per run (times the layer's own), with kernels of its sides."""
+    """Check that convolutions have one group per run, times the layer's, and its kernel's sides."""
     kernels = [leaf.shape for leaf in jax.tree.leaves(params) if leaf.ndim >= 3]
     kernels = [shape for shape in kernels if shape[0] == shape[1] > 1]
     sides = {shape[:2] for shape in kernels}
@@ -50,7 +50,7 @@ def check(text, params):
 
 @pytest.mark.parametrize("name", [*NAMED, *OTHERS])
 def test_runs_of_a_network_have_grouped_convolutions_and_no_loops(name, monkeypatch):
-    # Fewer blocks of EfficientNet for time, of all sides and strides.
+    # EfficientNet has fewer blocks here, for time, of all sides and strides.
     stages = [stage._replace(blocks=1) for stage in efficientnet.STAGES[:4]]
     monkeypatch.setattr(efficientnet, "STAGES", stages)
     net, shape, _ = (NAMED | OTHERS)[name]

@@ -35,7 +35,7 @@ each_net = pytest.mark.parametrize("name", NETS)
 
 @functools.cache
 def shapes(name, hidden=(2048, 2048)):
-    """Shapes of all parameters and of every layer's output."""
+    """Return shapes of all parameters and of every layer's output."""
     net = NETS[name](50, hidden)
 
     def run(key):
@@ -73,7 +73,7 @@ def test_parameters_are_as_many_as_stated(name):
 
 
 def caffe_arrays(name, params, rng):
-    """Random weights, shaped as Caffe's, by layer."""
+    """Draw weights by layer, in Caffe's shapes."""
     arrays = {}
     for layer, leaves in params.items():
         shape = leaves["kernel"].shape
@@ -85,7 +85,7 @@ def caffe_arrays(name, params, rng):
 
 
 def torch_pool5(name, arrays, images):
-    """The definition once more, in PyTorch."""
+    """Compute pool5 in PyTorch."""
     torch = pytest.importorskip("torch")
     functional = torch.nn.functional
 
@@ -191,7 +191,7 @@ def test_arrays_that_do_not_fit_are_named(arrays, message):
 
 
 def test_layers_have_rates_of_their_own():
-    """Convolutions once, biases twice, fully connected layers ten and twenty times the rate."""
+    """The factors are 1 for convolutions, 2 for biases, 10 and 20 for fully connected layers."""
     params = {
         "conv1": {"kernel": jnp.ones((3, 3, 2, 4)), "bias": jnp.ones(4)},
         "head": {"kernel": jnp.ones((4, 5)), "bias": jnp.ones(5)},

@@ -24,11 +24,11 @@ PALACE, DAISY = 698, 985
 
 
 def in_numpy(arrays, image):
-    """Logits and features of one image, channels first, in float64."""
+    """Return logits and features of one image, channels first, in float64."""
     arrays = {name: np.float64(array) for name, array in arrays.items()}
 
     def convolve(maps, name, stride=1):
-        """SAME as TensorFlow: of an odd number of zeros one more below and on the right."""
+        """Convolve with TensorFlow's SAME: an odd zero is below and on the right."""
         kernel = arrays[f"{name}.weight"]
         out, inputs, side, _ = kernel.shape
         outputs = [-(-length // stride) for length in maps.shape[1:]]
@@ -85,7 +85,7 @@ def published():
 
 @pytest.fixture(scope="module")
 def arrays():
-    """The published weights; drawn ones where they are not installed."""
+    """Return the published weights; drawn ones where they are not installed."""
     try:
         return load_efficientnet_lite0()
     except MissingDataError:
@@ -93,7 +93,7 @@ def arrays():
 
 
 def test_efficientnet_equals_numpy(arrays):
-    """On a crop whose sides no stride divides, where two ways to pad an odd number differ."""
+    """No stride divides the crop's sides, where two ways to pad an odd number differ."""
     crop = load_sample_images().images[1][200:245, 250:288]
     image = (crop - np.float64(MEAN)) / DEVIATION
     result = outputs_of(efficientnet_variables(arrays), jnp.asarray(image[None], jnp.float32))
@@ -104,7 +104,7 @@ def test_efficientnet_equals_numpy(arrays):
 
 
 def test_efficientnet_has_the_published_number_of_parameters():
-    """4.65 million (the authors' table)."""
+    """The authors' table has 4.65 million."""
     shapes = jax.eval_shape(
         lambda: EfficientNetLite0().init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)), False)
     )
@@ -153,7 +153,7 @@ def test_arrays_that_do_not_fit_are_refused(rng, change, message):
 
 
 def test_the_published_weights_name_two_photographs(published):
-    """The middle square of a palace in China, and of a dahlia, of which a daisy is the nearest."""
+    """A palace in China and a dahlia are named, of which a daisy is the nearest class."""
     squares = [
         Image.fromarray(image[:427, 106:533]).resize((224, 224), Image.Resampling.BICUBIC)
         for image in load_sample_images().images

@@ -33,7 +33,7 @@ def test_logits_are_scaled_cosines():
 
 
 def test_local_similarities_by_angle():
-    """Proxies at 0 and 60 degrees, and twice at 120: cosines with 0 degrees are 1, 0.5 and -0.5."""
+    """Proxies are at 0, 60, 120 and 120 degrees: cosines with 0 degrees are 1, 0.5 and -0.5."""
     angles = np.deg2rad([[0, 120], [60, 120]])
     kernel = np.stack([np.cos(angles), np.sin(angles)]) * [[7, 0.2], [1, 3]]
     assert kernel.shape == (2, 2, 2), "features, proxies, classes"
@@ -69,7 +69,7 @@ def test_lengths_do_not_matter_and_scores_stay_within_the_scale(seed, length):
 
 
 def test_gradients_by_hand(rng):
-    """d cos / d f = (w^ - cos f^) / |f|: at a right angle to f; d logit / d scale = cos."""
+    """d cos / d f is (w^ - cos f^) / |f|, at a right angle to f; d logit / d scale is cos."""
     features, kernel = (np.float32(rng.normal(size=shape)) for shape in ((1, 5), (5, 1)))
     unit, weight = features[0] / np.linalg.norm(features), kernel[:, 0] / np.linalg.norm(kernel)
     cosine = unit @ weight
@@ -93,7 +93,7 @@ def test_zero_features_have_zero_scores_and_finite_gradients():
 
 
 def test_initial_values():
-    """Cosine: uniform within 1/sqrt(64), so its deviation is 1/sqrt(3 * 64). Linear: gain 1."""
+    """Cosine heads are uniform within 1/sqrt(64): deviation 1/sqrt(3 * 64); linear has gain 1."""
     features = jnp.zeros((1, 64))
     cosine = make_head("cosine", 900).init(jax.random.key(0), features)["params"]
     assert np.abs(cosine["kernel"]).max() == pytest.approx(0.125, rel=1e-3)

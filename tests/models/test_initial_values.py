@@ -26,7 +26,7 @@ def begin(net, *shape):
 
 
 def assert_normal(values, deviation):
-    """Around 0: moments to five standard errors of theirs; the fourth tells a cut distribution."""
+    """Check moments 1, 2 and 4 to five standard errors; the fourth excludes a cut distribution."""
     unit = np.float64(values).ravel() / deviation
     for power, moment, error in ((1, 0, 1), (2, 1, 2), (4, 3, 96)):
         result = np.mean(unit**power)
@@ -50,7 +50,7 @@ def test_the_head_alone_begins_as_the_net_s(name):
 
 
 def test_kernels_of_the_reduced_net_have_the_variance_of_he_2015():
-    """Equation 10: 2 / fan in."""
+    """The variance is 2 / fan in, equation 10."""
     params = begin(BasicBlock(64, 2), 8, 8, 32)
     for name, fan_in in (("NormalizedConvolution_1", 9 * 64), ("shortcut", 32)):
         kernel = params[name]["Convolution_0"]["kernel"]
@@ -58,7 +58,7 @@ def test_kernels_of_the_reduced_net_have_the_variance_of_he_2015():
 
 
 def test_resnet_50_s_kernels_begin_as_torchvision_s():
-    """Equation 14 of He et al. 2015, 2 / fan out, from a normal distribution that is not cut."""
+    """They are normal and not cut, with variance 2 / fan out (He et al. 2015, equation 14)."""
     params = begin(BottleneckBlock(64, 2), 8, 8, 128)
     kernels = [leaf for leaf in jax.tree.leaves(params) if leaf.ndim == 4]
     assert len(kernels) == 4

@@ -22,7 +22,7 @@ def setup_of(net):
     ids=["dense", "convolutions"],
 )
 def test_kernels_are_uniform_within_the_bound_and_the_rest_stays(net, count):
-    """Uniform in ±a: mean 0 and variance a² / 3, within five standard errors."""
+    """The mean is 0 and the variance a² / 3 for ±a, within five standard errors."""
     initial, _ = setup_of(net).init(jax.random.key(0))
     params, _ = with_xavier(setup_of(net)).init(jax.random.key(0))
     kernels = 0
@@ -62,7 +62,7 @@ def test_given_layers_stand_in_the_place_of_drawn_ones():
 
 
 def test_kaiming_kernels_are_uniform_within_their_bounds():
-    """Hidden layers in ±√(6 / n), the head in ±√(3 / n); biases stay."""
+    """The bounds are ±√(6 / n) in hidden layers and ±√(3 / n) in the head; biases stay."""
     params, _ = with_kaiming(setup_of(MLP(40, (300, 200)))).init(jax.random.key(0))
     for name, layer in params.items():
         size = layer["kernel"].shape[0]

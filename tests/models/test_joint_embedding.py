@@ -23,7 +23,7 @@ def outputs_of(variables):
 
 
 def block(images, layer):
-    """A 3x3 convolution padded by one, ReLU, the greatest of 2x2, pixel by pixel."""
+    """Compute a 3x3 convolution padded by one, ReLU and the greatest of 2x2, pixel by pixel."""
     kernel, bias = (np.asarray(layer[name], np.float64) for name in ("kernel", "bias"))
     padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
     _, height, width, _ = images.shape

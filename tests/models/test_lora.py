@@ -59,7 +59,7 @@ def test_a_is_uniform_within_one_over_the_root_of_its_inputs_and_b_is_0():
 
 
 def test_four_steps_are_those_of_float64():
-    """Gradient descent on A, B and the head, whose gradients are written by hand."""
+    """The gradients of A, B and the head are written by hand."""
     setup = lora_setup()
     strategy = continual.naive(setup)
     learner = init_learner(setup, CLASSES, jax.random.key(3))

@@ -37,7 +37,7 @@ def test_layer_norm_and_concatenated_relu_by_numpy():
     values = np.random.default_rng(1).normal(size=(5, 4))
     net = MLP(3, (6, 2), layer_norm=True, crelu=True)
     params = net.init(jax.random.key(0), jnp.float32(values), False)["params"]
-    # Scales and offsets that are not 1 and 0.
+    # Scales and offsets change from 1 and 0.
     params = jax.tree.map(
         lambda leaf: leaf + 0.3 * jnp.cos(leaf + jnp.arange(leaf.shape[-1])), params
     )

@@ -33,7 +33,7 @@ def test_a_network_has_its_published_size(net, side, count):
 @needs_torch
 @pytest.mark.parametrize(("blocks", "head"), [(5, "linear"), (1, "cosine")])
 def test_training_pass_gradients_and_statistics_are_pytorchs(blocks, head, rng):
-    """In float64: in float32 a ReLU near 0 can have the other sign, in 32 layers a large one."""
+    """The test is in float64: in float32 a ReLU near 0 can have the other sign in 32 layers."""
     with jax.enable_x64(True):
         net = ReducedResNet(7, blocks, head, jnp.float64)
         variables = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), drawn(net, 16, rng))

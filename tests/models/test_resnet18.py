@@ -43,7 +43,7 @@ def official(reference, images):
     ],
 )
 def test_sizes_are_mammoths(name, classes, count):
-    """Counts of `ResNetBlock.resnet18` and `reduced_resnet18`, made with PyTorch."""
+    """PyTorch counted the weights of `ResNetBlock.resnet18` and `reduced_resnet18`."""
     net = named_network(name, NetworkRequest(classes, 32)).shape
     assert sum(leaf.size for leaf in jax.tree.leaves(shapes_of(net, 32)["params"])) == count
 
@@ -88,7 +88,7 @@ def test_gradients_and_statistics_are_pytorchs(rng):
 
 
 def test_initial_weights_are_distributed_as_pytorchs():
-    """Uniform in ±1 / √n: variance 1 / 3n, and the largest of many close to the bound."""
+    """They are uniform in ±1 / √n: the variance is 1 / 3n, the largest of many near the bound."""
     params = ResNet18(50, 16).init(jax.random.key(0), jnp.zeros((1, 32, 32, 3)), False)["params"]
     head = params["head"]
     deepest = params["BasicBlock_7"]["NormalizedConvolution_1"]["Convolution_0"]["kernel"]

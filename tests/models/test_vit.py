@@ -61,7 +61,7 @@ def test_without_a_class_token_the_features_are_a_mean(arrays, rng):
 
 
 def test_oblong_and_gray_images_have_patches_in_rows(arrays, rng):
-    """A grid of 2 x 3 patches, whose positions stand in the network and not in a checkpoint."""
+    """A grid has 2 x 3 patches, whose positions are in the network and not in a checkpoint."""
     arrays = released_arrays(NET, 1, rng, channels=1)
     images = jnp.float32(rng.normal(size=(2, 8, 12, 1)))
     name = "Transformer/posembed_input/pos_embedding"
@@ -74,7 +74,7 @@ def test_oblong_and_gray_images_have_patches_in_rows(arrays, rng):
 
 
 def test_the_default_has_the_sizes_of_vit_b_16():
-    """85,798,656 without a head, as counted by hand; the head has 769 per class."""
+    """The network has 85,798,656 parameters without a head, which adds 769 per class."""
     net = VisionTransformer(10)
     images = jnp.zeros((1, 224, 224, 3))
     shapes = jax.eval_shape(lambda key: net.init(key, images, False), jax.random.key(0))

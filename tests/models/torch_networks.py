@@ -89,7 +89,7 @@ def images_for(rng, side, batch):
 
 
 def drawn(net, side, rng):
-    """Variables of a trained net's kind: He kernels, and no scale, bias or statistic at rest."""
+    """Draw variables as of a trained net: He kernels; scales, biases and statistics vary."""
     draw = {
         "kernel": lambda shape: rng.normal(size=shape) * np.sqrt(2 / np.prod(shape[:-1])),
         "scale": lambda shape: rng.uniform(0.5, 1.5, shape),
@@ -104,7 +104,7 @@ def drawn(net, side, rng):
 
 
 def assert_close(actual, reference, tolerance=1e-4):
-    """Every array to a share of its own greatest entry."""
+    """Check every array to a share of its greatest entry."""
     assert jax.tree.structure(actual) == jax.tree.structure(reference)
     for our, their in zip(jax.tree.leaves(actual), jax.tree.leaves(reference), strict=True):
         their = their.detach().numpy()

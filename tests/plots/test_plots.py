@@ -29,7 +29,7 @@ def figures_closed():
 
 
 def band(axes):
-    """Lowest and highest point of the first band at each place of the other axis."""
+    """Return the lowest and highest point of the first band at each place of the other axis."""
     return axes.collections[0].get_paths()[0].vertices
 
 
@@ -87,14 +87,15 @@ def test_accuracy_is_the_mean_over_runs_within_one_deviation():
     np.testing.assert_allclose(two.get_xydata(), [[1, 0.3], [2, 0.6]])
     assert [one.get_label(), two.get_label()] == ["one", "two"]
     assert len(axes.collections) == 1  # One run has no spread.
-    # The deviations are .1 and .2.
+    # The deviations are 0.1 and 0.2.
     np.testing.assert_allclose(sorted({*band(axes)[:, 1].round(6)}), [0.2, 0.4, 0.8])
     assert axes.get_xlabel() == "tasks learned"
 
 
 def test_forgetting_after_two_and_after_three_tasks():
     axes = plots.plot_forgetting({"EWC": MATRICES})
-    # Run 1: .8 - .6, then (.8 - .5 + .9 - .7) / 2. Run 2: .6 - .6, then (.6 - .7 + .7 - .3) / 2.
+    # Run 1 has 0.8 - 0.6 and (0.8 - 0.5 + 0.9 - 0.7) / 2.
+    # Run 2 has 0.6 - 0.6 and (0.6 - 0.7 + 0.7 - 0.3) / 2.
     np.testing.assert_allclose(axes.lines[0].get_xydata(), [[2, 0.1], [3, 0.2]], atol=1e-6)
     ends = sorted({*band(axes)[:, 1].round(5)})
     np.testing.assert_allclose(ends, [0, 0.15, 0.2, 0.25], atol=1e-5)
@@ -138,7 +139,7 @@ def test_illuminants_of_any_scale_lie_at_their_shares():
 
 
 def test_the_locus_of_the_standard_observer_is_that_of_other_code():
-    """Its marked points against Kang et al. 2002, a fit of the locus from 1,667 K to 25,000 K."""
+    """Its marked points follow Kang et al. 2002, a fit of the locus from 1,667 K to 25,000 K."""
     axes = plots.plot_chromaticity({"white": np.ones((1, 3))}, OBSERVER)
     marked = axes.lines[1].get_xydata()
     expected = colour.temperature.CCT_to_xy_Kang2002(np.array(plots.illuminants.KELVIN))

@@ -49,7 +49,7 @@ class Reference:
         self.number = {name: number for number, name in enumerate(chain(*tasks))}
 
     def __call__(self, name):
-        """The samples of the split's present task."""
+        """Return the samples of the split's present task."""
         split = self.splits[name]
         index = [self.index[name][place] for place in split.cur_task_data_ids]
         names = ({*split.get_labels(place)} - {"None"} for place in range(len(split)))
@@ -58,7 +58,7 @@ class Reference:
 
 
 def compare(actual, reference, complete=False):
-    """Every task and split of a sequence, and the unions of all tasks so far."""
+    """Compare every task and split of a sequence, and the unions of all tasks so far."""
     sequence, post_task, _ = actual
     taught = {"train": sequence.tasks.train, "intask_valid": sequence.tasks.valid}
     tested = {"test": sequence, "posttask_valid": post_task}
@@ -77,7 +77,7 @@ def compare(actual, reference, complete=False):
 
 
 def members(sequence, tasks, seen):
-    """Test samples of some tasks with their labels among the classes seen."""
+    """Return test samples of some tasks with their labels among the classes seen."""
     chosen = np.any(np.asarray(sequence.test_member)[tasks], axis=0)
     index = np.asarray(sequence.test.index)[chosen].tolist()
     labels = samples(sequence.test)

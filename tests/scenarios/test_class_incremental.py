@@ -46,7 +46,7 @@ def test_unequal_tasks_are_padded_with_mask_0():
 
 
 def test_labels_within_tasks_are_the_places_of_classes_in_their_task():
-    """Tasks (2, 0) and (1, 3): classes 2 and 1 are the first of their tasks, 0 and 3 the second."""
+    """In tasks (2, 0) and (1, 3), classes 2 and 1 come first, 0 and 3 second."""
     tasks, place = [[2, 0], [1, 3]], np.array([1, 0, 0, 1])
     by_class = class_incremental(TRAIN, TEST, tasks, 4, valid_fraction=0.2)
     sequence = labelled_within_tasks(by_class, tasks)

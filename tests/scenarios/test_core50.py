@@ -14,7 +14,7 @@ FIRST = list(range(0, 50, 5))
 
 
 def made_frames(seed=0):
-    """One to three frames of every object in every session, in no order."""
+    """Return one to three frames of every object in every session, in random order."""
     rng = np.random.default_rng(seed)
     pairs = np.repeat(np.array(list(itertools.product(range(50), range(11)))), 3, axis=0)
     extra = np.arange(len(pairs)) % 3 > 0
@@ -30,7 +30,7 @@ def pairs_of(batches):
 
 
 def new_classes():
-    """The rule as it was written: round(b / 2) of Python 2, by hand."""
+    """Return the published rule's batches: round(b / 2) of Python 2, computed by hand."""
     contents = [FIRST]
     for batch, place in enumerate([1, 1, 2, 2, 3, 3, 4, 4], start=1):
         contents.append([5 * i + place for i in (range(5) if batch % 2 else range(5, 10))])
@@ -38,7 +38,7 @@ def new_classes():
 
 
 def new_instances_and_classes():
-    """The generator over Python lists."""
+    """Return the published generator's batches, from Python lists."""
     generator = np.random.RandomState(0)
     others = [place for place in range(50) if place % 5]
     generator.shuffle(others)
@@ -87,7 +87,7 @@ def test_every_object_comes_once_in_every_training_session(scenario):
 
 
 def published(path, strategy):
-    """Accuracies in percent by net and run, `{net: [run, batch]}`."""
+    """Return accuracies in percent by net and run, `{net: [run, batch]}`."""
     tables, net, expected = {}, None, False
     for line in path.read_text().splitlines():
         cells = line.split("\t")
@@ -135,7 +135,7 @@ def test_published_runs_of_new_instances_begin_alike_with_the_same_session(real_
     st.integers(1, 10),
 )
 def test_a_task_holds_its_batch_s_frames_and_no_others(scenario, run, level, first):
-    """Also where sessions 1 to k train and the others test."""
+    """This includes levels in which sessions 1 to k train and the others test."""
     train, test = range(first), range(first, 11)
     sequence = core50(OBJECTS, SESSIONS, scenario, run, level, train, test)
     labels = OBJECTS if level == "object" else OBJECTS // 5

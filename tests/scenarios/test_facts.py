@@ -25,7 +25,7 @@ def test_every_example_is_in_its_fact_s_task():
         list(zip(*(np.asarray(a)[m] for a in (i, f[:, 0])), strict=True))
         for i, f, m in zip(train.index, train.labels, np.asarray(train.mask), strict=True)
     ]
-    # In source order; image 7 shows two facts, which two tasks bring.
+    # Samples are in source order; image 7 shows two facts, which two tasks bring.
     assert result == [[(7, 2), (3, 1), (4, 2)], [(7, 0), (9, 3)]]
     np.testing.assert_array_equal(valid.mask, [[True], [False]])
     assert (valid.index[0, 0], valid.labels[0, 0, 0]) == (5, 2)

@@ -68,7 +68,7 @@ def test_a_word_without_vector_is_at_zero_and_gives_no_nan():
 
 
 def two_kinds(count=9):
-    """Subjects in two tight bundles of directions, of 5 and 4 words."""
+    """Return subjects in two tight bundles of directions, of 5 and 4 words."""
     angle = np.where(np.arange(count) < 5, 0.0, 1.5) + 0.01 * np.arange(count)
     return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
@@ -98,7 +98,7 @@ def test_without_ties_the_cut_is_scipy_s(linkage, tasks):
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), st.integers(1, 8), st.sampled_from(["ward", "single"]))
 def test_every_task_has_facts_and_the_listing_does_not_matter(seed, tasks, linkage):
-    """Ties at height 0 abound here."""
+    """Many ties are at height 0."""
     pieces, vectors = random_facts(seed, words=4)
     result = splits.semantic_split(pieces, vectors, tasks, linkage).fact_task
     sizes = np.bincount(result)
@@ -153,7 +153,7 @@ def test_the_random_split_is_the_most_balanced_of_a_hundred():
     assert TRIALS == 100
     result = splits.random_split(*COUNTS, 4, seed=3)
     rng = np.random.default_rng(3)
-    # Another way to draw the same numbers: one assignment after another.
+    # One assignment after another draws the same numbers.
     item = [imbalance(rng.integers(0, 4, 60), 4) for _ in range(100)]
     assert imbalance(result, 4) == pytest.approx(min(item))
     assert min(item) < np.median(item)
@@ -168,7 +168,7 @@ def test_a_random_split_that_cannot_be_is_named(tasks, message):
 
 
 def test_real_facts_chain_under_single_linkage_as_measured(real_data):
-    """facts/lifelong: K = 4 gives 6,669 and three of one on Visual Relationship Detection."""
+    """K = 4 gives one task of 6,669 facts and three of one on Visual Relationship Detection."""
     archive = zipfile.ZipFile(real_data("vrd_spo_facts/vrd_annotations.zip"))
     images = json.loads(archive.read("annotations_train.json"))
     facts = {

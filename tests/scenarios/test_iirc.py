@@ -11,7 +11,7 @@ from everlight.scenarios.iirc import TaskConfiguration, iirc
 from everlight_data.iirc.metadata import official_metadata
 from tests.scenarios.iirc_reference import SHARES, Reference, compare, samples
 
-# Twenty training samples of each class, the classes in turn.
+# Each class has twenty training samples; the classes take turns.
 CLASSES = ("oak", "whale", "elm", "lamp")
 TREES = {"tree": ("oak", "elm")}
 TASKS = TaskConfiguration((("tree",), ("lamp", "elm"), ("oak", "whale")))
@@ -19,7 +19,7 @@ TRAIN, TEST = np.tile(np.arange(4), 20), np.array([3, 2, 1, 0])
 
 
 def of_class(place, first, last, *labels):
-    """The class's samples from its first-th to before its last-th, with these labels."""
+    """Return the class's samples from `first` to before `last`, with these labels."""
     return {index: set(labels) for index in range(place + 4 * first, place + 4 * last, 4)}
 
 
@@ -117,7 +117,7 @@ def package():
 
 @pytest.fixture
 def cifar(tmp_path, package, rng):
-    """Small CIFAR-100 files, each image telling its index; class 0 has 7 training images."""
+    """Write small CIFAR-100 files; an image has its index, and class 0 has 7 training images."""
     meta = package._get_tasks_configuration("incremental_cifar100")[1]
     names = sorted(meta)
     folder = tmp_path / "cifar-100-python"
@@ -185,7 +185,7 @@ def test_incremental_joint_is_the_package_s(package, cifar):
 @settings(max_examples=25)
 def test_overlap_and_cap_round_as_in_the_package(sizes):
     pytest.importorskip("iirc")
-    # One great class, so that the superclass is never without samples.
+    # One class is large, so that the superclass is never without samples.
     sizes = [60, *sizes]
     names = [f"fine {number}" for number in range(len(sizes))]
     content = {"train": [], "intask_valid": []}

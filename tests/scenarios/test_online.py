@@ -18,7 +18,7 @@ def stream(**settings):
 
 
 def in_pieces(sequence):
-    """The samples of each piece."""
+    """Return the samples of each piece."""
     train = sequence.tasks.train
     return [np.asarray(i)[np.asarray(m)] for i, m in zip(train.index, train.mask, strict=True)]
 

@@ -32,7 +32,7 @@ def test_a_number_s_digits_are_the_slow_bits_and_then_random_ones():
     bits = np.asarray(scenarios.bits_of(numbers, 8))
     assert (bits[:, :3] == [1, 0, 1]).all()
     np.testing.assert_array_equal(bits @ 2 ** np.arange(8), numbers)
-    # Independent fair coins: means and correlations within five standard errors.
+    # Coins are independent and fair: means and correlations are within five standard errors.
     fast = bits[:, 3:] - 0.5
     np.testing.assert_allclose(fast.T @ fast / 4000, np.eye(5) / 4, atol=5 / 4 / np.sqrt(4000))
     np.testing.assert_allclose(fast.mean(axis=0), 0, atol=5 / 2 / np.sqrt(4000))

@@ -16,7 +16,7 @@ ANGLES = np.array([0.0, 60.0, 120.0])
 
 
 def rows(samples, task):
-    """Index and label of a task's samples."""
+    """Return index and label of a task's samples."""
     stored = np.asarray(samples.mask[task])
     return np.asarray(samples.index[task])[stored], np.asarray(samples.labels[task])[stored, 0]
 
@@ -85,7 +85,7 @@ def test_pixels_are_permuted_by_task_and_channels_stay_together():
 
 @pytest.mark.parametrize("angle", [0.0, 30.0, 90.0, -160.0])
 def test_images_are_rotated_as_by_scipy(angle):
-    """A square image, bilinear interpolation, 0 outside."""
+    """The image is square, interpolation is bilinear, and 0 is outside."""
     images = IMAGES[:3, :5, :5]
     rotate = streams.rotated(np.array([0.0, angle]))
     result = jax.vmap(rotate, in_axes=(0, None))(jnp.asarray(images), jnp.int32(1))
@@ -227,7 +227,7 @@ def test_validation_samples_are_the_first_of_each_class_in_every_task():
     for task in range(2):
         learned, _ = rows(sequence.tasks.train, task)
         valid, labels = rows(sequence.tasks.valid, task)
-        # 2 of the 10 samples of each of 4 classes, which take turns.
+        # Each of 4 classes, which take turns, gives 2 of its 10 samples.
         np.testing.assert_array_equal(valid, task * COUNT + np.arange(8))
         np.testing.assert_array_equal(labels, np.arange(8) % 4)
         np.testing.assert_array_equal(learned, task * COUNT + np.arange(8, 40))

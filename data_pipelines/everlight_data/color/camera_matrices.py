@@ -132,7 +132,7 @@ def unknown_camera(camera: str, names: Sequence[str]) -> DataError:
 
 
 def is_alias(one: str, other: str) -> bool:
-    """Return whether `camera_matrices/cameras.xml` lists both names for one camera.
+    """Return True if `camera_matrices/cameras.xml` lists both names for one camera.
 
     Without that file no name is an alias.
 

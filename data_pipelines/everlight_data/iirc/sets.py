@@ -126,7 +126,7 @@ class IIRCRequest:
 
 
 def is_imagenet(name: str) -> bool:
-    """Return whether the images are ImageNet's files, which are read while training."""
+    """Return True if the images are ImageNet's files, which are read while training."""
     return name in get_args(OfficialName) and "imagenet" in name
 
 

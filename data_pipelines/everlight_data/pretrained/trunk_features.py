@@ -107,5 +107,7 @@ def _trunk(weights: PyTree, images: UInt8[Array, "b h w 3"]) -> Float[Array, "b 
 def _enlarged(images: UInt8[np.ndarray, "b h w 3"]) -> UInt8[np.ndarray, "b s s 3"]:
     if images.shape[1] >= MIN_SIDE:
         return images
-    size, way = (MIN_SIDE, MIN_SIDE), Image.Resampling.BICUBIC
-    return np.stack([np.asarray(Image.fromarray(image).resize(size, way)) for image in images])
+    size, resampling = (MIN_SIDE, MIN_SIDE), Image.Resampling.BICUBIC
+    return np.stack(
+        [np.asarray(Image.fromarray(image).resize(size, resampling)) for image in images]
+    )

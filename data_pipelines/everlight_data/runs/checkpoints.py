@@ -31,7 +31,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import name_first
 from everlight_data.runs.descriptions import as_json, json_checksum, name_differences
 from everlight_data.runs.orbax_messages import silence_orbax
-from everlight_data.runs.processes import from_all, is_first, meet
+from everlight_data.runs.processes import from_all, is_first, synchronize
 from everlight_data.texts import one_line
 from everlight_data.writing import check_room
 
@@ -84,12 +84,12 @@ class Checkpoints:
         self._since = time.monotonic()
         if not read_only and is_first():
             self._remove_half_written()
-        meet(f"checkpoints in {self.folder.name}")
+        synchronize(f"checkpoints in {self.folder.name}")
         handlers = {"state": ocp.StandardCheckpointHandler(), "facts": ocp.JsonCheckpointHandler()}
         self._manager = ocp.CheckpointManager(self.folder, item_handlers=handlers, options=options)
 
     def due(self) -> bool:
-        """Return whether enough was done since the last checkpoint to save the state."""
+        """Return True if enough was done since the last checkpoint to save the state."""
         late = time.monotonic() - self._since >= SECONDS_AT_STAKE
         # Processes that train together write together.
         return bool(from_all(np.array(late)).any())
@@ -202,7 +202,7 @@ class Checkpoints:
             aside = damaged.with_name(damaged.name + DAMAGED)
             shutil.rmtree(aside, ignore_errors=True)
             damaged.rename(aside)
-        meet(f"checkpoint {step} set aside")
+        synchronize(f"checkpoint {step} set aside")
         self._manager.reload()
 
     def numbers(self) -> list[int]:

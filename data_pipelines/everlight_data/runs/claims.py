@@ -46,7 +46,7 @@ class Claims:
             self.release(path)
 
     def is_elsewhere(self, path: Path) -> bool:
-        """Return whether another process holds a file."""
+        """Return True if another process holds a file."""
         # Without a file to lock it is free, and is not claimed from processes that look for work.
         if path in self._locks or not _lock_of(path).exists():
             return False

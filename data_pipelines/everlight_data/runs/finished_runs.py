@@ -35,7 +35,7 @@ class ResultKey(NamedTuple):
     def __str__(self) -> str:
         return f"{self.setting}/{self.method}/{self.metric}" if self.method else self.metric
 
-    def beside(self, metric: str) -> str:
+    def sibling(self, metric: str) -> str:
         """Return the name of another metric of the method."""
         return str(self._replace(metric=metric))
 
@@ -108,7 +108,7 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
         # Steps come first, as scores must have their shape.
         for name, array in sorted(arrays.items(), key=lambda item: not item[0].endswith("/steps")):
             key = ResultKey.parse(name)
-            steps = arrays.get(key.beside("steps"), array).shape
+            steps = arrays.get(key.sibling("steps"), array).shape
             if name == "data":
                 DataChecksums.from_stored(array)
             elif name == "draws":
@@ -120,7 +120,7 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
             elif key.metric == str(score):
                 fits = array.ndim == 2 and array.size > 0 and array.shape == steps
                 _check(name, array, "f", fits)
-            elif key.metric == f"{score} by task" and key.beside("steps") in arrays:
+            elif key.metric == f"{score} by task" and key.sibling("steps") in arrays:
                 _check(name, array, "f", array.shape == (*steps, steps[-1]))
     return arrays
 
@@ -191,7 +191,7 @@ def numbers_of(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[Nu
 
 def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterator[Number]:
     key, shape = ResultKey.parse(name), arrays[name].shape
-    steps = arrays.get(key.beside("steps")) if key.method else None
+    steps = arrays.get(key.sibling("steps")) if key.method else None
     if steps is None:
         key, of_seeds = ResultKey("", "", name), False
     else:

@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def is_first() -> bool:
-    """Return whether this process is the first, which writes for all."""
+    """Return True if this process is the first, which writes for all."""
     return jax.process_index() == 0
 
 
@@ -28,7 +28,7 @@ def from_all(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "process
     return multihost_utils.process_allgather(array).reshape(jax.process_count(), *array.shape)
 
 
-def meet(place: str) -> None:
+def synchronize(place: str) -> None:
     """Wait for the other processes at a place of the program, which its name identifies."""
     if jax.process_count() > 1:
         multihost_utils.sync_global_devices(place)

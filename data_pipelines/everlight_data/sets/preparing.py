@@ -75,8 +75,8 @@ def prepare_files(
         make_folder(folder)
         with locked_folder(folder, _BUSY):
             remove_unfinished(folder)
-            noted = read_manifest(folder)
-            created = [name for name in files if not _is_whole(folder / name, noted.get(name))]
+            manifest = read_manifest(folder)
+            created = [name for name in files if not _is_whole(folder / name, manifest.get(name))]
             if created:
                 check_room(folder, room, folder.name)
             if created and together:
@@ -85,11 +85,11 @@ def prepare_files(
                 content = files[name]()
                 # Only now is it known that the source can be read.
                 if together and name == created[0]:
-                    _remove_files(folder, created, noted)
+                    _remove_files(folder, created, manifest)
                 with written_whole(folder / name) as unfinished:
                     unfinished.write_bytes(content)
-                noted[name] = _manifest_entry(content, source)
-                _write_manifest(folder, noted)
+                manifest[name] = _manifest_entry(content, source)
+                _write_manifest(folder, manifest)
     return created
 
 
@@ -211,13 +211,13 @@ def _is_whole(path: Path, entry: dict[str, Any] | None) -> bool:
         return hashlib.file_digest(stream, "sha256").hexdigest() == entry["sha256"]
 
 
-def _remove_files(folder: Path, names: Iterable[str], noted: dict[str, dict[str, Any]]) -> None:
+def _remove_files(folder: Path, names: Iterable[str], manifest: dict[str, dict[str, Any]]) -> None:
     for name in names:
         remove(folder / name)
-        noted.pop(name, None)
-    _write_manifest(folder, noted)
+        manifest.pop(name, None)
+    _write_manifest(folder, manifest)
 
 
-def _write_manifest(folder: Path, noted: Mapping[str, dict[str, Any]]) -> None:
+def _write_manifest(folder: Path, manifest: Mapping[str, dict[str, Any]]) -> None:
     with written_whole(folder / MANIFEST) as unfinished:
-        unfinished.write_text(json.dumps({"files": noted}, indent=1, sort_keys=True))
+        unfinished.write_text(json.dumps({"files": manifest}, indent=1, sort_keys=True))

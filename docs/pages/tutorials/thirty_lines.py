@@ -27,7 +27,7 @@ def stay_near(setup, hyperparameter):
 
         def loss(params):
             new, (_, stats) = batch_loss(setup, params, learner, batch, key)
-            squares = jax.tree.map(lambda now, then: jnp.sum((now - then) ** 2), params, anchor)
+            squares = jax.tree.map(lambda one, two: jnp.sum((one - two) ** 2), params, anchor)
             return new + 0.5 * hyperparameter * begun * sum(jax.tree.leaves(squares)), (new, stats)
 
         (_, (value, stats)), gradient = jax.value_and_grad(loss, has_aux=True)(learner.params)

@@ -31,6 +31,7 @@ from everlight_experiments.continual.report_tables import seeds_above, table_of
 from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell, sentence
 from everlight_experiments.report.writer import (
     Figure,
+    Report,
     Section,
     Summary,
     Table,
@@ -73,7 +74,7 @@ def run_compare(options: CompareOptions) -> Path:
     check_comparable(runs)
     options = dataclasses.replace(options, folders=folders)
     folder = RunFolder("compare", _name(folders), options)
-    summary = [
+    summary_rows = [
         ("Runs", "; ".join(f"{run.name} ({len(run.draws)} seeds)" for run in runs)),
         (
             "Differences",
@@ -87,9 +88,10 @@ def run_compare(options: CompareOptions) -> Path:
     settings = list(dict.fromkeys(setting for run in runs for setting in run.finals))
     items = {setting: _compared(folder.path, setting, runs) for setting in settings}
     table, figure = items.pop(settings[0])
-    screen = Summary(_headline(settings[0], runs), figure, table)
+    summary = Summary(_headline(settings[0], runs), figure, table)
     sections = [Section(sentence(setting), items=shown) for setting, shown in items.items()]
-    return write_report(folder.path, f"{len(runs)} runs side by side", summary, sections, screen)
+    report = Report(summary_rows, sections, summary)
+    return write_report(folder.path, f"{len(runs)} runs side by side", report)
 
 
 def _distinct_names(folders: Sequence[Path]) -> list[str]:

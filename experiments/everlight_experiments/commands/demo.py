@@ -15,7 +15,7 @@ from everlight_experiments.illuminant.config import PRESETS
 from everlight_experiments.illuminant.core.report import best_in_words, experiment_report
 from everlight_experiments.illuminant.two_camera.command import compare_two_cameras
 from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
-from everlight_experiments.report.writer import Section, write_report
+from everlight_experiments.report.writer import Report, Section, write_report
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import FolderOptions, Seed
@@ -37,19 +37,19 @@ def run_demo(options: DemoOptions) -> Path:
     two_camera_folder = RunFolder("two-camera", "", two_camera)
     experiment = compare_two_cameras(two_camera_folder, two_camera, PRESETS[two_camera.preset])
     illuminants = experiment_report(two_camera_folder, experiment)
-    first = illuminants.first
+    first = illuminants.summary
     continual = with_config(PaperOptions, PAPER.presets["demo"])(**shared)
     own_folder = RunFolder("paper", PAPER.name, continual, shared=True)
     learned = paper_report(PAPER, own_folder, train_paper(PAPER, own_folder, continual))
-    also = learned.first
+    also = learned.summary
     parts = {
-        "Two cameras": (illuminants.facts, illuminants.sections),
+        "Two cameras": (illuminants.summary_rows, illuminants.sections),
         "Continual learning": (
-            learned.facts,
+            learned.summary_rows,
             [Section("Result", [], [also.figure, also.table]), *learned.sections],
         ),
     }
-    summary = [
+    summary_rows = [
         (f"{part}: {name.lower()}", value)
         for part, (rows, _) in parts.items()
         for name, value in rows
@@ -66,4 +66,6 @@ def run_demo(options: DemoOptions) -> Path:
     )
     below = (*first.sentences[1:], *first.below, *also.sentences[2:], *also.below)
     joined = replace(first, sentences=sentences, below=below)
-    return write_report(folder.path, "everlight: the demo", summary, all_sections, joined)
+    return write_report(
+        folder.path, "everlight: the demo", Report(summary_rows, all_sections, joined)
+    )

@@ -33,7 +33,7 @@ from everlight_experiments.commands.load_and_train import (
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcomes, arrays_of
-from everlight_experiments.continual.report import report_summary
+from everlight_experiments.continual.report import report_summary_rows
 from everlight_experiments.continual.report_tables import (
     FORGETTING,
     choices_of,
@@ -44,7 +44,7 @@ from everlight_experiments.continual.report_tables import (
     table_of,
 )
 from everlight_experiments.report.cells import dash, final_cell, interval_cell
-from everlight_experiments.report.writer import Section, Summary, Table, write_report
+from everlight_experiments.report.writer import Report, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.config_options import changed, option_named, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.usage import options_by_name
@@ -82,16 +82,16 @@ def run_grid(options: GridOptions) -> Path:
     not_run = [row for table in left_out for row in table.rows]
     title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
     rule = selection_rule(outcomes, options.validation_seeds)
-    summary = _summary(options, firsts, rule, folder.duration())
+    summary_rows = _summary_rows(options, firsts, rule, folder.duration())
     ranks = _ranks(outcomes, rows)
-    first = _results_summary(folder.path, benchmarks, outcomes, ranks, _headline(ranks, rows))
+    summary = _results_summary(folder.path, benchmarks, outcomes, ranks, _headline(ranks, rows))
     details = (
         ("Forgetting and time", _forgetting_table(outcomes, list(ranks))),
         ("Methods not applicable", dataclasses.replace(left_out[0], rows=not_run)),
         ("Selection of hyper-parameters", hyperparameters_table("criterion", choices_of(outcomes))),
     )
     sections = [Section(title, items=[table]) for title, table in details if table.rows]
-    return write_report(folder.path, title, summary, sections, first)
+    return write_report(folder.path, title, Report(summary_rows, sections, summary))
 
 
 def _rows_of(loaded: Mapping[str, Loaded]) -> list[Method]:
@@ -156,12 +156,14 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     return having
 
 
-def _summary(
+def _summary_rows(
     options: GridOptions, benchmarks: Benchmarks, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
     """Return the summary rows of all benchmarks, those of one kind together."""
     numbers = options.seed, options.seeds, rule, duration
-    summaries = {name: dict(report_summary(first, *numbers)) for name, first in benchmarks.items()}
+    summaries = {
+        name: dict(report_summary_rows(first, *numbers)) for name, first in benchmarks.items()
+    }
     names = [fact for fact in next(iter(summaries.values())) if fact != "Duration"]
     return [
         *((f"{fact}: {name}", rows[fact]) for fact in names for name, rows in summaries.items()),

@@ -31,11 +31,12 @@ class MethodOptions(ExperimentOptions):
     The word all stands for every method that the benchmark supports, but those of little use there,
     which a line names. The baseline naive always runs."""
     setting: tuple[SettingName, ...] | None = None
-    """Settings to run: task-incremental, class-incremental (None is this one) or online. Task
-    identity is given at test in the first alone. Online is class-incremental with one pass; methods
-    that act at task boundaries are given them by default, and --no-boundaries leaves these methods
-    out. The benchmarks iirc, CORe50 and facts have settings of their own instead: core50-ni is
-    domain-incremental (all classes in every task), core50-nc class-incremental, core50-nic both."""
+    """Settings to run: task-incremental, class-incremental (None is this one) or online. Only
+    task-incremental gives the task identity at test. Online is class-incremental with one pass;
+    methods that act at task boundaries are given them by default, and --no-boundaries leaves these
+    methods out. The benchmarks iirc, CORe50 and facts have settings of their own instead: core50-ni
+    is domain-incremental (all classes in every task), core50-nc class-incremental, core50-nic both.
+    """
     validation_seeds: Count = 2
     """Number of seeds that only select hyper-parameters. They do so on held-out training images;
     reported results never use them. They are counted up from --seed + 1000; iirc and CORe50 take

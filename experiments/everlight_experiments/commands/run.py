@@ -16,10 +16,10 @@ from everlight_experiments.commands.load_and_train import (
     train_loaded,
 )
 from everlight_experiments.commands.options import RunOptions
-from everlight_experiments.continual.report import ReportInput, report_sections, report_summary
+from everlight_experiments.continual.report import ReportInput, report_sections, report_summary_rows
 from everlight_experiments.continual.report_tables import selection_rule
 from everlight_experiments.continual.train_methods import save_outcomes
-from everlight_experiments.report.writer import write_report
+from everlight_experiments.report.writer import Report, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 
 
@@ -38,9 +38,11 @@ def run_benchmark(options: RunOptions) -> Path:
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)
     benchmark = next(iter(benchmarks.values()))
     rule = selection_rule(outcomes, options.validation_seeds)
-    summary = report_summary(benchmark, options.seed, options.seeds, rule, folder.duration())
+    summary_rows = report_summary_rows(
+        benchmark, options.seed, options.seeds, rule, folder.duration()
+    )
     if options.keep_nets:
-        summary.append(NETS_KEPT)
+        summary_rows.append(NETS_KEPT)
     title = f"Continual learning of {benchmark.name}: {len(loaded.rows)} methods"
-    first, sections = report_sections(folder.path, ReportInput(benchmarks, outcomes, loaded.rows))
-    return write_report(folder.path, title, summary, sections, first)
+    summary, sections = report_sections(folder.path, ReportInput(benchmarks, outcomes, loaded.rows))
+    return write_report(folder.path, title, Report(summary_rows, sections, summary))

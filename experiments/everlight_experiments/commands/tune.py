@@ -42,7 +42,7 @@ from everlight_experiments.continual.method_programs import row_on
 from everlight_experiments.continual.report_tables import hyperparameters_table, rule_of, table_of
 from everlight_experiments.continual.train_methods import jobs_of, runners_of
 from everlight_experiments.report.cells import final_cell, interval_cell, spread
-from everlight_experiments.report.writer import Section, Summary, write_report
+from everlight_experiments.report.writer import Report, Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
 from everlight_experiments.run_folder.folder import RunFolder
@@ -127,7 +127,7 @@ def run_tune(options: TuneOptions) -> Path:
     benchmark = next(iter(first.values()))
     criterion = benchmark.criterion
     rule = rule_of(benchmark, options.validation_seeds)
-    summary = [
+    summary_rows = [
         ("Data", benchmark.data.words),
         ("Selection rule", f"{rule} {BEST}"),
         ("Training with the best", tried[best].training),
@@ -135,8 +135,9 @@ def run_tune(options: TuneOptions) -> Path:
         ("Duration", folder.duration()),
     ]
     title = f"Grid search of {benchmark.name} on validation seeds"
-    screen = _results_summary(folder.path, criterion, tried, best, near)
-    return write_report(folder.path, title, summary, _hyperparameters(criterion, tried), screen)
+    summary = _results_summary(folder.path, criterion, tried, best, near)
+    report = Report(summary_rows, _hyperparameters(criterion, tried), summary)
+    return write_report(folder.path, title, report)
 
 
 def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:

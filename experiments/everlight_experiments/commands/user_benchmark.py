@@ -13,7 +13,7 @@ _FORM = "give my_file.py:my_benchmark, a Benchmark or a function without argumen
 
 
 def is_user_file(text: str) -> bool:
-    """Return whether a benchmark is named as `my_file.py:my_benchmark`."""
+    """Return True if a benchmark is named as `my_file.py:my_benchmark`."""
     return text.rpartition(":")[0].endswith(".py")
 
 

@@ -242,7 +242,7 @@ def setup_factory(
             setup = with_xavier(setup)
         if read_diagnostics(config.metrics):
             setup = setup._replace(measure=diagnose_plasticity)
-        needs = StrategyArguments(
+        arguments = StrategyArguments(
             number_of_tasks(config),
             net.classes,
             config.exemplars_per_class,
@@ -255,8 +255,8 @@ def setup_factory(
             arguments={**loss_arguments(config, method), **method_config.arguments},
         )
         if pretrained:
-            setup = with_pretrained_layers(setup, module, data.shared.layers, method, needs)
-        return images_of(setup, data.per_run), needs
+            setup = with_pretrained_layers(setup, module, data.shared.layers, method, arguments)
+        return images_of(setup, data.per_run), arguments
 
     return make
 

@@ -49,8 +49,10 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
     """Return how the engine builds a method on a benchmark."""
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
-        setup, needs = benchmark.training.setup(method, data)
-        return setup, method.make(setup, needs._replace(hyperparameter=data.per_run.hyperparameter))
+        setup, arguments = benchmark.training.setup(method, data)
+        return setup, method.make(
+            setup, arguments._replace(hyperparameter=data.per_run.hyperparameter)
+        )
 
     return build
 
@@ -102,8 +104,8 @@ class MethodPrograms:
 
     def arguments(self, method: Method, hyperparameter: float) -> dict[str, Any]:
         """Return the arguments of the method's function, for reports."""
-        _, needs = self.benchmark.training.setup(method, self._data(method))
-        return method.arguments(needs._replace(hyperparameter=hyperparameter))
+        _, arguments = self.benchmark.training.setup(method, self._data(method))
+        return method.arguments(arguments._replace(hyperparameter=hyperparameter))
 
     def cost(self, method: Method) -> RunCost:
         """Return costs, counted from shapes and from the step's program."""

@@ -161,7 +161,7 @@ class Runner:
             )
 
     def is_elsewhere(self, method: Method, seeds: int) -> bool:
-        """Return whether other processes train all runs that a method needs next."""
+        """Return True if other processes train all runs that a method needs next."""
         grid = method.hyperparameters if len(method.hyperparameters) > 1 else ()
         for run_ids in (
             self._run_ids(method, "validation", grid, self.validation_seeds),

@@ -61,10 +61,10 @@ def _counted_once(run: Trained, name: str) -> Float[np.ndarray, "t t"]:
 
 def mean_so_far(matrix: Float[np.ndarray, "t t"]) -> Float[np.ndarray, "t"]:
     """Return the mean over the test sets so far, after every task; they have equal weight."""
-    return np.mean(matrix, axis=1, where=_begun(matrix))
+    return np.mean(matrix, axis=1, where=_learned_tests(matrix))
 
 
-def _begun(matrix: Float[np.ndarray, "t t"]) -> Bool[np.ndarray, "t t"]:
+def _learned_tests(matrix: Float[np.ndarray, "t t"]) -> Bool[np.ndarray, "t t"]:
     """Return True for test sets of tasks so far, except columns without a value."""
     return np.tri(len(matrix), dtype=bool) & ~np.isnan(matrix).all(axis=0)
 
@@ -72,12 +72,12 @@ def _begun(matrix: Float[np.ndarray, "t t"]) -> Bool[np.ndarray, "t t"]:
 def over_all_times(run: Trained) -> Float[Array, ""] | float:
     """Return the accuracy over all times of `run.tasks`; of joint training, after its only task."""
     matrix = matrix_of(run)[: run.tasks, : run.tasks]
-    begun = _begun(matrix)
+    learned = _learned_tests(matrix)
     if not np.any(run.arrays["steps"][: run.tasks - 1]):
-        return float(np.mean(matrix[-1], where=begun[-1]))
-    if begun[-1].all():
+        return float(np.mean(matrix[-1], where=learned[-1]))
+    if learned[-1].all():
         return accuracy(jnp.asarray(matrix))
-    return float(np.mean(matrix, where=begun))
+    return float(np.mean(matrix, where=learned))
 
 
 OVER_ALL_TIMES = Metric("accuracy over all times (A)", over_all_times)
@@ -160,12 +160,12 @@ predicted for every test sample after every task, `PREDICTED`."""
 
 
 def read_predictions(names: Iterable[str]) -> bool:
-    """Return whether one of the metrics reads predicted classes."""
+    """Return True if one of the metrics reads predicted classes."""
     return not set(names) <= {*DIAGNOSTICS, TASK_MASKED}
 
 
 def read_diagnostics(names: Iterable[str]) -> bool:
-    """Return whether one of the metrics is a diagnostic of plasticity."""
+    """Return True if one of the metrics is a diagnostic of plasticity."""
     return not set(names).isdisjoint(DIAGNOSTICS)
 
 
@@ -246,8 +246,8 @@ def curves_within(
     curves: dict[str, dict[str, np.ndarray]] = {"first task": {}, "tasks so far, mean": {}}
     for name, accuracies in values.items():
         places, tasks = accuracies.shape[1:]
-        begun = np.tri(tasks, dtype=bool).repeat(places // tasks, axis=0)
-        means = accuracies.mean(axis=2, where=begun)
+        learned = np.tri(tasks, dtype=bool).repeat(places // tasks, axis=0)
+        means = accuracies.mean(axis=2, where=learned)
         for title, curve in zip(curves, (accuracies[..., 0], means), strict=True):
             finite = np.isfinite(curve).all(axis=0)
             curves[title][name] = curve[:, finite] if finite[0] else curve[:, -1:]

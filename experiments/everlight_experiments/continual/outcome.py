@@ -84,31 +84,31 @@ class Outcome(NamedTuple):
         return mean_over_time(self.over_time, self.steps)
 
     @property
-    def ahead(self) -> Bool[np.ndarray, "t t"]:
+    def future_scores(self) -> Bool[np.ndarray, "t t"]:
         """True for scores on tasks that are not learned yet."""
         return np.triu(np.ones(self.matrices.shape[1:], bool), 1)
 
     @property
-    def names_ahead(self) -> bool:
+    def predicts_future(self) -> bool:
         """True if classes of tasks not learned yet can be predicted.
 
-        Where they are not among the outputs, all scores ahead are 0 for that reason alone.
+        Where they are not among the outputs, all future scores are 0 for that reason alone.
         """
-        return bool(np.any(np.nan_to_num(self.matrices[:, self.ahead]) != 0))
+        return bool(np.any(np.nan_to_num(self.matrices[:, self.future_scores]) != 0))
 
     def of_matrices(self, metric: Callable) -> Float[np.ndarray, "seeds"]:
         """Return a metric of each seed's matrix; NaN where it is undefined or the run diverged."""
         if metric is not forward_transfer:
             return of_learned(metric, self.matrices, self.steps, self.diverged)
         values = np.asarray(jax.vmap(metric)(jnp.asarray(self.matrices)))
-        return np.where(self.diverged | (not self.names_ahead), np.nan, values)
+        return np.where(self.diverged | (not self.predicts_future), np.nan, values)
 
     @property
     def mean_matrix(self) -> Float[np.ndarray, "t t"]:
         """Mean matrix over seeds; NaN where the method cannot have a value."""
         mean = self.matrices.mean(axis=0)
-        if not self.names_ahead:
-            mean = np.where(self.ahead, np.nan, mean)
+        if not self.predicts_future:
+            mean = np.where(self.future_scores, np.nan, mean)
         if self.learns_at_once:
             mean[:-1] = np.nan
         return mean

@@ -17,7 +17,7 @@ from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmark import Benchmarks
 from everlight_experiments.continual.outcome import Outcomes
-from everlight_experiments.continual.report import ReportInput, report_sections, report_summary
+from everlight_experiments.continual.report import ReportInput, report_sections, report_summary_rows
 from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
 from everlight_experiments.continual.train_methods import Job, runners_of, save_outcomes, train_jobs
 from everlight_experiments.report.writer import (
@@ -114,12 +114,12 @@ class Paper(NamedTuple):
     """Function from the configuration to benchmarks and methods."""
     sections: Callable[[Results], Sequence[Section]] = lambda results: ()
     """Sections before those of the general report."""
-    summary: Callable[[Results], Sequence[tuple[str, str]]] = lambda results: ()
+    summary_rows: Callable[[Results], Sequence[tuple[str, str]]] = lambda results: ()
     """Summary rows in addition to those of every report."""
     published: Callable[[Results], Published] = lambda results: NOTHING_PUBLISHED
     rule: str | None = None
     """Selection rule; None is the common one, on one validation seed."""
-    first: Callable[[Results], Summary] | None = None
+    results_summary: Callable[[Results], Summary] | None = None
     """Opening of a report that has only the paper's own sections; None makes the general report."""
     arrays: Callable[[Results], Mapping[str, np.ndarray]] = lambda results: {}
     """Arrays of results.npz in addition to those of the outcomes."""
@@ -148,7 +148,7 @@ class Paper(NamedTuple):
         folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)
-        written = write_report(folder.path, self.title(results.config), *report)
+        written = write_report(folder.path, self.title(results.config), report)
         unexplained = self.unexplained(results) if options.check else ()
         if unexplained:
             differences = "\n".join(unexplained)
@@ -172,23 +172,23 @@ def paper_report(paper: Paper, folder: RunFolder, results: Results) -> Report:
     """Return the report of a paper's results; pictures go into the folder."""
     experiment = results.experiment
     shown = {name: experiment.benchmarks[name] for name in experiment.shown}
-    if paper.first is None:
+    if paper.results_summary is None:
         by_column = {name: results.outcomes[name] for name in shown}
         general = ReportInput(shown, by_column, experiment.rows, paper.published(results))
-        first, sections = report_sections(folder.path, general)
+        summary, sections = report_sections(folder.path, general)
     else:
-        first, sections = paper.first(results), []
+        summary, sections = paper.results_summary(results), []
     benchmark = next(iter(shown.values()))
     rule = 1 if paper.rule is None else paper.rule
-    facts = [
+    summary_rows = [
         ("Paper", paper.citation),
-        *report_summary(benchmark, results.seed, experiment.seeds, rule, folder.duration()),
-        *paper.summary(results),
+        *report_summary_rows(benchmark, results.seed, experiment.seeds, rule, folder.duration()),
+        *paper.summary_rows(results),
     ]
     body, findings = paper.sections(results), paper.findings(results)
     if findings:
         body = [findings_section(findings, paper.findings_source), *body]
-    return Report(facts, [*body, *sections], first)
+    return Report(summary_rows, [*body, *sections], summary)
 
 
 def findings_section(findings: Sequence[Finding], source: str) -> Section:

@@ -34,7 +34,7 @@ class Pretrained(NamedTuple):
 
 
 def is_released(path: Path) -> bool:
-    """Return whether a path names a checkpoint of Google's release, and no run's folder."""
+    """Return True if a path names a checkpoint of Google's release, and no run's folder."""
     return path.suffix == ".npz"
 
 
@@ -96,11 +96,11 @@ def with_pretrained_layers(
     module: object,
     layers: dict[str, PyTree],
     method: Method,
-    needs: StrategyArguments,
+    arguments: StrategyArguments,
 ) -> Setup:
     """Return the setup that a method has on a network with pretrained layers below its head."""
     if method.adapt is not None:
-        return method.adapt(setup, module, layers, needs)
+        return method.adapt(setup, module, layers, arguments)
     begun = with_layers(setup, layers)
     if method.trains == "head":
         return begun._replace(

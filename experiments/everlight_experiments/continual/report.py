@@ -58,7 +58,7 @@ MEANINGS = {
 """Meanings of settings."""
 
 
-def report_summary(
+def report_summary_rows(
     benchmark: Benchmark, seed: int, seeds: int, rule: int | str, duration: str
 ) -> list[tuple[str, str]]:
     """Return the rows of every summary; an integer `rule` is the number of validation seeds."""
@@ -325,7 +325,7 @@ def why_white(outcomes: Iterable[Outcome]) -> str:
     """Return the sentence on where mean matrices have no value; empty where they have all."""
     runs = list(outcomes)
     reasons = {
-        "classes of later tasks cannot be predicted yet": not all(x.names_ahead for x in runs),
+        "classes of later tasks cannot be predicted yet": not all(x.predicts_future for x in runs),
         "joint training has not begun": any(x.learns_at_once for x in runs),
         "a run diverged": any(x.diverged.any() for x in runs),
         "the task is not tested, or its test set is an earlier task's": any(

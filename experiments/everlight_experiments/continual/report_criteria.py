@@ -114,7 +114,7 @@ def criteria_tables(
                 float(cl_stability(deviations, weights)) for weights in WEIGHTINGS.values()
             ]
         row = [name, *(dash(plus_minus(float(mean[c]), float(deviations[c]))) for c in CRITERIA)]
-        if not outcome.names_ahead:
+        if not outcome.predicts_future:
             row[1 + CRITERIA.index("FWT")] = "–"
         row += [dash(f"{number:.3f}") for number in (*scores, *stabilities)]
         if printed is not None:
@@ -128,7 +128,7 @@ def criteria_tables(
         columns += [Column(name, PUBLISHED_GROUP) for name in names]
     caption = [
         "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher.",
-        "" if all(outcome.names_ahead for outcome in by_name.values()) else NO_FORWARD_TRANSFER,
+        "" if all(outcome.predicts_future for outcome in by_name.values()) else NO_FORWARD_TRANSFER,
         "Joint training has no criteria." if len(rows) < len(by_name) else "",
         published.name if printed is not None else "",
     ]

@@ -168,7 +168,7 @@ def train_runs(
 
 
 def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
-    """Return whether the arrays are those of a run that diverged."""
+    """Return True if the arrays are those of a run that diverged."""
     return bool(arrays[DIVERGED_AT][0] >= 0)
 
 
@@ -256,13 +256,13 @@ def _train_group(
     diverged = np.zeros(len(group), bool)
     with saving, progress(title, total, done, "epoch") as bar:
         while not diverged.all() and bar.n < total:
-            # Its arrays are taken back for the next one's: a signal waits until that is there.
+            # The next state takes over the arrays of this one; a signal waits until it is complete.
             with uninterrupted():
                 state = next(driven, state)
                 reached = epochs_done(protocol, state)
                 divergences = diverged_at(protocol, state)[: len(group)]
                 previous, diverged = diverged, divergences[:, 0] >= 0
-                # Before the checkpoint from which they would not come again.
+                # Ended tasks are announced before the checkpoint, from which a run would skip them.
                 if after_task is not None and int(state.epoch) == 0:
                     for number in np.flatnonzero(~diverged).tolist():
                         result = result_of_run(state, number, mesh)

@@ -268,7 +268,7 @@ def _prepared(start: InitialWeights | None) -> InitialWeights:
 
 
 def _reads_trunk(method: Method, start: InitialWeights) -> bool:
-    """Return whether a method learns a head on the frozen convolutions' features of frames."""
+    """Return True if a method learns a head on the frozen convolutions' features of frames."""
     return method.trains == "head" and start.features is not None
 
 
@@ -356,16 +356,16 @@ def setup_factory(
         setup = with_layers(drawn, shared.layers)._replace(
             task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)
         )
-        needs = StrategyArguments(
+        strategy_arguments = StrategyArguments(
             BATCHES[schedule.scenario],
             classes,
             EXEMPLARS,
             importance_samples=IMPORTANCE_SAMPLES,
             replay_batch_size=getattr(config, "replay_batch_size", None),
         )
-        has_gain = "first_task_gain" in method.row_arguments(needs)
+        has_gain = "first_task_gain" in method.row_arguments(strategy_arguments)
         arguments = {"first_task_gain": schedule.gain} if has_gain else {}
-        return setup, needs._replace(arguments=arguments)
+        return setup, strategy_arguments._replace(arguments=arguments)
 
     return make
 

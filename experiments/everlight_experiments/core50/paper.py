@@ -201,8 +201,8 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: P
             "operations", lambda name: f"{training_operations(by_name[name]):.2e}", "training"
         ),
     )
-    beside = f" Paper: {paper_scores.name}." if curves else ""
-    caption = f"{scenario}: mean ± standard deviation over the runs.{beside}"
+    source = f" Paper: {paper_scores.name}." if curves else ""
+    caption = f"{scenario}: mean ± standard deviation over the runs.{source}"
     return table_of(caption, {name: name for name in by_name}, specs)
 
 
@@ -218,7 +218,7 @@ def training_operations(outcome: Outcome) -> float:
     return float(outcome.steps[:, -1].mean() * outcome.cost.operations + frames)
 
 
-def summary(results: Results) -> list[tuple[str, str]]:
+def summary_rows(results: Results) -> list[tuple[str, str]]:
     """Return steps, scenarios and the forms of CWR."""
     lengths: dict[str, list[str]] = {}
     for column, method, _ in results.experiment.jobs:
@@ -247,7 +247,7 @@ PAPER = Paper(
     PAPER_PRESETS,
     experiment,
     sections,
-    summary,
+    summary_rows,
     published,
     "The network after the last step of every batch is evaluated. Hyper-parameters of other "
     "methods were not selected.",

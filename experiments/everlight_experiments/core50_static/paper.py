@@ -236,6 +236,6 @@ PAPER = Paper(
     experiment,
     sections,
     rule="The networks after the last step are evaluated. The C of the SVM was not tuned.",
-    first=results_summary,
+    results_summary=results_summary,
     arrays=arrays,
 )

@@ -125,7 +125,7 @@ def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:
     return method._replace(hyperparameters=grid[first : first + count])
 
 
-def summary(results: Results) -> list[tuple[str, str]]:
+def summary_rows(results: Results) -> list[tuple[str, str]]:
     """Return a description of the images and word vectors, and the number of seeds."""
     config, experiment = results.config, results.experiment
     learned = experiment.data.learned
@@ -145,7 +145,7 @@ PAPER = Paper(
     PAPER_PRESETS,
     experiment,
     report.fact_sections,
-    summary,
+    summary_rows,
     rule="The network after the last epoch is evaluated. Each hyper-parameter has the value "
     "with the highest generalised Top-5 on a held-out tenth of the training scenes, with a "
     "validation seed.",

@@ -55,7 +55,7 @@ class Claim(NamedTuple):
     """Support of the claim by the paper's own tables."""
 
 
-class Side(NamedTuple):
+class MethodGroup(NamedTuple):
     """Methods on a split, by one metric."""
 
     split: str
@@ -67,11 +67,11 @@ class Side(NamedTuple):
         return tuple(Quantity(scale, self.split, name, self.metric) for name in self.methods)
 
 
-class Stated(NamedTuple):
-    """A claim that one side is above another on the paper's benchmarks."""
+class ClaimTemplate(NamedTuple):
+    """A claim that one group is above another, which is made of each of the paper's benchmarks."""
 
-    above: Side
-    below: Side
+    above: MethodGroup
+    below: MethodGroup
     rule: str = "all"
     """Rule of the comparison, one of those of `Claim`."""
     in_paper: tuple[str | None, str | None] = ("holds", "holds")
@@ -80,81 +80,89 @@ class Stated(NamedTuple):
 
 GATE, NAIVE, IMM, MAS = ("ExpertGate",), ("finetune",), ("IMM mode",), ("MAS",)
 NOT_GIVEN = "not given"
-STATED: Mapping[str, Stated] = {
+TEMPLATES: Mapping[str, ClaimTemplate] = {
     "(2) the random split is above the semantic one for every lifelong method but "
-    "ExpertGate": Stated(Side("random", OTHERS), Side("semantic", OTHERS), rule="each"),
-    "(2) ExpertGate gains least by the random split (relative)": Stated(
-        Side("random", OTHERS, GAIN),
-        Side("random", GATE, GAIN),
+    "ExpertGate": ClaimTemplate(
+        MethodGroup("random", OTHERS), MethodGroup("semantic", OTHERS), rule="each"
+    ),
+    "(2) ExpertGate gains least by the random split (relative)": ClaimTemplate(
+        MethodGroup("random", OTHERS, GAIN),
+        MethodGroup("random", GATE, GAIN),
         in_paper=("holds: it loses 16%", "holds: 3%"),
     ),
-    "(3) semantic: ExpertGate is the best lifelong method": Stated(
-        Side("semantic", GATE), Side("semantic", OTHERS)
+    "(3) semantic: ExpertGate is the best lifelong method": ClaimTemplate(
+        MethodGroup("semantic", GATE), MethodGroup("semantic", OTHERS)
     ),
-    "(3) random: ExpertGate is below IMM, SI and MAS": Stated(
-        Side("random", SINGLE),
-        Side("random", GATE),
+    "(3) random: ExpertGate is below IMM, SI and MAS": ClaimTemplate(
+        MethodGroup("random", SINGLE),
+        MethodGroup("random", GATE),
         in_paper=("holds; finetune is lower still", "holds; the lowest of all"),
     ),
-    "random: IMM, SI and MAS are above finetune": Stated(
-        Side("random", SINGLE), Side("random", NAIVE)
+    "random: IMM, SI and MAS are above finetune": ClaimTemplate(
+        MethodGroup("random", SINGLE), MethodGroup("random", NAIVE)
     ),
-    "semantic: finetune is above SI and MAS": Stated(
-        Side("semantic", NAIVE),
-        Side("semantic", PENALTIES),
+    "semantic: finetune is above SI and MAS": ClaimTemplate(
+        MethodGroup("semantic", NAIVE),
+        MethodGroup("semantic", PENALTIES),
         in_paper=("holds, against what they are for",) * 2,
     ),
-    "less is forgotten on the random split (BWT), by finetune, SI and MAS": Stated(
-        Side("random", (*NAIVE, *PENALTIES), BACKWARD),
-        Side("semantic", (*NAIVE, *PENALTIES), BACKWARD),
+    "less is forgotten on the random split (BWT), by finetune, SI and MAS": ClaimTemplate(
+        MethodGroup("random", (*NAIVE, *PENALTIES), BACKWARD),
+        MethodGroup("semantic", (*NAIVE, *PENALTIES), BACKWARD),
         rule="each",
         in_paper=(NOT_GIVEN, "not for MAS: -0.22 against -0.20"),
     ),
-    "semantic: finetune is best on few-shot facts (mean over tasks)": Stated(
-        Side("semantic", NAIVE, RARE),
-        Side("semantic", (*GATE, *SINGLE), RARE),
+    "semantic: finetune is best on few-shot facts (mean over tasks)": ClaimTemplate(
+        MethodGroup("semantic", NAIVE, RARE),
+        MethodGroup("semantic", (*GATE, *SINGLE), RARE),
         in_paper=(NOT_GIVEN, "holds; on the random split MAS, 3.33 against 3.16"),
     ),
-    "(1) random: generalised is below standard for every method": Stated(
-        Side("random", TABLES, STANDARD),
-        Side("random", TABLES),
+    "(1) random: generalised is below standard for every method": ClaimTemplate(
+        MethodGroup("random", TABLES, STANDARD),
+        MethodGroup("random", TABLES),
         rule="each",
         in_paper=("holds", "holds; no joint"),
     ),
-    "(1) semantic: generalised is below standard for every method": Stated(
-        Side("semantic", TABLES, STANDARD), Side("semantic", TABLES), rule="each"
+    "(1) semantic: generalised is below standard for every method": ClaimTemplate(
+        MethodGroup("semantic", TABLES, STANDARD), MethodGroup("semantic", TABLES), rule="each"
     ),
-    "random: ExpertGate's drop is the smallest of the lifelong methods": Stated(
-        Side("random", OTHERS, DROP),
-        Side("random", GATE, DROP),
+    "random: ExpertGate's drop is the smallest of the lifelong methods": ClaimTemplate(
+        MethodGroup("random", OTHERS, DROP),
+        MethodGroup("random", GATE, DROP),
         in_paper=("not so: 21.2, IMM 19.4", "holds"),
     ),
-    "semantic: ExpertGate's drop is the smallest of the lifelong methods": Stated(
-        Side("semantic", OTHERS, DROP), Side("semantic", GATE, DROP)
+    "semantic: ExpertGate's drop is the smallest of the lifelong methods": ClaimTemplate(
+        MethodGroup("semantic", OTHERS, DROP), MethodGroup("semantic", GATE, DROP)
     ),
-    "random: joint's drop is smaller still": Stated(
-        Side("random", GATE, DROP), Side("random", ("joint",), DROP), in_paper=("holds", "no joint")
+    "random: joint's drop is smaller still": ClaimTemplate(
+        MethodGroup("random", GATE, DROP),
+        MethodGroup("random", ("joint",), DROP),
+        in_paper=("holds", "no joint"),
     ),
-    "semantic: joint's drop is smaller still": Stated(
-        Side("semantic", GATE, DROP), Side("semantic", ("joint",), DROP)
+    "semantic: joint's drop is smaller still": ClaimTemplate(
+        MethodGroup("semantic", GATE, DROP), MethodGroup("semantic", ("joint",), DROP)
     ),
-    "(4) random: IMM is the best single model": Stated(
-        Side("random", IMM), Side("random", (*NAIVE, *PENALTIES)), in_paper=("holds", None)
+    "(4) random: IMM is the best single model": ClaimTemplate(
+        MethodGroup("random", IMM),
+        MethodGroup("random", (*NAIVE, *PENALTIES)),
+        in_paper=("holds", None),
     ),
-    "(4) semantic: IMM is the best single model": Stated(
-        Side("semantic", IMM), Side("semantic", (*NAIVE, *PENALTIES)), in_paper=("holds", None)
+    "(4) semantic: IMM is the best single model": ClaimTemplate(
+        MethodGroup("semantic", IMM),
+        MethodGroup("semantic", (*NAIVE, *PENALTIES)),
+        in_paper=("holds", None),
     ),
-    "(4) random, standard: MAS is above IMM": Stated(
-        Side("random", MAS, STANDARD),
-        Side("random", IMM, STANDARD),
+    "(4) random, standard: MAS is above IMM": ClaimTemplate(
+        MethodGroup("random", MAS, STANDARD),
+        MethodGroup("random", IMM, STANDARD),
         in_paper=("holds, by 1.5", None),
     ),
-    "(4) random: MAS is above IMM": Stated(
-        Side("random", MAS), Side("random", IMM), in_paper=(None, "holds")
+    "(4) random: MAS is above IMM": ClaimTemplate(
+        MethodGroup("random", MAS), MethodGroup("random", IMM), in_paper=(None, "holds")
     ),
-    "(4) semantic: MAS is above IMM": Stated(
-        Side("semantic", MAS),
-        Side("semantic", IMM),
+    "(4) semantic: MAS is above IMM": ClaimTemplate(
+        MethodGroup("semantic", MAS),
+        MethodGroup("semantic", IMM),
         in_paper=(None, "holds; over tasks IMM is above, 7.9 against 7.7"),
     ),
 }
@@ -164,19 +172,19 @@ MEAN_DROP = "(1) The drop is larger on mid-scale than on large-scale (mean of li
 
 def _mean_drops(scale: str) -> tuple[Quantity, ...]:
     """Return the drops of the lifelong methods on both splits."""
-    return tuple(row for split in SPLITS for row in Side(split, LIFELONG, DROP).of(scale))
+    return tuple(row for split in SPLITS for row in MethodGroup(split, LIFELONG, DROP).of(scale))
 
 
 CLAIMS = [
     Claim(
         f"{scale}: {text}",
-        first=stated.above.of(scale),
-        second=stated.below.of(scale),
-        rule=stated.rule,
+        first=template.above.of(scale),
+        second=template.below.of(scale),
+        rule=template.rule,
         in_paper=in_paper,
     )
     for place, scale in enumerate(SCALES)
-    for text, stated in STATED.items()
-    if (in_paper := stated.in_paper[place]) is not None
+    for text, template in TEMPLATES.items()
+    if (in_paper := template.in_paper[place]) is not None
 ]
 CLAIMS.append(Claim(MEAN_DROP, _mean_drops(MID), _mean_drops(LARGE), "mean", in_paper="holds"))

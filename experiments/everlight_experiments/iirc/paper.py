@@ -81,13 +81,13 @@ def column_of(exemplars: int) -> str:
     return f"{exemplars} exemplars"
 
 
-def superfluous(outcome: Outcome) -> Values:
+def jaccard_gap(outcome: Outcome) -> Values:
     """Return the mean distance of JS from pw-JS, which superfluous labels make."""
     weighted, plain, *_ = np.moveaxis(outcome.metrics[iirc.SCORES], -1, 0)
     return (plain - weighted).mean(axis=1)
 
 
-def ahead(
+def ordering_check(
     claim: str,
     first: Sequence[str],
     second: Sequence[str],
@@ -102,10 +102,10 @@ def ahead(
         means = "; ".join(f"{name} {scores.mean():.3f}" for name, scores in values.items())
         return Verdict(lowest > highest, means)
 
-    return checked(claim, (*first, *second), test)
+    return claim_check(claim, (*first, *second), test)
 
 
-def checked(claim: str, methods: Sequence[str], test: Callable[[Outcomes], Verdict]) -> Check:
+def claim_check(claim: str, methods: Sequence[str], test: Callable[[Outcomes], Verdict]) -> Check:
     """Return the check of a claim about methods, some of which may not have run."""
 
     def check(outcomes: Outcomes) -> Finding:
@@ -115,7 +115,7 @@ def checked(claim: str, methods: Sequence[str], test: Callable[[Outcomes], Verdi
     return check
 
 
-def learns_less(outcomes: Outcomes) -> Verdict:
+def newest_task_decline(outcomes: Outcomes) -> Verdict:
     """Compare the newest task's score in the last third of the tasks with the first third."""
     newest = outcomes["LUCIR"].metrics[iirc.NEWEST]
     third = max(1, newest.shape[1] // 3)
@@ -125,30 +125,32 @@ def learns_less(outcomes: Outcomes) -> Verdict:
 
 
 CHECKS = (
-    ahead(
+    ordering_check(
         "Incremental joint, which has all labels, is above ER-infinite, which has not",
         ["incremental joint"],
         ["ER-infinite"],
     ),
-    ahead(
+    ordering_check(
         "Both iCaRLs are ahead of ER and finetune",
         ["iCaRL-CNN", "iCaRL-norm"],
         ["ER-balanced", "finetune"],
     ),
-    ahead(
+    ordering_check(
         "iCaRL predicts too many labels: JS is further above pw-JS than for LUCIR",
         ["iCaRL-CNN", "iCaRL-norm"],
         ["LUCIR"],
-        superfluous,
+        jaccard_gap,
     ),
-    ahead(
+    ordering_check(
         "LUCIR retains: its first task is above ER's at the end",
         ["LUCIR"],
         ["ER-balanced"],
         lambda outcome: outcome.matrices[:, -1, 0],
     ),
-    checked("LUCIR learns new labels less and less: R_jj falls", ["LUCIR"], learns_less),
-    ahead("A-GEM is below ER-balanced", ["ER-balanced"], ["A-GEM"]),
+    claim_check(
+        "LUCIR learns new labels less and less: R_jj falls", ["LUCIR"], newest_task_decline
+    ),
+    ordering_check("A-GEM is below ER-balanced", ["ER-balanced"], ["A-GEM"]),
 )
 
 

@@ -24,7 +24,7 @@ PairPreset = Literal[
 
 
 @dataclass(frozen=True)
-class Plan:
+class PairConfig:
     """One preset of `everlight paper two-camera`.
 
     Attributes:
@@ -43,30 +43,32 @@ class Plan:
 
 
 # The rates 1e-2 and 2e-2 are equally good on validation pairs and scenes, and better than 3e-3.
-PRESETS: dict[PairPreset, Plan] = {
-    "rendered-demo": Plan(
+PRESETS: dict[PairPreset, PairConfig] = {
+    "rendered-demo": PairConfig(
         "rendered",
         TrainingSettings(6_000, 256, 1e-2, validate_every=60),
         measured=False,
         scenes=12_000,
     ),
-    "rendered-small": Plan("rendered", TrainingSettings(20_000, 512, 1e-2), scenes=18_000),
+    "rendered-small": PairConfig("rendered", TrainingSettings(20_000, 512, 1e-2), scenes=18_000),
     # An epoch has 11 batches; validation is every 100 epochs.
-    "rendered-paper": Plan(
+    "rendered-paper": PairConfig(
         "rendered",
         TrainingSettings(11_000_000, 1024, 1e-4, "constant", validate_every=1_100),
         scenes=18_000,
     ),
-    "nus-demo": Plan(
+    "nus-demo": PairConfig(
         "photographs", TrainingSettings(4_000, 128, validate_every=50), measured=False
     ),
-    "nus-small": Plan("photographs", TrainingSettings(4_000, 128, validate_every=50)),
-    "nus-paper": Plan(
+    "nus-small": PairConfig("photographs", TrainingSettings(4_000, 128, validate_every=50)),
+    "nus-paper": PairConfig(
         "quasi-real", TrainingSettings(500_000, 1_024, 1e-3, "constant", validate_every=100)
     ),
-    "s20-demo": Plan("transforms", TrainingSettings(2_000, 128, validate_every=50), measured=False),
-    "s20-small": Plan("transforms", TrainingSettings(6_000, 128, validate_every=50)),
-    "s20-paper": Plan(
+    "s20-demo": PairConfig(
+        "transforms", TrainingSettings(2_000, 128, validate_every=50), measured=False
+    ),
+    "s20-small": PairConfig("transforms", TrainingSettings(6_000, 128, validate_every=50)),
+    "s20-paper": PairConfig(
         "transforms", TrainingSettings(500_000, 0, 1e-3, "constant", validate_every=100)
     ),
 }

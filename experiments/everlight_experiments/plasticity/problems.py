@@ -158,7 +158,7 @@ def learn_problem(
     """Return the result of one run, as a pure function of images, key and hyper-parameter."""
     of_problem, of_run = jax.random.split(key)
     setup, generator = problem.begin(images, of_problem)
-    needs = StrategyArguments(
+    arguments = StrategyArguments(
         config.tasks,
         problem.classes,
         exemplars_per_class=1,
@@ -168,7 +168,7 @@ def learn_problem(
     )
     return learn_generated(
         setup,
-        method.make(setup, needs),
+        method.make(setup, arguments),
         generator,
         config.tasks,
         -(-config.samples // config.batch_size),

@@ -12,7 +12,14 @@ from everlight_experiments.plasticity.config import PlasticityConfig
 from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED, Problem
 from everlight_experiments.report.cells import spread
 from everlight_experiments.report.plots import plot_curves
-from everlight_experiments.report.writer import Figure, Section, Summary, Table, write_report
+from everlight_experiments.report.writer import (
+    Figure,
+    Report,
+    Section,
+    Summary,
+    Table,
+    write_report,
+)
 
 POINTS = 50
 """Most points of a curve; each is a mean over equally many tasks."""
@@ -42,7 +49,7 @@ def write_plasticity_report(
     if "naive" in ordered[ROWS:]:
         drawn = [*drawn[:-1], "naive"]
     caption = f"{MEANINGS[score]}: mean over seeds, with one standard deviation"
-    first = Summary(
+    summary = Summary(
         answer(score, sign, early, late),
         _figure(folder, "score", score, caption, rows, drawn),
         _table(score, rows, part),
@@ -50,8 +57,8 @@ def write_plasticity_report(
     dead = "Share of the hidden units that never respond: mean over seeds, the same rows"
     figure = _figure(folder, "dead", "dead units", dead, rows, drawn)
     sections = [Section("Dead units", [], [figure])]
-    summary = _summary(config, problem, seeds=len(late[ordered[0]]))
-    return write_report(folder, f"Plasticity: {name}", summary, sections, first)
+    summary_rows = _summary_rows(config, problem, seeds=len(late[ordered[0]]))
+    return write_report(folder, f"Plasticity: {name}", Report(summary_rows, sections, summary))
 
 
 def answer(score: str, sign: int, early: BySeed, late: BySeed) -> tuple[str, ...]:
@@ -85,7 +92,7 @@ def answer(score: str, sign: int, early: BySeed, late: BySeed) -> tuple[str, ...
 
 
 def _is_above(differences: Float[np.ndarray, "seeds"]) -> bool:
-    """Return whether paired differences are above 0 by more than two standard errors."""
+    """Return True if paired differences are above 0 by more than two standard errors."""
     seeds = len(differences)
     error = differences.std(ddof=1) / np.sqrt(seeds) if seeds > 1 else np.inf
     return bool(differences.mean() > 2 * error)
@@ -130,7 +137,7 @@ def _figure(
     return Figure(f"{caption}{left}", where)
 
 
-def _summary(config: PlasticityConfig, problem: Problem, seeds: int) -> list[tuple[str, str]]:
+def _summary_rows(config: PlasticityConfig, problem: Problem, seeds: int) -> list[tuple[str, str]]:
     size = f"{config.tasks:,} tasks of {config.samples:,} samples"
     batches = f"SGD at {config.learning_rate:g} in batches of {config.batch_size}"
     return [

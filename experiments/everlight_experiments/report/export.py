@@ -73,15 +73,17 @@ def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     criteria = {}
     for name, values in arrays.items():
         key = ResultKey.parse(name)
-        matrices, steps = (arrays.get(key.beside(other)) for other in (f"{score} by task", "steps"))
+        matrices, steps = (
+            arrays.get(key.sibling(other)) for other in (f"{score} by task", "steps")
+        )
         if key.metric != score or matrices is None or not key.method:
             continue
         learned = matrices, steps, np.isnan(values[:, -1])
         criteria |= {
-            key.beside(f"final {score}"): values[:, -1],
-            key.beside(f"average incremental {score}"): mean_over_time(values, steps),
-            key.beside("forgetting"): of_learned(forgetting, *learned),
-            key.beside("backward transfer"): of_learned(backward_transfer, *learned),
+            key.sibling(f"final {score}"): values[:, -1],
+            key.sibling(f"average incremental {score}"): mean_over_time(values, steps),
+            key.sibling("forgetting"): of_learned(forgetting, *learned),
+            key.sibling("backward transfer"): of_learned(backward_transfer, *learned),
         }
     return criteria
 

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int
 
 
 def learns_at_once(steps: Int[np.ndarray, "seeds t"]) -> bool:
-    """Return whether no step is before the last task, as in joint training."""
+    """Return True if no step is before the last task, as in joint training."""
     return steps.shape[1] > 1 and not steps[:, -2].any()
 
 
@@ -33,7 +33,7 @@ def of_learned(
     if learns_at_once(steps):
         return np.full(len(matrices), np.nan)
     # They only need a maximum, which later tasks do not raise.
-    ahead = np.triu(np.ones(matrices.shape[1:], bool), 1)
-    values = jax.vmap(metric)(jnp.asarray(np.where(ahead & np.isnan(matrices), 0, matrices)))
+    future = np.triu(np.ones(matrices.shape[1:], bool), 1)
+    values = jax.vmap(metric)(jnp.asarray(np.where(future & np.isnan(matrices), 0, matrices)))
     # A maximum or a minimum may pass over NaN.
     return np.where(diverged, np.nan, np.asarray(values))

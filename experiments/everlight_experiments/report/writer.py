@@ -115,36 +115,29 @@ class Summary:
 
 
 class Report(NamedTuple):
-    """A report's facts, body and opening."""
+    """Content of a report."""
 
-    facts: list[tuple[str, str]]
+    summary_rows: Sequence[tuple[str, str]]
     """Names and values of the rows about data, seeds and selection."""
-    sections: list[Section]
-    first: Summary
+    sections: Sequence[Section] = ()
+    summary: Summary | None = None
+    """Opening of the report."""
 
 
-def write_report(
-    folder: Path,
-    title: str,
-    summary: Sequence[tuple[str, str]],
-    sections: Sequence[Section],
-    first: Summary | None = None,
-) -> Path:
+def write_report(folder: Path, title: str, report: Report) -> Path:
     """Write report.html into a run's folder, whose config.json is shown at the end.
 
     Raises:
-      ValueError: the summary does not state how values were selected.
+      ValueError: no summary row states how values were selected.
     """
-    if not any("selection rule" in name.lower() for name, _ in summary):
+    if not any("selection rule" in name.lower() for name, _ in report.summary_rows):
         raise ValueError(f"the report {title!r} states no selection rule")
     path, config = folder / "report.html", folder / "config.json"
     remedy = RESTORE if config.exists() else FOLDER_GONE
     write_page(
         path,
         title=title,
-        first=first,
-        summary=summary,
-        sections=sections,
+        report=report,
         config=json.dumps(read_json(config, remedy), indent=2),
         paper=PUBLISHED_GROUP,
     )

@@ -42,7 +42,7 @@ from everlight_experiments.run_folder.processes import broadcast_from_first
 
 REMEDY = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
-"""Seconds; a report takes less."""
+"""Seconds to wait for a folder that another process locks; a report takes less."""
 PARTS = "units"
 """Folder of the finished parts of a run, such as training runs; stored run folders have it."""
 PART = "unit"
@@ -106,7 +106,7 @@ class RunFolder:
         # A run that was killed before it saved anything claims nothing.
         begun = self._holds_work()
         try:
-            # It may be moved, or named from another directory.
+            # The folder of runs may have moved, or be named from another directory.
             free = "runs", *options.run_selectors
             recorded = read_config(config, chosen, free, TEXTS) if begun else {}
             self._continued = begun
@@ -126,7 +126,7 @@ class RunFolder:
         )
 
     def _holds_work(self) -> bool:
-        """Return whether the folder has any file except config.json and locks."""
+        """Return True if the folder has any file except config.json and locks."""
         return any(
             path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
             for path in self.path.rglob("*")
@@ -209,7 +209,7 @@ class RunFolder:
         self._claims.release(self._part(name))
 
     def all_claimed_by_others(self, names: Sequence[str]) -> bool | None:
-        """Return whether other processes compute all unfinished parts; None where none is left."""
+        """Return True if other processes compute all unfinished parts; None where none is left."""
 
         def held() -> dict[str, np.ndarray]:
             paths = [path for path in map(self._part, names) if not path.exists()]
@@ -284,7 +284,7 @@ class RunFolder:
         stop_if_requested()
         self._refuse_gone()
         if self._shared:
-            # From here to the report's end one process after another writes the same.
+            # Processes write results and report one after another, with the same content.
             self._lock = lock_folder(self.path, REMEDY, patience=-1)
         path = self.path / "results.npz"
         save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})

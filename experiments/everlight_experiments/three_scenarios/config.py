@@ -26,12 +26,12 @@ from everlight_experiments.run_folder.options import Preset
 
 Scenario = Literal["task-incremental", "domain-incremental", "class-incremental"]
 SCENARIOS: tuple[Scenario, ...] = ("task-incremental", "domain-incremental", "class-incremental")
-EWC_STRENGTHS: Mapping[Scenario, float] = {
+EWC_COEFFICIENTS: Mapping[Scenario, float] = {
     "task-incremental": 1e5,
     "domain-incremental": 1e10,
     "class-incremental": 1e9,
 }
-SI_STRENGTHS: Mapping[Scenario, float] = {
+SI_COEFFICIENTS: Mapping[Scenario, float] = {
     "task-incremental": 10.0,
     "domain-incremental": 50_000.0,
     "class-incremental": 5000.0,
@@ -49,7 +49,7 @@ PAPER_METHODS: dict[str, Method] = {
     name: row._replace(name=name, published=None) for name, row in _ROWS.items()
 }
 # Cross-entropy with the old network's probabilities at temperature 2, without the factor of 4.
-LWF_STRENGTH = 0.25
+LWF_COEFFICIENT = 0.25
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,9 @@ class PaperConfig:
             **(domains if by_domain else {}),
             method_settings={"joint": MethodSettings(epochs=tasks * config.protocol.epochs)},
             grids={
-                "EWC": (EWC_STRENGTHS[scenario],),
-                "SI": (SI_STRENGTHS[scenario],),
-                "LwF": (LWF_STRENGTH,),
+                "EWC": (EWC_COEFFICIENTS[scenario],),
+                "SI": (SI_COEFFICIENTS[scenario],),
+                "LwF": (LWF_COEFFICIENT,),
             },
         )
         rows = [PAPER_METHODS[name] for name in self.methods]
@@ -99,7 +99,7 @@ MNIST = Config(
     loss_classes="all",
     optimizer="adam",
     learning_rate=0.001,
-    # 2,000 steps per task. The optimizer goes on from task to task.
+    # 2,000 steps per task. The optimizer's state continues across tasks.
     protocol=Protocol(
         epochs=20, epoch_steps=100, batch_size=128, select="last", new_optimizer=False
     ),

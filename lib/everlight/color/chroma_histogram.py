@@ -162,7 +162,7 @@ def located_illuminant(
 
 
 def has_pixels(histograms: Float[Array, "*n b b 2"]) -> Bool[Array, "*n"]:
-    """Return whether an image has usable pixels and no NaN."""
+    """Return True if an image has usable pixels and no NaN."""
     return jnp.sum(histograms[..., 0], axis=(-2, -1)) > 0
 
 

@@ -105,10 +105,10 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
     )
 
 
-def moved_average(average: PyTree, now: PyTree, share: Float[Array, ""]) -> PyTree:
+def moved_average(average: PyTree, current: PyTree, share: Float[Array, ""]) -> PyTree:
     """Return the average after one step, in which the current values have the given weight.
 
-    Leaves of integers are those of now.
+    Leaves of integers are the current ones.
     """
 
     def moved(old: Array, new: Array) -> Array:
@@ -116,7 +116,7 @@ def moved_average(average: PyTree, now: PyTree, share: Float[Array, ""]) -> PyTr
             return new
         return old + share.astype(old.dtype) * (new - old)
 
-    return jax.tree.map(moved, average, now)
+    return jax.tree.map(moved, average, current)
 
 
 def _average_of(memory: Averaged, learner: Learner) -> Learner:

@@ -78,7 +78,7 @@ def named_optimizer(
 
 
 def _is_optimizer(factory: Any) -> bool:
-    """Return whether a function of optax is annotated to return an optimizer."""
+    """Return True if a function of optax is annotated to return an optimizer."""
     if not inspect.isfunction(factory):
         return False
     return "GradientTransformation" in str(inspect.signature(factory).return_annotation)

@@ -99,7 +99,7 @@ def estimate_pair(
 
 
 def is_plausible(illuminant: Float[np.ndarray, "3"]) -> bool:
-    """Return whether an estimate (R/G, 1, B/G) can be an illuminant; NaN cannot."""
+    """Return True if an estimate (R/G, 1, B/G) can be an illuminant; NaN cannot."""
     return bool(np.all((illuminant > 1 / PLAUSIBLE) & (illuminant < PLAUSIBLE)))
 
 

@@ -32,7 +32,7 @@ def squared_sines(matrix, features, illuminants, weights):
 
 @pytest.fixture
 def world(rng):
-    """Nine features whose linear map is the illuminant, up to a scale of each image's own."""
+    """Return nine features whose linear map is the illuminant, up to one scale per image."""
     matrix = rng.uniform(0.1, 1, (9, 3))
     features = rng.uniform(0.2, 1, (60, 9))
     return features, features @ matrix * rng.uniform(0.2, 5, (60, 1))
@@ -60,10 +60,10 @@ def test_the_fit_is_stationary_in_float64(world, rng):
     least = squared_sines(matrix, features, illuminants, weights)
     for _ in range(20):
         change = 1e-3 * np.abs(matrix).mean() * rng.normal(size=matrix.shape)
-        beside = [
+        neighbors = [
             squared_sines(matrix + s * change, features, illuminants, weights) for s in (1, -1)
         ]
-        assert min(beside) > least
+        assert min(neighbors) > least
     plain = np.linalg.lstsq(features, illuminants, rcond=None)[0]
     assert least < squared_sines(plain, features, illuminants, weights)
 
@@ -90,7 +90,7 @@ def test_uninformative_features_have_no_illuminant(world):
 
 
 def two_kinds(rng):
-    """Reddish and bluish estimates, each kind with a linear bias of its own."""
+    """Return reddish and bluish estimates, each kind with its own linear bias."""
     estimates = rng.uniform(0.4, 0.6, (80, 3))
     estimates[:40, 0] += 0.6
     estimates[40:, 2] += 0.6
@@ -116,7 +116,7 @@ def test_a_floor_of_one_is_the_homography(rng):
 
 @pytest.mark.slow
 def test_nus_thumbnails_near_the_papers_table_2(real_data):
-    """The paper, on 195 full images: moments 2.80, homography 2.70 and 2.97, APAP 2.64 to 2.77."""
+    """On 195 images the paper has: moments 2.80, homography 2.70 and 2.97, APAP 2.64 to 2.77."""
     images, masks, illuminants = nus_thumbnails(real_data, 0.95)
     fold = np.arange(200) // 3 % 3
     looks = {"moments": edge_moments} | {n: ESTIMATORS[n] for n in ("GW", "SoG", "PCA")}

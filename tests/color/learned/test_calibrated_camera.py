@@ -20,7 +20,7 @@ TEMPERATURES = (2856.0, 6504.0)
 
 
 def calibrations(rng, count):
-    """Cameras whose gains differ, and their cross-talk a little."""
+    """Return cameras whose gains differ much and whose cross-talk differs a little."""
     gains = np.exp(rng.uniform(-0.5, 0.5, (count, 3, 1)))
     matrices = gains * (np.eye(3) + 0.05 * rng.uniform(-1, 1, (count, 3, 3)))
     both = np.repeat(matrices[:, None], 2, axis=1)
@@ -30,7 +30,7 @@ def calibrations(rng, count):
 
 
 def images(rng, camera, count):
-    """Surfaces under Planckian and daylight illuminants in the camera's colours."""
+    """Draw surfaces under Planckian and daylight illuminants in the camera's colours."""
     illuminants = np.asarray(locus_illuminants(camera))[rng.integers(0, 126, count)]
     seen = rng.uniform(0.1, 1, (count, 4, 4, 3)) * illuminants[:, None, None]
     return jnp.float32(seen), jnp.float32(illuminants)

@@ -67,7 +67,7 @@ def test_the_network_is_the_papers(rng):
 
 @pytest.mark.slow
 def test_the_time_adds_what_the_colors_leave_open():
-    """Surfaces as coloured as the illuminants; evening light is red."""
+    """Surfaces are as coloured as the illuminants; evening light is red."""
     rng = np.random.default_rng(0)
     count, window = 300, ChromaWindow(16, -1.5, 2.5)
     times = rng.uniform(0, 24, count) * HOUR

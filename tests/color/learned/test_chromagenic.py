@@ -22,7 +22,7 @@ def chromagenic_estimate(model, main, second, weights=None):
 
 
 def pairs(rng, count=20, pixels=30):
-    """Pairs whose cameras relate by one transform per illuminant, and a little noise."""
+    """Return pairs whose cameras relate by one transform per illuminant, with a little noise."""
     transforms = np.eye(3) + rng.normal(scale=0.2, size=(ILLUMINANTS, 3, 3))
     labels = np.arange(count) % ILLUMINANTS
     main = rng.uniform(0.05, 1, size=(count, pixels, 3))
@@ -129,7 +129,7 @@ def test_against_scikit_learn(rng):
 
 
 def test_recovers_an_affine_map_of_nearly_dependent_entries(rng):
-    """Rows that add up to 1, as the released sum-normalized transforms' do."""
+    """Rows add up to 1, as those of the released sum-normalized transforms do."""
     transforms = np.eye(3) + rng.normal(scale=0.05, size=(100, 3, 3))
     transforms /= transforms.sum(axis=2, keepdims=True)
     slopes, intercept = rng.normal(size=(9, 2)), np.array([0.5, 1.2])

@@ -17,7 +17,7 @@ estimate = jax.jit(confidence_pooled_estimate)
 
 
 def by_hand(maps, colors, first, second):
-    """Place by place in float64."""
+    """Compute the pooled illuminant place by place in float64."""
     total = np.zeros(3)
     for row in range(maps.shape[0]):
         for column in range(maps.shape[1]):

@@ -30,7 +30,7 @@ def drawn_model():
 
 
 def images(rng, count, gains=(1.0, 1.0, 1.0)):
-    """Surfaces of any colour under much the same illuminant, and the illuminants."""
+    """Draw surfaces of any colour under similar illuminants, and return the illuminants too."""
     illuminants = rng.uniform(0.9, 1, (count, 3)) * gains
     seen = rng.uniform(0.1, 1, (count, 4, 4, 3)) * illuminants[:, None, None]
     return jnp.float32(seen), jnp.float32(illuminants)
@@ -59,7 +59,7 @@ def test_spoilt_images_beside_one_count_as_empty(rng):
 
 @pytest.mark.slow
 def test_other_images_of_an_unseen_camera_correct_its_gains():
-    """Cameras of different gains teach; of one that did not, its other images tell them."""
+    """Training cameras differ in gains; other images of the unseen camera show its gains."""
     rng = np.random.default_rng(0)
     gains = np.exp(rng.uniform(-0.4, 0.4, (9, 3)))
     parts = [images(rng, 24, same_camera) for same_camera in gains]

@@ -23,7 +23,7 @@ from everlight.metrics.angular import angular_error
 
 
 def by_hand(pixels):
-    """The authors' rule in float64: nothing at 0, nothing from 0.98 of the largest value on."""
+    """Apply the authors' rule in float64 to pixels above 0 and below 0.98 of the largest value."""
     stored = pixels[(pixels > 0).all(axis=1) & (pixels < 0.98 * pixels.max()).all(axis=1)]
     order = stored.sum(axis=1)
     four = np.array([stored[order.argmax()], stored.max(0), stored.mean(0), stored[order.argmin()]])
@@ -88,7 +88,7 @@ def test_invalid_illuminants_are_nan():
 
 
 def test_illuminants_of_a_camera_without_images_are_learned(rng):
-    """Four surfaces of any colour say little: the net learns where the camera's illuminants lie.
+    """Four surfaces of any colour show little: the net learns where the camera's illuminants are.
 
     The estimate is right where the illuminants are mapped, and some degrees off where they are not.
     """
@@ -112,7 +112,7 @@ def test_illuminants_of_a_camera_without_images_are_learned(rng):
 
 
 def test_the_tested_cameras_illuminants_are_learned(monkeypatch, rng):
-    """Von Kries factors of both cameras' white bring them there."""
+    """Von Kries factors of both cameras' white map the illuminants."""
     monkeypatch.setattr(
         dual_mapping, "fit_dual_mapping", lambda *arguments, **training: arguments[2]
     )

@@ -22,7 +22,7 @@ estimate_of = jax.jit(fourier_estimate)
 
 
 def by_hand(image, mask):
-    """Pixel by pixel in float64."""
+    """Count the histograms of colours and edges pixel by pixel in float64."""
     height, width = mask.shape
     edges = np.zeros_like(image)
     for row, column in np.argwhere(mask):
@@ -52,7 +52,7 @@ def test_histograms_are_those_counted_by_hand(rng):
 
 
 def gaussian(place, spread):
-    """The logarithm of a Gaussian on the torus, at a place in bins."""
+    """Return the logarithm of a Gaussian on the torus, at a place in bins."""
     away = (np.arange(BINS)[:, None] - place + BINS / 2) % BINS - BINS / 2
     first, second = (-0.5 * (away[:, axis] / spread) ** 2 for axis in (0, 1))
     return jnp.float32(first[:, None] + second[None, :])
@@ -72,7 +72,7 @@ def test_the_mean_on_the_torus_is_the_gaussians(place, origin):
 
 
 def test_a_filter_moves_what_the_histogram_shows():
-    """Filtered by a sharp peak at (4, 60), all pixels in (7, 9) give the illuminant (11, 5)."""
+    """A filter with a peak at (4, 60) moves the pixels of bin (7, 9) to illuminant (11, 5)."""
     seen = jnp.zeros((2, BINS, BINS)).at[:, 7, 9].set(1)
     filters = jnp.stack([gaussian(np.array([4.0, 60.0]), 1.0), jnp.zeros((BINS, BINS))])
     model = FourierModel(filters, jnp.zeros((BINS, BINS)), jnp.zeros(2))
@@ -82,7 +82,7 @@ def test_a_filter_moves_what_the_histogram_shows():
 
 
 def test_each_axis_holds_its_own_illuminants():
-    """Bins −5.2 to 34.7 and 3.5 to 59.6, as of Cube+'s illuminants: 40 and 56 wide, 65 together."""
+    """Bins are −5.2 to 34.7 and 3.5 to 59.6, as of Cube+: 40 and 56 wide, 65 joined."""
     ends = jnp.array([[-5.2, 3.5], [34.7, 59.6]])
     illuminants = jnp.exp(-BIN_WIDTH * jnp.insert(ends, 1, 0, axis=1))
     origin = first_bin(illuminant_bins(illuminants))

@@ -21,7 +21,7 @@ kernels_of = jax.jit(chroma_kernels)
 
 
 def by_hand(pixels, gain, width, bins=33):
-    """Pixel by pixel in float64."""
+    """Compute the histogram pixel by pixel in float64."""
     places = np.linspace(-SPAN, SPAN, bins)
     histograms = np.zeros((bins, bins, 3))
     for r, g, b in pixels:
@@ -47,7 +47,7 @@ def test_histograms_are_those_of_the_formula(rng):
 
 
 def test_the_papers_size_has_its_layers():
-    """Sides of 61, 29, 14 and 13 bins; its authors state 128, 256 and 512 channels."""
+    """Layers have sides of 61, 29, 14 and 13 bins, and 128, 256 and 512 channels."""
     inputs = jax.ShapeDtypeStruct((1, 4, 3), jnp.float32), jax.ShapeDtypeStruct((1, 4), jnp.float32)
     shapes = jax.eval_shape(
         SensorIndependentNet(SENSOR_PAPER_SIZE).init, jax.random.key(0), *inputs
@@ -59,7 +59,7 @@ def test_the_papers_size_has_its_layers():
 
 
 def test_the_illuminant_comes_back_through_the_matrix(rng):
-    """The second net with its last layer at 0 returns (1, 1, 1) in the working space."""
+    """The second net, whose last layer is 0, returns (1, 1, 1) in the working space."""
     net = SensorIndependentNet()
     pixels, weights = jnp.float32(rng.uniform(0.1, 1, (5, 30, 3))), jnp.ones((5, 30))
     params = net.init(jax.random.key(0), pixels, weights)

@@ -34,7 +34,7 @@ def test_a_batch_of_three_updates_is_three_steps_and_one_arrival():
 
 
 def test_updates_on_one_batch_are_gradient_descent_on_it():
-    """One batch per task, three updates: three epochs of a full batch, to rounding of its order."""
+    """One batch per task and three updates equal three epochs of a full batch, up to rounding."""
     batch = {"batch_size": int(SIZES.max()), "select": "last"}
     together = trained(naive, Protocol(epochs=1, updates_per_batch=3, **batch))
     apart = trained(naive, Protocol(epochs=3, **batch))
@@ -58,7 +58,7 @@ def test_prequential_accuracy_is_of_batches_before_they_are_learned(strategy):
 
 
 def test_a_batch_of_all_samples_is_scored_by_the_net_before_the_task():
-    """One batch per task: the net's accuracy on the task's own training samples before it."""
+    """One batch per task gives the accuracy on the task's training samples before the task."""
     protocol = Protocol(epochs=1, batch_size=int(SIZES.max()), select="last", prequential=True)
     states, setup = list(drive_run(run_of(naive, protocol))), net.small_setup()
     for task in (1, 2):
@@ -91,7 +91,7 @@ def test_without_any_validation_slot_nothing_is_gathered():
 
 
 def test_vmapped_runs_without_validation_make_nothing_ready():
-    """A `cond` would be a `select` under vmap, and what is trained for it (GDumb) be paid for."""
+    """Under vmap a `cond` is a `select`, so that training for validation (GDumb) would run."""
     setup, calls = net.small_setup(), []
 
     def counted(memory, learner, key):
@@ -135,7 +135,7 @@ def moved(before, after):
 
 
 def test_every_epoch_takes_all_samples_once():
-    """Seven samples in steps of three, twice."""
+    """Each of two epochs takes seven samples in steps of three."""
     before, after = trained_on_samples()
     assert after.step - before.step == 6
     assert moved(before, after) > 0

@@ -22,13 +22,13 @@ from tests.continual.engine.linear_net import (
 from tests.continual.engine.many_runs import ORDERS, copied
 from tests.single_run import drive_run
 
-# Tasks of four and two classes in batches of three: the first batch lacks a class of its task.
+# Tasks have four and two classes in batches of three: the first batch lacks one of them.
 TASKS, BATCH = [[0, 1, 2, 3], [4, 5]], 3
 PROTOCOL = online_protocol(BATCH)
 
 
 def observed(learned):
-    """A build whose steps append their samples, labels, seen classes, task identity and loss."""
+    """Return a build whose steps append samples, labels, seen classes, task identity and loss."""
 
     def build(data):
         setup = linear_setup(data)
@@ -50,7 +50,7 @@ def observed(learned):
 
 
 def cross_entropy(logits, labels, seen):
-    """Mean loss and its slope, over the seen classes alone."""
+    """Return the mean loss over the seen classes and its gradient by the logits."""
     among = np.where(seen, logits, -np.inf)
     rows = np.arange(len(labels))
     loss = -log_softmax(among, axis=1)[rows, labels].mean()
@@ -58,7 +58,7 @@ def cross_entropy(logits, labels, seen):
 
 
 def test_a_stream_without_boundaries_is_the_loop_in_float64():
-    """Momentum descent by hand; the first loss has the classes of the first batch alone."""
+    """Momentum descent is computed by hand; the first loss has the first batch's classes alone."""
     learned = []
     sequence = class_incremental(TRAIN, TEST, TASKS, CLASSES)
     *_, state = drive_run(Run(observed(learned), PROTOCOL, DATA, sequence, KEY))
@@ -116,7 +116,7 @@ def test_driven_and_vmapped_runs_equal_single_runs():
 
 
 def test_seen_classes_are_part_of_the_state_that_resumes():
-    """After the first task its two classes alone are seen, and the rest has the same bits."""
+    """Only the first task's two classes are seen after it, and the rest has the same bits."""
     states = list(map(copied, drive_runs(some_runs(), 1)))
     first = np.asarray(states[0].result.learner.seen)
     for seen, order in zip(first, ORDERS, strict=True):

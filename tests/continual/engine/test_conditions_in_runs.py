@@ -28,7 +28,7 @@ class NormalizedNet(nn.Module):
 
 
 def products(program, in_condition=False):
-    """Numbers of matrix products outside and inside of conditions, of a program and its parts."""
+    """Count the matrix products of a program and its parts, outside and inside of conditions."""
     counts = [0, 0]
     for equation in program.eqns:
         counts[in_condition] += equation.primitive.name == "dot_general"

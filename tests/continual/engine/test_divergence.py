@@ -16,7 +16,7 @@ LABELS = np.arange(24) % 6
 TASKS = ((0, 1), (2, 3), (4, 5))
 SEQUENCE = class_incremental(LABELS[:18], LABELS[18:], TASKS, 6, 0.34)
 KEY = jax.random.key(0)
-# A single step an epoch, so that no later loss shows the parameters after it.
+# An epoch is a single step, so that no later loss shows the parameters after it.
 PROTOCOL = engine.Protocol(epochs=1, batch_size=32, select="last")
 DATA = engine.StoredImages.of(
     jax.random.normal(jax.random.key(1), (24, 3)), jnp.float32(0), jnp.float32(1)
@@ -60,7 +60,7 @@ def building(part):
 
 
 def where_diverged(build):
-    """After each task, whether the compiled sequence and the driven one have diverged."""
+    """Return after which tasks the compiled sequence and the driven one have diverged."""
     run = engine.Run(build, PROTOCOL, DATA, SEQUENCE, KEY)
     compiled = ~np.isfinite(engine.run_sequence(run).losses[:, 0])
     driven = [

@@ -47,7 +47,7 @@ def test_runs_driven_together_equal_single_runs(driven):
 
 
 def test_a_state_comes_after_every_chunk_and_at_every_task_s_end(driven):
-    """Five epochs, then four and four, in chunks of three."""
+    """Tasks of five, four and four epochs run in chunks of three."""
     assert [(int(s.task), int(s.epoch)) for s in driven] == [
         (0, 3), (1, 0), (1, 3), (2, 0), (2, 3), (3, 0)
     ]  # fmt: skip
@@ -101,7 +101,7 @@ def two_devices():
 
 @pytest.mark.cpu
 def test_two_devices_give_the_results_of_one_device(driven, two_devices):
-    """Three runs, so that one device has a run more; then each on both, which share its batches."""
+    """One device has two of three runs; then both devices share the batches of each run."""
     apart, shared = two_devices["losses"]
     np.testing.assert_allclose(apart, driven[-1].result.losses, atol=1e-5)
     np.testing.assert_allclose(shared, driven[-1].result.losses, atol=1e-4)
@@ -121,7 +121,7 @@ def test_runs_do_not_talk_to_each_other(two_devices):
 @pytest.mark.cpu
 @pytest.mark.parametrize(("data", "shape"), [(1, [2]), (2, [1, 2])])
 def test_the_compiler_shards_over_every_axis_of_the_mesh(two_devices, data, shape):
-    """Axes are not explicit, for which every function of a network would have to name shardings."""
+    """Explicit axes would require every function of a network to name shardings."""
     result = two_devices["sharded"][data - 1]
     assert result == [12, ["Auto"] * len(shape), shape]
 

@@ -16,14 +16,14 @@ from tests.continual.small_net import CLASSES, HIDDEN, LABELS, START, STORED
 
 KEY = jax.random.key(0)
 SEEN = [0, 1, 3, 4]
-# Nine samples of seen classes, padding before, between and after them.
+# Nine samples have seen classes, with padding before, between and after them.
 VALID_INDEX = np.array([5, 0, 1, 3, 2, 4, 6, 8, 7, 9, 10, 12, 11, 5])
 VALID_MASK = np.isin(VALID_INDEX % 6, SEEN)
 VALID = VALID_INDEX[VALID_MASK]
 
 
 def label_score(setup):
-    """A setup whose metric is the label's score, so that no error is rounded away."""
+    """Return a setup whose metric is the label's score, so that no error is rounded away."""
 
     def metric(scores, labels, seen):
         return jnp.take_along_axis(scores, labels, axis=1)[:, 0]
@@ -68,7 +68,7 @@ def test_scores_are_the_network_s_for_every_sample(size):
 
 
 def counting_passes(setup):
-    """The setup, and a list that grows with every forward pass in evaluation."""
+    """Return the setup, and a list that grows with every forward pass in evaluation."""
     passes = []
 
     def gather(index, key):
@@ -80,7 +80,7 @@ def counting_passes(setup):
 
 @pytest.mark.parametrize("size", [5, 64, None])
 def test_features_are_the_network_s_in_evaluation_mode(size):
-    """Whatever the padding holds and wherever it stands: no pass is spent on it."""
+    """The content and the place of the padding have no effect, and no pass is spent on it."""
     counted, passes = counting_passes(net.small_setup())
     index = np.append(VALID_INDEX, [STORED + 9] * 11)
     mask = np.append(VALID_MASK, [False] * 11)
@@ -97,7 +97,7 @@ def test_features_are_the_network_s_in_evaluation_mode(size):
 
 
 def three_tasks():
-    """Classes 0 and 2 in task 0, 1 and 3 in task 1; task 2 brings none and has no test sample."""
+    """Return classes 0 and 2 in task 0, 1 and 3 in task 1, and a task 2 without test samples."""
     classes = jnp.array([[1, 0, 1, 0], [0, 1, 0, 1], [0, 0, 0, 0]], bool)
     test = Samples(
         jnp.arange(6), jnp.array([0, 2, 2, 1, 3, 0])[:, None], jnp.array([1, 1, 1, 1, 1, 0], bool)
@@ -116,7 +116,7 @@ def test_rows_of_both_accuracies_by_hand():
     sequence = three_tasks()
     scores = jnp.array(
         [
-            # Label; guess among all, among 0 and 2 (the first task's), among the own task's.
+            # Columns: label; guess among all, among the first task's 0 and 2, among the own task's.
             [0.5, 0.9, 0.1, 0.0],  # 0: 1, 0, 0
             [0.1, 0.2, 0.3, 0.0],  # 2: 2, 2, 2
             [0.4, 0.0, 0.3, 0.0],  # 2: 0, 0, 0
@@ -177,15 +177,15 @@ def evaluations(setup, size):
 
 
 @pytest.mark.parametrize(
-    ("size", "ahead", "without"), [(1, [7, 7, 7], [4, 5, 7]), (3, [3] * 3, [2, 2, 3])]
+    ("size", "with_future", "without"), [(1, [7, 7, 7], [4, 5, 7]), (3, [3] * 3, [2, 2, 3])]
 )
-def test_no_pass_is_spent_on_tasks_to_come(size, ahead, without):
+def test_no_pass_is_spent_on_tasks_to_come(size, with_future, without):
     """The first task has four of the seven samples, and the second brings one."""
     setup = binary_setup()
     assert not setup.objective.evaluates_unseen_classes
     full = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
     complete, taken = evaluations(full, size)
-    assert taken == ahead
+    assert taken == with_future
     stored, taken = evaluations(setup, size)
     assert taken == without
     reached = np.cumsum(STARTS, axis=0) > 0
@@ -194,12 +194,12 @@ def test_no_pass_is_spent_on_tasks_to_come(size, ahead, without):
 
 
 def test_iirc_s_scores_read_nothing_of_tasks_to_come():
-    """All of them, and the report's, are the same to the bit."""
+    """All scores, and the report's, are the same to the bit."""
     sequence, setup = refined_tasks(), binary_setup()
     full = setup._replace(objective=setup.objective._replace(evaluates_unseen_classes=True))
     outcomes = []
-    for judged in (setup, full):
-        predicted, _ = evaluations(judged, 4)
+    for evaluated in (setup, full):
+        predicted, _ = evaluations(evaluated, 4)
         superclass = np.full(sequence.class_task.shape, -1)
         outcomes.append(label_scores(sequence, predicted, superclass))
     jax.tree.map(np.testing.assert_array_equal, *outcomes)

@@ -18,7 +18,7 @@ def inputs_of(index):
 
 
 def setup_of():
-    """A linear model of two outputs that starts at 0.5."""
+    """Return a linear model of two outputs that starts at 0.5."""
 
     def apply(params, batch_stats, inputs, train, key):
         logits = inputs @ params["weights"]
@@ -46,7 +46,7 @@ GENERATOR = TaskGenerator(
 
 
 def by_hand(shrinkage=1.0, start=0.5):
-    """Weights after every task, losses and measures."""
+    """Return weights after every task, losses and measures."""
     weights, after, losses, norms = np.full((2, 2), start), [], [], []
     for task in range(1, TASKS + 1):
         if task > 1:

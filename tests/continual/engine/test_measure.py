@@ -11,7 +11,7 @@ from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, TASKS, bui
 
 
 def mean_activity(params, outputs):
-    """The network's last kernel and its hidden units for the test samples."""
+    """Return the network's last kernel and its hidden units for the test samples."""
     return {
         "kernel": jnp.sum(params["head"]["kernel"]),
         "units": jnp.mean(outputs.hidden["hidden"], axis=0),

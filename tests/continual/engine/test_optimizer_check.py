@@ -16,14 +16,14 @@ PARAMS = {"a": {"kernel": jnp.zeros((3, 2)), "bias": jnp.zeros(2)}, "b": jnp.zer
 
 
 def growing():
-    """An optimizer whose state becomes longer with every update."""
+    """Return an optimizer whose state becomes longer with every update."""
     return optax.GradientTransformation(
         lambda params: (), lambda gradient, state, params=None: (gradient, (*state, gradient))
     )
 
 
 def summing():
-    """An optimizer that returns one number per parameter array."""
+    """Return an optimizer that returns one number per parameter array."""
     return optax.GradientTransformation(
         lambda params: (),
         lambda gradient, state, params=None: (jax.tree.map(jnp.sum, gradient), state),

@@ -19,7 +19,7 @@ KEY = jax.random.key(0)
 
 @functools.cache
 def sequence_with(fraction):
-    """The first 30 stored samples to train on, 5 of each class, the others to test."""
+    """Return a sequence that trains on the first 30 samples, 5 per class, and tests the others."""
     return class_incremental(LABELS[:30], LABELS[30:], TASKS, CLASSES, valid_fraction=fraction)
 
 

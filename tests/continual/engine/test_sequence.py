@@ -48,7 +48,7 @@ def test_evaluation_every_so_many_tasks_and_after_the_last():
 
 
 def test_a_stream_without_boundaries_is_one_pass():
-    """Six pieces of ten samples in steps of five; a row of three accuracies after each."""
+    """Six pieces of ten samples are learned in steps of five; three accuracies follow each."""
     result = both_drivers(build_naive, online_protocol(5), STREAM)
     np.testing.assert_array_equal(result.usage.steps, [2, 4, 6, 8, 10, 12])
     assert result.evaluation.class_incremental.shape == (6, 3)
@@ -65,10 +65,10 @@ def test_a_strategy_of_boundaries_is_refused_on_a_stream_without_boundaries():
 @pytest.mark.parametrize(
     ("strategy", "stored"),
     [
-        # Twelve places, all taken within the first task of twenty samples.
+        # There are twelve places, all taken within the first task of twenty samples.
         (lambda setup: experience_replay(setup, 12), [0, 12, 12]),
         (lambda setup: gdumb(setup, 12, epochs=1), [0, 12, 12]),
-        # Two of every class, chosen at a task's end.
+        # Two of every class are chosen at a task's end.
         (lambda setup: balanced_replay(setup, 2), [0, 4, 8]),
         (lambda setup: joint(setup, 3), [0, 20, 40]),
         (naive, [0, 0, 0]),

@@ -56,14 +56,14 @@ def test_memory_after_five_epochs_equals_memory_after_one(name):
         {"epochs": 2, "boundaries": False},
         {"epochs": 2, "evaluate_steps": 1},
         {"epochs": 2, "prequential": True},
-        # Fixed numbers of steps: more than a pass in all, in pieces shorter and longer than it.
+        # The numbers of steps exceed a pass in all, in pieces shorter and longer than it.
         {"epochs": 9, "epoch_steps": 1},
         {"epochs": 2, "first_epochs": 1, "epoch_steps": 50},
     ],
     ids=str,
 )
 def test_means_count_every_sample_once(changes):
-    """In float64 from the features in evaluation mode of what training sees."""
+    """The reference is float64, from features in evaluation mode of what training sees."""
     memory = trained(strategies.nearest_mean, replace(ONCE, **changes)).memory
     np.testing.assert_array_equal(memory.count, np.bincount(LABELS, minlength=CLASSES))
     features = forward(START, np.arange(len(LABELS)), train=True)[1]
@@ -72,7 +72,7 @@ def test_means_count_every_sample_once(changes):
 
 
 def test_a_pass_has_no_more_steps_than_the_protocol_gives_a_task():
-    """Four batches of one sample in two epochs of two steps, of tasks of six samples and more."""
+    """Two epochs of two steps give four batches of one sample; tasks have six samples or more."""
     protocol = replace(ONCE, batch_size=1, epochs=2, first_epochs=1, epoch_steps=2)
     result = trained(strategies.nearest_mean, protocol)
     np.testing.assert_array_equal(result.usage.steps, [2, 6, 10])

@@ -40,7 +40,7 @@ EPOCH = epoch_of(INDEX, LABEL, INDEX < 90, LABEL == 3)
 
 
 def ordered(epoch, key):
-    """(index, label) in the order of learning."""
+    """Return (index, label) in the order of learning."""
     order = shuffle_compiled(epoch, key)
     slots = np.asarray(order.slots)[: int(order.count)]
     return list(
@@ -53,7 +53,7 @@ def ordered(epoch, key):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_padding_never_changes_the_order(seed):
-    """Neither its place, nor how much there is, nor what it holds."""
+    """The place, the amount and the content of padding have no effect."""
     rng = np.random.default_rng(seed)
     place = np.sort(rng.choice(20, 8, replace=False))
     index, label, mask = rng.integers(0, 20, 20), rng.integers(0, 6, 20), np.zeros(20, bool)
@@ -63,7 +63,7 @@ def test_padding_never_changes_the_order(seed):
 
 
 def test_every_order_is_as_likely():
-    """Each of 8 slots at each place 500 times in 4,000 keys, to 5 standard deviations of 21."""
+    """In 4,000 keys each of 8 slots has each place 500 times, to 5 standard deviations of 21."""
     keys = jax.random.split(KEY, 4000)
     slots = np.asarray(jax.jit(jax.vmap(lambda key: shuffle(EPOCH, key).slots[:8]))(keys))
     for slot in np.flatnonzero(INDEX < 90):
@@ -81,13 +81,13 @@ def test_batches_hold_every_sample_once_at_weight_1(size):
     np.testing.assert_array_equal(weight, np.arange(steps * size) < 8)
     pairs = list(zip(index.tolist(), label[:, 0].tolist(), strict=True))
     assert pairs[:8] == ordered(EPOCH, KEY)
-    # The filling is samples of the epoch, for what normalizes over the batch.
+    # The filling is samples of the epoch, for layers that normalize over the batch.
     assert set(pairs) == set(pairs[:8])
     np.testing.assert_array_equal(memory, label[:, 0] == 3)
 
 
 def test_epochs_of_a_fixed_number_of_steps_go_round_and_round():
-    """Three steps of 6 from 8 samples: the order once, again, and its first two."""
+    """Three steps of 6 from 8 samples take the order once, again, and its first two."""
     protocol = Protocol(epoch_steps=3, batch_size=6)
     epoch = shuffle_compiled(EPOCH, KEY)
     assert count_steps(epoch, protocol) == 3
@@ -102,7 +102,7 @@ def test_epochs_of_a_fixed_number_of_steps_go_round_and_round():
 
 
 def test_a_step_is_the_optimizer_s_times_the_schedule_s_factor():
-    """Descent at half the rate by the float64 gradient; the strategy receives the change."""
+    """The reference is descent at half the rate in float64; the strategy receives the change."""
     setup = net.small_setup()
     strategy = naive(setup)._replace(
         after_step=lambda memory, learner, info, key: (info.update, learner)
@@ -123,7 +123,7 @@ def test_a_step_is_the_optimizer_s_times_the_schedule_s_factor():
 
 
 def numbered(learner, number):
-    """The learner with parameters and statistics that name the epoch."""
+    """Replace the learner's parameters and statistics by the number of the epoch."""
     params = jax.tree.map(lambda leaf: jnp.full_like(leaf, number), learner.params)
     return learner._replace(params=params, batch_stats={"passes": jnp.array(number)})
 
@@ -143,12 +143,12 @@ def run_of(protocol, strategy=None, setup=None, tasks=(FIRST, SECOND)):
 
 
 def started(protocol, strategy=None, setup=None):
-    """Before the first task, or of it."""
+    """Return the state before the first task."""
     return begin_state(run_of(protocol, strategy, setup))
 
 
 def test_best_epoch_and_plateau_by_hand():
-    """Patience 1, threshold 0.1: the rate halves after two epochs not 0.1 above the last landmark.
+    """The patience is 1 and the threshold 0.1: two epochs without such a gain halve the rate.
 
     Of equally good epochs the last is kept.
     """
@@ -176,12 +176,12 @@ def test_best_epoch_and_plateau_by_hand():
         np.testing.assert_allclose(learner.schedule.best, landmark, rtol=1e-6)
         assert learner.schedule.stale_epochs == stale
         assert learner.schedule.factor == factor
-        # Learning goes on from the present parameters, not from the best.
+        # Learning continues from the present parameters, not from the best.
         assert np.all(learner.params["head"] == number)
 
 
 def test_the_rate_falls_at_milestones():
-    """After the second and the fourth epoch of each task."""
+    """The rate falls after the second and the fourth epoch of each task."""
     protocol = Protocol(select="last", milestones=(2, 4), milestone_factor=0.5)
     run = run_of(protocol)
     state = begin_state(run)
@@ -207,7 +207,7 @@ def test_by_default_the_rate_stays():
 
 
 def counting_epochs(setup, recorded=None):
-    """A strategy whose memory is changed by steps, and which tells what its end of task is given"""
+    """Return a strategy that counts its steps and records the arguments of its end of task."""
     recorded = [] if recorded is None else recorded
 
     def end_task(memory, learner, task, key):
@@ -237,14 +237,14 @@ def test_a_task_ends_at_the_selected_epoch(select, stored):
     assert memory == stored
     assert np.all(learner.params["head"] == stored)
     assert learner.batch_stats["passes"] == stored
-    # The strategy's importances are of what is kept.
+    # The strategy's importances are of the kept parameters.
     assert recorded[0][0] == stored
     assert np.all(recorded[0][1]["head"] == stored)
 
 
 def test_parameters_are_held_once_if_the_last_epoch_is_kept():
     assert started(Protocol(select="last")).best is None
-    # Nor a memory that steps do not change.
+    # A memory that steps do not change has no copy either.
     assert started(Protocol()).best.memory == ()
 
 
@@ -261,7 +261,7 @@ def test_without_validation_samples_the_last_epoch_is_kept():
 
 
 def after_a_task(setup, protocol):
-    """Momentum gathered, the rate at a quarter."""
+    """Return a run after its first task, with momentum and the rate at a quarter."""
     run = run_of(protocol, setup=setup)
     setup, strategy = run.build(())
     state = begin_task(run, begin_state(run))

@@ -21,7 +21,7 @@ TESTS = len(LABELS) + np.arange(len(TEST))
 
 
 def answer(setup):
-    """A strategy that predicts one class: its task's, or a constant without the task identity."""
+    """Return a strategy that predicts its task's class, or a constant without the task identity."""
 
     def task_aware(memory, learner, inputs, task):
         return jnp.broadcast_to(jax.nn.one_hot(ANSWERS[task], CLASSES), (len(inputs), CLASSES))

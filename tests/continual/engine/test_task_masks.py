@@ -50,7 +50,7 @@ def test_a_repeated_class_is_scored_in_each_of_its_tasks():
     )
     seen = jnp.ones(3, bool)
     row = objective.evaluate(sequence, objective.per_sample_metrics(predictions, seen), seen)
-    # Samples of labels 0, 1 among {0, 1}: 1, 1; of labels 1, 2 among {1, 2}: 1, 2.
+    # Samples of labels 0, 1 are 1, 1 among {0, 1}; those of labels 1, 2 are 1, 2 among {1, 2}.
     np.testing.assert_allclose(row.task_masked, [0.5, 1.0])
     np.testing.assert_allclose(row.class_incremental, [0.0, 0.5])
 

@@ -43,7 +43,7 @@ def collectives():
 
 
 def sharded(data):
-    """A sum over both devices, the kinds of a mesh's axes, and its shape."""
+    """Return a sum over both devices, the kinds of a mesh's axes, and its shape."""
     mesh = runs_mesh(data=data)
     with jax.set_mesh(mesh):
         total = jax.jit(lambda rows: shard_batch(rows).sum())(jnp.ones((4, 3)))
@@ -51,7 +51,7 @@ def sharded(data):
 
 
 def epochs_of_one_run():
-    """A state of one run is cut out of two; cut leaf by leaf, streaming LDA's stood still."""
+    """Count the epochs of one run cut out of two; cut leaf by leaf, streaming LDA got stuck."""
     order, classes, width = np.arange(25).reshape(5, 5).tolist(), np.arange(25), 768
     images = np.random.default_rng(0).normal(size=(500, width)).astype(np.float32)
     sequence = class_incremental(np.repeat(classes, 16), np.repeat(classes, 4), order, 25)

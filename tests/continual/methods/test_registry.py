@@ -14,7 +14,7 @@ from everlight.continual.methods.replay_variants import VARIANTS, with_variants
 from everlight.declared_rows import declared_rows
 from tests.continual.small_net import CLASSES, small_learner, small_setup
 
-NEEDS = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20)
+ARGUMENTS = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20)
 FILE = """
 from everlight.continual.methods.method import Method, Source
 from everlight.continual.strategies.naive import naive
@@ -38,11 +38,11 @@ def test_new_files_come_last_by_name_and_need_no_other_change(tmp_path, monkeypa
 
 
 def _factory(setup, buffer_size=7, replay_batch_size=5, rate=0.1, groups=1, hyperparameter=2):
-    """Return nothing; its arguments are looked at."""
+    """Return nothing; tests read its arguments."""
 
 
 def _per_class(setup, exemplars_per_class, buffer_size=None, replay_batch_size=None):
-    """Return nothing; its arguments are looked at."""
+    """Return nothing; tests read its arguments."""
 
 
 ROW = Method("row", _factory, Source(), "a row", tunes="rate", fixed={"replay_batch_size": 3})
@@ -58,7 +58,9 @@ ROW = Method("row", _factory, Source(), "a row", tunes="rate", fixed={"replay_ba
             {"buffer_size": 60, "replay_batch_size": 3, "rate": 0.5, "groups": 5},
         ),
         (
-            ROW._replace(fixed={}, tunes="", derived=lambda needs: {"rate": 1 / needs.tasks}),
+            ROW._replace(
+                fixed={}, tunes="", derived=lambda arguments: {"rate": 1 / arguments.tasks}
+            ),
             {},
             {"buffer_size": 200, "rate": 0.2, "groups": 1},
         ),
@@ -72,13 +74,13 @@ ROW = Method("row", _factory, Source(), "a row", tunes="rate", fixed={"replay_ba
     ],
 )
 def test_arguments_are_filled_by_name_and_the_row_states_exceptions(row, changes, expected):
-    assert row.row_arguments(NEEDS._replace(**changes)) == expected
+    assert row.row_arguments(ARGUMENTS._replace(**changes)) == expected
 
 
 def test_a_row_tunes_an_argument_if_it_has_values():
     for name, row in METHODS.items():
         assert bool(row.tunes) == bool(row.hyperparameters), name
-        assert row.row_arguments(NEEDS._replace(hyperparameter=0.125)).get(row.tunes) in (
+        assert row.row_arguments(ARGUMENTS._replace(hyperparameter=0.125)).get(row.tunes) in (
             (0.125,) if row.tunes else (None,)
         )
 
@@ -98,19 +100,19 @@ def test_every_method_that_stores_samples_has_a_row_per_variant():
     assert rows[3].summary.startswith(METHODS["A-GEM"].summary)
     # Compiled programs are found again by equal rows.
     assert rows == with_variants([METHODS["EWC"], METHODS["A-GEM"]], list(VARIANTS))
-    needs = StrategyArguments(2, CLASSES, exemplars_per_class=4)
-    assert rows[2].arguments(needs) == METHODS["A-GEM"].arguments(needs)
+    arguments = StrategyArguments(2, CLASSES, exemplars_per_class=4)
+    assert rows[2].arguments(arguments) == METHODS["A-GEM"].arguments(arguments)
 
 
 @pytest.mark.parametrize("name", [name for name in STORING if METHODS[name].head == "linear"])
 def test_a_variant_of_a_method_finds_its_stored_samples(name):
-    """Traced alone; the tricks' numbers are tested in `test_replay_tricks`."""
-    needs = StrategyArguments(2, CLASSES, exemplars_per_class=4, hyperparameter=1.0)
+    """The variant is only traced; the tricks' numbers are tested in `test_replay_tricks`."""
+    arguments = StrategyArguments(2, CLASSES, exemplars_per_class=4, hyperparameter=1.0)
     (_, *rows) = with_variants([METHODS[name]], list(VARIANTS))
     if "several labels" in METHODS[name].requirements:
         pytest.skip("for several labels")
     for row in rows:
-        strategy = row.make(SETUP, needs)
+        strategy = row.make(SETUP, arguments)
 
         def evaluated(strategy=strategy):
             learner = small_learner(SETUP, [0, 1])

@@ -85,11 +85,11 @@ def test_undefined_pieces_get_no_gradient():
 def test_an_evaluation_keeps_the_ranks_of_the_test_union():
     scores = rng.normal(size=(len(TEST.fact), 3 * SIZE)).astype(np.float32)
     defined = (PIECES >= 0).sum(axis=1)
-    away = (
+    offset = (
         np.stack([distances_by_hand(scores, [f] * len(scores)) for f in range(6)])
         / defined[:, None]
     )
-    closer = away < away[TEST.fact, np.arange(len(scores))]
+    closer = offset < offset[TEST.fact, np.arange(len(scores))]
     scored = jnp.asarray(scores)
     predictions = Predictions(
         scored, scored, SEQUENCE.test.labels, jnp.asarray(TASK[TEST.fact]), SEQUENCE.class_task
@@ -145,7 +145,7 @@ def ran(strategy):
 
 @pytest.mark.parametrize(
     "strategy",
-    # The others in `make test-slow`.
+    # The others run in `make test-slow`.
     [pytest.param(name, marks=[pytest.mark.slow] if name != "mas" else []) for name in STRATEGIES],
 )
 def test_every_strategy_learns_facts(strategy):
@@ -159,7 +159,7 @@ def test_every_strategy_learns_facts(strategy):
 
 
 def test_driven_epoch_by_epoch_it_is_the_compiled_sequence():
-    """Also where embeddings are wider than the label space."""
+    """The cases include embeddings that are wider than the label space."""
     *_, last = drive_run(run_of("mas"))
     np.testing.assert_allclose(last.result.losses, ran("mas").losses, rtol=1e-4)
     np.testing.assert_array_equal(
@@ -184,24 +184,24 @@ def first_task():
 
 
 def shown_in(samples):
-    """Inputs of the samples in float64, and which outputs each one's fact defines."""
+    """Return inputs of the samples in float64, and the outputs that each one's fact defines."""
     index = np.asarray(samples.index)[np.asarray(samples.mask)]
     return np.float64(IMAGES)[index], np.repeat(PIECES[SHOWN[index]] >= 0, SIZE, axis=1)
 
 
 def information_of_a_linear_net(samples):
-    """Mean of 2 JᵀJ of x W: 2 times the input's square, for the outputs that are defined."""
+    """Return the mean of 2 JᵀJ of x W: twice the squared input where an output is defined."""
     inputs, defined = shown_in(samples)
     return np.mean(2 * inputs[:, :, None] ** 2 * defined[:, None, :], axis=0)
 
 
-@pytest.mark.parametrize("away", [0.0, 100.0])
-def test_the_fisher_information_does_not_depend_on_the_fit(away):
-    """Vectors elsewhere leave the Jacobian as it is, and residuals a hundred times as large.
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_the_fisher_information_does_not_depend_on_the_fit(offset):
+    """Other word vectors and residuals a hundred times as large do not change the Jacobian.
 
     Each weight of a linear net reaches one output, so that every draw of signs gives the mean.
     """
-    setup, _ = build("naive", (DATA[0], FACTS._replace(vectors=FACTS.vectors + away)))
+    setup, _ = build("naive", (DATA[0], FACTS._replace(vectors=FACTS.vectors + offset)))
     learner, train = init_learner(setup, len(PIECES), jax.random.key(1)), first_task().train
     result = fisher_diagonal(setup, learner, train, 100, jax.random.key(2))["weight"]
     np.testing.assert_allclose(result, information_of_a_linear_net(train), rtol=1e-5, atol=1e-7)

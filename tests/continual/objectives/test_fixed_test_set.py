@@ -40,11 +40,11 @@ def test_an_evaluation_keeps_every_sample_and_its_means(rng):
     predictions = Predictions(
         scores, scores, test.labels, jnp.zeros(padded, int), sequence.class_task
     )
-    # Padding is not judged, and 0 in all that is kept of it.
-    judged = jax.tree.map(
+    # Padding is not evaluated, and is 0 in all stored values.
+    masked = jax.tree.map(
         lambda leaf: jnp.where(mask, leaf, 0), OBJECTIVE.per_sample_metrics(predictions, SEEN)
     )
-    stored = OBJECTIVE.evaluate(sequence, judged, SEEN)
+    stored = OBJECTIVE.evaluate(sequence, masked, SEEN)
     right = (logits.argmax(axis=1) == labels) & mask
     np.testing.assert_array_equal(stored.correct, right)
     np.testing.assert_allclose(stored.accuracy, right.sum() / count, rtol=1e-6)

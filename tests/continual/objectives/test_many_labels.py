@@ -16,7 +16,7 @@ from tests.continual.objectives.outputs import outputs_of
 
 CLASSES = 6
 SEEN = np.array([1, 1, 0, 1, 0, 1], bool)
-# Two labels, one, one that is not seen beside one that is, none; in any order.
+# Samples have two labels, one, one unseen beside a seen one, or none, in any order.
 LABELS = np.array([[0, 3], [5, -1], [-1, 1], [2, 1], [-1, -1]])
 TARGETS = np.array(
     [[1, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 1], [0, 1, 0, 0, 0, 0], [0, 1, 1, 0, 0, 0], [0] * 6], bool

@@ -83,7 +83,7 @@ def test_the_gradient_is_probability_minus_target_and_0_at_unseen_classes():
 
 
 def test_large_logits_do_not_overflow():
-    """Nor does an unseen class's logit count; float32 has steps of 0.001 at 1e4."""
+    """An unseen class's logit does not count either; float32 has steps of 0.001 at 1e4."""
     logits = np.array([[1e4, 1e4 - 2, 3e38, -1e4, 0, 0.0]])
     for label, expected in ((0, np.log1p(np.exp(-2))), (1, 2 + np.log1p(np.exp(-2)))):
         result = one_head(outputs_of(logits), columns([label]), jnp.asarray(SEEN))
@@ -107,7 +107,7 @@ def test_the_metric_is_the_greatest_score_of_the_classes_that_compete():
 
 
 def test_correct_by_hand():
-    """Among given classes, one mask for all samples or one each; the lowest class wins a tie."""
+    """One mask of classes serves all samples, or one each; the lowest class wins a tie."""
     label = jnp.array([2, 4])
     np.testing.assert_array_equal(correct(SCORES, label, jnp.ones(6, bool)), [1, 0])
     np.testing.assert_array_equal(
@@ -120,7 +120,7 @@ def test_correct_by_hand():
 @settings(max_examples=50)
 @given(st.integers(0, 10_000), st.lists(st.booleans(), min_size=CLASSES, max_size=CLASSES))
 def test_scores_of_other_classes_never_matter(seed, mask):
-    """Also where the label is not among the competing classes, which is never correct."""
+    """A label that is not among the competing classes is never correct."""
     rng = np.random.default_rng(seed)
     among = np.array(mask)
     among[rng.integers(CLASSES)] = True

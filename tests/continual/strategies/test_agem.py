@@ -24,7 +24,7 @@ from tests.continual.small_net import CLASSES, LABELS, START, STORED
 
 
 def tree(values):
-    """A vector of 6 as a tree of two leaves."""
+    """Return a vector of 6 as a tree of two leaves."""
     values = jnp.float32(values)
     return {"matrix": values[:4].reshape(2, 2), "vector": values[4:]}
 
@@ -81,7 +81,7 @@ BATCH = net.batch_of([2, 8, 3, 20], [1, 1, 1, 0])
 
 
 def memory_of(index, slots=8):
-    """A buffer that holds stored samples among slots of mask 0 that hold others."""
+    """Return a buffer of stored samples, whose slots of mask 0 contain others."""
     place = 2 * np.arange(len(index)) + 1
     assert slots >= 2 * len(index)
     content, mask = np.full(slots, 39), np.zeros(slots, bool)
@@ -107,9 +107,9 @@ CURRENT = net.batch_gradient(START, BATCH.index, ACTIVE, BATCH.weight)
 
 
 def test_a_reference_batch_beyond_the_memory_is_all_of_it():
-    """The registry's 256 of three held samples among eight slots: their mean, whatever the key."""
-    needs = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2)
-    inputs = METHODS["A-GEM"].arguments(needs)
+    """The registry's 256 of three stored samples give their mean, whatever the key."""
+    arguments = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2)
+    inputs = METHODS["A-GEM"].arguments(arguments)
     assert inputs["replay_batch_size"] == 256
     strategy = net.compiled(agem(SETUP, **inputs))
     held = [0, 1, 7]
@@ -132,8 +132,8 @@ def test_the_registry_has_the_task_s_size_in_iirc_s_form_and_what_is_given():
     several = StrategyArguments(tasks=2, classes=CLASSES, exemplars_per_class=2, labels=2)
     inputs = METHODS["A-GEM"].row_arguments(several)
     assert (inputs["replay_batch_size"], inputs["separate_classes"]) == (None, True)
-    for needs in (several, several._replace(labels=1)):
-        current = METHODS["A-GEM"].row_arguments(needs._replace(replay_batch_size=10))
+    for arguments in (several, several._replace(labels=1)):
+        current = METHODS["A-GEM"].row_arguments(arguments._replace(replay_batch_size=10))
         assert current["replay_batch_size"] == 10
 
 
@@ -148,7 +148,7 @@ def test_every_held_sample_projects_as_its_closed_form():
         expected = closed_form(net.joined(CURRENT), net.joined(reference))
         np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-4, atol=1e-6)
         net.assert_trees_close(info.task_gradient, CURRENT, atol=1e-6)
-        # Two training passes: the reference's comes first and moves batch statistics.
+        # The reference's training pass comes first and moves batch statistics.
         assert info.batch_stats["passes"] == 2
     assert 0 < conflicts < len(held_samples)
 
@@ -177,7 +177,7 @@ def test_the_reference_batch_is_as_large_as_the_task_s_and_drawn_without_replace
 
 
 def test_an_empty_memory_leaves_the_gradient():
-    """Whatever its masked slots hold."""
+    """The masked slots' content has no effect."""
     nothing = Samples(jnp.full(8, STORED + 3), jnp.asarray(LABELS[:8, None]), jnp.zeros(8, bool))
     gradient, info = gradient_of_agem(nothing)
     net.assert_trees_close(gradient, CURRENT, atol=1e-6)
@@ -196,7 +196,7 @@ def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
     assert not np.any(epoch.from_memory)
 
 
-# Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels a sample.
+# Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels per sample.
 BINARY = many.binary_setup()
 SEPARATE = net.compiled(agem(BINARY, exemplars_per_class=2, labels=2, separate_classes=True))
 NEW, KNOWN = np.isin(np.arange(CLASSES), [2, 3]), np.isin(np.arange(CLASSES), [0, 1, 4])

@@ -43,13 +43,13 @@ def test_the_recursion_over_batches_is_the_joint_ridge_regression():
     expected = tested @ joint
     assert np.linalg.norm(result - expected) < 1e-3 * np.linalg.norm(expected)
     assert (result.argmax(axis=1) == truth).mean() > 0.95
-    # Uniform in ± 1 / √64, as PyTorch's linear layer begins: the variance is a third of 1 / 64.
+    # Values are uniform in ± 1 / √64, as in PyTorch's linear layer: variance 1 / (3 · 64).
     assert np.abs(projection).max() < 1 / 8
     np.testing.assert_allclose(projection.var(), 1 / 192, rtol=0.05)
 
 
 def test_three_tasks_are_the_official_streams():
-    """Evaluated at the end of each task, and before the end of the first with the same result."""
+    """The net is evaluated at each task's end, and before the first one with the same result."""
     train, labels, test, truth = stream.digits()
     setup = stream.identity_setup(train)
     strategy = compiled(ds_al(setup, WIDTH, RATIO, *RIDGES))

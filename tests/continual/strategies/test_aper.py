@@ -25,7 +25,7 @@ INPUTS = jnp.float32(DATA[TEST])
 
 
 def features(params, index):
-    """The features of the first and of the adapted network, in evaluation mode, side by side."""
+    """Join features of the first and of the adapted network in evaluation mode."""
     return np.concatenate([net.forward(START, index)[1], net.forward(params, index)[1]], axis=1)
 
 

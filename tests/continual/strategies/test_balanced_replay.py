@@ -14,14 +14,14 @@ from tests.continual.draw_frequencies import assert_equal_chances
 from tests.continual.small_net import compiled, samples_of, small_learner, small_setup, task_of
 
 FRAMES, HELD = 6, 4
-# Six frames of every object in every one of eleven sessions.
+# Every object has six frames in each of eleven sessions.
 OBJECT, SESSION, _ = (leaf.reshape(-1) for leaf in np.indices((OBJECTS, 11, FRAMES)))
 SETUP = small_setup()
 STRATEGY = compiled(balanced_replay(SETUP, exemplars_per_class=HELD))
 
 
 def buffers_after(scenario):
-    """The buffer after every batch; nothing is trained, since what is held depends on no net."""
+    """Return the buffer after every batch; no net is trained, as none affects the buffer."""
     sequence = core50(OBJECT, SESSION, scenario)
     seen = jnp.ones(OBJECTS, bool)
     learner = small_learner(SETUP, [0])._replace(seen=seen)
@@ -40,7 +40,7 @@ def buffers_after(scenario):
 
 
 def test_after_eight_batches_of_new_instances_all_eight_sessions_are_held():
-    """200 exemplars of 2,400 frames: 25 of every session, by a chi-square test, and 4 an object."""
+    """200 exemplars of 2,400 frames are 25 per session, by a chi-square test, and 4 per object."""
     buffers, sequence = buffers_after("NI")
     order = SESSION[np.asarray(sequence.tasks.train.index)[:, 0]]
     assert sorted(order.tolist()) == sorted(TRAIN_SESSIONS)
@@ -58,7 +58,7 @@ def test_after_eight_batches_of_new_instances_all_eight_sessions_are_held():
 @pytest.mark.parametrize("make", [balanced_replay, agem])
 @pytest.mark.parametrize("impl", ["threefry2x32", "rbg", "unsafe_rbg"])
 def test_keys_of_any_implementation_hold_the_same_exemplars_whatever_the_tasks(make, impl):
-    """Seven samples of class 2 in one task, or in three in another order; four are held."""
+    """Four of seven samples of class 2 are stored, which come in one task or in three."""
     strategy, learner = make(SETUP, exemplars_per_class=HELD), small_learner(SETUP, [2])
     complete = np.array([2, 8, 14, 20, 26, 32, 38])
 

@@ -41,7 +41,7 @@ SECOND = net.task_of(1, [2, 3], many.labelled([2, 8, 3, 9]))
 TWENTY = net.compiled(bic(SETUP, exemplars_per_class=20, labels=2))
 
 
-# Stage 1.
+# The tests below are of stage 1.
 
 
 @pytest.mark.parametrize(
@@ -69,11 +69,11 @@ def test_stage_1_weighs_labels_and_the_old_network(inputs, temperature, share):
     assert info.batch_stats["passes"] == 1
 
 
-# Stage 2.
+# The tests below are of stage 2.
 
 
 def written_fit(loss, ridge):
-    """The minimum of a float64 loss of the pair and the ridge, and the two anywhere."""
+    """Minimize a float64 loss of the pair plus the ridge; return the pair and the objective."""
 
     def objective(pair):
         return loss(pair) + ridge * ((pair[0] - 1) ** 2 + pair[1] ** 2)
@@ -112,9 +112,9 @@ def held_out_samples(rng, count=40):
         (1.0, 2.0, 1.0),
         (1.0, -3.0, 0.5),
         (4.0, 5.0, 0.0),
-        # Logits far too large, as of a network that was never corrected.
+        # Logits are far too large, as of a network without correction.
         (30.0, 60.0, 20.0),
-        # Samples that a threshold separates: only the ridge bounds the scale.
+        # A threshold separates the samples: only the ridge bounds the scale.
         (0.1, 0.5, 3.0),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_task_ends_with_its_own_classes_corrected_from_what_left_training():
 
 
 def test_three_tasks_through_the_engine():
-    """Nothing leaves nor is corrected in the first one; each later one corrects its classes."""
+    """No sample is held out in the first task; each later task corrects its classes."""
     parts = [([0, 1], [0, 6, 12, 1, 7, 13]), ([2, 3], [2, 8, 14, 3, 9, 15]), ([4], [4, 10, 16])]
     parts[2][1].extend([22, 28, 34])
     tasks = [
@@ -199,11 +199,11 @@ def test_three_tasks_through_the_engine():
     np.testing.assert_array_equal(third.teacher.known, net.classes_mask([0, 1, 2, 3]))
 
 
-# IIRC's other forms.
+# The tests below are of IIRC's other forms.
 
 
 def jaccard_by_hand(logits, pairs, shift):
-    """Mean pw-JS of labels above 0 among the seen, new classes shifted."""
+    """Return the mean pw-JS of labels above 0 among the seen, new classes shifted."""
     scores = []
     for row, pair in zip(logits + shift * NEW, pairs, strict=True):
         predicted, true = set(np.flatnonzero((row > 0) & SEEN)), {c for c in pair if c in range(5)}
@@ -217,7 +217,7 @@ threshold = jax.jit(best_threshold, static_argnums=5)
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_shift_has_a_better_metric_than_the_fitted_one(seed):
-    """Against every threshold between two logits; what is masked and old classes' shifts aside."""
+    """The fit is compared with every threshold between two logits, apart from masked classes."""
     rng = np.random.default_rng(seed)
     samples = held_out_samples(rng)
     targets = many.targets_of(samples.labels)

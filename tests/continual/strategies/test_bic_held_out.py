@@ -27,7 +27,7 @@ SECOND = task_of(1, [2, 3], TRAIN)
 
 
 def buffer_of(held):
-    """20 slots a class; those that are empty hold a sample that is in training."""
+    """Return 20 slots per class; empty ones contain a sample that is in training."""
     index, labels = np.full((CLASSES, 20), 12), np.full((CLASSES, 20, 2), [2, -1])
     mask = np.zeros((CLASSES, 20), bool)
     for label, members in held.items():
@@ -38,15 +38,15 @@ def buffer_of(held):
     return jax.tree.map(jnp.asarray, ExemplarBuffer(samples, label, rank))
 
 
-def who(samples):
-    """(image, labels) of every sample."""
+def rows_of(samples):
+    """Return (image, labels) of every sample."""
     rows = zip(*(np.asarray(leaf).tolist() for leaf in samples), strict=True)
     return [(index, *labels) for index, labels, real in rows if real]
 
 
 @jax.jit
 def opened(key, buffer):
-    """Memory and epoch of the second task."""
+    """Begin the second task; return its memory and epoch."""
     learner = small_learner(SETUP, [0, 1, 2, 3])
     memory = TWENTY.init(KEY, learner)._replace(buffer=buffer)
     memory, learner = TWENTY.begin_task(memory, learner, SECOND, key)
@@ -59,7 +59,7 @@ def left_of(samples, key):
     return hold_out(samples, classes_mask([2, 3, 4]), 20, CLASSES * 2, None, key)
 
 
-ALL_SAMPLES = sorted([*who(TRAIN), *who(buffer_of(HELD).samples)])
+ALL_SAMPLES = sorted([*rows_of(TRAIN), *rows_of(buffer_of(HELD).samples)])
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -70,17 +70,19 @@ def test_a_tenth_of_every_seen_class_leaves_training_and_no_others(seed):
     labels = np.asarray(memory.held_out.labels).reshape(CLASSES, 2, 2)
     for label in range(4):
         assert np.all(np.any(labels[label] == label, axis=1)[slots[label]])
-    left = set(who(memory.held_out))
+    left = set(rows_of(memory.held_out))
     assert left <= set(ALL_SAMPLES)
-    assert sorted(who(epoch.samples)) == [sample for sample in ALL_SAMPLES if sample not in left]
+    assert sorted(rows_of(epoch.samples)) == [
+        sample for sample in ALL_SAMPLES if sample not in left
+    ]
     # Remaining samples are still known as replayed or new.
     replayed = epoch.samples._replace(mask=epoch.samples.mask & epoch.from_memory)
-    assert set(who(replayed)) == set(who(buffer_of(HELD).samples)) - left
+    assert set(rows_of(replayed)) == set(rows_of(buffer_of(HELD).samples)) - left
 
 
 def per_item(samples):
-    """`who` of every row, as sets."""
-    return [set(who(row)) for row in zip(*map(np.asarray, samples), strict=True)]
+    """Return `rows_of` of every row, as sets."""
+    return [set(rows_of(row)) for row in zip(*map(np.asarray, samples), strict=True)]
 
 
 def test_held_out_samples_are_drawn_and_the_same_image_with_other_labels_stays():
@@ -88,7 +90,7 @@ def test_held_out_samples_are_drawn_and_the_same_image_with_other_labels_stays()
     memories, epochs = jax.jit(jax.vmap(opened, in_axes=(0, None)))(keys, buffer_of(HELD))
     left, stays = per_item(memories.held_out), per_item(epochs.samples)
     counts = {sample: sum(sample in one for one in left) for sample in ALL_SAMPLES}
-    # 2 of 20 samples of class 2: 40 times each, give or take 5 standard deviations of 6; and 1 of
+    # 2 of 20 samples of class 2 leave 40 times each, to 5 standard deviations of 6, and 1 of
     # 6 of class 1, of which image 1 with two labels may leave for class 3 too.
     assert all(abs(counts[i, 2, -1] - 40) < 30 for i in range(20))
     assert all(abs(counts[i, 1, -1] - 400 / 6) < 37 for i in HELD[1])
@@ -106,7 +108,7 @@ def test_held_out_samples_are_drawn_and_the_same_image_with_other_labels_stays()
 )
 def test_a_class_gives_a_tenth_of_what_it_has_and_keeps_one(counts, leave):
     """An old class may keep 20; classes of one or two samples were formerly left with none."""
-    # 40 places a class, so that all cases are one program.
+    # There are 40 places per class, so that all cases are one program.
     index, label = np.tile(np.arange(40), 3), np.repeat([2, 3, 4], 40)
     samples = labelled(index, label, mask=index < np.repeat(counts, 40))
     out = left_of(samples, KEY)
@@ -116,11 +118,11 @@ def test_a_class_gives_a_tenth_of_what_it_has_and_keeps_one(counts, leave):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_held_out_samples_of_a_class_are_never_all_of_another_class(seed):
-    """Samples of two classes each: what class 2 gives may be the last that class 3 has."""
+    """Samples have two classes: those that class 2 gives may be the last that class 3 has."""
     pairs = np.array([[2, 3], [3, 2], [2, 4], [4, 3]])
     samples = Samples(jnp.arange(4), jnp.asarray(pairs), jnp.ones(4, bool))
     out = left_of(samples, jax.random.key(seed))
-    rest = set(range(4)) - {row[0] for row in who(out)}
+    rest = set(range(4)) - {row[0] for row in rows_of(out)}
     assert {label for row in rest for label in pairs[row]} == {2, 3, 4}
 
 
@@ -134,7 +136,7 @@ def test_as_many_slots_for_what_leaves_as_a_tenth_of_the_exemplars(per_class, le
 
 @pytest.mark.parametrize("known", [[0], [0, 1], [0, 1, 2, 3]])
 def test_with_a_fixed_total_a_new_class_gives_a_tenth_of_what_an_old_one_keeps(known):
-    """The old classes hold 40, 40 and 22 of a total of 90, and a tenth of these leaves."""
+    """The old classes store 40, 40 and 22 of a total of 90, and a tenth of these leaves."""
     new = len(known)
     rng = np.random.default_rng(0)
     old = [(i, label) for label in known for i in range(90 // len(known)) if i < 40]
@@ -145,7 +147,7 @@ def test_with_a_fixed_total_a_new_class_gives_a_tenth_of_what_an_old_one_keeps(k
     memory = memory._replace(buffer=memory.buffer._replace(samples=held))
     task = task_of(1, [new], labelled(rng.permutation(40), [new] * 40))
     memory, _ = NINETY.begin_task(memory, learner, task, KEY)
-    removed = np.array([row[1] for row in who(memory.held_out)])
+    removed = np.array([row[1] for row in rows_of(memory.held_out)])
     item = {1: 4, 2: 4, 4: 2}[len(known)]
     expected = np.where(np.isin(np.arange(CLASSES), [*known, new]), item, 0)
     np.testing.assert_array_equal(np.bincount(removed, minlength=CLASSES), expected)

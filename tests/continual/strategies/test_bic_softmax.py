@@ -37,8 +37,8 @@ def log_softmax(logits, among):
     return logits - logsumexp(logits[:, among], axis=1, keepdims=True)
 
 
-def begun(strategy, train=NEW_SAMPLES):
-    """Memory in the second task; the network before it is OLD, and was corrected."""
+def second_task(strategy, train=NEW_SAMPLES):
+    """Return the memory in the second task; the network before it is OLD, after correction."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
     memory = strategy.init(KEY, learner)._replace(correction=CORRECTION)
     task = net.task_of(1, [2, 3], train)
@@ -56,7 +56,7 @@ def test_stage_1_with_softmax(arguments, current):
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
     index = STORED[STORED % CLASSES != 5]
     batch = net.filled(SINGLE, net.batch_of([*index, 8], [1] * len(index) + [0]))
-    memory, task = begun(strategy)
+    memory, task = second_task(strategy)
     gradient, info = strategy.grads(memory, learner, batch, task, KEY)
     logits = scale * net.forward(START, index, train=True)[2] + shift
     soft = softmax((SCALE * teacher_logits(OLD, index) + SHIFT)[:, KNOWN] / 2, axis=1)
@@ -79,12 +79,12 @@ def test_stage_1_with_softmax(arguments, current):
     ],
 )
 def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(arguments, penalty):
-    """Old classes stand there as they are, in FACIL's form corrected; the shift alone is pulled."""
-    # Labels that no scale and shift of two classes separate.
+    """Old classes' logits stay, or are corrected in FACIL's form; only the shift is penalized."""
+    # No scale and shift of two classes separates these labels.
     index = np.array([0, 1, 2, 3, 4, 8, 9, 12, 14, 18, 39, 39])
     held_out = net.samples_of(index, np.arange(12) < 10)
     strategy = net.compiled(bic(SINGLE, exemplars_per_class=20, **arguments))
-    memory, task = begun(strategy)
+    memory, task = second_task(strategy)
     memory = memory._replace(held_out=held_out)
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN), OLD)
     after, _ = strategy.end_task(memory, learner, task, KEY)
@@ -114,7 +114,7 @@ def test_stage_2_with_softmax_weighs_new_classes_against_old_ones(arguments, pen
 
 
 def test_with_softmax_only_the_last_task_s_classes_are_corrected():
-    """Through the engine; the correction before goes to the old network, and is then dropped."""
+    """The earlier correction goes to the old network, and is then dropped."""
     parts = [([0, 1], [0, 6, 12, 18, 1, 7, 13, 19]), ([2, 3], [2, 8, 14, 20, 3, 9, 15, 21])]
     parts.append(([4], [4, 10, 16, 22, 28, 34]))
     tasks = [
@@ -131,19 +131,19 @@ def test_with_softmax_only_the_last_task_s_classes_are_corrected():
 
 
 def test_the_loss_is_that_of_the_number_of_labels():
-    """Softmax for one label (Wu et al.); a gradient tells which loss it is."""
+    """One label takes the softmax (Wu et al.); a gradient shows which loss it is."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
     batch = net.filled(SINGLE, net.batch_of(STORED[STORED % CLASSES != 5]))
 
     def gradient(strategy):
-        memory, task = begun(strategy)
+        memory, task = second_task(strategy)
         return strategy.grads(memory, learner, batch, task, KEY)[0]
 
     by_default, binary = gradient(bic(SINGLE)), gradient(bic(SINGLE, loss="binary"))
     net.assert_trees_close(by_default, gradient(bic(SINGLE, loss="softmax")), rtol=0.0, atol=0.0)
     assert not np.allclose(by_default["head"], binary["head"])
     two = batch._replace(labels=jnp.pad(batch.labels, ((0, 0), (0, 1)), constant_values=-1))
-    memory, task = begun(bic(SINGLE, labels=2), labelled([2, 8, 3, 9]))
+    memory, task = second_task(bic(SINGLE, labels=2), labelled([2, 8, 3, 9]))
     result = bic(SINGLE, labels=2).grads(memory, learner, two, task, KEY)[0]
     net.assert_trees_close(result, binary, rtol=1e-6, atol=1e-7)
 

@@ -18,7 +18,7 @@ ALL = np.ones(CLASSES, bool)
 
 
 def train_by_hand(active):
-    """Parameters, plastic and stable averages after steps that replay the whole memory."""
+    """Return parameters, plastic and stable averages after steps that replay the whole memory."""
     params = plastic = stable = START
     held, chosen = [], set()
     for number, batch in enumerate(STREAM, start=1):
@@ -61,25 +61,25 @@ def test_five_steps_are_the_loop_in_float64(loss_over, active):
     assert learner.batch_stats["passes"] == 9
 
 
-def ways(strategy, keys, steps=1):
-    """Return the ways of both averages after some steps of a network that is 1 from the start."""
+def moves(strategy, keys, steps=1):
+    """Return the moves of both averages after some steps of a network that is 1 from the start."""
     start = net.small_learner(SETUP, [0, 1])
     moved = net.small_learner(SETUP, [0, 1], {name: leaf + 1 for name, leaf in START.items()})
     info = StepInfo((), (), 0.0, (start.batch_stats, start.batch_stats), net.batch_of([0, 1]))
 
-    def way(key):
+    def move(key):
         memory = strategy.init(jax.random.key(0), start)
         for part in jax.random.split(key, steps):
             memory, _ = strategy.after_step(memory, moved, info, part)
         return [item.params["head_bias"][0] for item in (memory.plastic, memory.stable)]
 
-    result = np.array(jax.vmap(way)(jax.random.split(jax.random.key(1), keys)))
+    result = np.array(jax.vmap(move)(jax.random.split(jax.random.key(1), keys)))
     return result - np.float32(START["head_bias"][0])
 
 
 def test_an_average_moves_with_its_probability():
-    """Shares of 2,000 keys, within four standard deviations of 0.0102 and 0.0089."""
-    result = ways(cls_er(SETUP, 4, plastic_rate=0.3, stable_rate=0.8), 2000)
+    """The shares of 2,000 keys are within four standard deviations of 0.0102 and 0.0089."""
+    result = moves(cls_er(SETUP, 4, plastic_rate=0.3, stable_rate=0.8), 2000)
     went = result != 0
     # After the first step an average is the mean of both networks, for any decay above one half.
     np.testing.assert_allclose(result[went], 0.5, rtol=1e-5)
@@ -89,8 +89,8 @@ def test_an_average_moves_with_its_probability():
 
 
 def test_the_decay_depends_on_the_steps_and_not_on_the_moves():
-    """After two steps towards one network: 1/2 of the way at the first, 1/3 of the rest then."""
-    result = ways(cls_er(SETUP, 4, plastic_rate=0.5, stable_rate=0.5), 200, steps=2).ravel()
+    """Two steps towards one network go 1/2 of the way, then 1/3 of the rest."""
+    result = moves(cls_er(SETUP, 4, plastic_rate=0.5, stable_rate=0.5), 200, steps=2).ravel()
     expected = np.array([0, 1 / 3, 1 / 2, 2 / 3])
     nearest = np.abs(result[:, None] - expected).argmin(axis=1)
     np.testing.assert_allclose(result, expected[nearest], atol=1e-5)
@@ -98,7 +98,7 @@ def test_the_decay_depends_on_the_steps_and_not_on_the_moves():
 
 
 def tracked(params, batch_stats, inputs, train, key):
-    """The small net whose statistics are a running mean of its logits, as batch norm's are."""
+    """Apply the small net with a running mean of its logits as statistics, like batch norm's."""
     outputs, _ = SETUP.apply(params, {"passes": 0}, inputs, train, key)
     mean = batch_stats["mean"]
     if train:

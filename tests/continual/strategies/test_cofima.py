@@ -41,7 +41,7 @@ def average(before, current, of_before, local):
 
 
 def merged_by_hand():
-    """Merged parameters after each task, each of which starts from those before."""
+    """Return merged parameters after each task, each of which starts from those before."""
     merged = [hand.stage_one(START, hand.TASKS[0][1], hand.TASK_CLASSES[0])]
     for task in (1, 2):
         before, current = (

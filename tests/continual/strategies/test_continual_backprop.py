@@ -16,7 +16,7 @@ SETUP = net.deep_setup()
 
 
 def official_steps(fresh, adaptable):
-    """Parameters, moments and records after every step; the units replaced at every step."""
+    """Return parameters, moments and records after every step, and the units replaced in it."""
     params, first, second = net.start()
     records = {
         name: {"u": np.zeros(width), "f": np.zeros(width), "a": np.zeros(width), "c": 0.0}
@@ -80,8 +80,8 @@ def test_the_least_useful_mature_units_are_chosen():
 @pytest.mark.parametrize(
     ("module", "shape", "name", "read"),
     [
-        # Five units read by a head of three; four with two parts read by five;
-        # five channels of 2x2 pixels read by seven.
+        # A head of three reads five units; five read four with two parts;
+        # seven read five channels of 2x2 pixels.
         (MLP(3, (4, 5)), (6,), "hidden2", 5 * 3),
         (MLP(3, (4, 5), crelu=True), (6,), "hidden1", 4 * 2 * 5),
         (PlainCNN(3, (4, 5), 7), (8, 8, 2), "convolution2", 5 * 2 * 2 * 7),

@@ -45,7 +45,7 @@ def made_task(number, index=None):
 
 
 def temporary_head(index, start=START):
-    """Three steps of descent from the start, over all outputs."""
+    """Descend for three steps from the start, over all outputs."""
     head = {name: leaf.copy() for name, leaf in start.items()}
     for _ in range(3):
         logits = DATA[index] @ head["kernel"] + head["bias"]
@@ -57,26 +57,26 @@ def temporary_head(index, start=START):
 
 
 @pytest.fixture(scope="module")
-def after():
+def states():
     return net.run_tasks(SETUP, STRATEGY, [made_task(number) for number in range(3)])
 
 
-def test_three_tasks_are_the_hand_computation(after):
+def test_three_tasks_are_the_hand_computation(states):
     first, second, third = (temporary_head(index) for index in INDEX)
     expected = {}
     for name, gain in (("kernel", 3), ("bias", 1)):
         head = np.zeros_like(START[name])
-        # Class 0: averaged with one update before, then with two.
+        # Class 0 is averaged with one update before, then with two.
         old, middle, new = (part[name][..., 0] for part in (first, second, third))
         head[..., 0] = (2 * (gain * old + middle) / 2 + new) / 3
         head[..., [1, 2]] = gain * first[name][..., [1, 2]]
         head[..., 3] = second[name][..., 3]
         head[..., 4] = third[name][..., 4]
         expected[name] = head
-    memory, _ = after[-1]
+    memory, _ = states[-1]
     net.assert_trees_close(memory.head, expected)
     # The first head is tripled only when the second task begins.
-    stored = after[0][0].head["kernel"][:, jnp.array(CARRIED[0])]
+    stored = states[0][0].head["kernel"][:, jnp.array(CARRIED[0])]
     np.testing.assert_allclose(stored, first["kernel"][:, CARRIED[0]], rtol=1e-4)
     np.testing.assert_array_equal(memory.updates, [3, 1, 1, 1, 1, 0])
     assert not memory.held.any()
@@ -111,7 +111,7 @@ def test_three_tasks_of_the_code_s_form_are_the_hand_computation(as_coded):
             if number == 0:
                 head[..., 0] = old
             else:
-                # Class 0: averaged with one update before, then with two.
+                # Class 0 is averaged with one update before, then with two.
                 head[..., 0] = (old + second[name][..., 0]) / 2
                 head[..., 3] = second[name][..., 3]
             if number == 2:
@@ -149,8 +149,8 @@ def test_every_task_trains_a_redrawn_head():
     assert np.abs(heads[0]["kernel"] - heads[1]["kernel"]).min() > 0
 
 
-def test_predictions_are_the_consolidated_heads(after):
-    memory, learner = after[-1]
+def test_predictions_are_the_consolidated_heads(states):
+    memory, learner = states[-1]
     inputs = net.as_float32(DATA[:7])
     scores = STRATEGY.predict(memory, learner, inputs)
     expected = DATA[:7] @ np.float64(memory.head["kernel"]) + np.float64(memory.head["bias"])
@@ -158,9 +158,9 @@ def test_predictions_are_the_consolidated_heads(after):
     np.testing.assert_array_equal(scores[:, 5], 0)
 
 
-def test_while_a_task_is_learned_predictions_are_those_it_would_leave(after):
+def test_while_a_task_is_learned_predictions_are_those_it_would_leave(states):
     task, (batch, *_) = made_task(1)
-    memory, learner = net.begin(SETUP, STRATEGY, *after[0], task)
+    memory, learner = net.begin(SETUP, STRATEGY, *states[0], task)
     memory, learner, _ = train_step(
         SETUP, STRATEGY, memory, learner, batch, task, jax.random.key(1)
     )
@@ -197,7 +197,7 @@ def recurring_tasks():
 
 
 def expected_heads(form):
-    """Consolidated heads after each task, row by row as in the papers' pseudocode."""
+    """Return consolidated heads after each task, row by row as in the papers' pseudocode."""
     cw = {name: np.zeros_like(leaf) for name, leaf in START.items()}
     past, heads = np.zeros(CLASSES), []
     for index, count in zip(RECURRING, COUNTS, strict=True):

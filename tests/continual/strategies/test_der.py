@@ -19,7 +19,7 @@ SEEN = {"ER-MKD", "ER-ACE-MKD", "ER-ACE", "MIR"}
 
 
 def train_by_hand(active):
-    """Parameters after steps that replay the whole memory, and the stored logits."""
+    """Return parameters after steps that replay the whole memory, and the stored logits."""
     params, held, stored = START, [], np.zeros((0, CLASSES))
     for batch in STREAM:
         gradient = net.batch_gradient(params, batch, active)
@@ -66,6 +66,8 @@ def test_stored_logits_of_unseen_classes_lie_below_those_of_seen_ones(factory, l
 
 def test_the_registry_s_methods_of_stored_logits_take_all_classes():
     """Mammoth's and the authors' code do so; ER-MKD and ER-ACE-MKD keep the classes seen."""
-    needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
-    result = {name: METHODS[name].arguments(needs)["loss_over"] for name in MADE_OF_LOGITS | SEEN}
+    arguments = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
+    result = {
+        name: METHODS[name].arguments(arguments)["loss_over"] for name in MADE_OF_LOGITS | SEEN
+    }
     assert result == dict.fromkeys(MADE_OF_LOGITS, "all") | dict.fromkeys(SEEN, "seen")

@@ -32,7 +32,7 @@ def among(classes):
 
 
 def metric_loss(params, current, positive, negative):
-    """The equation with loops: the mean over the samples that have both."""
+    """Compute the equation with loops, averaged over the samples."""
 
     def unit_feature(index):
         feature = GAIN * net.forward(params, [index], train=True)[1][0]
@@ -54,7 +54,7 @@ def metric_loss(params, current, positive, negative):
 
 @pytest.fixture(scope="module")
 def step():
-    """The step's batch and its gradient, by the loss of replayed samples."""
+    """Return, per `loss_over`, the function of a memory to replayed samples, gradient and info."""
 
     def created(loss_over):
         strategy = er_aml(SETUP, 8, temperature=TEMPERATURE, loss_over=loss_over)
@@ -83,7 +83,7 @@ def test_a_step_is_the_gradient_in_float64(step, loss_over, active):
     expected = {name: metric[name] + replayed[name] for name in metric}
     net.assert_trees_close(gradient, expected, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(info.loss, metric_loss(START, paired, *pairs), rtol=1e-5)
-    # A pass each for the batch, its pairs and the replayed samples.
+    # The batch, its pairs and the replayed samples have one pass each.
     assert info.batch_stats["passes"] == 3
 
 
@@ -105,7 +105,7 @@ def test_possible_pairs_are_the_authors():
 
 
 def test_every_possible_one_is_drawn_equally_often():
-    """Within five standard deviations of the mean of 600 draws."""
+    """The counts are within five standard deviations of the mean of 600 draws."""
     strategy, memory = er_aml(SETUP, 8), memory_of(HELD)
     draw = jax.jit(jax.vmap(lambda key: strategy.draw(memory, BATCH, TASK, key)))
     drawn = draw(jax.random.split(jax.random.key(2), 600))

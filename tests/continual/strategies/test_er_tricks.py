@@ -28,7 +28,7 @@ AMONG = np.isin(np.arange(CLASSES), SEEN)
 
 
 def authors_weights(labels, losses):
-    """The scores by which hastings24/rethinking_er chooses what is replaced, sample by sample."""
+    """Return the scores by which hastings24/rethinking_er chooses the sample to replace."""
     counts = {label: np.sum(labels == label) for label in labels}
     balance = np.array([counts[label] for label in labels], float)
     importance = -losses
@@ -72,7 +72,7 @@ def memory_of(arrived):
 
 @functools.cache
 def after_one_step(replacement, keys=4000):
-    """Memories, drawn slots and losses after a step whose batch has the one sample 3."""
+    """Return memories, drawn slots and losses after a step whose batch is the one sample 3."""
     strategy = er_tricks(SETUP, 9, 2, replacement, bias_epochs=0)
 
     def step(key):
@@ -128,7 +128,7 @@ def test_each_sample_of_a_batch_changes_what_the_next_one_replaces():
     )
     labels = np.asarray(after.samples.labels)[..., 0]
     counts = {tuple(np.bincount(row, minlength=4)) for row in labels}
-    # After no replacement, after one, two, and more.
+    # These counts follow no replacement, one, two, and more.
     assert counts <= {(3, 2, 4, 0), (3, 2, 3, 1), (2, 2, 3, 2), (2, 2, 2, 3)}
     assert (2, 2, 2, 3) in counts
 
@@ -137,7 +137,7 @@ def test_each_sample_of_a_batch_changes_what_the_next_one_replaces():
     ("decay", "arrived"), [(0.9, 11), (0.99999935, 2_500_000), (0.0, 0), (0.0, 9)]
 )
 def test_the_decay_scales_the_gradient_of_both_batches_by_the_number_of_arrivals(decay, arrived):
-    """Also after the authors' 50 epochs of CIFAR-10, whose factor no float32 is close to."""
+    """This holds after the authors' 50 epochs of CIFAR-10, whose factor float32 cannot resolve."""
     strategy = er_tricks(SETUP, 9, 2, decay=decay)
     memory, learner = memory_of(arrived), net.small_learner(SETUP, SEEN)
     rows = [0, 1, 8]
@@ -174,7 +174,7 @@ def test_padding_and_empty_slots_have_no_part_in_a_step():
 
 
 def test_bias_control_is_the_authors_gradient_descent(monkeypatch):
-    """Two tasks; the order of the samples is fixed, all else is NumPy's. The pair goes on.
+    """The order of two tasks' samples is fixed, all else is NumPy's; the pair continues.
 
     Empty slots come first in that order; batches are cut from the others.
     """

@@ -155,8 +155,8 @@ def test_a_sample_is_given_to_the_chosen_expert_alone():
     )
 
 
-def begun(strategy, train, valid=None):
-    """Memory and learner after two tasks and the beginning of a third one of these samples."""
+def third_task(strategy, train, valid=None):
+    """Return memory and learner after two tasks and the beginning of a third of these samples."""
     task = net.task_of(2, [4, 5], train)
     task = task if valid is None else task._replace(valid=valid)
     return *net.begin(SETUP, strategy, *after_tasks()[1], task), task
@@ -168,7 +168,7 @@ def test_a_new_expert_starts_from_the_most_related_one():
     for related in range(2):
         # The slot of padding holds a sample of no task.
         train = net.samples_of(np.append(TRAIN[related], 39), np.arange(7) < 6)
-        now, learner, _ = begun(GATE, train)
+        now, learner, _ = third_task(GATE, train)
         by_hand = [relatedness_by_hand(now, e, 2, TRAIN[related]) for e in range(2)]
         assert np.argmax(by_hand) == related
         np.testing.assert_allclose(now.relatedness[2, :2], by_hand, rtol=1e-3)
@@ -189,7 +189,7 @@ def test_relatedness_is_measured_on_validation_samples_where_there_are_any():
     train, held = net.samples_of(TRAIN[2]), np.array([4, 5, 10])
     valid = net.samples_of(np.append(held, 39), np.arange(4) < 3)
     for value, index in ((valid, held), (net.samples_of([39], [False]), TRAIN[2])):
-        memory, _, _ = begun(GATE, train, value)
+        memory, _, _ = third_task(GATE, train, value)
         by_hand = [relatedness_by_hand(memory, e, 2, index) for e in range(2)]
         np.testing.assert_allclose(memory.relatedness[2, :2], by_hand, rtol=1e-3)
         # The cross-entropies' ratio would part neither from the new task.
@@ -201,7 +201,7 @@ def test_relatedness_is_measured_on_validation_samples_where_there_are_any():
 
 
 def lwf_by_hand(params, teacher, index, known, regularization, temperature):
-    """The gradient of the mean cross-entropy and of λ T² KL, with the teacher in evaluation."""
+    """Return the gradient of mean cross-entropy plus λ T² KL, the teacher in evaluation mode."""
     current = net.cross_entropy_gradients(params, index, np.ones(CLASSES, bool), train=True)
     new = net.softmax(net.forward(params, index, train=True)[2] / temperature, known)
     # The engine's inputs of a batch are the shifted ones.
@@ -214,8 +214,8 @@ def lwf_by_hand(params, teacher, index, known, regularization, temperature):
 
 
 def test_lwf_begins_above_the_relatedness_threshold():
-    """On either side of Rel: LwF's gradient in float64, and that of fine-tuning bit for bit."""
-    memory, learner, task = begun(GATE, net.samples_of(TRAIN[2]))
+    """On either side of Rel the gradient is LwF's in float64, or fine-tuning's bit for bit."""
+    memory, learner, task = third_task(GATE, net.samples_of(TRAIN[2]))
     related, result = most_related(memory, task.id)
     assert related == np.argmax(memory.relatedness[2, :2])
     batch, key = net.filled(SETUP, net.batch_of(TRAIN[2])), jax.random.key(0)
@@ -251,7 +251,7 @@ def test_the_first_task_has_no_teacher():
 
 
 def test_where_the_task_is_known_its_expert_predicts():
-    """Bit for bit, whatever the gate says; before it is trained, the newest."""
+    """They are equal bit for bit, whatever the gate selects; untrained, the newest predicts."""
     memory, learner = after_tasks()[1]
 
     @jax.jit

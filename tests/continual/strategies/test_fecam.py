@@ -24,7 +24,7 @@ def official_shrink(covariance, variance, other):
 
 
 def official_distances(train, labels, test, beta, variance, other):
-    """Distances to every class that has samples, as the authors do it with positive features."""
+    """Return the authors' distances to every class with samples, for positive features."""
 
     def power(features):
         return np.sign(features) * np.abs(features) ** beta

@@ -18,7 +18,7 @@ from tests.continual.small_net import compiled
 
 CLASSES, TOTAL, WIDTH = 9, 50, 4
 TASKS = [[0, 1], [2, 3, 4], [5], [6, 7, 8]]
-# Exemplars per class after each task: 50 over 2, 5, 6 and 9 classes.
+# After each task 50 exemplars are over 2, 5, 6 and 9 classes.
 QUOTAS = [25, 10, 8, 5]
 COUNTS = np.array([40, 12, 30, 7, 26, 33, 4, 28, 20])
 SLOTS = 100
@@ -56,7 +56,7 @@ SETUP = setup_of()
 
 
 def second_labels(task):
-    """Some samples of the task get a second class of it, and one an old class that comes again."""
+    """Give a third of the samples another class of the task; in task 2, three get an old one."""
     rng = np.random.default_rng(task)
     selected = np.flatnonzero(np.isin(LABEL, TASKS[task]))
     pairs = np.stack([LABEL[selected], np.full(len(selected), -1)], axis=1)
@@ -70,13 +70,13 @@ def second_labels(task):
 
 
 def task_parts(task, labels):
-    """Indices and labels of a task's samples."""
+    """Return indices and labels of a task's samples."""
     current, pairs = second_labels(task)
     return current, pairs[:, :labels]
 
 
 def state_at(task):
-    """The learner at the end of a task."""
+    """Return the learner at the end of a task."""
     learner = init_learner(SETUP, CLASSES, KEY)
     seen = np.isin(np.arange(CLASSES), list(chain(*TASKS[: task + 1])))
     params = {"mix": jnp.float32(MIXES[task])}
@@ -84,7 +84,7 @@ def state_at(task):
 
 
 def task_at(task, labels):
-    """The task, padded."""
+    """Return the padded task."""
     index, pairs = task_parts(task, labels)
     rest = SLOTS - len(index)
     samples = Samples(
@@ -96,7 +96,7 @@ def task_at(task, labels):
 
 
 def buffers_after(strategy, labels=1):
-    """Memory and learner after each task; nothing is trained, the parameters are given."""
+    """Return memory and learner after each task; parameters are given, none is trained."""
     memory, after = strategy.init(KEY, state_at(0)), []
     begin = jax.jit(strategy.begin_task or (lambda memory, learner, task, key: (memory, learner)))
     end = jax.jit(strategy.end_task)
@@ -121,7 +121,7 @@ def herd(rows, count):
 
 
 def reference(labels, total=TOTAL):
-    """The exemplars of every class after each task: reduce, then construct (algorithms 4 and 5)."""
+    """Return all classes' exemplars after each task: reduce, then construct (algorithms 4, 5)."""
     held, history = {}, []
     for number in range(len(TASKS)):
         index, pairs = task_parts(number, labels)
@@ -138,7 +138,7 @@ def reference(labels, total=TOTAL):
 
 
 def by_class(buffer):
-    """(index, labels) by class in the order of their ranks."""
+    """Return (index, labels) by class in the order of their ranks."""
     leaves = (*buffer.samples, buffer.label, buffer.rank)
     index, labels, mask, label, rank = map(np.asarray, leaves)
     results = {}
@@ -157,7 +157,7 @@ def herded_after(factory, labels):
 
 @pytest.mark.parametrize(("factory", "labels"), [(icarl, 1), (icarl, 2), (bic, 2)])
 def test_four_tasks_are_the_written_procedure(factory, labels):
-    """Old classes keep the first of theirs, new ones are herded by the features of their task."""
+    """Old classes keep their first exemplars; new ones are herded by their task's features."""
     expected = reference(labels)
     for number, (memory, _) in enumerate(herded_after(factory, labels)):
         result = by_class(memory.buffer)
@@ -184,7 +184,7 @@ def all_at_once():
 
 @pytest.mark.parametrize("per_class", [3, 10])
 def test_with_all_classes_at_once_it_is_so_many_per_class(per_class):
-    """K = m · classes: the same slots to the bit."""
+    """A total of K = m · classes gives the same slots to the bit."""
     samples, features = all_at_once()
     complete = jnp.ones(CLASSES, bool)
     empty = empty_exemplars(per_class * CLASSES, 1)
@@ -197,7 +197,7 @@ def test_with_all_classes_at_once_it_is_so_many_per_class(per_class):
 
 
 def test_runs_that_saw_different_classes_share_a_program():
-    """Under vmap the herds of one run are as long as they need, and the same as alone."""
+    """Under vmap one run's herds are as long as they need, and the same as without it."""
     samples, features = all_at_once()
     seen = jnp.asarray([np.arange(CLASSES) < 2, np.arange(CLASSES) < 7])
 
@@ -215,7 +215,7 @@ def test_runs_that_saw_different_classes_share_a_program():
 
 
 def test_replay_keeps_the_least_random_numbers_of_every_class():
-    """The first m of what a memory without limit holds, in its order, after every task."""
+    """After every task they are the first m, in its order, of a memory without limit."""
     limited = buffers_after(balanced_replay(SETUP, buffer_size=TOTAL))
     complete = buffers_after(balanced_replay(SETUP, exemplars_per_class=60))
     for (memory, learner), (full, _), quota in zip(limited, complete, QUOTAS, strict=True):
@@ -230,7 +230,7 @@ def test_replay_keeps_the_least_random_numbers_of_every_class():
 
 
 def test_the_nearest_mean_of_the_exemplars_that_are_left_predicts():
-    """Over three tasks: unit features of the present network, their mean over the first m unit."""
+    """Over three tasks a class's mean is of the first m unit features of the present network."""
     strategy = compiled(icarl(SETUP, classifier="nearest mean", buffer_size=TOTAL))
     expected = reference(1)
     inputs, complete = SETUP.gather(jnp.arange(60), None), np.arange(60)

@@ -20,7 +20,7 @@ CAPACITY = 7
 
 @functools.partial(jax.jit, static_argnums=3)
 def histories(labels, local, keys, buffer_size=CAPACITY):
-    """The memory after every arrival of a stream of samples 0, 1, 2, ..."""
+    """Return the memory after every arrival of a stream of samples 0, 1, 2, ..."""
 
     def arrive(memory, one):
         sample, key = one
@@ -52,7 +52,7 @@ def algorithm_1(labels, capacity):
     for label in labels:
         if label not in counts or counts[label] < capacity / len(counts):
             if sum(counts.values()) >= capacity:
-                # The first of the largest; Python keeps classes in the order of their numbers.
+                # The first of the largest shrinks; Python keeps classes in the order of numbers.
                 largest = max(sorted(counts), key=counts.get)
                 counts[largest] -= 1
             counts[label] = counts.get(label, 0) + 1
@@ -67,14 +67,14 @@ def algorithm_1(labels, capacity):
     st.sampled_from([6, 7]),
 )
 def test_every_arrival_is_treated_as_in_algorithm_1(labels, seed, capacity):
-    """Also where the classes' shares are whole numbers, at which none may take more."""
+    """The cases include whole-number shares of the classes, at which none may take more."""
     memories = history(labels, seed=seed, buffer_size=capacity)
     for arrived, counts in enumerate(algorithm_1(labels, capacity)):
         mask = memories.samples.mask[arrived]
         index, label = memories.samples.index[arrived][mask], memories.samples.labels[arrived][mask]
         result = {c: int(np.sum(label == c)) for c in counts}
         assert result == counts
-        # Whoever is held has arrived, under its own label, and once.
+        # Every stored sample has arrived, under its label, and once.
         assert len(set(index.tolist())) == len(index)
         assert np.all(index <= arrived)
         np.testing.assert_array_equal(label[:, 0], np.asarray(labels)[index])
@@ -82,8 +82,11 @@ def test_every_arrival_is_treated_as_in_algorithm_1(labels, seed, capacity):
 
 
 def test_by_hand():
-    """Seven of class 0 fill the memory; class 1 takes three of its places, 7/2 for each; then
-    class 2 takes one of class 0 (4 > 3), since 2 < 7/3 two more of the largest, and no fourth."""
+    """Seven of class 0 fill the memory; class 1 takes three of its places, 7/2 for each.
+
+    Then class 2 takes one of class 0 (4 > 3), since 2 < 7/3 two more of the largest, and no
+    fourth.
+    """
     memories = history([0] * 9 + [1] * 6 + [2] * 6)
     counts = [
         [int(np.sum(m & (lab[:, 0] == c))) for c in range(3)]
@@ -96,7 +99,7 @@ def test_by_hand():
 
 
 def test_replaced_samples_are_drawn_evenly_from_the_largest_class():
-    """One of seven in 4,000 streams of seven of class 0 and one of class 1, by chi-square."""
+    """One of seven is replaced in 4,000 streams of seven of class 0 and one of class 1."""
     labels = jnp.asarray([0] * 7 + [1])
     keys = jax.random.split(jax.random.key(0), 4000)
     after = jax.jit(
@@ -123,7 +126,7 @@ def test_masked_samples_change_nothing_and_repeated_ones_are_held_once():
 
 
 def test_the_rate_follows_cosine_cycles_that_double():
-    """A tenth; then 0.01 + 0.99 (1 + cos(π p)) / 2 for p = 0; 0, 1/2; 0, 1/4, 1/2, 3/4; 0."""
+    """Rates are 0.1; then 0.01 + 0.99 (1 + cos(π p)) / 2 for p = 0; 0, 1/2; 0, 1/4, 1/2, 3/4; 0."""
     factors = [0.1, 1, 1, 0.505, 1, 0.855018, 0.505, 0.154982, 1]
     np.testing.assert_allclose(jax.vmap(rate_factor)(jnp.arange(9)), factors, rtol=1e-5)
 
@@ -145,7 +148,7 @@ def test_a_step_takes_no_gradient_and_never_calls_the_net():
 
 
 def test_the_net_is_trained_from_scratch_on_the_memory_alone():
-    """Four epochs of one batch: plain descent in float64 at rates 0.1, 1, 1 and 0.505 of its own.
+    """Four epochs of one batch are plain descent in float64 at rates 0.1, 1, 1 and 0.505.
 
     It begins from initial parameters, not from those that the learner has.
     """

@@ -15,7 +15,7 @@ from tests.continual.small_net import CLASSES, LABELS, START
 
 
 def projected_by_scipy(gradient, references, margin):
-    """In float64: v = γ + u, where u ≥ 0 minimizes ‖Gᵀu + (g + γ Gᵀ1)‖."""
+    """Return v = γ + u in float64, where u ≥ 0 minimizes ‖Gᵀu + (g + γ Gᵀ1)‖."""
     gradient, references = np.float64(gradient), np.float64(references)
     if np.all(references @ gradient >= 0):
         return gradient
@@ -30,7 +30,7 @@ cone = jax.jit(project_to_cone)
 @pytest.mark.parametrize("columns", [1, 3, 8, 20])
 @pytest.mark.parametrize("seed", range(5))
 def test_least_squares_without_negative_values(columns, seed):
-    """Columns that share a direction, of lengths from 1e-3 to 1e3, some of zeros, which get 0."""
+    """Columns share a direction and have lengths from 1e-3 to 1e3; some are zeros, which get 0."""
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(30, columns)) + rng.normal(size=(30, 1))
     matrix *= 10.0 ** rng.uniform(-3, 3, columns)
@@ -46,7 +46,7 @@ def test_least_squares_without_negative_values(columns, seed):
 
 
 def test_columns_that_were_freed_too_early_are_bound_again():
-    """A thousand problems of seven columns of unit length in eight rows; 20 or more have some."""
+    """A thousand problems of seven unit columns in eight rows have 20 or more such columns."""
     rng = np.random.default_rng(0)
     matrix = rng.normal(size=(1000, 8, 7))
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
@@ -61,7 +61,7 @@ def test_columns_that_were_freed_too_early_are_bound_again():
 @pytest.mark.parametrize("tasks", [1, 2, 5, 19])
 @pytest.mark.parametrize("seed", range(4))
 def test_the_projection_is_that_of_an_exact_solver_and_opposes_no_memory(margin, tasks, seed):
-    """Gradients that share a direction, as those of tasks do; some tasks are still to come."""
+    """Gradients share a direction, as those of tasks do; some tasks are still to come."""
     rng = np.random.default_rng(seed)
     references = rng.normal(size=(tasks, 60)) + 2 * rng.normal(size=60)
     references[tasks // 2 + 1 :] *= rng.random() < 0.5
@@ -76,7 +76,7 @@ def test_the_projection_is_that_of_an_exact_solver_and_opposes_no_memory(margin,
 
 
 def test_two_nearly_equal_references_are_no_harder():
-    """At an angle of 1e-3: the optimum is far from any one of them."""
+    """At an angle of 1e-3 the optimum is far from any one of them."""
     rng = np.random.default_rng(3)
     first = rng.normal(size=40)
     references = np.float32([first, first + 1e-3 * rng.normal(size=40)])
@@ -87,7 +87,7 @@ def test_two_nearly_equal_references_are_no_harder():
 
 
 def official_projection(gradient, references, margin, ridge=1e-3):
-    """The authors' program in float64: min ½ vᵀ(GGᵀ + εI)v + (Gg)ᵀv subject to v ≥ γ.
+    """Minimize ½ vᵀ(GGᵀ + εI)v + (Gg)ᵀv for v ≥ γ in float64, as the authors' program does.
 
     With v = γ + u it is ½ ‖A (γ + u) + b‖² of A = [Gᵀ; √ε I] and b = [g; 0], up to a constant.
     """
@@ -102,7 +102,7 @@ def official_projection(gradient, references, margin, ridge=1e-3):
 
 @pytest.mark.parametrize("margin", [0.0, 0.5])
 def test_the_projection_is_the_official_one_but_for_its_ridge(margin):
-    """Equal to 1e-3 where gradients have entries of size 1, not where these are of size 0.01."""
+    """They agree to 1e-3 where gradients have entries of size 1, not where these are 0.01."""
     rng = np.random.default_rng(5)
     for _ in range(5):
         references = rng.normal(size=(4, 60)) + rng.normal(size=60)
@@ -139,7 +139,7 @@ CURRENT = net.batch_gradient(START, [2, 8, 3], ACTIVE)
 
 
 def memory_of(*held):
-    """Two of three tasks' memories of four slots, those without samples holding others."""
+    """Return two of three tasks' memories of four slots; those without samples contain others."""
     content, mask = np.full((3, 4), 39), np.zeros((3, 4), bool)
     for row, index in enumerate(held):
         content[row, : len(index)], mask[row, : len(index)] = index, True
@@ -166,7 +166,7 @@ def test_the_step_goes_along_the_projection_on_every_memory_s_own_gradient(margi
         expected = projected_by_scipy(net.joined(CURRENT), references, margin)
         np.testing.assert_allclose(net.joined(gradient), expected, rtol=1e-3, atol=2e-5)
         net.assert_trees_close(info.task_gradient, CURRENT, atol=1e-6)
-        # A pass of each memory that holds samples, and the task's own.
+        # Each memory with samples has one pass, and the task has its own.
         assert info.batch_stats["passes"] == 3
     assert 0 < conflicts < 4
     gradient, info = grads(memory_of())

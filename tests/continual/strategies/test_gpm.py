@@ -33,7 +33,7 @@ def setup_with_layer_inputs():
 
 
 def with_directions(basis, columns, share):
-    """Bases as in the paper's equations 5, 8 and 9, a direction at a time."""
+    """Return bases as in the paper's equations 5, 8 and 9, one direction at a time."""
     total = np.sum(columns**2)
     left, lengths, _ = np.linalg.svd(columns - basis @ (basis.T @ columns), full_matrices=False)
     covered = np.sum((basis.T @ columns) ** 2)
@@ -46,7 +46,7 @@ def with_directions(basis, columns, share):
 
 
 def train_by_hand():
-    """Parameters and bases after each task."""
+    """Return parameters and bases after each task."""
     params = START
     bases = {"hidden": np.zeros((FEATURES, 0)), "head": np.zeros((HIDDEN, 0))}
     after, known = [], []
@@ -98,7 +98,7 @@ def test_three_tasks_done_again_in_float64():
 
 @pytest.mark.parametrize("optimizer", [optax.sgd(0.1), optax.adamw(0.05, weight_decay=0.1)])
 def test_a_linear_network_keeps_its_outputs_on_earlier_inputs(optimizer):
-    """Also with an optimizer whose steps leave the gradient's subspace."""
+    """The optimizers include one whose steps leave the gradient's subspace."""
     rng = np.random.default_rng(0)
     inputs = np.concatenate(
         [rng.normal(size=(20, 3)) @ rng.normal(size=(3, 6)), rng.normal(size=(20, 6))]
@@ -161,7 +161,7 @@ def test_a_projected_change_of_a_convolutional_network_keeps_its_outputs():
 
 @pytest.mark.parametrize(("share", "rank"), [(0.5, 1), (0.9, 1), (0.95, 2), (0.995, 3), (1.0, 3)])
 def test_as_few_directions_as_reach_the_share(share, rank):
-    """Squared lengths 90, 9 and 1 along the axes, in four dimensions; more rows than dimensions."""
+    """Squared lengths are 90, 9 and 1 along the axes; there are more rows than dimensions."""
     rows = np.diag([90.0, 9, 1, 0]) ** 0.5
     rows = jnp.asarray(np.concatenate([rows, np.zeros((3, 4))]), jnp.float32)
     projection = with_inputs_of(jnp.zeros((4, 4)), rows, share)
@@ -172,7 +172,7 @@ def test_as_few_directions_as_reach_the_share(share, rank):
 
 
 def test_projections_count_as_copies_of_the_parameters():
-    """3² + 5² entries beside 3 * 5 + 5 + 5 * 6 + 6 parameters."""
+    """There are 3² + 5² entries beside 3 * 5 + 5 + 5 * 6 + 6 parameters."""
     assert gpm(setup_with_layer_inputs()).parameter_copies == 1
 
 

@@ -20,22 +20,22 @@ STREAM = [([0, 1], [[0, 1, 6], [7, 12]]), ([2, 3], [[2, 3, 8], [9, 14], [15, 20]
 
 
 def of_inputs(params, inputs):
-    """Hidden features and logits of inputs in evaluation mode."""
+    """Return hidden features and logits of inputs in evaluation mode."""
     hidden = np.tanh(inputs @ params["hidden"] + params["hidden_bias"])
     return hidden, hidden @ params["head"] + params["head_bias"]
 
 
 def input_gradient(params, inputs, at_logits, at_features):
-    """Gradient with respect to inputs, from those of logits and features."""
+    """Return the gradient with respect to inputs, from those of logits and features."""
     hidden, _ = of_inputs(params, inputs)
     below = (at_logits @ params["head"].T + at_features) * (1 - hidden**2)
     return below @ params["hidden"].T
 
 
-def anchor_gradient(params, ahead, anchors):
-    """Gradient of λ times the mean squared change of the anchors' outputs."""
+def anchor_gradient(params, lookahead, anchors):
+    """Return the gradient of λ times the mean squared change of the anchors' outputs."""
     hidden, now = of_inputs(params, anchors)
-    slope = LAMBDA * 2 * (now - of_inputs(ahead, anchors)[1]) / now.size
+    slope = LAMBDA * 2 * (now - of_inputs(lookahead, anchors)[1]) / now.size
     below = (slope @ params["head"].T) * (1 - hidden**2)
     return {
         "hidden": anchors.T @ below,
@@ -50,7 +50,7 @@ def stepped(params, gradient):
 
 
 def train_by_hand():
-    """Parameters, memory and anchors after each task; the whole memory is drawn at every step."""
+    """Yield parameters, memory and anchors after each task; steps replay the whole memory."""
     params, ring, anchors = START, {}, {}
     for number, (classes, batches) in enumerate(STREAM):
         seen = np.arange(CLASSES) <= classes[-1]
@@ -146,8 +146,8 @@ def test_the_step_ahead_is_the_optimizer_s_own():
     result, _ = strategy.grads(memory, learner, batch, task, key)
     gradient = net.batch_gradient(START, index, seen)
     momentum = {name: 0.9 * START[name] + gradient[name] for name in START}
-    ahead = {name: START[name] - 0.5 * RATE * momentum[name] for name in START}
-    more = anchor_gradient(START, ahead, NOISE[:2])
+    lookahead = {name: START[name] - 0.5 * RATE * momentum[name] for name in START}
+    more = anchor_gradient(START, lookahead, NOISE[:2])
     net.assert_trees_close(result, {name: gradient[name] + more[name] for name in START})
 
 

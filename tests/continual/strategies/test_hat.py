@@ -32,7 +32,7 @@ NET = {
 
 
 def chain_setup():
-    """Two ReLU layers and a head, on the small net's data."""
+    """Return a setup of two ReLU layers and a head, on the small net's data."""
 
     def apply(params, batch_stats, inputs, train, key):
         hidden = inputs
@@ -65,7 +65,7 @@ BATCHES = [
     [net.batch_of(t[:3]), net.batch_of(t[3:6]), net.batch_of(t[[6, 0, 1]], [1, 0, 0])] * 2
     for t in TRAIN
 ]
-# Its first task uses some units, half uses some and leaves some alone.
+# Its first task uses some units fully, some by half and some not at all.
 SEED = 1
 SEQUENCE = [(net.task_of(t, [2 * t, 2 * t + 1], TRAIN[t]), BATCHES[t]) for t in range(2)]
 
@@ -75,7 +75,7 @@ def flat(tree):
 
 
 def logits_of(params, gates, inputs):
-    """The gates where the paper has them: on the units, after ReLU."""
+    """Return logits with the gates where the paper has them: on the units, after ReLU."""
     hidden = inputs
     for name in LAYERS:
         hidden = gates[name] * np.maximum(
@@ -93,7 +93,7 @@ def loss_by_hand(params, gates, used, index, current):
 
 
 def factor(used, name):
-    """1 − min of both sides, weight by weight."""
+    """Return 1 − the minimum of both sides, weight by weight."""
     out = used[name]
     if name == "first":
         return np.tile(1 - out, (3, 1)), 1 - out
@@ -102,7 +102,7 @@ def factor(used, name):
 
 
 def train_by_hand(start, steepest=STEEPEST, backward=official.slope_in_float64):
-    """Parameters, embeddings and greatest gates after each task, in the official code's order."""
+    """Return parameters, embeddings and greatest gates after each task, in official order."""
     params, embeddings = flat(NET), {n: np.array(e, float) for n, e in start.items()}
     used, after = {name: np.zeros(len(NET[name]["bias"])) for name in LAYERS}, []
     for task, batches in enumerate(BATCHES):
@@ -138,14 +138,14 @@ def train_by_hand(start, steepest=STEEPEST, backward=official.slope_in_float64):
 
 @functools.cache
 def after_tasks():
-    """Memory and learner after each of the two tasks."""
+    """Return memory and learner after each of the two tasks."""
     return net.run_tasks(SETUP, STRATEGY, SEQUENCE, SEED)
 
 
 def test_two_tasks_done_again_in_float64():
-    """Gradients by finite differences, compensation and masks as the paper writes them."""
+    """Gradients are finite differences; compensation and masks are as the paper writes them."""
     result = after_tasks()
-    # The key that `begin_state` gives.
+    # The key is that of `begin_state`.
     key = sequence_keys(jax.random.key(SEED)).memory
     start = STRATEGY.init(key, result[0][1]).embeddings
     by_hand = train_by_hand(start)
@@ -156,14 +156,14 @@ def test_two_tasks_done_again_in_float64():
         net.assert_trees_close(memory.used, used, rtol=1e-4, atol=1e-5)
     moved = [np.max(np.abs(embeddings[name] - start[name]), axis=1) for name in LAYERS]
     assert np.min(moved) > 0.05
-    # Units that the first task used, half used and left alone.
+    # The first task used some units fully, some by half and some not at all.
     first = np.concatenate([after_first[name] for name in LAYERS])
     assert first.min() < 0.01 < 0.99 < first.max()
     assert np.any((first > 0.1) & (first < 0.9))
 
 
 def test_the_official_procedure_at_the_papers_steepness():
-    """Twelve steps at s = 1/400, 200 and 400: clip, compensation, masks and bounds."""
+    """Twelve steps at s = 1/400, 200 and 400 test clip, compensation, masks and bounds."""
     result = net.run_tasks(SETUP, FED_PAPERS, SEQUENCE)
     by_hand = train_by_hand(FED, 400.0, official.slope_in_float32)
     for (memory, learner), (params, embeddings, used) in zip(result, by_hand, strict=True):

@@ -25,7 +25,7 @@ SPREAD = np.unique(np.concatenate([np.linspace(-6, 6, 241), np.linspace(-0.3, 0.
 
 @pytest.mark.parametrize("s", S)
 def test_five_steps_of_the_official_gradient_on_fed_tensors(s):
-    """Each from the official code's embeddings; 1 − a has a rounding error of 2^-23 there."""
+    """Each step starts from the official embeddings; 1 − a has a rounding error of 2^-23."""
     embedding, rng = SPREAD, np.random.default_rng(1)
     for _ in range(5):
         by_gate = rng.normal(size=embedding.shape)
@@ -35,14 +35,14 @@ def test_five_steps_of_the_official_gradient_on_fed_tensors(s):
         live = 5 * np.abs(by_gate) / (np.cosh(embedding) + 1)
         rounding = np.where(s * embedding < 17, 2.0**-23 * np.exp(np.minimum(s * embedding, 17)), 0)
         error = np.abs(np.asarray(result, float) - expected)
-        # Twice 0.05 * 400 * sigma'(e), and float32 around 6.
+        # The bound is twice 0.05 * 400 * sigma'(e), in float32 around 6.
         assert np.all(error <= 20 * live * (rounding + 1e-4 * (s * np.abs(embedding) > 40)) + 5e-6)
         embedding = np.float64(np.float32(expected))
 
 
 @pytest.mark.parametrize("s", S)
 def test_the_compensation_is_finite_and_its_closed_form(s):
-    """In float64: σ'(s e) and the clipped ratio where a gate closes; 0 where float32 has a = 1."""
+    """The float64 form is σ'(s e) and the clipped ratio; it is 0 where float32 has a = 1."""
     result = np.asarray(compensation(jnp.float32(SPREAD), s, 400.0), float)
     embedding = np.float64(np.float32(SPREAD))
     product = s * embedding
@@ -85,7 +85,7 @@ def test_units_used_by_hand():
 
 
 def test_only_units_that_no_task_uses_cost():
-    """(0.5 + 0.25 · 0.5) / (1 + 0.5), and nothing once all are used."""
+    """The cost is (0.5 + 0.25 · 0.5) / (1 + 0.5), and nothing once all units are used."""
     gates = {"one": jnp.array([0.5, 1.0]), "two": jnp.array([0.25])}
     used = {"one": jnp.array([0.0, 1.0]), "two": jnp.array([0.5])}
     np.testing.assert_allclose(newly_used(gates, used), 0.625 / 1.5, rtol=1e-6)
@@ -108,7 +108,7 @@ class Convolutions(nn.Module):
 
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_free_parameters_touch_no_used_unit_of_a_convolutional_net(channels_first):
-    """Gates of 0 and 1: any change of the free parameters leaves the gated outputs."""
+    """Gates are 0 and 1; any change of the free parameters leaves the gated outputs."""
     net, layers = Convolutions(channels_first), ("conv1", "conv2", "dense")
     keys = jax.random.split(jax.random.key(5), 6)
     images = jax.random.normal(keys[0], (3, 8, 8, 2))

@@ -19,7 +19,7 @@ SETUP = many.binary_setup()
 # Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come.
 KNOWN, SEEN = np.isin(np.arange(CLASSES), [0, 1, 4]), np.arange(CLASSES) != 5
 TASK = net.task_of(2, [2, 3], many.labelled([2, 3]))
-# Samples of old and new classes, of both, and of one unseen; the last one only fills the batch.
+# Samples have old and new classes, both, or an unseen one; the last only fills the batch.
 INDEX = np.array([0, 1, 2, 3, 12, 5, 9, 33, 8])
 BATCH = net.filled(SETUP, many.labelled_batch(INDEX, [1] * 8 + [0], [1, 1, 0, 0, 0, 1, 0, 1, 0]))
 STORED = INDEX[:-1]
@@ -112,14 +112,14 @@ def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch(
     np.testing.assert_array_equal(epoch.samples.labels[mask], labels)
 
 
-# Softmax and the nearest mean.
+# The tests below are of softmax and of the nearest mean.
 
 SINGLE = net.small_setup()
 SOFTMAX = net.compiled(icarl(SINGLE, exemplars_per_class=2, loss="softmax"))
 
 
 def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
-    """At temperature 2, whose square the gradient of the second term is multiplied by."""
+    """At temperature 2 the second term's gradient is multiplied by 4."""
     learner = net.small_learner(SINGLE, np.flatnonzero(SEEN))
     index = STORED[STORED % CLASSES != 5]
     batch = net.filled(SINGLE, net.batch_of([*index, 8], [1] * len(index) + [0]))
@@ -151,7 +151,7 @@ NEAREST = net.compiled(icarl(SINGLE, exemplars_per_class=3, classifier="nearest 
 
 
 def trained_on(index):
-    """Memory after a task with the OLD parameters, ready to predict, and the learner."""
+    """Return memory during and after a task with the OLD parameters, and the learner."""
     learner = net.small_learner(SINGLE, range(CLASSES), OLD)
     memory, learner = NEAREST.begin_task(NEAREST.init(KEY, learner), learner, TASK, KEY)
     during = memory
@@ -160,7 +160,7 @@ def trained_on(index):
 
 
 def test_the_class_is_that_of_the_nearest_mean_of_its_exemplars():
-    """Unit features, averaged and made unit again; class 5 has no exemplar and is never near."""
+    """The mean is of unit features and made unit again; class 5 has no exemplar and no sample."""
     index = np.array([i for i in range(30) if i % CLASSES != 5])
     _, memory, learner = trained_on(index)
     scores = np.asarray(NEAREST.predict(memory, learner, SINGLE.gather(jnp.arange(40), None)))

@@ -31,15 +31,15 @@ def fisher(params, task):
     return {name: np.mean(leaf**2, axis=0) + 1e-8 for name, leaf in contribution.items()}
 
 
-def alike(params, task):
+def unit_weights(params, task):
     return {name: np.ones_like(leaf) for name, leaf in params.items()}
 
 
-WEIGHTS = {"mean": alike, "mode": fisher}
+WEIGHTS = {"mean": unit_weights, "mode": fisher}
 
 
 def solutions(implicit=False):
-    """Parameters after each task: each starts from, and is held near, the last one's."""
+    """Return parameters after each task, which starts from, and is held near, the last one's."""
     params, after = START, []
     for task, batches in enumerate(BATCHES):
 
@@ -49,7 +49,7 @@ def solutions(implicit=False):
             return {name: 2 * REGULARIZATION * (theta[name] - anchor[name]) for name in theta}
 
         if implicit:
-            stored = [(alike(params, task), params)] if task else []
+            stored = [(unit_weights(params, task), params)] if task else []
             settle = net.proximal_point(REGULARIZATION, stored)
             params, _ = net.descend(params, batches, seen_after(task), net.no_penalty, settle)
         else:
@@ -75,7 +75,7 @@ def after_tasks(merge):
 
 @pytest.mark.parametrize("merge", WEIGHTS)
 def test_three_tasks_done_again_in_float64(merge):
-    """The learner goes on unmerged, the merged network predicts."""
+    """The learner continues unmerged, the merged network predicts."""
     setup = net.small_setup()
     strategy, expected = imm(setup, merge, REGULARIZATION), solutions()
     assert strategy.parameter_copies == (2 if merge == "mean" else 3)
@@ -107,7 +107,7 @@ def test_while_a_task_is_learned_its_own_network_predicts():
 
 
 def test_batch_statistics_are_those_of_the_merged_network():
-    """A statistic that moves halfway to the head's mean bias at each pass of training."""
+    """A statistic moves halfway to the head's mean bias at each pass of training."""
     plain = net.small_setup()
 
     def apply(params, batch_stats, inputs, train, key):
@@ -165,7 +165,7 @@ def test_a_tuple_of_ratios_fixes_the_number_of_tasks():
 
 
 def test_the_mode_takes_the_model_s_own_labels_by_default():
-    """Every sample a hundred times, so that the draws come near their expectation."""
+    """Every sample occurs a hundred times, so that the draws come near their expectation."""
     setup = net.small_setup()
     many = net.task_of(0, TASKS[0], np.tile(TRAIN[0], 200))
     learner = net.small_learner(setup, TASKS[0])
@@ -246,7 +246,7 @@ def test_units_are_dropped_with_the_given_probability_and_whole():
     np.testing.assert_array_equal(scale["first"]["bias"], first)
     np.testing.assert_array_equal(scale["head"]["kernel"], 1)
     np.testing.assert_allclose(np.unique(first), [0, 1 / (1 - DROP)], rtol=1e-6)
-    # Standard errors: of a share 0.0077, of a coincidence 0.0079.
+    # The standard error of a share is 0.0077, that of a coincidence 0.0079.
     assert abs(np.mean(first == 0) - DROP) < 0.03
     assert abs(np.mean((first == 0) == (second == 0)) - (DROP**2 + (1 - DROP) ** 2)) < 0.03
 

@@ -101,9 +101,9 @@ def test_first_prompts_are_uniform_and_small_and_the_rest_of_the_network_is_not_
 
 
 def test_the_registry_has_the_values_of_the_official_configuration(monkeypatch):
-    """`configs/cifar100_l2p.py` of google-research/l2p: all of one source, not the paper's N = 5.
+    """`configs/cifar100_l2p.py` of google-research/l2p is the only source, not the paper's N = 5.
 
-    pool_size 10, length 10, top_k 4, pull_constraint_coeff 1.
+    It has pool_size 10, length 10, top_k 4 and pull_constraint_coeff 1.
     """
     requested = []
     monkeypatch.setattr(

@@ -41,7 +41,7 @@ START, OLD = random_params(16), random_params(2)
 
 
 def cosine_setup(optimizer=None):
-    """The small net with a cosine head, which a gain would not change: training lifts features."""
+    """Return the small net with a cosine head, which ignores a gain: training lifts features."""
 
     def apply(params, batch_stats, inputs, train, key):
         features = jnp.tanh(inputs @ params["hidden"] + params["hidden_bias"])
@@ -65,7 +65,7 @@ SETUP = cosine_setup()
 learner_of = partial(cosine_head.learner_of, SETUP)
 
 
-# The same in float64, with nothing of the library.
+# This is the same in float64, with nothing of the library.
 
 
 def features_of(params, index, shift=SHIFT, lift=LIFT):
@@ -77,7 +77,7 @@ def cosine(first, second):
 
 
 def written_ranking(scores, true, new, margin, rivals):
-    """One sample's, loop by loop."""
+    """Return the ranking loss of one sample, loop by loop."""
     rival_scores = sorted((scores[c] for c in new), reverse=True)[:rivals]
     losses = [max(0.0, margin - scores[y] + r) for y in true for r in rival_scores]
     return np.mean(losses) if losses else 0.0
@@ -104,7 +104,7 @@ def written_loss(
     old=OLD,
     lift=LIFT,
 ):
-    """Cross-entropy, moved features and margin ranking of the samples of weight 1."""
+    """Return cross-entropy, feature change and margin ranking of the samples of weight 1."""
     stored = np.asarray(batch.weight) > 0
     index, pairs = np.asarray(batch.index)[stored], np.asarray(batch.labels)[stored]
     features, old = features_of(params, index, lift=lift), features_of(old, index, lift=0.0)
@@ -139,9 +139,9 @@ def memory_of(strategy, params, known):
 @pytest.mark.parametrize(
     ("inputs", "distillation", "margin", "rivals"),
     [
-        # The paper's.
+        # The case is the paper's.
         ({}, 5.0, 0.5, 2),
-        # One rival, then more than there are new classes.
+        # One rival counts, then more than there are new classes.
         ({"distillation": 0.0, "margin": 0.2, "rivals": 1}, 0.0, 0.2, 1),
         ({"distillation": 0.7, "margin": 0.9, "rivals": 4}, 0.7, 0.9, 4),
     ],
@@ -175,7 +175,7 @@ def test_in_the_first_task_it_is_binary_cross_entropy_and_nothing_is_imprinted()
 
 
 def test_with_a_softmax_objective_the_task_loss_is_cross_entropy():
-    """The paper's: over the seen classes, at the one label of a sample."""
+    """The paper's loss is over the seen classes, at the one label of a sample."""
     setup = SETUP._replace(objective=softmax_objective())
     strategy = net.compiled(lucir(setup, exemplars_per_class=2))
     index = INDEX[LABELS[INDEX] != 5]
@@ -196,15 +196,15 @@ def test_margins_by_hand():
     """The margin is 0.5, and the new classes are 2, 3 and 4."""
     scores = jnp.array([[0.9, 0.1, 0.2, 0.7, 0.3, 1.0]] * 4)
     true = jnp.zeros((4, 6), bool)
-    # One true class: .5 - .9 + .7 = .3 and .5 - .9 + .3 < 0.
+    # One true class gives 0.5 - 0.9 + 0.7 = 0.3 and 0.5 - 0.9 + 0.3 < 0.
     true = true.at[0, 0].set(True)
-    # Another: .5 - .1 + .7 = 1.1 and .5 - .1 + .3 = .7. And both of them; and none.
+    # Another gives 0.5 - 0.1 + 0.7 = 1.1 and 0.5 - 0.1 + 0.3 = 0.7. Then both are true, and none.
     true = true.at[1, 1].set(True).at[2, :2].set(True)
     new = jnp.array([False, False, True, True, True, False])
     for rivals, expected in (
         (1, [0.3, 1.1, 0.7, 0]),
         (2, [0.15, 0.9, 0.525, 0]),
-        # The third is .2: .5 - .1 + .2 = .6. Classes that are not new are not rivals.
+        # The third adds 0.5 - 0.1 + 0.2 = 0.6. Classes that are not new are not rivals.
         (3, [0.1, 0.8, 0.45, 0]),
         (9, [0.1, 0.8, 0.45, 0]),
     ):
@@ -243,7 +243,7 @@ def test_imprinted_weights_by_hand():
 
 
 def test_a_task_begins_with_imprinted_weights_from_features_of_evaluation():
-    """Each the normalized mean of unit features; the teacher is as the network was."""
+    """Each is the normalized mean of unit features; the teacher is the network before the task."""
     index = np.array([2, 8, 14, 3, 9, 15, 21, 26])
     train = many.labelled(index, mask=index != 21)
     strategy = net.compiled(lucir(SETUP, exemplars_per_class=2, labels=2))
@@ -263,7 +263,7 @@ def test_a_task_begins_with_imprinted_weights_from_features_of_evaluation():
 
 
 def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
-    """And all else moves: new weights, those to come (by decay), scale and hidden layer."""
+    """All else moves: new weights, those to come (by decay), scale and hidden layer."""
     setup = cosine_setup(optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3, momentum=0.9)))
     first, second, third = [0, 6, 7, 1], [2, 8, 3, 9], [4, 10, 16, 22]
     old = [0] * 4 + [1] * 2
@@ -290,11 +290,11 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
             assert np.all(before[name] != after[name])
 
 
-# Class-balanced finetuning.
+# The tests below are of class-balanced finetuning.
 
 
 def finetuned(optimizer, epochs, known):
-    """Buffer, learner before, learner after a task's end with finetuning on the whole buffer."""
+    """Return the buffer, and the learner before and after finetuning on the whole buffer."""
     setup = cosine_setup(optimizer)
     finetuning = {"finetune_epochs": epochs, "finetune_batch": 50}
     strategy = net.compiled(
@@ -308,7 +308,7 @@ def finetuned(optimizer, epochs, known):
 
 
 def test_finetuning_descends_the_loss_of_the_exemplars_by_the_heads_weights():
-    """One step per epoch, at a tenth of the rate and then at a hundredth, in evaluation mode."""
+    """One step per epoch runs at a tenth of the rate, then a hundredth, in evaluation mode."""
     buffer, learner, after = finetuned(None, 3, KNOWN)
     held = np.flatnonzero(buffer.mask)
     index, pairs = np.asarray(buffer.index)[held], np.asarray(buffer.labels)[held]
@@ -331,7 +331,7 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_heads_weights():
 
 
 def test_finetuning_moves_nothing_but_seen_weights_and_nothing_in_the_first_task():
-    """Bit for bit, under momentum and weight decay; the optimizer's state stays too."""
+    """Weights stay bit for bit under momentum and weight decay; the optimizer's state stays too."""
     optimizer = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3, momentum=0.9))
     _, before, after = finetuned(optimizer, 4, KNOWN)
     moved = np.any(flat(before.params)["kernel"] != flat(after.params)["kernel"], axis=0)

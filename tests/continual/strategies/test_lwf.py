@@ -18,7 +18,7 @@ ALL = jnp.ones(3, bool)
 
 
 def logits_of(probabilities, temperature):
-    """Logits whose softmax at the temperature is `probabilities`; the shift must not matter."""
+    """Return logits whose softmax at the temperature is `probabilities`, up to a shift."""
     return jnp.asarray(temperature * np.log(probabilities) + 1.7, jnp.float32)
 
 
@@ -26,23 +26,23 @@ def logits_of(probabilities, temperature):
     ("student", "teacher", "divergence"),
     [
         # 1/2 ln(1/2 ÷ 1/4) + 1/3 ln(1/3 ÷ 1/4) + 1/6 ln(1/6 ÷ 1/2)
-        # = .346574 + .095894 - .183102 = .259366.
+        # = 0.346574 + 0.095894 - 0.183102 = 0.259366.
         ([1 / 4, 1 / 4, 1 / 2], [1 / 2, 1 / 3, 1 / 6], 0.259366),
-        # 1/4 ln(1/2) + 1/4 ln(3/4) + 1/2 ln 3 = -.173287 - .071921 + .549306 = .304099.
+        # 1/4 ln(1/2) + 1/4 ln(3/4) + 1/2 ln 3 = -0.173287 - 0.071921 + 0.549306 = 0.304099.
         ([1 / 2, 1 / 3, 1 / 6], [1 / 4, 1 / 4, 1 / 2], 0.304099),
-        # A teacher sure of one class: ln 3, to its logits' finite reach.
+        # A teacher that is sure of one class gives ln 3, up to its logits' finite size.
         ([1 / 3, 1 / 3, 1 / 3], [1 - 2e-12, 1e-12, 1e-12], 1.098612),
         ([1 / 2, 1 / 3, 1 / 6], [1 / 2, 1 / 3, 1 / 6], 0.0),
     ],
 )
 def test_at_temperature_2_by_hand(student, teacher, divergence):
-    """T² = 4 times the divergence."""
+    """The loss is T² = 4 times the divergence."""
     result = distillation(logits_of(student, 2), logits_of(teacher, 2), ALL, 2.0)
     np.testing.assert_allclose(result, 4 * divergence, rtol=1e-5, atol=1e-6)
 
 
 def test_only_the_given_classes_count():
-    """Over the classes 0 and 2: 3/4 ln(3/4 ÷ 1/2) + 1/4 ln(1/4 ÷ 1/2) = 0.130812."""
+    """Over classes 0 and 2 it is 3/4 ln(3/4 ÷ 1/2) + 1/4 ln(1/4 ÷ 1/2) = 0.130812."""
     among = jnp.array([True, False, True, False])
     student, teacher = jnp.array([0.3, 50.0, 0.3, -80.0]), jnp.array([0.0, -9.0, 0.0, 70.0])
     teacher = teacher.at[0].add(2 * np.log(3))
@@ -54,7 +54,7 @@ def test_only_the_given_classes_count():
 
 @pytest.mark.parametrize("temperature", [2.0, 5.0])
 def test_the_gradient_is_the_official_one_at_a_regularization_of_one_over_t_squared(temperature):
-    """(q - p) / T, the target p being the old probabilities to the power 1 / T, normalized."""
+    """The gradient is (q - p) / T; p are the old probabilities to the power 1 / T, normalized."""
     rng = np.random.default_rng(1)
     for student, teacher in rng.normal(size=(5, 2, 6)) * 3:
         old = np.exp(teacher) / np.exp(teacher).sum()
@@ -91,7 +91,7 @@ GROUP = np.array([0, 0, 1, 1, 2, 2])
 
 
 def written_loss(params, heads, regularization, temperature, active):
-    """Mean cross-entropy plus λ T² times the mean over heads of the divergence, in float64."""
+    """Return mean cross-entropy plus λ T² times the heads' mean divergence, in float64."""
     logits = net.forward(params, STORED, train=True)[2]
     # The old network sees the same augmented images, in evaluation mode: without the gain.
     inputs = net.forward(OLD, STORED, train=True)[1]
@@ -106,7 +106,7 @@ def written_loss(params, heads, regularization, temperature, active):
     return np.mean(entropy + regularization * temperature**2 * divergence)
 
 
-# Temperature, heads of known classes, group of each class.
+# Columns: temperature, heads of known classes, group of each class.
 CASES = {"one head": (2.0, [[0, 1, 4, 5]], None), "a head per task": (3.5, [[0, 1], [4, 5]], GROUP)}
 
 
@@ -121,7 +121,7 @@ def strategy_of(name):
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_is_that_of_the_written_loss(name):
-    """Heads keep nothing of the group of classes 2 and 3, since these are new."""
+    """Heads keep nothing of classes 2 and 3, since these are new."""
     temperature, heads, group = CASES[name]
     learner = net.small_learner(net.small_setup(), np.arange(CLASSES))
     memory = Teacher(net.as_float32(OLD), learner.batch_stats, jnp.asarray(KNOWN))

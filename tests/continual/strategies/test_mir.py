@@ -14,7 +14,7 @@ from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
 DECAY = 0.05
-# Weight decay, so that the virtual step is the optimizer's and not the gradient alone.
+# Weight decay makes the virtual step the optimizer's and not the gradient alone.
 SETUP = net.small_setup()._replace(
     optimizer=optax.chain(optax.add_decayed_weights(DECAY), optax.sgd(RATE))
 )
@@ -33,7 +33,7 @@ def after_step(params, gradient):
 
 
 def train_by_hand(active):
-    """Parameters after steps that score the whole memory and replay its two greatest rises."""
+    """Return parameters after steps that score the memory and replay its two greatest rises."""
     params, held, ranks = START, [], []
     for batch in STREAM:
         gradient = net.batch_gradient(params, batch, active)
@@ -59,7 +59,7 @@ def test_five_steps_are_the_loop_in_float64(loss_over, active):
     ((memory, learner),) = net.run_tasks(SETUP, strategy, [(task, STREAM)])
     net.assert_trees_close(learner.params, train_by_hand(active), rtol=2e-4, atol=2e-5)
     np.testing.assert_array_equal(memory.samples.index[:15], np.concatenate(STREAM))
-    # The batch once per step; from the second step on the candidates and the replayed ones, too.
+    # The batch has one pass per step, the candidates and the replayed ones from step two on.
     assert learner.batch_stats["passes"] == 5 + 2 * 4
 
 
@@ -80,8 +80,8 @@ def test_candidates_are_a_multiple_of_the_replayed_samples(size, ratio, candidat
 def test_the_registry_replays_a_fifth_of_the_candidates_at_every_size():
     """Mai et al. 2022 do so; 32 samples out of 50 candidates were nearly random replay."""
     for size in (None, 10, 32, 64):
-        needs = StrategyArguments(2, 10, 20, replay_batch_size=size)
-        assert METHODS["MIR"].arguments(needs)["candidate_ratio"] == 5
+        arguments = StrategyArguments(2, 10, 20, replay_batch_size=size)
+        assert METHODS["MIR"].arguments(arguments)["candidate_ratio"] == 5
 
 
 def test_as_many_candidates_as_replayed_samples_are_refused():

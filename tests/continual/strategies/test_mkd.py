@@ -13,12 +13,12 @@ STREAM = [[0, 6], [1, 7], [12, 13], *[[number, number + 6] for number in (18, 19
 """Batches of classes 0 and 1; after twenty steps the averages' correction has changed."""
 ACTIVE = np.arange(CLASSES) < 2
 ALL = np.ones(CLASSES, bool)
-# DER++'s own coefficients.
+# These are DER++'s coefficients.
 ALPHA, BETA = 0.1, 0.5
 
 
 def without_shift(params):
-    """Parameters whose network of shifted inputs is the network of stored ones."""
+    """Return parameters whose outputs for shifted inputs are those of `params` for stored ones."""
     bias = params["hidden_bias"] - SHIFT * params["hidden"].sum(axis=0)
     return {**params, "hidden_bias": bias}
 
@@ -44,7 +44,7 @@ def distillation_gradient(params, teachers, index):
 
 
 def own_gradient(method, params, batch, held, stored, active):
-    """Gradient of the method's own loss; ER has none beside the one that all share."""
+    """Return the weighted gradients of the method's loss; ER adds none to the shared loss."""
     if method == "ER":
         return []
     if method == "ER-ACE":
@@ -62,7 +62,7 @@ def own_gradient(method, params, batch, held, stored, active):
 
 
 def train_by_hand(method, active):
-    """Parameters and averages after steps that replay the whole memory."""
+    """Return parameters and averages after steps that replay the whole memory."""
     params, held, stored = START, [], np.zeros((0, CLASSES))
     teachers = [{name: leaf * rate / (1 - rate) for name, leaf in params.items()} for rate in RATES]
     for number, batch in enumerate(STREAM, start=1):

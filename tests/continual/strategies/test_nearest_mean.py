@@ -18,7 +18,7 @@ TEST = np.arange(20, 40)
 
 
 def scores_of(strategy):
-    memory, learner = stream.after(strategy)
+    memory, learner = stream.state_after(strategy)
     return strategy.predict(memory, learner, jnp.float32(DATA[TEST]))
 
 
@@ -44,7 +44,7 @@ def test_predictions_are_scikit_learn_s_nearest_centroid():
 
 def test_of_two_labels_both_classes_count():
     setup, index = binary_setup(), np.array([0, 3, 9, 12, 27])
-    memory, _ = stream.after(nearest_mean(setup), [labelled_batch(index)], setup)
+    memory, _ = stream.state_after(nearest_mean(setup), [labelled_batch(index)], setup)
     features = net.forward(START, index, train=True)[1]
     for c in range(CLASSES):
         carried = np.any(PAIRS[index] == c, axis=1)
@@ -54,7 +54,7 @@ def test_of_two_labels_both_classes_count():
 
 
 def test_a_mean_far_from_0_keeps_its_digits():
-    """50,000 samples about 1,000: the mean moves by less than its last digits."""
+    """50,000 samples lie about 1,000: the mean moves by less than its last digits."""
     rng = np.random.default_rng(0)
     block = (1000 + rng.normal(size=(1000, HIDDEN))).astype(np.float32)
     means, member = no_means(1, HIDDEN), jnp.ones((1000, 1), bool)
@@ -66,7 +66,7 @@ def test_a_mean_far_from_0_keeps_its_digits():
 
 @pytest.mark.parametrize("shift", [0, 1000])
 def test_scores_of_digits_do_not_depend_on_where_0_lies(shift):
-    """The float64 scores of the same float32 features; accuracy 0.9 at both shifts."""
+    """The reference is the float64 scores of the same features; accuracy is 0.9 at both shifts."""
     _, result, train, test = stream.streamed_digits(nearest_mean, shift)
     _, labels, _, truth = stream.digits()
     means = np.stack([train[labels == c].mean(axis=0) for c in range(CLASSES)])
@@ -76,13 +76,13 @@ def test_scores_of_digits_do_not_depend_on_where_0_lies(shift):
 
 
 def test_scores_are_cosines_with_the_means_of_features():
-    """`replace_fc` of `models/simplecil.py`, then its CosineLinear with a scale of 1."""
+    """The reference is `replace_fc` of `models/simplecil.py`, and its CosineLinear of scale 1."""
     strategy = net.compiled(simple_cil(SETUP))
     features, labels = stream.arrivals()
     prototypes = np.stack([features[labels == c].mean(axis=0) for c in MET])
     expected = net.unit(net.forward(START, TEST)[1]) @ net.unit(prototypes).T
     for batches in (None, stream.one_by_one()):
-        memory, learner = stream.after(strategy, batches)
+        memory, learner = stream.state_after(strategy, batches)
         np.testing.assert_array_equal(memory.count, [4, 5, 4, 0, 0, 2])
         predicted = np.asarray(strategy.predict(memory, learner, jnp.float32(DATA[TEST])))
         np.testing.assert_allclose(predicted[:, MET], expected, atol=1e-5)

@@ -18,7 +18,7 @@ from tests.continual.small_net import CLASSES, DATA, GAIN, HIDDEN, LABELS, RATE,
 
 KEY = jax.random.key(0)
 MOMENTUM, TEMPERATURE, PROTOTYPES, SIMILARITY, WIDTH = 0.5, 0.4, 0.7, 0.6, 3
-# Momentum, so that the projection needs a state of its own.
+# Momentum gives the projection its own state.
 SETUP = net.small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
 BENT = np.array([0.7, -0.4, 1.2])
 
@@ -38,7 +38,7 @@ def strategy_of(**arguments):
     )
 
 
-# The official code's step, with the second form and view of above for its own.
+# The step is the official code's, with the second form and view of above for its own.
 
 
 def normalized(rows):
@@ -59,7 +59,7 @@ def all_forms(inputs):
 
 
 def xent_n(near, labels, eps=1e-8):
-    """`Supervised_NT_xent_n`."""
+    """Compute `Supervised_NT_xent_n`."""
     labels = np.tile(labels, 2)
     near = near - near.max(axis=1, keepdims=True)
     count = len(near) // 2
@@ -73,7 +73,7 @@ def xent_n(near, labels, eps=1e-8):
 
 
 def xent_uni(near, labels, eps=1e-8):
-    """`Supervised_NT_xent_uni`."""
+    """Compute `Supervised_NT_xent_uni`."""
     labels = np.tile(labels, 2)
     near = near - near.max(axis=1, keepdims=True)
     powers = np.exp(near / TEMPERATURE)
@@ -84,7 +84,7 @@ def xent_uni(near, labels, eps=1e-8):
 
 
 def ope(first, second, labels):
-    """`OPELoss`, and the prototypes that it keeps."""
+    """Return `OPELoss`, and the prototypes that it stores."""
     remote = sorted({*labels})
     means = [np.stack([z[labels == c].mean(axis=0) for c in remote]) for z in (first, second)]
     z = normalized(np.concatenate(means))
@@ -115,7 +115,7 @@ def instance(params, inputs, labels, start, factor, xent):
 
 
 def official_loss(params, index, draws, later, seen):
-    """`train_task0` and `train_other_tasks`; draws are indices, shares and starts."""
+    """Compute `train_task0` or `train_other_tasks`; draws are indices, shares and starts."""
     inputs, labels = DATA[index] + SHIFT, LABELS[index]
     factor = SIMILARITY if later else 1.0
     loss, z = instance(params, inputs, labels.astype(float), draws["starts"][0], factor, xent_n)
@@ -259,7 +259,7 @@ def test_mixed_samples_are_classes_of_their_own():
 
 
 def test_forms_are_those_of_the_official_rotations():
-    """`rot_inner_all` and `Rotation`, with images first and channels before height and width."""
+    """The forms of `rot_inner_all` and `Rotation` have images first, and channels before rows."""
     rng = np.random.default_rng(0)
     images = rng.normal(size=(2, 6, 6, 3))
     x = images.transpose(0, 3, 1, 2)

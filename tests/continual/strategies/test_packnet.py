@@ -24,7 +24,7 @@ SEQUENCE = [(net.task_of(t, [2 * t, 2 * t + 1], TRAIN[t]), BATCHES[t]) for t in 
 
 
 def without_statistics(setup):
-    """The small net without batch statistics, which trains in training mode throughout."""
+    """Return the small net without batch statistics, which trains in training mode throughout."""
 
     def apply(params, batch_stats, inputs, train, key):
         return setup.apply(params, {"passes": 0}, inputs, train, key)[0], {}
@@ -39,14 +39,14 @@ def packnet_of(setup):
 
 @functools.cache
 def after_tasks():
-    """The setup, the strategy, and memory and learner after each of the three tasks."""
+    """Return the setup, the strategy, and memory and learner after each of the three tasks."""
     setup = without_statistics(net.small_setup())
     strategy = packnet_of(setup)
     return setup, strategy, net.run_tasks(setup, strategy, SEQUENCE)
 
 
 def tasks_by_hand():
-    """Parameters and the hidden weights' owners after each task."""
+    """Return parameters and the hidden weights' owners after each task."""
     params = {name: leaf.copy() for name, leaf in START.items()}
     owner, after = np.full(START["hidden"].shape, -1), []
 
@@ -80,7 +80,7 @@ def test_three_tasks_done_again_in_float64():
     for (memory, learner), (params, owner) in zip(after, tasks_by_hand(), strict=True):
         net.assert_trees_close(learner.params, params, atol=1e-5)
         np.testing.assert_array_equal(memory.owner["hidden"], owner)
-    # 15 weights: 6 of them, then 4 of 9, then 2 of 5; the other 3 are 0.
+    # Tasks own 6 of 15 weights, then 4 of 9, then 2 of 5; the other 3 are 0.
     np.testing.assert_array_equal(np.bincount(owner.ravel() + 1), [3, 6, 4, 2])
     assert np.all(np.asarray(learner.params["hidden"])[owner == -1] == 0)
     head = np.asarray(memory.owner["head"])
@@ -119,7 +119,7 @@ def test_while_a_task_is_learned_only_its_classes_are_predicted():
 
 
 def test_batch_statistics_stay_after_the_first_task():
-    """And later tasks learn by them, in evaluation mode."""
+    """Later tasks learn by them, in evaluation mode."""
     setup = net.small_setup()
     strategy, first = packnet_of(setup), SEQUENCE[0]
     _, learner = net.run_tasks(setup, strategy, [first])[-1]
@@ -156,7 +156,7 @@ def separable():
 
 
 def test_weights_of_earlier_tasks_stay_bit_for_bit():
-    """Under momentum and weight decay."""
+    """They stay under momentum and weight decay."""
     after = separable()
     for task, early in enumerate(after):
         for late in after[task + 1 :]:

@@ -39,7 +39,7 @@ KEY = jax.random.key(0)
 
 
 def mapped_setup(optimizer=None):
-    """A net of maps. Training lifts features and maps; the layer that is not a map has no part."""
+    """Return a net of maps and a flat layer, whose features and maps training lifts."""
 
     def apply(params, batch_stats, inputs, train, key):
         lift = LIFT if train else 0.0
@@ -124,7 +124,7 @@ def test_nca_of_the_only_class_and_its_gradient_are_0():
 
 
 def test_with_two_classes_the_papers_loss_is_0_at_scale_0():
-    """Whatever the scores, so that the scale falls to 0; that of the official code does not."""
+    """The scores have no effect, so that the scale falls to 0; in the official code it does not."""
     seen, scores = jnp.array([True, True]), jnp.array([0.1, 0.3])
     slope = jax.grad(nca, 3)(scores, jnp.int32(1), seen, jnp.float32(2.0), 0.6)
     np.testing.assert_allclose(slope, 0.6 + 0.1 - 0.3, rtol=1e-5)
@@ -169,7 +169,7 @@ def test_without_maps_pod_flat_alone_is_left():
 
 
 def test_imprinted_proxies_are_the_centers_of_a_classs_unit_features():
-    """Scaled by the mean length of the known proxies; official `add_imprinted_classes`."""
+    """They are scaled by the mean length of the known proxies, as `add_imprinted_classes` does."""
     rng = np.random.default_rng(4)
     features = rng.normal(size=(36, WIDTH)) * rng.uniform(0.5, 3, (36, 1))
     features[17] = np.nan
@@ -186,7 +186,7 @@ def test_imprinted_proxies_are_the_centers_of_a_classs_unit_features():
             if y == label and i != 17
         ]
         centers = result[:, :, label].T / length
-        # A fixed point of k-means: each center is the mean of the rows that are nearest to it.
+        # A fixed point of k-means has the mean of its nearest rows at each centre.
         nearest = np.argmin([[np.sum((r - c) ** 2) for c in centers] for r in rows], axis=1)
         assert set(nearest) == {0, 1, 2}
         for number, center in enumerate(centers):
@@ -220,7 +220,7 @@ def test_a_task_begins_with_proxies_from_features_of_evaluation():
 
 
 def test_known_proxies_stay_bit_for_bit_under_momentum_and_weight_decay():
-    """And all else moves; without finetuning, which would move them."""
+    """All else moves; finetuning, which would move them, is off."""
     optimizer = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3, momentum=0.9))
     setup = mapped_setup(optimizer)
     strategy = net.compiled(podnet(setup, exemplars_per_class=2, finetune_epochs=0))
@@ -237,7 +237,7 @@ def test_known_proxies_stay_bit_for_bit_under_momentum_and_weight_decay():
 
 
 def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
-    """One step per epoch at half the rate, in evaluation mode, on all exemplars at once."""
+    """One step per epoch at half the rate, in evaluation mode, has all exemplars at once."""
     strategy = net.compiled(
         podnet(SETUP, exemplars_per_class=2, finetune_epochs=3, finetune_batch=50)
     )
@@ -279,7 +279,7 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
     [("code", hand.official_similarities), ("paper", hand.paper_similarities)],
 )
 def test_predictions_have_the_similarities_of_the_loss(form, similarities):
-    """Whatever the head of the network computes; the head of the package has the code's form."""
+    """The network's own head has no effect; the package's head has the code's form."""
     features = hand.forward_of(START, np.arange(8), lift=0.0, shift=0.0)[2]
     expected = [similarities(START, f) for f in features]
     kernel = jnp.float32(START["kernel"])

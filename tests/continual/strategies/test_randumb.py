@@ -61,5 +61,5 @@ def test_inner_products_approximate_the_kernel():
     rows = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
     features = np.asarray(jax.jit(fourier_features)(memory, jnp.asarray(rows)))
     squares = np.sum((rows[:, None] - rows) ** 2, axis=-1)
-    # Three standard errors of a mean of 2,000 products, whose variance is at most 1.
+    # The bound is three standard errors of a mean of 2,000 products of variance 1 at most.
     np.testing.assert_allclose(features @ features.T, np.exp(-0.3 * squares), atol=0.067)

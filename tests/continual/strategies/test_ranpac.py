@@ -33,7 +33,7 @@ def regression(rows, targets, ridge):
 def test_scores_are_ridge_regression_of_the_labels(width):
     """The statistics are of the projected features, or without a projection of the features."""
     strategy = net.compiled(ranpac(SETUP, width, RIDGE))
-    memory, learner = stream.after(strategy)
+    memory, learner = stream.state_after(strategy)
     memory = stream.solved(strategy, memory, learner)
     features, labels = stream.arrivals()
     rows, targets = hidden(features, memory), np.eye(CLASSES)[labels]
@@ -48,7 +48,7 @@ def test_scores_are_ridge_regression_of_the_labels(width):
 
 def test_of_two_labels_both_classes_are_targets():
     setup, index = binary_setup(), np.array([0, 3, 9, 12, 27])
-    memory, _ = stream.after(ranpac(setup, WIDTH, RIDGE), [labelled_batch(index)], setup)
+    memory, _ = stream.state_after(ranpac(setup, WIDTH, RIDGE), [labelled_batch(index)], setup)
     rows = hidden(net.forward(START, index, train=True)[1], memory)
     expected = rows.T @ targets_of(PAIRS[index])
     np.testing.assert_allclose(memory.regression.prototypes, expected, rtol=1e-5, atol=1e-5)
@@ -56,7 +56,7 @@ def test_of_two_labels_both_classes_are_targets():
 
 @pytest.mark.parametrize("relative", [1e-2, 1e-4, 1e-6])
 def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
-    """300 random features of 200 samples, so that the condition number is what λ makes it."""
+    """300 random features of 200 samples make λ alone set the condition number."""
     rng = np.random.default_rng(3)
     width = 300
     both = np.maximum(rng.normal(size=(300, 20)) @ rng.normal(size=(20, width)), 0)
@@ -65,7 +65,7 @@ def test_float32_is_enough_from_a_millionth_of_the_trace(relative):
     gram = rows.T @ rows
     ridge = relative * np.trace(gram)
     strategy = net.compiled(ranpac(SETUP, width, ridge))
-    memory, learner = stream.after(strategy, [])
+    memory, learner = stream.state_after(strategy, [])
     sums = memory.regression._replace(
         gram=jnp.float32(gram), prototypes=jnp.float32(rows.T @ targets)
     )
@@ -93,14 +93,14 @@ def test_a_ridge_within_float32_s_rounding_errors_gives_scores_of_use():
 
 
 def split_of(mask, key):
-    """The shuffled samples, four fifths and the rest."""
+    """Split the shuffled samples into four fifths and the rest."""
     order = np.asarray(jnp.lexsort((jax.random.uniform(key, mask.shape), ~mask)))
     order = order[: mask.sum()]
     return np.split(order, [int(len(order) * 0.8)])
 
 
 def official_ridge(rows, targets, fit, held):
-    """The paper's update in float64."""
+    """Compute the paper's update in float64."""
     ridges, errors = 10.0 ** np.arange(-8, 9), []
     for ridge in ridges:
         gram = rows[fit].T @ rows[fit] + ridge * np.eye(rows.shape[1])
@@ -151,7 +151,7 @@ def test_validated_at_each_task_it_beats_the_default_on_digits():
         assert strategy.needs_boundaries == (ridge == "validated")
         states = net.run_tasks(setup, strategy, tasks)
         for part, (memory, _) in zip(parts, states, strict=True):
-            # The key of `run_tasks`.
+            # The key is that of `run_tasks`.
             split = split_of(np.ones(len(part), bool), jax.random.key(2))
             rows = hidden(train[part], memory)
             target = 1e4 if ridge == 1e4 else official_ridge(rows, targets[part], *split)

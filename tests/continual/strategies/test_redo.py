@@ -12,7 +12,7 @@ SETUP = net.deep_setup()
 
 
 def test_eight_steps_are_the_procedure_in_float64():
-    """Two replacements, with units of both layers and a weight between two of them."""
+    """Two replacements renew units of both layers and a weight between two of them."""
     after, fresh = net.train_steps(redo(SETUP, net.LAYERS, TAU, PERIOD), SETUP, STEPS)
     params, first, second = net.start()
     total, replaced = dict.fromkeys(net.LAYERS, 0.0), []

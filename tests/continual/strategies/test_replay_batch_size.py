@@ -45,7 +45,7 @@ MAKE = {
 
 @functools.cache
 def many_draws(name, size, keys=3000):
-    """Batches that a strategy draws beside a batch of four, with as many keys."""
+    """Return the batches that a strategy draws beside a batch of four, one per key."""
     strategy = MAKE[name](SETUP, replay_batch_size=size)
     batch = net.batch_of([30, 31, 32, 33])
     draw = jax.jit(jax.vmap(lambda key: strategy.draw(MEMORIES[name], batch, TASK, key)))
@@ -61,7 +61,7 @@ def many_draws(name, size, keys=3000):
 @pytest.mark.parametrize("size", [2, 12])
 @pytest.mark.parametrize("name", MAKE)
 def test_a_draw_has_the_size_that_is_set_and_every_held_sample_with_equal_chance(name, size):
-    """Half of the batch and three times it, none twice."""
+    """The sizes are half of the batch and three times it; no sample is drawn twice."""
     complete = many_draws(name, size)
     if name == "DER++":
         # Two draws are equal by chance once in 120 or in 1,820.
@@ -90,14 +90,14 @@ def test_a_size_above_the_memory_draws_all_of_it_once(name):
 
 
 def joint_mean(params, current, drawn, stored):
-    """ER: one mean over the samples of both batches."""
+    """Return the gradient of ER: one mean over the samples of both batches."""
     return net.batch_gradient(
         params, [*current, *drawn["index"]], np.isin(np.arange(CLASSES), SEEN)
     )
 
 
 def three_terms(params, current, drawn, stored, active):
-    """DER++: three means, the second of the squared distance to the stored logits."""
+    """Return that of DER++: three means, the second of squared distances to stored logits."""
     total = net.batch_gradient(params, current, active)
     if drawn["index"]:
         matched = drawn["matched"]
@@ -111,9 +111,9 @@ def three_terms(params, current, drawn, stored, active):
     return total
 
 
-def two_softmaxes(params, current, drawn, stored, absent, active):
-    """ER-ACE: the batch among its own classes and `absent` ones, the drawn ones among `active`."""
-    present = np.isin(np.arange(CLASSES), LABELS[current]) | absent
+def two_softmaxes(params, current, drawn, stored, unseen, active):
+    """Return that of ER-ACE: the batch among its and `unseen` classes, the rest among `active`."""
+    present = np.isin(np.arange(CLASSES), LABELS[current]) | unseen
     total = net.batch_gradient(params, current, present)
     if drawn["index"]:
         replayed = net.batch_gradient(params, drawn["index"], active)
@@ -132,14 +132,14 @@ TRAININGS = {
         {"loss_over": "seen"},
         functools.partial(three_terms, active=AMONG),
     ),
-    "ER-ACE": ("ER-ACE", {}, functools.partial(two_softmaxes, absent=~ALL, active=AMONG)),
+    "ER-ACE": ("ER-ACE", {}, functools.partial(two_softmaxes, unseen=~ALL, active=AMONG)),
     "ER-ACE, all outputs": (
         "ER-ACE",
         {"loss_over": "all"},
-        functools.partial(two_softmaxes, absent=~AMONG, active=ALL),
+        functools.partial(two_softmaxes, unseen=~AMONG, active=ALL),
     ),
 }
-# Samples of the seen classes, none twice; the last batch has three and one that fills up.
+# Samples have seen classes, none twice; the last batch has three and one that fills up.
 STREAM = np.array([i for i in range(40) if LABELS[i] in SEEN])[:24].reshape(6, BATCH)
 
 
@@ -149,9 +149,9 @@ STREAM = np.array([i for i in range(40) if LABELS[i] in SEEN])[:24].reshape(6, B
     [(n, size) for n in TRAININGS for size in (None, 2, 12) if size == 2 or "outputs" not in n],
 )
 def test_six_steps_done_again_in_float64(name, size):
-    """The memory begins empty; while it holds fewer samples than requested, all of it is drawn.
+    """The memory begins empty; while it has fewer samples than requested, all of it is drawn.
 
-    What is drawn is random, and read from the step; all else is NumPy's.
+    The random draws are read from the step; all else is NumPy's.
     """
     method, settings, gradient_of = TRAININGS[name]
     strategy = MAKE[method](SETUP, **{"buffer_size": 24} | settings, replay_batch_size=size)
@@ -225,7 +225,7 @@ def test_a_gem_projects_on_the_mean_of_the_reference_batch(size):
 
 
 def test_a_larger_draw_is_filled_up_by_repeating_the_batch():
-    """A draw of ten beside a batch of four, of which three are held."""
+    """The draw has ten samples beside a batch of four; three samples are stored."""
     three = CONTENT._replace(mask=jnp.arange(20) < 3)
     memory = MEMORIES["ER"]._replace(samples=three, arrived=jnp.int32(3))
     strategy = MAKE["ER"](SETUP, replay_batch_size=10)
@@ -238,7 +238,7 @@ def test_a_larger_draw_is_filled_up_by_repeating_the_batch():
 
 
 def test_er_takes_the_loss_over_all_outputs_where_the_objective_has_one_group():
-    """`softmax_objective` with one group of all classes, seen or not."""
+    """`softmax_objective` has one group of all classes, seen or not."""
     setup = SETUP._replace(objective=softmax_objective(jnp.zeros(CLASSES, int)))
     strategy = net.compiled(experience_replay(setup, buffer_size=20))
     rows = [0, 1, 8]
@@ -257,7 +257,7 @@ def test_er_takes_the_loss_over_all_outputs_where_the_objective_has_one_group():
 
 
 def authors_mask(present, seen):
-    """The classes of the incoming softmax in the code of ER-ACE's authors, numbered as they come.
+    """Return the incoming softmax's classes in ER-ACE's code, numbered by their first arrival.
 
     Those of the batch, and all from the greatest number seen on, that one included.
     """
@@ -281,5 +281,5 @@ def test_er_ace_s_unseen_classes_are_the_authors_but_for_the_last_seen(current, 
     if not same:
         official[3] = False
     net.assert_trees_close(result, net.batch_gradient(START, current, official), atol=1e-6)
-    # Whose outputs have a gradient says the same.
+    # The outputs with a gradient show the same classes.
     np.testing.assert_array_equal(np.asarray(result["head_bias"]) != 0, official)

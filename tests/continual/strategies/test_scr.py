@@ -9,7 +9,7 @@ from tests.continual import small_net as net
 from tests.continual.small_net import DATA, GAIN, LABELS, RATE, SHIFT, START
 
 MOMENTUM, TEMPERATURE, WIDTH = 0.5, 0.4, 3
-# Momentum, so that the projection needs a state of its own.
+# Momentum gives the projection its own state.
 SETUP = net.small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
 STREAM = [[0, 6, 1], [12, 7, 2], [8, 13, 3]]
 WEIGHTS = [[1, 1, 1], [1, 1, 1], [1, 1, 0]]
@@ -17,7 +17,7 @@ WEIGHTS = [[1, 1, 1], [1, 1, 1], [1, 1, 0]]
 
 
 def by_name(projection):
-    """Parameters by the names of the float64 loop."""
+    """Return parameters by the names of the float64 loop."""
     hidden, output = projection.layers
     return {
         "p hidden": hidden.kernel,
@@ -28,7 +28,7 @@ def by_name(projection):
 
 
 def contrastive_loss(params, index):
-    """The equation with loops, by features and projection in float64."""
+    """Compute the equation with loops, by features and projection in float64."""
     views = []
     for factor in (1.0, -0.5):
         inputs = factor * (DATA[index] + SHIFT)

@@ -32,7 +32,7 @@ SEQUENCE = [(net.task_of(t, [2 * t, 2 * t + 1], TRAIN[t]), BATCHES[t]) for t in 
 
 
 def train_by_hand(regularization, implicit=False, steps=(5, 5, 5)):
-    """Parameters, path integral and Ω after every task, of which so many steps are taken."""
+    """Return parameters, path integral and Ω after every task, which takes so many steps."""
     params, importance, anchor, after = START, net.no_penalty(START), START, []
     for task, taken in enumerate(steps):
 
@@ -93,7 +93,7 @@ def test_the_path_goes_back_with_the_best_epoch(implicit):
 
 
 def compare(after, expected):
-    """Memory and learner after every task with what `train_by_hand` gives."""
+    """Compare memory and learner after every task with the results of `train_by_hand`."""
     for (memory, learner), (params, path, importance) in zip(after, expected, strict=True):
         net.assert_trees_close(learner.params, params, rtol=1e-4, atol=1e-5)
         net.assert_trees_close(memory.path, path, rtol=1e-3, atol=1e-6)
@@ -103,7 +103,7 @@ def compare(after, expected):
 
 
 def test_small_steps_integrate_the_drop_of_the_loss():
-    """Σ_k ω_k is what the loss fell by, the paper's equation 3, as the step goes to 0."""
+    """Σ_k ω_k is the decrease of the loss, equation 3, in the limit of small steps."""
     setup = net.small_setup()
     strategy = net.compiled(si(setup, regularization=0.0))
     batch, task = net.filled(setup, net.batch_of(TRAIN[0])), SEQUENCE[0][0]
@@ -128,7 +128,7 @@ def test_small_steps_integrate_the_drop_of_the_loss():
 
 @pytest.mark.parametrize(("second", "same"), [((-2.0, 0.5), True), ((2.0, 0.2), False)])
 def test_omega_is_the_official_one_unless_a_path_is_negative(second, same):
-    """Two tasks of one step; the authors' relu is of the sum, so that a task can take back."""
+    """Two tasks have one step; the authors' relu is of the sum, so that a task can subtract."""
     setup = net.small_setup()
     strategy = net.compiled(si(setup, regularization=1.0, damping=0.5))
     learner = net.small_learner(setup, [0, 1])
@@ -149,5 +149,5 @@ def test_omega_is_the_official_one_unless_a_path_is_negative(second, same):
         official = max(official - gradient * update / (update**2 + 0.5), 0)
     result = np.unique(np.concatenate([np.ravel(x) for x in jax.tree.leaves(memory.sums[0])]))
     assert np.allclose(result, official, rtol=1e-5) == same
-    # 1 / 0.75 of the first task, and nothing of a path that is negative.
+    # The first task adds 1 / 0.75, a negative path nothing.
     np.testing.assert_allclose(result, (2 if same else 1) / 0.75, rtol=1e-5)

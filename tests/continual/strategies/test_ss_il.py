@@ -20,7 +20,7 @@ NOTHING = net.batch_of([0], [0])
 
 
 def loss_by_hand(params, old, index, groups, earlier):
-    """Mean loss and gradient in float64.
+    """Return mean loss and gradient in float64.
 
     `old` are the parameters before the task, `groups` pairs of rows and the classes of their
     cross-entropy, `earlier` the classes of each earlier task.
@@ -41,7 +41,7 @@ def loss_by_hand(params, old, index, groups, earlier):
 
 
 def test_a_step_is_the_official_loss():
-    """Each sample's cross-entropy over new or over old classes; one divergence per earlier task."""
+    """Each sample has a cross-entropy over new or old classes; each earlier task a divergence."""
     strategy = net.compiled(ss_il(SETUP))
     learner = net.small_learner(SETUP, [], OLD)
     memory = strategy.init(KEY, learner)

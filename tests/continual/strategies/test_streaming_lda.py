@@ -30,7 +30,7 @@ LDA = net.compiled(streaming_lda(SETUP, shrinkage=SHRINKAGE))
 
 
 def recursion(features, labels, classes):
-    """Means, counts and Σ after the samples one by one, as the paper writes them."""
+    """Return means, counts and Σ after the samples one by one, as the paper writes them."""
     width = features.shape[1]
     means, counts = np.zeros((classes, width)), np.zeros(classes)
     covariance = np.zeros((width, width))
@@ -44,7 +44,7 @@ def recursion(features, labels, classes):
 
 
 def covariance_of(memory):
-    """Σ from what the memory holds, in float64."""
+    """Return Σ of the memory's content, in float64."""
     central, (weight, total), count = jax.tree.map(lambda leaf: np.asarray(leaf, float), memory[1])
     origin = np.asarray(memory.means.origin, float)
     cross = np.outer(total, origin)
@@ -52,7 +52,7 @@ def covariance_of(memory):
 
 
 def discriminant(means, covariance, shrinkage, features):
-    """The paper's scores."""
+    """Return the paper's scores."""
     width = len(covariance)
     precision = np.linalg.inv((1 - shrinkage) * covariance + shrinkage * np.eye(width))
     bias = -np.diag(means @ precision @ means.T) / 2
@@ -60,14 +60,14 @@ def discriminant(means, covariance, shrinkage, features):
 
 
 def centered(scores):
-    """Scores less what all classes share."""
+    """Subtract from the scores what all classes share."""
     return scores - scores.mean(axis=1, keepdims=True)
 
 
 def test_three_batches_are_the_paper_s_recursion():
     features, labels = stream.arrivals()
     means, counts, covariance = recursion(features, labels, CLASSES)
-    memory, learner = stream.after(LDA)
+    memory, learner = stream.state_after(LDA)
     np.testing.assert_array_equal(memory.means.count, counts)
     np.testing.assert_allclose(memory.means.mean, means, atol=1e-6)
     np.testing.assert_allclose(covariance_of(memory), covariance, atol=1e-6)
@@ -94,7 +94,7 @@ def test_the_first_sample_of_a_class_adds_its_own_square():
 
 
 def test_dependent_features_of_any_size_are_solved():
-    """A condition number of 6e8 in float64; what the samples span keeps three digits."""
+    """The condition number is 6e8 in float64; what the samples span keeps three digits."""
     rng = np.random.default_rng(0)
     rows = np.tile(rng.normal(size=(5000, 32)) * 100, 2)
     covariance, right = np.cov(rows, rowvar=False, bias=True), rows[:4].T
@@ -116,7 +116,7 @@ class Shrunk(BaseEstimator):
 
 
 def test_many_samples_give_scikit_learn_s_discriminant():
-    """Apart from 4 first samples among 4,000, and means that lag by a sample: a few percent."""
+    """The 4 first samples of 4,000, and means that lag by a sample, differ by a few percent."""
     rng = np.random.default_rng(2)
     mixing = rng.normal(size=(6, 6))
     labels = rng.permutation(np.repeat(np.arange(4), 1000))
@@ -142,7 +142,7 @@ def test_many_samples_give_scikit_learn_s_discriminant():
 
 @pytest.mark.parametrize("shift", [0, 1000])
 def test_digits_far_from_0_keep_the_digits_of_the_official_scores(shift):
-    """The official recursion in float64 on the same float32 features."""
+    """The reference is the official recursion in float64 on the same float32 features."""
     make = functools.partial(streaming_lda, shrinkage=1e-3)
     memory, result, train, test = stream.streamed_digits(make, shift)
     _, labels, _, truth = stream.digits()
@@ -165,7 +165,7 @@ def test_the_shrunk_covariance_is_scikit_learn_s(count, width):
 
 
 def official_base(features, labels, later, later_labels, update):
-    """Base means and OAS covariance, then the recursion, as the authors' code does it."""
+    """Compute base means and OAS covariance, then the recursion, as the authors' code does."""
     means, counts = np.zeros((CLASSES, features.shape[1])), np.zeros(CLASSES)
     for c in np.unique(labels):
         means[c], counts[c] = features[labels == c].mean(axis=0), np.sum(labels == c)

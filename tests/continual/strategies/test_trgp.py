@@ -102,7 +102,7 @@ def batches_of(number):
 
 @functools.cache
 def states(optimizer="sgd"):
-    """Memory and learner after each task."""
+    """Return memory and learner after each task."""
     setup = SETUP if optimizer == "sgd" else make_setup(optax.adamw(0.05, weight_decay=0.1))
     strategy = trgp(setup, len(TASKS), THRESHOLD, GROWTH, samples=16, trust=TRUST)
     learner = init_learner(setup, 8, KEY)
@@ -129,11 +129,11 @@ def states(optimizer="sgd"):
     return strategy, after
 
 
-# The same in float64, with a basis per task and no padding.
+# This is the same in float64, with a basis per task and no padding.
 
 
 def scaled(params, spaces, scales):
-    """Weights with `space1` and `space2` of the official layers, as `[inputs, outputs]`."""
+    """Scale weights by `space1` and `space2` of the official layers, as `[inputs, outputs]`."""
     result = dict(params)
     for name, chosen in spaces.items():
         weight = params[name].T
@@ -155,7 +155,7 @@ def rows_of(params, index):
 
 
 def own_loss(params, index, classes, spaces=(), names=()):
-    """Loss by the weights and, of the given names, the matrices S among the values."""
+    """Return the loss by the weights and, where named in `names`, by the matrices S in `params`."""
     params = scaled(params, dict(spaces), {name: params[name] for name in names})
     logits = rows_of(params, index)[1][:, classes]
     rows = np.array([classes.index(label) for label in LABELS[index]])
@@ -163,7 +163,7 @@ def own_loss(params, index, classes, spaces=(), names=()):
 
 
 def chosen_basis(total, columns, share):
-    """Official `get_space_and_grad`, with the greatest new direction: task's and whole basis."""
+    """Return the task's and the whole basis as `get_space_and_grad`, greatest new one included."""
     energy = [direction @ columns @ columns.T @ direction for direction in total.T]
     rest = columns - total @ (total.T @ columns)
     left, lengths, _ = np.linalg.svd(rest, full_matrices=False)
@@ -233,7 +233,7 @@ def by_hand():
 
 
 def test_four_tasks_done_again_in_float64():
-    """Parameters, bases and chosen tasks after each task."""
+    """Parameters, bases and chosen tasks agree after each task."""
     for number, (state, expected) in enumerate(zip(states()[1], by_hand()[0], strict=True)):
         memory, learner = state
         params, full, current, chosen, _ = expected
@@ -270,7 +270,7 @@ def test_a_task_is_predicted_by_its_scaled_network(task):
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_no_kernel_moves_along_the_inputs_of_earlier_tasks(optimizer):
-    """Also with an optimizer whose steps leave the gradient's subspace."""
+    """The optimizers include one whose steps leave the gradient's subspace."""
     after = states(optimizer)[1]
     for (before, old), (_, new) in itertools.pairwise(after):
         for name in ("one", "two"):
@@ -336,7 +336,7 @@ def test_the_head_has_no_matrices():
     memory = states()[1][0][0]
     assert memory.regions["head", "kernel"].scale is None
     assert memory.regions["one", "kernel"].scale.shape == (4, 2, 6, 6)
-    # Squares of 6, 5 and 4 inputs twice; those of 6 and 5 for each of two matrices of four tasks.
+    # Squares of 6, 5 and 4 inputs count twice, those of 6 and 5 for two matrices of four tasks.
     strategy = states()[0]
     entries = 2 * (6**2 + 5**2 + 4**2) + 8 * (6**2 + 5**2)
     parameters = 6 * 5 + 5 + 5 * 4 + 4 + 4 * 8 + 8

@@ -18,8 +18,8 @@ STRATEGY = net.compiled(wa(SETUP, exemplars_per_class=1))
 TASK = net.task_of(1, [2, 3], [2, 8, 3, 9])
 
 
-def begun(task=TASK, known=KNOWN):
-    """Memory and learner in a task; the network before it is OLD."""
+def started_task(task=TASK, known=KNOWN):
+    """Return memory and learner in a task; the network before it is OLD."""
     before = net.small_learner(SETUP, [*known, *np.flatnonzero(task.classes)], OLD)
     before = before._replace(params=net.layered(before.params))
     memory, _ = STRATEGY.begin_task(STRATEGY.init(KEY, before), before, task, KEY)
@@ -27,7 +27,7 @@ def begun(task=TASK, known=KNOWN):
 
 
 def test_a_step_is_the_written_loss():
-    memory, learner = begun()
+    memory, learner = started_task()
     index = np.array([2, 8, 3, 0, 13, 4])
     batch = net.filled(SETUP, net.batch_of([*index, 9], [1] * 6 + [0]))
     gradient, info = STRATEGY.grads(memory, learner, batch, TASK, KEY)
@@ -43,7 +43,7 @@ def test_a_step_is_the_written_loss():
 
 
 def test_a_task_ends_with_the_official_alignment():
-    memory, learner = begun()
+    memory, learner = started_task()
     after, learner = STRATEGY.end_task(memory, learner, TASK, KEY)
     weights = START["head"].T.copy()
     lengths = np.linalg.norm(weights, axis=1)
@@ -65,7 +65,7 @@ def test_one_class_per_task_has_no_gradient_at_first_and_no_distillation_in_the_
     index = np.array([0, 1, 6, 7])
     batch = net.filled(SETUP, net.batch_of(index, [1] * len(index)))
     batch = batch._replace(labels=jnp.zeros_like(batch.labels))
-    memory, learner = begun(net.task_of(0, [0], [0, 6]), [])
+    memory, learner = started_task(net.task_of(0, [0], [0, 6]), [])
     gradient, info = STRATEGY.grads(memory, learner, batch, TASK, KEY)
     net.assert_trees_close(
         net.flat(gradient), {name: 0 * leaf for name, leaf in START.items()}, atol=1e-7
@@ -73,7 +73,7 @@ def test_one_class_per_task_has_no_gradient_at_first_and_no_distillation_in_the_
     np.testing.assert_allclose(info.loss, 0, atol=1e-7)
     labels = np.array([0, 1, 0, 1])
     batch = batch._replace(labels=jnp.asarray(labels)[:, None])
-    memory, learner = begun(net.task_of(1, [1], [1, 7]), [0])
+    memory, learner = started_task(net.task_of(1, [1], [1, 7]), [0])
     gradient, _ = STRATEGY.grads(memory, learner, batch, TASK, KEY)
     logits = net.forward(START, index, train=True)[2]
     slope = np.zeros_like(logits)

@@ -29,7 +29,7 @@ ROWS = np.eye(CLASSES)
 
 
 def vertices(classes):
-    """The code's simplex in closed form: the last vertex has equal coordinates."""
+    """Return the code's simplex in closed form: the last vertex has equal coordinates."""
     size = classes - 1
     first = np.sqrt(1 + 1 / size) * np.eye(size) - (np.sqrt(classes) - 1) * size**-1.5
     return np.hstack([first, np.full((size, 1), -(size**-0.5))])
@@ -55,7 +55,7 @@ def logits_of(params, index):
 
 
 def slope(params, index, logit_gradient):
-    """Gradient summed over samples, from those of the head's logits."""
+    """Return the gradient summed over samples, from those of the head's logits."""
     below = np.pad(logit_gradient @ HEAD.T, ((0, 0), (0, 1)))
     contribution = net.backward(params, index, below, train=True)
     return {name: leaf.sum(axis=0) for name, leaf in contribution.items()}
@@ -67,7 +67,7 @@ def entropy_slope(params, index, among):
 
 
 def constraint_slope(params, index, future):
-    """Gradient of the mean positive excess, and the number of samples with one."""
+    """Return the gradient of the mean positive excess, and the number of samples with one."""
     logits = logits_of(params, index)
     selected = TASK_OF[LABELS[index]][:, None] == TASK_OF
     above, below = (
@@ -80,7 +80,7 @@ def constraint_slope(params, index, future):
 
 
 def past_slope(params, index, past, present):
-    """Gradient of the mean positive excess of past probabilities, and the number of samples."""
+    """Return the gradient of the mean positive excess of past classes, and its sample count."""
     probability = net.softmax(logits_of(params, index), past | present)
     above = np.where(past, probability, -np.inf).max(axis=1)
     below = np.argmax(np.where(present, probability, -np.inf), axis=1)
@@ -91,14 +91,14 @@ def past_slope(params, index, past, present):
 
 
 def update(old, new, label, among):
-    """Stored logits after an update, and whether they were scaled."""
+    """Return stored logits after an update, and whether they were scaled."""
     current, most = old[label], new[among].max()
     factor = GAMMA * current / most if most > current else 1
     return np.where(among, factor * new, old), most > current
 
 
 def step_by_hand(params, batch, held, stored, past, present, constrained):
-    """One step that draws the whole memory twice."""
+    """Take one step that draws the whole memory twice."""
     future = ~(past | present)
     terms = [(1, entropy_slope(params, batch, present))]
     if held:
@@ -124,7 +124,7 @@ def step_by_hand(params, batch, held, stored, past, present, constrained):
 
 @pytest.mark.parametrize("constrained", [True, False])
 def test_three_tasks_are_the_loop_in_float64(constrained):
-    """Two steps per task; the samples that the memory chooses are read from it.
+    """A task has two steps; the samples that the memory chooses are read from it.
 
     The first step of a task updates the logits of all drawn samples, the second one a random half,
     which the end of the task replaces again.
@@ -196,12 +196,12 @@ def test_a_sample_drawn_k_times_is_updated_with_probability_one_over_k():
     assert set(np.unique(result.logits[:, 1]).tolist()) == {0, 1}
     shares = np.mean(np.asarray(result.logits[:, :, 0]) > 0, axis=0)
     expected = np.array([1, 1 / 2, 1 / 3, 1 / 10, 0])
-    # Five standard deviations.
+    # The bound is five standard deviations.
     assert np.all(np.abs(shares - expected) <= 5 * np.sqrt(expected * (1 - expected) / 4000))
 
 
 def test_classes_of_a_task_divide_the_free_slots_and_earlier_ones_keep_their_share():
-    """Ten slots and four classes: two each of the earlier ones, of which class 1 has one alone.
+    """Ten slots have four classes: two of each earlier one, but class 1 has one sample alone.
 
     Seven slots are free: one class of the task gets four, the other three, either way round.
     """

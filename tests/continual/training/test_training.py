@@ -29,13 +29,13 @@ NAMES = np.array(["pear", "apple", "fig", "date"])
 NUMBER = np.arange(CLASSES * PER_CLASS) % CLASSES
 TEXT = NAMES[NUMBER]
 _noise = np.random.default_rng(0).normal(size=(len(NUMBER), 2)) * 0.3
-# A cloud of points around each of four corners.
+# Each of four corners has a cloud of points.
 IMAGES = (np.array([[2, 2], [2, -2], [-2, 2], [-2, -2]])[NUMBER] + _noise).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
 def trained():
-    """Two seeds with a strategy of two copies, on labels that are text; the last 16 test."""
+    """Train two seeds with a strategy of two copies, on text labels; the last 16 samples test."""
     return train(
         MLP(CLASSES, ()),
         IMAGES[:32],
@@ -51,7 +51,7 @@ def trained():
 
 
 def test_train_equals_the_engine(trained):
-    """Seed 1 by hand: text in its own order, statistics of each column, an order of the seed's."""
+    """Seed 1 is repeated by hand: text in its order, column statistics, the seed's task order."""
     assert trained.class_names == ("apple", "date", "fig", "pear")
     labels = np.array([3, 0, 2, 1])[NUMBER]
     orders = [np.random.default_rng(seed).permutation(CLASSES) for seed in range(2)]
@@ -88,7 +88,7 @@ def test_train_equals_the_engine(trained):
 
 
 def test_trained_networks_predict_and_describe_themselves(trained):
-    """One layer in NumPy, normalized by the images that trained; what is greatest is scored."""
+    """One layer is computed in NumPy, normalized by the training images; the largest is scored."""
     predicted = trained.predict(IMAGES[32:].tolist())
     learned, tests = IMAGES[:32].astype(np.float64), IMAGES[32:].astype(np.float64)
     (layer,) = trained.learner.params.values()
@@ -114,7 +114,7 @@ def test_trained_networks_predict_and_describe_themselves(trained):
 
 
 def test_costs_are_counted_as_by_hand(trained):
-    """16 samples per task in steps of 8: two steps per epoch, four per task, none stored."""
+    """16 samples per task in steps of 8 take two steps per epoch, four per task; none is stored."""
     costs = trained.costs
     np.testing.assert_array_equal(costs.model_memory, [[12, 36]] * 2)  # 2 x 4 + 4, and two copies
     np.testing.assert_array_equal(costs.sample_memory, np.zeros((2, 2)))
@@ -340,7 +340,7 @@ def test_predictions_of_features_at_a_great_offset_are_those_without_it():
         )
         return result.predict(values)
 
-    # Values of 20 bits, which float64 holds exactly beside the offset.
+    # The values have 20 bits, which float64 holds exactly beside the offset.
     rounded = np.round(IMAGES.astype(np.float64) * 2**16) / 2**16
     np.testing.assert_allclose(predicted(rounded + shift), predicted(rounded), atol=1e-4)
 

@@ -31,7 +31,7 @@ def normalized(images, trained):
 @pytest.mark.parametrize("offset", [0, 1e3, -1e8, 1e12])
 @pytest.mark.parametrize("dtype", [np.float64, np.int64])
 def test_columns_of_any_scale_and_offset_are_standardized(rng, offset, dtype):
-    """Against float64; a constant column is 0, and a test value beside it is not NaN."""
+    """The reference is float64; a constant column is 0, and a test value beside it is not NaN."""
     values = rng.normal(size=(50, 5)) * [1e-3, 1, 30, 1e5, 0] * (1000 if dtype == np.int64 else 1)
     values = np.round(values) if dtype == np.int64 else values
     offsets = np.array([0, 0, offset, offset, 0.1 if dtype == np.float64 else 7])

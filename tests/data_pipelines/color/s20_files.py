@@ -6,7 +6,7 @@ import numpy as np
 
 
 def release_pair(index: int) -> dict:
-    """One pair in the release's format, whose numbers index and key distinguish."""
+    """Return a pair in the release's format, whose numbers depend on index and key."""
     return {
         "image_name_1": f"RAW_{index:04}_CAM_0",
         "image_name_2": f"RAW_{index:04}_CAM_1",

@@ -23,7 +23,7 @@ def write_camera(folder, camera, *arrays, **variables):
 
 @pytest.fixture
 def raw(rng):
-    """Two raw images with one saturated and one below-black pixel, two charts, two illuminants."""
+    """Return two raw images, with a saturated and a below-black pixel, charts and illuminants."""
     images = rng.integers(DARKNESS, SATURATION, (2, 30, 41, 3)).astype(np.uint16)
     images[1, 0, 0, 2] = SATURATION
     images[1, 29, 40] = 1000

@@ -111,7 +111,7 @@ def test_thumbnails_of_floats_need_no_names(tmp_path, rng):
         ({"images": None}, "it has illuminant_rgb, names"),
         ({"illuminant_rgb": ILLUMINANTS[:2]}, "3 images, 2 illuminants"),
         ({"illuminant_rgb": -ILLUMINANTS}, "not above 0"),
-        # More than a float32 holds.
+        # The number is more than a float32 holds.
         ({"illuminant_rgb": 1e300 * ILLUMINANTS}, "not finite"),
         # Their squares are infinite or 0 in 32 bits.
         ({"illuminant_rgb": np.full((3, 3), 3e38)}, "illuminant is not between 1e-15 and 1e.15"),
@@ -152,7 +152,7 @@ def test_a_camera_is_no_path(tmp_path):
 
 
 def write_gehler_shi(folder, rng):
-    """Two images of the 5D, one of the 1D; each chart is annotated on an image of half the size."""
+    """Write two images of the 5D and one of the 1D; charts are annotated at half their size."""
     names = ("IMG_0300", "8D5U5524", "IMG_0278")
     pixels = {}
     for name in names:
@@ -163,7 +163,7 @@ def write_gehler_shi(folder, rng):
         write_picture(folder / "568_dataset" / "png" / f"{name}.png", raw)
         chart = folder / "568_dataset" / "coordinates" / f"{name}_macbeth.txt"
         chart.parent.mkdir(parents=True, exist_ok=True)
-        # Corners in no order around: (5, 3), (10, 7), (10, 3), (5, 7) of 15 x 10.
+        # Corners are in no order around: (5, 3), (10, 7), (10, 3), (5, 7) of 15 x 10.
         chart.write_text("15 10\n5 3\n10 7\n10 3\n5 7\n" + "1 1\n" * 96)
     scipy.io.savemat(folder / "real_illum_568..mat", {"real_rgb": ILLUMINANTS})
     return pixels

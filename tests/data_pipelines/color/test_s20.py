@@ -13,7 +13,7 @@ from tests.data_pipelines.color.s20_files import as_npy, release_pair
 
 @pytest.fixture
 def release(tmp_path):
-    """Six pairs as an archive, and their folds."""
+    """Write six pairs as an archive, and their folds."""
     with zipfile.ZipFile(tmp_path / s20.ARCHIVE, "w") as archive:
         archive.mkdir("Metadata_Image_Pairs")
         for index in range(6):
@@ -99,7 +99,7 @@ def test_missing_files_name_their_source(release, tmp_path_factory, monkeypatch)
 
 
 def write_augmented(folder, count=12):
-    """Two copies of six pairs, as the authors' loader reads them: illuminants may be columns."""
+    """Write two copies of six pairs, as the authors' loader reads them: illuminants are columns."""
     with zipfile.ZipFile(folder / s20.AUGMENTED_ARCHIVE, "w") as archive:
         for index in range(count):
             pair = {"image_name_1": "", "image_name_2": ""}
@@ -152,14 +152,14 @@ def test_the_released_folds_of_copies_are_those_of_the_pairs(released, real_data
 
 
 def mean_angle(estimates, truth):
-    """In degrees and float64."""
+    """Return the mean angle in degrees and float64."""
     cosine = (estimates * truth).sum(1)
     cosine /= np.linalg.norm(estimates, axis=1) * np.linalg.norm(truth, axis=1)
     return np.degrees(np.arccos(np.minimum(cosine, 1))).mean()
 
 
 def test_the_phones_own_white_balance_is_of_the_main_image(released):
-    """2.9 degrees from the truth; that of the second camera is 9 away."""
+    """Its mean error is 2.9 degrees; that of the second camera is 9 degrees."""
 
     truth = released.illuminant_main
     assert mean_angle(released.as_shot_neutral_main, truth) == pytest.approx(2.87, abs=0.01)
@@ -182,7 +182,7 @@ def test_rows_of_the_released_transforms_sum_to_one(released):
 def test_the_released_chart_transforms_carry_one_illuminant_to_the_other(
     released, source, target, transform
 ):
-    """Colours as rows, camera 1 to 2: read otherwise the mean error is above 8 degrees."""
+    """Colours are rows, camera 1 to 2; read otherwise the mean error is above 8 degrees."""
     illuminant = getattr(released, source).astype(np.float64)
     shares = illuminant / illuminant.sum(1, keepdims=True)
     mapped = np.einsum("ni,nij->nj", shares, getattr(released, transform))

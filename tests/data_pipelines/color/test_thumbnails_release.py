@@ -15,7 +15,7 @@ from tests.data_pipelines.prepared import arrays, prepare
 
 @pytest.fixture
 def thumbnails(tmp_path, rng):
-    """Two images a camera, as the repository has them; one camera's are another shape's numbers."""
+    """Write two images per camera, as the repository has them."""
     for camera, folder in {**NUS_FOLDERS, "b": "Cube+"}.items():
         for name in (f"{camera}_0002", f"{camera}_0001"):
             image = rng.random((64, 64, 3)).astype(np.float32)
@@ -43,7 +43,7 @@ def test_thumbnails_keep_their_numbers_to_16_bits_and_their_illuminants(root, th
 
 
 def test_pairs_of_one_scene_are_found_by_their_neighbors_too(rng):
-    """Two stretches of twelve scenes in another order, by a camera of other exposure and noise."""
+    """Two stretches of twelve scenes have another order; the camera has other noise."""
 
     def draw(count):
         drawn = gaussian_filter(rng.random((count, 64, 64, 3)), (0, 4, 4, 0))

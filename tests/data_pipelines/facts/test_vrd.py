@@ -28,7 +28,7 @@ def vrd(real_data):
 
 @pytest.fixture(scope="module")
 def annotations(real_data):
-    """Relations as (image, subject, predicate, object) with (name, box) for both, read here."""
+    """Read relations as (image, subject, predicate, object) with (name, box) for both."""
     with zipfile.ZipFile(real_data("vrd_spo_facts/vrd_annotations.zip")) as archive:
         names, *parts = (
             json.loads(archive.read(f"{file}.json"))
@@ -91,7 +91,7 @@ def test_every_sample_is_annotated_so(vrd, annotations):
 
 
 def test_predicates_mean_what_the_boxes_show(vrd):
-    """In another order of the names, as that of the archive's own list, they do not."""
+    """The archive's own order of the names would not fit the boxes."""
     features, facts = box_features(vrd.train), vrd.facts
     predicates = np.array([fact.predicate for fact in facts.facts])[facts.train.facts]
     lower, righter = features[:, 4] > features[:, 0], features[:, 5] > features[:, 1]
@@ -184,7 +184,7 @@ RELATION = {
 
 @pytest.fixture
 def archive(tmp_path, monkeypatch):
-    """Writes an archive of one relation for training and one for testing, with changes."""
+    """Return a writer of archives of one training and one test relation, with changes."""
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     (tmp_path / "vrd_spo_facts").mkdir()
 

@@ -63,7 +63,7 @@ def test_arrays_and_plain_containers_come_back(protocol):
 
 
 def test_a_python_2_pickle_as_cifar_ships_it():
-    """Written by hand after the protocol: what cPickle of Python 2 wrote for CIFAR-100."""
+    """The pickle is written by hand after the protocol, as cPickle of Python 2 wrote CIFAR-100."""
     pixels = bytes(range(12))
     pickled = (
         b"\x80\x02}q\x01(U\x0bfine_labelsq\x02]q\x03(K\x13K\x1deU\x04dataq\x04"
@@ -94,7 +94,7 @@ def test_os_system_is_refused_and_does_not_run(tmp_path, protocol):
         (Calls(getattr, "text", "upper"), r"builtins\.getattr"),
         (Calls(np.load, "file.npy", None, True), r"numpy\.load"),
         (Calls(io.StringIO), "StringIO"),
-        # An array over raw memory.
+        # This is an array over raw memory.
         (Calls(np.ndarray, (1,), np.dtype(object), b"\x01" * 8), "cannot be unpickled"),
     ],
 )

@@ -18,7 +18,7 @@ def numbers(values):
 
 
 def tensor(key, count, shape, strides, offset=0, kind="FloatStorage"):
-    """A call of `_rebuild_tensor_v2` on a reference to a storage."""
+    """Return a call of `_rebuild_tensor_v2` on a reference to a storage."""
     storage = text("storage") + f"ctorch\n{kind}\n".encode() + text(key) + text("cpu")
     reference = b"(" + storage + b"J" + struct.pack("<i", count) + b"NtQ"
     place = b"J" + struct.pack("<i", offset) + numbers(shape) + numbers(strides)
@@ -27,7 +27,7 @@ def tensor(key, count, shape, strides, offset=0, kind="FloatStorage"):
 
 
 def state(**tensors):
-    """An ordered dict with the metadata that PyTorch leaves in its state."""
+    """Return an ordered dict with the metadata that PyTorch leaves in its state."""
     items = b"".join(text(name) + item for name, item in tensors.items())
     metadata = b"}" + text("_metadata") + b"ccollections\nOrderedDict\n)Rsb"
     return b"\x80\x02ccollections\nOrderedDict\n)R(" + items + b"u" + metadata + b"."

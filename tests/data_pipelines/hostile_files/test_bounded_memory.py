@@ -33,7 +33,7 @@ from tests.data_pipelines.hostile_files.pickle_codes import (
 
 
 def peak_of(read):
-    """Peak of the memory that a call allocates, NumPy's arrays included, in bytes."""
+    """Return the peak in bytes of the memory that a call allocates, NumPy's arrays included."""
     # The more objects a process has, the later Python collects cycles of new ones.
     gc.collect()
     gc.freeze()
@@ -82,7 +82,7 @@ def test_numbers_as_keys_are_counted():
     assert load_restricted(pickle.dumps(few), "valid") == few
     assert load_restricted(pickle.dumps({str(key): 0 for key in many}), "valid")
     halves = [set(range(600)), {float(key): 0 for key in range(600)}]
-    # In a list of its own, which a set is made of twice.
+    # The numbers are in a list, of which a set is made twice.
     items = b"(" + b"".join(b"M" + key.to_bytes(2, "little") for key in range(600)) + b"lq\x00"
     twice = call("builtins", "frozenset", b"h\x00") * 2
     for content in (pickle.dumps(many), pickle.dumps(halves), HEADER + items + twice + b"\x86."):
@@ -93,7 +93,7 @@ def test_numbers_as_keys_are_counted():
 
 
 def views(count):
-    """Arrays of 32 dimensions, all over the same byte."""
+    """Return arrays of 32 dimensions, all over the same byte."""
     function = short("numpy.core.numeric") + short("_frombuffer") + b"\x93q\x200"
     parts = b"C\x01a" + BYTE + b"(" + b"K\x01" * 32 + b"t" + short("C")
     return function + b"(" + parts + b"tq\x210(" + b"h\x20h\x21R" * count + b"l"
@@ -116,7 +116,7 @@ SMALL_OBJECTS = {
 
 @pytest.mark.parametrize("name", SMALL_OBJECTS)
 def test_small_objects_are_charged(name, monkeypatch):
-    """1.9 MB of empty sets took 700 MB and 9 seconds; a byte makes one."""
+    """1.9 MB of empty sets took 700 MB and 9 seconds; one byte creates one."""
     monkeypatch.setattr("everlight_data.formats.pickle_values.MAX_OBJECT_BYTES", 1_000_000)
     content = HEADER + SMALL_OBJECTS[name] + b"."
     read = refused(lambda: load_restricted(content, "crafted"), "for its size")
@@ -140,7 +140,7 @@ def test_a_pickle_of_400_000_objects_is_read():
 
 
 def test_an_array_that_is_built_over_and_over_takes_linear_time():
-    """20,000 memo entries of an array, which 20,000 copies on the stack would each go through."""
+    """20,000 copies on the stack would each go through 20,000 memo entries of an array."""
     count = 20_000
     unbuilt = array(b"", b"")[: array(b"", b"").index(b"(K\x01")]
     state = b"(K\x01K\x00\x85" + FLOAT + b"\x89C\x00tq\x000"

@@ -112,7 +112,7 @@ def test_an_npz_with_a_member_that_unpacks_to_gigabytes_is_refused_at_once(tmp_p
 
 
 def patched(path, offset_of, fmt, value):
-    """A field of the only member's entry in the central directory, changed."""
+    """Change a field of the only member's entry in the central directory."""
     content = bytearray(path.read_bytes())
     start = content.rindex(b"PK\x01\x02")
     struct.pack_into(fmt, content, start + offset_of, value)
@@ -169,7 +169,7 @@ def test_packed_parts_are_bounded():
 
 @pytest.fixture
 def odd(tmp_path):
-    """A folder, a pipe, a device, and a file that is too large."""
+    """Create a folder, a pipe, a device, and a file that is too large."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "device").symlink_to("/dev/zero")

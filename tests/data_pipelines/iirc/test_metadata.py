@@ -23,7 +23,7 @@ def sizes(configuration):
 
 
 def check_order(configuration, data_classes, hierarchy, first):
-    """Every class once, superclasses alone at first and always in an earlier task."""
+    """Check that every class occurs once, and every superclass before its classes."""
     task_of = {name: t for t, task in enumerate(configuration.tasks) for name in task}
     assert sorted(chain.from_iterable(configuration.tasks)) == sorted([*hierarchy, *data_classes])
     assert len(configuration.tasks[0]) == first

@@ -21,7 +21,7 @@ def drawn(rng, side=32, channels=3):
 
 
 def constants(images):
-    """Mean and deviation of the training pixels, in float64."""
+    """Return mean and deviation of the training pixels, in float64."""
     pixels = images[: len(TRAIN)].astype(np.float64) / 255
     return pixels.mean((0, 1, 2)), pixels.std((0, 1, 2))
 
@@ -62,7 +62,7 @@ def png(image, mode=None, **options):
 
 
 def class_folders(images, numbered=False):
-    """Files of class folders; the letters of their names are in an order of their own."""
+    """Return files of class folders; the letters of their names are in another order."""
     files = {}
     for split, places in SPLITS.items():
         for place in places:
@@ -72,7 +72,7 @@ def class_folders(images, numbered=False):
 
 
 def by_name():
-    """The places of the samples in the order of classes and file names."""
+    """Return the places of the samples in the order of classes and file names."""
     letters = "hgfedcbakji"
     return [
         place
@@ -106,14 +106,14 @@ def pickled(value):
 
 
 def rows(images):
-    """Rows of an official file, by loops over pixels, so that no transposition is repeated."""
+    """Return rows of an official file, by loops over pixels instead of a transposition."""
     side = images.shape[1]
     places = [(y, x, channel) for channel in range(3) for y in range(side) for x in range(side)]
     return np.array([[image[place] for place in places] for image in images])
 
 
 def write_tfds(root, images):
-    """A folder that TFDS itself prepared, from a builder with the features of its cifar100."""
+    """Prepare a folder with TFDS itself, from a builder with the features of its cifar100."""
     # Its import takes seconds, and most users of this module do without.
     tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -145,7 +145,7 @@ def write_tfds(root, images):
 
 
 def assert_is_the_set(result, images, order=None):
-    """The set has these images and labels, in the order of some places or the drawn one."""
+    """Check that the set has these images and labels, in the drawn order or that of `order`."""
     order = list(range(len(LABELS))) if order is None else order
     assert result.images.dtype == np.uint8
     assert result.images.flags.c_contiguous

@@ -44,7 +44,7 @@ def images(rng):
 
 
 def official(module, images):
-    """The files of a release as the publisher wrote them, with the images of the made set."""
+    """Return a release's files as the publisher wrote them, with the images of the made set."""
     release = module.RELEASE
     meta = {release.names.decode(): list(NAMES), "coarse_label_names": ["fish", "fruit"]}
     contents = {release.meta: pickled(meta)}
@@ -67,7 +67,7 @@ def packed(release, contents):
 
 
 def trusted(release, contents):
-    """The release with the hashes of these files."""
+    """Return the release with the hashes of these files, and its archive."""
     known = {name: Original(None, hashlib.md5(part).hexdigest()) for name, part in contents.items()}
     archive = packed(release, contents)
     known[release.archive] = Original(len(archive), hashlib.md5(archive).hexdigest())
@@ -202,7 +202,7 @@ def test_a_missing_set_names_its_forms_and_owner(root, monkeypatch, is_set):
 
 
 def test_the_classes_are_those_of_the_release():
-    """100 names in the order of labels, which is alphabetical, as the release's `meta` has them."""
+    """The release's `meta` has 100 names in the order of labels, which is alphabetical."""
     assert len(set(CLASSES)) == 100
     assert list(CLASSES) == sorted(CLASSES)
     assert [CLASSES[label] for label in (0, 19, 49, 99)] == ["apple", "cattle", "mountain", "worm"]

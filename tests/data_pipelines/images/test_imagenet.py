@@ -25,19 +25,19 @@ def package():
 
 
 def make(root, sizes):
-    """Files of no content; sizes: wnid to (train, val)."""
+    """Create empty files; `sizes` maps a wnid to (train, val)."""
     for wnid, counts in sizes.items():
         for split, count in zip(("train", "val"), counts, strict=True):
             folder = root / "imagenet" / split / wnid
             folder.mkdir(parents=True)
             for number in range(count):
-                # Without leading zeros, as in ImageNet: 10 stands before 2.
+                # Names have no leading zeros, as in ImageNet: 10 stands before 2.
                 (folder / f"{wnid}_{number}.JPEG").touch()
 
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory):
-    """All 1,000 classes, of very unequal size."""
+    """Create all 1,000 classes, of very unequal sizes."""
     rng = np.random.default_rng(7)
     training = rng.choice([3, 4, 6, 40], 1000, p=[0.4, 0.3, 0.2, 0.1])
     sizes = zip(training, rng.integers(1, 3, 1000), strict=True)
@@ -61,7 +61,7 @@ QUICK |= {("incremental_imagenet_full", 0), ("incremental_imagenet_lite", 3)}
 )
 def test_splits_are_the_package_s_sample_by_sample(package, full, monkeypatch, benchmark, number):
     monkeypatch.setenv("EVERLIGHT_DATA", str(full))
-    # More images per class than any class has.
+    # The request exceeds every class's number of images.
     request = IIRCRequest(benchmark, 224, PerClass(100, 100), number + 1)
     files, (hierarchy, configurations, fraction) = load_iirc(request)
     assert files.remarks == ()

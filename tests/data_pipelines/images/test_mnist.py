@@ -33,7 +33,7 @@ def images(rng):
 
 @pytest.fixture
 def files(images):
-    """The four files of the made set."""
+    """Return the four files of the made set."""
     labels = np.array(LABELS, np.uint8)
     contents = (images[:COUNT, ..., 0], labels[:COUNT], images[COUNT:, ..., 0], labels[COUNT:])
     return dict(zip(mnist.FILES, map(idx_bytes, contents), strict=True))
@@ -41,7 +41,7 @@ def files(images):
 
 @pytest.fixture
 def known(monkeypatch, images, files):
-    """MNIST's row, for the made set."""
+    """Replace MNIST's row by one of the made set."""
     originals = {
         name: Original(None, hashlib.sha256(content).hexdigest()) for name, content in files.items()
     }

@@ -95,7 +95,7 @@ def test_numbers_in_one_part_alone_or_twice_are_names(tmp_path, images, known):
 
 
 def test_a_palette_or_a_gray_png_has_its_colors(tmp_path, images):
-    """Eight colours per image, which a palette holds exactly."""
+    """Each image has eight colours, which a palette stores exactly."""
     images = images // 128 * 255
     files = class_folders(images)
     for name, content in files.items():
@@ -194,7 +194,7 @@ def test_images_of_other_sizes_depths_and_levels_are_refused(tmp_path, images, k
     )
     first.write_bytes(deep(images[1]))
     assert "has 16 bits per channel" in refused_set(known, source, tmp_path / "fruit")
-    # One level of one pixel: the mean changes by 1 / (255 * 7 * 64), 9e-6.
+    # One level of one pixel changes the mean by 1 / (255 * 7 * 64), 9e-6.
     first.write_bytes(png(images[1] ^ (np.arange(192).reshape(8, 8, 3) == 0)))
     message = refused_set(known, source, tmp_path / "fruit")
     assert re.search(r"source is not Fruit: it has training pixels of mean and deviation", message)
@@ -225,17 +225,17 @@ def test_the_constants_are_exact(rng):
 
 
 def stop_after(monkeypatch, files):
-    """Interrupts the preparation after some files."""
+    """Interrupt the preparation after some files."""
     note = preparing._manifest_entry
     left = [files]
 
-    def noted(*arguments):
+    def counted_entry(*arguments):
         left[0] -= 1
         if left[0] < 0:
             raise KeyboardInterrupt
         return note(*arguments)
 
-    monkeypatch.setattr(preparing, "_manifest_entry", noted)
+    monkeypatch.setattr(preparing, "_manifest_entry", counted_entry)
     return lambda: monkeypatch.setattr(preparing, "_manifest_entry", note)
 
 

@@ -82,7 +82,7 @@ def part(jpegs, labels):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A set of two classes and two images in every file."""
+    """Write a set of two classes and two images in every file."""
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     folder = tmp_path / "tiny_imagenet_32x32"
     folder.mkdir()
@@ -136,7 +136,7 @@ SIZE = len(jpeg())
 
 
 def pair(second):
-    """A file whose second image is another."""
+    """Return a file with another second image."""
     return part([jpeg(), second], [0, 1])
 
 

@@ -19,7 +19,7 @@ _images = np.broadcast_to(COLORS[:, None, None], (2, 16, 24, 3))
 
 @pytest.fixture(scope="module")
 def views():
-    """Two images of one colour each, the first with its left half masked, which is garbage."""
+    """Return views of two images of one colour each; the first one's left half is masked."""
     masks = np.ones((2, 16, 24), np.float32)
     masks[0, :, :12] = 0
     images = np.where(masks[..., None] > 0, _images, 7).astype(np.float32)
@@ -48,7 +48,7 @@ def test_places_have_the_colors_that_are_not_masked(views):
 
 
 def test_the_first_view_is_what_the_net_sees_of_the_image(views):
-    """The trunk's stages, of a flat image, which needs no resampling."""
+    """The trunk's stages are compared on a flat image, which needs no resampling."""
     (maps, _, _), _, _ = views
     encoded = (COLORS[1] / COLORS[1].max()) ** (1 / 2.2)
     inputs = np.broadcast_to((255 * encoded - MEAN) / DEVIATION, (1, 128, 128, 3))

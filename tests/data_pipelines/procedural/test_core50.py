@@ -19,7 +19,7 @@ def world():
 
 
 def recordings(result):
-    """Images by session, object and frame."""
+    """Return images by session, object and frame."""
     return result.images.reshape(11, 50, -1, *result.images.shape[1:]).astype(np.float32)
 
 
@@ -49,7 +49,7 @@ def test_any_number_of_frames_shows_the_same_recordings(world):
 
 
 def test_a_linear_fit_generalizes_to_the_test_sessions_far_above_chance_and_not_wholly(world):
-    """Ridge regression: measured 48% of the objects (chance 2%), 41% of the categories (10%)."""
+    """Ridge regression reached 48% of the objects (chance 2%) and 41% of the categories (10%)."""
     held_out = np.isin(world.session, TEST_SESSIONS)
     means = world.images.reshape(-1, 16, 2, 16, 2, 3).mean(axis=(2, 4), dtype=np.float32)
     inputs = means.reshape(len(means), -1) / 255

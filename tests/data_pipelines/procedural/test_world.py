@@ -85,7 +85,7 @@ def test_another_seed_is_another_world():
 
 
 def test_noise_has_the_stated_deviation_and_is_redrawn_for_every_frame():
-    """On greys far from black and white, where nothing is clipped: 0.2 noise of 255."""
+    """Greys far from black and white are not clipped: the noise is 0.2 of 255."""
     noisy = SMOOTH._replace(noise=0.25, background=0.0, illuminant=0.0)
     still = {"subclass": 0, "instance": 0, "session": np.arange(40)}
     clean = frames_of(noisy._replace(noise=0.0), **still, frame=0).astype(float)
@@ -112,7 +112,7 @@ def test_sessions_are_temporally_coherent():
     assert 5 * max(steps) < min(apart)
 
 
-def test_a_session_is_one_background_and_light_whatever_object_is_in_it():
+def test_a_session_is_one_background_and_illuminant_whatever_object_is_in_it():
     corner = (slice(None), slice(0, 3), slice(0, 3))
     placed = SMOOTH._replace(pose=0.0)
     shared = frames_of(placed, np.arange(20), np.arange(20), 4, 0)[corner]
@@ -122,7 +122,7 @@ def test_a_session_is_one_background_and_light_whatever_object_is_in_it():
 
 
 def test_sizes_show_the_same_scene():
-    """Averaged down to 16 x 16, so that only antialiasing differs."""
+    """Images are averaged down to 16 x 16, so that only antialiasing differs."""
     number = np.arange(20)
     small, large = (
         frames_of(SMOOTH._replace(size=side), number, 0, number, 0)
@@ -182,7 +182,7 @@ def test_more_images_leave_the_earlier_ones_as_they_are():
 )
 @settings(max_examples=20)
 def test_distance_to_a_polygon_is_that_of_dense_points_on_it(seed, corners, radius, padding):
-    """Star-shaped polygons; the inside by the angle that the outline turns around a point."""
+    """Polygons are star-shaped; a point is inside if the outline turns around it."""
     rng = np.random.default_rng(seed)
     angle = 2 * np.pi * (np.arange(corners) + rng.uniform(-0.3, 0.3, corners)) / corners
     reach = radius * rng.uniform(0.5, 1, corners)
@@ -203,7 +203,7 @@ def test_distance_to_a_polygon_is_that_of_dense_points_on_it(seed, corners, radi
 
 
 def test_disc_and_box_have_the_areas_of_disc_and_box():
-    """Rounded by r: a polygon of area A and perimeter P has A + P r + pi r² (Steiner)."""
+    """Rounded by r, a polygon of area A and perimeter P has A + P r + pi r² (Steiner)."""
     axis = jnp.linspace(-1.2, 1.2, 600)
     x, y = jnp.meshgrid(axis, axis)
     cell = float(axis[1] - axis[0]) ** 2
@@ -247,13 +247,13 @@ def test_textures_mix_two_colors_and_differ_from_each_other():
 
 
 def test_oklab_of_the_primaries():
-    """Ottosson's table: linear sRGB red is (0.628, 0.225, 0.126), white (1, 0, 0)."""
+    """In Ottosson's table linear sRGB red is (0.628, 0.225, 0.126), white (1, 0, 0)."""
     lab = jnp.array([[1.0, 0.0, 0.0], [0.62796, 0.22486, 0.12585], [0.0, 0.0, 0.0]])
     expected = [[1, 1, 1], [1, 0, 0], [0, 0, 0]]
     np.testing.assert_allclose(shapes.oklab_to_linear(lab), expected, atol=1e-3)
 
 
-def test_lights_run_from_incandescent_to_blue_sky():
+def test_illuminants_run_from_incandescent_to_blue_sky():
     illuminants = illuminant_colors()
     np.testing.assert_allclose(illuminants.mean(axis=1), 1, rtol=1e-5)
     ratio = illuminants[:, 0] / illuminants[:, 2]
@@ -306,12 +306,12 @@ TRAIN, TEST = 100, 40
 
 @functools.cache
 def loaded():
-    """The default difficulty, shrunk so that the test is short."""
+    """Load the default difficulty, shrunk so that the test is short."""
     return shrink_images(load_procedural(WORLD, PerClass(TRAIN, TEST)), 16)
 
 
 def learn(train_labels, test_labels, tasks, classes, epochs):
-    """Accuracies of a small net that learns the tasks in turn."""
+    """Return accuracies of a small net that learns the tasks in turn."""
     net = SmallCNN(classes, channels=(8, 16), hidden=64, dropout=(0.0, 0.0, 0.2))
 
     def apply(params, batch_stats, inputs, train, key):
@@ -347,7 +347,7 @@ def test_joint_training_reaches_70_to_90_percent_and_superclasses_are_easier():
 
 @pytest.mark.slow
 def test_naive_training_forgets():
-    """Five tasks of four subclasses, each of them of another superclass."""
+    """The five tasks have four subclasses each, of different superclasses."""
     data = loaded()
     tasks = equal_tasks(np.arange(20).reshape(5, 4).T.ravel().tolist(), 5)
     accuracy = learn(data.train_labels, data.test_labels, tasks, 20, 6)

@@ -14,7 +14,7 @@ ARRAYS = 40
 
 
 def main(folder: Path) -> None:
-    """Print for every damage what became of the checkpoint."""
+    """Print the checkpoint's state after every damage."""
     state = {f"a{number}": jnp.arange(5000.0) * number for number in range(ARRAYS)}
     full, copy = folder / "whole", folder / "copy"
     Checkpoints(full).save(1, state, {"x": 1})

@@ -100,7 +100,7 @@ def test_identical_checkpoints_are_not_rewritten_and_others_are_replaced(tmp_pat
     times = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     checkpoints.renew(1, state_of(1), {})
     assert times == {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    # Other bits: what followed the former ones goes too.
+    # These are other bits: what followed the former ones goes too.
     checkpoints.renew(1, state_of(7), {})
     assert checkpoints.numbers() == [0, 1]
     assert_same(checkpoints.restore(1, state_of(0)).state, state_of(7))
@@ -237,7 +237,7 @@ def weights_of(paths):
 
 
 def test_wrong_values_that_orbax_restores_are_refused(tmp_path, rng):
-    """A checkpoint whose arrays are another's, whole in themselves."""
+    """The checkpoint's arrays are another one's, undamaged in themselves."""
     two_checkpoints(tmp_path, rng)
     shutil.rmtree(tmp_path / "2" / "state")
     shutil.copytree(tmp_path / "1" / "state", tmp_path / "2" / "state")
@@ -265,7 +265,7 @@ def test_a_run_whose_checkpoints_are_all_damaged_restarts_with_a_warning(tmp_pat
 
 
 def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
-    """Not the tracebacks of reads that end later, nor what orbax logs."""
+    """The output has neither tracebacks of reads that end later, nor orbax's log."""
     program = [sys.executable, "-m", "tests.data_pipelines.runs.damaged_checkpoints", str(tmp_path)]
     done = subprocess.run(program, capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -284,7 +284,7 @@ def test_other_errors_are_reported_as_before(monkeypatch, caplog):
     silence_orbax.__wrapped__()
 
     async def own():
-        """Stand for a coroutine of the user's."""
+        """Replace a coroutine of the user's."""
 
     coroutine = own()
     closed, another = RuntimeError("Event loop is closed"), RuntimeError("another")

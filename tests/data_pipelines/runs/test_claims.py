@@ -9,7 +9,7 @@ def test_a_file_that_another_process_holds_is_elsewhere(tmp_path):
     claims, units = Claims(), tmp_path / "units"
     free, taken = units / "free.npz", units / "taken.npz"
     assert claims.claim(free)
-    # The system's lock of a file opened anew holds against this process too.
+    # The system's lock of a file that is opened again holds against this process too.
     other = filelock.FileLock(f"{taken}.lock")
     other.acquire()
     assert not claims.claim(taken)

@@ -50,7 +50,7 @@ def test_finals_and_options_are_read_by_name(tmp_path):
 def test_a_key_is_its_parts_and_its_text(name, parts):
     key = ResultKey.parse(name)
     assert (tuple(key), str(key)) == (parts, name)
-    assert key.beside("steps") == (f"{parts[0]}/{parts[1]}/steps" if parts[1] else "steps")
+    assert key.sibling("steps") == (f"{parts[0]}/{parts[1]}/steps" if parts[1] else "steps")
 
 
 def test_numbers_name_method_setting_and_seed(tmp_path):

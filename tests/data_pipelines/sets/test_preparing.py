@@ -14,7 +14,7 @@ from everlight_data.sets.preparing import MANIFEST, copies, prepare_files
 
 @pytest.fixture
 def two_files(tmp_path):
-    """A source of one file, and a recipe that counts what it makes of it."""
+    """Write a source of one file, and return a recipe's run, its results and its folder."""
     source = tmp_path / "source.txt"
     source.write_bytes(b"content")
     created = []

@@ -13,7 +13,7 @@ FORM = "give a function"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder of modules that can be imported, which are forgotten afterwards."""
+    """Yield a folder of modules that can be imported, and forget them afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
     before = set(sys.modules)
     yield tmp_path

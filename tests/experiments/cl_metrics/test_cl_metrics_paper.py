@@ -51,7 +51,7 @@ def test_the_second_weighting_is_the_only_one_in_steps_of_a_twentieth():
     )
     printed = np.array([PAPER_SCORES[strategy]["W2"] for strategy in PAPER_CRITERIA])
     misses = np.max(np.abs(steps / 20 @ values.T - printed), axis=1)
-    # Half a unit of the last digit for the score, and as much for the criteria together.
+    # The score may err by half a unit of the last digit, the criteria together by as much.
     (fitting,) = np.flatnonzero(misses <= 1e-4)
     assert dict(zip(CRITERIA, steps[fitting] / 20, strict=True)) == pytest.approx(WEIGHTINGS["W2"])
 

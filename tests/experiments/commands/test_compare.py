@@ -15,7 +15,7 @@ LABELS = (11, 12)
 
 
 def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **features):
-    """A run whose final accuracies are these, one an order, on two tasks."""
+    """Write a run with these final accuracies, one per order, on two tasks."""
     folder = RunFolder("run", "digits", ExperimentOptions(runs=runs, tag=tag, seed=seed))
     curves = {
         f"class-incremental/{name}/accuracy": np.tile(np.array(values)[:, None], (1, 2))
@@ -37,7 +37,7 @@ def compare(runs, *folders):
 
 
 def test_differences_are_on_the_orders_that_both_have(tmp_path):
-    """Orders 2 and 3: 0.6 − 0.3 and 0.8 − 0.6, mean 0.25, half width 12.706 · 0.05."""
+    """Orders 2 and 3 differ by 0.6 − 0.3 and 0.8 − 0.6: mean 0.25, half width 12.706 · 0.05."""
     first = finished(tmp_path, "a", 0, {"ER": [0.9, 0.1, 0.3, 0.6], "naive": [0.2] * 4})
     second = finished(tmp_path, "b<", 2, {"ER": [0.6, 0.8, 0.0]})
     page = compare(tmp_path, first, second)
@@ -55,7 +55,7 @@ def test_differences_are_on_the_orders_that_both_have(tmp_path):
 
 
 def test_runs_of_one_name_are_distinguished_by_the_folder_above(tmp_path):
-    """1 − 0.5, and both columns are there."""
+    """The difference is 1 − 0.5, and both columns are there."""
     first = finished(tmp_path / "left", "a", 0, {"ER": [0.5, 0.5]})
     second = finished(tmp_path / "right", "a", 0, {"ER": [1.0, 1.0]})
     page = compare(tmp_path, first, second)

@@ -66,7 +66,7 @@ def test_a_grid_has_every_method_everywhere_or_the_reason(finished):
     finals = {name: results[f"{name}/accuracy"][:, -1].mean() for name in names}
     assert finals[NEAREST] > finals[NAIVE]
     config = json.loads((report.parent / "config.json").read_text())
-    # Its default, which nobody gave.
+    # The value is the default, which no option sets.
     assert config["methods"] == {"digits-class-incremental-nearest mean": {"directions": False}}
     page = report.read_text()
     assert INCOMPATIBILITIES["task-incremental"] in page
@@ -112,7 +112,7 @@ def test_options_that_a_grid_lacks_are_refused(tmp_path, words, message):
 
 @contextlib.contextmanager
 def started_with(folder, **settings):
-    """The folder as after a start with other settings."""
+    """Change the folder's settings for the time of the context."""
     path = folder / "config.json"
     before = path.read_text()
     config = json.loads(before)

@@ -26,9 +26,9 @@ HAS_CUDA = any(
 @pytest.mark.skipif(not HAS_CUDA, reason="extra cuda12 or cuda13 not installed")
 @pytest.mark.parametrize("runs", MAX_KERNELS)
 def test_a_step_for_an_h100_has_few_kernels_and_groups_the_runs(runs):
-    """In a process of its own: JAX loads its plugin once, and without a driver on no GPU's machine.
+    """The process is separate: JAX loads its plugin once, which needs a driver or no GPU.
 
-    Of several runs each convolution and both its gradients are one call, in groups.
+    Each convolution of several runs and both its gradients are one call, in groups.
     """
     module = "tests.experiments.processes.compiled_step"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}

@@ -31,7 +31,6 @@ def finished(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def test_images():
-    """Images and labels."""
     digits = load_digits()
     return digits.images[len(digits.train_labels) :], digits.test_labels
 
@@ -39,7 +38,7 @@ def test_images():
 @pytest.mark.parametrize("setting", ["task-incremental", "class-incremental"])
 @pytest.mark.parametrize("method", ["naive", "nearest mean"])
 def test_a_network_predicts_what_the_run_scored(finished, test_images, setting, method):
-    """Also of each seed its own."""
+    """Every seed has its own network."""
     run, results = finished
     images, labels = test_images
     for seed, after in ((3, 0), (3, 1), (4, 1)):

@@ -30,7 +30,7 @@ def stored_runs(report):
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory):
-    """One seed of naive, and what it left."""
+    """Run one seed of naive; return the folder and its stored runs."""
     runs = tmp_path_factory.mktemp("runs")
     report = run(runs, "--methods naive --seeds 1")
     return runs, stored_runs(report)
@@ -41,7 +41,7 @@ WIDENED = "--methods naive", "nearest mean", "--seeds", "3"
 
 @pytest.fixture(scope="module")
 def widened(narrow):
-    """The same run with two seeds more and a method more."""
+    """Run the same with two more seeds and one more method."""
     return run(narrow[0], *WIDENED)
 
 
@@ -105,7 +105,7 @@ def test_runs_that_diverge_are_nan_and_reported(tmp_path):
 
 
 def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
-    """Four classes that a mean tells apart; names are text in the page and in its pictures."""
+    """A mean separates the four classes; names are text in the page and in its pictures."""
     names = ["<script>alert(1)</script>", "a & b $x$", "c\nd", "\udcffé 猫"]
     for place, name in enumerate(name.replace("/", "∕") for name in names):
         (tmp_path / "images" / name).mkdir(parents=True)

@@ -67,7 +67,7 @@ def test_tune_scores_equal_the_selection_of_run(finished, tmp_path):
 
 
 def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, monkeypatch):
-    """The test images' labels in another order give the same results, to the bit."""
+    """Another order of the test images' labels gives the same results, to the bit."""
     _, results = finished
     images = load_digits()
     wrong = np.random.default_rng(0).permutation(images.test_labels)
@@ -113,7 +113,7 @@ def tried(rate, values, other=(0.0, 0.0)):
 
 
 def test_values_tied_with_the_best_by_two_seeds_are_stated():
-    """Means over both methods are 0.3 and 0.4, 0.25 and 0.43, 0.2 and 0.2.
+    """The means over both methods are 0.3 and 0.4, 0.25 and 0.43, 0.2 and 0.2.
 
     The second is behind by 0.05 and -0.03, so by 0.01 ± 0.04.
     """
@@ -123,7 +123,7 @@ def test_values_tied_with_the_best_by_two_seeds_are_stated():
 
 
 def test_a_run_that_diverged_counts_as_nothing_right():
-    """Without it 0.9 would be the greatest mean."""
+    """Without this rule 0.9 would be the greatest mean."""
     complete = [tried(0.1, (0.5, 0.5)), tried(0.2, (0.9, np.nan))]
     assert tune.ranked(complete)[0] == 0
     with pytest.raises(DataError, match="every run diverged"):
@@ -163,7 +163,7 @@ def test_the_command_has_all_that_was_given():
     ],
 )
 def test_invalid_candidates_are_refused(words, message, tmp_path, monkeypatch):
-    """Before anything is trained."""
+    """They are refused before anything is trained."""
     monkeypatch.setattr(tune, "_try_all", lambda *parts: tried(0.1, (0.5, 0.5)))
     with pytest.raises(DataError, match=message):
         tune.run_tune(requested(tmp_path, *REQUESTED, *(("--vary", *words) if words else ())))

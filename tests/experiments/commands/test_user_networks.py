@@ -96,7 +96,7 @@ def test_results_of_a_changed_file_are_refused(tmp_path):
     words = tmp_path, "digits", "--net", f"{path}:net", *short
     report = run(*words)
     assert arrays_of(report)["class-incremental/naive/accuracy by task"][0, 0, 0] > 0.6
-    # The same file goes on.
+    # The run continues with the same file.
     assert run(*words) == report
     path.write_text(LINEN.replace("/ 4", "* 0"))
     with pytest.raises(DataError, match=r"net_version: stored '\w+', now '\w+'.*--tag"):

@@ -12,7 +12,7 @@ from tests.experiments import command_runs
 SMALLEST = "--epochs 1 --batch-size 64 --validation-seeds 1 --tasks 2 --seeds 1"
 SETUP = Setup(None, None, None, None, None)
 """Nothing of it is used by a function that is refused or raises."""
-NEEDS = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
+ARGUMENTS = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
 SOURCE_CODE = """
 from everlight.continual import naive
 
@@ -68,20 +68,20 @@ def test_a_user_strategy_receives_the_arguments_that_it_names(own_file):
     method = load_strategy(f"{own_file}:held")
     assert method.hyperparameters == (1.0, 10.0)
     with pytest.raises(DataError, match=r"RuntimeError: 200, 10\.0, 3 \("):
-        method.make(SETUP, NEEDS._replace(hyperparameter=10.0))
+        method.make(SETUP, ARGUMENTS._replace(hyperparameter=10.0))
     assert load_strategy(f"{own_file}:mine").hyperparameters == ()
     # Its default stays where nothing was given.
     for size, message in ((None, 5), (64, 64)):
         with pytest.raises(DataError, match=rf"RuntimeError: {message} \("):
             load_strategy(f"{own_file}:replaying").make(
-                SETUP, NEEDS._replace(replay_batch_size=size)
+                SETUP, ARGUMENTS._replace(replay_batch_size=size)
             )
 
 
 @pytest.mark.parametrize(("size", "expected"), [(None, 200), (60, 60)])
 def test_a_user_strategy_s_buffer_size_is_the_whole_memory_s(own_file, size, expected):
     with pytest.raises(DataError, match=rf"RuntimeError: {expected} \("):
-        load_strategy(f"{own_file}:sized").make(SETUP, NEEDS._replace(buffer_size=size))
+        load_strategy(f"{own_file}:sized").make(SETUP, ARGUMENTS._replace(buffer_size=size))
 
 
 @pytest.mark.parametrize(
@@ -209,5 +209,5 @@ def test_errors_within_the_library_name_both_lines(own_file):
         DataError,
         match=r"no attribute 'size' \(own\.py, line 2; raised in everlight\.trees, line \d+\)$",
     ) as caught:
-        load_strategy(f"{own_file}:mine").make(SETUP, NEEDS)
+        load_strategy(f"{own_file}:mine").make(SETUP, ARGUMENTS)
     assert "\n" not in str(caught.value)

@@ -34,7 +34,7 @@ PLATEAU = replace(TINY.protocol, plateau_factor=0.5)
 
 
 def stripes(request):
-    """Four classes, each with its own bright column."""
+    """Return four classes, each with its own bright column."""
     labels = np.repeat(np.arange(4), 20)
     images = np.random.default_rng(0).integers(0, 60, (80, 4, 4, 1), dtype=np.uint8)
     images[np.arange(80), :, labels, 0] += 150
@@ -45,7 +45,7 @@ def stripes(request):
 
 @pytest.fixture
 def stored_stripes(monkeypatch):
-    """A new data set: one function and one row."""
+    """Add a new data set: one function and one row."""
     monkeypatch.setitem(IMAGE_SETS, "stripes", stripes)
 
 

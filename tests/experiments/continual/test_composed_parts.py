@@ -40,15 +40,19 @@ def digits(tmp_path_factory):
 
 
 def test_a_buffer_size_is_every_memory_s(tmp_path):
-    """In all, for exemplars and reservoirs; without it each class has its own number."""
-    needs = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
+    """The size is the total of exemplars and reservoirs; without it each class has its number."""
+    arguments = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20, buffer_size=60)
     for name in ("iCaRL", "iCaRL-CNN", "LUCIR", "BiC", "ER-balanced", "A-GEM"):
-        assert METHODS[name].row_arguments(needs)["buffer_size"] == 60
-        assert "buffer_size" not in METHODS[name].row_arguments(needs._replace(buffer_size=None))
+        assert METHODS[name].row_arguments(arguments)["buffer_size"] == 60
+        assert "buffer_size" not in METHODS[name].row_arguments(
+            arguments._replace(buffer_size=None)
+        )
     for name in ("ER", "DER++", "ER-ACE", "GDumb"):
-        assert METHODS[name].row_arguments(needs)["buffer_size"] == 60
-        assert METHODS[name].row_arguments(needs._replace(buffer_size=None))["buffer_size"] == 200
-    assert METHODS["GEM"].row_arguments(needs)["per_task"] == 12
+        assert METHODS[name].row_arguments(arguments)["buffer_size"] == 60
+        assert (
+            METHODS[name].row_arguments(arguments._replace(buffer_size=None))["buffer_size"] == 200
+        )
+    assert METHODS["GEM"].row_arguments(arguments)["per_task"] == 12
     requested = composed(tmp_path, replace(DIGITS, buffer_size=60))
     assert requested.fingerprint(METHODS["ER"])["buffer_size"] == 60
     assert requested.training.words.endswith("memory of 60 samples in total")
@@ -61,9 +65,9 @@ DRAWING = (
     *("OnPro", "A-GEM", "ER-tricks", "HAL", "ER-MKD", "ER-ACE-MKD", "DER++-MKD", "SS-IL"),
 )
 OTHER_SIZES = {
-    # A quarter of the batch.
+    # The size is a quarter of the batch.
     ("SS-IL", None): 4,
-    # The authors' 256, and five candidates per replayed sample; the memory holds 100.
+    # The authors have 256, and five candidates per replayed sample; the memory holds 100.
     ("A-GEM", None): 100,
     ("MIR", None): 80,
     ("MIR", 64): 100,
@@ -84,8 +88,8 @@ def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
     key, index = jax.random.key(0), jnp.arange(16)
     batch = Batch(index, index[:, None], jnp.ones(16), jnp.zeros(16, bool))
     for name in DRAWING:
-        setup, needs = requested.training.setup(METHODS[name], data)
-        strategy = METHODS[name].make(setup, needs)
+        setup, arguments = requested.training.setup(METHODS[name], data)
+        strategy = METHODS[name].make(setup, arguments)
 
         def draw(strategy=strategy, setup=setup):
             memory = strategy.init(key, init_learner(setup, 10, key))
@@ -95,7 +99,7 @@ def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
         sizes = {leaf.index.shape[0] for leaf in result if isinstance(leaf, Batch)}
         assert OTHER_SIZES.get((name, size), drawn) in sizes
     others = set(METHODS) - set(DRAWING)
-    assert not any("replay_batch_size" in METHODS[name].row_arguments(needs) for name in others)
+    assert not any("replay_batch_size" in METHODS[name].row_arguments(arguments) for name in others)
 
 
 def test_training_images_are_augmented_in_every_step_and_others_never(tmp_path):
@@ -118,8 +122,8 @@ def test_training_images_are_augmented_in_every_step_and_others_never(tmp_path):
 def test_with_a_decay_methods_predict_by_an_average_or_are_left_out(tmp_path):
     requested = composed(tmp_path, replace(DIGITS, ema_decay=0.9))
     data = requested.run_data(NAIVE, requested.data.sequence(NAIVE, FIRST))
-    setup, needs = requested.training.setup(METHODS["ER"], data)
-    strategy = METHODS["ER"].make(setup, needs)
+    setup, arguments = requested.training.setup(METHODS["ER"], data)
+    strategy = METHODS["ER"].make(setup, arguments)
     key = jax.random.key(0)
     memory = jax.eval_shape(lambda: strategy.init(key, init_learner(setup, 10, key)))
     assert isinstance(memory, Averaged)

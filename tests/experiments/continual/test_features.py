@@ -22,7 +22,7 @@ WIDTH = 6
 
 
 def loaded(options):
-    """The first setting's benchmark."""
+    """Return the first setting's benchmark."""
     return next(iter(load_benchmarks(options).values()))
 
 
@@ -31,7 +31,7 @@ def stored(result):
 
 
 def some_set(rng):
-    """Ten training and two test images of each class."""
+    """Return ten training and two test images of each class."""
     train, test = np.arange(40) % 4, np.arange(8) % 4
     images = rng.integers(0, 256, (48, 16, 16, 3), dtype=np.uint8)
     return ImageSet("pictures", images, train, test, NAMES)
@@ -46,7 +46,7 @@ def pictures(rng, monkeypatch):
 
 @pytest.fixture
 def trunk(monkeypatch, pictures):
-    """Features that tell the classes apart; how often they are computed."""
+    """Replace the trunk by features that separate classes; return the shapes of its calls."""
     calls = []
 
     def computed(images, steps):
@@ -69,7 +69,7 @@ SMALL = "--classes", "4", "--tasks", "2"
 
 
 def test_features_are_computed_once(tmp_path, trunk):
-    """At the size that the images came in, whatever the preset's."""
+    """They have the size of the original images, whatever the preset's."""
     settings = requested(tmp_path, *SMALL)
     first = loaded(settings)
     again = loaded(settings)
@@ -92,7 +92,7 @@ ON_THEM = {
 
 @pytest.mark.parametrize("name", ON_THEM)
 def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeypatch):
-    """Every row of the table of methods that learns them has inputs of features alone."""
+    """Every method in the table that learns these benchmarks has features as inputs."""
     monkeypatch.setattr(
         trunk_features,
         "trunk_features",
@@ -136,7 +136,7 @@ def test_computed_features_are_a_file_of_features(tmp_path, trunk, pictures):
 
 
 def test_a_head_on_features_has_a_learning_rate_of_its_own(tmp_path, trunk):
-    """Tuned for it, as the report says, and an option."""
+    """The option's default was tuned for it, as the report states."""
     actual = loaded(requested(tmp_path, *SMALL))
     assert actual.fingerprint(METHODS["naive"])["learning_rate"] == 0.001
     assert "SGD with learning rate 0.001" in actual.training.words
@@ -153,7 +153,7 @@ def save(path, values, labels):
 
 
 def test_a_file_alone_is_a_benchmark(tmp_path, rng):
-    """Every fifth row of a class tests; a report without pictures of the data."""
+    """Every fifth row of a class tests; the report has no pictures of the data."""
     labels = np.array(NAMES)[np.arange(40) % 4]
     values = rng.normal(size=(40, 3))
     path = save(tmp_path / "mine.npz", values, labels)
@@ -179,7 +179,7 @@ def test_options_of_images_are_refused_with_only_a_file(tmp_path, rng):
 
 
 def test_columns_of_a_file_are_standardized_at_any_scale_and_offset(tmp_path, rng):
-    """Against float64; row 32 is the first test row, the fifth of the first class."""
+    """The reference is float64; row 32 is the first test row, the fifth of the first class."""
     labels = np.arange(40) % 4
     values = rng.normal(size=(40, 4)) * [1e-4, 1, 1e6, 0] + [0, 1e8, 0, 3.3]
     save(tmp_path / "mine.npz", values, labels)

@@ -22,7 +22,7 @@ from tests.experiments import command_runs
 
 @pytest.fixture
 def pictures(monkeypatch, rng):
-    """A hundred classes of four training and four test images."""
+    """Return a hundred classes of four training and four test images."""
     labels = np.tile(np.arange(100), 4)
     images = rng.integers(0, 256, (800, 32, 32, 3), dtype=np.uint8)
     complete = ImageSet("pictures", images, labels, labels, tuple(map(str, range(100))))
@@ -35,7 +35,7 @@ def loaded(*words):
 
 
 def test_a_data_set_is_taken_in_its_presets_size(pictures):
-    """At demo: the first 20 classes at 16x16, or as given."""
+    """The demo preset takes the first 20 classes at 16x16, or the given size."""
     small = loaded("--tasks", "3")
     images = small.data.shared(METHODS["naive"]).images
     assert images.shape == (160, 16, 16, 3)
@@ -55,7 +55,7 @@ TINY = ("--classes", "4", "--tasks", "2", "--side", "8")
 
 @pytest.mark.parametrize("name", ["HAT", "PackNet", "LUCIR"])
 def test_methods_that_look_into_the_network_fit_that_of_pictures(pictures, name):
-    """Traced alone: a layer that they do not find is refused there."""
+    """The methods are only traced, which refuses a layer that they do not find."""
     programs = MethodPrograms(loaded(*TINY, "--setting", "task-incremental"))
     assert jax.tree.leaves(programs.saved_shapes(METHODS[name]).learner.params)
 

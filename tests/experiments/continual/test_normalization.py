@@ -16,14 +16,14 @@ NAIVE = METHODS["naive"]
 
 
 def gathered(benchmark, sequence):
-    """Inputs of all test samples, as the network reads them in a run on a sequence."""
+    """Return inputs of all test samples, as the network reads them in a run on a sequence."""
     data = benchmark.run_data(NAIVE, sequence)
     setup, _ = benchmark.training.setup(NAIVE, data)
     return np.asarray(setup.gather(sequence.test.index, None))
 
 
 def by_hand(values, sequence, axes):
-    """Normalized test inputs in float64, by the samples that the first task trains on."""
+    """Normalize test inputs in float64, by the samples that the first task trains on."""
     first = sequence.tasks.train
     index = np.asarray(first.index[0])[np.asarray(first.mask[0])]
     values = np.float64(values)

@@ -37,12 +37,12 @@ def run(runs, *words):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """The folder of a run of the first five digits."""
+    """Return the folder of a run of the first five digits."""
     runs = tmp_path_factory.mktemp("runs")
     return run(runs, "--net", NET, "--classes", "5", "--methods", "naive", "--keep-nets")
 
 
-def begun(tmp_path, path, net=NET, **changes):
+def benchmark_of(tmp_path, path, net=NET, **changes):
     config = replace(DIGITS, net=net, first_class=5, tasks=(2,), pretrained=path, **changes)
     return compose(config, runs=tmp_path)
 
@@ -62,21 +62,21 @@ def assert_equal(result, expected):
 
 
 def test_networks_begin_with_the_last_ones_of_the_run(trained, tmp_path):
-    benchmark = begun(tmp_path, trained)
+    benchmark = benchmark_of(tmp_path, trained)
     stored = below_the_head(load_net(trained, "naive", 0, 1).learner.params)
     plain = setup_of(benchmark, "naive").init(jax.random.key(3))[0]
     assert_equal(below_the_head(plain), stored)
-    drawn = setup_of(begun(tmp_path, None), "naive").init(jax.random.key(3))[0]
+    drawn = setup_of(benchmark_of(tmp_path, None), "naive").init(jax.random.key(3))[0]
     assert_equal(plain["head"], drawn["head"])
     assert plain["head"]["kernel"].shape == (8, 5)
     assert not np.array_equal(drawn["position"], plain["position"])
     # Other weights make other runs.
-    assert len({*benchmark.data.checksums} - {*begun(tmp_path, None).data.checksums}) > 10
+    assert len({*benchmark.data.checksums} - {*benchmark_of(tmp_path, None).data.checksums}) > 10
     assert f"begun with the layers of {trained}" in benchmark.training.words
 
 
 def test_methods_freeze_the_layers_train_them_or_train_additions(trained, tmp_path):
-    benchmark = begun(tmp_path, trained)
+    benchmark = benchmark_of(tmp_path, trained)
     expected = {
         "L2P": {"prompts", "head"},
         "CODA-Prompt": {"prompts", "head"},
@@ -105,7 +105,7 @@ def test_methods_freeze_the_layers_train_them_or_train_additions(trained, tmp_pa
 
 
 def test_additions_need_a_pretrained_transformer(tmp_path):
-    plain, cnn = begun(tmp_path, None), begun(tmp_path, None, "cnn")
+    plain, cnn = benchmark_of(tmp_path, None), benchmark_of(tmp_path, None, "cnn")
     for name in ADDING:
         for item in (plain, cnn):
             result = incompatibility(METHODS[name], item.setting.capabilities)
@@ -116,11 +116,11 @@ def test_a_released_checkpoint_has_its_own_normalization(tmp_path, rng):
     net = VisionTransformer(5, 4, 8, 2, 2, 32)
     arrays = released_arrays(net, 2, rng, channels=1)
     np.savez(tmp_path / "vit.npz", **arrays)
-    setup = setup_of(begun(tmp_path, tmp_path / "vit.npz"), "naive")
+    setup = setup_of(benchmark_of(tmp_path, tmp_path / "vit.npz"), "naive")
     params = below_the_head(setup.init(jax.random.key(0))[0])
     assert_equal(params, vit_layers(net, arrays, 8))
     result = np.asarray(setup.gather(jnp.arange(3), None))
-    expected = begun(tmp_path, None).data.images.images[:3] / 127.5 - 1
+    expected = benchmark_of(tmp_path, None).data.images.images[:3] / 127.5 - 1
     np.testing.assert_allclose(result, expected, atol=1e-6)
 
 
@@ -139,7 +139,7 @@ def test_every_method_of_a_pretrained_network_runs(trained, tmp_path):
 
 def test_unsuitable_pretrained_networks_are_refused_in_one_line(trained, tmp_path):
     def refused(message, *arguments, error=DataError, **changes):
-        refusals.refused(message, lambda: begun(tmp_path, *arguments, **changes), error)
+        refusals.refused(message, lambda: benchmark_of(tmp_path, *arguments, **changes), error)
 
     refused("no network of naive; give a run's folder", tmp_path, error=MissingDataError)
     refused("block1/key/bias is absent|of shape", trained, "vit:4,12,2,2")

@@ -55,7 +55,7 @@ def test_every_value_is_for_something_that_the_method_has(key):
     ids=str,
 )
 def test_values_are_those_of_the_sources(key, name, size, expected):
-    """Read in the sources once more, for this test."""
+    """The sources were read once more for this test."""
     assert settings(key, name, size) == expected
 
 
@@ -70,8 +70,8 @@ def test_a_configuration_has_each_method_s_values_and_names_the_others():
     assert "None are published there for SCR: the benchmark's are kept." in in_sentences(
         config.chosen
     )
-    needs = StrategyArguments(5, 10, 50, buffer_size=500, arguments=gem.arguments)
-    assert METHODS["GEM"].arguments(needs)["margin"] == 1.0
+    arguments = StrategyArguments(5, 10, 50, buffer_size=500, arguments=gem.arguments)
+    assert METHODS["GEM"].arguments(arguments)["margin"] == 1.0
 
 
 def test_a_variant_has_the_settings_of_its_method():

@@ -13,7 +13,7 @@ from everlight_experiments.continual.report import (
     ReportInput,
     metric_items,
     report_sections,
-    report_summary,
+    report_summary_rows,
     why_white,
 )
 from everlight_experiments.report.cells import deviation, percent, spread
@@ -32,12 +32,12 @@ def test_the_rule_states_where_no_value_was_selected():
 
 
 def test_cells_of_a_matrix_that_have_no_value_are_white():
-    """Tasks whose classes cannot be predicted, and the time before joint training."""
+    """These are tasks whose classes cannot be predicted, and the time before joint training."""
     blind = known.with_metrics(naive, matrices=np.tril(known.ACCURACY))
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
-    ahead = np.triu(np.ones((known.TASKS, known.TASKS), bool), 1)
+    future = np.triu(np.ones((known.TASKS, known.TASKS), bool), 1)
     assert not np.isnan(naive.mean_matrix).any()
-    np.testing.assert_array_equal(np.isnan(blind.mean_matrix), ahead)
+    np.testing.assert_array_equal(np.isnan(blind.mean_matrix), future)
     np.testing.assert_array_equal(np.isnan(joint.mean_matrix).all(axis=1), [True, True, False])
     assert why_white([naive]) == ""
     assert why_white([naive, blind]) == " White: classes of later tasks cannot be predicted yet."
@@ -90,9 +90,9 @@ def test_settings_of_methods_are_stated_once_for_all_scenarios():
 
 
 def test_arguments_have_the_meaning_that_their_function_states():
-    needs = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
+    arguments = StrategyArguments(tasks=2, classes=10, exemplars_per_class=20)
     rows = [METHODS[name] for name in ("naive", "ER", "DER++", "EWC")]
-    by_name = {row.name: naive._replace(arguments=row.arguments(needs)) for row in rows[:3]}
+    by_name = {row.name: naive._replace(arguments=row.arguments(arguments)) for row in rows[:3]}
     result = report_tables.argument_meanings({"class-incremental": by_name}, rows)
     assert "labels (ER, DER++): labels per sample in the sequence." in result
     assert any(line.startswith("alpha (DER++): coefficient α") for line in result)
@@ -100,9 +100,9 @@ def test_arguments_have_the_meaning_that_their_function_states():
 
 
 def test_a_single_seed_is_stated_in_the_singular():
-    one = dict(report_summary(known.BENCHMARK, 3, 1, "", ""))["Seeds"]
+    one = dict(report_summary_rows(known.BENCHMARK, 3, 1, "", ""))["Seeds"]
     assert one == "1 evaluation seed (3), which sets the order of classes"
-    three = dict(report_summary(known.BENCHMARK, 0, 3, "", ""))["Seeds"]
+    three = dict(report_summary_rows(known.BENCHMARK, 0, 3, "", ""))["Seeds"]
     assert three.startswith("3 evaluation seeds (0 to 2), each with its own order of classes; ±")
 
 
@@ -166,7 +166,7 @@ def test_the_first_screen_names_the_best_and_the_runner_up(tmp_path):
         "Class-incremental: second is naive with 0.700 ± 0.141, behind by 0.100 ± 0.000 (paired "
         "by seed)."
     )
-    # Student's interval of .7 and .9: 12.706 times .1.
+    # Student's interval of 0.7 and 0.9 is 12.706 times 0.1.
     assert headline_of({"class-incremental": by_name}, rows) == (
         "Which method has the highest final accuracy after the last task?",
         "Best, with Student's 95% interval over seeds: ER 0.800 [0.000, 1.000] "

@@ -23,7 +23,7 @@ naive, method = outcomes.NAIVE_OUTCOME, outcomes.METHOD_OUTCOME
 
 def test_the_criteria_of_two_runs_are_those_by_hand():
     summary = summarize(method, naive)
-    # Over all times: the mean of the six accuracies on and below the diagonal.
+    # Over all times it is the mean of the six accuracies on and below the diagonal.
     accuracies = [(0.9 + 0.8 + 0.6 + 0.85 + 0.5 + 0.7) / 6, (0.7 + 0.7 + 0.8 + 0.6 + 0.9 + 0.5) / 6]
     # The three pairs below the diagonal are compared with the diagonal.
     backward = [(-0.1 - 0.05 - 0.1) / 3, (0 - 0.1 + 0.1) / 3]
@@ -71,8 +71,8 @@ def test_the_criteria_stand_beside_the_papers():
 
 
 def test_unknown_values_of_a_benchmark_are_dashes():
-    ahead = np.triu(np.ones((outcomes.TASKS, outcomes.TASKS), bool), 1)
-    unknown = outcomes.with_metrics(method, matrices=np.where(ahead, np.nan, outcomes.ACCURACY))
+    future = np.triu(np.ones((outcomes.TASKS, outcomes.TASKS), bool), 1)
+    unknown = outcomes.with_metrics(method, matrices=np.where(future, np.nan, outcomes.ACCURACY))
     (table,) = criteria_tables(
         {"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "task-incremental"
     )
@@ -109,7 +109,7 @@ def test_joint_training_has_no_forgetting():
 
 
 def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost():
-    """Neither steps nor stored samples are known of a run without results."""
+    """A run without results has no known steps or stored samples."""
     matrices = np.stack([outcomes.ACCURACY[0], np.full((outcomes.TASKS, outcomes.TASKS), np.nan)])
     removed = outcomes.with_metrics(method, matrices=matrices)._replace(
         diverged_at=np.array([[-1, -1], [1, 0]]),

@@ -28,7 +28,7 @@ def benchmark_of(stream, **changes):
 
 
 def inputs_of(benchmark, index):
-    """Network inputs of images, in evaluation."""
+    """Return network inputs of images, in evaluation."""
     naive = METHODS["naive"]
     data = RunData(benchmark.data.shared(naive), PerRunData(jnp.zeros(10, int), jnp.float32(0)))
     setup, _ = benchmark.training.setup(naive, data)
@@ -195,7 +195,7 @@ def test_a_run_has_a_matrix_over_all_tasks(tmp_path):
 
 
 def test_a_recurring_class_counts_once(tmp_path):
-    """After the third of four tasks, of two groups of classes: the mean of two accuracies."""
+    """After the third of four tasks, of two groups of classes, two accuracies are averaged."""
     words = "digits --tasks 2 --cycles 2 --epochs 1 --seeds 1 --methods joint --net linear"
     report = run(tmp_path, *words.split())
     results = arrays_of(report)

@@ -59,7 +59,7 @@ def test_a_diverged_run_is_reported_and_its_neighbors_are_kept(tmp_path, capsys)
 
 
 def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
-    """A crash while the second run's second task is reported: the event is repeated."""
+    """A crash while the second run's second task is reported repeats the event."""
     full, events = {}, []
 
     def note(run, task, result):
@@ -91,7 +91,7 @@ def start_child(tmp_path, folder, devices, *stop, distributed=None):
 
 
 def start_two(tmp_path, folder, *stop):
-    """A run of two processes, of which the second stops."""
+    """Start a run of two processes, of which the second stops."""
     both = zip(pair_of_processes(), ((), stop), strict=True)
     return [start_child(tmp_path, folder, 1, *stops, distributed=item) for item, stops in both]
 
@@ -110,7 +110,7 @@ in the third run."""
 
 @pytest.mark.slow
 def test_runs_killed_or_stopped_anywhere_end_with_the_same_bits(tmp_path):
-    """Three runs on two devices, so that the third is trained after the first two."""
+    """Three runs are on two devices, so that the third is trained after the first two."""
     end(start_child(tmp_path, "whole", 2))
     for stop in STOPS:
         end(start_child(tmp_path, "stopped", 2, *stop), -stop[0])

@@ -10,7 +10,7 @@ from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.continual.benchmark import SequenceId, Trained
 from everlight_experiments.continual.method_programs import MethodPrograms
 from everlight_experiments.continual.method_runner import Runner
-from everlight_experiments.continual.report import report_summary
+from everlight_experiments.continual.report import report_summary_rows
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments import command_runs
@@ -24,7 +24,7 @@ def loaded(*words):
 
 
 def chosen(folder, *words):
-    """The runner's scores of EWC, and what its validation runs kept."""
+    """Return the runner's scores of EWC, and the stored arrays of its validation runs."""
     folder = RunFolder("test", folder.name, ExperimentOptions(runs=folder))
     runner = Runner(folder, MethodPrograms(loaded(*words)), 0, 2)
     choice = runner.choose(EWC)
@@ -34,7 +34,7 @@ def chosen(folder, *words):
 
 
 def test_the_score_after_the_first_tasks_is_that_of_a_whole_run_s_row(tmp_path):
-    """Float64 by hand on the matrices of whole runs; later rows are not measured."""
+    """The reference is float64 by hand on matrices of whole runs; later rows are not measured."""
     (tmp_path / "all").mkdir()
     (tmp_path / "two").mkdir()
     _, full = chosen(tmp_path / "all")
@@ -56,7 +56,7 @@ def test_the_score_after_the_first_tasks_is_that_of_a_whole_run_s_row(tmp_path):
 
 def test_the_report_states_which_tasks_the_choice_sees():
     complete, two = (
-        dict(report_summary(loaded(*words), 0, 1, 1, ""))["Selection rule"]
+        dict(report_summary_rows(loaded(*words), 0, 1, 1, ""))["Selection rule"]
         for words in ((), ("--validation-tasks", "2"))
     )
     assert "The choice sees all tasks of the validation seeds, so it is optimistic" in complete
@@ -69,7 +69,7 @@ def test_the_report_states_which_tasks_the_choice_sees():
     ("tasks", "final", "over_all_times"), [(None, 0.4, 0.6), (1, 0.9, 0.9), (2, 0.6, 0.7)]
 )
 def test_validation_criteria_use_the_first_tasks_alone(tasks, final, over_all_times):
-    """A matrix worked out by hand: mean of row k, and of the lower triangle up to it."""
+    """The expected values are the means of row k and of the lower triangle up to it."""
     matrix = np.array([[0.9, 0.0, 0.0], [0.5, 0.7, 0.0], [0.3, 0.4, 0.5]])
     matrix[2] = [0.3, 0.4, 0.5] if tasks is None else np.nan
     expected_all = np.mean([0.9, 0.5, 0.7, 0.3, 0.4, 0.5]) if tasks is None else over_all_times

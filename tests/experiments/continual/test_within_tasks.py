@@ -11,7 +11,7 @@ from tests.experiments.continual.outcomes import BENCHMARK
 
 
 def trained(diverged_at=(-1, -1)):
-    """Two tasks of one epoch: three evaluations and two."""
+    """Return the results of two tasks of one epoch, with three and two evaluations."""
     steps = np.array([[[5, 10, 12]], [[17, 20, 0]]])
     within = np.zeros((2, 1, 3, 2), np.float32)
     within[0, 0, :, 0] = 0.5, 0.75, 0.875

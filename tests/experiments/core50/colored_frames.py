@@ -28,12 +28,12 @@ STATIC = StaticConfig(
 
 
 def requested(tmp_path, config, **options):
-    """Options of a paper's command with a configuration."""
+    """Return options of a paper's command with a configuration."""
     return with_config(PaperOptions, config)(runs=tmp_path, **options)
 
 
 def colored_frames(frames, side=8):
-    """Every object has a colour, every session a brightness."""
+    """Return frames in which every object has a colour and every session a brightness."""
     rng = np.random.default_rng(0)
     session, number, time = (axis.ravel() for axis in np.indices((11, 50, frames)))
     colors = rng.uniform(40, 160, (50, 3))[number] + 6 * session[:, None]
@@ -50,7 +50,7 @@ def colored_frames(frames, side=8):
 
 
 def other_objects(world, counts):
-    """Grey levels where the procedural world would draw other objects."""
+    """Return grey levels where the procedural world would draw other objects."""
     labels = [np.arange(12 * count) % 12 for count in counts]
     complete = np.concatenate(labels)
     images = np.broadcast_to(20 * complete[:, None, None, None], (len(complete), 8, 8, 3))

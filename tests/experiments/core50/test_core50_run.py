@@ -53,7 +53,7 @@ def run_paper(tmp_path, config=TINY, **changes):
 
 @pytest.fixture
 def colors(monkeypatch):
-    """Colours where the procedural world would be rendered."""
+    """Replace the rendering of the procedural world by coloured frames."""
 
     monkeypatch.setattr(
         start, "load_procedural_core50", lambda frames, world: colored_frames(frames)
@@ -87,13 +87,13 @@ def test_batches_are_learned_scored_and_reported(tmp_path, colors):
         assert np.all(accuracy * 50 >= partial * known - 1e-4)
         area = first[f"NC/{name}/{ROC_AREA}"]
         np.testing.assert_array_equal(np.isnan(area), [[*[False] * 8, True]] * 2)
-    # CWR says nothing of classes that it has not met: its right answers are all of known ones.
+    # CWR predicts no class that it has not met: its right answers are all of known ones.
     cwr = {field: first[f"NC/CWR/{field}"] for field in ("accuracy", SEEN)}
     np.testing.assert_allclose(cwr["accuracy"] * 50, cwr[SEEN] * known, rtol=1e-4)
     # Both forms predict the first batch alike, but for classes that only one of them scores.
     assert np.all(first["NC/CWR as coded/steps"] == first["NC/CWR/steps"])
     assert np.any(first["NC/CWR as coded/accuracy"] != first["NC/CWR/accuracy"])
-    # A head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
+    # CWR has a head of 2 x 2 x 4 features, or two, and two counts for each of 50 classes.
     for heads in (1, 2):
         assert f"{heads * 4 * 17 * 50 + 2 * 4 * 50:,}" in page
     with pytest.raises(DataError, match=r"batch_size: stored 16, now 17"):
@@ -157,7 +157,7 @@ def test_a_run_on_an_incomplete_release_is_requested_and_needs_every_recording(
             images=frames.images[full], session=frames.session[full], object=frames.object[full]
         )
 
-    def begun(partial):
+    def start_run(partial):
         release = {"data": "core50", "partial": partial}
         if run is run_paper:
             return run_paper(tmp_path, replace(TINY, **release))
@@ -165,13 +165,13 @@ def test_a_run_on_an_incomplete_release_is_requested_and_needs_every_recording(
 
     monkeypatch.setattr(core50_frames, "load_core50", load)
     with pytest.raises(DataError, match="give --partial"):
-        begun(False)
+        start_run(False)
     result = start.load_material(replace(TINY, data="core50", partial=True), "object", 0)
-    # Two frames in each of eight training sessions and one in each of three for testing.
+    # Eight training sessions have two frames each, three test sessions one.
     assert len(result.frames.images) == 50 * (8 * 2 + 3)
     full[(frames.session == 3) & (frames.object == 17)] = False
     with pytest.raises(DataError, match=r"no frame in 1 of 550 recordings, .* s4/o18"):
-        begun(True)
+        start_run(True)
 
 
 def test_missing_weights_are_named_before_frames_are_read(tmp_path):
@@ -180,14 +180,14 @@ def test_missing_weights_are_named_before_frames_are_read(tmp_path):
 
 
 def test_the_paper_s_lengths_are_its_iterations():
-    """Lomonaco and Maltoni 2017: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000 each."""
-    plan = settings.PRESETS["paper"]
-    naive, full = plan.nc, plan.cumulative
-    protocol = naive.protocol(plan.batch_size)
+    """Lomonaco and Maltoni 2017 have: NC naive 2000 at 1e-3, then 300 at 1e-5; cumulative 2000."""
+    config = settings.PRESETS["paper"]
+    naive, full = config.nc, config.cumulative
+    protocol = naive.protocol(config.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 300
     assert naive.later_factor * naive.learning_rate == pytest.approx(1e-5)
-    protocol = full.protocol(plan.batch_size)
+    protocol = full.protocol(config.batch_size)
     assert protocol.epochs_of(0) * protocol.epoch_steps == 2000
     assert protocol.epochs_of(5) * protocol.epoch_steps == 2000
     assert full.later_factor == 1
@@ -199,32 +199,32 @@ def test_a_caffe_net_reads_blue_first_with_the_user_s_weights(tmp_path, rng):
     weight = rng.normal(size=(96, 3, 11, 11)).astype(np.float32)
     np.savez(tmp_path / "net.npz", **{"conv1/weight": weight, "conv1/bias": np.ones(96)})
     folder = RunFolder("core50", "test", ExperimentOptions(runs=tmp_path))
-    begun = start.initial_weights(
+    weights = start.initial_weights(
         folder, replace(settings.PRESETS["paper"], weights=tmp_path / "net.npz"), frames, 0
     )
-    assert begun.layers.keys() == {*(f"conv{number}" for number in range(1, 6)), "fc6", "fc7"}
-    np.testing.assert_array_equal(begun.layers["conv1"]["kernel"], weight.transpose(2, 3, 1, 0))
-    np.testing.assert_array_equal(begun.layers["conv1"]["bias"], np.ones(96))
-    assert np.std(begun.layers["conv2"]["kernel"]) > 0
-    np.testing.assert_array_equal(begun.stored.images, frames.images[..., ::-1])
-    np.testing.assert_array_equal(begun.stored.mean, [104, 117, 123])
-    np.testing.assert_array_equal(begun.stored.deviation, [1, 1, 1])
+    assert weights.layers.keys() == {*(f"conv{number}" for number in range(1, 6)), "fc6", "fc7"}
+    np.testing.assert_array_equal(weights.layers["conv1"]["kernel"], weight.transpose(2, 3, 1, 0))
+    np.testing.assert_array_equal(weights.layers["conv1"]["bias"], np.ones(96))
+    assert np.std(weights.layers["conv2"]["kernel"]) > 0
+    np.testing.assert_array_equal(weights.stored.images, frames.images[..., ::-1])
+    np.testing.assert_array_equal(weights.stored.mean, [104, 117, 123])
+    np.testing.assert_array_equal(weights.stored.deviation, [1, 1, 1])
 
 
 def test_the_trunk_is_the_convolutions_of_the_whole_net():
     """The whole net's dense layer reads the features; 300 frames are three passes."""
-    plan, frames = TINY, colored_frames(1)
+    config, frames = TINY, colored_frames(1)
     frames = frames._replace(images=frames.images[:300])
-    layers = start._drawn(plan, 0)
+    layers = start._drawn(config, 0)
     stored = StoredImages.of(frames.images, jnp.full(3, 100.0), jnp.full(3, 64.0))
-    begun = start.InitialWeights(layers, stored, "drawn")
-    features = start.trunk_features(begun, plan)
+    weights = start.InitialWeights(layers, stored, "drawn")
+    features = start.trunk_features(weights, config)
     assert features.values.shape == (300, 2 * 2 * 4)
-    dense = begun.layers["Dense_0"]
+    dense = weights.layers["Dense_0"]
     hidden = np.maximum(features.values @ dense["kernel"] + dense["bias"], 0)
-    net, inputs = start.make_net(plan, 3), (begun.stored.images - begun.stored.mean) / 64
+    net, inputs = start.make_net(config, 3), (weights.stored.images - weights.stored.mean) / 64
     head = {"kernel": jnp.ones((8, 3)), "bias": jnp.zeros(3)}
-    outputs = net.apply({"params": {**begun.layers, "Dense_1": head}}, inputs, False)
+    outputs = net.apply({"params": {**weights.layers, "Dense_1": head}}, inputs, False)
     np.testing.assert_allclose(outputs.features, hidden, rtol=1e-4, atol=1e-3)
     # Two for each weight of the four convolutions at each of its places inside the image, of which
     # a side of n has 3n - 2; the rest is normalization, biases and maxima.
@@ -232,7 +232,7 @@ def test_the_trunk_is_the_convolutions_of_the_whole_net():
     assert products < features.operations < 1.2 * products
 
 
-CAFFE_PLAN = replace(
+CAFFE_CONFIG = replace(
     settings.PRESETS["paper"],
     side=48,
     nc=settings.Length(1, 1, 1e-3),
@@ -247,7 +247,7 @@ CAFFE_PLAN = replace(
 def test_the_papers_nets_learn_in_batches(tmp_path, monkeypatch, net, published):
     frames = colored_frames(1, side=48)
     monkeypatch.setattr(core50_frames, "load_core50", lambda side, partial: frames)
-    config, methods = replace(CAFFE_PLAN, net=net), ("naive", "CWR")
+    config, methods = replace(CAFFE_CONFIG, net=net), ("naive", "CWR")
     page = run_paper(tmp_path, config, preset="paper", methods=methods, orders=1).read_text()
     assert f"Paper: {net} on CORe50" in page
     assert published in page
@@ -259,19 +259,19 @@ def test_the_papers_nets_learn_in_batches(tmp_path, monkeypatch, net, published)
     [("Mid-CaffeNet", 9 * 256, 0.01, 0), ("Mid-VGG", 9 * 512, 0.005, 1)],
 )
 def test_another_net_is_chosen_with_its_own_trunk_and_head(net, features, deviation, bias):
-    plan = replace(settings.PRESETS["paper"], net=net)
+    config = replace(settings.PRESETS["paper"], net=net)
     images = jnp.zeros((1, 128, 128, 3))
     result = jax.eval_shape(
-        lambda: start.make_net(plan, 50).init(jax.random.key(0), images, False)["params"]
+        lambda: start.make_net(config, 50).init(jax.random.key(0), images, False)["params"]
     )
     assert result["fc6"]["kernel"].shape == (features, 2048)
-    head = start.make_head(plan, 50).init(jax.random.key(0), jnp.zeros((1, features)), False)
+    head = start.make_head(config, 50).init(jax.random.key(0), jnp.zeros((1, features)), False)
     assert np.std(head["params"]["head"]["kernel"]) == pytest.approx(deviation, rel=0.02)
     np.testing.assert_array_equal(head["params"]["head"]["bias"], bias)
 
 
 def outcomes_of(scenario, curves):
-    """Outcomes that know nothing but their accuracies."""
+    """Return outcomes that have accuracies and nothing else."""
     by_name = {
         name: SimpleNamespace(over_time=np.array([curve]) / 100) for name, curve in curves.items()
     }
@@ -291,7 +291,7 @@ def test_the_published_curves_have_the_paper_s_findings(net):
         outcomes |= outcomes_of(scenario, curves)
     rows = rows_of(outcomes)
     assert [row[1] for row in rows] == ["1 of 1"] * len(rows)
-    # Turned around in time CWR falls, and all ends are beginnings.
+    # Reversed in time CWR falls, and all ends are beginnings.
     turned = outcomes_of("NC", {name: curve[::-1] for name, curve in published["NC"].items()})
     held = {row[0]: row[1] for row in rows_of(turned)}
     assert held["NC: CWR rises with every batch, 2 points of noise allowed"] == "0 of 1"
@@ -303,7 +303,7 @@ def test_the_published_curves_have_the_paper_s_findings(net):
 
 @pytest.mark.slow
 def test_memory_stays_flat_over_nic_s_batches():
-    """Peak resident size after batch 79 against that after batch 10, in a process of its own."""
+    """Peak resident sizes after batch 79 and batch 10 are compared, in a separate process."""
     command = [sys.executable, "-m", "tests.experiments.processes.core50_memory"]
     answer = subprocess.run(command, capture_output=True, text=True, check=True)
     tenth, last = map(int, answer.stdout.split())

@@ -52,7 +52,7 @@ def test_methods_with_a_memory_have_a_column_per_buffer(results):
     ],
 )
 def test_every_method_has_the_authors_settings(benchmark, size, method, expected):
-    """Numbers of `best_args.py`, read there."""
+    """The numbers are those of `best_args.py`."""
     config = FULL.benchmark_of(benchmark, size)
     chosen = config_of(config, settings.PAPER_METHODS[method])
     assert (chosen.learning_rate, chosen.replay_batch_size, chosen.arguments) == expected

@@ -16,7 +16,7 @@ from tests.data_pipelines.facts.splits.small_split import small_split
 
 
 def embedded(train, test, pieces, vectors):
-    """Predictions of the vectors of three pieces, -1 where a sample has none."""
+    """Predict the vectors of three pieces, -1 where a sample has none."""
     defined = list(pieces.T >= 0)
     targets = [vectors[row[rows]] for row, rows in zip(pieces.T, defined, strict=True)]
     return regress_on_random_units(train, test, targets, defined, 0)

@@ -104,10 +104,10 @@ def test_every_preset_has_options(preset):
 
 @pytest.fixture
 def release(tmp_path):
-    """The files of the authors: both splits in two tasks, photographs, vectors of all words."""
+    """Write the authors' files: both splits in two tasks, photographs, vectors of all words."""
     facts = load_source("procedural", 30, 10, 0).facts
     for split, task in (("random", 0), ("semantic", 1)):
-        # Every other fact, or the first half.
+        # A split has every other fact, or the first half.
         numbers = np.arange(len(facts.facts))
         tasks = numbers % 2 if task == 0 else (numbers >= len(numbers) // 2).astype(int)
         write_split(tmp_path / "splits" / f"2tasks_{split}", facts, tasks)

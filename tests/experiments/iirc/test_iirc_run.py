@@ -55,7 +55,7 @@ def test_the_report_has_the_findings_and_refuses_runs_of_another_configuration(t
     for picture in ("confusion",):
         assert (report.parent / f"{picture}.png").stat().st_size > 0
     first = arrays_of(report)
-    # 16 classes: three shapes first, then tasks of five, five and three.
+    # The 16 classes are three shapes first, then tasks of five, five and three.
     matrix = first[f"{iirc.SETTING}/LUCIR/pw-JS by task"]
     assert matrix.shape == (2, 4, 4)
     upper = np.broadcast_to(~np.tri(4, dtype=bool), (2, 4, 4))
@@ -80,7 +80,7 @@ def test_the_report_has_the_findings_and_refuses_runs_of_another_configuration(t
 
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory):
-    """Two configurations of four classes, two below a superclass, ten images each to train on."""
+    """Load two configurations of four classes of ten training images, two below a superclass."""
     labels = np.repeat(np.arange(4), 10)
     images = ImageSet(
         "noise", np.zeros((60, 4, 4, 3), np.uint8), labels, labels[::2], tuple("abcd")
@@ -110,13 +110,17 @@ def test_the_head_has_no_outputs_for_classes_that_no_task_introduces(loaded, tmp
     sequence = benchmark.data.sequence(naive, SequenceId("evaluation", 0, 0))
     assert sequence.class_task.shape == (3,)
     arguments = benchmark.run_data(naive, sequence)
-    setup, needs = benchmark.training.setup(naive, arguments)
+    setup, strategy_arguments = benchmark.training.setup(naive, arguments)
     inputs = jax.ShapeDtypeStruct((2, 4, 4, 3), jnp.float32)
 
     def outputs(key, inputs):
         return setup.apply(*setup.init(key), inputs, False, None)[0].logits
 
-    assert jax.eval_shape(outputs, jax.random.key(0), inputs).shape == (2, needs.classes) == (2, 3)
+    assert (
+        jax.eval_shape(outputs, jax.random.key(0), inputs).shape
+        == (2, strategy_arguments.classes)
+        == (2, 3)
+    )
 
 
 def test_the_last_configurations_choose_hyperparameters_on_post_task_validation(benchmark):
@@ -175,13 +179,15 @@ def test_methods_that_make_no_sense_are_refused(benchmark):
 def test_penalties_know_how_far_momentum_carries(loaded, name, reach):
     config = replace(TINY.benchmark, learning_rate=0.3, learning_rates={"EWC": 0.2})
     created = iirc.iirc_benchmark(config, loaded, 0)
-    _, needs = created.training.setup(METHODS[name], RunData(loaded.inputs.stored, None))
-    assert needs.implicit_rate == pytest.approx(reach)
+    _, strategy_arguments = created.training.setup(
+        METHODS[name], RunData(loaded.inputs.stored, None)
+    )
+    assert strategy_arguments.implicit_rate == pytest.approx(reach)
 
 
 @pytest.mark.parametrize("data", ["iirc_cifar100", "incremental_cifar100", "procedural"])
 def test_cifar_is_normalized_as_by_the_authors(data, tmp_path):
-    """(x / 255 - mean) / deviation with the numbers of their code; other sets by their own."""
+    """Inputs are (x / 255 - mean) / deviation of their code; other sets have their own numbers."""
     images = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
     labels = np.arange(6) % 2
     inputs = ImageSet("noise", images, labels, labels[:0], ("a", "b"))
@@ -255,5 +261,5 @@ def test_networks_compute_as_configured(loaded):
     net = iirc.network_of(config, 4)
     assert net.make("linear") == ResNet50(4, "linear", "bfloat16", True)
     begin = iirc.setup_factory(replace(TINY.benchmark, replay_batch_size=64), net, 5, 2)
-    _, needs = begin(METHODS["A-GEM"], RunData(loaded.inputs.stored, None))
-    assert needs.replay_batch_size == 64
+    _, strategy_arguments = begin(METHODS["A-GEM"], RunData(loaded.inputs.stored, None))
+    assert strategy_arguments.replay_batch_size == 64

@@ -110,7 +110,7 @@ def test_images_are_learned_in_every_task(problem, score, least, tmp_path):
 
 
 def test_the_answer_names_what_the_seeds_do_not_separate():
-    """Three seeds: the second row is ahead of the first in one of them, the third far behind."""
+    """The second row is ahead of the first in one of three seeds; the third row is far behind."""
     late = {
         "naive": np.array([0.2, 0.21, 0.22]),
         "one": np.array([0.60, 0.61, 0.62]),

@@ -41,8 +41,8 @@ def main() -> None:
     method = FIXED["cumulative"]
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
-        setup, needs = begin(method, data)
-        return setup, method.make(setup, needs)
+        setup, arguments = begin(method, data)
+        return setup, method.make(setup, arguments)
 
     run_data = PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(1.0))
     run = TrainingRun("NIC", {}, sequence, jax.random.key(0), run_data)
@@ -57,7 +57,7 @@ def main() -> None:
             RunFolder("paper", "run", ExperimentOptions(runs=Path(path))),
             [run],
             training,
-            # Called once per batch, before its first step.
+            # The function is called once per batch, before its first step.
             announce=lambda _: peaks.append(peak()),
             one_by_one=True,
         )

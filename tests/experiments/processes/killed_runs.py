@@ -58,7 +58,7 @@ def nus(runs: Path) -> None:
 
 
 def core50_static(runs: Path) -> None:
-    """Every object has a colour where the procedural world would be rendered."""
+    """Run CORe50's static test with a colour per object instead of the procedural world."""
     start.load_procedural_core50 = lambda frames, world: colored_frames(frames)
     start.load_procedural = other_objects
     STATIC_PAPER.run(requested(runs, STATIC))
@@ -85,7 +85,7 @@ def selecting(runs: Path) -> None:
 
 
 def core50_release(runs: Path) -> None:
-    """Prepares 600 frames, in two blocks."""
+    """Prepare 600 frames, in two blocks."""
     source = runs.parent / "release"
     for frame in range(600):
         session, number, place = frame // 300 + 1, 1, frame % 300
@@ -109,7 +109,7 @@ RUNS: dict[str, tuple[Callable[[Path], None], int]] = {
 
 
 def begin(run: Callable[[Path], None], runs: Path, number: int) -> int:
-    """A child that runs it; its messages go to a file beside."""
+    """Start a child that calls `run`; write its messages to a file beside the folder."""
     child = os.fork()
     if child:
         return child
@@ -130,7 +130,7 @@ def begin(run: Callable[[Path], None], runs: Path, number: int) -> int:
 
 
 def attempt(run: Callable[[Path], None], runs: Path, moments: list[float]) -> int:
-    """Runs it in as many processes as there are moments, each killed at its own; how many were.
+    """Call `run` in one process per moment and kill each at its moment; return how many were.
 
     Raises:
       RuntimeError: one ended by itself, but not well.
@@ -155,7 +155,7 @@ def attempt(run: Callable[[Path], None], runs: Path, moments: list[float]) -> in
 
 
 def outcome(runs: Path) -> dict[str, bytes]:
-    """All numbers of the results but seconds; of prepared data all files."""
+    """Return all numbers of the results except seconds."""
     (results,) = runs.rglob("results.npz") or [None]
     with np.load(results) as arrays:
         return {name: array.tobytes() for name, array in arrays.items() if "seconds" not in name}
@@ -166,7 +166,7 @@ def prepared(runs: Path) -> dict[str, bytes]:
 
 
 def campaign(folder: Path, name: str, kills: int) -> tuple[int, int]:
-    """Kills a run so often, and compares whatever is finished; kills and finished runs.
+    """Kill a run `kills` times; compare finished ones; return the numbers of kills and of those.
 
     Raises:
       RuntimeError: a child ended badly, or a finished run's numbers are others.

@@ -82,7 +82,7 @@ def keep(result):
 
 
 def kill_at(folder: Path, moment: int) -> None:
-    """Odd moments are while a checkpoint is being written, even ones anywhere."""
+    """Kill this process: at odd moments while it writes a checkpoint, at even ones anywhere."""
     rng = np.random.default_rng(moment)
     while not folder.exists():
         time.sleep(0.001)

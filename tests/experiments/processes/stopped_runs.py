@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.report.writer import write_report
+from everlight_experiments.report.writer import Report, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.checkpoint_intervals import due_every
@@ -32,7 +32,7 @@ def run(settings: Settings) -> None:
 
     def stopping(*arguments):
         for state in driven(*arguments):
-            # While the caller waits for this epoch.
+            # The caller waits for this epoch meanwhile.
             number = next(advanced)
             if stop and number == int(stop[1]):
                 os.kill(os.getpid(), int(stop[0]))
@@ -42,7 +42,7 @@ def run(settings: Settings) -> None:
     train_runs.drive_runs = stopping
     shared = RunFolder("paper", "run", ExperimentOptions(runs=Path(folder)), shared=True)
     train(shared)
-    write_report(shared.path, "Runs", [("Selection rule", "nothing was chosen")], [])
+    write_report(shared.path, "Runs", Report([("Selection rule", "nothing was chosen")]))
 
 
 if __name__ == "__main__":

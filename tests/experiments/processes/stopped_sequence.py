@@ -21,7 +21,7 @@ def run(settings: Settings) -> None:
     epochs = iter(range(1_000))
 
     def announce(order: object) -> None:
-        """At the beginning of every epoch; twice, since a second signal must not disturb."""
+        """Send the signal twice at the beginning of an epoch, since the second must not disturb."""
         if stop and next(epochs) == int(stop[1]):
             os.kill(os.getpid(), int(stop[0]))
             os.kill(os.getpid(), int(stop[0]))

@@ -45,14 +45,14 @@ def make_build(name, store=None):
 
 
 def some_runs(files):
-    """Sequences and keys."""
+    """Return sequences and keys."""
     labels = files.train_labels, files.test_labels
     sequences = same_shapes([class_incremental(*labels, order, 4, 0.25) for order in ORDERS])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
     return stacked, jax.random.split(jax.random.key(3))
 
 
-def left(name, rows, data, store=None, announce=None):
+def final_states(name, rows, data, store=None, announce=None):
     """Return losses and checksums of the final state of every run, with one run per device."""
     runs = Runs(make_build(name, store), PROTOCOL, data, *rows)
     *_, last = drive_runs(runs, announce=announce)
@@ -64,21 +64,21 @@ def left(name, rows, data, store=None, announce=None):
     return results
 
 
-def left_in_turn(name, rows, *arguments):
-    """The same on one device, one run after another."""
+def final_states_in_turn(name, rows, *arguments):
+    """Run the same on one device, one run after another."""
     single = [jax.tree.map(lambda leaf, n=n: leaf[n : n + 1], rows) for n in range(len(rows[1]))]
-    return [actual for run in single for actual in left(name, run, *arguments)]
+    return [actual for run in single for actual in final_states(name, run, *arguments)]
 
 
-def noted(store):
-    """The calls of a store from here on."""
+def recorded_reads(store):
+    """Record the calls of a store from now on."""
     read, results = store.read, []
 
-    def noting(index):
+    def recorded(index):
         results.append(index.tolist())
         return read(index)
 
-    store.read = noting
+    store.read = recorded
     return results
 
 
@@ -87,18 +87,20 @@ def main() -> None:
     runs, store = some_runs(files), JpegStore(files.folder, files.images, SIDE, 10**6)
     stored = StoredImages.of(jnp.asarray(store.read(np.arange(len(files.images)))), *channels())
     streamed = channels(), store, store.announce
-    answer = {"stored": left_in_turn("naive", runs, stored)}
+    answer = {"stored": final_states_in_turn("naive", runs, stored)}
     for name in ("naive", "icarl"):
-        answer[name] = [item(name, runs, *streamed) for item in (left_in_turn, left)]
-    events, answer["read"] = [], noted(store)
-    left("naive", runs, channels(), store, events.append)
+        answer[name] = [
+            item(name, runs, *streamed) for item in (final_states_in_turn, final_states)
+        ]
+    events, answer["read"] = [], recorded_reads(store)
+    final_states("naive", runs, channels(), store, events.append)
     answer["announced"] = [order.tolist() for order in events]
     path = files.folder / files.images[files.train_labels.tolist().index(2)].decode()
     path.write_bytes(path.read_bytes()[:300])
     answer["broken"] = str(path)
     try:
         with naming_files(store):
-            left("naive", runs, *streamed)
+            final_states("naive", runs, *streamed)
     except DataError as error:
         answer["error"] = str(error)
     print(json.dumps(answer))

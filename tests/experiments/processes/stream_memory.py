@@ -32,7 +32,7 @@ PROTOCOL = Protocol(epochs=1, batch_size=16, evaluation_batch=16)
 
 
 def resident(field: str) -> int:
-    """Bytes: VmRSS at present, VmHWM at most."""
+    """Return bytes of memory: VmRSS at present, VmHWM at most."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith(field)).split()[1])
 

@@ -62,7 +62,7 @@ def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
     assert value("final accuracy", "6", method="joint") == 0.8
     for metric in ("average incremental accuracy", "forgetting", "backward transfer"):
         assert np.isnan(value(metric, "5", method="joint")), metric
-    # Not one per seed, although there are as many.
+    # These values are not one per seed, although there are as many.
     assert value("tried[1]") == 0.2
     assert value("draws[0]", method="") == 11
 

@@ -14,7 +14,7 @@ from everlight_data.errors import DataError
 from everlight_data.writing import save_sealed
 from everlight_experiments.report.export import ExportOptions, export
 from everlight_experiments.report.index import ReportsOptions, write_index
-from everlight_experiments.report.writer import Column, Figure, Summary, Table, write_report
+from everlight_experiments.report.writer import Column, Figure, Report, Summary, Table, write_report
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -65,7 +65,8 @@ def test_results_stand_beside_a_run(tmp_path):
     folder = make_run(tmp_path, "run")
     (folder / "plot.png").write_bytes(b"picture")
     figure, table = Figure("", folder / "plot.png"), Table("", [Column("a")], [])
-    write_report(folder, "t", [("Selection rule", "")], [], Summary(("A < B & C.",), figure, table))
+    summary = Summary(("A < B & C.",), figure, table)
+    write_report(folder, "t", Report([("Selection rule", "")], summary=summary))
     assert "<br>A &lt; B &amp; C.</td>" in write_index(ReportsOptions(tmp_path)).read_text()
 
 
@@ -83,8 +84,10 @@ def test_a_folder_without_runs_is_refused(tmp_path):
 
 
 def read_events(folder):
-    """Tag, step and value of every scalar, read by the format's definition: length, its checksum,
-    the event, its checksum."""
+    """Return tag, step and value of every scalar, read by the format's definition.
+
+    An event is stored as its length, a checksum, the event and a checksum.
+    """
     (path,) = folder.glob("events.*")
     content, place, results = path.read_bytes(), 0, []
     while place < len(content):

@@ -38,7 +38,7 @@ PRIVATE = "\U0010fffd"
 
 
 def draw(tmp_path, name):
-    """A picture with a name at a tick, in a title and in a legend; what stands there."""
+    """Draw a name at a tick, in a title and in a legend; return the pixels and all texts."""
     canvas, (axis,) = new_canvas()
     axis.plot([0, 1], [0, 1], label=name)
     axis.set_xticks([0, 1], [name, "b"])

@@ -18,6 +18,7 @@ from everlight_experiments.report.writer import (
     PUBLISHED_GROUP,
     Column,
     Figure,
+    Report,
     Section,
     Summary,
     Table,
@@ -81,7 +82,7 @@ def written(folder):
         Section("Results & more", [f"Read {HOSTILE}."], [table]),
         Section("Pictures", items=[Figure('A "plot"', folder / "plot.png")]),
     ]
-    path = write_report(folder, f"Title {HOSTILE}", [("Data", HOSTILE), RULE], sections)
+    path = write_report(folder, f"Title {HOSTILE}", Report([("Data", HOSTILE), RULE], sections))
     assert path == folder / "report.html"
     return path.read_text(encoding="utf-8")
 
@@ -141,14 +142,16 @@ def test_settings_are_shown_as_they_were(written, folder):
 
 def test_a_table_of_one_group_has_no_heading_row(folder):
     table = Table("c", [Column("a"), Column("b")], [["1", "2"]])
-    page = Page(write_report(folder, "t", [RULE], [Section("s", items=[table])]).read_text())
+    page = Page(
+        write_report(folder, "t", Report([RULE], [Section("s", items=[table])])).read_text()
+    )
     assert [a.get("class") for tag, a in page.tags if tag == "tr"] == [None, None]
 
 
 def test_a_row_longer_than_the_columns_is_refused(folder):
     table = Table("c", [Column("a")], [["1", "2"]])
     with pytest.raises(UndefinedError):
-        write_report(folder, "t", [RULE], [Section("s", items=[table])])
+        write_report(folder, "t", Report([RULE], [Section("s", items=[table])]))
     assert not (folder / "report.html").exists()
 
 
@@ -159,7 +162,9 @@ def test_a_column_of_dashes_alone_is_left_out(folder):
         [["–", "–", "–", "1"], ["–", "2", "–", "–"]],
     )
     empty = Table("e", [Column("f"), Column("g")], [])
-    page = Page(write_report(folder, "t", [RULE], [Section("s", items=[table, empty])]).read_text())
+    page = Page(
+        write_report(folder, "t", Report([RULE], [Section("s", items=[table, empty])])).read_text()
+    )
     assert page.texts_of("th") == ["paper", "a", "b", "d", "f", "g"]
     assert page.texts_of("th", **{"class": "paper"}) == ["paper", "d"]
     assert page.texts_of("td", **{"class": "paper"}) == ["1", "–"]
@@ -176,19 +181,23 @@ def test_a_caption_defines_only_what_its_table_shows(folder):
     table = Table(
         "Scores.", columns, [["m", "1 (flat)", "–", "2"], ["n", "3", "–", "4"]], marks=marks
     )
-    page = Page(write_report(folder, "t", [RULE], [Section("s", items=[table])]).read_text())
+    page = Page(
+        write_report(folder, "t", Report([RULE], [Section("s", items=[table])])).read_text()
+    )
     assert page.texts_of("caption") == ["Scores. A: first. Flat: all alike."]
 
 
 def test_the_summary_stands_before_all_sections(folder):
-    first = Summary(
+    summary = Summary(
         ("Which is best?", f"Best is {HOSTILE}."),
         Figure("the first figure", folder / "plot.png"),
         Table("the first table", [Column("a")], [["1"]]),
         ("A further sentence.",),
     )
     sections = [Section("s", ["below"])]
-    page = Page(write_report(folder, "t", [("Data", "d"), RULE], sections, first).read_text())
+    page = Page(
+        write_report(folder, "t", Report([("Data", "d"), RULE], sections, summary)).read_text()
+    )
     texts = [text for tag, _, text in page.texts if tag not in ("title", "style")]
     assert texts[:2] == ["t", f"Which is best? Best is {HOSTILE}."]
     assert texts.index("the first figure") < texts.index("the first table") < texts.index("Data")
@@ -239,4 +248,4 @@ def test_columns_sort_as_numbers_where_they_are(cells, named, up, down):
 
 def test_a_report_without_the_rule_of_selection_is_refused(folder):
     with pytest.raises(ValueError, match="the report 't' states no selection rule"):
-        write_report(folder, "t", [("Data", "d")], [])
+        write_report(folder, "t", Report([("Data", "d")]))

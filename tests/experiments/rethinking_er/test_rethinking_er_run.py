@@ -49,7 +49,7 @@ def test_methods_with_a_memory_have_a_column_per_buffer(finished):
 
 
 def test_every_method_has_the_authors_settings():
-    """Numbers of `best_args.py` for Fashion-MNIST, read there."""
+    """The numbers are those of `best_args.py` for Fashion-MNIST."""
     config = settings.PAPER_PRESETS["paper"]
     for size, er, icarl in ((200, (0.03, 128), 0.1), (500, (0.1, 128), 0.03)):
         benchmark = config.benchmark_of(size)
@@ -60,7 +60,7 @@ def test_every_method_has_the_authors_settings():
             method_config.replay_batch_size,
             method_config.buffer_size,
         ) == (*er, size)
-        # Twice the coefficient of the squared norm.
+        # Weight decay is twice the coefficient of the squared norm.
         assert config_of(benchmark, settings.PAPER_METHODS["iCaRL"]).weight_decay == 2 * 0.0005
         assert config_of(benchmark, settings.PAPER_METHODS["iCaRL"]).learning_rate == icarl
         assert config_of(benchmark, settings.PAPER_METHODS["SGD"]).learning_rate == 0.2

@@ -1,9 +1,9 @@
-"""Files of a run's folder that are damaged while the run goes on."""
+"""Files of a run's folder that are damaged while the run continues."""
 
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_experiments.report.writer import write_report
+from everlight_experiments.report.writer import Report, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 
@@ -17,7 +17,7 @@ def folder(tmp_path):
 def test_a_report_names_a_config_that_is_damaged_meanwhile(folder, damage):
     (folder.path / "config.json").write_bytes(damage)
     with pytest.raises(DataError, match=r"config\.json is damaged .*Write back what it held"):
-        write_report(folder.path, "Title", [("Selection rule", "none")], [])
+        write_report(folder.path, "Title", Report([("Selection rule", "none")]))
 
 
 @pytest.mark.parametrize("damage", [b"\xff\xfe", b"[" * 100_000, b"9" * 5_000])

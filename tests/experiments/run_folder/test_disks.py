@@ -1,4 +1,4 @@
-"""Full, read-only or slow disks: one line, nothing earlier lost, the same command goes on."""
+"""Full, read-only or slow disks: one line, nothing earlier lost, the same command continues."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ from everlight_data.runs import checkpoints as checkpoint
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_data.writing import read_sealed, written_whole
 from everlight_experiments.report.plots import new_canvas, save
-from everlight_experiments.report.writer import write_report
+from everlight_experiments.report.writer import Report, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import StoppedError, stopping_on_signals
 from everlight_experiments.run_folder.options import ExperimentOptions
@@ -30,7 +30,7 @@ def mount(*arguments):
 
 @pytest.fixture
 def disk(tmp_path):
-    """A file system of 4 MB in memory."""
+    """Yield a file system of 4 MB in memory."""
     place = tmp_path / "disk"
     place.mkdir()
     mounted = mount("-t", "tmpfs", "-o", "size=4m", "tmpfs", str(place))
@@ -71,7 +71,7 @@ WRITERS = {
     "units/EWC-0.npz": lambda folder: folder.save_part("EWC-0", {}, x=noise(10_000)),
     "results.npz": lambda folder: folder.save_results(x=noise(10_000)),
     "report.html": lambda folder: write_report(
-        folder.path, "x" * 100_000, [("Selection rule", "")], []
+        folder.path, "x" * 100_000, Report([("Selection rule", "")])
     ),
     "curves.png": curves,
 }

@@ -18,7 +18,7 @@ from tests.experiments.run_folder.agem_run import checkpoints_of
 
 @pytest.fixture(autouse=True)
 def heeded():
-    """Tests that run in the background inherit signals that are ignored, and so do children."""
+    """Restore the signals' handlers: tests in the background inherit ignored signals."""
     before = {number: signal.signal(number, signal.SIG_DFL) for number in interruption.SIGNALS}
     yield
     for number, handler in before.items():

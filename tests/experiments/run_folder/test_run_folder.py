@@ -187,13 +187,13 @@ def test_only_files_written_by_opening_are_removed(settings, shared):
         used.path.name,
     ]
     assert result.path.exists()
-    # The same process may begin anew, and keeps others out again.
+    # The same process may begin again, and keeps others out again.
     again = RunFolder("paper", "empty", settings, shared=shared)
     assert {path.name for path in again.path.iterdir()} == {"config.json", ".lock"}
 
 
 def test_a_shared_folder_that_another_process_opened_since_stays(settings):
-    """Here the other one is played by this one: its object writes config.json again."""
+    """This process plays the other one: its object writes config.json again."""
     first = RunFolder("paper", "run", settings, shared=True)
     second = RunFolder("paper", "run", settings, shared=True)
     first.record_method_arguments("EWC", {})
@@ -345,7 +345,7 @@ def test_parts_are_elsewhere_where_others_hold_all_that_is_left(settings):
     folder.save_part("finished", {})
     names = "finished", "first", "second"
     assert folder.all_claimed_by_others(names) is False
-    # The system's lock of a file opened anew holds against this process too.
+    # The system's lock of a file that is opened again holds against this process too.
     others = [filelock.FileLock(folder.path / "units" / f"{name}.npz.lock") for name in names[1:]]
     others[0].acquire()
     assert folder.all_claimed_by_others(names) is False

@@ -37,7 +37,7 @@ def start_stream(root, folder, *moment, distributed=None, devices=2):
 
 @pytest.mark.slow
 def test_runs_killed_anywhere_end_with_the_same_bits(mosaics, tmp_path):
-    """Two runs on two devices, or one after another on one."""
+    """Two runs are on two devices, or one after another on one."""
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (20, 5)))
     end(start_stream(tmp_path, "whole"))
     end(start_stream(tmp_path, "one", devices=1))
@@ -89,7 +89,7 @@ def test_streamed_they_learn_what_they_learn_from_memory(devices):
 
 
 def test_images_of_two_devices_are_announced_in_turn(devices):
-    """A batch of eight of the first run, one of the second, and so on."""
+    """The order is a batch of eight of the first run, one of the second, and so on."""
     first = devices["announced"][0]
     at = [devices["read"].index(first[begin : begin + 8]) for begin in range(0, 32, 8)]
     # Each device in its own order; neither waits for the other.
@@ -107,7 +107,7 @@ GROWTH = 64_000_000
 
 @pytest.mark.slow
 def test_memory_stays_below_a_tenth_of_the_tree(mosaics, tmp_path):
-    """A quarter is the store's; 37 MB of growth come without any tree, from checkpoints and JAX."""
+    """A quarter is the store's; checkpoints and JAX take 37 MB without any tree."""
     sizes = {"smallest": 500, "greatest": 1000, "quality": 95}
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (345, 6)), **sizes)
     child = start("stream_memory", tmp_path, tmp_path / "runs", GROWTH // 4)
@@ -137,7 +137,7 @@ CONFIG = PaperConfig(
 
 @pytest.fixture
 def tree(mosaics, tmp_path, monkeypatch):
-    """Six classes of 12 + 3 small files, one of them cut off; two superclasses, one task order."""
+    """Write six classes of 12 + 3 small files, one truncated, with two superclasses."""
     write_tree(tmp_path, mosaics, dict.fromkeys(WNIDS, (12, 3)), smallest=30, greatest=60)
     cut = tmp_path / "imagenet" / "train" / WNIDS[1] / f"{WNIDS[1]}_10.JPEG"
     cut.write_bytes(cut.read_bytes()[:300])

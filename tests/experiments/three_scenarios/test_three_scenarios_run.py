@@ -40,7 +40,7 @@ def test_every_scenario_is_a_column_that_is_harder_than_the_one_before(results):
     ],
 )
 def test_every_scenario_has_the_coefficients_of_the_authors(scenario, ewc, si):
-    """Numbers of `param_values.py`, read there."""
+    """The numbers are those of `param_values.py`."""
     config, methods, _ = FULL.column_of(scenario)
     assert (config.grids["EWC"], config.grids["SI"]) == ((ewc,), (si,))
     assert [method.name for method in methods] == list(settings.PAPER_METHODS)

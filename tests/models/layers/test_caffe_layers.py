@@ -51,7 +51,7 @@ def test_convolution_is_the_loops_and_pytorchs(size, stride, padding, groups, he
 
 
 def looped_pool(images, window, stride):
-    """Windows follow while the last has not reached the end, if they begin inside."""
+    """Pool with loops: a window follows while the last ends inside, if it begins inside."""
 
     def starts(side):
         begins = [0]
@@ -81,7 +81,7 @@ def test_pooling_is_the_loops_and_pytorchs(more_rows, more_columns, window, stri
 
 
 def test_a_last_window_begins_inside_the_image():
-    """Four pixels, stride 2: the third window of one pixel would begin at 4."""
+    """In four pixels at stride 2, the third window of one pixel would begin at 4."""
     ramp = jnp.arange(4.0).reshape(1, 4, 1, 1) * jnp.ones((1, 4, 4, 1))
     assert ceil_max_pool(ramp, 1, 2)[0, :, 0, 0].tolist() == [0, 2]
     assert ceil_max_pool(ramp, 3, 2)[0, :, 0, 0].tolist() == [2, 3]

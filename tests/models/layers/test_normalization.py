@@ -15,7 +15,7 @@ SHAPES = [(6, 5, 4, 3), (7, 3), (2, 1, 1, 3)]
 
 
 def drawn(shape, rng):
-    """Inputs away from zero, scale, bias and an outer gradient."""
+    """Draw inputs away from zero, scale, bias and an outer gradient."""
     inputs = rng.normal(size=shape) * [0.5, 1, 4] + [3, 0, -2]
     return tuple(
         np.float32(a) for a in (inputs, *rng.normal(size=(2, shape[-1])), rng.normal(size=shape))
@@ -23,7 +23,7 @@ def drawn(shape, rng):
 
 
 def normalized(inputs):
-    """In float64: unit inputs, mean, population variance; one row a sample and pixel."""
+    """Return unit inputs, mean and variance in float64, one row per sample and pixel."""
     rows = np.float64(inputs).reshape(-1, inputs.shape[-1])
     mean, variance = rows.mean(0), rows.var(0)
     return (rows - mean) / np.sqrt(variance + 1e-5), mean, variance
@@ -100,7 +100,7 @@ class Stage(nn.Module):
 
 @pytest.mark.cpu
 def test_no_operation_of_a_stage_reads_the_activations_of_all_its_blocks():
-    """Recomputed chains read an array a block; the operands are counted in the program's text."""
+    """Recomputed chains read one array per block; the program's text shows the operands."""
     images, stage = jnp.ones((2, 8, 8, 4)), Stage()
     variables = jax.eval_shape(stage.init, jax.random.key(0), images)
 

@@ -16,7 +16,7 @@ KINDS = [
 
 
 def looped(images, gradient, window, stride, padding):
-    """Maxima, and the gradient of the first maximum of each window, rows first."""
+    """Return maxima, and the gradient of the first maximum of each window, rows first."""
     (top, _), (left, _) = padding
     height, width = images.shape[1:3]
     largest, of_images = np.zeros(gradient.shape), np.zeros(images.shape)
@@ -47,7 +47,7 @@ def test_poolings_equal_loops_with_and_without_ties(window, stride, padding, lev
     largest, of_images = looped(images, gradient, window, stride, padding)
     output, backward = jax.vjp(lambda x: max_pool(x, window, stride, padding), jnp.asarray(images))
     np.testing.assert_array_equal(output, largest)
-    shifted = jax.jit(lambda *both: _gradient_of_shifts(window, stride, padding, *both))
+    shifted = jax.jit(lambda *arrays: _gradient_of_shifts(window, stride, padding, *arrays))
     for result in (backward(jnp.asarray(gradient))[0], shifted(images, gradient)):
         np.testing.assert_allclose(result, of_images, atol=1e-6)
 

@@ -82,7 +82,7 @@ def _fits(
 
 
 def _at_one_place(first: Float[np.ndarray, "3 3"], second: Float[np.ndarray, "3 3"]) -> bool:
-    """Return whether the outline of one of two charts holds the centre of the other."""
+    """Return True if the outline of one of two charts holds the centre of the other."""
     for one, other in ((first, second), (second, first)):
         center = map_points(one, CORNERS.mean(axis=0, keepdims=True))
         ((column, row),) = map_points(np.linalg.inv(other), center)

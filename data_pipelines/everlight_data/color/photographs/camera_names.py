@@ -44,5 +44,5 @@ def make_and_model(make: str, model: str) -> str:
 
 
 def is_same_camera(one: str, other: str) -> bool:
-    """Return whether two names are of one camera, as `plain_name` compares them."""
+    """Return True if two names are of one camera, as `plain_name` compares them."""
     return bool(plain_name(one)) and plain_name(one) == plain_name(other)

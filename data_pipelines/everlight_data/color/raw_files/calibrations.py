@@ -114,8 +114,8 @@ def read_dng_calibration(path: Path) -> DngCalibration:
             kelvin = two_temperatures(tags, colors) if len(colors.matrices) > 1 else None
     has_forward = all(matrix is not None for matrix in colors.forward)
     if kelvin is None:
-        ahead = np.stack([colors.forward[0]] * 2) if has_forward else None
-        return DngCalibration(single_matrix(colors.matrices[0]), ahead)
+        forward = np.stack([colors.forward[0]] * 2) if has_forward else None
+        return DngCalibration(single_matrix(colors.matrices[0]), forward)
     order = np.argsort(kelvin)
     matrices = jnp.asarray(np.stack(colors.matrices)[order], jnp.float32)
     calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))

@@ -109,8 +109,8 @@ def read_dng_colors(raw: RawDirectories) -> DngColors:
             color = calibration @ color
         color = balance[:, None] * color
         matrices.append(_usable_matrix(raw, number, color[order]))
-        ahead = _array(raw, f"ForwardMatrix{number}", (3, 3))
-        forward.append(None if ahead is None else ahead[:, order])
+        matrix = _array(raw, f"ForwardMatrix{number}", (3, 3))
+        forward.append(None if matrix is None else matrix[:, order])
         temperatures.append(_temperature(raw, f"CalibrationIlluminant{number}"))
     return DngColors(tuple(matrices), tuple(forward), tuple(temperatures))
 
@@ -128,7 +128,7 @@ def _usable_matrix(
 
 
 def states_color_matrix(path: Path) -> bool:
-    """Return whether a file is a DNG with its own ColorMatrix; False for damaged ones too."""
+    """Return True if a file is a DNG with its own ColorMatrix; False for damaged ones too."""
     try:
         if not is_tiff(path):
             return False

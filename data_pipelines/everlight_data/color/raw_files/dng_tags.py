@@ -46,7 +46,7 @@ class RawDirectories(NamedTuple):
 
     @property
     def is_dng(self) -> bool:
-        """Return whether the file states a version of DNG."""
+        """Return True if the file states a version of DNG."""
         return "DNGVersion" in self.first
 
     def color_tag(self, name: str) -> "tifffile.TiffTag | None":
@@ -103,7 +103,7 @@ def _first(name: str, *directories: "tifffile.TiffTags | None") -> "tifffile.Tif
 
 
 def is_tiff(path: Path) -> bool:
-    """Return whether a file begins as a TIFF does."""
+    """Return True if a file begins as a TIFF does."""
     with path.open("rb") as stream:
         return stream.read(4) in _FORMS
 

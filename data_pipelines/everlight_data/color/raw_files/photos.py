@@ -43,7 +43,7 @@ def list_photos(paths: Sequence[Path]) -> list[Path]:
 
 
 def is_picture(path: Path) -> bool:
-    """Return whether a file is read as a PNG or TIFF and not as a raw file."""
+    """Return True if a file is read as a PNG or TIFF and not as a raw file."""
     return path.suffix.lower() in PICTURES
 
 

@@ -331,7 +331,7 @@ def camera_name(path: Path) -> str | None:
             unique = tags.valueof("UniqueCameraModel")
             unique = unique.decode() if isinstance(unique, bytes) else unique
             make, model = tags.valueof("Make"), tags.valueof("Model")
-    # Only a name, and a damaged tag raises anything.
+    # A camera without a name is permitted, and damaged tags raise errors of any kind.
     except Exception:
         return None
     names = (unique or "", make_and_model(make or "", model or ""))

@@ -65,6 +65,6 @@ def clipping_level(
 
 
 def _varies(values: Int[np.ndarray, "n"]) -> bool:
-    """Return whether values follow a scene or its noise, and not a few uniform surfaces."""
+    """Return True if values follow a scene or its noise, and not a few uniform surfaces."""
     low, high = np.quantile(values, [0.05, 0.95])
     return bool(high - low > 2 and len(np.unique(values)) >= MANY_VALUES)

@@ -78,7 +78,7 @@ class JpegStore:
         self._changed = threading.Condition()
         self._memory_limit = memory_limit
         self._room, self._room_ahead = memory_limit // 2, memory_limit // 2
-        self._ahead: dict[int, list[tuple[int, Future]]] = {}
+        self._decoded: dict[int, list[tuple[int, Future]]] = {}
         self._readings = np.zeros(len(files), int)
         self._coming: Iterator[int] = iter(())
 
@@ -95,9 +95,9 @@ class JpegStore:
         """
         coming = iter(order)
         with self._changed:
-            for size, future in chain.from_iterable(self._ahead.values()):
+            for size, future in chain.from_iterable(self._decoded.values()):
                 future.add_done_callback(partial(self._give_back_ahead, size))
-            self._ahead.clear()
+            self._decoded.clear()
             self._readings[:] = np.bincount(order, minlength=len(self._readings))
             self._coming = coming
             self._changed.notify_all()
@@ -151,7 +151,7 @@ class JpegStore:
     ) -> None:
         with self._changed:
             self._readings[index] = max(self._readings[index] - 1, 0)
-            held = self._ahead.get(index)
+            held = self._decoded.get(index)
             size, future = held.pop(0) if held else (0, None)
             self._changed.notify_all()
         if future is None:
@@ -185,15 +185,15 @@ class JpegStore:
     def _decode_ahead(self, coming: Iterator[int]) -> None:
         """Decode from a shared order until it ends or is replaced."""
 
-        def enough(index: int) -> bool:
-            return len(self._ahead.get(index, ())) >= self._readings[index]
+        def has_enough(index: int) -> bool:
+            return len(self._decoded.get(index, ())) >= self._readings[index]
 
-        def needless() -> bool:
-            return coming is not self._coming or enough(index)
+        def is_unneeded() -> bool:
+            return coming is not self._coming or has_enough(index)
 
         while True:
             with self._changed:
-                index = next((place for place in coming if not enough(place)), None)
+                index = next((place for place in coming if not has_enough(place)), None)
             if index is None or coming is not self._coming:
                 return
             try:
@@ -202,12 +202,12 @@ class JpegStore:
                 continue  # The reading call raises the error.
             size, future = _decoded_bytes(image), Future()
             with self._changed:
-                self._changed.wait_for(lambda size=size: self._room_ahead >= size or needless())
-                if needless():
+                self._changed.wait_for(lambda size=size: self._room_ahead >= size or is_unneeded())
+                if is_unneeded():
                     image.close()
                     continue
                 self._room_ahead -= size
-                self._ahead.setdefault(index, []).append((size, future))
+                self._decoded.setdefault(index, []).append((size, future))
             try:
                 future.set_result(self._decode(index, image))
             except DataError as error:

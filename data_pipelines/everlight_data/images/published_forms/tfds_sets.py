@@ -137,10 +137,10 @@ def _refusing(folder: Path) -> Iterator[None]:
     # A damaged folder raises errors of protobuf, ArrayRecord, Pillow or TFDS itself.
     except Exception as error:
         missing = re.search(r"tensorflow\b(?!-)", str(error).lower())
-        needs = "; that needs TensorFlow" if missing else ""
+        reason = "; that needs TensorFlow" if missing else ""
         raise DataError(
             f"{folder} is not a set that TFDS can read ({type(error).__name__}: {one_line(error)})"
-            f"{needs}. {_PREPARE}"
+            f"{reason}. {_PREPARE}"
         ) from error
 
 

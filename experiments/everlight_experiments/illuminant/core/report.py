@@ -67,19 +67,21 @@ spread = partial(cells.spread, digits=2)
 def publish(folder: RunFolder, experiment: IlluminantExperiment) -> Path:
     """Write the report into the run's folder, and return its path."""
     report = experiment_report(folder, experiment)
-    print(" ".join(report.first.sentences[:2]))
-    return write_report(folder.path, experiment.title, *report)
+    print(" ".join(report.summary.sentences[:2]))
+    return write_report(folder.path, experiment.title, report)
 
 
 def experiment_report(folder: RunFolder, experiment: IlluminantExperiment) -> Report:
     """Return the report of an experiment; its figures are written into the run's folder."""
-    facts = [("Paper", CITATION), ("Data", experiment.data), *experiment.protocol.items()]
-    facts += [("Selection rule", experiment.selection_rule), ("Seeds", experiment.seeds)]
+    summary_rows = [("Paper", CITATION), ("Data", experiment.data), *experiment.protocol.items()]
+    summary_rows += [("Selection rule", experiment.selection_rule), ("Seeds", experiment.seeds)]
     if experiment.training is not None:
-        facts.append(("Training of networks", in_words(experiment.training)))
+        summary_rows.append(("Training of networks", in_words(experiment.training)))
     if experiment.command:
-        facts.append(("Command to use it, if its accuracy below suffices", experiment.command))
-    facts.append(("Duration", folder.duration()))
+        summary_rows.append(
+            ("Command to use it, if its accuracy below suffices", experiment.command)
+        )
+    summary_rows.append(("Duration", folder.duration()))
     picture = Figure(
         "Share of images at or below each angular error, for at most eight methods; the band, if "
         f"any, is the range over {experiment.conditions[0].runs} of the first method.",
@@ -102,7 +104,7 @@ def experiment_report(folder: RunFolder, experiment: IlluminantExperiment) -> Re
         Section("Illuminants and examples", (), [truth, *experiment.figures]),
         *experiment.after,
     ]
-    return Report(facts, sections, summary(experiment, picture))
+    return Report(summary_rows, sections, summary(experiment, picture))
 
 
 def error_table(compared: Comparison) -> Table:
@@ -173,10 +175,10 @@ def summary(experiment: IlluminantExperiment, figure: Figure) -> Summary:
         for name in sorted(names, key=lambda name: (np.mean(means[0].get(name, np.inf)), name))
     ]
     titles = [Column(compared.title) for compared in conditions]
-    beside = f", and {baseline}" if baseline else ""
+    extra = f", and {baseline}" if baseline else ""
     caption = (
         f"{experiment.data}. Mean angular error in degrees of the {LEADERS} best methods of each "
-        f"condition{beside}. The tables below have all methods."
+        f"condition{extra}. The tables below have all methods."
     )
     best = best_in_words(experiment, [conditions[place] for place in places])
     sentences = [experiment.question, best]

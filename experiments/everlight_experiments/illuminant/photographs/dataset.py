@@ -170,7 +170,7 @@ def compare_photographs(
         },
         training=training,
         curves=CURVES,
-        notes=(*METHOD_NOTES, *absent(sets, shown)),
+        notes=(*METHOD_NOTES, *omission_notes(sets, shown)),
         tables=[error_table(c) for c in ([together] if others else []) + list(shown.values())],
         figures=[corrections_figure(folder.path, sets[first], shown[first].estimates)],
     )
@@ -263,7 +263,7 @@ def reported(compared: Comparison) -> Comparison:
     return compared._replace(estimates=estimates)
 
 
-def absent(
+def omission_notes(
     sets: Mapping[str, IlluminantImages], comparisons: Mapping[str, Comparison]
 ) -> list[str]:
     """Return a sentence for each method without a row, with the reason and the cameras."""

@@ -53,7 +53,7 @@ from everlight_experiments.illuminant.photographs.methods import full_name, spre
 from everlight_experiments.illuminant.photographs.source import ImageOptions, load_cameras
 from everlight_experiments.run_folder.folder import RunFolder
 
-BESIDE = ("GW", "SoG")
+BASELINES = ("GW", "SoG")
 """Statistics in the report's table in addition to the method."""
 
 
@@ -92,8 +92,8 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     model = _fit_model(method, features, held_out, sets, note)
     out = options.out or folder.path / "models"
     save_image_model(out, model, len(data.images))
-    beside = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BESIDE}
-    comparison = _compared({method.name: held_out, **beside}, sets)
+    baselines = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BASELINES}
+    comparison = _compared({method.name: held_out, **baselines}, sets)
     folder.save_results(**record_errors(folder, {"held-out": comparison}))
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
     report = publish(folder, _experiment(model, comparison, cameras, options.seed, command))
@@ -235,7 +235,7 @@ def _experiment(
         selection_rule="none: the method's settings are fixed",
         seeds=f"folds by seed {seed}; trainings by a fixed key",
         illuminants={names: {camera: images.illuminants for camera, images in cameras.items()}},
-        curves=(model.name, *BESIDE),
+        curves=(model.name, *BASELINES),
         headline=model.name,
         notes=METHOD_NOTES[:2],
         command=command,

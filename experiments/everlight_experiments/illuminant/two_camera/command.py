@@ -23,7 +23,7 @@ from everlight_data.color.pairs.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
-from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairPreset, Plan
+from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairConfig, PairPreset
 from everlight_experiments.illuminant.core.cross_validation import compare_rules
 from everlight_experiments.illuminant.core.experiment import IlluminantExperiment, record_errors
 from everlight_experiments.illuminant.core.method_inputs import moments_of
@@ -37,8 +37,8 @@ from everlight_experiments.illuminant.photographs.corrections import (
 from everlight_experiments.illuminant.photographs.dataset import (
     CURVES,
     DatasetOptions,
-    absent,
     compare_photographs,
+    omission_notes,
 )
 from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
 from everlight_experiments.illuminant.published_tables import TABLE_2_NUS
@@ -48,39 +48,41 @@ from everlight_experiments.illuminant.two_camera.transforms import compare_trans
 from everlight_experiments.run_folder.folder import RunFolder
 
 
-def run_two_camera(options: TwoCameraOptions, presets: Mapping[PairPreset, Plan] = PRESETS) -> Path:
+def run_two_camera(
+    options: TwoCameraOptions, presets: Mapping[PairPreset, PairConfig] = PRESETS
+) -> Path:
     """Run a preset and return the report's path."""
     folder = RunFolder("two-camera", "", options)
     return publish(folder, compare_two_cameras(folder, options, presets[options.preset]))
 
 
 def compare_two_cameras(
-    folder: RunFolder, options: TwoCameraOptions, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, config: PairConfig
 ) -> IlluminantExperiment:
     """Run a preset and save its errors; the result's report is still to be written."""
-    return COMPARISONS[plan.data](folder, options, plan)
+    return COMPARISONS[config.data](folder, options, config)
 
 
 def _compare_photographs(
-    folder: RunFolder, options: TwoCameraOptions, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, config: PairConfig
 ) -> IlluminantExperiment:
     """Compare single-image methods on one camera's photographs, as `illuminant dataset` does."""
-    preset, camera = ("small", MAIN) if plan.measured else ("demo", EMBEDDED_CAMERAS[0])
+    preset, camera = ("small", MAIN) if config.measured else ("demo", EMBEDDED_CAMERAS[0])
     shared = {"seed": options.seed, "seeds": options.seeds}
     dataset = DatasetOptions(preset=preset, cameras=(camera,), **shared)
-    experiment = compare_photographs(folder, dataset, plan.training)
+    experiment = compare_photographs(folder, dataset, config.training)
     title = f"Illuminant estimation from one image (table 2), preset {options.preset}"
     return replace(experiment, title=title)
 
 
 def _compare_quasi_real(
-    folder: RunFolder, options: TwoCameraOptions, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, config: PairConfig
 ) -> IlluminantExperiment:
     """Compare all methods on the release's quasi-real pairs."""
     quasi, images = official_pairs(MAIN, SECOND, options.seed)
     single = cross_validate_methods(images)
     pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), images.note)
-    training = NetworkTraining(plan.training, options.training_seeds, folder.checkpoints)
+    training = NetworkTraining(config.training, options.training_seeds, folder.checkpoints)
     rules = compare_rules(pairs, chart_augmentations(quasi), training, single, TABLE_2_NUS)
     folder.save_results(**record_errors(folder, rules.comparisons))
     held_out = rules.comparisons["held-out"]
@@ -93,9 +95,9 @@ def _compare_quasi_real(
         comparisons=rules.comparisons,
         illuminants={f"{MAIN} + {SECOND}": {MAIN: pairs.main, SECOND: pairs.second}},
         curves=(LARGE_NETWORK.name, *CURVES),
-        notes=(*QUASI_REAL_NOTES, *METHOD_NOTES, *absent({MAIN: images}, {MAIN: held_out})),
+        notes=(*QUASI_REAL_NOTES, *METHOD_NOTES, *omission_notes({MAIN: images}, {MAIN: held_out})),
         figures=[corrections_figure(folder.path, images, held_out.estimates)],
-        training=plan.training,
+        training=config.training,
         **options.in_folds,
     )
 

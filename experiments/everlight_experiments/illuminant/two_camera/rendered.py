@@ -48,7 +48,7 @@ from everlight_data.color.spectra.library import (
     measured_library,
 )
 from everlight_data.progress import progress
-from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, Plan
+from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, PairConfig
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
@@ -109,18 +109,18 @@ NOTES = (
 
 
 def compare_rendered(
-    folder: RunFolder, options: TwoCameraOptions, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, config: PairConfig
 ) -> IlluminantExperiment:
     """Train and compare on rendered scenes, for every pair of cameras."""
-    count, seed = options.scenes or plan.scenes, options.seed
-    if plan.measured:
+    count, seed = options.scenes or config.scenes, options.seed
+    if config.measured:
         library = measured_library()
         pairs = draw_camera_pairs(library.camera_names, options.camera_pairs, seed)
     else:
         library = embedded_library()
         pairs = list(itertools.permutations(library.camera_names))
     data = render_conditions(library, pairs, count, seed)
-    training = NetworkTraining(plan.training, (seed,), folder.checkpoints)
+    training = NetworkTraining(config.training, (seed,), folder.checkpoints)
     networks = train_all(data, training)
     models = train_models(data[SceneKind("noisy", "random")], pairs, training, library.note)
     results = _compare_splits(library, pairs, data, networks, models, seed)
@@ -147,7 +147,7 @@ def compare_rendered(
         "validation loss; learning rate and misfit selected on validation camera pairs and scenes",
         seeds=f"scenes, camera pairs and trainings from seed {seed}",
         illuminants=panels,
-        training=plan.training,
+        training=config.training,
         curves=CURVES,
         notes=NOTES,
         before=[_gain_section(results.variants), intervals],

@@ -22,7 +22,7 @@ from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS
 from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.color.rendered.rehearsal import rehearsal_pairs
 from everlight_data.color.s20 import load_augmented_s20
-from everlight_experiments.illuminant.config import RATES, Plan
+from everlight_experiments.illuminant.config import RATES, PairConfig
 from everlight_experiments.illuminant.core.cross_validation import (
     CHOSEN,
     RULES,
@@ -51,21 +51,21 @@ AS_RELEASED = "as released"
 
 
 def compare_transforms(
-    folder: RunFolder, options: TwoCameraOptions, plan: Plan
+    folder: RunFolder, options: TwoCameraOptions, config: PairConfig
 ) -> IlluminantExperiment:
     """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
 
     def pairs(view: View) -> CameraPairs:
-        return released_pairs(view) if plan.measured else rehearsal_pairs(options.seed, view)
+        return released_pairs(view) if config.measured else rehearsal_pairs(options.seed, view)
 
     data, second = pairs("main"), pairs("second")
     seeds = options.training_seeds
-    training = NetworkTraining(plan.training, seeds, folder.checkpoints, RATES)
+    training = NetworkTraining(config.training, seeds, folder.checkpoints, RATES)
     single = phone_estimates(data)
     rules = compare_rules(data, PHONE_AUGMENTATIONS, training, single, published_rows())
     coverage = save_ensembles(folder, rules.held_out, data)
     comparisons = dict(rules.comparisons)
-    if plan.measured:
+    if config.measured:
         estimates = as_released(data, training.below("as-released")._replace(rates=()))
         compared = comparisons["test-set"]
         comparisons["test-set"] = compared._replace(estimates={**compared.estimates, **estimates})
@@ -100,7 +100,7 @@ def compare_transforms(
             *map(error_table, (*comparisons.values(), other)),
             coverage,
         ],
-        training=plan.training,
+        training=config.training,
         **options.in_folds,
     )
 

@@ -131,19 +131,22 @@ def learn_epoch(
         steps = count_steps(epoch, protocol)
     protocol = protocol_of(strategy, protocol)
 
-    def one_step(step: Int[Array, ""], now: EpochProgress) -> EpochProgress:
+    def one_step(step: Int[Array, ""], progress: EpochProgress) -> EpochProgress:
+        learned = progress.memory, progress.learner
         memory, learner, scores = epoch_step(
-            setup, strategy, protocol, now.memory, now.learner, epoch, task, step, keys.steps
+            setup, strategy, protocol, *learned, epoch, task, step, keys.steps
         )
-        return EpochProgress(memory, learner, jax.tree.map(jnp.add, now.sums, scores))
+        return EpochProgress(memory, learner, jax.tree.map(jnp.add, progress.sums, scores))
 
     start = EpochProgress(result.memory, result.learner, no_scores(protocol))
     if protocol.evaluate_steps is None:
         memory, learner, sums = jax.lax.fori_loop(0, steps, one_step, start)
     else:
 
-        def evaluated(now: EpochProgress, number: Int[Array, ""]) -> PyTree:
-            return evaluate(now.memory, now.learner, jax.random.fold_in(keys.evaluations, number))
+        def evaluated(progress: EpochProgress, number: Int[Array, ""]) -> PyTree:
+            return evaluate(
+                progress.memory, progress.learner, jax.random.fold_in(keys.evaluations, number)
+            )
 
         interval = protocol.evaluate_steps
         (memory, learner, sums), state = _evaluated_steps(
@@ -173,19 +176,19 @@ def _evaluated_steps(
     at, result = (state.task, state.epoch), state.result
 
     def one_part(number: Int[Array, ""], carry: tuple) -> tuple:
-        now, within = carry
+        progress, within = carry
         first = number * interval
         last = jnp.minimum(first + interval, steps)
-        now = jax.lax.fori_loop(first, last, one_step, now)
-        row = evaluated(now, number)
-        well = all_finite((now.learner.params, now.sums.loss, result.losses))
-        row = StepEvaluations(nan_where(~well, row), now.learner.step)
+        progress = jax.lax.fori_loop(first, last, one_step, progress)
+        row = evaluated(progress, number)
+        well = all_finite((progress.learner.params, progress.sums.loss, result.losses))
+        row = StepEvaluations(nan_where(~well, row), progress.learner.step)
         within = jax.tree.map(lambda rows, new: rows.at[*at, number].set(new), within, row)
-        return now, within
+        return progress, within
 
     parts = -(-steps // interval)
-    now, within = jax.lax.fori_loop(0, parts, one_part, (start, result.within_tasks))
-    return now, state._replace(result=result._replace(within_tasks=within))
+    progress, within = jax.lax.fori_loop(0, parts, one_part, (start, result.within_tasks))
+    return progress, state._replace(result=result._replace(within_tasks=within))
 
 
 def open_epoch(

@@ -92,10 +92,10 @@ def learn_generated(
         learned = call_hook(strategy, "begin_task", (memory, learner), task, keys.begin)
         of_steps = epoch_keys(keys.epochs, 0).steps
 
-        def one_step(step: Int[Array, ""], now: TaskProgress) -> TaskProgress:
+        def one_step(step: Int[Array, ""], progress: TaskProgress) -> TaskProgress:
             drawn = generator.draw(state, batch_size, jax.random.fold_in(draws, step))
             key_update = jax.random.fold_in(step_key(of_steps, step), 0)
-            return learn_samples(setup, strategy, now, task, drawn, key_update, prequential)
+            return learn_samples(setup, strategy, progress, task, drawn, key_update, prequential)
 
         start = TaskProgress(*learned, loss=jnp.float32(0), metric=jnp.float32(0))
         after = jax.lax.fori_loop(0, steps, one_step, start)
@@ -115,20 +115,22 @@ def learn_generated(
 def learn_samples(
     setup: Setup,
     strategy: Strategy,
-    now: TaskProgress,
+    progress: TaskProgress,
     task: Task,
     samples: Samples,
     key: PRNGKeyArray,
     prequential: bool,
 ) -> TaskProgress:
     """Return the progress after a step on samples, on which the metric may be measured before."""
-    metric = now.metric
+    metric = progress.metric
     if prequential:
-        metric += mean_metric(setup, strategy, now.memory, now.learner, samples)
+        metric += mean_metric(setup, strategy, progress.memory, progress.learner, samples)
     weight = samples.mask.astype(jnp.float32)
     batch = Batch(samples.index, samples.labels, weight, jnp.zeros_like(samples.mask))
-    memory, learner, loss = train_step(setup, strategy, now.memory, now.learner, batch, task, key)
-    return TaskProgress(memory, learner, now.loss + loss.astype(jnp.float32), metric)
+    memory, learner, loss = train_step(
+        setup, strategy, progress.memory, progress.learner, batch, task, key
+    )
+    return TaskProgress(memory, learner, progress.loss + loss.astype(jnp.float32), metric)
 
 
 def mean_metric(

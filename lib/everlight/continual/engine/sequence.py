@@ -61,7 +61,7 @@ def initial_state(run: Run) -> SequenceState:
 
     The run's arrays may be shapes and dtypes too (`jax.ShapeDtypeStruct`).
     """
-    return jax.eval_shape(_once(begin_state), run)
+    return jax.eval_shape(_separate_function(begin_state), run)
 
 
 @checked
@@ -74,13 +74,15 @@ def lower_step(run: Run) -> jax.stages.Lowered:
     """
     state = initial_state(run)
     learned = state.result.memory, state.result.learner
-    epoch = jax.eval_shape(_once(next_epoch), run, state)
+    epoch = jax.eval_shape(_separate_function(next_epoch), run, state)
     leaves = jax.tree.leaves(run.data)
     placed = {leaf.sharding for leaf in leaves if getattr(leaf, "sharding", None)}
     if len(placed) == 1:
         (sharding,) = placed
         learned, epoch = shapes_with(sharding, (learned, epoch))
-    return jax.jit(_once(_one_step), donate_argnums=4).lower(run, 0, 0, 0, learned, epoch)
+    return jax.jit(_separate_function(_one_step), donate_argnums=4).lower(
+        run, 0, 0, 0, learned, epoch
+    )
 
 
 @checked
@@ -126,6 +128,6 @@ def _one_step(
     return (memory, learner), scores
 
 
-def _once(function: Callable) -> Callable:
+def _separate_function(function: Callable) -> Callable:
     """Return a function whose programs JAX forgets when it is deleted."""
     return partial(function)

@@ -208,40 +208,40 @@ class Method(NamedTuple):
         pairs = re.findall(r"^  (\w+): (.+(?:\n {4}.*)*)", listed, re.MULTILINE)
         return {name: " ".join(text.replace("`", "").split()) for name, text in pairs}
 
-    def row_arguments(self, needs: StrategyArguments) -> dict[str, Any]:
+    def row_arguments(self, arguments: StrategyArguments) -> dict[str, Any]:
         """Return the factory's arguments by name, without the setup.
 
-        A parameter's default stays where `needs` has None. `buffer_size` gets the number of samples
-        of the whole memory; with `exemplars_per_class` it gets the benchmark's, if that is set.
+        A parameter's default stays where `arguments` has None. `buffer_size` gets the number of
+        samples of the whole memory; with `exemplars_per_class` it gets the benchmark's, if set.
         """
         _, *parameters = inspect.signature(self.factory).parameters.values()
         per_class = any(parameter.name == "exemplars_per_class" for parameter in parameters)
-        values = needs._asdict() | {"groups": needs.groups}
+        values = arguments._asdict() | {"groups": arguments.groups}
         if not per_class:
-            values["buffer_size"] = needs.total_buffer_size
+            values["buffer_size"] = arguments.total_buffer_size
         filled = {
             parameter.name: values[parameter.name]
             for parameter in parameters
             if parameter.name in BENCHMARK_ARGUMENTS
             and (values[parameter.name] is not None or parameter.default is parameter.empty)
         }
-        tuned = {self.tunes: needs.hyperparameter} if self.tunes else {}
-        derived = self.derived(needs) if self.derived else {}
+        tuned = {self.tunes: arguments.hyperparameter} if self.tunes else {}
+        derived = self.derived(arguments) if self.derived else {}
         return filled | tuned | derived | {**self.fixed}
 
-    def make(self, setup: Setup, needs: StrategyArguments) -> Strategy:
+    def make(self, setup: Setup, arguments: StrategyArguments) -> Strategy:
         """Return the strategy."""
-        strategy = self.factory(setup, **self.row_arguments(needs) | needs.arguments)
-        return strategy if needs.ema_decay is None else with_ema(strategy, needs.ema_decay)
+        strategy = self.factory(setup, **self.row_arguments(arguments) | arguments.arguments)
+        return strategy if arguments.ema_decay is None else with_ema(strategy, arguments.ema_decay)
 
-    def arguments(self, needs: StrategyArguments) -> dict[str, Any]:
+    def arguments(self, arguments: StrategyArguments) -> dict[str, Any]:
         """Return the arguments of the strategy, defaults of the factory included, for reports.
 
         Arrays, functions and None are left out.
         """
         _, *parameters = inspect.signature(self.factory).parameters.values()
         values = {parameter.name: parameter.default for parameter in parameters}
-        values |= self.row_arguments(needs) | needs.arguments
+        values |= self.row_arguments(arguments) | arguments.arguments
         return {name: value for name, value in values.items() if _is_plain(value)}
 
 

@@ -95,13 +95,13 @@ def _dot(first: PyTree, second: PyTree) -> Float[Array, ""]:
     return sum(jax.tree.leaves(products))
 
 
-def _reference(needs: StrategyArguments) -> dict[str, Any]:
+def _reference(arguments: StrategyArguments) -> dict[str, Any]:
     """Return the form of the reference batch: the authors' 256 samples, or IIRC's.
 
     With several labels, as in IIRC, the batch is as large as the task's, and classes are separate.
     """
-    several_labels = needs.labels > 1
-    size = needs.replay_batch_size or (None if several_labels else 256)
+    several_labels = arguments.labels > 1
+    size = arguments.replay_batch_size or (None if several_labels else 256)
     return {"replay_batch_size": size, "separate_classes": several_labels}
 
 

@@ -64,7 +64,7 @@ def aper(setup: Setup) -> Strategy:
     """
     plain = naive(setup)
 
-    def both(memory: Adaptation, learner: Learner) -> tuple[Learner, Learner]:
+    def networks(memory: Adaptation, learner: Learner) -> tuple[Learner, Learner]:
         start = learner._replace(params=memory.start, batch_stats=memory.start_stats)
         return start, learner
 
@@ -98,7 +98,7 @@ def aper(setup: Setup) -> Strategy:
     def end_task(
         memory: Adaptation, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Adaptation, Learner]:
-        features = [sample_features(setup, net, task.train) for net in both(memory, learner)]
+        features = [sample_features(setup, net, task.train) for net in networks(memory, learner)]
         means = add_first_labels(
             memory.means,
             jnp.concatenate(features, axis=1),
@@ -110,7 +110,9 @@ def aper(setup: Setup) -> Strategy:
     def predict(
         memory: Adaptation, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        start, adapted = (evaluation_outputs(setup, net, inputs) for net in both(memory, learner))
+        start, adapted = (
+            evaluation_outputs(setup, net, inputs) for net in networks(memory, learner)
+        )
         features = jnp.concatenate([start.features, adapted.features], axis=1)
         scores = prototype_scores(memory.means, features)
         return jnp.where(memory.adapted, scores, setup.objective.scores(adapted))

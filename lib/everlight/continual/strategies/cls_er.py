@@ -95,7 +95,7 @@ def cls_er(
     ) -> tuple[PyTree, StepInfo]:
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         replayed = batch.replay
-        key_stable, key_plastic, key_student, key_both = jax.random.split(key, 4)
+        key_stable, key_plastic, key_student, key_joint = jax.random.split(key, 4)
 
         def taught(average: Average, key: PRNGKeyArray) -> tuple[Float[Array, "b c"], PyTree]:
             averaged = learner._replace(batch_stats=average.batch_stats)
@@ -107,12 +107,14 @@ def cls_er(
         target = surer_logits(stable, plastic, replayed.labels[:, 0])
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            now, stats = replayed_outputs(setup, params, learner, replayed, key_student)
-            away = weighted_mean(jnp.mean((now.logits - target) ** 2, axis=1), replayed.weight)
+            outputs, stats = replayed_outputs(setup, params, learner, replayed, key_student)
+            distance = weighted_mean(
+                jnp.mean((outputs.logits - target) ** 2, axis=1), replayed.weight
+            )
             after = learner._replace(batch_stats=stats)
-            both = joined(batch, replayed)
-            task_loss, (_, stats) = batch_loss(setup, params, after, both, key_both)
-            return task_loss + regularization * away, (task_loss, stats)
+            joint = joined(batch, replayed)
+            task_loss, (_, stats) = batch_loss(setup, params, after, joint, key_joint)
+            return task_loss + regularization * distance, (task_loss, stats)
 
         gradient, (task_loss, stats) = jax.grad(loss, has_aux=True)(learner.params)
         return gradient, StepInfo(gradient, stats, task_loss, (plastic_stats, stable_stats))

@@ -95,7 +95,7 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
 
 
 def with_components(
-    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: StrategyArguments
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], arguments: StrategyArguments
 ) -> Setup:
     """Return the setup with at most 100 components of eight tokens in five blocks.
 

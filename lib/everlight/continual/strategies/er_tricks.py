@@ -279,7 +279,7 @@ METHODS = (
         er_tricks,
         Source("Buzzega et al.", 2020, "ICPR", ("samples",)),
         "experience replay with tricks",  # As large as the batch where a benchmark sets no number.
-        derived=lambda needs: {"replay_batch_size": needs.replay_batch_size},
+        derived=lambda arguments: {"replay_batch_size": arguments.replay_batch_size},
         requirements=OTHER_WEIGHTS,
     ),
 )

@@ -168,7 +168,7 @@ METHODS = (
         "the feature covariance-aware metric (FeCAM)",
         tunes="variance_shrinkage",
         hyperparameters=(0.1, 1, 10),
-        derived=lambda needs: {"covariance_shrinkage": needs.hyperparameter},
+        derived=lambda arguments: {"covariance_shrinkage": arguments.hyperparameter},
         trains="head",
         requirements=OTHER_WEIGHTS,
         published=1,

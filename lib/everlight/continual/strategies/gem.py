@@ -78,8 +78,8 @@ def nonnegative_least_squares(
     def step_back(state: tuple) -> tuple:
         """Move from the last feasible point towards the solution until a value is 0; bind it."""
         values, free, solution = state
-        leaving, way = free & (solution <= 0), values - solution
-        share = jnp.where(leaving, values / jnp.where(way > 0, way, 1), jnp.inf)
+        leaving, change = free & (solution <= 0), values - solution
+        share = jnp.where(leaving, values / jnp.where(change > 0, change, 1), jnp.inf)
         values = jnp.maximum(values + jnp.min(share) * (solution - values), 0)
         free &= (share > jnp.min(share)) & (values > 0)
         return jnp.where(free, values, 0), free, solve(free)
@@ -204,7 +204,9 @@ METHODS = (
         gem,
         Source("Lopez-Paz and Ranzato", 2017, "NeurIPS", ("samples",)),
         "gradient episodic memory (GEM)",
-        derived=lambda needs: {"per_task": max(1, needs.total_buffer_size // needs.tasks)},
+        derived=lambda arguments: {
+            "per_task": max(1, arguments.total_buffer_size // arguments.tasks)
+        },
         authors={"per_task": 256, "margin": 0.5, "batch size": 10, "epochs per task": 1},
     ),
 )

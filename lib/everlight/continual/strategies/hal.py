@@ -130,8 +130,8 @@ def hal(
         memory: AnchorMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         gradient, info = joint_gradient(setup, learner, batch, key)
-        ahead = optimizer_step(setup, learner, gradient)
-        anchored = anchor_gradient(setup, memory, learner, ahead, regularization)
+        lookahead = optimizer_step(setup, learner, gradient)
+        anchored = anchor_gradient(setup, memory, learner, lookahead, regularization)
         return jax.tree.map(jnp.add, gradient, anchored), info
 
     def after_step(
@@ -201,7 +201,7 @@ def mean_of_features(features: Float[Array, "b f"], batch: Batch) -> Float[Array
 
 
 def anchor_gradient(
-    setup: Setup, memory: AnchorMemory, learner: Learner, ahead: Learner, regularization: float
+    setup: Setup, memory: AnchorMemory, learner: Learner, lookahead: Learner, regularization: float
 ) -> PyTree:
     """Return the gradient of λ · mean over anchors of the squared change of their outputs.
 
@@ -209,10 +209,10 @@ def anchor_gradient(
       setup: network, objective, optimizer and data access.
       memory: the anchors.
       learner: learner before the step.
-      ahead: learner after a step on the samples alone, which is not differentiated.
+      lookahead: learner after a step on the samples alone, which is not differentiated.
       regularization: coefficient λ.
     """
-    reached = evaluation_outputs(setup, ahead, memory.anchors).logits
+    reached = evaluation_outputs(setup, lookahead, memory.anchors).logits
 
     def change(params: PyTree) -> Float[Array, ""]:
         now = evaluation_outputs(setup, learner._replace(params=params), memory.anchors).logits
@@ -305,7 +305,9 @@ METHODS = (
         hal,
         Source("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
         "hindsight anchor learning (HAL)",
-        derived=lambda needs: {"buffer_size": max(needs.total_buffer_size, needs.tasks)},
+        derived=lambda arguments: {
+            "buffer_size": max(arguments.total_buffer_size, arguments.tasks)
+        },
         requirements=COUNTING,
     ),
 )

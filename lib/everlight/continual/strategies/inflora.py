@@ -196,7 +196,7 @@ def with_products_merged(learner: Learner) -> Learner:
 
 
 def with_low_rank(
-    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: StrategyArguments
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], arguments: StrategyArguments
 ) -> Setup:
     """Return the setup with additions of rank 10 for keys and values of all blocks."""
     return with_merged_lora(setup, layers, ("key", "value"), rank=10)

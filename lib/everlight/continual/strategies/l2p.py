@@ -70,7 +70,7 @@ def refuse_without_prompts(params: PyTree, name: str) -> None:
 
 
 def with_pool(
-    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: StrategyArguments
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], arguments: StrategyArguments
 ) -> Setup:
     """Return the setup with the code's values: four of ten prompts of ten tokens, λ = 1."""
     return with_prompts(setup, net, layers, prompt_pool(net.width))

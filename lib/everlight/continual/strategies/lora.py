@@ -16,7 +16,7 @@ from everlight.models.vit import VisionTransformer
 
 
 def with_low_rank(
-    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], needs: StrategyArguments
+    setup: Setup, net: VisionTransformer, layers: Mapping[str, PyTree], arguments: StrategyArguments
 ) -> Setup:
     """Return the setup with additions of rank 4 for queries and values of all blocks."""
     return with_lora(setup, layers, ("query", "value"), rank=4)

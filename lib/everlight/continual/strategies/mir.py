@@ -91,7 +91,7 @@ def mir(
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         key_batch, key_score, key_replay = jax.random.split(key, 3)
         batch_gradient, info = task_gradient(setup, learner, batch, key_batch)
-        ahead = optimizer_step(setup, learner, batch_gradient).params
+        lookahead = optimizer_step(setup, learner, batch_gradient).params
         after = learner._replace(batch_stats=info.batch_stats)
         drawn = batch.replay
 
@@ -101,7 +101,7 @@ def mir(
 
         # Both passes have one key, so that dropout changes no score.
         now, batch_stats = losses(learner.params)
-        rise = losses(ahead)[0] - now
+        rise = losses(lookahead)[0] - now
         chosen = most_interfered(drawn, rise, replay_batch_size or batch.index.shape[0])
         after = after._replace(batch_stats=batch_stats)
         differentiate = jax.grad(

@@ -77,9 +77,9 @@ from everlight.continual.strategies.parts.prototype_losses import (
 from everlight.continual.strategies.parts.prototype_mixing import (
     Mixed,
     Mixing,
-    between,
     mix_replayed,
     mixed_ids,
+    mixed_inputs,
 )
 from everlight.continual.strategies.parts.replayed import with_all_seen
 from everlight.models.augmentation import resized_crop_and_flip
@@ -246,7 +246,7 @@ class Step(NamedTuple):
     @property
     def network_inputs(self) -> Float[Array, "r *shape"]:
         """Return the inputs with cross-entropies: mixed ones after the first task."""
-        return between(self.batch.replay.mixed) if self.later else self.batch.inputs
+        return mixed_inputs(self.batch.replay.mixed) if self.later else self.batch.inputs
 
     def second_view(self, inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
         """Return a random change of every input."""

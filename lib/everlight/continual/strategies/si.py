@@ -80,8 +80,8 @@ def si(
         memory: PathIntegral, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[PathIntegral, Learner]:
         importance = jax.tree.map(
-            lambda old, path, now, start: (
-                old + jnp.maximum(path, 0) / ((now - start) ** 2 + damping)
+            lambda old, path, end, start: (
+                old + jnp.maximum(path, 0) / ((end - start) ** 2 + damping)
             ),
             memory.sums.importance,
             memory.path,

@@ -227,10 +227,10 @@ def add_one_by_one(
     away, known = away_from_means(means, features, batch)
     before = scatter.count + jnp.cumsum(mask) - mask
     weight = jnp.where(mask, before / (before + 1), 0).astype(away.dtype)
-    ahead = away * jnp.sqrt(weight)[:, None]
+    weighted = away * jnp.sqrt(weight)[:, None]
     first = jnp.where(known == 0, weight, 0)
     return add_first_labels(means, features, label, mask), Scatter(
-        scatter.central + matrix_product(ahead.T, ahead),
+        scatter.central + matrix_product(weighted.T, weighted),
         FirstSamples(
             scatter.first.weight + jnp.sum(first),
             scatter.first.total + matrix_product(first[None], away)[0],

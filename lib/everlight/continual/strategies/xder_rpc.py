@@ -202,7 +202,7 @@ def store_logits(
     """Return the memory with updated logits of the step's draws, at one over their number."""
     matched, labelled = info.batch.replay
     slots = jnp.concatenate([matched.slots, labelled.slots])
-    counts = jnp.concatenate(once(matched, labelled)) > 0
+    counts = jnp.concatenate(distinct_weights(matched, labelled)) > 0
     # Slots past the end are dropped.
     end = memory.draws.shape[0]
     draws = memory.draws.at[jnp.where(counts, slots, end)].add(1, mode="drop")
@@ -227,7 +227,7 @@ def step_gradient(
     past, future = learner.seen & ~task.classes, ~learner.seen
     # Without earlier tasks nothing is drawn; the loss over no class would have no gradient.
     among = jnp.where(jnp.any(past), past, learner.seen)
-    drawn_first, drawn_again = once(matched, labelled)
+    drawn_first, drawn_again = distinct_weights(matched, labelled)
 
     def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
         present = learner._replace(seen=task.classes)
@@ -318,7 +318,9 @@ def transplanted(
     return jnp.where(among, scale * new, old)
 
 
-def once(first: SlotDraw, second: SlotDraw) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
+def distinct_weights(
+    first: SlotDraw, second: SlotDraw
+) -> tuple[Float[Array, "b"], Float[Array, "b"]]:
     """Return the weights of two draws, 0 in the second one for samples of the first."""
     held = first.batch.weight > 0
     again = jnp.any((second.slots[:, None] == first.slots) & held, axis=1)

@@ -96,7 +96,7 @@ def test_views_show_gray_in_their_illuminant(rng):
 
 
 def test_an_imaginary_view_lies_between_both_cameras(rng):
-    """Its colours are those of the mixed matrices, white-balanced apart."""
+    """The view's colours are those of the mixed matrices, white-balanced separately."""
     taken, matrices = taken_by(rng), cameras(rng)
     view = draw_imaginary_view(jax.random.key(5), jnp.array(4), taken, jnp.float32(matrices))
     share, camera = float(view.share), int(view.camera)

@@ -45,7 +45,7 @@ def half(maps):
 
 
 def double(maps):
-    """Bilinear interpolation with aligned corners, point by point."""
+    """Interpolate bilinearly with aligned corners, point by point."""
     side = maps.shape[0]
     places = np.arange(2 * side) * (side - 1) / (2 * side - 1)
     first = np.minimum(places.astype(int), side - 1)
@@ -55,7 +55,7 @@ def double(maps):
 
 
 def generate(variables, settings, images, embedded=None):
-    """One image and its additional ones, [1 + k, b, b, 2], after the authors' `Encoder.forward`."""
+    """Run one image and its others, [1 + k, b, b, 2], as the authors' `Encoder.forward`."""
     params, stats = variables["params"], variables["batch_stats"]
     line = np.linspace(0, 1, images.shape[1])
     places = np.stack(np.meshgrid(line, line[::-1]), axis=-1)
@@ -95,7 +95,7 @@ def generate(variables, settings, images, embedded=None):
 
 
 def drawn(rng, settings, count, fingerprint=None):
-    """Variables that are not initial ones, so that every one has an effect."""
+    """Draw variables that are not initial ones, so that every one has an effect."""
     bins = settings.window.bins
     image_histogram = jnp.float32(rng.uniform(0, 0.3, (2, bins, bins, 2)))
     others = jnp.float32(rng.uniform(0, 0.3, (2, count, bins, bins, 2))) if count else None
@@ -165,7 +165,7 @@ def test_a_fingerprints_features_are_channels_beside_the_histogram(rng):
 
 
 def test_the_authors_size_has_the_authors_layers():
-    """Numbers of weights that the authors' constructor gives, counted by hand per layer."""
+    """The numbers of weights are those of the authors' constructor, counted by hand per layer."""
     image_histogram = jax.ShapeDtypeStruct((1, 64, 64, 2), jnp.float32)
     others = jax.ShapeDtypeStruct((1, 6, 64, 64, 2), jnp.float32)
     init = partial(GeneratorNet(AUTHORS_SIZE).init, jax.random.key(0))

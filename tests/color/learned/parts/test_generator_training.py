@@ -19,7 +19,7 @@ SOBEL = np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]])
 
 
 def rough(maps):
-    """Mean squares of the authors' two `conv2d` over whole maps, without padding."""
+    """Return mean squares of the authors' two `conv2d` over whole maps, without padding."""
     result = 0
     for kernel in (SOBEL, SOBEL.T):
         responses = sum(
@@ -32,7 +32,7 @@ def rough(maps):
 
 
 def illuminant(histograms, filters, bias):
-    """The softmax's mean of the circular convolution, which is a sum of shifted histograms."""
+    """Return the softmax's mean of the circular convolution, a sum of shifted histograms."""
     scores = np.array(bias)
     for row in range(16):
         for column in range(16):

@@ -33,7 +33,7 @@ def run_of(strategy):
 
 
 def test_costs_follow_from_the_shapes():
-    """Five inputs, three hidden units, four outputs; EWC keeps anchor and importances."""
+    """The net has 5 inputs, 3 hidden units and 4 outputs; EWC stores two parameter copies."""
     parameters = 5 * 3 + 3 + 3 * 4 + 4
     plain, penalized = count_cost(run_of(naive)), count_cost(run_of(lambda setup: ewc(setup, 1.0)))
     assert (plain.parameters, plain.parameter_copies, plain.memory_bytes) == (parameters, 0, 0)

@@ -16,13 +16,13 @@ def run(name="EWC"):
 
 
 def test_sizes_equal_the_arrays_of_a_run_and_a_step_is_timed_on_zeros():
-    """Between a microsecond and a second per step, of 0.1 million operations."""
+    """A step of 0.1 million operations takes between a microsecond and a second."""
     result = estimate_run(run(), jax.devices()[0], timed_steps=3)
     first = next(drive_run(run()))
     assert result.parameters == 6 * 16 + 16 * 20
     assert result.data_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(DATA))
     assert result.state_bytes == sum(leaf.nbytes for leaf in jax.tree.leaves(first))
-    # Forward, and backward twice as much, of 8 samples; the penalty and the optimizer beside it.
+    # Backward costs twice as much as forward, for 8 samples; penalty and optimizer come on top.
     products = 3 * 2 * 8 * result.parameters
     assert products / 2 < result.operations < 3 * products
     assert 1e-6 < result.step_seconds < 1

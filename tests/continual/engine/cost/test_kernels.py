@@ -56,6 +56,6 @@ ENTRY %main.1 (a.1: bf16[2,3], data.1: u8[1000], which.1: pred[]) -> f32[4] {
 
 
 def test_kernels_of_loops_branches_and_calls_count_and_what_they_call_does_not():
-    """In bytes: rows 0 + 4; call 12 + 4 + 16; condition 4 + 1; body, sort and copy 16 + 16."""
+    """The bytes are: rows 0 + 4; call 12 + 4 + 16; condition 4 + 1; body, sort, copy 16 + 16."""
     assert kernel_bytes(PROGRAM, "run") == [4, 32, 5, 32, 32, 32]
     assert kernel_bytes(PROGRAM, "other")[0] == 1004

@@ -65,7 +65,7 @@ def given_equinox(key):
 
 
 def given_linen(setup):
-    """The setup whose linen network begins with the weights."""
+    """Return the setup whose linen network begins with the weights."""
     return setup._replace(init=lambda key: (WEIGHTS, {}))
 
 

@@ -92,7 +92,7 @@ def test_training_images_alone_are_augmented_each_by_its_own_key():
 
 
 def read(index, keys=None):
-    """The stored images, in training shifted by each sample's own key."""
+    """Return the stored images, in training shifted by each sample's key."""
     assert isinstance(index, np.ndarray)
     images = IMAGES[index]
     if keys is None:
@@ -180,7 +180,7 @@ def test_the_order_of_every_epoch_is_announced_before_it_is_read():
 
     result = driven("experience replay", read, announce)
     assert np.all(np.isfinite(result.losses))
-    # The task's 18 samples, later with two exemplars of each of two classes.
+    # The task has 18 samples, later two exemplars of each of two classes beside them.
     assert [len(order) for order in events] == [18, 18, 22, 22]
     index, mask = np.asarray(SEQUENCE.tasks.train.index), np.asarray(SEQUENCE.tasks.train.mask)
     for task in range(2):
@@ -236,7 +236,7 @@ class CalledTwice(nn.Module):
 
 
 def layer_inputs_of(net):
-    """Logits, and each kernel's inputs with its kernel as a matrix and its bias, in float64."""
+    """Return logits, and each kernel's inputs with its kernel as a matrix and its bias."""
     setup = flax_setup(net, STORED, softmax_objective(), optax.sgd(0.1))
     params, batch_stats = setup.init(jax.random.key(0))
     images = setup.gather(jnp.arange(6), None)

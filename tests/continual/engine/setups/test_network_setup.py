@@ -56,7 +56,7 @@ def test_the_same_network_of_every_kind_has_the_same_losses(strategy):
         np.testing.assert_array_equal(
             actual.evaluation.class_incremental, expected.evaluation.class_incremental
         )
-        # The layout of linen: kernels [inputs, outputs] by the names of layers.
+        # Linen's layout has kernels [inputs, outputs] by the names of layers.
         close = partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5)
         jax.tree.map(close, actual.learner.params, expected.learner.params)
 
@@ -102,7 +102,7 @@ def test_networks_start_from_every_key_and_have_the_names_of_attributes():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_batch_statistics_equal_a_computation_by_hand(kind):
-    """Two steps of the running mean and variance in float64; evaluation keeps them."""
+    """Two steps are computed in float64; evaluation does not change the statistics."""
     setup = made_by(kinds.NORMS[kind])
     params, stats = setup.init(jax.random.key(3))
     mean, variance = np.zeros(kinds.HIDDEN), np.ones(kinds.HIDDEN)

@@ -32,7 +32,7 @@ def test_a_center_without_members_stays():
 
 
 def test_first_centers_are_drawn_by_their_squared_distance():
-    """Points at 0, 1 and 3: after 0 the others have 1 and 9 parts of 10, after 1 they have 1, 4."""
+    """Points are 0, 1 and 3: after 0 the rest have 1 and 9 parts of 10, after 1 they have 1, 4."""
     rows = jnp.float32([[0.0], [1.0], [3.0], [70.0]])
     member = jnp.array([True, True, True, False])
     keys = jax.random.split(KEY, 4000)
@@ -42,7 +42,7 @@ def test_first_centers_are_drawn_by_their_squared_distance():
     expected = {0: {1: 1 / 10, 3: 9 / 10}, 1: {0: 1 / 5, 3: 4 / 5}, 3: {0: 9 / 13, 1: 4 / 13}}
     for first, shares in expected.items():
         selected = pairs[pairs[:, 0] == first, 1]
-        # Five deviations of a share among a third of 4,000 draws.
+        # The bound is five deviations of a share among a third of 4,000 draws.
         assert len(selected) == pytest.approx(4000 / 3, abs=150)
         for second, share in shares.items():
             assert np.mean(selected == second) == pytest.approx(share, abs=0.07)

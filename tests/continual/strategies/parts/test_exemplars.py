@@ -27,7 +27,7 @@ herded_exemplars = jax.jit(exemplars.add_herded_exemplars)
 
 
 def held(buffer, label):
-    """Indices held for a class, in their slots' order."""
+    """Return the indices that are stored for a class, in their slots' order."""
     slots = buffer.index.shape[0] // CLASSES
     part = slice(label * slots, (label + 1) * slots)
     assert np.all(np.asarray(buffer.labels[part, 0])[np.asarray(buffer.mask[part])] == label)
@@ -38,8 +38,8 @@ def features_of(seed=2, width=4):
     return np.random.default_rng(seed).normal(size=(len(INDEX), width)) + 0.5
 
 
-def fill(way, buffer, samples=SAMPLES, classes=ALL, features=None):
-    if way == "random":
+def fill(choice, buffer, samples=SAMPLES, classes=ALL, features=None):
+    if choice == "random":
         return random_exemplars(buffer, samples, classes, jax.random.key(5))
     features = features_of() if features is None else features
     label, rank = np.divmod(np.arange(len(buffer.index)), len(buffer.index) // len(classes))
@@ -48,43 +48,43 @@ def fill(way, buffer, samples=SAMPLES, classes=ALL, features=None):
     return herded_exemplars(*inputs).samples
 
 
-both_ways = pytest.mark.parametrize("way", ["random", "herded"])
+both_choices = pytest.mark.parametrize("choice", ["random", "herded"])
 
 
-@both_ways
-def test_every_class_holds_its_own_samples_once(way):
-    buffer = fill(way, empty_buffer(CLASSES * SLOTS, 1))
+@both_choices
+def test_every_class_holds_its_own_samples_once(choice):
+    buffer = fill(choice, empty_buffer(CLASSES * SLOTS, 1))
     for label, members in MEMBERS.items():
         result = held(buffer, label)
         assert len(result) == len(set(result)) == min(SLOTS, len(members))
         assert set(result) <= members
 
 
-@both_ways
-def test_a_buffer_larger_than_the_data_holds_all_of_it_and_no_more(way):
-    """20 slots a class, more than there are samples at all."""
-    buffer = fill(way, empty_buffer(CLASSES * 20, 1))
+@both_choices
+def test_a_buffer_larger_than_the_data_holds_all_of_it_and_no_more(choice):
+    """20 slots per class are more than there are samples."""
+    buffer = fill(choice, empty_buffer(CLASSES * 20, 1))
     assert jnp.sum(buffer.mask) == np.sum(MASK)
     for label, members in MEMBERS.items():
         assert sorted(held(buffer, label)) == sorted(members)
 
 
-@both_ways
-def test_other_classes_keep_their_slots_and_a_chosen_class_without_samples_loses_them(way):
+@both_choices
+def test_other_classes_keep_their_slots_and_a_chosen_class_without_samples_loses_them(choice):
     old = Samples(
         jnp.arange(100, 112), jnp.repeat(jnp.arange(CLASSES), SLOTS)[:, None], jnp.ones(12, bool)
     )
-    buffer = fill(way, old, classes=jnp.array([True, False, True, False]))
+    buffer = fill(choice, old, classes=jnp.array([True, False, True, False]))
     assert set(held(buffer, 0)) <= MEMBERS[0]
     assert held(buffer, 1) == [103, 104, 105]
     assert held(buffer, 2) == []
     assert held(buffer, 3) == [109, 110, 111]
 
 
-@both_ways
+@both_choices
 @pytest.mark.parametrize("seed", range(3))
-def test_padding_never_changes_the_choice(way, seed):
-    """Neither what padding holds, nor how much of it there is and where."""
+def test_padding_never_changes_the_choice(choice, seed):
+    """The content, the amount and the place of padding have no effect."""
     rng = np.random.default_rng(seed)
     place = np.sort(rng.choice(30, MASK.sum(), replace=False))
     index, label, mask = rng.integers(0, 50, 30), rng.integers(-1, CLASSES, 30), np.zeros(30, bool)
@@ -94,13 +94,13 @@ def test_padding_never_changes_the_choice(way, seed):
     features[~mask] = np.nan
     wide = Samples(jnp.asarray(index), jnp.asarray(label[:, None]), jnp.asarray(mask))
     empty = empty_buffer(CLASSES * SLOTS, 1)
-    plain, padded = fill(way, empty), fill(way, empty, wide, features=features)
+    plain, padded = fill(choice, empty), fill(choice, empty, wide, features=features)
     for label in range(CLASSES):
         assert held(plain, label) == held(padded, label)
 
 
 def test_random_exemplars_are_each_as_likely():
-    """3 of 5: each is held 600 times in 1,000 keys, give or take 5 standard deviations of 15."""
+    """3 of 5 are stored: each of them 600 times in 1,000 keys, to 5 standard deviations of 15."""
     empty = empty_buffer(CLASSES * SLOTS, 1)
     keys = jax.random.split(jax.random.key(0), 1000)
     buffers = jax.jit(
@@ -109,13 +109,13 @@ def test_random_exemplars_are_each_as_likely():
     counts = [int(jnp.sum((buffers.index == index) & buffers.mask)) for index in MEMBERS[0]]
     assert sum(counts) == 3000
     assert np.all(np.abs(np.array(counts) - 600) < 75)
-    # Also the order within the class is random.
+    # The order within the class is random too.
     first = [int(jnp.sum(buffers.index[:, 0] == index)) for index in MEMBERS[0]]
     assert np.all(np.abs(np.array(first) - 200) < 65)
 
 
 def herd_by_hand(rows, count):
-    """iCaRL's algorithm 4 as it is written, over the rows of one class."""
+    """Herd by iCaRL's algorithm 4 as it is written, over the rows of one class."""
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     mean, chosen = rows.mean(axis=0), []
     while len(chosen) < min(count, len(rows)):
@@ -142,7 +142,7 @@ def test_herding_is_the_greedy_loop(slots, seed):
         assert held(buffer, label) == expected
 
 
-# Samples of up to two classes; image 50 is there twice, once with one label. Slot 4 is padding.
+# Samples have up to two classes; image 50 is there twice, once with one label. Slot 4 is padding.
 TWO_LABELS = np.array(
     [[0, 1], [1, 0], [0, -1], [1, 3], [0, 1], [3, 0], [0, -1], [1, -1], [0, 3], [1, 3], [3, -1]]
 )
@@ -150,11 +150,11 @@ TWO_INDEX = np.array([50, 51, 50, 52, 99, 53, 54, 55, 56, 57, 58])
 TWO = Samples(jnp.asarray(TWO_INDEX), jnp.asarray(TWO_LABELS), jnp.asarray(TWO_INDEX < 99))
 
 
-@both_ways
-def test_a_sample_of_two_labels_may_stand_for_both_and_keeps_them(way):
-    """Slots for all: every class holds all its samples, those of two labels are there twice."""
+@both_choices
+def test_a_sample_of_two_labels_may_stand_for_both_and_keeps_them(choice):
+    """Every class stores all its samples; those of two labels are stored twice."""
     features = np.random.default_rng(0).normal(size=(len(TWO_INDEX), 4))
-    buffer = fill(way, empty_buffer(CLASSES * 12, 2), TWO, features=features)
+    buffer = fill(choice, empty_buffer(CLASSES * 12, 2), TWO, features=features)
     rows = list(zip(TWO_INDEX.tolist(), *TWO_LABELS.T.tolist(), strict=True))
     for label in range(CLASSES):
         part = slice(label * 12, (label + 1) * 12)
@@ -176,14 +176,14 @@ def test_herding_counts_a_sample_of_two_labels_in_both_means(seed):
         np.testing.assert_array_equal(buffer.index[part], TWO_INDEX[chosen])
         np.testing.assert_array_equal(buffer.labels[part], TWO_LABELS[chosen])
         orders.append({row: place for place, row in enumerate(chosen)})
-    # One rank a sample would not do: some sample has another in its other class.
+    # One rank per sample would not do: some sample has another in its other class.
     assert any(a.get(row, SLOTS) != b.get(row, SLOTS) for a in orders for b in orders for row in a)
 
 
 def test_the_same_image_with_fewer_labels_is_drawn_apart():
-    """2 of the 6 samples of class 0: each is held in 1/3 of 1,000 keys, both images 50 in 1/15.
+    """2 of 6 samples of class 0 are stored: each in 1/3 of 1,000 keys, both images of 50 in 1/15.
 
-    Standard deviations 14.9 and 7.9.
+    The standard deviations are 14.9 and 7.9.
     """
     keys = jax.random.split(jax.random.key(3), 1000)
     empty = empty_buffer(CLASSES * 2, 2)
@@ -198,7 +198,7 @@ def test_the_same_image_with_fewer_labels_is_drawn_apart():
     assert abs(np.sum(twice.any(axis=1) & once.any(axis=1)) - 1000 / 15) < 40
 
 
-# A class that comes again: in three parts, of 5, 2 and 6 samples, beside two of another.
+# A class comes in three parts, of 5, 2 and 6 samples, beside two of another class.
 AGAIN = np.array([100, 101, 102, 103, 104, 200, 110, 111, 201, 120, 121, 122, 123, 124, 125])
 AGAIN_LABEL = np.where(AGAIN < 200, 0, 3)
 
@@ -207,7 +207,7 @@ seen_exemplars = jax.jit(exemplars.add_seen_exemplars, static_argnums=2)
 
 
 def seen_buffer(parts, key, slots=SLOTS):
-    """The buffer after parts of (index, label, mask) came one after another, all 20 long."""
+    """Return the buffer after successive parts of (index, label, mask), each padded to 20."""
     buffer = empty_buffer(CLASSES * slots, 1)
     for part in parts:
         index, label, mask = (np.pad(leaf, (0, 20 - len(leaf))) for leaf in part)
@@ -222,7 +222,7 @@ def parts_of(order, cuts):
 
 
 def test_every_sample_seen_of_a_class_is_held_with_equal_chance_whatever_its_task():
-    """13 samples of three tasks for 3 slots: each is in 3/13 of 4,000 buffers."""
+    """13 samples of three tasks compete for 3 slots: each is in 3/13 of 4,000 buffers."""
     parts = parts_of(np.arange(15), [6, 9])
     keys = jax.random.split(jax.random.key(2), 4000)
     buffers = jax.jit(jax.vmap(lambda key: seen_buffer(parts, key)))(keys)

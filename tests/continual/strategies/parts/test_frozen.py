@@ -19,7 +19,7 @@ from everlight.continual.strategies.parts.covariances import ridge_solve
 from everlight.models.caffe_nets import LinearClassifier
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.small_net import small_setup
-from tests.continual.strategies.references.frozen_stream import after
+from tests.continual.strategies.references.frozen_stream import state_after
 
 STRATEGIES = {
     "streaming lda": streaming_lda,
@@ -33,7 +33,7 @@ each_strategy = pytest.mark.parametrize("make", STRATEGIES.values(), ids=STRATEG
 def test_weight_decay_moves_no_parameter_and_statistics_stay(make):
     decaying = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.1, momentum=0.9))
     setup = small_setup()._replace(optimizer=decaying)
-    _, learner = after(make(setup), setup=setup)
+    _, learner = state_after(make(setup), setup=setup)
     start, statistics = setup.init(jax.random.key(0))
     chex.assert_trees_all_equal(learner.params, start)
     chex.assert_trees_all_equal(learner.batch_stats, statistics)
@@ -59,7 +59,7 @@ def clusters(seed=0, classes=3, per_class=40):
 
 @functools.cache
 def streamed(make, network, updates):
-    """One pass over three tasks of one class, without boundaries; tested on the same samples."""
+    """Train in one pass over three tasks of one class, and test on the same samples."""
     features, labels = clusters()
     count = len(labels)
     sequence = class_incremental(
@@ -95,7 +95,7 @@ def test_features_are_those_of_evaluation_mode():
 
 
 def test_a_singular_matrix_among_others_is_solved_by_its_eigenvalues():
-    """Rank 1 at λ = 1e-12: float64 says v vᵀ/(|v|² + λ) for right-hand sides along v."""
+    """At rank 1 and λ = 1e-12 float64 gives v vᵀ/(|v|² + λ) for right-hand sides along v."""
     vector = np.array([3.0, 1.0, 2.0]) * 100
     matrices = jnp.asarray([np.eye(3), np.outer(vector, vector)], jnp.float32)
     right = jnp.asarray([np.eye(3), np.outer(vector, [1, 2, 3])], jnp.float32)

@@ -60,9 +60,9 @@ def spaced(limit):
 @BOTH
 @pytest.mark.parametrize(("limit", "chunk"), [(1024, 4), (13, 64), (8, 1), (1024, None)])
 def test_mean_over_valid_samples_evenly_spaced(importance, by_hand, limit, chunk):
-    """14 in fours, which do not divide them; 13 in a chunk that exceeds them; 8 one by one.
+    """14 samples are taken in fours, which leave a rest; 13 in a larger chunk; 8 one by one.
 
-    Then as many at once as by default.
+    The last case takes as many at once as the default.
     """
     assert len(VALID) == 14
     result = compute(importance, net.samples_of(INDEX, MASK), limit, chunk)
@@ -71,7 +71,7 @@ def test_mean_over_valid_samples_evenly_spaced(importance, by_hand, limit, chunk
 
 @BOTH
 def test_padding_may_hold_anything(importance, by_hand):
-    """Also an index outside the data and a label outside the classes."""
+    """Padding includes an index outside the data and a label outside the classes."""
     samples = net.samples_of(INDEX, MASK)
     ruined = samples._replace(
         index=jnp.where(samples.mask, samples.index, STORED + 9),
@@ -97,7 +97,7 @@ def test_with_a_head_per_task_fisher_runs_over_the_sample_s_own():
 
 
 def network_of(weights, objective=None):
-    """A linear network whose parameters are its weights and bias, on stored inputs."""
+    """Return a linear network whose parameters are its weights and bias, on stored inputs."""
     setup = net.small_setup()
 
     def apply(params, batch_stats, inputs, train, key):
@@ -121,7 +121,7 @@ def linear_logits(index):
 
 
 def linear_information(index, variance):
-    """Mean of x² times the variance of each output's label."""
+    """Return the mean of x² times the variance of each output's label."""
     squares = DATA[index] ** 2
     return {
         "weight": np.mean(squares[:, :, None] * variance[:, None, :], axis=0),
@@ -173,7 +173,7 @@ def test_the_true_fisher_of_a_linear_model_is_its_closed_form_in_the_mean(name):
     result = draw(jax.random.split(jax.random.key(4), 4000))
     for leaf, target in expected(VALID, active).items():
         mean, error = (np.asarray(f(result[leaf], axis=0)) for f in (np.mean, np.std))
-        # 4.5 standard errors of 4,000 draws; classes out of play have neither mean nor error.
+        # The bound is 4.5 standard errors; classes out of play have neither mean nor error.
         assert np.all(np.abs(mean - target) <= 4.5 * error / np.sqrt(4000) + 1e-6)
         assert np.any(target > 0.01)
 
@@ -222,7 +222,7 @@ def test_keys_of_every_implementation_draw_labels(impl):
 
 @pytest.mark.parametrize("importance", [fisher, memory_aware_importance], ids=["fisher", "mas"])
 def test_the_number_of_gradients_at_once_is_chosen_for_the_programs_device(importance):
-    """32 on a GPU and one on CPU, whatever device lowers the program."""
+    """The number is 32 on a GPU and one on CPU, whatever device lowers the program."""
     inputs = net.small_learner(net.small_setup(), SEEN), net.samples_of(INDEX, MASK)
     kernel = max((leaf.shape for leaf in jax.tree.leaves(inputs[0].params)), key=len)
 

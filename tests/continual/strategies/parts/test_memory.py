@@ -33,7 +33,7 @@ def test_a_merged_epoch_has_the_task_s_samples_and_the_buffer_s_and_knows_which_
 
 
 def test_a_drawn_batch_has_no_sample_twice_and_every_held_one_with_equal_chance():
-    """4 of 10 in 4,000 draws."""
+    """4,000 draws take 4 of 10 samples."""
     keys = jax.random.split(jax.random.key(0), 4000)
     batches = jax.jit(jax.vmap(lambda key: draw_batch(TEN, 4, key)))(keys)
     assert np.all(batches.weight == 1)
@@ -82,19 +82,19 @@ def test_a_step_s_own_samples_fill_up_its_draw():
     np.testing.assert_array_equal(filled.weight, drawn.weight)
 
 
-# 20 arrivals in five batches of 6, of which every third sample is missing.
+# Five batches of 6, of which every third sample is missing, are 20 arrivals.
 ARRIVALS, BATCH = 30, 6
 REAL = [number for number in range(ARRIVALS) if number % 3 != 2]
 
 
 @functools.cache
 def reservoirs(capacity, keys):
-    """One reservoir a key, of indices 100, 101, ... and vectors, and its history batch by batch."""
+    """Fill one reservoir per key with indices 100, 101, ... and vectors; return its history."""
 
     def one(key):
         def arrive(carry, first):
             number = first * BATCH + jnp.arange(BATCH)
-            # Rows of any tree: an index, and a vector that belongs to it.
+            # Rows are of any tree: an index, and a vector that belongs to it.
             new = {"index": 100 + number, "vector": jnp.stack([number, -number], axis=1)}
             key_now = jax.random.fold_in(key, first)
             carry = add_to_reservoir(*carry, new, number % 3 != 2, key_now)
@@ -108,7 +108,7 @@ def reservoirs(capacity, keys):
 
 
 def test_every_arrival_is_held_with_equal_probability():
-    """20 arrivals into 5 slots: each is in 1/4 of 4,000 reservoirs."""
+    """20 samples arrive at 5 slots: each is in 1/4 of 4,000 reservoirs."""
     (rows, arrived), _ = reservoirs(5, 4000)
     assert np.all(arrived == 20)
     counts = [np.sum(rows["index"] == 100 + number) for number in REAL]
@@ -120,7 +120,7 @@ def test_every_arrival_is_held_with_equal_probability():
 
 
 def test_two_arrivals_are_held_together_as_often_as_chance_has_it():
-    """Also two of one batch: 5/20 · 4/19 of 4,000 reservoirs, 210.5, of deviation 14.1."""
+    """Two samples, even of one batch, share 5/20 · 4/19 of 4,000 reservoirs: 210.5 ± 14.1."""
     (rows, _), _ = reservoirs(5, 4000)
     index = np.asarray(rows["index"])
     for first, second in ((24, 25), (24, 27), (0, 1), (0, 28)):
@@ -160,7 +160,7 @@ draws = jax.jit(
 
 @pytest.mark.parametrize("filled", [6, 9, 30, 64])
 def test_slots_are_distinct_filled_and_equally_likely(filled):
-    """In 4,000 draws, by a chi-square test; also the first slot of a draw alone."""
+    """A chi-square test checks 4,000 draws, and the first slot of a draw alone."""
     slots, weight = draws(jax.random.split(jax.random.key(2), 4000), filled)
     assert np.all(weight == 1)
     assert all(len(set(row)) == SIZE for row in slots.tolist())

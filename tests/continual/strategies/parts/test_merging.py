@@ -26,7 +26,7 @@ def flat(tree):
 
 
 def by_the_paper(vectors):
-    """Algorithm 1 on a matrix of task vectors, a row each."""
+    """Compute algorithm 1 on a matrix with one task vector per row."""
     trim = np.zeros_like(vectors)
     keep = int(DENSITY * vectors.shape[1])
     for row, vector in zip(trim, vectors, strict=True):
@@ -75,7 +75,7 @@ def test_trimming_ranks_all_leaves_together(density, expected):
 
 
 def test_signs_are_elected_by_hand():
-    """Columns: all agree, one is outvoted by two, by one that is greater, a tie, none."""
+    """Columns agree, have one outvoted by two or by one that is greater, tie, or are empty."""
     vectors = np.array([[3, 2, -5, 1, 0], [1, 2, 2, -1, 0], [2, -3, 2, 0, 0]], np.float32)
     sums = functools.reduce(with_vector, jnp.asarray(vectors), no_vectors(jnp.zeros(5)))
     np.testing.assert_array_equal(disjoint_mean(sums), [2, 2, -5, 0, 0])
@@ -92,7 +92,7 @@ def test_three_tasks_are_a_scaled_sum_from_the_start_in_float64():
             for name, start in START.items()
         }
         net.assert_trees_close(learner.params, expected, atol=1e-5)
-        # Three training passes and one for the statistics, from the statistics of the start.
+        # Three passes train and one computes statistics, from the statistics of the start.
         assert learner.batch_stats["passes"] == 4
         # The column of a class that has been in no task stays as it was.
         np.testing.assert_array_equal(learner.params["head"][:, 4], np.float32(START["head"][:, 4]))

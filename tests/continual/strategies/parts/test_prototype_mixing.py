@@ -18,7 +18,7 @@ SAMPLES = Samples(jnp.arange(8) + 50, jnp.asarray(LABELS)[:, None], jnp.arange(8
 
 
 def test_odds_are_a_softmax_of_one_over_the_distance():
-    """Prototypes at 0, 2 and 6 of a line, and one beside it whose class has no samples."""
+    """Prototypes are at 0, 2 and 6 of a line; another one's class has no samples."""
     prototypes = jnp.float32([[0.0], [2.0], [1.0], [6.0]])
     one, two = (jnp.asarray(side) for side in np.triu_indices(4, 1))
     possible = (one != 2) & (two != 2)
@@ -61,7 +61,7 @@ def test_a_pairs_samples_are_of_its_two_classes():
         index, count = np.unique(batch.index, return_counts=True)
         np.testing.assert_array_equal(index, held)
         np.testing.assert_allclose(count / count.sum(), 1 / len(held), atol=0.03)
-    # One coin per pair; where it falls, shares have the moments of Beta(0.4, 0.4).
+    # Each pair has one coin; where it falls, shares have the moments of Beta(0.4, 0.4).
     share = np.asarray(mixed.share)
     some = np.any(share > 0, axis=1)
     assert np.all(share[some].min(axis=1) >= 0)

@@ -24,7 +24,7 @@ from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, RATE, START
 
 TASKS = [[0, 1], [2, 3], [4, 5]]
-# Training samples of each task with one slot of padding, and its batches; in the second batch the
+# Each task has training samples, one slot of padding, and batches; in the second batch the
 # last two slots are filling, one of them a sample of another task.
 TRAIN = [np.array([0, 1, 6, 7, 12, 13, 18, 19]) + 2 * t for t in range(3)]
 BATCHES = [
@@ -61,7 +61,7 @@ def output_sensitivity_of(params, task):
 
 
 def train_by_hand(regularization, importance_of, keep, implicit=False):
-    """Parameters after each task; the penalty is regularization Σ ω (θ − θ*)² over kept anchors.
+    """Return parameters after each task; anchors have the penalty regularization Σ ω (θ − θ*)².
 
     `keep(kept, importance, params)` gives the `(ω, θ*)` that are kept from now on. `implicit`:
     steps are on the task's gradient alone, each followed by the penalty's proximal point.
@@ -92,7 +92,7 @@ def keep_all(remaining, importance, params):
 
 
 def keep_last(decay):
-    """Only the last anchor, with decayed importances."""
+    """Return a rule that stores the last anchor alone, with decayed importances."""
 
     def keep(remaining, importance, params):
         if remaining:
@@ -131,7 +131,7 @@ CASES = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_three_tasks_done_again_in_float64(name):
-    """Parameters, importances and anchors after every task, to float32's rounding in 12 steps."""
+    """Parameters, importances and anchors agree after every task, to 12 steps' rounding."""
     strategy, by_hand = CASES[name]
     setup = net.small_setup()
     after = net.run_tasks(setup, strategy(setup), SEQUENCE)
@@ -161,7 +161,7 @@ def test_naive_training_done_again_in_float64():
 
 
 def random_trees(seed, count):
-    """Positive importances and anchors near the start."""
+    """Draw positive importances, and anchors near the start."""
     rng = np.random.default_rng(seed)
     importances, anchors = [], []
     for _ in range(count):
@@ -187,7 +187,7 @@ def test_running_sums_have_the_gradient_of_all_stored_anchors(count):
 
 
 REGULARIZATIONS = {
-    # The factor of Σ ω (θ − θ*)² in each paper's loss.
+    # Each paper's loss has this factor of Σ ω (θ − θ*)².
     "ewc": (lambda s: ewc(s, regularization=5.0), 2.5),
     "online ewc": (lambda s: ewc(s, regularization=5.0, online=True), 2.5),
     "mas": (lambda s: mas(s, regularization=5.0), 5.0),
@@ -196,7 +196,7 @@ REGULARIZATIONS = {
 
 @pytest.mark.parametrize("name", REGULARIZATIONS)
 def test_the_gradient_is_that_of_the_written_loss(name):
-    """Finite differences of the mean cross-entropy plus the penalty, in float64."""
+    """The reference is finite differences of mean cross-entropy plus the penalty, in float64."""
     strategy, factor = REGULARIZATIONS[name]
     setup = net.small_setup()
     learner = net.small_learner(setup, [0, 1, 2, 3])
@@ -230,7 +230,7 @@ STEP = 0.1
 
 
 def stiff_setup(momentum=0.0, rate=STEP):
-    """The loss above, whatever the batch."""
+    """Return a setup with the loss above, which does not depend on the batch."""
 
     def loss(outputs, labels, seen):
         return jnp.sum(CURVATURE * (outputs.logits - TARGET) ** 2, axis=1) / 2
@@ -294,7 +294,7 @@ def test_implicit_steps_lead_to_the_minimizer_at_any_regularization(regularizati
 
 
 def test_the_rate_of_the_implicit_step_follows_the_schedule():
-    """One step at a quarter of the rate, in float64: the task's, then the proximal point."""
+    """One float64 step at a quarter of the rate is the task's step, then the proximal point."""
     result = stiff_program(0.0, STEP, factor=0.25)(3.0, 1)
     theta = 0.25 * STEP * CURVATURE * TARGET
     scale = 2 * 0.25 * STEP * 3.0
@@ -309,9 +309,9 @@ positive = st.floats(1e-6, 1e12)
 @settings(max_examples=200)
 @given(numbers, numbers, positive, st.floats(1e-6, 1e3))
 def test_the_proximal_point_is_between_the_parameter_and_its_anchor(theta, anchor, scale, weight):
-    """At (θ + 2ηcω θ*) / (1 + 2ηcω), to float32's rounding of the greater of the two.
+    """The point is (θ + 2ηcω θ*) / (1 + 2ηcω), to float32's rounding of the greater of the two.
 
-    Where a product is below float32's least normal number it is 0.
+    A product below float32's least normal number is 0.
     """
     sums = quadratic.single_anchor({"p": jnp.float32(weight)}, {"p": jnp.float32(anchor)})
     moved = (

@@ -22,7 +22,7 @@ WEIGHT = np.array([0.0, 1, 1, 1])
 
 
 def drawn(key):
-    """Initial parameters; biases are drawn too, so that a wrong one shows."""
+    """Draw initial parameters; biases are drawn too, so that a wrong one shows."""
     names = (*LAYERS, "head")
     params = {}
     for name, inputs, units, part in zip(
@@ -65,7 +65,7 @@ def batch_at(step):
 
 
 def train_steps(strategy, setup, count, params=None):
-    """Memory and learner after every step, and the parameters that each step's key draws."""
+    """Return memory and learner after every step, and the parameters drawn from the step's key."""
     learner = init_learner(setup, SIZES[-1], jax.random.key(9))
     if params is not None:
         learner = learner._replace(params=params, opt_state=setup.optimizer.init(params))
@@ -83,7 +83,7 @@ def train_steps(strategy, setup, count, params=None):
     return after, fresh
 
 
-# The same in float64, with nothing of the library.
+# This is the same in float64, with nothing of the library.
 
 
 def in_float64(tree):
@@ -94,7 +94,7 @@ def in_float64(tree):
 
 
 def start():
-    """Parameters, both of Adam's moments."""
+    """Return the parameters and both of Adam's moments at the start."""
     learner = init_learner(deep_setup(), SIZES[-1], jax.random.key(9))
     params = in_float64(learner.params)
     zeros = {
@@ -112,7 +112,7 @@ def hidden_of(params, index):
 
 
 def adam_step(params, first, second, step):
-    """One step on a batch, in place; returns the hidden activations before it."""
+    """Change arguments in place by one step on a batch; return the earlier hidden activations."""
     index = np.asarray(batch_at(step).index)[1:]
     hidden = hidden_of(params, index)
     logits = hidden["two"] @ params["head"]["kernel"] + params["head"]["bias"]
@@ -134,7 +134,7 @@ def adam_step(params, first, second, step):
 
 
 def replace(params, first, second, fresh, name, units, incoming_last):
-    """New incoming weights, outgoing weights of 0, moments of 0."""
+    """Redraw the units' incoming weights; set outgoing weights and moments to 0."""
     for tree in (first, second):
         tree[name]["kernel"][:, units] = tree[name]["bias"][units] = 0
         tree[ABOVE[name]]["kernel"][units] = 0

@@ -23,8 +23,8 @@ BATCHES = [
 MET = [0, 1, 2, 5]
 
 
-def after(strategy, batches=None, setup=None):
-    """Memory and learner after the batches of one task that has all classes."""
+def state_after(strategy, batches=None, setup=None):
+    """Return memory and learner after the batches of one task that has all classes."""
     task = net.task_of(0, range(6), [0])
     steps = BATCHES if batches is None else batches
     return net.run_tasks(setup or net.small_setup(), strategy, [(task, steps)])[-1]
@@ -35,24 +35,24 @@ def solved(strategy, memory, learner):
 
 
 def arrivals(batches=None):
-    """Features in evaluation mode of what training sees, and classes, in float64."""
+    """Return features in evaluation mode of training's inputs, and classes, in float64."""
     steps = BATCHES if batches is None else batches
     index = np.concatenate([np.asarray(b.index)[np.asarray(b.weight) > 0] for b in steps])
     return net.forward(START, index, train=True)[1], LABELS[index]
 
 
 def one_by_one():
-    """The same samples in the same order, each a batch of its own."""
+    """Return the same samples in the same order, one per batch."""
     stored = [np.asarray(b.index)[np.asarray(b.weight) > 0] for b in BATCHES]
     return [net.batch_of([index]) for index in np.concatenate(stored)]
 
 
-# Handwritten digits 0 to 5 as features of a network that gives its inputs back.
+# Handwritten digits 0 to 5 are features of a network that returns its inputs.
 
 
 @functools.cache
 def digits():
-    """Training features and labels in the order of classes, and 400 test features and labels."""
+    """Return training features and labels in class order, and 400 test features and labels."""
     values, labels = load_digits(n_class=CLASSES, return_X_y=True)
     order = np.random.default_rng(0).permutation(len(labels))
     values, labels = values[order] / 16, labels[order]
@@ -83,7 +83,7 @@ def labelled_samples(index, labels):
 
 
 def batches_of(labels, index, size=64):
-    """Batches of stored samples in their order, the last one filled up with weight 0."""
+    """Yield batches of stored samples in their order; weight 0 pads the last one."""
     for part in np.split(index, range(size, len(index), size)):
         place = np.pad(part, (0, size - len(part)))
         weight = jnp.asarray(np.arange(size) < len(part), jnp.float32)
@@ -93,7 +93,7 @@ def batches_of(labels, index, size=64):
 
 
 def streamed_digits(make, shift):
-    """Strategy, memory and learner after one pass, and float32 features as float64 numbers."""
+    """Return memory and scores after one pass, and the float32 features as float64 numbers."""
     train, labels, test, _ = digits()
     train, test = (np.float32(part + shift).astype(float) for part in (train, test))
     setup = identity_setup(train)

@@ -10,7 +10,7 @@ ONE, TWO = (2, 3, 2), (3, 1, 2)
 
 
 def random_params(seed):
-    """Two layers of maps, features of either sign, and three proxies per class."""
+    """Draw two layers of maps, features of either sign, and three proxies per class."""
     rng = np.random.default_rng(seed)
     return {
         "one": rng.normal(size=(DATA.shape[1], np.prod(ONE))),
@@ -25,7 +25,7 @@ START, OLD = random_params(16), random_params(2)
 
 
 def forward_of(params, index, lift=LIFT, shift=SHIFT):
-    """Maps and features; in evaluation mode the lift is 0, and the shift is 0 without a key."""
+    """Return maps and features; in evaluation mode the lift is 0, and without a key the shift."""
     one = np.tanh((DATA[index] + shift) @ params["one"]) + lift
     two = np.tanh(one @ params["two"]) + lift
     return one.reshape(-1, *ONE), two.reshape(-1, *TWO), two @ params["three"]
@@ -36,7 +36,7 @@ def unit(vector):
 
 
 def stable_cosine_distance(first, second):
-    """`distance.stable_cosine_distance` of `lib`: squared distances of all pairs, at least 0."""
+    """Compute `distance.stable_cosine_distance`: squared distances of all pairs, at least 0."""
     rows = np.concatenate([first, second])
     squares = np.sum(rows**2, axis=1)
     away = np.maximum(squares[:, None] + squares - 2 * rows @ rows.T, 0)
@@ -45,21 +45,21 @@ def stable_cosine_distance(first, second):
 
 
 def reduce_proxies(near):
-    """`CosineClassifier._reduce_proxies` with "softmax" and γ = 1; a class's proxies adjoin."""
+    """Compute `CosineClassifier._reduce_proxies` with "softmax" and γ = 1; class proxies adjoin."""
     of_class = near.reshape(len(near), -1, PROXIES)
     powers = np.exp(of_class)
     return np.sum(of_class * powers / powers.sum(axis=2, keepdims=True), axis=2)
 
 
 def official_similarities(params, feature):
-    """The classifier's logits at "neg_stable_cosine_distance", which all configurations have."""
+    """Return the classifier's logits at "neg_stable_cosine_distance", as all configurations do."""
     proxies = params["kernel"].transpose(2, 1, 0).reshape(-1, WIDTH)
     proxies = proxies / np.linalg.norm(proxies, axis=1, keepdims=True)
     return reduce_proxies(-stable_cosine_distance(unit(feature)[None], proxies))[0]
 
 
 def paper_similarities(params, feature):
-    """A class after another: the mean of its proxies' cosines, weighted by their softmax."""
+    """Return, class by class, the mean of its proxies' cosines, weighted by their softmax."""
     results = []
     for label in range(CLASSES):
         near = [unit(proxy) @ unit(feature) for proxy in params["kernel"][:, :, label].T]
@@ -74,7 +74,7 @@ def paper_nca(scores, label, seen, scale, margin):
 
 
 def official_nca(scores, label, seen, scale, margin):
-    """`losses.nca`, line by line, with the classes seen in the place of all."""
+    """Compute `losses.nca`, line by line, with the seen classes in place of all."""
     similarities = scale * (scores[seen] - margin)
     rows = seen.index(label)
     similarities = similarities - similarities.max()
@@ -85,10 +85,10 @@ def official_nca(scores, label, seen, scale, margin):
 
 
 def official_pod(old, new):
-    """`losses.pod` of one layer with `collapse_channels="spatial"`, images first."""
+    """Compute `losses.pod` of one layer with `collapse_channels="spatial"`, images first."""
     rows = []
     for maps in (old, new):
-        # Channels before height and width, as there.
+        # Channels come before height and width, as there.
         squares = maps.transpose(0, 3, 1, 2) ** 2
         high = squares.sum(axis=3).reshape(len(maps), -1)
         wide = squares.sum(axis=2).reshape(len(maps), -1)
@@ -98,7 +98,7 @@ def official_pod(old, new):
 
 
 def written_loss(params, index, known, new, spatial, flat, own_loss, margin=0.6):
-    """The samples' own loss, and with distillation."""
+    """Return the samples' classification loss plus, with known classes, distillation."""
     one, two, features = forward_of(params, index)
     old_one, old_two, old = forward_of(OLD, index, lift=0.0)
     seen = sorted({*known, *new})

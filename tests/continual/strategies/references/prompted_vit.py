@@ -36,7 +36,7 @@ def prompted_setup(prompting, optimizer=None):
 
 
 def in_float64(params):
-    """Parameters by their path, as float64."""
+    """Return parameters by their path, as float64."""
     return {path: np.float64(leaf) for path, leaf in flatten_dict(params).items()}
 
 
@@ -45,19 +45,19 @@ def as_params(flat):
 
 
 def cross_entropy(params, features, index, classes):
-    """Loss of one image over some classes."""
+    """Return the loss of one image over some classes."""
     logits = features @ params["head", "kernel"] + params["head", "bias"]
     return np.log(np.exp(logits[classes]).sum()) - logits[LABELS[index]]
 
 
 def own_task(number, classes):
-    """A task of these classes alone."""
+    """Return a task of these classes alone."""
     selected = jnp.asarray(np.isin(np.arange(CLASSES), classes))
     return task_of(number, classes, [0])._replace(classes=selected)
 
 
 def step_on(index, setup, strategy, memory, learner, task):
-    """The engine's step on these images."""
+    """Run the engine's step on these images."""
     batch = batch_of(index)._replace(labels=jnp.asarray(LABELS[index])[:, None])
     return train_step(setup, strategy, memory, learner, batch, task, jax.random.key(2))
 

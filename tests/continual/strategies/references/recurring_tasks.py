@@ -27,5 +27,5 @@ def own_mask(task):
 
 
 def solution(task, start=START):
-    """Parameters after a task whose training starts there, in float64, and on its own classes."""
+    """Return the float64 parameters after a task that trains from `start` on its classes alone."""
     return net.descend(start, BATCHES[task], own_mask(task), net.no_penalty)[0]

@@ -49,7 +49,7 @@ class After(NamedTuple):
 
 
 def learn(make, optimizer, protocol=PROTOCOL):
-    """The strategy's states after every task."""
+    """Return the strategy's states after every task."""
 
     def build(stored):
         source = StoredImages.of(stored, jnp.zeros(WIDTH), jnp.ones(WIDTH))
@@ -70,12 +70,12 @@ def learn(make, optimizer, protocol=PROTOCOL):
 
 
 def decaying():
-    """Momentum and weight decay, which move a parameter of zero gradient."""
+    """Return momentum with weight decay, which move a parameter of zero gradient."""
     return optax.chain(optax.add_decayed_weights(1e-3), optax.sgd(0.05, momentum=0.9))
 
 
 def assert_nothing_is_lost(after, atol=0.0):
-    """Later states score a task's samples, with its identity, as the state right after it did."""
+    """Check that later states score a task's samples, with its identity, as right after it."""
     for task, early in enumerate(after):
         rows = slice(2 * task * PER_CLASS, 2 * (task + 1) * PER_CLASS)
         classes = slice(2 * task, 2 * task + 2)

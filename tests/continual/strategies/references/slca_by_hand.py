@@ -32,7 +32,7 @@ HEAD = ("head", "head_bias")
 
 
 def stage_one(params, batches, classes, slow=SLOW):
-    """Momentum and weight decay from the start of a task; steps below the head are shorter."""
+    """Train with momentum and weight decay; steps below the head are shorter."""
     velocity = {name: np.zeros_like(leaf) for name, leaf in params.items()}
     active = np.isin(np.arange(CLASSES), classes)
     for batch in batches:
@@ -50,7 +50,7 @@ def stage_one(params, batches, classes, slow=SLOW):
 
 
 def own_gaussians(params, task):
-    """Mean and regular covariance of each of the task's classes."""
+    """Return mean and regular covariance of each of the task's classes."""
     results = {}
     for c in TASK_CLASSES[task]:
         rows = net.forward(params, [n for n in INDEX[task] if LABELS[n] == c])[1]
@@ -60,7 +60,7 @@ def own_gaussians(params, task):
 
 
 def loss_gradient(logits, label, classes):
-    """Gradient by the logits of the mean cross-entropy of normalized logits."""
+    """Return the gradient by the logits of the normalized logits' mean cross-entropy."""
     groups = [[c for c in classes if TASK_OF[c] == task] for task in sorted(set(TASK_OF[classes]))]
     gradient = np.zeros_like(logits)
     for row, (z, y) in enumerate(zip(logits, label, strict=True)):
@@ -79,7 +79,7 @@ def loss_gradient(logits, label, classes):
 
 
 def stage_two(params, gaussians, classes, task, key):
-    """The aligned head, from draws of the library's keys."""
+    """Return the aligned head, from draws of the library's keys."""
     head = {"kernel": params["head"], "bias": params["head_bias"]}
     velocity = {name: np.zeros_like(leaf) for name, leaf in head.items()}
     complete = np.repeat(np.arange(CLASSES), COUNT)

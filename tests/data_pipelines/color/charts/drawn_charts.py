@@ -5,12 +5,12 @@ import numpy as np
 
 from everlight_data.color.charts.chart_colors import reference_colors
 
-# Scale, turn, shift and tilt: from places on the chart to pixels.
+# Scale, turn, shift and tilt map places on the chart to pixels.
 TILTED = np.array([[21.0, -4.0, 90.0], [5.0, 20.0, 40.0], [4e-3, -3e-3, 1.0]])
 
 
 def drawn(homography, shape=(200, 300), illuminant=(0.5, 1.0, 0.7), turns=0):
-    """The chart on grey, in linear sRGB under a light."""
+    """Draw the chart on grey, in linear sRGB under an illuminant."""
     patches = np.clip(colour.XYZ_to_sRGB(reference_colors(), apply_cctf_encoding=False), 0.01, 1)
     y, x = np.mgrid[: shape[0], : shape[1]]
     lifted = np.stack([x, y, np.ones_like(x)], axis=-1) @ np.linalg.inv(homography).T

@@ -19,7 +19,7 @@ from tests.data_pipelines.color.charts.drawn_charts import TILTED, drawn, pixels
 
 
 def test_the_chart_is_found_on_a_real_photo(real_data):
-    """Centres of the corner patches as a person points at them."""
+    """A person pointed at the centres of the corner patches."""
     photo = read_raw(real_data("raw_samples/colorchart.dng"))
     (corners,) = find_charts(photo.image, reference_colors())
     expected = [[716, 626], [1251, 615], [1257, 922], [704, 930]]
@@ -44,7 +44,7 @@ def test_a_tilted_chart_is_found_however_the_picture_is_turned(turns):
 def test_no_chart_is_found_where_there_is_none(rng):
     noise = np.float32(rng.uniform(0, 1, (120, 160, 3)))
     assert find_charts(noise, reference_colors()) == []
-    # A grid of patches, but of other colours.
+    # The picture is a grid of patches, but of other colours.
     image, _ = drawn(TILTED)
     wrong = rng.permutation(reference_colors())
     assert find_charts(image, wrong) == []

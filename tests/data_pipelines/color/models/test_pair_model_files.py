@@ -60,7 +60,7 @@ def pair_of(rng):
 
 
 def member_illuminant(members, depth, index, features):
-    """One member's answer in float64 NumPy."""
+    """Return one member's estimate in float64 NumPy."""
     take = lambda leaf: np.float64(leaf[index])  # noqa: E731
     if depth is None:
         return features @ take(members.slopes) + take(members.intercept)
@@ -96,7 +96,7 @@ def test_a_model_read_is_the_model_written(tmp_path, depth, fit, second, words, 
 
 
 def moments_in_numpy(colors):
-    """Means, and roots of mean products, in the order of their exponents."""
+    """Return means, and roots of mean products, in the order of their exponents."""
     products = {tuple(np.eye(3, dtype=int)[i]): colors[:, i].mean() for i in range(3)} | {
         tuple(np.eye(3, dtype=int)[i] + np.eye(3, dtype=int)[j]): np.sqrt(
             (colors[:, i] * colors[:, j]).mean()
@@ -111,7 +111,7 @@ def moments_in_numpy(colors):
 @pytest.mark.parametrize("words", ["T", "moments", "T and moments"])
 @pytest.mark.parametrize("depth", [None, 2])
 def test_each_illuminant_is_estimated_from_its_own_inputs(rng, words, depth):
-    """The geometric mean of the members; the second illuminant by moments of the second image."""
+    """The members' geometric mean is the estimate; the second image's moments give the other."""
     model = model_of(2, depth, "scale", True, words)
     main, second = pair_of(rng)
     estimates = model.estimate(model.inputs(main, second, jnp.ones(20)))

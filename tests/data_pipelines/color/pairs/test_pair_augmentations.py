@@ -17,7 +17,7 @@ from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS, r
 
 @pytest.fixture
 def pairs(rng):
-    """Sixty pairs whose transforms are drawn, and whose white balance is off by up to a tenth."""
+    """Return sixty pairs with drawn illuminants, whose white balance is off by up to a tenth."""
     illuminants = np.stack([rng.uniform(0.4, 1.2, 60), np.ones(60), rng.uniform(0.4, 1.2, 60)], 1)
     features = np.float32(illuminants[:, [0, 2]] @ rng.normal(size=(2, 9)) + 1)
     predicted = np.float32(illuminants[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))

@@ -13,7 +13,7 @@ N = 6
 
 @pytest.fixture
 def world(tmp_path, rng):
-    """Both cameras on disk; the second one's images in reversed order, so pairs are by name."""
+    """Write both cameras, the second one's images in reversed order, so that pairs are by name."""
     responses, images, charts, illuminants = render(rng, N)
     write_camera(tmp_path, MAIN, images[0], charts[0], illuminants[0])
     write_camera(tmp_path, SECOND, images[1, ::-1], charts[1, ::-1], illuminants[1, ::-1])
@@ -41,7 +41,7 @@ def test_transforms_illuminants_and_charts_come_back(world):
 
 
 def test_under_sum_normalization_the_transform_is_that_of_the_normalized_pixels(world):
-    """Block means, masking and least squares again in float64, without the library."""
+    """Block means, masks and least squares are repeated in float64, without the library."""
     cameras, pairs, truth, images, _, _ = world
     data = build_quasi_real(*cameras, pairs, seed=0, normalize="sum")
     for i in range(N):
@@ -103,7 +103,7 @@ def test_reillumination_gives_the_transform_of_the_target_illuminant(world):
         second = augmented.second.illuminants / augmented.second.illuminants[:, 1:2]
         expected = illuminants[1][targets.ravel()]
         np.testing.assert_allclose(second, expected / expected[:, 1:2], rtol=1e-4)
-        # The same images as A⁻¹ T B of the pair that each was made of.
+        # The images are A⁻¹ T B of the pair that each was made of.
         relit = data.transforms[augmented.sources] @ augmented.second.relights
         again = np.linalg.solve(augmented.main.relights, relit)
         for transform, created in zip(augmented.transforms, again, strict=True):

@@ -24,7 +24,7 @@ def test_published_folds(tmp_path):
 
 
 def write_splits(path, tests, trains):
-    """FC4's layout: a cell per fold with the numbers of its images, from 1."""
+    """Write FC4's layout: a cell per fold with the numbers of its images, from 1."""
     cells = {}
     for name, folds in (("te_split", tests), ("tr_split", trains)):
         cells[name] = np.empty((1, len(folds)), object)

@@ -16,7 +16,7 @@ COUNT, FILE = 12, Path("mine.npz")
 
 
 def dull_thumbnails(rng):
-    """Tiles that are nearly grey, under illuminants far from white; also their illuminants."""
+    """Return tiles that are nearly grey, and their illuminants, which are far from white."""
     illuminants = np.array([0.5, 1, 0.6]) * rng.uniform(0.8, 1, (COUNT, 3))
     grays, tints = rng.uniform(0.1, 0.9, (COUNT, 4, 4, 1)), rng.uniform(0.7, 1, (COUNT, 4, 4, 3))
     tiles = (grays * tints).repeat(4, axis=1).repeat(4, axis=2)
@@ -28,7 +28,7 @@ def below_saturation(image):
 
 
 def warnings(images, illuminants, capsys):
-    """Lines that the check prints, and the numbers of degrees in them."""
+    """Return the lines that the check prints, and the numbers of degrees in them."""
     masks = np.array([below_saturation(image) for image in images], float)
     check_thumbnails(FILE, "eye", CameraImages(np.float32(images), masks, illuminants, ()))
     lines = capsys.readouterr().err.splitlines()
@@ -36,7 +36,7 @@ def warnings(images, illuminants, capsys):
 
 
 def median_angle(images, illuminants, power=1):
-    """Median angle in degrees to Shades-of-Gray (norm 6) below 95% of each image's maximum."""
+    """Return the median angle to Shades-of-Gray (norm 6) below 95% of each image's maximum."""
     angles = []
     for image, illuminant in zip(np.float64(images), illuminants, strict=True):
         # Masks are of the images as they are given, before they are decoded.
@@ -75,7 +75,7 @@ def test_gamma_encoded_images_are_warned_of_in_one_line(rng, capsys):
 @pytest.mark.parametrize("exchanged", ["images", "illuminants"])
 def test_bgr_order_is_warned_of(rng, capsys, power, exchanged):
     images, illuminants = dull_thumbnails(rng)
-    # Blue far from red, as of a camera under a blue sky.
+    # Blue is far from red, as of a camera under a blue sky.
     images, illuminants = images * [0.4, 1, 1], illuminants * [0.4, 1, 1]
     encoded, backwards = images ** (1 / power), illuminants[:, ::-1]
     swapped = (encoded[..., ::-1], illuminants) if exchanged == "images" else (encoded, backwards)
@@ -97,7 +97,7 @@ def test_bgr_order_is_warned_of(rng, capsys, power, exchanged):
     ],
 )
 def test_other_orders_of_channels_are_warned_of(real_data, capsys, order, words):
-    """On nine images of a camera and on all."""
+    """The check warns on nine images of a camera and on all."""
     (thumbnails,) = thumbnail_cameras([real_data("nus8_64x64/SonyA57.npz")]).values()
     data = read_camera_images(thumbnails, 64)
     for count in (9, len(data.images)):
@@ -121,7 +121,7 @@ def test_images_of_8_bits_are_refused_plainly(tmp_path, rng):
 
 
 def test_no_real_camera_is_near_the_bounds(real_data, capsys):
-    """Medians of 1.5 (Cube+) to 2.8 degrees (Olympus), 31.0 to 43.8 to the reciprocals.
+    """Medians are 1.5 (Cube+) to 2.8 degrees (Olympus), 31.0 to 43.8 to the reciprocals.
 
     On the images to the power of 1/2.2 they are 9.2 to 11.1, on the images in BGR order 6.7 to
     20.3.

@@ -114,7 +114,7 @@ def test_the_real_list_has_every_camera_of_the_sets(real_data):
 
 
 def written(path, missing=()):
-    """Matrices of D65, which is written first, and of illuminant A."""
+    """Write a DNG with matrices of D65, which is the first, and of illuminant A."""
     matrices = {50721: CANON, 50722: CANON + 0.05, 50964: 2 * np.eye(3), 50965: np.eye(3)}
     tags = [(code, dng.SIGNED_RATIONAL, 9, dng.rationals(item)) for code, item in matrices.items()]
     tags.append((50779, dng.SHORT, 1, 17))
@@ -135,7 +135,7 @@ def test_a_dngs_matrices_are_in_the_order_of_temperatures(tmp_path):
 
 
 def calibrated_dng(path, rng, **changed):
-    """Write a DNG with all calibration tags; returns the parts in float64, as they are written."""
+    """Write a DNG with all calibration tags; return the parts in float64, as they are written."""
     parts = {
         "color_1": rng.uniform(-0.3, 0.9, (3, 3)).round(4),
         "color_2": rng.uniform(-0.3, 0.9, (3, 3)).round(4),
@@ -173,7 +173,7 @@ def calibrated_dng(path, rng, **changed):
     ],
 )
 def test_the_cameras_calibration_and_balance_are_in_the_matrix(tmp_path, rng, signatures, applies):
-    """DNG specification, chapter 6: XYZtoCamera = AB · CC · CM; CC is for profiles of its name."""
+    """The DNG specification has XYZtoCamera = AB · CC · CM; CC is for profiles of its name."""
     path = tmp_path / "a.dng"
     parts = calibrated_dng(path, rng, signatures=signatures)
     expected = []
@@ -221,7 +221,7 @@ def test_calibrations_of_planes_in_another_order(tmp_path, rng, planes):
         ((11, 14), (4150, 7500)),
     ],
 )
-def test_light_sources_have_their_temperatures(tmp_path, rng, illuminants, kelvin):
+def test_calibration_illuminants_have_their_temperatures(tmp_path, rng, illuminants, kelvin):
     parts = calibrated_dng(tmp_path / "a.dng", rng, illuminants=illuminants)
     calibration = read_dng_calibration(tmp_path / "a.dng").calibration
     np.testing.assert_allclose(calibration.temperatures, kelvin)
@@ -297,7 +297,7 @@ def test_published_names_of_the_real_list(real_data):
     for name, others in same.items():
         for other in others:
             np.testing.assert_array_equal(matrix_for(cameras, other), matrix_for(cameras, name))
-    # A list of before these cameras, and names of several cameras.
+    # The list is older than these cameras, and has names of several cameras.
     for name in ("Canon EOS R7", "Canon EOS R6 Mark II", "camera", "Panasonic", "Sony"):
         with pytest.raises(DataError, match="no calibration matrix of"):
             matrix_for(cameras, name)

@@ -58,7 +58,7 @@ def test_no_photograph_is_refused(tmp_path):
 
 
 def test_tags_of_the_exif_directory_are_read(tmp_path):
-    """A TIFF of one pixel, whose first directory points to an EXIF directory."""
+    """The file is a TIFF of one pixel, whose first directory points to an EXIF directory."""
     date = b"2026:01:02 03:04:05\0"
     first, second, end = 8, 8 + 2 + 8 * 12 + 4, 8 + 2 + 8 * 12 + 4 + 2 + 4 * 12 + 4
     pixel = [(256, 4, 1, 1), (257, 4, 1, 1), (258, 3, 1, 8), (259, 3, 1, 1), (262, 3, 1, 1)]

@@ -27,12 +27,12 @@ RGGB_TWICE = b"\0\1\0\1\1\2\1\2\0\1\0\1\1\2\1\2"
 
 
 def colors_of(height=HEIGHT, width=WIDTH):
-    """Linear value of each photosite of an RGGB sensor that sees one colour."""
+    """Return the linear value of each photosite of an RGGB sensor that sees one colour."""
     return np.tile([[COLOR[0], COLOR[1]], [COLOR[1], COLOR[2]]], (height // 2, width // 2))
 
 
 def mosaic_over(black, height=HEIGHT, width=WIDTH, white=WHITE):
-    """Sensor values over a map of black levels."""
+    """Return sensor values over a map of black levels."""
     return np.uint16(np.round(black + colors_of(height, width) * (white - black)))
 
 
@@ -87,7 +87,7 @@ def test_rows_and_columns_add_to_the_black_level(tmp_path, rng):
 
 
 def test_fractions_of_a_black_level_count(tmp_path):
-    """Values of a dark 8-bit sensor: 63 for 63.99 would give r/g 0.64 instead of 0.6."""
+    """A dark 8-bit sensor's level of 63 for 63.99 would give r/g 0.64 instead of 0.6."""
     black, white = 63.99, 255
     values = np.full((HEIGHT, WIDTH), 74)
     values[::2, ::2], values[1::2, 1::2] = 70, 72
@@ -212,7 +212,7 @@ def test_levels_that_are_no_numbers_are_refused(tmp_path, levels, message):
 
 
 def write_behind_picture(path, mosaic, names, levels=(), subfile=True):
-    """A small picture with tags comes first, the mosaic is its SubIFD or the next directory."""
+    """Write a small picture with tags, and the mosaic as its SubIFD or as the next directory."""
     tags = [(33421, SHORT, 2, (2, 2)), (33422, BYTE, 4, b"\0\1\1\2"), (50717, LONG, 1, WHITE)]
     tags = [(*tag, True) for tag in (*tags, *levels)]
     picture = {"photometric": "rgb", "subfiletype": 1, "subifds": int(subfile)}

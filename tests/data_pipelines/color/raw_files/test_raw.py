@@ -25,7 +25,7 @@ def flat():
 
 
 def photosite_means(path, region, black, white):
-    """Mean of each of R, G, B, G2 in a region of the mosaic, 0 at black and 1 at white."""
+    """Return the means of R, G, B and G2 in a region of the mosaic, 0 at black and 1 at white."""
     with rawpy.imread(str(path)) as raw:
         mosaic = raw.raw_image_visible[region].astype(float)
         colors = raw.raw_colors_visible[region]

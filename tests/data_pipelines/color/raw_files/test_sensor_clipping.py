@@ -18,10 +18,10 @@ CAMERA = np.array([[0.71, 0.0, -0.03], [-0.35, 1.25, 0.11], [0.02, -0.05, 0.75]]
 
 
 def chart_picture(exposure):
-    """Linear chart between darker tiles, whose white has this green, and the greys' colour."""
+    """Return a chart between darker tiles with this green in its white, and the greys' colour."""
     rng = np.random.default_rng(7)
     colors = np.maximum(reference_colors() @ CAMERA.T, 0.002)
-    # Greys of one colour, so that the illuminant is exactly known.
+    # Greys have one colour, so that the illuminant is exactly known.
     neutral = colors[18] / colors[18, 1]
     colors[18:] = neutral * colors[18:, 1:2]
     colors *= exposure / colors[18, 1]

@@ -34,5 +34,5 @@ def test_a_reading_is_the_mean_over_surfaces_as_shares(rng):
         np.testing.assert_allclose(result[row], expected / expected.sum(), rtol=1e-5)
     noisy = np.stack([read_ambient(library, scenes, seed)[0] for seed in range(300)])
     strongest = result[0].max()
-    # Shares: the noise of one channel, and a little of the sum's.
+    # Shares have the noise of one channel, and a little of the sum's.
     assert 0.7 < noisy[:, 0].std() / (0.01 * strongest) < 1.3

@@ -167,10 +167,10 @@ def test_too_few_scenes_are_refused(count):
 
 def test_too_few_illuminants_or_surfaces_are_refused():
     for chosen, count in ((slice(4), 4), ([3] * 20, 1)):
-        few_lights = LIBRARY._replace(illuminants=LIBRARY.illuminants[chosen])
+        few_illuminants = LIBRARY._replace(illuminants=LIBRARY.illuminants[chosen])
         with pytest.raises(DataError, match=f"{count} different illuminants cannot be split"):
-            draw_scenes(few_lights, RadiometricSettings(50, "illuminant"))
-    assert draw_scenes(few_lights, RadiometricSettings(50)).illuminant.max() == 19
+            draw_scenes(few_illuminants, RadiometricSettings(50, "illuminant"))
+    assert draw_scenes(few_illuminants, RadiometricSettings(50)).illuminant.max() == 19
     few_surfaces = LIBRARY._replace(reflectances=LIBRARY.reflectances[:23])
     with pytest.raises(DataError, match=r"23 surfaces; give at least 24"):
         draw_scenes(few_surfaces, RadiometricSettings(50))

@@ -13,7 +13,7 @@ from everlight_data.color.rendered.variants import Variant, render_variants
 from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import DataError
 
-# Everywhere as many, so that each program is compiled once.
+# All tests have this many scenes, so that each program is compiled once.
 SCENES = 100
 ONE_COLOR = Variant(colors=1).name
 
@@ -34,7 +34,7 @@ def test_more_pairs_than_there_are_is_refused(count):
 
 @pytest.fixture(scope="module")
 def prepared():
-    """One pair, exact and noisy, of few scenes."""
+    """Render one pair of cameras, exact and noisy, in few scenes."""
     library = embedded_library()
     return library, render_conditions(library, [library.camera_names], SCENES, 0)
 
@@ -51,7 +51,7 @@ def test_exact_and_noisy_pairs_share_illuminants_and_noisy_ones_have_fewer_color
 
 
 def test_network_inputs_equal_float64(prepared):
-    """Each input against float64 from the colours that the cameras measured."""
+    """Each input is compared with float64 from the colours that the cameras measured."""
     _, data = prepared
     (exact,) = data["exact", "random"]
     row = 7

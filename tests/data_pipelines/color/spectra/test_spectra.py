@@ -105,7 +105,7 @@ def test_measured_spectra_keep_their_values_on_the_shared_grid(measured, real_da
     )
     np.testing.assert_allclose(actual, reference, rtol=1e-6)
     illuminants = np.load(real_data("sfu_illuminants/measured_with_sources.illum.npy"))
-    # 380 to 780 nm by 4: every fifth sample lies on every fourth of ours.
+    # The range is 380 to 780 nm by 4: every fifth sample lies on every fourth of ours.
     actual, reference = measured.illuminants[:, ::4], illuminants[:, 5:86:5]
     correlation = [np.corrcoef(a, b)[0, 1] for a, b in zip(actual, reference, strict=True)]
     np.testing.assert_allclose(correlation, 1, atol=1e-9)

@@ -16,12 +16,12 @@ SIDE = 32
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
-    """Blocks of 64 images: the programs without optimization of the tests take long for more."""
+    """Set blocks of 64 images: the tests' programs, without optimization, are slow on more."""
     monkeypatch.setattr(fact_renderer, "BLOCK_PIXELS", 64 * SIDE**2)
 
 
 def scenes_of(*scenes, names=None):
-    """AnnotatedScenes from lists of (category, box)."""
+    """Return AnnotatedScenes from lists of (category, box)."""
     flat = [(i, *thing) for i, things in enumerate(scenes) for thing in things]
     image, category, box = zip(*flat, strict=True)
     names = names or tuple(f"scene {i}" for i in range(len(scenes)))
@@ -29,7 +29,7 @@ def scenes_of(*scenes, names=None):
 
 
 def first_alone(scenes):
-    """A sample for the first object of every scene."""
+    """Return a sample for the first object of every scene."""
     first = np.unique(scenes.image, return_index=True)[1]
     return BoxedSamples(scenes, first, np.full_like(first, -1))
 
@@ -59,7 +59,7 @@ def test_an_image_is_the_same_whatever_is_rendered_beside_it(world):
 
 
 def test_an_image_does_not_depend_on_the_other_scenes(world):
-    """The last scene as the only one of a set: its name and its objects make the picture."""
+    """The last scene looks the same as the only one of a set: name and objects determine it."""
     scenes = world.train.scenes
     last = scenes.image == 399
     only = AnnotatedScenes(
@@ -92,13 +92,13 @@ def test_every_outline_fills_its_box(half):
 
 
 def linear(images):
-    """IEC 61966-2-1 backwards."""
+    """Invert the gamma of IEC 61966-2-1."""
     part = images / 255
     return np.where(part <= 0.04045, part / 12.92, ((part + 0.055) / 1.055) ** 2.4)
 
 
 def test_small_objects_stand_before_large_ones():
-    """However they are listed: what is inside looks as if it were alone."""
+    """The order in the list has no effect: the inner object looks as it does alone."""
     small, large = (3, (80, 120, 80, 120)), (5, (0, 200, 0, 200))
     pair, single = scenes_of([small, large]), scenes_of([small])
     np.testing.assert_array_equal(

@@ -100,7 +100,7 @@ def test_any_facts_survive_writing_and_reading(tmp_path_factory, facts, data):
 
 
 def test_the_authors_own_files_are_read(tmp_path):
-    """Their further columns, quoted links, names of the large semantic split, and any ids."""
+    """The files have more columns, quoted links, names of the large semantic split, and any ids."""
     (tmp_path / "B1_facts.csv").write_text("id,type,S,P,O\n70,<S>,man,,\n12,<SPO>,dog,eat,meat\n")
     (tmp_path / "B1_BD_complete_train.csv").write_text(
         ",image_links,NLP_links,SPO,id,w_s,w_p,w_o\n"
@@ -171,7 +171,7 @@ def test_a_missing_folder_and_a_missing_or_repeated_column_are_named(split):
 
 @pytest.fixture
 def images(tmp_path):
-    """6 x 4 pixels, red but for a blue 2 x 2 in rows 1 to 2 and columns 2 to 3."""
+    """Write 6 x 4 red pixels with a blue 2 x 2 in rows 1 to 2 and columns 2 to 3."""
     pixels = np.full((4, 6, 3), [200, 0, 0], np.uint8)
     pixels[1:3, 2:4] = [0, 0, 200]
     for name in ("a.png", "b.PNG"):

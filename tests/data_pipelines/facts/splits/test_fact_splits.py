@@ -37,7 +37,7 @@ def test_kept_examples_are_spaced_evenly(fact, chosen, most):
         places = np.flatnonzero(fact == number)
         selected = np.flatnonzero(np.isin(places, stored))
         assert len(selected) == min(most, len(places))
-        # Steps of the two whole numbers around the mean.
+        # Steps are the two whole numbers around the mean.
         assert np.ptp(np.diff(selected, append=len(places))) <= 1
 
 

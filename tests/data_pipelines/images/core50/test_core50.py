@@ -32,7 +32,7 @@ def test_object_names_are_the_authors_and_five_share_a_category(real_data):
 
 @pytest.fixture(scope="module")
 def sample(real_data, tmp_path_factory):
-    """The real frames' zip and the folder where they are prepared."""
+    """Return the real frames' zip, the folder where they are prepared, and the result."""
     source = real_data("core50_sample/core50_128x128_sample.zip")
     folder = tmp_path_factory.mktemp("prepared")
     return source, folder, prepare_core50(source, folder, partial=True)
@@ -103,7 +103,7 @@ def name_of(session, number, frame):
 
 @pytest.fixture
 def release(tmp_path, monkeypatch):
-    """Its folder; each image holds its place in IDS everywhere."""
+    """Write a release's folder, in which each image has its place in IDS as its value."""
     counts = np.zeros((11, 50), int)
     for session, number, _ in IDS:
         counts[session - 1, number - 1] += 1
@@ -120,7 +120,7 @@ def release(tmp_path, monkeypatch):
 
 @pytest.fixture
 def decoded(monkeypatch):
-    """Names of the decoded frames, as they are; `stop_at` is one at which a run is interrupted."""
+    """List the names of decoded frames; a run is interrupted at the frame `stop_at`."""
 
     class Decoded(list):
         stop_at = None
@@ -298,7 +298,7 @@ def test_damaged_smaller_images_are_made_again(release, tmp_path):
 
 @pytest.mark.parametrize("claim", ["[1, 2, 3]", "999999", "-5", "", "[null]", "\xff", "{}"])
 def test_notes_of_half_written_files_are_not_trusted(release, tmp_path, claim):
-    """A part of black frames, beside a note that calls them done."""
+    """A note beside a part of black frames calls them done."""
     prepare_core50(release, tmp_path / "straight")
     folder = tmp_path / "prepared"
     prepare_core50(release, folder)
@@ -320,7 +320,7 @@ def test_a_refusal_before_the_first_block_leaves_nothing(release, tmp_path):
 
 
 def test_a_frame_that_unpacks_to_gigabytes_is_refused_before_it_does(release, tmp_path):
-    """A deflated member of zeros, and a PNG that claims 65,535 x 65,535 pixels."""
+    """The files are a deflated member of zeros, and a PNG that claims 65,535 x 65,535 pixels."""
     faulty = release / name_of(1, 1, 20)
     content = faulty.read_bytes()
     faulty.write_bytes(content[:16] + b"\x00\x00\xff\xff" * 2 + content[24:])

@@ -8,7 +8,7 @@ from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, 
 
 
 def recorded(frames):
-    """The same number of tiny frames of every object in every session."""
+    """Return the same number of tiny frames of every object in every session."""
     session, number, time = (axis.ravel() for axis in np.indices((11, 50, frames)))
     images = np.zeros((len(number), 2, 2, 3), np.uint8)
     frame = 300 * time // frames

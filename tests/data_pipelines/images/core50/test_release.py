@@ -99,7 +99,7 @@ def test_missing_frames_are_named_with_session_object_and_counts():
 
 
 def test_many_missing_frames_are_reported_by_session():
-    """Every other object of s1 lacks a frame, s2 all, o3 to o50 of the rest two but in s11."""
+    """Every other object of s1 lacks a frame, s2 all, and o3 to o50 of the rest two, except s11."""
     counts = FRAME_COUNTS.copy()
     counts[0, ::2] -= 1
     counts[1] = 0

@@ -28,7 +28,7 @@ keys_of = st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=2).map(
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, real_data):
-    """Thirty mosaics of 200 to 400 pixels a side."""
+    """Write thirty mosaics with sides of 200 to 400 pixels."""
     folder = tmp_path_factory.mktemp("files")
     mosaics = Mosaics(real_data("tiny_imagenet_32x32/train_0.npz"), np.random.default_rng(0))
     names = [f"{number}.JPEG" for number in range(COUNT)]
@@ -80,7 +80,7 @@ def test_training_crops_keep_their_bounds(width, height, key):
     assert 0 <= left < right <= width
     assert 0 <= upper < lower <= height
     if min(width, height) >= 100:
-        # Half a pixel of rounding on either side.
+        # Rounding takes half a pixel on either side.
         assert (wide - 0.5) / (high + 0.5) <= 4 / 3
         assert (wide + 0.5) / (high - 0.5) >= 3 / 4
         if max(width, height) <= 1.2 * min(width, height):
@@ -95,7 +95,7 @@ def test_training_crops_are_distributed_as_described():
     )
     wide, high = right - left, lower - upper
     share = wide * high / 200_000
-    # Uniform on .08 to .6, where every aspect fits: as many in the lower half as in the upper.
+    # Areas are uniform on 0.08 to 0.6, where every aspect fits: both halves have as many.
     fits = share < 0.6
     assert abs(np.mean(share[fits] < 0.34) - 0.5) < 0.03
     ratio = np.log(wide / high)[fits]
@@ -116,7 +116,7 @@ def test_a_training_crop_is_the_drawn_box(files, rng):
         cut = image.crop(box).resize((SIDE, SIDE), Image.Resampling.BILINEAR)
         expected = np.asarray(cut, int)[:, :: -1 if mirrored else 1]
         turned += mirrored
-        # Within the border, where the filter reads beyond the crop.
+        # The border, where the filter reads beyond the crop, is left out.
         inner = slice(3, -3)
         assert np.max(np.abs(crop - expected)[inner, inner]) <= 1
     assert 5 < turned < 25
@@ -125,7 +125,7 @@ def test_a_training_crop_is_the_drawn_box(files, rng):
 @given(st.integers(0, 2**32 - 1), st.integers(65, 400))
 @settings(max_examples=15)
 def test_images_read_depend_on_key_and_image_alone(files, seed, tight):
-    """Announced, announced in vain, twice or not at all, in any batches, limit and threads."""
+    """Images are announced once, twice, in vain or not at all, in any batches and threads."""
     rng = np.random.default_rng(seed)
     order = rng.integers(0, COUNT, 40)
     keys = make_keys(rng, 40)
@@ -219,7 +219,7 @@ def test_gray_cmyk_and_png_become_rgb(tmp_path):
     plain.save(tmp_path / "png.JPEG", "PNG")
     names = np.array(["grey.JPEG", "cmyk.JPEG", "png.JPEG"], bytes)
     gray, cmyk, png = JpegStore(tmp_path, names, 8, 10**6).read(np.arange(3))
-    # Rec. 601's weights.
+    # The weights are Rec. 601's.
     assert np.max(np.abs(gray - np.dot(color, (0.299, 0.587, 0.114)))) <= 2
     assert np.max(np.abs(cmyk - np.array(color, int))) <= 6
     np.testing.assert_array_equal(png, np.broadcast_to(color, (8, 8, 3)))
@@ -237,7 +237,7 @@ def test_hidden_colors_are_white_and_16_bits_are_refused(tmp_path):
 
 @pytest.fixture
 def damaged(files, tmp_path):
-    """A whole file, one cut off, one of text, one that is gone."""
+    """Return a valid file, a truncated one, one of text and a missing one."""
     content = (files[0] / "0.JPEG").read_bytes()
     (tmp_path / "whole.JPEG").write_bytes(content)
     (tmp_path / "cut.JPEG").write_bytes(content[: len(content) // 2])
@@ -245,7 +245,7 @@ def damaged(files, tmp_path):
     return tmp_path, np.array(["whole.JPEG", "cut.JPEG", "text.JPEG", "gone.JPEG"], bytes)
 
 
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("announced", [False, True])
 @pytest.mark.parametrize(
     ("place", "error", "message"),
     [
@@ -254,9 +254,11 @@ def damaged(files, tmp_path):
         (3, MissingDataError, "gone.JPEG does not exist"),
     ],
 )
-def test_damaged_images_are_named_and_release_their_memory(damaged, place, error, message, ahead):
+def test_damaged_images_are_named_and_release_their_memory(
+    damaged, place, error, message, announced
+):
     store = open_store(damaged)
-    if ahead:
+    if announced:
         store.announce(np.array([0, place]))
         time.sleep(0.05)
     with pytest.raises(error, match=message):

@@ -28,7 +28,7 @@ def pixels(count, first):
 
 @pytest.fixture
 def folder(tmp_path):
-    """Six training images, and three test images in compressed files."""
+    """Write six training images, and three test images in compressed files."""
     files = {
         IMAGES: encoded(pixels(6, 0)),
         LABELS: encoded(TRAIN_LABELS),
@@ -81,7 +81,7 @@ def test_published_test_images_can_test_other_images(folder, tmp_path):
 
 
 def colored(folder, name, array):
-    """Replaces the images of a part by those of four dimensions."""
+    """Replace the images of a part by those of four dimensions."""
     for path in folder.glob(f"{name}-images-*"):
         path.unlink()
     (folder / f"{name}-images-idx4-ubyte").write_bytes(encoded(array))
@@ -109,7 +109,7 @@ def test_what_is_written_is_read_again(tmp_path, shape, rng):
     (tmp_path / "a").write_bytes(idx.idx_bytes(array))
     assert (tmp_path / "a").read_bytes() == encoded(array)
     np.testing.assert_array_equal(idx.read_idx(tmp_path / "a", len(shape)), array)
-    # A view in another order of bytes.
+    # The view has another order of bytes.
     assert idx.idx_bytes(array.T) == encoded(array.T.copy())
 
 
@@ -180,7 +180,7 @@ def test_another_file_than_the_published_one_is_refused(folder):
 
 
 def test_fashion_mnist_is_whole():
-    """70,000 images of ten balanced classes."""
+    """The set has 70,000 images of ten balanced classes."""
     try:
         images = load_fashion_mnist()
     except MissingDataError as error:
@@ -190,7 +190,7 @@ def test_fashion_mnist_is_whole():
     np.testing.assert_array_equal(np.bincount(images.test_labels), [1_000] * 10)
     assert images.class_names[0] == "T-shirt or top"
     assert images.class_names[9] == "ankle boot"
-    # Published mean and deviation of the training pixels, 0.2860 and 0.3530.
+    # The training pixels' published mean and deviation are 0.2860 and 0.3530.
     train = images.images[:60_000] / np.float32(255)
     assert train.mean(dtype=np.float64) == pytest.approx(0.2860, abs=1e-4)
     assert train.std(dtype=np.float64) == pytest.approx(0.3530, abs=1e-4)

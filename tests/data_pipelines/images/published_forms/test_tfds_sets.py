@@ -41,7 +41,7 @@ class SmallPictures(tfds.core.GeneratorBasedBuilder, skip_registration=True):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """A folder of data sets with one of them."""
+    """Prepare a folder of data sets with one of them."""
     assert importlib.util.find_spec("tensorflow") is None
     root = tmp_path_factory.mktemp("data")
     builder = SmallPictures(data_dir=root / "tensorflow_datasets", file_format="array_record")
@@ -51,7 +51,7 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture
 def root(prepared, tmp_path, monkeypatch):
-    """A copy of it, to be changed."""
+    """Copy the prepared folder, so that a test can change it."""
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     shutil.copytree(prepared / "tensorflow_datasets", tmp_path / "tensorflow_datasets")
     return tmp_path / "tensorflow_datasets" / "small_pictures" / "1.10.0"

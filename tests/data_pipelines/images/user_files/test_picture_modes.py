@@ -12,7 +12,7 @@ from tests.data_pipelines.images.user_files.user_folders import folder_of, load,
 
 
 def png(depth, kind, rows, palette=b"", transparent=b""):
-    """A PNG of two columns after the specification, with chunks that Pillow does not write."""
+    """Return a PNG of two columns by the specification, with chunks that Pillow does not write."""
     header = struct.pack(">IIBBBBB", 2, len(rows), depth, kind, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"PLTE", palette), (b"tRNS", transparent)]
     chunks += [(b"IDAT", zlib.compress(b"".join(b"\0" + row for row in rows))), (b"IEND", b"")]
@@ -21,7 +21,7 @@ def png(depth, kind, rows, palette=b"", transparent=b""):
 
 
 TRANSPARENT = {
-    # Grey 85 beside a hidden one, in every depth; the hidden level is a number of that depth.
+    # Grey 85 is beside a hidden one, in every depth; the hidden level is a number of that depth.
     "grey of 2 bits": png(2, 0, [b"\x60", b"\x60"], b"", b"\0\2"),
     "grey of 4 bits": png(4, 0, [b"\x5f", b"\x5f"], b"", b"\0\x0f"),
     "grey of 8 bits": png(8, 0, [b"\x55\xaa"] * 2, b"", b"\0\xaa"),

@@ -24,7 +24,7 @@ def test_classes_are_sub_folders_and_every_nth_image_tests(tmp_path):
     images, note = load(folder_of(tmp_path / "mine", {"b": 10, "a": 4, "c": 6}))
     assert images.class_names == ("a", "b", "c")
     np.testing.assert_array_equal(images.train_labels, [0] * 3 + [1] * 8 + [2] * 5)
-    # The fifth and tenth of b, the last of a, which has fewer than five, and the fifth of c.
+    # These are the fifth and tenth of b, the last of a, which is short, and the fifth of c.
     tests = images.images[len(images.train_labels) :, 0, 0].tolist()
     assert tests == [[50, 30, 0], [0, 40, 0], [0, 90, 0], [100, 40, 0]]
     np.testing.assert_array_equal(images.test_labels, [0, 1, 1, 2])
@@ -39,7 +39,7 @@ def test_the_middle_square_is_taken_upright(tmp_path):
     wide = Image.new("RGB", (60, 20), (255, 0, 0))
     wide.paste((0, 0, 255), (20, 0, 30, 20))
     wide.paste((0, 255, 0), (30, 0, 40, 20))
-    # Orientation 6: the camera lay on its side, and the picture is to be turned clockwise.
+    # At orientation 6 the camera lay on its side, and the picture is turned clockwise.
     exif = Image.Exif()
     exif[0x0112] = 6
     for place in range(3):
@@ -71,7 +71,7 @@ def test_images_of_other_modes_are_converted_to_rgb_and_counted(tmp_path):
     )
     np.testing.assert_array_equal(images.images[0], np.full((8, 8, 3), 77))
     assert np.all(images.images[1] < 30), "black ink"
-    # A fifth of 9 before white.
+    # White follows a fifth of 9.
     np.testing.assert_array_equal(images.images[2], np.full((8, 8, 3), 206))
     # The animation's first frame; the file's colours are exact.
     np.testing.assert_array_equal(images.images[len(images.train_labels), 0, 0], COLORS["blue"])
@@ -109,7 +109,7 @@ def test_test_images_of_another_scale_are_refused(tmp_path, rng):
 
 
 def test_a_photograph_keeps_its_mean(tmp_path, rng):
-    """The reduced decoding of a large JPEG against the mean of all its pixels."""
+    """The reduced decoding of a large JPEG is compared with the mean of all its pixels."""
     folder_of(tmp_path, {"a": 3, "b": 3})
     ramp = np.linspace(0, 255, 400)
     image = np.stack(np.broadcast_arrays(ramp[:, None], ramp, 100), axis=-1).astype(np.uint8)
@@ -174,7 +174,7 @@ def npz(root, **arrays):
 def test_an_npz_holds_images_and_labels(tmp_path, rng, labels):
     values = rng.integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
     images, _ = load(npz(tmp_path, images=values, labels=np.array(labels)))
-    # Whole numbers in their own order, not that of their text.
+    # Whole numbers have their order, not that of their text.
     assert images.class_names == (("2", "10") if labels[0] == 10 else ("a", "b"))
     number = [images.class_names.index(str(label)) for label in labels]
     last = [max(np.flatnonzero(np.array(number) == label)) for label in (0, 1)]
@@ -366,7 +366,7 @@ def test_gray_test_images_are_brought_to_the_channels_of_the_others(tmp_path, rn
             0,
             "than the training images: b, c are only in one of",
         ),
-        # Copies under other names, and fewer of them.
+        # Copies have other names, and there are fewer of them.
         ({"a": 3, "b": 4}, {"a": 1, "b": 2}, 0, "test holds the same samples as train; give test"),
         ({"a": 3, "b": 1}, {"a": 1, "b": 1}, 7, "the class 'b' has 1 training and 1 test images"),
     ],

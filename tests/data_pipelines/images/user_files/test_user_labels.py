@@ -80,7 +80,7 @@ def test_color_profiles_other_than_srgb_are_counted(tmp_path, rng, kind, count):
         path.parent.mkdir(exist_ok=True)
         if kind.startswith("gAMA"):
             Image.fromarray(picture).save(path)
-            # After the signature and the header, 8 and 25 bytes; PNG has gamma in 1/100,000.
+            # The chunk follows the signature and the header, 8 and 25 bytes; gamma is in 1/100,000.
             content, gamma = path.read_bytes(), 100_000 if kind == "gAMA 1" else 45_455
             gamma = png_chunk(b"gAMA", struct.pack(">I", gamma))
             path.write_bytes(content[:33] + gamma + content[33:])

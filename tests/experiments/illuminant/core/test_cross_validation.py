@@ -54,7 +54,7 @@ def good(data, train, key):
 
 
 def bad(data, train, key):
-    """Targets that have nothing to do with the inputs."""
+    """Permute the targets, so that they have nothing to do with the inputs."""
     samples = pair_augmentations.repeat_samples(data, train, 2)
     return camera_pairs.Samples(
         samples.inputs, jax.random.permutation(key, jnp.asarray(samples.targets))
@@ -63,7 +63,7 @@ def bad(data, train, key):
 
 @pytest.mark.slow
 def test_each_fold_takes_the_augmentation_that_its_own_validation_pairs_prefer(pairs, tmp_path):
-    """Made good on fold 1's training pairs alone, a second augmentation is chosen there alone."""
+    """A second augmentation is better on fold 1's training pairs only, and is chosen only there."""
     ones = set(np.setdiff1d(np.arange(60), pairs.folds[1]).tolist())
 
     def good_in_fold_1(data, train, key):
@@ -122,7 +122,7 @@ def test_test_pairs_have_no_part_in_what_is_chosen(pairs, tmp_path):
 
 @pytest.mark.slow
 def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
-    """Float64 least squares on the same augmented samples, without validation pairs, agree."""
+    """Float64 least squares agree on the same augmented samples, without validation pairs."""
     only = {"mixed": pair_augmentations.PHONE_AUGMENTATIONS["mixed with 5"]}
     outcome = cross_validate(pairs, only, "held-out", NetworkTraining(SETTINGS, (3,), tmp_path))
     for fold in range(3):
@@ -138,7 +138,7 @@ def test_regression_is_fitted_to_the_nets_training_samples(pairs, tmp_path):
 
 
 def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tmp_path):
-    """At a rate of nothing a net stays what it was."""
+    """At a rate of 0 a net does not change."""
     only, pairs = {"good": good}, pairs._replace(inputs={"T": pairs.inputs["T"]})
     both, low, high = (
         cross_validate(
@@ -154,7 +154,7 @@ def test_each_fold_trains_at_the_rate_that_its_validation_pairs_prefer(pairs, tm
 
 
 def test_the_second_cameras_illuminant_is_printed_where_it_is_requested(pairs, tmp_path):
-    """Exactly, as the features are linear in it, and not in the main camera's."""
+    """The match is exact, as features are linear in it, and not in the main camera's illuminant."""
     other = pairs.main[:, ::-1] ** 2
     inputs = {"T": pairs.inputs["T"]}
     requested = pairs._replace(inputs=inputs, main=other, second=pairs.main, view="second")

@@ -33,7 +33,7 @@ def uninterrupted(tmp_path_factory):
 
 
 def test_over_two_devices_the_nets_are_those_of_one(tmp_path, uninterrupted):
-    """Three problems on two devices; another program, so that 200 steps agree to 1e-4."""
+    """Three problems on two devices are another program, so that 200 steps agree to 1e-4."""
     child = start("network_devices", tmp_path, tmp_path / "runs", JAX_NUM_CPU_DEVICES="2")
     devices, *losses = map(float, end(child).split())
     assert devices == 2

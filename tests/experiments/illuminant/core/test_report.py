@@ -26,13 +26,13 @@ from everlight_experiments.run_folder.options import ExperimentOptions
 
 
 def illuminants_at(degrees):
-    """Illuminants that are so many degrees from red, within the plane of red and green."""
+    """Return illuminants so many degrees from red, within the plane of red and green."""
     radians = np.radians(degrees)
     return np.stack([np.cos(radians), np.sin(radians), 0 * radians], axis=-1)
 
 
 def compared(errors, **fields):
-    """Illuminants with these errors; reproduction errors have no meaning here."""
+    """Return illuminants with these errors; reproduction errors have no meaning here."""
     illuminants = {name: illuminants_at(values) for name, values in errors.items()}
     truth = np.broadcast_to([1.0, 0.0, 0.0], next(iter(illuminants.values()))[0].shape)
     return Comparison(illuminants, truth, **fields)
@@ -91,7 +91,7 @@ def test_invalid_estimates_are_counted_and_the_paper_stands_beside():
 
 
 def test_reproduction_errors_stand_beside():
-    """White estimated as (1, 1, 2) is 19.47 degrees from grey under any illuminant."""
+    """A white estimated as (1, 1, 2) is 19.47 degrees from grey under any illuminant."""
     estimate = np.array([0.5, 1.0, 2.0])
     illuminants = np.broadcast_to(estimate, (1, 2, 3, 3))
     truth = np.broadcast_to(estimate * [1, 1, 2], (2, 3, 3))
@@ -101,7 +101,7 @@ def test_reproduction_errors_stand_beside():
 
 def test_the_summary_names_the_method_with_the_lowest_error_of_every_condition():
     def errors(*by_run):
-        """Two folds of three images; one without an estimate is left out of the mean."""
+        """Return errors of two folds of three images, of which one has no estimate."""
         values = np.array(by_run)[:, None, None] * np.ones((len(by_run), 2, 3))
         values[:, 0, 0] = np.nan
         return values
@@ -153,7 +153,7 @@ def test_curves_are_those_named_the_best_of_each_condition_and_the_headline():
 
 
 def test_the_gain_of_a_camera_is_the_mean_difference_of_errors_by_seed():
-    """Two seeds, two folds of two images; a gain of 1 and of 2 degrees on every image."""
+    """Two seeds have two folds of two images, and gains of 1 and of 2 degrees on every image."""
     one = np.array([[[3.0, 5.0], [4.0, 8.0]], [[4.0, 6.0], [5.0, 9.0]]])
     both = one - np.array([1.0, 2.0])[:, None, None]
     errors = {}
@@ -168,7 +168,7 @@ def test_the_gain_of_a_camera_is_the_mean_difference_of_errors_by_seed():
 
 @pytest.fixture
 def drawn(monkeypatch, tmp_path, rng, capsys):
-    """Canvases by name of file, of three cameras and of a method and a baseline far off."""
+    """Return canvases by file name, of three cameras, a method and a baseline far off."""
     canvases, save = {}, report.save
 
     def keep(canvas, path):

@@ -10,7 +10,7 @@ from tests.illuminant.closed_form_net import (
 
 @pytest.fixture
 def use_net(monkeypatch):
-    """A function that sets the network; at first it is the one in closed form."""
+    """Return a function that sets the network; at first it is the one in closed form."""
 
     def use(net):
         monkeypatch.setattr(command, "load_any_model", lambda path: net)

@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 def write_pair(
     folder: Path, photo: RawImage, white, crop, illuminant, transform, homography, peak: float = 0.9
 ) -> Pair:
-    """Writes both views of a photo whose own illuminant is `white`, as under another illuminant.
+    """Write both views of a photo, whose illuminant is `white`, as under another illuminant.
 
     The main view is the crop of the re-illuminated photo; the second is that photo through
     `transform`, on its own pixel grid under `homography` (main to second pixels).

@@ -96,13 +96,13 @@ def test_a_real_photo_all_the_way(tmp_path, chart, use_net, capsys):
 
 
 def corner_shift(homography):
-    """The most by which ALIGNMENT differs at the chart's corners and centre, in pixels."""
+    """Return the greatest shift in pixels against ALIGNMENT at the chart's corners and centre."""
     corners = np.array([[0, 0], [779, 0], [779, 479], [0, 479], [390, 240]])
     return np.abs(mapped(homography, corners) - mapped(ALIGNMENT, corners)).max()
 
 
 def tint(panel):
-    """The most that red and blue differ from green, of 255, in the chart's white patch.
+    """Return the most that red and blue differ from green, of 255, in the chart's white patch.
 
     Its place in a panel is that in the crop, below the label and right of the margin.
     """
@@ -116,7 +116,7 @@ def tint(panel):
 
 @pytest.fixture(scope="module")
 def rendered():
-    """Noisy scenes of two measured cameras, seen illuminants."""
+    """Render noisy scenes of two measured cameras under seen illuminants."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delitem(ILLUMINANT_SPLITS, "illuminant")
         data = render_conditions(embedded_library(), [EMBEDDED_CAMERAS], 4_000, 0)
@@ -125,7 +125,7 @@ def rendered():
 
 @pytest.fixture(scope="module")
 def trained_net(tmp_path_factory, rendered):
-    """Ensembles of 470 parameters for each camera's illuminant."""
+    """Train ensembles of 470 parameters for each camera's illuminant."""
     folder = tmp_path_factory.mktemp("net")
     settings = TrainingSettings(4_000, batch_size=256, learning_rate=1e-2)
     training = NetworkTraining(settings, (0,), folder / "checkpoints")
@@ -154,7 +154,7 @@ def test_intervals_hold_on_scenes_that_no_part_of_the_net_has_seen(trained_net, 
 
 
 def illuminant_and_transform(name):
-    """An illuminant in the main camera, and the best transform of all surfaces under it."""
+    """Return an illuminant in the main camera, and the best transform of all surfaces under it."""
     library = embedded_library()
     main, second = (library.sensitivity(camera).T for camera in EMBEDDED_CAMERAS)
     spectrum = library.illuminants[library.illuminant_names.index(name)]

@@ -40,7 +40,7 @@ BLACK = np.zeros((60, 84, 3))
 
 
 def answering(estimates):
-    """A net that has the same estimates of every pair."""
+    """Return a net that has the same estimates for every pair."""
 
     class Answering(ClosedFormNet):
         def estimate(self, inputs):

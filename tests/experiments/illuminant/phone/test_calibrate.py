@@ -77,7 +77,7 @@ def test_the_homography_is_that_between_the_views(written, measured):
 
 
 def test_transforms_are_those_of_the_two_cameras_under_each_illuminant(written, measured):
-    """Beside least squares of all 214 surfaces; the scenes show some fifty of them."""
+    """Transforms are compared with least squares of all 214 surfaces; scenes show some fifty."""
     _, true = written
     quasi = measured[3]
     off = np.linalg.norm(quasi.transforms - true.transforms, axis=(1, 2))
@@ -95,7 +95,7 @@ def test_the_chart_has_no_part_in_the_small_images(written, measured):
 
 
 def test_training_inputs_equal_those_of_estimate(written, measured):
-    """Transform and moments, but for the chart, which estimate does not know of."""
+    """Transform and moments agree, but for the chart, which estimate does not know of."""
     source, true = written
     pairs = measured[4]
     names = [source / view / f"{true.names[1]}.dng" for view in ("main", "second")]
@@ -139,7 +139,7 @@ def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, mea
     )
     transforms = pairs.quasi.transforms.reshape(PAIRS, 9)
     np.testing.assert_allclose(inputs["T"][rows, rows], transforms, atol=2e-3)
-    # Red over green of the mean, beside that of the illuminants.
+    # The mean's red over green is compared with that of the illuminants.
     ratio = np.asarray(inputs["moments"][..., 2] / inputs["moments"][..., 1])
     illuminants = pairs.quasi.second.illuminants[:, 0] / pairs.quasi.second.illuminants[:, 1]
     expected = np.diagonal(ratio)[:, None] * illuminants / illuminants[:, None]
@@ -177,7 +177,7 @@ def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
 
 
 @pytest.mark.slow
-def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys):
+def test_nets_are_trained_evaluated_and_taken_by_estimate(written, tmp_path, capsys):
     source, true = written
     training = {"small": TrainingSettings(200, 64, 1e-2, validate_every=20)}
     settings = CalibrateOptions(folder=source, runs=tmp_path, seeds=2)
@@ -214,7 +214,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
             formats=("dng",),
         )
     )
-    # D65, in the training of most nets, with the chart in the picture.
+    # D65 is in the training of most nets, and the chart is in the picture.
     assert angles(daylight.estimates.main.illuminant, true.main[2]) < 6
     assert angles(daylight.estimates.second.illuminant, true.second[2]) < 6
     # A is the only illuminant of its kind: networks that never saw it pull it towards the others.
@@ -232,7 +232,7 @@ def test_nets_are_trained_judged_and_taken_by_estimate(written, tmp_path, capsys
     )
 
 
-# Folders that cannot be calibrated on: small, since nothing is decoded.
+# These folders cannot be calibrated on; they are small, since nothing is decoded.
 
 
 @pytest.fixture
@@ -280,7 +280,7 @@ def test_every_file_that_is_no_photo_is_named(folder, tmp_path):
 class KnownCharts:
     """A store of the measured charts of all pairs but one, as a run's folder has them."""
 
-    def __init__(self, names, pairs, absent):
+    def __init__(self, names, pairs, missing):
         self.parts = {
             f"charts-{name}": {
                 "charts": np.stack([pair.main.homography, pair.second.homography]),
@@ -291,7 +291,7 @@ class KnownCharts:
                 "cameras": np.array([pair.main.camera, pair.second.camera]),
             }
             for name, pair in zip(names, pairs, strict=True)
-            if name != absent
+            if name != missing
         }
 
     def read_part(self, name, fingerprint):
@@ -306,7 +306,7 @@ class KnownCharts:
 
 @pytest.fixture
 def copied(written, measured, tmp_path):
-    """A copy of the photos, and a store of all charts but those of one pair."""
+    """Copy the photos; return them with a maker of stores of all charts but one pair's."""
     source, true = written
     folder = shutil.copytree(source, tmp_path / "in")
     return folder, true, lambda pair: KnownCharts(true.names, measured[0], true.names[pair])

@@ -39,7 +39,7 @@ def pairs(rng):
 
 
 def plant(spoil=None):
-    """Cross-validation whose every estimate is 30% off but for the planted."""
+    """Return a cross-validation whose estimates are 30% off but for the planted ones."""
 
     def cross_validate(data, augmentations, selection, training, depths):
         truth = data.targets(data.folds)
@@ -73,7 +73,7 @@ def chosen(pairs, monkeypatch, tmp_path):
 
 
 def test_the_choice_of_a_fold_depends_on_trainings_without_it(chosen):
-    """Trainings without one fold only, or without two others, would say something else."""
+    """Trainings without one fold only, or without two others, would choose differently."""
     choice = chosen()
     assert [CANDIDATES.index(item) for item in choice.without] == PLANTED
     assert CANDIDATES.index(choice.selected) == BEST
@@ -88,7 +88,7 @@ def test_nested_illuminants_are_by_the_candidate_chosen_without_their_fold(chose
 
 
 def test_a_candidate_without_an_illuminant_for_some_pairs_is_not_chosen(chosen):
-    """A regression below zero: of the first couple, whose first half fold 1 judges by."""
+    """A regression below zero has none in the first couple, whose first half validates fold 1."""
     choice = chosen(spoil=PLANTED[1])
     assert CANDIDATES.index(choice.without[1]) != PLANTED[1]
     assert [CANDIDATES.index(choice.without[fold]) for fold in (2, 3)] == PLANTED[2:]

@@ -15,7 +15,7 @@ SUN = np.array([5.5, 6, 12, 18, 18.5, 24]) * HOUR
 
 
 def write_day(path, camera, count, rng):
-    """Scenes of a dominant colour each, so that the image alone says little of the illuminant."""
+    """Write scenes of one dominant colour each, in which the illuminant is hard to see."""
     time = rng.uniform(6, 18, count) * HOUR
     warm = np.abs(time / HOUR - 12) / 6
     illuminants = np.stack([0.3 + 0.3 * warm, np.full(count, 0.8), 0.5 - 0.25 * warm], axis=1)

@@ -36,7 +36,7 @@ SHORT = TrainingSettings(20, batch_size=4, validate_every=2)
 
 @pytest.fixture
 def few(monkeypatch):
-    """One method that learns, in the place of them all, and small nets."""
+    """Replace all methods that learn by a single one, and use small nets."""
     monkeypatch.setattr(source, "MIN_IMAGES", 6)
     one = ILLUMINANT_METHODS["Corrected moments, 9 of colours"]
 
@@ -259,11 +259,15 @@ def test_unavailable_methods_are_left_out_with_their_reason(tmp_path, rng, real_
     assert methods.left_out(of_known) == {POOLED: "not installed"} | without
     assert available(of_known) == available(in_folds) - {POOLED} | {TUNED_HERE}
     ones = np.ones((1, 12, 3))
-    sentences = dataset.absent({"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)})
+    sentences = dataset.omission_notes(
+        {"SonyA57": of_known}, {"SonyA57": Comparison({"GW": ones}, ones)}
+    )
     assert len(sentences) == 2
     assert "FC4-style has no row for SonyA57: not installed." in sentences
     complete = {POOLED: ones, TIME_AWARE: ones}
-    assert not dataset.absent({"SonyA57": of_known}, {"SonyA57": Comparison(complete, ones)})
+    assert not dataset.omission_notes(
+        {"SonyA57": of_known}, {"SonyA57": Comparison(complete, ones)}
+    )
 
 
 def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):

@@ -15,7 +15,7 @@ CALIBRATED = ILLUMINANT_METHODS["CCMNet, small form"]
 
 
 def images_by(*cameras, **fields):
-    """One image by each camera, of which the last one is tested."""
+    """Return one image by each camera, of which the last one is tested."""
     images = np.ones((len(cameras), 3, 3, 3), np.float32)
     arrays = images, images[..., 0], images[:, 0, 0], [np.array([len(cameras) - 1])]
     return IlluminantImages(*arrays, "", cameras[-1], cameras, **fields)

@@ -41,7 +41,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def created(written, tmp_path_factory):
-    """Thumbnails of a folder in which one chart is covered, and what was printed of it."""
+    """Return thumbnails of a folder in which one chart is covered, and the printed messages."""
     source, true = written
     folder = shutil.copytree(source, tmp_path_factory.mktemp("own") / "in")
     shaded(folder / f"{true.names[HIDDEN]}.dng")
@@ -75,7 +75,7 @@ def test_thumbnails_have_the_illuminants_of_the_scenes_and_no_chart(written, cre
     assert degrees(result.illuminants, true.main[stored]).max() < 0.3
     for place, row in enumerate(stored):
         image, usable = result.read_image(place)
-        # Blocks of eight pixels of 360 x 480.
+        # The blocks are of eight pixels of 360 x 480.
         assert image.shape == (45, 60, 3)
         column, line = (map_points(true.charts[row], CENTERS) / 8).astype(int).T
         assert not image[line, column].any()
@@ -120,7 +120,7 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
 
 @pytest.mark.parametrize("inputs", [False, True])
 def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, inputs):
-    """The five patches from white on, at places that a person points at."""
+    """A person pointed at the five patches from white on."""
     path = real_data("raw_samples/colorchart.dng")
     corners = np.array([[716, 626], [1251, 615], [1257, 922], [704, 930]], np.float32)
     photo = read_raw(path)

@@ -51,7 +51,7 @@ def test_rendered_images_are_averaged_down_to_the_side(monkeypatch):
 
 @pytest.fixture(scope="module")
 def gray(tmp_path_factory):
-    """A Gray World model of 30 thumbnails, with them and their illuminants."""
+    """Train a Gray World model on 30 thumbnails; return it with them and their illuminants."""
     folder = tmp_path_factory.mktemp("gray")
     rng = np.random.default_rng(1)
     images, illuminants = write_thumbnails(folder / "mine.npz", "Eye One", 30, rng)
@@ -84,7 +84,7 @@ def test_the_median_is_the_reports_mean_over_folds(gray):
 
 
 def scene(rng, illuminant, height=96, width=128):
-    """Tiles of 16 pixels in float64, with one saturated corner tile."""
+    """Return tiles of 16 pixels in float64, with one saturated corner tile."""
     tiles = rng.uniform(0.1, 0.8, (height // 16, width // 16, 3)) * illuminant
     image = tiles.repeat(16, axis=0).repeat(16, axis=1)
     image[:16, :16] = 1
@@ -92,7 +92,7 @@ def scene(rng, illuminant, height=96, width=128):
 
 
 def gray_world(image):
-    """The mean of all tiles but the saturated one, relative to green."""
+    """Return the mean of all tiles but the saturated one, relative to green."""
     keep = np.ones(image.shape[:2], bool)
     keep[:16, :16] = False
     mean = image[keep].mean(axis=0)
@@ -100,7 +100,7 @@ def gray_world(image):
 
 
 def conformal_width(images, illuminants):
-    """Half width of the interval in logarithms, written again in float64."""
+    """Return half the width of the interval in logarithms, computed again in float64."""
     brightest = images.max(-1)
     usable = (brightest > 0) & (brightest < 0.95 * brightest.max((1, 2), keepdims=True))
     means = np.array([image[mask].mean(0) for image, mask in zip(images, usable, strict=True)])
@@ -151,7 +151,7 @@ def test_photos_of_every_kind_have_gray_worlds_illuminant(gray, tmp_path, capsys
     # A pixel of middle exposure is divided by the illuminant, with one factor for all channels.
     ratio = corrected[60, 60] / (shot[60, 60] / expected)
     np.testing.assert_allclose(ratio, ratio[1], rtol=2e-3)
-    # The same from Python: without levels the maximum is white.
+    # Python gives the same: without levels the maximum is white.
     actual = load_estimator(model)((counts - 100.0) / 4000)
     np.testing.assert_allclose(actual, expected, rtol=1e-4)
 
@@ -192,7 +192,7 @@ def test_images_without_an_estimate_are_refused_in_one_line(gray, tmp_path):
 
 
 def drawn_model(name, others, rng):
-    """A model with drawn arrays of the shapes of a fit to seven images."""
+    """Return a model with drawn arrays, which have the shapes of a fit to seven images."""
     method = ILLUMINANT_METHODS[name]
 
     def drawn(like):
@@ -221,7 +221,7 @@ def drawn_model(name, others, rng):
     ("name", "others"), [("APAP (GW)", False), ("Gamut Pixel", False), ("C5, small form", True)]
 )
 def test_a_methods_model_returns_to_the_bit(tmp_path, name, others):
-    """Also APAP's, which is as large as the training set, and C5's with its additional images."""
+    """The methods include APAP, as large as the training set, and C5 with additional images."""
     model = drawn_model(name, others, np.random.default_rng(0))
     save_image_model(tmp_path, model, 7)
     result = load_estimator(tmp_path)
@@ -259,21 +259,21 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("camera", "fitted", "needs", "warned"),
+    ("camera", "fitted", "extra", "warned"),
     [
         *(("Maker C3", 0, "", True), ("B2", 0, "", False), ("Maker C3", None, "", False)),
-        *(("Maker C3", 0, needs, False) for needs in ("others", "calibration")),
+        *(("Maker C3", 0, extra, False) for extra in ("others", "calibration")),
     ],
 )
-def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitted, needs, warned):
-    """C5 and CCMNet of several cameras, and what learns nothing."""
+def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitted, extra, warned):
+    """These are C5 and CCMNet of several cameras, and methods that learn nothing."""
     actual = Estimate(
         np.ones(3), ChromaticityInterval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False
     )
     model = SimpleNamespace(
         fitted=fitted,
-        needs_others=needs == "others",
-        needs_calibration=needs == "calibration",
+        needs_others=extra == "others",
+        needs_calibration=extra == "calibration",
         cameras=("A1", "B2"),
         estimate=lambda *arguments: actual,
     )
@@ -332,7 +332,7 @@ def test_a_method_is_named_by_its_first_word():
 
 @pytest.mark.parametrize("inputs", ["SoG", "sog"])
 def test_an_estimator_without_training_needs_no_model(tmp_path, capsys, monkeypatch, inputs):
-    """Shades-of-Gray (norm 6) of the blocks that the estimate sees, written again in float64."""
+    """The reference is float64 Shades-of-Gray (norm 6) of the blocks that the estimate sees."""
     monkeypatch.chdir(tmp_path)
     shot = scene(np.random.default_rng(5), np.array([0.6, 1, 0.7]), 64, 64)
     counts = np.round(65535 * shot).astype(np.uint16)

@@ -40,7 +40,7 @@ CAMERA = """<Camera make="M" model="{0}"><ID make="M" model="{0}">{0}</ID><Color
 
 
 def listed(path, **matrices):
-    """A list of cameras in rawspeed's form."""
+    """Write a list of cameras in rawspeed's form."""
     cameras = []
     for name, matrix in matrices.items():
         rows = [
@@ -55,7 +55,7 @@ def listed(path, **matrices):
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A small CCMNet of two cameras, kept; the list of cameras is gone when it is used."""
+    """Train a small CCMNet of two cameras and save it; its list of cameras is missing later."""
     folder = tmp_path_factory.mktemp("unseen")
     rng = np.random.default_rng(5)
     files = write_cameras(folder, rng, 12)
@@ -93,7 +93,7 @@ def scene():
 
 
 def two_matrices(warm, day):
-    """Tags of both matrices of a DNG, that of standard illuminant A first."""
+    """Return tags of both matrices of a DNG, standard illuminant A first."""
     return [
         (50721, dng.SIGNED_RATIONAL, 9, dng.rationals(warm)),
         (50722, dng.SIGNED_RATIONAL, 9, dng.rationals(day)),
@@ -115,7 +115,7 @@ def test_a_dngs_own_matrices_describe_its_camera(model, tmp_path, capsys):
     )
     (result,) = estimates(model, tmp_path, photo)
     assert "the model was trained for" not in capsys.readouterr().err
-    # Step by step from the library's functions, the network in float64.
+    # The steps are the library's functions, the network is in float64.
     stored = load_estimator(model)
     assert stored.needs_calibration
     assert stored.cameras == ("A1", "B2")
@@ -181,7 +181,7 @@ def test_two_matrices_are_read_where_training_had_two(model):
 
 
 def test_training_cameras_may_have_two_matrices(model):
-    """Trained on DNGs of both cameras, without a list."""
+    """Training is on DNGs of both cameras, without a list."""
     one, two = (load_estimator(model.parent / name).fitted for name in ("model", "two"))
     assert two.by_temperature
     # The model's own fingerprint is of the first camera; in the list it has MATRIX alone.

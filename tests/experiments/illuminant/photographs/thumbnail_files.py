@@ -4,7 +4,7 @@ import numpy as np
 
 
 def write_thumbnails(path, camera, count, rng, side=16):
-    """Random tiles under random lights, with a masked corner."""
+    """Write random tiles under random illuminants, with a masked corner."""
     illuminants = rng.uniform(0.4, 1, (count, 3))
     tiles = rng.uniform(0.05, 0.9, (count, side // 4, side // 4, 3))
     images = tiles.repeat(4, axis=1).repeat(4, axis=2) * illuminants[:, None, None]
@@ -15,7 +15,7 @@ def write_thumbnails(path, camera, count, rng, side=16):
 
 
 def write_cameras(folder, rng, count, names=("A1", "B2")):
-    """Files of equally many thumbnails of each camera."""
+    """Write files of equally many thumbnails of each camera."""
     files = tuple(folder / f"{camera}.npz" for camera in names)
     for file in files:
         write_thumbnails(file, file.stem, count, rng)

@@ -17,9 +17,9 @@ from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
 from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 
-# One process, so that the run is made once.
+# One process runs the group, so that the run is made once.
 pytestmark = pytest.mark.xdist_group("radiometric run")
-# Everywhere as many, so that each program is compiled once.
+# All tests have this many scenes, so that each program is compiled once.
 SCENES = 100
 ONE_COLOR = Variant(colors=1).name
 

@@ -56,7 +56,7 @@ class Release(NamedTuple):
 
 @pytest.fixture(scope="module")
 def release_files(tmp_path_factory):
-    """Nineteen pairs in the official format, and their list."""
+    """Write nineteen pairs in the official format, and their list."""
     folder = tmp_path_factory.mktemp("data")
     responses, images, charts, illuminants = render(np.random.default_rng(3), PAIRS)
     for camera, *part in zip((MAIN, SECOND), images, charts, illuminants, strict=True):
@@ -162,7 +162,7 @@ def test_reilluminated_pairs_have_the_transform_of_their_new_illuminant(release,
 
 @pytest.fixture(scope="module")
 def small():
-    """Twelve images of random tiles under twelve illuminants, with a masked corner."""
+    """Return twelve images of random tiles under twelve illuminants, with a masked corner."""
     rng = np.random.default_rng(1)
     illuminants = rng.uniform(0.4, 1, (12, 3)).astype(np.float32)
     tiles = rng.uniform(0.05, 0.9, (12, 5, 6, 3)).repeat(4, axis=1).repeat(4, axis=2)
@@ -174,7 +174,7 @@ def small():
 
 @pytest.fixture
 def one_learner(monkeypatch):
-    """One method that learns by one function, in the place of them all."""
+    """Replace all methods that learn by a single one."""
     fixed = {name: row for name, row in ILLUMINANT_METHODS.items() if not row.is_selectable}
     homography = replace(ILLUMINANT_METHODS["Homography (SoG)"], features=ESTIMATORS["GW"].features)
     rows = fixed | {"Homography (GW)": replace(homography, name="Homography (GW)")}

@@ -155,7 +155,7 @@ def sample_per_label(
     return batch_at(samples, jnp.argmax(drawn, axis=1), weight)
 
 
-def between(mixed: Mixed) -> Float[Array, "r *shape"]:
+def mixed_inputs(mixed: Mixed) -> Float[Array, "r *shape"]:
     """Return the mixed inputs (1 − λ) x + λ x′."""
     first, second = mixed.first.inputs, mixed.second.inputs
     share = mixed.share.reshape(-1, *[1] * (first.ndim - 1))

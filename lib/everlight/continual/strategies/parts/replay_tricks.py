@@ -118,15 +118,15 @@ def review_memory(
         drawn = jax.random.uniform(key_order, held.mask.shape)
         order = jnp.argsort(jnp.where(held.mask, drawn, 2.0))
 
-        def step(number: Int[Array, ""], now: Learner) -> Learner:
+        def step(number: Int[Array, ""], current: Learner) -> Learner:
             key_inputs, key_pass = jax.random.split(jax.random.fold_in(key_steps, number))
             position = number * batch_size + jnp.arange(batch_size)
             weight = (position < count).astype(jnp.float32)
             # The first samples fill up the last batch, at weight 0, for batch norm.
             batch = batch_at(held, order[position % jnp.maximum(count, 1)], weight)
             batch = with_inputs(setup, batch, key_inputs)
-            gradient, info = task_gradient(setup, now, batch, key_pass)
-            return optimizer_step(setup, now, gradient)._replace(batch_stats=info.batch_stats)
+            gradient, info = task_gradient(setup, current, batch, key_pass)
+            return optimizer_step(setup, current, gradient)._replace(batch_stats=info.batch_stats)
 
         slower = learner.schedule._replace(factor=learner.schedule.factor * rate_factor)
         start = learner._replace(opt_state=setup.optimizer.init(learner.params), schedule=slower)
