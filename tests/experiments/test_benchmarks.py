@@ -75,6 +75,11 @@ def test_orders_that_choose_hyperparameters_see_no_test_frame(core50, frames, sc
         np.testing.assert_array_equal(sequence.class_task, last.class_task)
 
 
+def test_data_of_runs_are_refused_before_weights_are_prepared(core50):
+    with pytest.raises(RuntimeError, match="open the benchmark in a folder first"):
+        core50["NC"].data.shared(NAIVE)
+
+
 def core50_metrics(benchmark, accuracy):
     """Return the score over time and by task of a run with these accuracies of classes."""
     seq_id = SequenceId("evaluation", 0, 0)

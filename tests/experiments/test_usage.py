@@ -8,7 +8,9 @@ import pytest
 import tyro
 
 from everlight.errors import Argument, ArgumentError
+from everlight_data.errors import DataError
 from everlight_experiments import cli
+from everlight_experiments.continual.benchmark import SequenceId
 from everlight_experiments.errors import UsageError
 from everlight_experiments.usage import in_options, parsed
 
@@ -103,6 +105,17 @@ def test_arguments_that_one_option_sets_are_named_by_it(parts, words):
 def test_a_part_that_refuses_a_value_is_named_by_its_option(command, words, message):
     with pytest.raises(UsageError, match=message):
         cli.options_of(command, words.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["grid", "paper cl-metrics", "paper rethinking-er", "paper der", "paper three-scenarios"],
+)
+def test_validation_seeds_are_never_evaluated_on(command):
+    assert SequenceId("evaluation", 0, 1_000).order == SequenceId("validation", 0, 0).order
+    assert cli.options_of(command, ["--seeds", "1000"])
+    with pytest.raises(DataError, match=r"^--seeds 1001; give 1 to 1,000"):
+        cli.options_of(command, ["--seeds", "1001"])
 
 
 def test_an_error_of_the_library_within_a_command_has_the_option_s_name(monkeypatch, capsys):

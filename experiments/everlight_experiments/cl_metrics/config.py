@@ -13,9 +13,10 @@ from typing import Annotated
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_experiments.continual.benchmark import Seeds
 from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import UNNAMED, Config
-from everlight_experiments.run_folder.options import Count, Preset
+from everlight_experiments.run_folder.options import Preset
 
 GRIDS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
 PAPER_METHODS: dict[str, Method] = {
@@ -32,7 +33,7 @@ class PaperConfig:
     benchmark: Annotated[Config, UNNAMED]
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     """Methods to train: Naive, Cumulative, EWC, LwF, SI."""
-    seeds: Count = 10
+    seeds: Seeds = 10
     """Number of evaluation seeds, each with its own order of classes."""
 
 

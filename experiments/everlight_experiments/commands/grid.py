@@ -49,8 +49,8 @@ from everlight_experiments.run_folder.config_options import changed, option_name
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.usage import options_by_name
 
-"""Options that select runs; --set is in the fingerprint of every run."""
 SET = "--set"
+"""Option that changes values of the benchmarks' configurations."""
 
 
 def run_grid(options: GridOptions) -> Path:

@@ -205,7 +205,7 @@ def train_loaded(
         columns = {}
         for setting, benchmark in suite.benchmarks.items():
             column = f"{name}, {setting}" if name else setting
-            columns[column] = benchmark._replace(part=name).opened(folder)
+            columns[column] = benchmark._replace(prefix=name).opened(folder)
             if benchmark.prepare is not None:
                 # The others were traced before the folder was made.
                 trace_user_strategies({column: columns[column]}, suite.rows)

@@ -59,8 +59,8 @@ def load_net(
         were; a network that is damaged, or of other data.
     """
     run = Path(run)
-    options, part, opened = _stored(run, benchmark)
-    nets = run / NETS / part
+    options, prefix, opened = _stored(run, benchmark)
+    nets = run / NETS / prefix
     if not nets.is_dir():
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
     setting = _setting_of(run, nets, setting)
@@ -71,17 +71,17 @@ def load_net(
     if row is None or row.label not in labels:
         raise DataError(f"{run}: its {method} was trained with another version of your file")
     check_name("seed", str(seed), _names(nets / setting / row.label))
-    checkpoints = open_existing(nets_folder(run, part, setting, row, seed))
+    checkpoints = open_existing(nets_folder(run, prefix, setting, row, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
     seq_id = SequenceId("evaluation", options.seed, seed - options.seed)
     hyperparameter = _verified_hyperparameter(checkpoints, task, loaded, row, seq_id)
     programs, sequence = MethodPrograms(loaded), loaded.data.sequence(row, seq_id)
-    net = checkpoints.restore(task, programs.net(row)).state
+    saved = checkpoints.restore(task, programs.saved_shapes(row)).state
     return SavedNet(
         class_names=() if loaded.data.images is None else tuple(loaded.data.images.class_names),
         task_classes=classes_of_tasks(sequence),
-        learner=net.learner,
-        memory=net.memory,
+        learner=saved.learner,
+        memory=saved.memory,
         build=programs.build(row),
         data=loaded.run_data(row, sequence, hyperparameter, seq_id.order),
         size=loaded.training.protocol(row).evaluation_batch,

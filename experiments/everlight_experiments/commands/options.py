@@ -5,18 +5,16 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import tyro
 
-from everlight.checks import Between
 from everlight.continual.methods.replay_variants import VariantName
-from everlight_experiments.continual.benchmark import VALIDATION_SEED
+from everlight_experiments.continual.benchmark import Seeds
 from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
 
-Option = Literal["task-incremental", "class-incremental", "online"]
-SETTINGS: tuple[Option, ...] = get_args(Option)
-Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
+SettingName = Literal["task-incremental", "class-incremental", "online"]
+SETTINGS: tuple[SettingName, ...] = get_args(SettingName)
 ALL = "all"
 """Word that stands for every method in `--methods`."""
-Name = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
-Config = tyro.conf.Suppress[Any]
+BenchmarkArgument = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]
+AddedConfig = tyro.conf.Suppress[Any]
 """Configuration of the named benchmark, whose options `with_config` adds; None of a user's file."""
 
 
@@ -32,7 +30,7 @@ class MethodOptions(ExperimentOptions):
     """Names of methods, which `everlight methods` lists, or all. Quote names that contain spaces.
     The word all stands for every method that the benchmark supports, but those of little use there,
     which a line names. The baseline naive always runs."""
-    setting: tuple[Option, ...] | None = None
+    setting: tuple[SettingName, ...] | None = None
     """Settings to run: task-incremental, class-incremental (None is this one) or online. Only
     task-incremental gives the task identity at test. Online is class-incremental with one pass;
     methods that act at task boundaries are given them by default, and --no-boundaries leaves these
@@ -89,7 +87,7 @@ class RunOptions(TrainOptions):
     """
 
     run_selectors = ("methods", "strategy", "setting", "seeds", "published", "variants")
-    benchmark: Name = ""
+    benchmark: BenchmarkArgument = ""
     """Name of a benchmark, as in digits or tiny-imagenet:small, or your own, as FILE.py:NAME. The
     part after the colon is a preset; images is for your own --data. FILE.py:NAME is a `Benchmark`
     of a Python file (docs/pages/guide/benchmarks.md)."""
@@ -105,7 +103,7 @@ class RunOptions(TrainOptions):
     """Rows to add for methods with memory: nearest-mean, review. The first predicts by the nearest
     mean of the stored samples' features, review trains on the memory before every evaluation (Mai
     et al. 2022). None adds no row."""
-    config: Config = None
+    config: AddedConfig = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +130,7 @@ class TuneOptions(MethodOptions):
     run_selectors = ("vary", "methods", "setting", "validation_seeds")
     seeds: ClassVar[int] = TrainOptions.seeds
     """Number of evaluation seeds of `everlight run`, which must exist beside the others."""
-    benchmark: Name = ""
+    benchmark: BenchmarkArgument = ""
     """Name of the benchmark, with an optional preset as in tiny-imagenet:small."""
     vary: tuple[str, ...] = ()
     """Values of options to combine, joined by commas, as in learning-rate=0.01,0.03 epochs=5,10.
@@ -141,4 +139,4 @@ class TuneOptions(MethodOptions):
     """Names of the methods over which scores are averaged, or all. Quote names that contain spaces;
     `everlight methods` lists them. The word all stands for every method that the benchmark
     supports."""
-    config: Config = None
+    config: AddedConfig = None

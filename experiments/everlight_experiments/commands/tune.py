@@ -224,8 +224,10 @@ def _try_all(
 ) -> Tried:
     """Return the scores of every method with one combination of values."""
     # Another order on the command line repeats no training.
-    part = label_of(dict(sorted(changes.items())))
-    opened = {name: bench.opened(folder)._replace(part=part) for name, bench in benchmarks.items()}
+    prefix = label_of(dict(sorted(changes.items())))
+    opened = {
+        name: bench.opened(folder)._replace(prefix=prefix) for name, bench in benchmarks.items()
+    }
     runners = runners_of(folder, opened, options.seed, options.validation_seeds)
     scores: dict[MethodInSetting, np.ndarray] = {}
     choices: dict[MethodInSetting, Choice] = {}

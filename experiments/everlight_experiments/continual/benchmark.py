@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from everlight.checks import Between
 from everlight.continual import Protocol, SequenceResult, Setup, TaskSequence
 from everlight.continual.methods.method import Method, Requirement, StrategyArguments
 from everlight_data.errors import DataError
@@ -25,6 +26,8 @@ from everlight_experiments.run_folder.folder import RunFolder
 
 VALIDATION_SEED = 1_000
 """Validation seeds begin at the run's seed plus this number and are never evaluated on."""
+Seeds = Annotated[int, Between(1, VALIDATION_SEED)]
+"""Number of evaluation seeds; with more, the last ones would be validation seeds."""
 
 Use = Literal["evaluation", "validation"]
 
@@ -195,7 +198,7 @@ class Training(NamedTuple):
     one_by_one: bool = False
     """True if runs are trained one after another on one device, with seconds of their own."""
     program: str = ""
-    """Benchmarks of one part with equal names here share their compiled programs."""
+    """Benchmarks of one prefix with equal names here share their compiled programs."""
 
 
 class Selection(NamedTuple):
@@ -243,7 +246,7 @@ class Selection(NamedTuple):
 class Benchmark(NamedTuple):
     """Data and training in one setting; the same methods run on every benchmark.
 
-    Commands change `selection` and `part`; `prepare` returns the `data` and `training` of a folder.
+    Commands change `selection` and `prefix`. `prepare` returns a folder's `data` and `training`.
     """
 
     name: str
@@ -251,7 +254,7 @@ class Benchmark(NamedTuple):
     setting: Setting
     training: Training
     selection: Selection
-    part: str = ""
+    prefix: str = ""
     """Prefix of its file names in the folder of a run with several benchmarks."""
     prepare: Callable[[RunFolder], tuple[Data, Training]] | None = None
     """Preparation before the first task, such as pretraining in the run's folder; returns the data
@@ -336,7 +339,7 @@ class Benchmark(NamedTuple):
 
 
 Benchmarks = Mapping[str, Benchmark]
-"""Benchmarks of a run by the name of their column: the setting, or part and setting."""
+"""Benchmarks of a run by the name of their column: the setting, or prefix and setting."""
 
 
 class Request(NamedTuple):

@@ -9,7 +9,7 @@ A configuration is data x tasks x network x optimizer x protocol x memory x metr
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
@@ -17,6 +17,7 @@ from everlight.checks import Between, UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.models import networks
+from everlight_experiments.continual.benchmark_config import BenchmarkConfig
 from everlight_experiments.continual.chosen import NOTHING_TUNED, Chosen, Statements
 from everlight_experiments.run_folder.options import Count, Rate
 
@@ -78,9 +79,15 @@ class MethodSettings:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(BenchmarkConfig):
     """Data, tasks, network, optimizer, protocol, memory and metrics of a benchmark."""
 
+    # Checksums stand for the data, `config_of` puts a method's settings in their place.
+    not_identifying: ClassVar[tuple[str, ...]] = (
+        *("data", "test_data", "first_class", "pretrained"),
+        *("features", "features_learning_rate", "features_chosen"),
+        *("criterion", "grids", "method_settings", "chosen"),
+    )
     data: str = ""
     """Image set: digits, fashion-mnist, mnist, procedural, tiny-imagenet, tiny-imagenet-64,
     cifar10, cifar100; tfds:NAME; or your own, a folder with one sub-folder per class, a .csv of

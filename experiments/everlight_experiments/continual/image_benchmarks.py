@@ -1,7 +1,6 @@
 """Benchmarks of images or features with one class each, composed from a configuration."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,21 +57,6 @@ from everlight_experiments.continual.parts import (
 )
 from everlight_experiments.continual.pretrained import Pretrained, with_pretrained_layers
 from everlight_experiments.continual.shapes import image_set, stored_shapes
-
-NOT_IDENTIFYING = {
-    "data",
-    "test_data",
-    "chosen",
-    "criterion",
-    "grids",
-    "features",
-    "features_learning_rate",
-    "features_chosen",
-    "method_settings",
-    "first_class",
-    "pretrained",
-}
-"""Fields of a configuration that do not identify a run."""
 
 
 def compose(
@@ -181,17 +165,10 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
         return online if setting == "online" else config_of(config, method).protocol
 
     def fingerprint(method: Method) -> dict[str, Any]:
-        method_config = asdict(config_of(config, method))
-        values = {key: value for key, value in method_config.items() if key not in NOT_IDENTIFYING}
-        # Most methods have none, and older runs name none.
-        if not values["arguments"]:
-            del values["arguments"]
-        if not draws_stream(config):
-            del values["stream_draws"]
+        values = config_of(config, method).fingerprint()
         # A run's own `order` is the seed of its sequence.
         values["class_order"] = values.pop("order")
-        values |= {"last_relu": False} if method.head != "linear" else {}
-        return {"benchmark": name, "net": net.note, **values, **net.fingerprint()}
+        return {"benchmark": name, **values, **net.fingerprint()}
 
     def images_of(setup: Setup, per_run: PerRunData) -> Setup:
         return with_stream(setup, inputs.images, config, per_run)

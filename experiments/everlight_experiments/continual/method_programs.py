@@ -30,19 +30,19 @@ from everlight_experiments.continual.benchmark import Benchmark, RunData, Sequen
 from everlight_experiments.run_folder.compilation import release_programs
 
 Builds = dict[tuple[str, str, Method], Build]
-"""Build functions by part and program of benchmarks, and method."""
+"""Build functions by prefix and program of benchmarks, and method."""
 
 
-class Net(NamedTuple):
-    """The kept parts of a run after a task: learner without optimizer state, and memory."""
+class SavedState(NamedTuple):
+    """Learner without optimizer state, and memory: a run keeps them after a task."""
 
     learner: Learner
     memory: Memory
 
 
-def net_of(result: SequenceResult) -> Net:
-    """Return the network as it is evaluated."""
-    return Net(result.learner._replace(opt_state=()), result.memory)
+def saved_state(result: SequenceResult) -> SavedState:
+    """Return the learner and the memory that predict after a task."""
+    return SavedState(result.learner._replace(opt_state=()), result.memory)
 
 
 def build_with(benchmark: Benchmark, method: Method) -> Build:
@@ -95,7 +95,7 @@ class MethodPrograms:
             self.builds.clear()
         # A row with the published hyper-parameter has the programs of its method.
         row = method._replace(name="", hyperparameters=(), published=None)
-        key = self.benchmark.part, self.benchmark.training.program, row
+        key = self.benchmark.prefix, self.benchmark.training.program, row
         return self.builds.setdefault(key, build_with(self.benchmark, method))
 
     def strategy(self, method: Method) -> Strategy:
@@ -111,9 +111,9 @@ class MethodPrograms:
         """Return costs, counted from shapes and from the step's program."""
         return count_cost(self.run(method))
 
-    def net(self, method: Method) -> Net:
+    def saved_shapes(self, method: Method) -> SavedState:
         """Return the shapes and dtypes of the arrays that a run keeps after a task."""
-        return net_of(initial_state(self.run(method)).result)
+        return saved_state(initial_state(self.run(method)).result)
 
     def trace(self, method: Method) -> None:
         """Trace a whole run of a user's own strategy, so that its errors are known beforehand.

@@ -27,12 +27,12 @@ from everlight_data.errors import DataError
 from everlight_data.images.inputs.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId, Trained, Use
-from everlight_experiments.continual.method_programs import MethodPrograms, net_of
+from everlight_experiments.continual.method_programs import MethodPrograms, saved_state
 from everlight_experiments.continual.metrics import OVER_ALL_TIMES
 from everlight_experiments.continual.outcome import Outcome, measured
 from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
-    RunTraining,
+    SharedTraining,
     TrainingRun,
     has_diverged,
     train_runs,
@@ -45,9 +45,9 @@ CHECKPOINT_OVERHEAD_BYTES = 85_000
 """Bytes of a checkpoint in addition to its arrays, as measured."""
 
 
-def nets_folder(run: Path, part: str, setting: str, method: Method, order: int) -> Path:
+def nets_folder(run: Path, prefix: str, setting: str, method: Method, order: int) -> Path:
     """Return the folder of a run's networks, each a checkpoint with its task's number, from 0."""
-    return run / NETS / part / setting / method.label / str(order)
+    return run / NETS / prefix / setting / method.label / str(order)
 
 
 class TrainingRunId(NamedTuple):
@@ -80,7 +80,7 @@ class Runner:
 
     def _name(self, label: str) -> str:
         """Return the name of a run of this benchmark."""
-        return f"{self.benchmark.part}-{label}" if self.benchmark.part else label
+        return f"{self.benchmark.prefix}-{label}" if self.benchmark.prefix else label
 
     def outcome(self, method: Method, seeds: int) -> Outcome:
         """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
@@ -246,11 +246,11 @@ class Runner:
 
         def keep_net(run: TrainingRun, task: int, result: SequenceResult) -> None:
             order = run.fingerprint["order"]
-            path = nets_folder(self.folder.path, benchmark.part, self._setting, method, order)
+            path = nets_folder(self.folder.path, benchmark.prefix, self._setting, method, order)
             nets = Checkpoints(path, keep=self.programs.tasks)
-            nets.renew(task, net_of(result), run.fingerprint)
+            nets.renew(task, saved_state(result), run.fingerprint)
 
-        training = RunTraining(
+        training = SharedTraining(
             build=self.programs.build(method),
             protocol=self.programs.protocol(method),
             shared=data.shared(method),

@@ -126,7 +126,7 @@ class Outcome(NamedTuple):
 
 
 Outcomes = Mapping[str, Mapping[str, Outcome]]
-"""Outcomes by column (setting, or part and setting) and method."""
+"""Outcomes by column (setting, or prefix and setting) and method."""
 
 
 def measured(metrics: Sequence[Metric], runs: Sequence[Trained]) -> dict[str, np.ndarray]:

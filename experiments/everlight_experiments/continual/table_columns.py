@@ -46,7 +46,7 @@ def experiment_of(
         rows = [benchmark.row(method) for method in methods]
         column_jobs = jobs_of({column: benchmark}, rows, seeds)
         if column_jobs:
-            benchmarks[column] = benchmark._replace(part=column)
+            benchmarks[column] = benchmark._replace(prefix=column)
             jobs += column_jobs
     return Experiment(benchmarks, jobs)
 

@@ -83,7 +83,7 @@ def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path:
     needed = 0
     for job in jobs:
         programs = runners[job.column].programs
-        size = CHECKPOINT_OVERHEAD_BYTES + tree_bytes(programs.net(job.method))
+        size = CHECKPOINT_OVERHEAD_BYTES + tree_bytes(programs.saved_shapes(job.method))
         needed += job.seeds * programs.run(job.method).tasks * size
     print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)
 

@@ -68,7 +68,7 @@ class TrainingRun(NamedTuple):
     """Name on the progress bar; empty is the name."""
 
 
-class RunTraining(NamedTuple):
+class SharedTraining(NamedTuple):
     """Programs and data that all runs of a call share."""
 
     build: Build
@@ -94,7 +94,7 @@ AfterTask = Callable[[TrainingRun, int, SequenceResult], None]
 def train_runs(
     folder: RunFolder,
     runs: Sequence[TrainingRun],
-    training: RunTraining,
+    training: SharedTraining,
     after_task: AfterTask | None = None,
     announce: Announce | None = None,
     one_by_one: bool = False,

@@ -61,21 +61,6 @@ from everlight_experiments.core50.start import (
 )
 from everlight_experiments.run_folder.folder import RunFolder
 
-IDENTIFYING = (
-    "frames",
-    "test_frames",
-    "side",
-    "net",
-    "pretraining",
-    "channels",
-    "hidden",
-    "dense_rate",
-    "batch_size",
-    "dtype",
-    "gain",
-    "replay_batch_size",
-)
-"""Fields of a configuration that identify a run, without its seed, data and training length."""
 ACCURACY = "accuracy"
 SEEN, ROC, AREA = "accuracy on seen classes", "ROC curve", "area under the ROC curve"
 TRUNK_OPERATIONS = "trunk operations per frame"
@@ -275,6 +260,13 @@ def core50_benchmark(
     return Benchmark("core50", data, setting, training, Selection(config.chosen, grids=GRIDS))
 
 
+def _prepared(start: InitialWeights | None) -> InitialWeights:
+    """Return the weights that methods begin with; without them nothing can be trained."""
+    if start is None:
+        raise RuntimeError("open the benchmark in a folder first, which prepares its weights")
+    return start
+
+
 def _reads_trunk(method: Method, start: InitialWeights) -> bool:
     """Return True if a method learns a head on the frozen convolutions' features of frames."""
     return method.trains == "head" and start.features is not None
@@ -292,10 +284,10 @@ def _data(
         return material.sequence(schedule.scenario, number)
 
     def shared(method: Method) -> SharedFrames:
-        length, frames = schedule.length(method), start.stored
-        layers = start.layers if schedule.pretrained else {}
-        if _reads_trunk(method, start):
-            values = start.features().values
+        weights, length = _prepared(start), schedule.length(method)
+        frames, layers = weights.stored, weights.layers if schedule.pretrained else {}
+        if _reads_trunk(method, weights):
+            values = weights.features().values
             frames, layers = StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}
         rate, factor = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
         return SharedFrames(frames, layers, rate, factor)
@@ -323,17 +315,16 @@ def _training(
     start: InitialWeights | None,
 ) -> Training:
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
-        operations = start.features().operations if _reads_trunk(method, start) else 0.0
+        weights = _prepared(start)
+        operations = weights.features().operations if _reads_trunk(method, weights) else 0.0
         return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
 
-    fields = dataclasses.asdict(config)
-    identifying = {name: fields[name] for name in IDENTIFYING if fields.get(name) is not None}
     on_features = start is not None and start.features is None
     return Training(
         words=_training_words(config, start),
         fingerprint=lambda method: {
             "length": dataclasses.asdict(schedule.length(method)),
-            **identifying,
+            **config.fingerprint(),
         },
         setup=setup_factory(config, schedule, len(material.names), on_features),
         protocol=lambda method: schedule.length(method).protocol(config.batch_size),

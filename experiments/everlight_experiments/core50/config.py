@@ -14,13 +14,14 @@ Presets:
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from everlight.checks import Between
 from everlight.continual import Protocol, fixed_steps_protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.scenarios.core50 import Level
+from everlight_experiments.continual.benchmark_config import BenchmarkConfig
 from everlight_experiments.continual.chosen import AS_PUBLISHED, NOTHING_TUNED, Statements, stated
 from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.options import Count, Preset, Rate
@@ -104,9 +105,11 @@ class Pretraining:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Base:
+class Base(BenchmarkConfig):
     """Data, network and optimizer."""
 
+    # Checksums stand for the data and the initial weights.
+    not_identifying: ClassVar[tuple[str, ...]] = ("data", "partial", "weights", "chosen")
     data: Literal["procedural", "core50"] = "procedural"
     """Frames: the procedural world, or the prepared release below EVERLIGHT_DATA."""
     partial: bool = False
@@ -140,6 +143,11 @@ class Base:
 class Core50Config(Base):
     """A benchmark of batches that arrive one after another."""
 
+    # Every method's own `Length` identifies its runs.
+    not_identifying: ClassVar[tuple[str, ...]] = (
+        *Base.not_identifying,
+        *("ni", "nc", "nic", "head", "cumulative", "features"),
+    )
     ni: Length
     """Training of whole networks on batches of new instances."""
     nc: Length

@@ -40,7 +40,7 @@ from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.train_runs import (
     DIVERGED_AT,
-    RunTraining,
+    SharedTraining,
     TrainingRun,
     has_diverged,
     train_runs,
@@ -219,7 +219,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
     name = f"pretraining-{zlib.crc32(repr(fingerprint).encode()):08x}"
     run = TrainingRun(name, fingerprint, sequence, jax.random.key(OTHER_WORLD + seed))
     protocol = Protocol(epochs=pretraining.epochs, select="last")
-    training = RunTraining(build, protocol, stored, keep)
+    training = SharedTraining(build, protocol, stored, keep)
     (arrays,) = train_runs(folder, [run], training, one_by_one=True)
     if has_diverged(arrays):
         raise DataError("the loss of the pretraining is not finite; lower its learning rate")

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from everlight.scenarios.core50 import Level
 from everlight_experiments.continual.chosen import AS_PUBLISHED
@@ -13,6 +14,10 @@ from everlight_experiments.run_folder.options import Preset
 class StaticConfig(Base):
     """Options of the static benchmark's command."""
 
+    not_identifying: ClassVar[tuple[str, ...]] = (
+        *Base.not_identifying,
+        *("levels", "fine_tuning", "scratch"),
+    )
     levels: tuple[Level, ...] = ("object", "category")
     """Classes to predict: the 50 objects or the 10 categories."""
     fine_tuning: Length

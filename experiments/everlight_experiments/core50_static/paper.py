@@ -115,7 +115,7 @@ def _benchmark(
     metric = Metric(FUSION, fused, (tuple(map(str, windows)),))
     metrics = benchmark.setting.metrics._replace(others=(metric,))
     return benchmark._replace(
-        part=material.level,
+        prefix=material.level,
         setting=benchmark.setting._replace(draws="initial network", metrics=metrics),
         training=benchmark.training._replace(words=_training_words(config, init.source), keep=keep),
     )

@@ -15,6 +15,7 @@ from typing import Literal
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_experiments.continual.benchmark import Seeds
 from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.published import grids_of, settings_of
@@ -30,14 +31,14 @@ BenchmarkName = Literal[
     "permuted-digits",
     "rotated-digits",
 ]
-NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
-"""Methods without stored samples, which are trained once."""
 _ROWS: dict[str, Method] = {
     "SGD": METHODS["naive"],
     **{
         name: METHODS[name]
         for name in (
-            *NO_MEMORY[1:],
+            "joint",
+            "online EWC",
+            "SI",
             "ER",
             "ER-ACE",
             "GEM",
@@ -136,7 +137,7 @@ class PaperConfig:
     buffer_sizes: tuple[Count, ...] = (200, 500, 2000, 5120)
     """Total numbers of stored samples, among 200, 500, 2000 (split-cifar100) and 5120 (the others);
     methods with a memory are trained with each that has settings for the benchmark."""
-    seeds: Count = 10
+    seeds: Seeds = 10
     """Number of evaluation seeds, each with its own permutations or angles and initial network."""
 
     def sizes_of(self, name: BenchmarkName) -> list[int]:
@@ -149,7 +150,8 @@ class PaperConfig:
         return [
             PAPER_METHODS[method]
             for method in self.methods
-            if method in having and (method in NO_MEMORY) == (buffer_size is None)
+            if method in having
+            and PAPER_METHODS[method].stores_samples == (buffer_size is not None)
         ]
 
     def benchmark_of(self, name: BenchmarkName, buffer_size: int | None) -> Config:

@@ -3,7 +3,6 @@
 A label is a fact ⟨S, P, O⟩; a test image is right where its fact is among the five nearest.
 """
 
-import dataclasses
 import functools
 import zlib
 from collections.abc import Callable
@@ -214,14 +213,13 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
         fingerprint["images"] = zlib.crc32(str(links).encode())
     if inputs.features is not None:
         fingerprint["features"] = checksums_of(*inputs.feature_arrays)
-    scale = {name: dataclasses.asdict(getattr(config, name)) for name in ("scale", "network")}
     uses = [(split, use) for split in SPLITS for use in get_args(Use)]
     unpadded = [divided.sequence(split, use == "validation") for split, use in uses]
     sequences = dict(zip(uses, same_shapes(unpadded), strict=True))
     groups, shown = group_tests(divided), len(learned.shown)
     training = Training(
         words=training_words(net, inputs.features),
-        fingerprint=lambda method: scale,
+        fingerprint=lambda method: config.fingerprint(),
         setup=setup_factory(
             config, divided.words.vectors.shape[1], len(divided.facts), inputs.store
         ),

@@ -11,15 +11,15 @@ Presets:
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
-from everlight.checks import Between
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method, with_published
 from everlight.continual.methods.registry import METHODS
 from everlight_data.facts.splits.fact_images import FactSource
 from everlight_data.facts.splits.fact_splits import PerFact, Size
-from everlight_experiments.continual.benchmark import VALIDATION_SEED
+from everlight_experiments.continual.benchmark import Seeds
+from everlight_experiments.continual.benchmark_config import BenchmarkConfig
 from everlight_experiments.continual.chosen import NOTHING_TUNED, Statements, stated
 from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
 from everlight_experiments.facts.published_tables import TABLES
@@ -79,9 +79,11 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class FactsConfig:
+class FactsConfig(BenchmarkConfig):
     """Data, network and training of the benchmark."""
 
+    # A checksum stands for features.
+    not_identifying: ClassVar[tuple[str, ...]] = ("features", "memory_limit", "chosen")
     data: Annotated[FactSource, UNNAMED]
     network: Annotated[Network, UNNAMED]
     scale: Annotated[Scale, UNNAMED]
@@ -97,7 +99,7 @@ class PaperScale:
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     """Methods to train: ExpertGate, finetune, IMM mode, SI, MAS, EWC, IMM mean, joint, and
     the published hyper-parameters, as in "SI, published"."""
-    seeds: Annotated[int, Between(1, VALIDATION_SEED)] = 3
+    seeds: Seeds = 3
     """Number of evaluation seeds, each with its own initialization."""
     hyperparameters: Count = 5
     """Number of hyper-parameter values per method, the middle ones of its grid."""
@@ -111,7 +113,7 @@ class PaperConfig:
     network: Annotated[Network, UNNAMED]
     scales: Annotated[Mapping[str, PaperScale], UNNAMED]
     """The paper's benchmarks by name, mid-scale and large-scale."""
-    seeds: Annotated[int, Between(1, VALIDATION_SEED)] | None = None
+    seeds: Seeds | None = None
     """Number of evaluation seeds of every benchmark; None is each benchmark's own."""
     chosen: Statements = NOTHING_TUNED
 

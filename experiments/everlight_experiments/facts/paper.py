@@ -89,23 +89,26 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     learned, baselines, benchmarks, jobs = {}, {}, {}, []
     tasks = {name: scale.scale.tasks for name, scale in config.scales.items()}
     splits = config.data.splits
-    for part in tasks if splits is None else published_scales(splits, tasks):
-        scale = config.scales[part]
+    for scale_name in tasks if splits is None else published_scales(splits, tasks):
+        scale = config.scales[scale_name]
         check_methods(scale.methods, PAPER_METHODS)
-        learned[part], seeds = load(scale.scale.size), config.seeds or scale.seeds
-        part_config = scale_config(config, part)
-        inputs = inputs_of(part_config.features, learned[part].images, options.runs)
-        by_split = fact_benchmarks(part_config, learned[part], inputs)
-        columns = {f"{part}, {name}": bench._replace(part=part) for name, bench in by_split.items()}
+        learned[scale_name], seeds = load(scale.scale.size), config.seeds or scale.seeds
+        facts_config = scale_config(config, scale_name)
+        inputs = inputs_of(facts_config.features, learned[scale_name].images, options.runs)
+        by_split = fact_benchmarks(facts_config, learned[scale_name], inputs)
+        columns = {
+            f"{scale_name}, {name}": bench._replace(prefix=scale_name)
+            for name, bench in by_split.items()
+        }
         seq_ids = [SequenceId("evaluation", options.seed, number) for number in range(seeds)]
-        baselines |= report.baselines_of(learned[part], columns, seq_ids)
+        baselines |= report.baselines_of(learned[scale_name], columns, seq_ids)
         benchmarks |= columns
         jobs += [
             Job(column, middle_values(benchmark, PAPER_METHODS[name], scale.hyperparameters), seeds)
             for name in scale.methods
             for column, benchmark in columns.items()
         ]
-    sizes = [f"{part}: {pictured.sizes}" for part, pictured in learned.items()]
+    sizes = [f"{scale_name}: {pictured.sizes}" for scale_name, pictured in learned.items()]
     sizes += [f"{name}: left out, there is no such split" for name in tasks.keys() - learned]
     note = "; ".join(sizes)
     benchmarks = {
@@ -126,8 +129,8 @@ def summary_rows(results: Results) -> list[tuple[str, str]]:
     """Return a description of the images and word vectors, and the number of seeds."""
     config, experiment = results.config, results.experiment
     learned = experiment.data.learned
-    seeds = {experiment.benchmarks[job.column].part: job.seeds for job in experiment.jobs}
-    named = ", ".join(f"{part}: {count}" for part, count in seeds.items())
+    seeds = {experiment.benchmarks[job.column].prefix: job.seeds for job in experiment.jobs}
+    named = ", ".join(f"{scale_name}: {count}" for scale_name, count in seeds.items())
     return [
         ("Pixels", f"{config.network.side}×{config.network.side}, {config.data.pixels}"),
         ("Word vectors", vectors_note([pictured.divided.words for pictured in learned.values()])),

@@ -17,7 +17,7 @@ from everlight.metrics.fact_scores import (
 from everlight_data.facts.splits.fact_splits import SPLITS
 from everlight_experiments.facts.published_tables import TABLES
 
-PARTS = MID, LARGE = "mid-scale", "large-scale"
+SCALES = MID, LARGE = "mid-scale", "large-scale"
 GAIN, RARE = "gain", OVER_TASKS.format(FEW_SHOT)
 """Metrics: gain by the random split, relative to the semantic one; few-shot accuracy."""
 LIFELONG, OTHERS = TABLES[:-1], TABLES[1:-1]
@@ -27,8 +27,8 @@ SINGLE, PENALTIES = ("IMM mode", "SI", "MAS"), ("SI", "MAS")
 class Quantity(NamedTuple):
     """A number for every seed; accuracies are Top-5 over examples after the last task."""
 
-    part: str
-    """Benchmark of the paper, one of `PARTS`."""
+    scale: str
+    """Benchmark of the paper, one of `SCALES`."""
     split: str
     method: str
     metric: str = GENERALISED
@@ -36,7 +36,7 @@ class Quantity(NamedTuple):
     @property
     def column(self) -> str:
         """Name of the benchmark with its split."""
-        return f"{self.part}, {self.split}"
+        return f"{self.scale}, {self.split}"
 
     def __str__(self) -> str:
         metric = "" if self.metric == GENERALISED else f", {self.metric}"
@@ -62,9 +62,9 @@ class MethodGroup(NamedTuple):
     methods: Sequence[str]
     metric: str = GENERALISED
 
-    def of(self, part: str) -> tuple[Quantity, ...]:
+    def of(self, scale: str) -> tuple[Quantity, ...]:
         """Return the quantities of one of the paper's benchmarks."""
-        return tuple(Quantity(part, self.split, name, self.metric) for name in self.methods)
+        return tuple(Quantity(scale, self.split, name, self.metric) for name in self.methods)
 
 
 class ClaimTemplate(NamedTuple):
@@ -170,20 +170,20 @@ TEMPLATES: Mapping[str, ClaimTemplate] = {
 MEAN_DROP = "(1) The drop is larger on mid-scale than on large-scale (mean of lifelong methods)"
 
 
-def _mean_drops(part: str) -> tuple[Quantity, ...]:
+def _mean_drops(scale: str) -> tuple[Quantity, ...]:
     """Return the drops of the lifelong methods on both splits."""
-    return tuple(row for split in SPLITS for row in MethodGroup(split, LIFELONG, DROP).of(part))
+    return tuple(row for split in SPLITS for row in MethodGroup(split, LIFELONG, DROP).of(scale))
 
 
 CLAIMS = [
     Claim(
-        f"{part}: {text}",
-        first=template.above.of(part),
-        second=template.below.of(part),
+        f"{scale}: {text}",
+        first=template.above.of(scale),
+        second=template.below.of(scale),
         rule=template.rule,
         in_paper=in_paper,
     )
-    for place, part in enumerate(PARTS)
+    for place, scale in enumerate(SCALES)
     for text, template in TEMPLATES.items()
     if (in_paper := template.in_paper[place]) is not None
 ]

@@ -97,50 +97,50 @@ def values_of(results: Results) -> Values:
 def fact_sections(results: Results) -> list[Section]:
     """Return all sections but the findings."""
     values, learned = values_of(results), results.experiment.data.learned
-    parts = {part: pictured.divided for part, pictured in learned.items()}
+    scales = {scale: pictured.divided for scale, pictured in learned.items()}
     text = (
         "Standard: among the facts of the test's own task; generalised: among those of all tasks. "
         "Layout only knows the boxes and no pixel, and learns all at once as joint does; no input "
         "gives every image the mean embedding of the training facts."
     )
     sections = []
-    for part, divided in parts.items():
-        of_part = {split: values[f"{part}, {split}"] for split in SPLITS}
-        items = [_final_table(part, split, divided, of_part[split]) for split in SPLITS]
-        sections.append(Section(f"{part}: Top-5 after the last task", [text], items))
-        sections.append(_tail_section(part, divided, of_part))
-    tables = [_similarity_table(parts)]
-    tables += [_statistics_table(part, divided) for part, divided in parts.items()]
-    return [*sections, Section("The splits", split_notes(parts), tables)]
+    for scale, divided in scales.items():
+        of_scale = {split: values[f"{scale}, {split}"] for split in SPLITS}
+        items = [_final_table(scale, split, divided, of_scale[split]) for split in SPLITS]
+        sections.append(Section(f"{scale}: Top-5 after the last task", [text], items))
+        sections.append(_tail_section(scale, divided, of_scale))
+    tables = [_similarity_table(scales)]
+    tables += [_statistics_table(scale, divided) for scale, divided in scales.items()]
+    return [*sections, Section("The splits", split_notes(scales), tables)]
 
 
-def split_notes(parts: Mapping[str, SplitFacts]) -> list[str]:
+def split_notes(scales: Mapping[str, SplitFacts]) -> list[str]:
     """Return how facts were split, and the sizes that the paper's linkage would give."""
     order = "Tasks are learned in the order of their numbers."
-    if any(divided.semantic is None for divided in parts.values()):
+    if any(divided.semantic is None for divided in scales.values()):
         return [f"Both splits are those of the files that were given. {order}"]
     notes = [
         "The semantic split is that of Ward's linkage on the embeddings; the random one is the "
         f"most balanced of a hundred. {order}"
     ]
-    for part, divided in parts.items():
+    for scale, divided in scales.items():
         if len(divided.facts) <= SINGLE_LINKAGE:
             vectors = divided.words.vectors
             single = semantic_split(divided.pieces, vectors, divided.tasks, "single")
             sizes = ", ".join(f"{size:,}" for size in np.bincount(single.fact_task))
-            notes.append(f"{part}: the paper's single linkage would give tasks of {sizes} facts.")
+            notes.append(f"{scale}: the paper's single linkage would give tasks of {sizes} facts.")
     return notes
 
 
 def _final_table(
-    part: str, split: str, divided: SplitFacts, methods: Mapping[str, Metrics]
+    scale: str, split: str, divided: SplitFacts, methods: Mapping[str, Metrics]
 ) -> Table:
     """Return Top-5 by task and in the mean, its drop and its transfer, with the paper's."""
     transfer = (
         "Transfer: GEM's backward and forward transfer on the generalised Top-5, from the "
         "accuracies after every task and before the first (table 10)."
     )
-    columns, column = [Column("method")], f"{part}, {split}"
+    columns, column = [Column("method")], f"{scale}, {split}"
     for group in ("standard", "generalised"):
         columns += [Column(f"T{task + 1}", group) for task in range(divided.tasks)]
         columns += [Column("tasks", group), Column("examples", group)]
@@ -187,7 +187,7 @@ def _printed(column: str, method: str) -> tuple[float, ...]:
     return (*row, *[np.nan] * (5 - len(row)))
 
 
-def _tail_section(part: str, divided: SplitFacts, values: Values) -> Section:
+def _tail_section(scale: str, divided: SplitFacts, values: Values) -> Section:
     """Return the accuracies on rare facts: few-shot and SPO generalization."""
     groups, paragraphs, items = group_tests(divided), [], []
     if groups.few.any():
@@ -196,7 +196,7 @@ def _tail_section(part: str, divided: SplitFacts, values: Values) -> Section:
         means = _means(values, OVER_TASKS.format(FEW_SHOT))
         rows = {}
         for name, values_by_task in by_task.items():
-            printed = _printed(f"{part}, {name.split}", name.method)[2]
+            printed = _printed(f"{scale}, {name.split}", name.method)[2]
             rows[str(name)] = [*values_by_task, *means[name], printed]
         caption = (
             f"Generalised Top-5 on the {groups.few.sum():,} test examples of facts with at most "
@@ -210,7 +210,7 @@ def _tail_section(part: str, divided: SplitFacts, values: Values) -> Section:
         counts = groups.spo.sum(axis=2).ravel()
         cases = [f"{', '.join(case)}, ≥ {least}" for least in LEAST for case in SPO_CASES]
         rows = {str(name): row for name, row in _means(values, SPO).items()}
-        if part == "large-scale":
+        if scale == "large-scale":
             for name in SPO_TOP5[LEAST[0]]:
                 rows[f"paper: {name}"] = [x for least in LEAST for x in SPO_TOP5[least][name]]
         caption = (
@@ -220,7 +220,7 @@ def _tail_section(part: str, divided: SplitFacts, values: Values) -> Section:
         )
         names = [f"{case} ({count:,})" for case, count in zip(cases, counts, strict=True)]
         items.append(_percent_table(caption, names, rows))
-    return Section(f"{part}: the long tail", paragraphs, items)
+    return Section(f"{scale}: the long tail", paragraphs, items)
 
 
 def _means(values: Values, metric: str) -> dict[MethodOnSplit, list[float]]:
@@ -239,14 +239,14 @@ def _percent_table(
     return Table(caption, [Column("method"), *map(Column, names)], cells)
 
 
-def _similarity_table(parts: Mapping[str, SplitFacts]) -> Table:
+def _similarity_table(scales: Mapping[str, SplitFacts]) -> Table:
     rows = []
-    for part, divided in parts.items():
+    for scale, divided in scales.items():
         for split in SPLITS:
             fact_task, tasks = divided.fact_task[split], divided.tasks
             cosines = embedding_similarity(divided.label_space, jnp.asarray(fact_task), tasks)
             matrices = np.asarray(cosines), spo_overlap(divided.pieces, fact_task, tasks)
-            apart, column = ~np.eye(tasks, dtype=bool), f"{part}, {split}"
+            apart, column = ~np.eye(tasks, dtype=bool), f"{scale}, {split}"
             means = [matrix.mean() for matrix in matrices]
             means += [matrix[apart].mean() for matrix in matrices]
             printed = map(str, SIMILARITY.get(column, ("–", "–")))
@@ -263,7 +263,7 @@ def _similarity_table(parts: Mapping[str, SplitFacts]) -> Table:
     return Table(caption, columns, rows)
 
 
-def _statistics_table(part: str, divided: SplitFacts) -> Table:
+def _statistics_table(scale: str, divided: SplitFacts) -> Table:
     rows = []
     for split in SPLITS:
         train, test = (
@@ -277,5 +277,5 @@ def _statistics_table(part: str, divided: SplitFacts) -> Table:
     columns = [Column("task")]
     for group in ("facts", "training examples", "test examples"):
         columns += [Column(kind, group) for kind in ("S", "SP", "SPO")]
-    caption = f"{part} (table 2): by type, ⟨S,*,*⟩, ⟨S,P,*⟩ and ⟨S,P,O⟩."
+    caption = f"{scale} (table 2): by type, ⟨S,*,*⟩, ⟨S,P,*⟩ and ⟨S,P,O⟩."
     return Table(caption, columns, rows, frozenset({len(rows) - 1}))

@@ -6,7 +6,7 @@ far, and what they predict for every test sample is kept, from which all metrics
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -198,8 +198,6 @@ def iirc_benchmark(config: IIRCConfig, loaded: IIRCInputs, seed: int) -> Benchma
     """Return the benchmark of a configuration, for any methods."""
     data, net, inputs, side = loaded.data, loaded.net, loaded.inputs, config.side
     tasks = len(data.metadata.configurations[0].tasks)
-    apart = ("chosen", "memory_limit", "undecodable")
-    fingerprint = {name: value for name, value in asdict(config).items() if name not in apart}
     return Benchmark(
         "iirc",
         Data(
@@ -213,7 +211,7 @@ def iirc_benchmark(config: IIRCConfig, loaded: IIRCInputs, seed: int) -> Benchma
         Setting(SETTING, "task configuration", capabilities_of(config, net), metrics_of(data)),
         Training(
             words=training_words(config, net),
-            fingerprint=lambda method: {**fingerprint, **net.fingerprint()},
+            fingerprint=lambda method: {**config.fingerprint(), **net.fingerprint()},
             setup=setup_factory(config, net, data.classes, tasks, inputs.store),
             protocol=lambda method: protocol_of(config, method),
             keep=keep,

@@ -13,13 +13,14 @@ Presets:
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from everlight.checks import UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
+from everlight_experiments.continual.benchmark_config import BenchmarkConfig
 from everlight_experiments.continual.chosen import Statements, stated
 from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
 from everlight_experiments.run_folder.options import Bytes, Count, Preset, Rate
@@ -42,9 +43,10 @@ NOT_ON_DATA = stated("All is as published, or not chosen on any data.")
 
 
 @dataclass(frozen=True)
-class IIRCConfig:
+class IIRCConfig(BenchmarkConfig):
     """Data, network, optimizer, protocol and memory of the benchmark."""
 
+    not_identifying: ClassVar[tuple[str, ...]] = ("memory_limit", "undecodable", "chosen")
     data: IIRCName
     """Data set to learn. The iirc_* and incremental_* sets are those of the authors' package, the
     latter without superclasses."""

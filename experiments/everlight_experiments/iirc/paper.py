@@ -71,7 +71,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         benchmark = iirc.iirc_benchmark(changed, loaded, options.seed)
         scores_alone = benchmark.setting.metrics._replace(others=())
         setting = benchmark.setting._replace(metrics=scores_alone)
-        aside[column] = benchmark._replace(part=f"{count}-exemplars", setting=setting)
+        aside[column] = benchmark._replace(prefix=f"{count}-exemplars", setting=setting)
     jobs = [*jobs_of(benchmarks, rows, runs), *jobs_of(aside, ablated, runs)]
     return Experiment(benchmarks | aside, jobs, frozenset(aside), loaded.data)
 

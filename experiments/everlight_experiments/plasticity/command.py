@@ -42,7 +42,7 @@ from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.memory import refuse_large
 from everlight_experiments.run_folder.options import FolderOptions, Seed
 
-Name = Literal["naive", "CBP", "ReDo", "shrink and perturb", "L2 Init"]
+MethodName = Literal["naive", "CBP", "ReDo", "shrink and perturb", "L2 Init"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class PlasticityOptions(FolderOptions):
     run_selectors = ("methods", "hyperparameters")
     problem: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="PROBLEM")] = ""
     """Name of the problem: regression, permuted, permuted-labels or class-pairs."""
-    methods: tuple[Name, ...] = ("naive", "CBP", "ReDo", "shrink and perturb", "L2 Init")
+    methods: tuple[MethodName, ...] = ("naive", "CBP", "ReDo", "shrink and perturb", "L2 Init")
     """Methods to compare; naive is plain backpropagation."""
     hyperparameters: tuple[str, ...] = ()
     """Values to run instead of those of the methods' grids, as in CBP=1e-5,1e-4. Each value is a
@@ -111,7 +111,7 @@ def run_plasticity(options: PlasticityOptions) -> Path:
             for key, values in scores.items()
         }
     )
-    return write_plasticity_report(folder.path, options, problem, table)
+    return write_plasticity_report(folder.path, options.problem, options.config, problem, table)
 
 
 def _program(problem: Problem, config: PlasticityConfig, method: Method, keys: Array) -> Callable:

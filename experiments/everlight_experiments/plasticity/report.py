@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from everlight_experiments.continual.metrics import DIAGNOSTICS
 from everlight_experiments.continual.report_tables import ColumnSpec, table_of
+from everlight_experiments.plasticity.config import PlasticityConfig
 from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED, Problem
 from everlight_experiments.report.cells import spread
 from everlight_experiments.report.plots import plot_curves
@@ -36,8 +36,10 @@ Rows = Mapping[str, Mapping[str, Float[np.ndarray, "seeds t"]]]
 BySeed = Mapping[str, Float[np.ndarray, "seeds"]]
 
 
-def write_plasticity_report(folder: Path, options: Any, problem: Problem, rows: Rows) -> Path:
-    """Write the report; returns its path."""
+def write_plasticity_report(
+    folder: Path, name: str, config: PlasticityConfig, problem: Problem, rows: Rows
+) -> Path:
+    """Write the report of the problem of a name; returns its path."""
     score, sign = problem.score, -1 if problem.score == ERROR else 1
     part = max(1, next(iter(rows.values()))[score].shape[1] // 10)
     early = {name: scores[score][:, :part].mean(axis=1) for name, scores in rows.items()}
@@ -55,8 +57,8 @@ def write_plasticity_report(folder: Path, options: Any, problem: Problem, rows: 
     dead = "Share of the hidden units that never respond: mean over seeds, the same rows"
     figure = _figure(folder, "dead", "dead units", dead, rows, drawn)
     sections = [Section("Dead units", [], [figure])]
-    title = f"Plasticity: {options.problem}"
-    return write_report(folder, title, Report(_summary_rows(options, problem), sections, summary))
+    summary_rows = _summary_rows(config, problem, seeds=len(late[ordered[0]]))
+    return write_report(folder, f"Plasticity: {name}", Report(summary_rows, sections, summary))
 
 
 def answer(score: str, sign: int, early: BySeed, late: BySeed) -> tuple[str, ...]:
@@ -135,14 +137,13 @@ def _figure(
     return Figure(f"{caption}{left}", where)
 
 
-def _summary_rows(options: Any, problem: Problem) -> list[tuple[str, str]]:
-    config = options.config
+def _summary_rows(config: PlasticityConfig, problem: Problem, seeds: int) -> list[tuple[str, str]]:
     size = f"{config.tasks:,} tasks of {config.samples:,} samples"
     batches = f"SGD at {config.learning_rate:g} in batches of {config.batch_size}"
     return [
         ("Data", f"{problem.note}; {size}"),
         ("Training", f"{problem.net.note}, {batches}"),
-        ("Seeds", f"{options.seeds}, with different tasks"),
+        ("Seeds", f"{seeds}, with different tasks"),
         ("Selection rule", "none; every value of a hyper-parameter is a row"),
     ]
 

@@ -15,14 +15,12 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_experiments.continual.benchmark import Seeds
 from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
 from everlight_experiments.continual.published import settings_of
 from everlight_experiments.continual.published_settings import PUBLISHED
 from everlight_experiments.run_folder.options import Count, Preset
-
-NO_MEMORY = ("SGD", "joint", "online EWC", "SI")
-"""Methods without stored samples, which are trained once."""
 
 
 def _with(name: str, **arguments: Any) -> Method:
@@ -84,7 +82,7 @@ class PaperConfig:
     control, rate decay, balanced reservoir, loss-aware reservoir), GEM, A-GEM, HAL, iCaRL."""
     buffer_sizes: tuple[Count, ...] = (200, 500, 1000)
     """Total numbers of stored samples; methods with a memory are trained with each."""
-    seeds: Count = 10
+    seeds: Seeds = 10
     """Number of evaluation seeds, each with its own initial network and order of samples."""
 
     def benchmark_of(self, buffer_size: int) -> Config:

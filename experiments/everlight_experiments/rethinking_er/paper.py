@@ -12,7 +12,6 @@ from everlight_experiments.continual.table_columns import (
 )
 from everlight_experiments.report.writer import Section
 from everlight_experiments.rethinking_er.config import (
-    NO_MEMORY,
     PAPER_METHODS,
     PAPER_PRESETS,
     PaperConfig,
@@ -68,7 +67,7 @@ def columns_of(config: PaperConfig) -> dict[str, TableColumn]:
             [
                 PAPER_METHODS[name]
                 for name in config.methods
-                if (name in NO_MEMORY) == (size is None)
+                if PAPER_METHODS[name].stores_samples == (size is not None)
             ],
         )
         for size in (None, *config.buffer_sizes)

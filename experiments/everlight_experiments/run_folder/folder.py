@@ -16,7 +16,7 @@ import numpy as np
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.tables import read_json
-from everlight_data.locks import LOCK, lock_folder, try_lock
+from everlight_data.locks import LOCK, lock_folder, locked_folder, try_lock
 from everlight_data.runs.claims import Claims
 from everlight_data.runs.configs import read_config, state_of, write_config
 from everlight_data.runs.descriptions import (
@@ -162,15 +162,14 @@ class RunFolder:
         """Write the arguments of a method into config.json; those of later starts may differ."""
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
-        lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
-        self._refuse_gone()
-        content, since = read_json(config, REMEDY), state_of(config)
-        content["methods"] = {**content.get("methods", {}), name: as_json(arguments)}
-        with written_whole(config) as unfinished:
-            unfinished.write_text(json.dumps(content, indent=2))
-        if since == self._written:
-            self._written = state_of(config)
-        lock.release()
+        with locked_folder(self.path, REMEDY, PATIENCE if self._shared else 0):
+            self._refuse_gone()
+            content, since = read_json(config, REMEDY), state_of(config)
+            content["methods"] = {**content.get("methods", {}), name: as_json(arguments)}
+            with written_whole(config) as unfinished:
+                unfinished.write_text(json.dumps(content, indent=2))
+            if since == self._written:
+                self._written = state_of(config)
 
     def log(self, **event: Any) -> None:
         """Append one event to metrics.jsonl, unless it is there; NaN is null."""

@@ -18,10 +18,11 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_experiments.continual.benchmark import Seeds
 from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
 from everlight_experiments.continual.table_columns import TableColumn
-from everlight_experiments.run_folder.options import Count, Preset
+from everlight_experiments.run_folder.options import Preset
 
 Scenario = Literal["task-incremental", "domain-incremental", "class-incremental"]
 SCENARIOS: tuple[Scenario, ...] = ("task-incremental", "domain-incremental", "class-incremental")
@@ -61,7 +62,7 @@ class PaperConfig:
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     """Methods to train: none (finetuning), joint, EWC, SI, LwF, ER, A-GEM, iCaRL. Those that do not
     apply to a scenario are left out there."""
-    seeds: Count = 20
+    seeds: Seeds = 20
     """Number of evaluation seeds, each with its own order of classes and initial network."""
 
     def column_of(self, scenario: Scenario) -> TableColumn:

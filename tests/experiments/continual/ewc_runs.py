@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from everlight_experiments.continual.train_runs import (
-    RunTraining,
+    SharedTraining,
     TrainingRun,
     train_runs,
 )
@@ -28,7 +28,7 @@ def keep(result):
     return {"losses": result.losses, "accuracy": result.evaluation.class_incremental}
 
 
-TRAINING = RunTraining(build, PROTOCOL, DATA, keep, join)
+TRAINING = SharedTraining(build, PROTOCOL, DATA, keep, join)
 
 
 def train(folder, requested=None):

@@ -171,7 +171,7 @@ def test_an_opened_benchmark_has_the_data_and_the_training_that_are_prepared(dig
     selection = digits.selection._replace(
         chosen=(Chosen("Given."),), grids={"EWC": (7.0,)}, validation_tasks=2
     )
-    requested = digits._replace(selection=selection, part="p", name="n")
+    requested = digits._replace(selection=selection, prefix="p", name="n")
     opened = requested._replace(prepare=lambda folder: others).opened(None)
     assert opened == requested._replace(data=others[0], training=others[1])
     assert requested.opened(None) is requested

@@ -14,7 +14,7 @@ from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmark import PerRunData, RunData
-from everlight_experiments.continual.train_runs import RunTraining, TrainingRun, train_runs
+from everlight_experiments.continual.train_runs import SharedTraining, TrainingRun, train_runs
 from everlight_experiments.core50.benchmark import SharedFrames, TrainingSchedule, setup_factory
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from everlight_experiments.run_folder.folder import RunFolder
@@ -48,7 +48,7 @@ def main() -> None:
     run = TrainingRun("NIC", {}, sequence, jax.random.key(0), run_data)
     Checkpoints.due = due_every(1)
     protocol = Length(2, 2, 1e-3).protocol(16)
-    training = RunTraining(
+    training = SharedTraining(
         build, protocol, shared, lambda result: {"losses": result.losses}, RunData
     )
     peaks = []

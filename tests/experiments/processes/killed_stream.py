@@ -34,7 +34,7 @@ from everlight_data.images.inputs.as_inputs import channels, stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import (
-    RunTraining,
+    SharedTraining,
     TrainingRun,
     group_name,
     train_runs,
@@ -119,7 +119,7 @@ def run(settings: Settings) -> None:
         killed = shared.checkpoints / group_name(runs_of(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
-    training = RunTraining(make_build(partial(stream, store)), PROTOCOL, channels(), keep)
+    training = SharedTraining(make_build(partial(stream, store)), PROTOCOL, channels(), keep)
     train_runs(shared, runs_of(files), training, announce=store.announce)
     Path(f"{folder}-read-{jax.process_index()}").write_text(str(np.sum(counts)))
 

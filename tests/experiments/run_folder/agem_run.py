@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from everlight_experiments.continual.train_runs import RunTraining, TrainingRun, train_runs
+from everlight_experiments.continual.train_runs import SharedTraining, TrainingRun, train_runs
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
@@ -25,6 +25,6 @@ def everything(result):
 def train_agem(path, result, announce=None):
     """Train A-GEM in a run folder below `path`; `result` is a file of all arrays that it left."""
     run = TrainingRun("A-GEM", {"strategy": "a-gem"}, SEQUENCE, KEY)
-    training = RunTraining(build_with("A-GEM"), PROTOCOL, DATA, everything)
+    training = SharedTraining(build_with("A-GEM"), PROTOCOL, DATA, everything)
     (arrays,) = train_runs(folder_in(path), [run], training, announce=announce, one_by_one=True)
     np.savez(result, **arrays)

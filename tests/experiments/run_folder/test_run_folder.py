@@ -54,6 +54,16 @@ def test_a_folder_that_is_removed_meanwhile_is_named_as_such(settings):
             save(scores=np.zeros(2))
 
 
+def test_a_shared_folder_is_unlocked_after_an_error(settings):
+    folder = RunFolder("paper", "run", settings, shared=True)
+    (folder.path / "config.json").write_text("{")
+    with pytest.raises(DataError, match=r"config\.json"):
+        folder.record_method_arguments("EWC", {})
+    # A lock of a file that is opened again holds against this process too.
+    with filelock.FileLock(folder.path / ".lock").acquire(timeout=0):
+        pass
+
+
 def test_the_folder_is_named_by_paper_run_scale_and_tag(settings):
     plain = RunFolder("illuminant", "dataset", settings)
     tagged = RunFolder("illuminant", "dataset", replace(settings, preset="small", tag="night"))

@@ -25,9 +25,13 @@ from everlight_data.color.models.image_model_files import load_any_model
 from everlight_data.color.raw_files.corrections import write_illuminants
 from everlight_data.errors import DataError, MissingDataError, MissingPackageError
 from everlight_data.progress import progress
-from everlight_experiments.illuminant.estimate.options import EstimateOptions, FileEstimate
-from everlight_experiments.illuminant.estimate.pairs import pair_estimates
-from everlight_experiments.illuminant.estimate.photos import PhotoEstimate, photo_estimates
+from everlight_experiments.illuminant.estimate.options import (
+    EstimateOptions,
+    FileEstimate,
+    PhotoEstimate,
+)
+from everlight_experiments.illuminant.estimate.pairs import deferred_pair_estimates
+from everlight_experiments.illuminant.estimate.photos import deferred_photo_estimates
 
 
 def estimate(options: EstimateOptions) -> list[PairEstimate | PhotoEstimate]:
@@ -39,9 +43,9 @@ def estimate(options: EstimateOptions) -> list[PairEstimate | PhotoEstimate]:
     """
     model = _model(options.model)
     if isinstance(model, ImageModel):
-        kind, unit, tasks = "photos", "photo", photo_estimates(options, model)
+        kind, unit, tasks = "photos", "photo", deferred_photo_estimates(options, model)
     else:
-        kind, unit, tasks = "pairs", "pair", pair_estimates(options, model)
+        kind, unit, tasks = "pairs", "pair", deferred_pair_estimates(options, model)
     single, table = len(tasks) == 1, options.output / "illuminants.csv"
     estimates: list[FileEstimate] = []
     failures: list[DataError] = []

@@ -3,11 +3,13 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args
+from typing import Annotated, NamedTuple, get_args
 
 import tyro
 
 from everlight.checks import Between, check_fields
+from everlight.illuminant.pair_estimate import PairEstimate
+from everlight.illuminant.pair_model import Estimate
 from everlight_data.color.raw_files.corrections import Format, Row
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.photos import list_photos
@@ -27,6 +29,14 @@ SOME_READ = {
 """Options that only some models read, and which models these are."""
 
 
+class PhotoEstimate(NamedTuple):
+    """The estimate of a photo, and the reasons to distrust it."""
+
+    path: Path
+    estimate: Estimate
+    warnings: tuple[str, ...]
+
+
 class FileEstimate(NamedTuple):
     """The estimate of a photo or pair.
 
@@ -38,7 +48,7 @@ class FileEstimate(NamedTuple):
     """
 
     path: Path
-    result: Any
+    result: PairEstimate | PhotoEstimate
     row: Row
     lines: Sequence[str]
 

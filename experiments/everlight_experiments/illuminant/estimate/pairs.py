@@ -26,7 +26,9 @@ from everlight_experiments.illuminant.estimate.options import (
 )
 
 
-def pair_estimates(options: EstimateOptions, model: PairModel) -> list[Callable[[], FileEstimate]]:
+def deferred_pair_estimates(
+    options: EstimateOptions, model: PairModel
+) -> list[Callable[[], FileEstimate]]:
     """Return a function for each pair, which reads, estimates and corrects it.
 
     Raises:

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,29 +16,24 @@ from everlight.illuminant.pair_estimate import (
     describe_score,
     reasons_to_distrust,
 )
-from everlight.illuminant.pair_model import Estimate
 from everlight_data.color.raw_files.calibrations import other_camera, photo_calibration
 from everlight_data.color.raw_files.corrections import photo_row, write_correction
 from everlight_data.color.raw_files.photos import is_picture, read_photo
 from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.errors import DataError
 from everlight_data.writing import make_folder
-from everlight_experiments.illuminant.estimate.options import EstimateOptions, FileEstimate
+from everlight_experiments.illuminant.estimate.options import (
+    EstimateOptions,
+    FileEstimate,
+    PhotoEstimate,
+)
 from everlight_experiments.illuminant.photographs.methods import spread_rows
 
 Others = Mapping[Path, Sequence[DescribedImage]]
 """Additional images by the camera of each photo."""
 
 
-class PhotoEstimate(NamedTuple):
-    """The estimate of a photo, and the reasons to distrust it."""
-
-    path: Path
-    estimate: Estimate
-    warnings: tuple[str, ...]
-
-
-def photo_estimates(
+def deferred_photo_estimates(
     options: EstimateOptions, model: ImageModel
 ) -> list[Callable[[], FileEstimate]]:
     """Return a function for each photo, which reads, estimates and corrects it.
