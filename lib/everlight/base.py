@@ -162,8 +162,9 @@ class Predictions(NamedTuple):
     """Classes of each sample's test set (`TaskSequence.test_classes`)."""
 
 
-Fisher = Literal["true", "empirical"]
-"""Labels over which a Fisher information averages: those drawn from the model, or the data's."""
+Fisher = Literal["true", "expected", "empirical"]
+"""Labels over which a Fisher information averages: one per sample that is drawn from the model, all
+labels by the model's probabilities, or the data's."""
 
 
 class Objective(NamedTuple):
@@ -200,6 +201,16 @@ class Objective(NamedTuple):
     objective supports the empirical Fisher information alone."""
     fisher: Fisher = "empirical"
     """Fisher information that strategies use by default with this objective."""
+    label_losses: (
+        Callable[
+            [Outputs, Int[Array, "b k"], Bool[Array, "c"]],
+            tuple[Float[Array, "b c"], Float[Array, "b c"]],
+        ]
+        | None
+    ) = None
+    """Function from outputs, labels and seen classes to the negative log-likelihood of every
+    possible label and its probability; both are 0 for impossible ones. None if a sample's labels
+    cannot be enumerated, so that there is no "expected" Fisher information."""
 
 
 class Setup(NamedTuple):

@@ -24,6 +24,12 @@ class Known(NamedTuple):
     """Standard deviation over the runs; None where none is known."""
     runs: int = 1
 
+    @classmethod
+    def of_runs(cls, scores: Sequence[float]) -> "Known":
+        """Return mean and deviation of scores; one alone has no deviation."""
+        deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
+        return cls(float(np.mean(scores)), deviation, len(scores))
+
     @property
     def cell(self) -> str:
         """Mean and deviation in percent."""

@@ -1,7 +1,5 @@
 """The paper's report: final accuracy of every method and buffer, with the published one."""
 
-import numpy as np
-
 from everlight_experiments.continual import reproduction
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.table_columns import (
@@ -47,9 +45,7 @@ def reference_of(method: str, size: int | None) -> reproduction.PublishedCompari
         column_name(size),
         method,
         None if printed is None else reproduction.Known(printed),
-        None
-        if code is None
-        else reproduction.Known(np.mean(code), np.std(code, ddof=1), len(code)),
+        None if code is None else reproduction.Known.of_runs(code),
     )
 
 

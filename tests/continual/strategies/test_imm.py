@@ -196,7 +196,7 @@ def test_the_mode_takes_the_model_s_own_labels_by_default():
 def test_the_true_fisher_needs_an_objective_that_draws_labels():
     setup = net.small_setup()
     setup = setup._replace(objective=setup.objective._replace(fisher_loss=None))
-    with pytest.raises(ValueError, match="needs an objective with a fisher_loss"):
+    with pytest.raises(ValueError, match="needs an objective with fisher_loss"):
         imm(setup, "mode")
     imm(setup, "mean")
     imm(setup, "mode", fisher="empirical")

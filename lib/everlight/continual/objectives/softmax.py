@@ -71,6 +71,14 @@ def softmax_objective(
         chosen = jnp.take_along_axis(outputs.logits, drawn, axis=1)[:, 0]
         return jax.nn.logsumexp(logits, axis=1) - chosen
 
+    def label_losses(
+        outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
+    ) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
+        among = active(labels[:, 0], seen)
+        log_probabilities = jax.nn.log_softmax(jnp.where(among, outputs.logits, -jnp.inf), axis=1)
+        losses = jnp.where(among, -log_probabilities, 0)
+        return losses, jnp.where(among, jnp.exp(-losses), 0)
+
     return Objective(
         loss,
         lambda outputs: outputs.logits,
@@ -78,6 +86,7 @@ def softmax_objective(
         accuracy_per_sample,
         accuracy_row,
         fisher_loss=fisher_loss,
+        label_losses=label_losses,
     )
 
 

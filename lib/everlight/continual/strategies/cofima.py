@@ -84,12 +84,13 @@ def cofima(
       temperature: temperature τ of the normalized logits.
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
         Fisher information.
-      fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
-        objective's default: empirical, except for embeddings.
+      fisher: "empirical" takes the data's labels, "true" draws them from the model, "expected"
+        weighs all labels by the model's probabilities. None is the objective's default: empirical,
+        except for embeddings.
 
     Raises:
-      ValueError: `fisher` is "true" and the objective has no `fisher_loss`; at `init`, no layer is
-        named head, or it is not linear.
+      ValueError: the objective has no `fisher_loss` or `label_losses` for `fisher`; at `init`, no
+        layer is named head, or it is not linear.
     """
     kind = chosen_fisher(setup, fisher)
     unmerged = slca(setup, slow, epochs, samples, temperature)

@@ -15,7 +15,8 @@ differs. Avalanche takes the data's labels (the empirical Fisher, the default he
 mean gradients of mini-batches. Mammoth (`ewc_on.py`) weighs each sample's squared gradient at the
 data's label by the model's probability of that label. ariseff/overcoming-catastrophic draws one
 label per sample from the model (`fisher="true"`). GMvandeVen/continual-learning has the data's
-label, one drawn, the likeliest, and by default the exact expectation over all labels.
+label, one drawn, the likeliest, and by default the exact expectation over all labels
+(`fisher="expected"`).
 
 Equal to the code of GEM's authors (facebookresearch/GradientEpisodicMemory, `ewc.py`) at the
 penalty's gradient for given Fisher information, with its coefficient as λ / 2; differs in F, the
@@ -61,11 +62,12 @@ def ewc(
         Fisher information.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
         stable at any regularization (`quadratic.penalized`). None is the paper's explicit step.
-      fisher: "empirical" takes the data's labels, "true" draws them from the model. None is the
-        objective's default: empirical, except for embeddings.
+      fisher: "empirical" takes the data's labels, "true" draws them from the model, "expected"
+        weighs all labels by the model's probabilities. None is the objective's default: empirical,
+        except for embeddings.
 
     Raises:
-      ValueError: `fisher` is "true" and the objective has no `fisher_loss`.
+      ValueError: the objective has no `fisher_loss` or `label_losses` for `fisher`.
     """
     kind = chosen_fisher(setup, fisher)
 

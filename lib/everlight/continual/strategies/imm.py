@@ -105,11 +105,12 @@ def imm(
       drop: dropout probability p of the drop transfer, 0 to less than 1. A unit is an entry of the
         last axis of a layer's parameters, which share its mask. A layer named head is never
         dropped.
-      fisher: "true" draws labels from the model, "empirical" takes the data's; used by the mode.
+      fisher: "true" draws labels from the model, "expected" weighs all by its probabilities,
+        "empirical" takes the data's; used by the mode.
 
     Raises:
       ValueError: `merge` is unknown; `drop` is 1; `alpha` has no entries; or the mode needs the
-        true Fisher information and the objective has no `fisher_loss`.
+        Fisher information and the objective has no `fisher_loss` or `label_losses` for it.
     """
     if drop == 1:
         raise ArgumentError(

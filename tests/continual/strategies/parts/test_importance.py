@@ -178,6 +178,25 @@ def test_the_true_fisher_of_a_linear_model_is_its_closed_form_in_the_mean(name):
         assert np.any(target > 0.01)
 
 
+@pytest.mark.parametrize("name", ["softmax", "heads", "all outputs"])
+def test_the_expected_fisher_of_a_linear_model_is_its_closed_form(name):
+    objective, active, expected = OBJECTIVES[name]
+    setup = network_of(LINEAR, objective=objective)
+    learner = init_learner(setup, CLASSES, jax.random.key(0))
+    learner = learner._replace(seen=net.classes_mask(SEEN))
+    samples, key = net.samples_of(INDEX, MASK), jax.random.key(4)
+    result = fisher_diagonal(setup, learner, samples, 1024, key, 14, "expected")
+    for leaf, target in expected(VALID, active).items():
+        np.testing.assert_allclose(result[leaf], target, rtol=1e-5, atol=1e-8)
+
+
+def test_labels_that_cannot_be_enumerated_have_no_expected_fisher():
+    setup = network_of(LINEAR, objective=binary_objective())
+    message = "fisher='expected' needs an objective with label_losses; give one, or fisher='empir"
+    with pytest.raises(ValueError, match=message):
+        fisher_diagonal(setup, None, None, 1024, jax.random.key(0), fisher="expected")
+
+
 def test_the_true_fisher_is_exact_given_the_labels_that_were_drawn():
     """The loss at a draw tells its label, which float64 NumPy then takes."""
     setup, key = network_of(LINEAR), jax.random.key(9)

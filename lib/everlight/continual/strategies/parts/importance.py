@@ -25,8 +25,10 @@ def fisher_diagonal(
 
     Gradients are per sample, in evaluation mode (Kirkpatrick et al. 2017, PNAS). The true Fisher
     information takes the expectation over labels of the model; one drawn label per sample is an
-    unbiased estimate. The empirical one takes the data's labels and vanishes where the model fits
-    them (Kunstner et al. 2019, NeurIPS).
+    unbiased estimate. Its variance is large where the model is certain, since the rare labels have
+    the large gradients. The expected one enumerates all labels, which takes a gradient for each of
+    them. The empirical one takes the data's labels and vanishes where the model fits them (Kunstner
+    et al. 2019, NeurIPS).
 
     Args:
       setup: network and objective, whose loss is the negative log-likelihood.
@@ -36,12 +38,26 @@ def fisher_diagonal(
       key: random key of the labels of the true Fisher information. Each sample folds in its
         position among those used, so a repeated index draws a label each time.
       chunk: number of per-sample gradients held at once; None depends on the device.
-      fisher: "true" or "empirical"; None is the objective's default.
+      fisher: "true", "expected" or "empirical"; None is the objective's default.
 
     Raises:
-      ValueError: the true Fisher information is needed and the objective has no `fisher_loss`.
+      ValueError: the objective has no `fisher_loss` for the true Fisher information, or no
+        `label_losses` for the expected one.
     """
     kind = chosen_fisher(setup, fisher)
+
+    def expected_square(
+        position: Int[Array, ""], index: Int[Array, ""], labels: Int[Array, "k"]
+    ) -> PyTree:
+        def losses(params: PyTree) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
+            outputs = _outputs_of(setup, learner, params, index)
+            by_label, probability = setup.objective.label_losses(
+                outputs, labels[None], learner.seen
+            )
+            return by_label[0], probability[0]
+
+        gradients, probability = jax.jacrev(losses, has_aux=True)(learner.params)
+        return jax.tree.map(lambda leaf: jnp.tensordot(probability, jnp.square(leaf), 1), gradients)
 
     def squared_gradient(
         position: Int[Array, ""], index: Int[Array, ""], labels: Int[Array, "k"]
@@ -55,20 +71,24 @@ def fisher_diagonal(
 
         return jax.tree.map(jnp.square, jax.grad(loss)(learner.params))
 
-    return _mean_over(squared_gradient, samples, limit, chunk, learner.params)
+    square = expected_square if kind == "expected" else squared_gradient
+    return _mean_over(square, samples, limit, chunk, learner.params)
 
 
 def chosen_fisher(setup: Setup, fisher: Fisher | None) -> Fisher:
     """Return the kind of Fisher information, the objective's default for None.
 
     Raises:
-      ValueError: the true Fisher information is needed and the objective has no `fisher_loss`.
+      ValueError: the objective has no `fisher_loss` for the true Fisher information, or no
+        `label_losses` for the expected one.
     """
-    chosen = setup.objective.fisher if fisher is None else fisher
-    if chosen == "true" and setup.objective.fisher_loss is None:
+    objective = setup.objective
+    chosen = objective.fisher if fisher is None else fisher
+    needed = {"true": "fisher_loss", "expected": "label_losses"}.get(chosen)
+    if needed is not None and getattr(objective, needed) is None:
         raise ArgumentError(
-            Argument("fisher", "true"),
-            " needs an objective with a fisher_loss",
+            Argument("fisher", chosen),
+            f" needs an objective with {needed}",
             remedy=("give one, or ", Argument("fisher", "empirical")),
         )
     return chosen
