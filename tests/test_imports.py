@@ -108,14 +108,14 @@ def parts_imported(folder: Path, layer: str) -> dict[str, set[str]]:
     """Return, by file or folder directly in a package, the others of them that it imports."""
     package = folder.relative_to(LAYERS[layer]).parts
     parts = {path.stem for path in folder.iterdir()}
-    needs: dict[str, set[str]] = defaultdict(set)
+    by_part: dict[str, set[str]] = defaultdict(set)
     for path in folder.rglob("*.py"):
         importer = path.relative_to(folder).parts[0].removesuffix(".py")
         for name in full_names(path):
             *above, part = name.split(".")[: len(package) + 1]
             if tuple(above) == package and part in parts - {importer}:
-                needs[importer].add(part)
-    return needs
+                by_part[importer].add(part)
+    return by_part
 
 
 def full_names(path: Path) -> Iterator[str]:
