@@ -131,11 +131,12 @@ def test_a_dngs_own_matrices_describe_its_camera(model, tmp_path, capsys):
         expected = calibrated_estimate(fitted.replace(variables=variables), *wide)
         assert expected.dtype == float
     expected = np.asarray(expected)
-    np.testing.assert_allclose(result, expected / expected[1], rtol=1e-5)
+    # In float32 the network errs by 1.5e-5 on some processors.
+    np.testing.assert_allclose(result, expected / expected[1], rtol=5e-5)
     # The estimate is repeated in Python, and with another camera's matrices.
     calibration = read_dng_calibration(photo).calibration
     again = stored(image, np.ones(image.shape[:2], bool), calibration=calibration)
-    np.testing.assert_allclose(again, expected / expected[1], rtol=1e-5)
+    np.testing.assert_allclose(again, expected / expected[1], rtol=5e-5)
     other = stored(image, np.ones(image.shape[:2], bool), calibration=single_matrix(OTHER))
     assert np.abs(other - again).max() > 1e-4
 
