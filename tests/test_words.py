@@ -205,10 +205,10 @@ def _function_docstrings(*folders):
                 yield path, node.body[0].lineno, node.name, text.splitlines()[0]
 
 
-def test_comments_of_tests_begin_with_a_verb_or_a_subject():
+def test_comments_begin_with_a_verb_or_a_subject():
     _refuse(
         f"{path}:{number}: {text!r}; write a sentence with a verb or a subject"
-        for path, number, text in _comments("tests")
+        for path, number, text in _comments("tests", "lib", "data_pipelines", "experiments")
         if FRAGMENT.match(text)
     )
 

@@ -65,7 +65,7 @@ def end_by_error(error: BaseException) -> None:
             file=sys.stderr,
             flush=True,
         )
-        # What is left would wait for the others.
+        # The remaining work would wait for the others.
         os._exit(1)
     if isinstance(error, BrokenPipeError):
         # The reader of the output has closed it, as `head` does.

@@ -17,7 +17,7 @@ from everlight_data.sets.data_set import DataSet
 
 OWNER = "the page of the Cube+ set of the University of Zagreb's Image Processing Group"
 _CUBE_BLACK = 2048
-# From here on, to the lower right corner, the SpyderCube hangs in the image.
+# The SpyderCube hangs in the image from here to the lower right corner.
 _CUBE_TARGET = 1049, 2049
 
 

@@ -27,7 +27,7 @@ DEPTH_REMEDY = "save with 8 bits, scaled by the greatest value that the camera g
 _PNG_DEPTH, _PNG_COLOR, _PNG_GRAY = 24, 25, 0
 """Positions of the bits per sample and of the kind of colour in a PNG, and the kind grey."""
 
-# Of two threads, one could restore the limit that the other lifted.
+# A second thread could restore the limit that the first one lifted.
 _LIFTED = threading.Lock()
 
 

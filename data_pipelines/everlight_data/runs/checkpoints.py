@@ -71,7 +71,7 @@ class Checkpoints:
     def __init__(self, folder: Path, keep: int = 2, read_only: bool = False):
         """Open the folder, or make it; `read_only` changes nothing in it."""
         options = ocp.CheckpointManagerOptions(
-            # What orbax sets itself where nothing is written, with a warning each.
+            # Orbax sets these itself if they are left out, with a warning each.
             save_interval_steps=0 if read_only else 1,
             max_to_keep=None if read_only else keep,
             enable_async_checkpointing=False,

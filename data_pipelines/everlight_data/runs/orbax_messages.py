@@ -20,7 +20,7 @@ from typing import Any
 _NEVER_RETRIEVED = re.compile(r"\w+ exception was never retrieved")
 """Message about a task, a future, or several that are gathered."""
 _TENSORSTORE = ("tensorstore", "OCDBT database")
-# Of two threads, one could restore the report of the other.
+# A second thread could restore the report of the first one.
 _UNREPORTED = threading.RLock()
 
 

@@ -265,7 +265,7 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Req
     """Return what methods may require of images with classes."""
     has = {
         "task-incremental": setting == "task-incremental",
-        # Where every task has all classes, no class is its own.
+        # No class belongs to one task if every task has all classes.
         "own classes": setting != DOMAIN and config.cycles == 1,
         "task boundaries": config.protocol.boundaries,
         "chosen classes": setting != DOMAIN and config.loss_classes == "seen",

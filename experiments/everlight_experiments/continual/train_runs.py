@@ -159,7 +159,7 @@ def train_runs(
             seconds = None if continued else (time.monotonic() - began) / len(group)
             folder.log_part(run.name, seconds=seconds, diverged=has_diverged(arrays))
             finished[run.name] = arrays
-        # What is kept of finished runs is their numbers; their nets would be most of the disk.
+        # The numbers of finished runs are kept; their networks would take most of the disk.
         if is_first():
             shutil.rmtree(checkpoints, ignore_errors=True)
     if is_first():
@@ -267,7 +267,7 @@ def _train_group(
                     for number in np.flatnonzero(~diverged).tolist():
                         result = result_of_run(state, number, mesh)
                         after_task(group[number], int(state.task) - 1, result)
-            # What is complete is kept as parts at once.
+            # Complete runs are kept as parts at once.
             if reached < total and checkpoints.due():
                 with uninterrupted():
                     save()

@@ -148,7 +148,7 @@ def _write_offline_run(run: Path) -> Path:
     scalars = list(read_scalars(run / "metrics.jsonl", NO_EVENTS))
     config = read_any_config(run / "config.json", NAME_A_RUN)
     folder = run / "wandb"
-    # What an earlier export left; the library numbers its folders by the time.
+    # Files of an earlier export are removed; the library numbers its folders by the time.
     shutil.rmtree(folder, ignore_errors=True)
     settings = wandb.Settings(mode="offline", silent=True, disable_git=True, console="off")
     with wandb.init(

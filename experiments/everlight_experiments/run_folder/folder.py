@@ -82,14 +82,14 @@ class RunFolder:
         self._is_new, self._written = False, None
         broadcast_from_first(lambda: self._open(options))
         if not is_first():
-            # What this process writes nobody reads.
+            # Nobody reads the files that this process writes.
             self._scratch = tempfile.TemporaryDirectory()
             self.path, self._continued = Path(self._scratch.name), False
             write_config(self.path / "config.json", as_json(dataclasses.asdict(options)), {})
 
     def _open(self, options: FolderOptions) -> None:
         make_folder(self.path)
-        # Where it is shared, another process may just be opening it, or write its report.
+        # Another process may be opening a shared folder, or writing its report.
         self._lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
         self._is_new = not (self.path / "config.json").exists()
         remove_unfinished(self.path)
@@ -100,7 +100,7 @@ class RunFolder:
                 remove(path)
                 self._claims.release(part)
         chosen = as_json(dataclasses.asdict(options))
-        # How many processes there are changes nothing that is computed.
+        # The number of processes changes no result.
         chosen.pop("distributed", None)
         config = self.path / "config.json"
         # A run that was killed before it saved anything claims nothing.

@@ -44,7 +44,7 @@ def join_processes(distributed: str | None) -> None:
     number, count, address = named.groups() if named else (None, None, None)
     if named and int(number) >= int(count):
         raise DataError(f"--distributed {distributed!a}; processes are counted from 0")
-    # It would take SIGTERM for itself, and nothing would stop.
+    # JAX would handle SIGTERM itself, and nothing would stop.
     jax.config.update("jax_enable_preemption_service", False)
     whom = f"process {number} of {count}, at {address}," if named else "this process"
     print(f"--distributed: {whom} waits for the others, {PATIENCE} s at most", flush=True)

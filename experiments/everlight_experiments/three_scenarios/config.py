@@ -36,7 +36,7 @@ SI_COEFFICIENTS: Mapping[Scenario, float] = {
     "domain-incremental": 50_000.0,
     "class-incremental": 5000.0,
 }
-# As in the authors' code: all samples, and every label by its probability.
+# All samples count, and every label by its probability, as in the authors' code.
 _FISHER = {"fisher": "expected", "importance_samples": 12_800}
 _ROWS: dict[str, Method] = {
     "none": METHODS["naive"],

@@ -72,7 +72,7 @@ def from_experiences(
     known = [np.isin(number, np.concatenate(train_labels[: t + 1])) for t in range(tasks)]
     introduced = np.diff(np.stack([np.zeros(classes, bool), *known]).astype(int), axis=0) > 0
     first = np.where(known[-1], introduced.argmax(axis=0), tasks - 1)
-    # With one test set for all experiences every trained class is scored there.
+    # A test set for all experiences scores every trained class.
     trained = train_labels if len(test) == tasks else [np.concatenate(train_labels)]
     masks = np.stack(
         [

@@ -155,7 +155,7 @@ def _assigned(
 ) -> Bool[np.ndarray, "n 2"]:
     """Return the samples that a split gives to their superclass (column 0) and subclass (1)."""
     parent = _parents(hierarchy)
-    # As in the package, a subclass that has no samples in the split does not count for the cap.
+    # A subclass without samples in the split does not count for the cap, as in the package.
     siblings = Counter(
         parent.get(name) for name, members in zip(data_classes, part, strict=True) if len(members)
     )

@@ -347,7 +347,7 @@ def _named_transform(
 def _check_labels(
     train_labels: Int[np.ndarray, "n"], test_labels: Int[np.ndarray, "m"], classes: int
 ) -> None:
-    # As an index, a negative label would mean one of the last classes.
+    # A negative label would mean one of the last classes as an index.
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
         if not len(labels):
             raise ArgumentError(f"{name} is empty; give one sample or more")

@@ -123,7 +123,7 @@ def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image
     shrink = math.ceil(max(main.image.shape) / PICTURE_SIDE)
     small = area_downsample(jnp.asarray(main.image), shrink).image
     neutral, matrix = jnp.asarray(illuminant, jnp.float32), camera_matrix(main)
-    # With one exposure for both, 0.5% of the corrected pixels reach white.
+    # One exposure serves both, at which 0.5% of the corrected pixels reach white.
     brightest = jnp.max(full_scale_balance(small, neutral), axis=-1)
     exposed = small / jnp.maximum(jnp.quantile(brightest, 0.995), 1e-3)
     before = encode_srgb(jnp.clip(exposed, 0, 1))

@@ -30,7 +30,7 @@ MAX_FRAME_BYTES = 200_000
 MAX_PIXELS = 1_000_000
 """Limit on the pixels of a decoded image."""
 
-# How many frames each object (digit) of each session (row) lacks of 300, by the authors' table.
+# Numbers of frames that objects (digits) lack of 300 in each session (row), by the authors.
 _SHORT = (
     "04000100200100000001000000000000000000200000000000",
     "00000000000001000000020005102000000120000000000000",

@@ -256,7 +256,7 @@ def _read_square(path: Path, side: int) -> _ReadImage:
                 kinds.append(_PROFILED)
             # A JPEG is decoded at the least size that is large enough, which is much faster.
             image.draft(None, (2 * side, 2 * side))
-            # As many threads as there are cores would need that many times its memory.
+            # A thread per core would need that many times its memory.
             is_large = image.width * image.height > LARGE_PIXELS
             with _ONE_LARGE if is_large else nullcontext():
                 upright = ImageOps.exif_transpose(image)

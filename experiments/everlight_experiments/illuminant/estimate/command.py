@@ -66,7 +66,7 @@ def estimate(options: EstimateOptions) -> list[PairEstimate | PhotoEstimate]:
             for warning in file.result.warnings:
                 tqdm.write(f"WARNING: {file.path}: {warning}", file=sys.stderr)
     finally:
-        # What was estimated before a signal is kept.
+        # Estimates made before a signal are kept.
         if estimates:
             write_illuminants(table, [file.row for file in estimates])
             print(f"illuminants: {table}")

@@ -85,7 +85,7 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     _refuse_unusable(cameras)
     sets = _held_out_sets(cameras, options)
     method = _method_for(options.method, sets)
-    # Of several cameras each set has all images.
+    # Each set has all images of several cameras.
     data = next(iter(sets.values()))
     features = method.describe(data.images, data.masks, side_of(data))
     held_out = _held_out(folder, method, features, sets)

@@ -295,7 +295,7 @@ def _coming(
         local_runs = zip(np.asarray(indices.data), np.asarray(counts.data), strict=True)
         for turn, (order, length) in enumerate(local_runs):
             samples.append(order[:length])
-            # Where a device takes its runs in turn, the second one's reading begins much later.
+            # A device that takes its runs in turn reads the second one's samples much later.
             waits = turn * index.shape[1] if in_turn else 0
             moments.append(waits + np.arange(length) // size)
     return np.concatenate(samples)[np.argsort(np.concatenate(moments), kind="stable")]

@@ -100,7 +100,7 @@ def _refuse_validation_by_nothing(protocol: Protocol, sequence: TaskSequence) ->
     validated = np.asarray(mask).any(axis=-1)
     for setting, (is_set, instead) in requests.items():
         if is_set and not validated.all():
-            # With several runs, tasks are the last axis.
+            # Tasks are the last axis of several runs.
             raise ArgumentError(
                 f"{setting}, and task {np.argwhere(~validated)[0][-1]} has no validation samples; "
                 f"give the sequence some, or {instead}"

@@ -6,7 +6,7 @@ named roles, or indices of one kind are folded into it, or it is consumed:
 
     sequence -> learner, memory, tasks
     tasks, task number -> begin, epochs, end, evaluation
-    epochs, epoch number -> order, steps, validation
+    epochs, epoch number -> order, steps, validation, evaluations
     steps, step number, update number -> batch, gradient, after, score
     batch -> inputs, draw, replay
 """

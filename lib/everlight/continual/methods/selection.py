@@ -68,7 +68,7 @@ def choose_hyperparameter(
     best = int(np.argmax(tried))
     return Choice(
         np.array(hyperparameters, float),
-        # Where every seed diverged, a number would say too much.
+        # A number would say too much if every seed diverged.
         np.where(diverged.all(axis=1), np.nan, tried),
         float(hyperparameters[best]),
         not diverged.any() and bool(np.all(tied_with(best, scores))),

@@ -208,7 +208,7 @@ def bic(
             metric, old = setup.objective.metric, memory.correction
             fitted = best_threshold(logits, memory.held_out, old, new, learner.seen, metric)
         else:
-            # Of binary cross-entropy only the new classes' part depends on the pair.
+            # The pair enters binary cross-entropy by the new classes' part alone.
             among, entropy = learner.seen if loss == "softmax" else new, settings.of_labels
             fitted = entropy_pair(memory, logits, new, among, entropy=entropy, penalty=penalty)
         correction = correct_classes(memory.correction, fitted, task.classes)

@@ -145,7 +145,7 @@ def weighted_average(
     new, old = weight * information, (1 - weight) * information_before
     known = new + old > 0
     share = jnp.where(known, new / jnp.where(known, new + old, 1), weight)
-    # It is a step from one network, so that equal parameters stay as they are.
+    # The mean is a step from one network, so that equal parameters stay as they are.
     return before + share * (current - before)
 
 

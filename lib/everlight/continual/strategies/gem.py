@@ -182,7 +182,7 @@ def gem(
     ) -> tuple[Samples, Learner]:
         epoch = shuffle(Epoch(task.train, jnp.zeros_like(task.train.mask)), key)
         position = jnp.arange(per_task)
-        # What fills up is a held sample, for what normalizes over the batch.
+        # Stored samples fill the batch, over which layers normalize.
         slots = epoch.slots[position % jnp.maximum(epoch.count, 1)]
         stored = Samples(task.train.index[slots], task.train.labels[slots], position < epoch.count)
         memory = jax.tree.map(lambda leaf, new: leaf.at[task.id].set(new), memory, stored)

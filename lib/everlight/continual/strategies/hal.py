@@ -225,7 +225,7 @@ def anchor_gradient(
 def add_to_part(memory: AnchorMemory, new: Samples, part: int) -> AnchorMemory:
     """Return the memory with new samples in the task's part, a ring of `part` slots."""
     number = memory.arrived + jnp.cumsum(new.mask) - 1
-    # Of a batch larger than a task's part, the last samples stay.
+    # The last samples of a batch stay if it is larger than a task's part.
     count = jnp.sum(new.mask, dtype=memory.arrived.dtype)
     stays = new.mask & (number >= memory.arrived + count - part)
     slot = jnp.where(stays, memory.task * part + number % part, memory.samples.mask.shape[0])

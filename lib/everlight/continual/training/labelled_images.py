@@ -129,7 +129,7 @@ def _labelled(
         raise ArgumentError(
             f"{name_of_labels} is {type(labels).__name__}; give one label per image"
         )
-    # As Python values, missing times of NumPy would be numbers.
+    # Missing times of NumPy would be numbers as Python values.
     is_time = getattr(getattr(labels, "dtype", None), "kind", "") in ("m", "M")
     values = labels.tolist() if hasattr(labels, "tolist") and not is_time else list(labels)
     if len(values) != len(images):
