@@ -16,6 +16,14 @@ MAX_RESIDENT = 2_000_000_000
 """Largest size of a process in bytes; above it, programs are dropped and compiled again later."""
 
 
+def usable_cores() -> int:
+    """Return the number of CPU cores that this process may use."""
+    # macOS and Windows have no affinity.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def prepare_jax() -> None:
     """Set compiler and devices; to be called before JAX computes anything."""
     compile_faster()
@@ -33,14 +41,14 @@ def enough_threads() -> None:
     need more.
     """
     if not {"PJRT_NPROC", "NPROC"} & {*os.environ}:
-        os.environ["PJRT_NPROC"] = str(4 * len(os.sched_getaffinity(0)))
+        os.environ["PJRT_NPROC"] = str(4 * usable_cores())
 
 
 def one_device_per_core() -> None:
     """Give each CPU core a device, unless `JAX_NUM_CPU_DEVICES` or XLA's own flags are set."""
     forced = "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", "")
     if "JAX_NUM_CPU_DEVICES" not in os.environ and not forced:
-        jax.config.update("jax_num_cpu_devices", len(os.sched_getaffinity(0)))
+        jax.config.update("jax_num_cpu_devices", usable_cores())
 
 
 def keep_compiled_programs() -> None:

@@ -93,3 +93,11 @@ def test_the_tpu_s_compiler_learns_its_machine_from_the_environment(monkeypatch)
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",
     }
+
+
+def test_systems_without_affinity_have_their_number_of_cores(monkeypatch):
+    """macOS and Windows have no `sched_getaffinity`."""
+    monkeypatch.delattr(compilation.os, "sched_getaffinity", raising=False)
+    for count, cores in ((6, 6), (None, 1)):
+        monkeypatch.setattr(compilation.os, "cpu_count", lambda count=count: count)
+        assert compilation.usable_cores() == cores
