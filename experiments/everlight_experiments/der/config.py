@@ -20,6 +20,7 @@ from everlight_experiments.continual.chosen import stated
 from everlight_experiments.continual.config import Config
 from everlight_experiments.continual.published import grids_of, settings_of
 from everlight_experiments.continual.published_settings import PUBLISHED, PublishedProtocol
+from everlight_experiments.continual.table_columns import TableColumn, methods_with
 from everlight_experiments.run_folder.options import Count, Preset
 
 BenchmarkName = Literal[
@@ -144,15 +145,11 @@ class PaperConfig:
         """Return the buffer sizes that have settings for a benchmark."""
         return [size for size in self.buffer_sizes if size in published_of(name).buffer_sizes]
 
-    def methods_of(self, name: BenchmarkName, buffer_size: int | None) -> list[Method]:
+    def column_of(self, name: BenchmarkName, buffer_size: int | None) -> TableColumn:
         """Return the methods with this buffer, or without a memory, that have settings."""
-        having = self.benchmark_of(name, buffer_size).method_settings
-        return [
-            PAPER_METHODS[method]
-            for method in self.methods
-            if method in having
-            and PAPER_METHODS[method].stores_samples == (buffer_size is not None)
-        ]
+        benchmark = self.benchmark_of(name, buffer_size)
+        having = [PAPER_METHODS[key] for key in self.methods if key in benchmark.method_settings]
+        return TableColumn(benchmark, methods_with(buffer_size, having))
 
     def benchmark_of(self, name: BenchmarkName, buffer_size: int | None) -> Config:
         """Return a benchmark with a buffer and the authors' settings for both.

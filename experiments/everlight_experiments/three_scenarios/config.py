@@ -68,8 +68,8 @@ class PaperConfig:
     def column_of(self, scenario: Scenario) -> TableColumn:
         """Return the methods of a scenario, with the authors' settings for it.
 
-        Joint training has as many steps as all tasks together. Every task's samples are stored:
-        the domain-incremental labels of a task are stored for every task.
+        Joint training has as many steps as all tasks together. A domain-incremental label stands
+        for a class in every task, and has as many stored samples as these classes together.
         """
         config, (tasks, *_) = self.benchmark, self.benchmark.tasks
         by_domain = scenario == "domain-incremental"

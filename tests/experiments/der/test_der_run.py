@@ -70,7 +70,7 @@ def test_coefficients_of_methods_without_a_memory_are_those_of_the_benchmark():
 def test_methods_are_trained_with_the_coefficient_of_their_benchmark():
     config = replace(FULL, benchmarks=("rotated-digits",), methods=("online EWC", "SI", "ER"))
     options = options_of("paper der", [])
-    jobs = paper.experiment(config, None, options).jobs
+    jobs = paper.PAPER.experiment(config, None, options).jobs
     by_name = {job.method.name: job.method.hyperparameters for job in jobs}
     # ER has none.
     assert by_name == {"online EWC": (1.4,), "SI": (1.0,), "ER": ()}
@@ -79,7 +79,7 @@ def test_methods_are_trained_with_the_coefficient_of_their_benchmark():
 def test_methods_and_buffers_without_settings_are_left_out():
     """Mammoth has none for GEM and HAL on Tiny-ImageNet, nor for EWC and SI on CIFAR-100."""
     names = {
-        (benchmark, size): [method.name for method in FULL.methods_of(benchmark, size)]
+        (benchmark, size): [method.name for method in FULL.column_of(benchmark, size).methods]
         for benchmark in ("split-cifar100", "split-tiny-imagenet")
         for size in (None, 500)
     }

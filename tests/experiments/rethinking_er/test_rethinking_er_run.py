@@ -8,7 +8,7 @@ from everlight.continual import Protocol
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.config import MethodSettings, config_of
-from everlight_experiments.continual.reproduction import Known, PublishedComparison, compare
+from everlight_experiments.continual.reproduction import Known, PublishedComparison
 from everlight_experiments.rethinking_er import config as settings
 from everlight_experiments.rethinking_er import paper
 from tests.experiments.command_runs import arrays_of
@@ -73,13 +73,17 @@ def test_a_method_without_settings_has_the_benchmark_s():
     assert config_of(config, METHODS["ER"]).replay_batch_size == settings.DIGITS.replay_batch_size
 
 
-def test_check_ends_with_the_differences_that_have_no_cause(finished, tmp_path, monkeypatch):
+def test_check_ends_with_the_differences_that_have_no_cause(finished):
     report, _ = finished
     known = PublishedComparison("buffer of 50", "ER", Known(0.99))
-    monkeypatch.setattr(paper, "compared", lambda item: compare([known], item.outcomes))
+    causes = {}
+    table = paper.TABLE._replace(
+        references=[known], causes=causes, is_comparable=lambda config: True
+    )
+    with_known = paper.PAPER._replace(sections=table.sections, unexplained=table.unexplained)
     options = options_with(report.parent.parent, "--check")
     with pytest.raises(SystemExit, match=r"ER, buffer of 50: .* standard errors from the publish"):
-        paper.PAPER.run(options)
-    monkeypatch.setitem(paper.CAUSES, "ER", "these are digits")
-    assert paper.PAPER.run(options) == report
+        with_known.run(options)
+    causes["ER"] = "these are digits"
+    assert with_known.run(options) == report
     assert "these are digits" in report.read_text()

@@ -49,12 +49,17 @@ def softmax_objective(
             group &= seen | ~jnp.any(group & seen, axis=1, keepdims=True)
         return group
 
+    def masked_logits(
+        outputs: Outputs, label: Int[Array, "b"], seen: Bool[Array, "c"]
+    ) -> Float[Array, "b c"]:
+        return jnp.where(active(label, seen), outputs.logits, -jnp.inf)
+
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
         # -1 is padding: as an index it would mean the last class.
         label, labelled = jnp.maximum(labels[:, 0], 0), labels[:, 0] >= 0
-        logits = jnp.where(active(label, seen), outputs.logits, -jnp.inf)
+        logits = masked_logits(outputs, label, seen)
         chosen = jnp.take_along_axis(outputs.logits, label[:, None], axis=1)[:, 0]
         return jnp.where(labelled, jax.nn.logsumexp(logits, axis=1) - chosen, 0)
 
@@ -66,7 +71,7 @@ def softmax_objective(
     def fisher_loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"], key: PRNGKeyArray
     ) -> Float[Array, "b"]:
-        logits = jnp.where(active(labels[:, 0], seen), outputs.logits, -jnp.inf)
+        logits = masked_logits(outputs, labels[:, 0], seen)
         drawn = jax.random.categorical(key, logits)[:, None]
         chosen = jnp.take_along_axis(outputs.logits, drawn, axis=1)[:, 0]
         return jax.nn.logsumexp(logits, axis=1) - chosen
@@ -75,7 +80,8 @@ def softmax_objective(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> tuple[Float[Array, "b c"], Float[Array, "b c"]]:
         among = active(labels[:, 0], seen)
-        log_probabilities = jax.nn.log_softmax(jnp.where(among, outputs.logits, -jnp.inf), axis=1)
+        logits = masked_logits(outputs, labels[:, 0], seen)
+        log_probabilities = jax.nn.log_softmax(logits, axis=1)
         losses = jnp.where(among, -log_probabilities, 0)
         return losses, jnp.where(among, jnp.exp(-losses), 0)
 
