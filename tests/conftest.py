@@ -1,6 +1,7 @@
 """Fixtures: a seeded generator, and real data with a skip that says what is missing."""
 
 import gc
+import sys
 import zlib
 from pathlib import Path
 
@@ -62,6 +63,14 @@ def programs_let_go():
     """Release compiled programs when a module's tests end."""
     yield
     release_programs()
+
+
+@pytest.fixture(autouse=True)
+def figures_closed():
+    """Close the figures of pyplot that a test opened."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
 @pytest.fixture

@@ -22,12 +22,6 @@ CMFS = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"]
 OBSERVER = CMFS.wavelengths, CMFS.values.T
 
 
-@pytest.fixture(autouse=True)
-def figures_closed():
-    yield
-    plt.close("all")
-
-
 def band(axes):
     """Return the lowest and highest point of the first band at each place of the other axis."""
     return axes.collections[0].get_paths()[0].vertices

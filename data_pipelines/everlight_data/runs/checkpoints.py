@@ -9,6 +9,7 @@ disk the fingerprint's key is "facts", as in checkpoints of earlier versions.
 import contextlib
 import errno
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -42,9 +43,31 @@ LATE_WRITES = 50
 DAMAGED = ".damaged"
 """Added to the name of a checkpoint that is rejected as damaged."""
 
+UNDECODABLE = (
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    EOFError,
+    FileNotFoundError,
+    IsADirectoryError,
+    NotADirectoryError,
+)
+"""Errors of orbax about files that are missing or were changed. Other errors, such as too little
+memory or too many open files, leave the checkpoint as it is."""
+STATUS_OF_MACHINE = re.compile(
+    "(RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|UNAVAILABLE|ABORTED|CANCELLED|UNKNOWN"
+    "|INTERNAL|DEADLINE_EXCEEDED)\\b"
+)
+"""Beginning of tensorstore's messages, all of them a `ValueError`, that are not about the files."""
+
 
 class DamagedCheckpointError(DataError):
     """Error about a checkpoint whose content differs from what was saved."""
+
+
+class OtherStructureError(DataError):
+    """Error about a checkpoint of other arrays than those that are expected."""
 
 
 class Checkpoint(NamedTuple):
@@ -138,7 +161,7 @@ class Checkpoints:
         """
         numbers = [number for number in self.numbers() if number >= step]
         if step in numbers:
-            with contextlib.suppress(DataError):
+            with contextlib.suppress(DamagedCheckpointError, OtherStructureError):
                 if _checksums(self.restore(step, state).state) == _checksums(state):
                     return
         for number in numbers:
@@ -221,14 +244,11 @@ class Checkpoints:
 
     def _record(self, step: int) -> dict:
         path = self.folder / str(step)
+        stored = self._item(step, "facts", ocp.args.JsonRestore())
         try:
-            with unawaited_unreported():
-                stored = self._manager.restore(
-                    step, args=ocp.args.Composite(facts=ocp.args.JsonRestore())
-                )["facts"]
             record, checksum = stored["record"], stored["crc32"]
             _check_record(record)
-        except Exception as error:
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise DamagedCheckpointError(
                 f"{path} is damaged, or of an earlier version ({one_line(error)})"
             ) from error
@@ -238,6 +258,23 @@ class Checkpoints:
             raise DamagedCheckpointError(f"{path} is a copy of checkpoint {record['step']}")
         return record
 
+    def _item(self, step: int, name: str, args: ocp.args.CheckpointArgs) -> Any:
+        """Read one of the two items of a checkpoint, "state" or "facts"."""
+        path = self.folder / str(step)
+        try:
+            with unawaited_unreported():
+                items = self._manager.restore(step, args=ocp.args.Composite(**{name: args}))
+            return items[name]
+        except Exception as error:
+            # Orbax wraps some errors in an `Exception`.
+            cause = error.__cause__ if type(error) is Exception else error
+            if not isinstance(cause, UNDECODABLE):
+                raise
+            reason = one_line(cause)
+            if STATUS_OF_MACHINE.match(str(cause)):
+                raise OSError(errno.EIO, reason, str(path)) from error
+            raise DamagedCheckpointError(f"{path} is damaged ({reason})") from error
+
     def restore(self, step: int, like: Any) -> Checkpoint:
         """Read a checkpoint into the structure, shapes and dtypes of `like`.
 
@@ -246,7 +283,8 @@ class Checkpoints:
 
         Raises:
           DamagedCheckpointError: the checkpoint is not what was written, to the bit.
-          DataError: the checkpoint holds another structure; the first differences are named.
+          OtherStructureError: the checkpoint holds other arrays; the first differences are named.
+          OSError: it cannot be read now, damaged or not.
         """
         abstract = jax.tree.map(_on_local_device, like)
         path, record = self.folder / str(step), self._record(step)
@@ -266,14 +304,8 @@ class Checkpoints:
 
     def _state(self, step: int, record: dict, like: Any) -> Any:
         path = self.folder / str(step)
-        try:
-            with unawaited_unreported():
-                state = self._manager.restore(
-                    step, args=ocp.args.Composite(state=ocp.args.StandardRestore(like))
-                )["state"]
-            checksums = _checksums(state)
-        except Exception as error:
-            raise DamagedCheckpointError(f"{path} is damaged ({one_line(error)})") from error
+        state = self._item(step, "state", ocp.args.StandardRestore(like))
+        checksums = _checksums(state)
         expected = _of_this_process(record["arrays"])
         wrong = [name for name, value in expected.items() if checksums.get(name) != value]
         if wrong:
@@ -327,7 +359,7 @@ def _refuse_other_structure(path: Path, stored: dict[str, list], state: Any) -> 
         if shapes.get(name) != expected.get(name)
     ]
     if differences:
-        raise DataError(
+        raise OtherStructureError(
             f"{path} was written with another configuration: {'; '.join(differences[:5])}. Give "
             "the settings that it was written with, or another folder."
         )

@@ -146,7 +146,7 @@ def _write_offline_run(run: Path) -> Path:
     """Write the scalars of `_write_events`, and the settings as the run's configuration."""
     wandb = import_package("wandb")
     scalars = list(read_scalars(run / "metrics.jsonl", NO_EVENTS))
-    config = read_any_config(run / "config.json", NAME_A_RUN)
+    config = read_any_config(run / "config.json", NAME_A_RUN)["settings"]
     folder = run / "wandb"
     # Files of an earlier export are removed; the library numbers its folders by the time.
     shutil.rmtree(folder, ignore_errors=True)

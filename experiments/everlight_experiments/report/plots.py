@@ -7,9 +7,6 @@ from pathlib import Path
 import matplotlib as mpl
 import numpy as np
 from jaxtyping import Float
-
-mpl.use("Agg")
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 
@@ -54,20 +51,19 @@ def new_canvas(
     columns: int = 1, width: float = 5.0, height: float = 3.6, rows: int = 1
 ) -> tuple[Canvas, list]:
     """Return axes in one style, row by row, each `width` by `height` inches."""
-    with plt.rc_context(STYLE):
-        size = width * columns, height * rows
-        canvas, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    with mpl.rc_context(STYLE):
+        canvas = Canvas(figsize=(width * columns, height * rows))
+        axes = canvas.subplots(rows, columns, squeeze=False)
     return canvas, list(axes.flat)
 
 
 def save(canvas: Canvas, path: Path) -> Path:
-    """Write a PNG, whole or not at all, and free the canvas."""
+    """Write a PNG, whole or not at all."""
     absent = make_drawable(canvas)
     if absent:
         print(f"{path.name}: no font of this machine has {absent!a}; written so in the picture")
-    with plt.rc_context(STYLE), written_whole(path) as unfinished:
+    with mpl.rc_context(STYLE), written_whole(path) as unfinished:
         canvas.savefig(unfinished, format="png")
-    plt.close(canvas)
     return path
 
 

@@ -1,5 +1,6 @@
 """Checkpoints: bits, types and structure are read as written, and faults are named."""
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -270,6 +271,37 @@ def test_a_damaged_checkpoint_prints_one_line_and_no_traceback(tmp_path):
     assert len(damages) > 30
     assert len(message) >= 8, "few damages met what counts"
     assert all("is damaged" in line and "starts again" in line for line in message)
+
+
+ORBAX_ERRORS = [
+    MemoryError(),
+    OSError(errno.EMFILE, "Too many open files"),
+    jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"),
+    ValueError("RESOURCE_EXHAUSTED: Error reading local file: [OS error 24: Too many open files]"),
+    AssertionError("a fault of the program"),
+]
+
+
+@pytest.mark.parametrize("error", ORBAX_ERRORS, ids=repr)
+def test_an_error_that_is_not_about_the_files_leaves_the_checkpoint(tmp_path, error):
+    state = state_of(1.5)
+    with_error = Checkpoints(tmp_path / "run")
+    with_error.save(1, state, {"seed": 0})
+    restore = with_error._manager.restore
+    for item in ("facts", "state"):
+
+        def fails(step, args, item=item):
+            if item in args:
+                raise error
+            return restore(step, args=args)
+
+        with_error._manager.restore = fails
+        expected = OSError if isinstance(error, ValueError) else type(error)
+        with pytest.raises(expected):
+            with_error.resume({"seed": 0}, lambda: state)
+        with pytest.raises(expected):
+            with_error.renew(1, state, {"seed": 0})
+    assert_same(Checkpoints(tmp_path / "run").restore(1, state).state, state)
 
 
 def test_a_folder_that_is_only_read_is_read_without_a_remark(tmp_path, rng, caplog):

@@ -11,6 +11,7 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 
 from everlight_data.errors import DataError
+from everlight_data.runs.configs import write_config
 from everlight_data.writing import save_sealed
 from everlight_experiments.report.export import ExportOptions, export
 from everlight_experiments.report.index import ReportsOptions, write_index
@@ -191,7 +192,7 @@ def test_an_offline_run_holds_the_same_scalars(tmp_path):
 
     lines = [{"method": "net", "error": [2.5, None, 1.5]}, {"unit": "a", "seconds": 3}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
-    (tmp_path / "config.json").write_text('{"seed": 7}')
+    write_config(tmp_path / "config.json", {"seed": 7}, {})
     (path,) = export(ExportOptions(tmp_path, "wandb")).glob("offline-run-*/*.wandb")
     results, config = [], {}
     for content in read_records(path.read_bytes()):
