@@ -1,8 +1,9 @@
 """`python -m benchmarks.iirc --authors FOLDER [METHOD ...]`: IIRC compared with its authors' code.
 
 FOLDER is a checkout of chandar-lab/IIRC. Both sides read one archive in CIFAR-100's format, made of
-Tiny-ImageNet's first 100 classes below EVERLIGHT_DATA. The authors' code needs torch and Pillow;
-EVERLIGHT_IIRC may name the Python of an environment that has them. The table has pw-JS after every
+Tiny-ImageNet's first 100 classes below EVERLIGHT_DATA, or with --cifar100 of CIFAR-100. The
+authors' code needs torch and Pillow; EVERLIGHT_IIRC may name the Python of an environment that has
+them. The table has pw-JS after every
 task in the mean over seeds. With --steps it has the greatest differences of weights after every
 task, where both sides have the same initial weights, batches and exemplars.
 """
@@ -14,7 +15,7 @@ from pathlib import Path
 from benchmarks.iirc.cases import CASES
 from benchmarks.iirc.comparison import rows_of, table
 from benchmarks.iirc.equations import EQUATIONS
-from benchmarks.iirc.inputs import Workload
+from benchmarks.iirc.inputs import CIFAR, Workload
 from benchmarks.iirc.runs import (
     AUTHORS_SCORES,
     EVERLIGHT_SCORES,
@@ -39,12 +40,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--authors", type=Path, required=True, help="checkout of the authors' code")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", action="store_true", help="compare weights step by step")
+    parser.add_argument(
+        "--cifar100", action="store_true", help="CIFAR-100 in place of Tiny-ImageNet"
+    )
     parser.add_argument("--keep", type=Path, help="folder of finished runs, which are read back")
     options = parser.parse_args(arguments)
     names = [case.name for case in CASES]
     unknown = [name for name in options.method if name not in names]
     if unknown:
         parser.error(f"no method {unknown[0]!r}; there are {', '.join(names)}")
+    if options.steps and options.cifar100:
+        parser.error("--steps compares on images of its own; leave --cifar100 out")
     python = authors_python()
     if python is None:
         parser.error(f"torch or Pillow is missing: name a Python that has them in {VARIABLE}")
@@ -65,10 +71,11 @@ def main(arguments: list[str] | None = None) -> None:
                         same, count = row.exemplars
                         print(f"| {name} | {task} | {values} | {same} of {count} |", flush=True)
             return
-        same, count = same_material(authors, Workload(), folder)
+        workload = CIFAR if options.cifar100 else Workload()
+        same, count = same_material(authors, workload, folder)
         equal = "the same" if same else "DIFFERENT"
         print(f"{equal} samples, labels and layers; {count:,} parameters\n", flush=True)
-        train_both(authors, Workload(), folder, cases, options.seeds)
+        train_both(authors, workload, folder, cases, options.seeds)
         sides = (scores_in(folder / name) for name in (AUTHORS_SCORES, EVERLIGHT_SCORES))
         print(table(rows_of(*sides, [case.name for case in cases])))
 

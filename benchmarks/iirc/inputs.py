@@ -1,7 +1,7 @@
 """Images, tasks and settings that everlight and the authors' code both receive.
 
-The images are Tiny-ImageNet's first 100 classes in the format of CIFAR-100. Each class has the name
-of a CIFAR-100 class, so that the authors' hierarchy and task configurations apply.
+The images are those of CIFAR-100, or Tiny-ImageNet's first 100 classes in its format. Each of these
+has the name of a CIFAR-100 class, so that the authors' hierarchy and task configurations apply.
 """
 
 import json
@@ -19,7 +19,7 @@ from everlight.scenarios.iirc import TaskConfiguration
 from everlight_data.iirc.metadata import Metadata, official_metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.images.cifar100 import CLASSES as CIFAR100_NAMES
-from everlight_data.images.cifar100 import RELEASE
+from everlight_data.images.cifar100 import RELEASE, load_cifar100
 from everlight_data.images.published_forms.cifar_batches import images_of
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class
@@ -34,14 +34,16 @@ SPLITS = ("train", "intask_valid", "test")
 class Workload:
     """Settings of a comparison, the same on both sides."""
 
+    cifar100: bool = False
+    """CIFAR-100's images, in place of Tiny-ImageNet's."""
     train_images: int = 30
     """Training images per class, both validation sets included."""
     test_images: int = 20
     """Test images per class."""
-    superclasses: int = 2
-    """Superclasses of the first task."""
+    superclasses: int | None = 2
+    """Superclasses of the first task; None takes the authors' tasks as they are."""
     task_classes: int = 2
-    """Classes of every other task."""
+    """Classes of every other task, where the tasks are not the authors'."""
     tasks: int = 5
     epochs: int = 10
     """Epochs per task; the first task has twice as many."""
@@ -60,9 +62,21 @@ class Workload:
         return 6 * self.blocks + 2
 
 
+CIFAR = Workload(
+    cifar100=True,
+    train_images=100,
+    test_images=50,
+    superclasses=None,
+    tasks=8,
+    batch_size=32,
+    exemplars_per_class=10,
+)
+"""CIFAR-100 at a size for two CPU cores: 45 of the 115 classes, a fifth of their images."""
+
+
 def write_inputs(workload: Workload, folder: Path) -> None:
     """Write the archive and the metadata files that both sides read."""
-    images = load_tiny_imagenet_32(range(CLASSES))
+    images = load_cifar100() if workload.cifar100 else load_tiny_imagenet_32(range(CLASSES))
     write_archive(
         first_per_class(images, PerClass(workload.train_images, workload.test_images)),
         folder / RELEASE.folder,
@@ -97,14 +111,17 @@ def write_archive(images: ImageSet, folder: Path) -> None:
 def task_order(workload: Workload) -> list[list[str]]:
     """Return the classes of every task: a part of the authors' first configuration, in its order.
 
-    The first task has the first superclasses. The others have the next classes that are a subclass
-    of these or have no superclass.
+    They are its first tasks where the workload has no number of superclasses. Otherwise the first
+    task has the first superclasses, and the others have the next classes that are a subclass of
+    these or have no superclass.
 
     Raises:
       ValueError: the configuration has too few such classes.
     """
     official = official_metadata(DATA)
     first, *later = official.configurations[0].tasks
+    if workload.superclasses is None:
+        return [list(first), *map(list, later[: workload.tasks - 1])]
     chosen = first[: workload.superclasses]
     grouped = {member for members in official.hierarchy.values() for member in members}
     allowed = {member for name in chosen for member in official.hierarchy[name]}
