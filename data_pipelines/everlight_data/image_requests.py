@@ -71,10 +71,10 @@ def _check_source(data: str) -> None:
     )
 
 
-def _loaded(data: DataSet, request: ImageRequest) -> ImageSet:
-    if data.class_count is not None:
-        _check_classes(request, data.class_count(request))
-    return data.load(request)
+def _loaded(row: DataSet, request: ImageRequest) -> ImageSet:
+    if row.class_count is not None:
+        _check_classes(request, row.class_count(request))
+    return row.load(request)
 
 
 def _chosen(images: ImageSet, request: ImageRequest) -> ImageSet:

@@ -58,11 +58,11 @@ def collect_data_sets(modules: Iterable[ModuleType]) -> dict[str, DataSet]:
 
 DATA_SETS = collect_data_sets(data_set_modules())
 """All data sets by name."""
-STORED_SETS = {name: data for name, data in DATA_SETS.items() if data.files}
+STORED_SETS = {name: row for name, row in DATA_SETS.items() if row.files}
 """Data sets with files below EVERLIGHT_DATA, which `everlight data` lists."""
-IMAGE_SETS = {name: data for name, data in DATA_SETS.items() if data.load}
+IMAGE_SETS = {name: row for name, row in DATA_SETS.items() if row.load}
 """Data sets with labelled images, which `everlight run --data` takes."""
 PHOTOGRAPH_SETS = {
-    name: data.read_photographs for name, data in DATA_SETS.items() if data.read_photographs
+    name: row.read_photographs for name, row in DATA_SETS.items() if row.read_photographs
 }
 """Readers of releases of photographs with measured illuminants, which `--release` takes."""

@@ -56,16 +56,16 @@ class Core50(tfds.core.GeneratorBasedBuilder):
         return {"train": self._generate_examples(False), "test": self._generate_examples(True)}
 
     def _generate_examples(self, test: bool) -> Samples:
-        data = load_core50(partial=True)
-        for place in np.flatnonzero(np.isin(data.session, TEST_SESSIONS) == test).tolist():
+        frames = load_core50(partial=True)
+        for place in np.flatnonzero(np.isin(frames.session, TEST_SESSIONS) == test).tolist():
             yield (
                 place,
                 {
-                    "image": _png(data.images[place]),
-                    "label": int(data.object[place]),
-                    "category": int(category_of(data.object[place])),
-                    "session": int(data.session[place]),
-                    "frame": int(data.frame[place]),
+                    "image": _png(frames.images[place]),
+                    "label": int(frames.object[place]),
+                    "category": int(category_of(frames.object[place])),
+                    "session": int(frames.session[place]),
+                    "frame": int(frames.frame[place]),
                 },
             )
 
@@ -94,11 +94,11 @@ class S20TwoCamera(tfds.core.GeneratorBasedBuilder):
         return {"train": self._generate_examples()}
 
     def _generate_examples(self) -> Samples:
-        data = load_s20()
+        release = load_s20()
         tensors = [name for name in self.info.features if name not in ("name", "fold")]
-        for place, name in enumerate(data.names):
-            fold = next(number for number, fold in enumerate(data.folds) if place in fold)
-            values = {field: getattr(data, field)[place] for field in tensors}
+        for place, name in enumerate(release.names):
+            fold = next(number for number, fold in enumerate(release.folds) if place in fold)
+            values = {field: getattr(release, field)[place] for field in tensors}
             yield name, {"name": name, "fold": fold} | values
 
 
@@ -120,11 +120,11 @@ class ProceduralWorld(tfds.core.GeneratorBasedBuilder):
         return _info_of(self, features, None)
 
     def _split_generators(self, download_manager: Any) -> dict[str, Samples]:
-        data = load_procedural(self.WORLD, self.PER_CLASS)
-        train = len(data.train_labels)
+        images = load_procedural(self.WORLD, self.PER_CLASS)
+        train = len(images.train_labels)
         return {
-            "train": self._generate_examples(data.images[:train], data.train_labels),
-            "test": self._generate_examples(data.images[train:], data.test_labels),
+            "train": self._generate_examples(images.images[:train], images.train_labels),
+            "test": self._generate_examples(images.images[train:], images.test_labels),
         }
 
     def _generate_examples(self, images: np.ndarray, labels: np.ndarray) -> Samples:

@@ -45,7 +45,7 @@ from everlight.trees import checksums_of
 from everlight_data.facts.parts.word_vectors import WordVectors
 from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_facts
 from everlight_data.facts.splits.fact_splits import SPLITS, Part, Split, SplitFacts
-from everlight_data.images.inputs.as_inputs import DeviceChannels, naming_files, stream_centers
+from everlight_data.images.inputs.as_inputs import DeviceStatistics, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.features import Features
 from everlight_experiments.continual.benchmark import (
@@ -159,7 +159,7 @@ def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> MeanMe
 class SharedFacts(NamedTuple):
     """Data of all runs."""
 
-    images: StoredImages | DeviceChannels
+    images: StoredImages | DeviceStatistics
     """Channels alone where images are streamed."""
     facts: Facts
     shown: Int[Array, "s"]

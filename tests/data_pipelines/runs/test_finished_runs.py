@@ -32,7 +32,7 @@ def finished(folder, rate):
 def test_finals_and_options_are_read_by_name(tmp_path):
     first, second = (read_finished_run(finished(tmp_path / str(rate), rate)) for rate in (0.1, 0.5))
     np.testing.assert_array_equal(first.finals["online"]["ER"], [0.2, 0.4])
-    assert (first.name, first.score, first.data) == ("0.1", "accuracy", (0, 1, 2))
+    assert (first.name, first.score, first.checksums) == ("0.1", "accuracy", (0, 1, 2))
     assert first.options == {"seed": 0, "learning_rate": 0.1, "protocol.epochs": 2}
     assert name_other_options([first, second]) == "learning_rate: 0.1 | 0.5"
     assert name_other_options([first, second], {"learning_rate"}) == "none"

@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 
 from everlight_data.color.raw_files.dng_mosaic import BLUE, GREEN, RED, SECOND_GREEN
 
-CHANNELS = ((RED,), (GREEN, SECOND_GREEN), (BLUE,))
+MOSAIC_CHANNELS = ((RED,), (GREEN, SECOND_GREEN), (BLUE,))
 """Channels of the mosaic that make red, green and blue."""
 
 
@@ -22,7 +22,7 @@ def demosaic(
     """
     height, width = mosaic.shape
     image = np.empty((height, width, 3), mosaic.dtype)
-    for color, channels in enumerate(CHANNELS):
+    for color, channels in enumerate(MOSAIC_CHANNELS):
         values, weights = np.zeros_like(mosaic), np.zeros_like(mosaic)
         for row, column in np.argwhere(np.isin(pattern, channels)):
             values[row::2, column::2] = mosaic[row::2, column::2]

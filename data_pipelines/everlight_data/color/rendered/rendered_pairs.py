@@ -168,7 +168,7 @@ def render_conditions(
     Raises:
       DataError: there are too few scenes, surfaces or illuminants, or a camera is unknown.
     """
-    data: dict[SceneKind, list[RenderedPair]] = {}
+    rendered: dict[SceneKind, list[RenderedPair]] = {}
     for split in ILLUMINANT_SPLITS:
         scenes = draw_scenes(library, RadiometricSettings(count, split, seed))
         views = views_of(library, pairs, scenes, seed)
@@ -178,13 +178,13 @@ def render_conditions(
         low, high = TRAINING_NOISE
         noise = low * (high / low) ** generator.random(count)
         views = views_of(library, pairs, fewer, seed, noise)
-        data[SceneKind("exact", split)] = exact
+        rendered[SceneKind("exact", split)] = exact
         ambient = read_ambient(library, fewer, seed)
-        data[SceneKind("noisy", split)] = [
+        rendered[SceneKind("noisy", split)] = [
             noisy_inputs(views[main], views[second], fewer, prior_of(inputs), ambient)
             for (main, second), inputs in zip(pairs, exact, strict=True)
         ]
-    return data
+    return rendered
 
 
 def pair_inputs(
