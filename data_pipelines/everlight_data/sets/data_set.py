@@ -2,7 +2,8 @@
 
 A data set is one file of a folder such as `images` or `color`, or a folder there, and helpers of
 several are in folders of other names. A file has its row at the bottom,
-`DATA_SETS = {"NAME": DataSet(...)}`. `everlight_data.registry` collects the rows.
+`DATA_SETS = {"NAME": DataSet(...)}`, which the `__init__` of a folder imports.
+`everlight_data.registry` collects the rows.
 """
 
 from collections.abc import Callable, Sequence
