@@ -24,8 +24,8 @@ from everlight_data.color.s20 import load_s20
 from everlight_data.images.core50.prepared import (
     CATEGORY_NAMES,
     OBJECT_NAMES,
-    category_of,
     load_core50,
+    object_category,
 )
 from everlight_data.images.core50.release import SIDE
 from everlight_data.optional_packages import import_package
@@ -50,7 +50,7 @@ class Core50(tfds.core.GeneratorBasedBuilder):
             "session": tfds.features.Scalar(np.int32),
             "frame": tfds.features.Scalar(np.int32),
         }
-        return _info_of(self, features, "https://vlomonaco.github.io/core50")
+        return _dataset_info(self, features, "https://vlomonaco.github.io/core50")
 
     def _split_generators(self, download_manager: Any) -> dict[str, Samples]:
         return {"train": self._generate_examples(False), "test": self._generate_examples(True)}
@@ -63,7 +63,7 @@ class Core50(tfds.core.GeneratorBasedBuilder):
                 {
                     "image": _png(frames.images[place]),
                     "label": int(frames.object[place]),
-                    "category": int(category_of(frames.object[place])),
+                    "category": int(object_category(frames.object[place])),
                     "session": int(frames.session[place]),
                     "frame": int(frames.frame[place]),
                 },
@@ -88,7 +88,7 @@ class S20TwoCamera(tfds.core.GeneratorBasedBuilder):
             "transform_chart": transform,
         }
         page = "https://github.com/SamsungLabs/two-camera-white-balance"
-        return _info_of(self, features, page)
+        return _dataset_info(self, features, page)
 
     def _split_generators(self, download_manager: Any) -> dict[str, Samples]:
         return {"train": self._generate_examples()}
@@ -117,7 +117,7 @@ class ProceduralWorld(tfds.core.GeneratorBasedBuilder):
             "label": tfds.features.ClassLabel(names=list(class_names(self.WORLD))),
             "superclass": tfds.features.ClassLabel(num_classes=self.WORLD.superclasses),
         }
-        return _info_of(self, features, None)
+        return _dataset_info(self, features, None)
 
     def _split_generators(self, download_manager: Any) -> dict[str, Samples]:
         images = load_procedural(self.WORLD, self.PER_CLASS)
@@ -134,7 +134,7 @@ class ProceduralWorld(tfds.core.GeneratorBasedBuilder):
             yield place, sample | {"superclass": int(superclasses[place])}
 
 
-def _info_of(
+def _dataset_info(
     builder: tfds.core.DatasetBuilder, features: dict[str, Any], page: str | None
 ) -> tfds.core.DatasetInfo:
     return tfds.core.DatasetInfo(

@@ -59,8 +59,8 @@ def official_metadata(name: OfficialName) -> Metadata:
     incremental = name.startswith("incremental")
     hierarchy = {} if incremental else _hierarchy(images)
     classes = [*hierarchy, *_package_table(f"{images}_classes.json")["classes"]]
-    tables = _in_order(_package_table(f"{name}_task_configurations.json"), "configuration")
-    orders = [_in_order(table, "task") for table in tables]
+    tables = _ordered_items(_package_table(f"{name}_task_configurations.json"), "configuration")
+    orders = [_ordered_items(table, "task") for table in tables]
     # The package has no entry of its own for full and lite.
     settings = _package_table("dataset_configurations.json")[f"{name.split('_')[0]}_{images}"]
     return Metadata(
@@ -184,7 +184,7 @@ def _hierarchy(images: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(members) for name, members in groups.items()}
 
 
-def _in_order(table: dict[str, Any], prefix: str) -> list[Any]:
+def _ordered_items(table: dict[str, Any], prefix: str) -> list[Any]:
     return [table[f"{prefix}_{number}"] for number in range(len(table))]
 
 

@@ -182,7 +182,7 @@ def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = (
     return "; ".join(differing) or "none"
 
 
-def numbers_of(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[Number]:
+def list_numbers(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[Number]:
     """Yield every number of a results.npz; texts are left out.
 
     Places along other axes stand in brackets behind the metric, as in `tried[2]`.

@@ -204,7 +204,7 @@ def shapes(config: FactsConfig) -> Benchmarks:
 
 def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs) -> Benchmarks:
     """Return the benchmark of each split; a seed is an initial network."""
-    divided, net = learned.divided, config.network
+    divided, net = learned.split_facts, config.network
     shared = SharedFacts(inputs.stored, divided.label_space, jnp.asarray(learned.shown))
     links = np.array("\n".join((*divided.train.links, *divided.test.links)))
     content = [links, divided.train.fact, divided.test.fact, *inputs.feature_arrays]

@@ -105,10 +105,12 @@ def _shrunk(
         shrink_image(jnp.asarray(image), jnp.asarray(mask, bool), side) for image, mask in pairs
     ]
     images, masks = zip(*shrunk, strict=True)
-    return on_one_canvas(images), on_one_canvas(masks)
+    return join_on_canvas(images), join_on_canvas(masks)
 
 
-def on_one_canvas(images: Sequence[Shaped[ArrayLike, "_ _ *c"]]) -> Float[np.ndarray, "n h w *c"]:
+def join_on_canvas(
+    images: Sequence[Shaped[ArrayLike, "_ _ *c"]],
+) -> Float[np.ndarray, "n h w *c"]:
     """Return images of several sizes as one array, with zeros to the right of and below each."""
     canvas = np.max([image.shape for image in images], axis=0)
     stacked = np.zeros((len(images), *canvas), np.float32)
@@ -181,8 +183,8 @@ def split_in_folds(
 
 def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantImages]:
     """Return all cameras' images on one canvas, with each camera as the test fold in turn."""
-    images = on_one_canvas([image for photos in cameras.values() for image in photos.images])
-    masks = on_one_canvas([mask for photos in cameras.values() for mask in photos.masks])
+    images = join_on_canvas([image for photos in cameras.values() for image in photos.images])
+    masks = join_on_canvas([mask for photos in cameras.values() for mask in photos.masks])
     illuminants = np.concatenate([photos.illuminants for photos in cameras.values()])
     taken_by = [camera for camera, photos in cameras.items() for _ in photos.names]
     known = [photos.captures for photos in cameras.values() if photos.captures is not None]

@@ -27,10 +27,10 @@ def demosaic(
         for row, column in np.argwhere(np.isin(pattern, channels)):
             values[row::2, column::2] = mosaic[row::2, column::2]
             weights += np.outer(
-                _smoothed(_comb(height, row, mosaic.dtype)),
-                _smoothed(_comb(width, column, mosaic.dtype)),
+                _smooth(_comb(height, row, mosaic.dtype)),
+                _smooth(_comb(width, column, mosaic.dtype)),
             )
-        image[..., color] = _smoothed(_smoothed(values).T).T / weights
+        image[..., color] = _smooth(_smooth(values).T).T / weights
         for row, column in np.argwhere(np.isin(pattern, channels)):
             image[row::2, column::2, color] = mosaic[row::2, column::2]
     return image
@@ -55,7 +55,7 @@ def _comb(length: int, first: int, dtype: np.dtype) -> Float[np.ndarray, "n"]:
     return (np.arange(length) % 2 == first).astype(dtype)
 
 
-def _smoothed(values: np.ndarray) -> np.ndarray:
+def _smooth(values: np.ndarray) -> np.ndarray:
     """Return the sums along the first axis with the weights 1, 2, 1."""
     sums = 2 * values
     sums[1:] += values[:-1]

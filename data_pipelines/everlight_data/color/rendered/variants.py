@@ -8,7 +8,7 @@ import numpy as np
 from everlight_data.color.rendered.ambient_sensor import read_ambient
 from everlight_data.color.rendered.radiometric import PATCHES, IlluminantSplit, Scenes, show_colors
 from everlight_data.color.rendered.rendered_pairs import RenderedPair, SceneKind, noisy_inputs
-from everlight_data.color.rendered.rendered_views import views_of
+from everlight_data.color.rendered.rendered_views import render_views
 from everlight_data.color.spectra.library import SpectralLibrary
 
 REPORTED_NOISE = 0.01
@@ -70,7 +70,7 @@ def render_variants(
     for number, (name, variant) in enumerate(VARIANTS.items(), start=1):
         shown = show_colors(photographed, np.full(count, variant.colors), variant.dominant_patches)
         noise = np.full(count, variant.read_noise)
-        views = views_of(library, pairs, shown, seed + 1_000 * number, noise)
+        views = render_views(library, pairs, shown, seed + 1_000 * number, noise)
         ambient = read_ambient(library, shown, seed + 1_000 * number)
         rendered[name] = [
             noisy_inputs(views[main], views[second], shown, pair.prior, ambient)
