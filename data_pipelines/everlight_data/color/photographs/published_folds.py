@@ -38,7 +38,7 @@ def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
         text = read_text(path, FOLD_LAYOUT)
         with refusing(path, FOLD_LAYOUT):
             assigned = np.array(text.split(), int)
-        folds = _folds_of(path, assigned, count)
+        folds = _split_folds(path, assigned, count)
     size = min(map(len, folds))
     if sum(map(len, folds)) < count or not size:
         raise DataError(f"{path} leaves images of {count} in no fold. {FOLD_LAYOUT}")
@@ -54,7 +54,7 @@ def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
         except DataError:
             raise DataError(f"{error} {FOLD_LAYOUT}") from None
     else:
-        return _folds_of(path, assigned.ravel(), count)
+        return _split_folds(path, assigned.ravel(), count)
     with refusing(path, FOLD_LAYOUT):
         folds, training = (
             [np.sort(np.asarray(cell, int).ravel()) - 1 for cell in cells.ravel()]
@@ -69,7 +69,7 @@ def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
     return folds
 
 
-def _folds_of(path: Path, assigned: np.ndarray, count: int) -> list[Int[np.ndarray, "k"]]:
+def _split_folds(path: Path, assigned: np.ndarray, count: int) -> list[Int[np.ndarray, "k"]]:
     if len(assigned) != count:
         raise DataError(f"{path} has {len(assigned)} entries for {count} images. {FOLD_LAYOUT}")
     return [np.flatnonzero(assigned == fold) for fold in range(1, FOLDS + 1)]
