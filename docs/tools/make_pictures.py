@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from everlight import plots
-from everlight.metrics import Costs, counted_model_memory, summarize_runs
+from everlight.metrics import Costs, count_model_memory, summarize_runs
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 METHODS = ("Naive", "Cumulative", "EWC")
@@ -46,7 +46,7 @@ def draw_learning(run: Path) -> None:
 def _criteria(recorded: dict, name: str) -> dict:
     arrays, naive = recorded[name], recorded["Naive"]
     runs, tasks = arrays["steps"].shape
-    memory = counted_model_memory(1, int(arrays["parameter_copies"]), tasks)
+    memory = count_model_memory(1, int(arrays["parameter_copies"]), tasks)
     costs = Costs(
         model_memory=jnp.broadcast_to(memory, (runs, tasks)),
         sample_memory=arrays["stored_samples"].astype(jnp.float32),

@@ -40,7 +40,7 @@ from everlight.metrics.fact_scores import (
 from everlight.metrics.ranking import Facts, Means, Ranks
 from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
-from everlight.scenarios import same_shapes
+from everlight.scenarios import pad_sequences
 from everlight.trees import checksums_of
 from everlight_data.facts.parts.word_vectors import WordVectors
 from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_facts
@@ -215,7 +215,7 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
         fingerprint["features"] = checksums_of(*inputs.feature_arrays)
     uses = [(split, use) for split in SPLITS for use in get_args(Use)]
     unpadded = [divided.sequence(split, use == "validation") for split, use in uses]
-    sequences = dict(zip(uses, same_shapes(unpadded), strict=True))
+    sequences = dict(zip(uses, pad_sequences(unpadded), strict=True))
     groups, shown = group_tests(divided), len(learned.shown)
     training = Training(
         words=training_words(net, inputs.features),

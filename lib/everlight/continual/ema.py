@@ -40,9 +40,9 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
       decay: largest decay of the average per step.
 
     Raises:
-      ValueError: the strategy trains only on its memory, before evaluations (`on_memory`).
+      ValueError: the strategy trains only on its memory, before evaluations (`memory_training`).
     """
-    if strategy.on_memory is not None:
+    if strategy.memory_training is not None:
         raise ArgumentError(
             "a strategy that trains on its memory before every evaluation has no steps to average "
             "over; leave out the moving average"

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from everlight.checks import POSITIVE, Between, NotEmpty, checked
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.metrics.angular import angular_error
 
 COVERAGE = 0.9
@@ -141,7 +141,7 @@ def chromaticity_interval(
         [jnp.stack([red, blue]) for red in (low[0], high[0]) for blue in (low[1], high[1])]
     )
     angles = jax.vmap(angular_error, (0, None))(
-        from_chromaticity(corners), from_chromaticity(center)
+        chromaticity_to_illuminant(corners), chromaticity_to_illuminant(center)
     )
     return ChromaticityInterval(
         low, high, jnp.where(jnp.all(jnp.isfinite(high)), jnp.max(angles), jnp.inf)

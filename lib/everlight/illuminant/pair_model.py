@@ -16,7 +16,7 @@ from flax import struct
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.feature_distribution import feature_distance
 from everlight.color.learned.linear_regression import LinearRegression, linear_estimate
 from everlight.color.moments import color_moments
@@ -227,7 +227,7 @@ def _estimated(
     if distance is None:
         distance = feature_distance(model.distances.distribution, features)
     return (
-        from_chromaticity(ensemble_chromaticity(estimates)),
+        chromaticity_to_illuminant(ensemble_chromaticity(estimates)),
         chromaticity_interval(model.interval, estimates),
         out_of_distribution_score(model.distances, distance),
     )

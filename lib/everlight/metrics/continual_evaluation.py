@@ -70,7 +70,7 @@ def accuracies_in_order(
 
 
 @checked
-def lowest_so_far(accuracies: Accuracies, task: Tasks) -> Float[Array, "n tasks"]:
+def minimum_accuracies(accuracies: Accuracies, task: Tasks) -> Float[Array, "n tasks"]:
     """Return the lowest accuracy of each task since its training ended; 1 before that.
 
     Args:
@@ -93,7 +93,7 @@ def average_minimum_accuracy(accuracies: Accuracies, task: Tasks) -> Float[Array
       task: task that is trained at each evaluation, `[n]`.
     """
     earlier = _task_age(task, accuracies.shape[1]) > 0
-    return jnp.mean(lowest_so_far(accuracies, task), axis=1, where=earlier)
+    return jnp.mean(minimum_accuracies(accuracies, task), axis=1, where=earlier)
 
 
 @checked

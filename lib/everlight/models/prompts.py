@@ -42,7 +42,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Outputs, Setup
 from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.errors import ArgumentError
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.models.vit import Prompts, VisionTransformer
 from everlight.precision import matrix_product
 
@@ -154,7 +154,9 @@ def prompt_pool(
         }
 
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
-        cosines, position = jax.lax.top_k(unit(query, -1) @ unit(params["key"], -1).T, chosen)
+        cosines, position = jax.lax.top_k(
+            unit_vectors(query, -1) @ unit_vectors(params["key"], -1).T, chosen
+        )
         tokens = params["prompt"][position].reshape(query.shape[0], chosen * length, width)
         return Prompts(tokens), -pull * jnp.sum(cosines, axis=1)
 
@@ -209,8 +211,8 @@ def prompt_components(
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
         prefixes, total = {}, jnp.float32(0)
         for name, block in params.items():
-            attended = unit(query[:, None] * block["attention"], -1)
-            share = jnp.einsum("bmw,mw->bm", attended, unit(block["key"], -1))
+            attended = unit_vectors(query[:, None] * block["attention"], -1)
+            share = jnp.einsum("bmw,mw->bm", attended, unit_vectors(block["key"], -1))
             prompt = jnp.einsum("bm,mlw->blw", share, block["prompt"])
             prefixes[name] = prompt.reshape(query.shape[0], 2, length // 2, width)
             total += sum(map(away_from_orthonormal, block.values()))
@@ -258,5 +260,5 @@ def new_components(
         return rows.at[position].set(rest)
 
     rows = jax.lax.fori_loop(first, end, add, jnp.where(number < first, rows, 0))
-    rows = jnp.where(number < first, rows, unit(rows, -1))
+    rows = jnp.where(number < first, rows, unit_vectors(rows, -1))
     return rows.reshape(components.shape)

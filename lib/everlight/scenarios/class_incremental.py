@@ -71,7 +71,7 @@ def class_incremental(
 
 
 @checked
-def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
+def replace_test_with_validation(sequence: TaskSequence) -> TaskSequence:
     """Return the sequence with validation samples as test sets, for hyper-parameter selection.
 
     If the original test union is longer, arrays keep its length, so the same compiled programs
@@ -98,7 +98,7 @@ def without_validation(sequence: TaskSequence) -> TaskSequence:
 
 
 @checked
-def labelled_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]]) -> TaskSequence:
+def relabel_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]]) -> TaskSequence:
     """Return the domain-incremental form of a class-incremental sequence (van de Ven et al. 2022).
 
     The label of a sample becomes the position of its class in its task: of digits in tasks of two,

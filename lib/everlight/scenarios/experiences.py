@@ -22,7 +22,7 @@ MAX_SAMPLES = 2**31
 
 
 @checked
-def from_experiences(
+def experience_sequence(
     train: Places,
     train_labels: Places,
     test: Places,

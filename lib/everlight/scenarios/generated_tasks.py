@@ -23,8 +23,8 @@ TestLabels = Annotated[Int[np.ndarray, "m"], Between(0), NotEmpty]
 def permuted_tasks(labels: Labels, classes: PositiveInt, count: PositiveInt) -> TaskGenerator:
     """Return tasks with all images, each with its own order of the pixels.
 
-    Sample i of task t has the index t · count + i, which `transformed` with `permuted_pixels` turns
-    into the image (Goodfellow et al. 2014).
+    Sample i of task t has the index t · count + i, which `transform_inputs` with `permuted_pixels`
+    turns into the image (Goodfellow et al. 2014).
 
     Args:
       labels: class of each training image, `[n]`; the images are the first n of the data set.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.color.chromaticity import to_chromaticity
+from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.color.transforms import scale_free
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
@@ -46,7 +46,7 @@ class CameraPairs(NamedTuple):
 
     def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
         """Return the chromaticities of the illuminants."""
-        return np.asarray(to_chromaticity(jnp.asarray(self.illuminants[rows])))
+        return np.asarray(illuminant_to_chromaticity(jnp.asarray(self.illuminants[rows])))
 
     def samples(self, rows: np.ndarray) -> "Samples":
         """Return the inputs and chromaticities of some pairs."""
@@ -131,7 +131,7 @@ def released_pairs(view: View = "main") -> CameraPairs:
     data = load_s20()
     neutral = data.as_shot_neutral_main if view == "main" else data.as_shot_neutral_second
     transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
-    white_balance = np.asarray(to_chromaticity(jnp.asarray(neutral)))
+    white_balance = np.asarray(illuminant_to_chromaticity(jnp.asarray(neutral)))
     return CameraPairs(
         inputs=alone_and_joined({TRANSFORM: transforms, WHITE_BALANCE: white_balance}),
         main=data.illuminant_main.astype(np.float32),

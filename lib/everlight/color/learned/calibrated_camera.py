@@ -185,7 +185,7 @@ METHODS = (
         thumbnail,
         _fit,
         _predict,
-        for_camera=_for_camera,
+        calibrate=_for_camera,
         incompatibility=_uncalibrated,
     ),
     IlluminantMethod(
@@ -193,7 +193,7 @@ METHODS = (
         thumbnail,
         partial(_fit, steps=3_000, settings=CALIBRATED_AUTHORS_SIZE),
         _predict,
-        for_camera=_for_camera,
+        calibrate=_for_camera,
         costly=True,
         incompatibility=_uncalibrated,
     ),

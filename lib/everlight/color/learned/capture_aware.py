@@ -47,7 +47,7 @@ from everlight.color.chroma_histogram import (
     has_pixels,
     without_spoilt,
 )
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.illuminant_method import (
     IlluminantMethod,
     LabelledImages,
@@ -162,7 +162,7 @@ def fit_capture_aware(
         outputs, changed = net.apply(
             variables, histograms[rows], scaled[rows], True, mutable=["batch_stats"]
         )
-        errors = jax.vmap(angular_error)(from_chromaticity(outputs), illuminants[rows])
+        errors = jax.vmap(angular_error)(chromaticity_to_illuminant(outputs), illuminants[rows])
         return jnp.mean(jnp.where(seen[rows], errors, 0)), changed["batch_stats"]
 
     return CaptureModel(
@@ -186,7 +186,7 @@ def capture_aware_estimate(
     check_sizes(lowest=(model.lowest, 0), features=(features, 0))
     scaled = _scaled(features, model.lowest, model.highest)
     output = CaptureNet().apply(model.variables, without_spoilt(histograms)[None], scaled[None])
-    illuminant = unit_illuminant(jnp.maximum(from_chromaticity(output)[0], 0))
+    illuminant = unit_illuminant(jnp.maximum(chromaticity_to_illuminant(output)[0], 0))
     return jnp.where(has_pixels(histograms), illuminant, jnp.nan)
 
 

@@ -227,6 +227,11 @@ def _without_daylight(side: SideInformation) -> str:
 
 METHODS = (
     IlluminantMethod(
-        "DMCC", thumbnail, _fit, _predict, for_one_camera=True, incompatibility=_without_daylight
+        "DMCC",
+        thumbnail,
+        _fit,
+        _predict,
+        is_camera_specific=True,
+        incompatibility=_without_daylight,
     ),
 )

@@ -291,7 +291,7 @@ METHODS = (
         _histograms,
         partial(_fit, settings=FOURIER_SETTINGS.__getitem__),
         fourier_estimate,
-        for_one_camera=True,
+        is_camera_specific=True,
         applies=lambda side: side.camera in FOURIER_SETTINGS,
     ),
 )

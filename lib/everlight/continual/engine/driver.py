@@ -24,7 +24,7 @@ from everlight.continual.engine.input_checks import refuse_unfit
 from everlight.continual.engine.placeholders import nan_to_unmeasured, unmeasured_to_nan
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Announce, Build, Run, SequenceState
-from everlight.continual.engine.run_states import diverged_at
+from everlight.continual.engine.run_states import first_divergence
 from everlight.continual.engine.tasks import (
     begin_state,
     begin_task,
@@ -54,7 +54,7 @@ def ignore_run_data(shared: Any, run_data: PyTree) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Runs of equal shapes (`scenarios.same_shapes`), which are trained together.
+    """Runs of equal shapes (`scenarios.pad_sequences`), which are trained together.
 
     Raises:
       ValueError: a field does not match its type.
@@ -184,9 +184,9 @@ def initial_runs_state(runs: Runs) -> SequenceState:
 
 
 @checked
-def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
+def diverged_runs(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
     """Return True for runs that diverged in a finished epoch: its loss is NaN."""
-    return diverged_at(protocol, state)[:, 0] >= 0
+    return first_divergence(protocol, state)[:, 0] >= 0
 
 
 class RunInputs(NamedTuple):

@@ -40,7 +40,7 @@ class ShuffledEpoch(NamedTuple):
     """Samples of an epoch with a random order."""
 
     samples: Samples
-    from_memory: Bool[Array, "n"]
+    memory_mask: Bool[Array, "n"]
     slots: Int[Array, "n"]
     """Positions of the samples in their order; those of padding come last."""
     count: Int[Array, ""]
@@ -57,7 +57,7 @@ def shuffle(epoch: Epoch, key: PRNGKeyArray) -> ShuffledEpoch:
     place = jnp.maximum(jnp.cumsum(mask) - 1, 0)
     drawn = jax.random.bits(key, mask.shape, jnp.uint32)[place]
     slots, count = jnp.lexsort((drawn, ~mask)), jnp.sum(mask, dtype=jnp.int32)
-    return ShuffledEpoch(epoch.samples, epoch.from_memory, slots, count)
+    return ShuffledEpoch(epoch.samples, epoch.memory_mask, slots, count)
 
 
 def take_batch(
@@ -70,7 +70,7 @@ def take_batch(
         epoch.samples.index[slot],
         epoch.samples.labels[slot],
         ((position < epoch.count) | rounds).astype(jnp.float32),
-        epoch.from_memory[slot],
+        epoch.memory_mask[slot],
     )
 
 

@@ -92,19 +92,19 @@ def operations_per_step(run: Run) -> float:
     On CPU the traced program is analysed, which takes 5% of the time of compiling and differs by 1
     to 2%. Accelerators' plugins analyse only compiled programs. Loops inside the step are counted
     once (GEM's quadratic program). Random bits and data movement are not counted. For a strategy
-    that trains only on memory (`Strategy.on_memory`), the step is one on memory.
+    that trains only on memory (`Strategy.memory_training`), the step is one on memory.
     """
     _, strategy = run.build(run.data)
-    on_memory = strategy.on_memory
-    if on_memory is None:
+    memory_training = strategy.memory_training
+    if memory_training is None:
         lowered = lower_step(run)
     else:
 
         def memory_build(data: Any) -> tuple[Setup, Strategy]:
             setup, strategy = run.build(data)
-            return setup, strategy.on_memory.strategy
+            return setup, strategy.memory_training.strategy
 
-        of_memory = replace(run.protocol, batch_size=on_memory.batch_size)
+        of_memory = replace(run.protocol, batch_size=memory_training.batch_size)
         lowered = lower_step(replace(run, build=memory_build, protocol=of_memory))
     cost = lowered.cost_analysis() or lowered.compile().cost_analysis()
     return float(cost["flops"])

@@ -39,7 +39,7 @@ class StoredImages:
     """Shape of one image."""
     copies: int = 1
     """Number of indices of each image: index i is image i modulo the number of images, as in a
-    stream that transforms images by task (`scenarios.transformed`)."""
+    stream that transforms images by task (`scenarios.transform_inputs`)."""
     offset: tuple[float, ...] = ()
     """Number for each channel that was subtracted in float64 before storing; () is none."""
 

@@ -44,7 +44,7 @@ from everlight.continual.strategies.parts.replayed import (
     replayed_outputs,
     with_all_seen,
 )
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 BASE_TEMPERATURE = 0.07
@@ -160,7 +160,7 @@ def metric_losses(
       temperature: temperature τ.
     """
     mask = pairs.weight > 0
-    near = matrix_product(unit(features, -1), unit(others, -1).T) / temperature
+    near = matrix_product(unit_vectors(features, -1), unit_vectors(others, -1).T) / temperature
     # A sum over nothing would have no finite gradient.
     counted = mask | ~jnp.any(mask)
     total = jax.scipy.special.logsumexp(near, axis=1, keepdims=True, where=counted)

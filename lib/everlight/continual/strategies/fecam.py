@@ -48,7 +48,7 @@ from everlight.continual.strategies.parts.class_statistics import (
 )
 from everlight.continual.strategies.parts.covariances import ridge_solve
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -120,8 +120,8 @@ def fecam(
         return memory._replace(precision=jax.lax.map(inverse, memory.scatter)), learner
 
     def scores(memory: ClassCovariances, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-        rows = unit(transform(features), -1)
-        means = unit(transform(memory.means.mean), -1)
+        rows = unit_vectors(transform(features), -1)
+        means = unit_vectors(transform(memory.means.mean), -1)
 
         def distance(of_class: tuple) -> Float[Array, "b"]:
             mean, precision = of_class

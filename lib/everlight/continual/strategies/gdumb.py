@@ -145,7 +145,7 @@ def gdumb(
         grads=grads,
         after_step=after_step,
         before_evaluation=before_evaluation,
-        on_memory=MemoryTraining(plain, batch_size),
+        memory_training=MemoryTraining(plain, batch_size),
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
 

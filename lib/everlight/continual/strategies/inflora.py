@@ -160,7 +160,7 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
             index=batch.index[slots],
             labels=batch.labels[slots],
             weight=batch.weight[slots] * counts,
-            from_memory=batch.from_memory[slots],
+            memory_mask=batch.memory_mask[slots],
         )
         rows = input_rows(setup, learner, block_batch)
         return {path: matrix_product(inputs.T, inputs) for path, inputs in rows.items()}

@@ -38,7 +38,7 @@ from everlight.continual.strategies.parts.imprinted_head import (
 )
 from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.rehearsal import Classifier, by_nearest_mean, rehearsal
-from everlight.models.heads import cosines, head_kernel, unit
+from everlight.models.heads import cosines, head_kernel, unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -87,11 +87,13 @@ def lucir(
         task_loss = weighted_mean(
             setup.objective.loss(outputs, batch.labels, inputs.seen), batch.weight
         )
-        moved = 1 - jnp.sum(unit(outputs.features, -1) * unit(old.features, -1), axis=-1)
+        moved = 1 - jnp.sum(
+            unit_vectors(outputs.features, -1) * unit_vectors(old.features, -1), axis=-1
+        )
         true = multi_hot(batch.labels, inputs.new.shape[0]) & inputs.teacher.known
         scores = cosines(outputs.features, head_kernel(inputs.params))
         ranking = margin_ranking(scores, true, inputs.new, margin, rivals)
-        replayed = batch.weight * batch.from_memory
+        replayed = batch.weight * batch.memory_mask
         total = task_loss + weight * weighted_mean(moved, batch.weight)
         return total + weighted_mean(ranking, replayed), task_loss
 
@@ -154,13 +156,13 @@ def imprint(
       known: classes whose mean weight length the new classes take.
     """
     member = multi_hot(samples.labels, new.shape[0]) & samples.mask[:, None]
-    rows = jnp.where(samples.mask[:, None], unit(features, -1), 0)
+    rows = jnp.where(samples.mask[:, None], unit_vectors(features, -1), 0)
     sums = matrix_product(rows.T, member)
     lengths = jnp.linalg.norm(kernel, axis=0)
     length = jnp.sum(lengths, where=known) / jnp.maximum(jnp.sum(known), 1)
     imprinted = new & jnp.any(member, axis=0) & jnp.any(known)
     # The sum of a class's unit features has the direction of their mean.
-    return jnp.where(imprinted, length * unit(sums, 0), kernel)
+    return jnp.where(imprinted, length * unit_vectors(sums, 0), kernel)
 
 
 METHODS = (

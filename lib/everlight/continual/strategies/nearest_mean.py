@@ -24,7 +24,7 @@ from everlight.continual.strategies.parts.class_statistics import (
     of_met,
 )
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -47,12 +47,12 @@ def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
     def accumulate(memory: ClassMeans, features: Float[Array, "b f"], batch: Batch) -> ClassMeans:
         mask = (batch.weight > 0)[:, None]
         member = multi_hot(batch.labels, memory.count.shape[0]) & mask
-        rows = unit(features, -1) if directions else features
+        rows = unit_vectors(features, -1) if directions else features
         return add_to_means(memory, jnp.where(mask, rows, 0), member)
 
     def scores(memory: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         if directions:
-            means, features = unit(memory.mean, -1), unit(features, -1)
+            means, features = unit_vectors(memory.mean, -1), unit_vectors(features, -1)
         else:
             means, features = memory.offset, features - memory.origin
         # The squares written out, so that no array [b, c, f] is made.

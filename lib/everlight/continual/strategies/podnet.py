@@ -68,7 +68,7 @@ from everlight.continual.strategies.parts.rehearsal import (
     by_nearest_mean,
     rehearsal,
 )
-from everlight.models.heads import SimilarityForm, head_kernel, local_similarities, unit
+from everlight.models.heads import SimilarityForm, head_kernel, local_similarities, unit_vectors
 
 
 @checked
@@ -204,7 +204,7 @@ def maps_of(outputs: Outputs) -> list[Float[Array, "b h w c"]]:
 
 def cosine_distance(features: Float[Array, "f"], old: Float[Array, "f"]) -> Float[Array, ""]:
     """Return a sample's POD-flat: one minus the cosine of its features and the old ones."""
-    return 1 - jnp.sum(unit(features, -1) * unit(old, -1))
+    return 1 - jnp.sum(unit_vectors(features, -1) * unit_vectors(old, -1))
 
 
 def pooled_distance(maps: Float[Array, "h w c"], old: Float[Array, "h w c"]) -> Float[Array, ""]:
@@ -220,7 +220,7 @@ def pooled(maps: Float[Array, "h w c"]) -> Float[Array, "n"]:
     """Return the sums of squares over each row and each column, together of length 1."""
     squares = maps**2
     sums = [jnp.sum(squares, axis=axis).reshape(-1) for axis in (1, 0)]
-    return unit(jnp.concatenate(sums), -1)
+    return unit_vectors(jnp.concatenate(sums), -1)
 
 
 def imprint_proxies(
@@ -243,7 +243,7 @@ def imprint_proxies(
     """
     proxies, classes = kernel.shape[1:]
     member = (multi_hot(samples.labels[:, :1], classes) & samples.mask[:, None]).T
-    rows = jnp.where(samples.mask[:, None], unit(features, -1), 0)
+    rows = jnp.where(samples.mask[:, None], unit_vectors(features, -1), 0)
     lengths = jnp.linalg.norm(kernel, axis=0)
     length = jnp.sum(lengths, where=known) / jnp.maximum(jnp.sum(known) * proxies, 1)
     imprinted = new & jnp.any(member, axis=1) & jnp.any(known)

@@ -99,7 +99,7 @@ def ss_il(
         memory: SeparatedMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         both, teacher = joined(batch, batch.replay), memory.teacher
-        group = jnp.where(both.from_memory[:, None], teacher.known, task.classes)
+        group = jnp.where(both.memory_mask[:, None], teacher.known, task.classes)
 
         def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
             task_loss = label_softmax(logits, both.labels, group)

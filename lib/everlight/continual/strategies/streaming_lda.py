@@ -47,7 +47,7 @@ from everlight.continual.strategies.parts.class_statistics import (
 from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.errors import Argument, ArgumentError
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -178,7 +178,7 @@ def discriminant_kernel(
     mean = total / jnp.where(weight > 0, weight, 1)
     central = (scatter.central - jnp.outer(total, mean)) / count
     far = means.origin + mean
-    square, direction = jnp.sum(far**2), unit(far, 0)
+    square, direction = jnp.sum(far**2), unit_vectors(far, 0)
     right = jnp.concatenate([means.offset.T, direction[:, None]], axis=1)
     solved = shrunk_solve(central, right, shrinkage)
     plain, pull = solved[:, :-1], solved[:, -1]

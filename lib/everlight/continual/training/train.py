@@ -18,7 +18,7 @@ from everlight.continual.engine import (
     Run,
     Runs,
     StoredImages,
-    diverged,
+    diverged_runs,
     drive_runs,
     network_setup,
     operations_per_step,
@@ -38,7 +38,7 @@ from everlight.continual.training.trained import Trained
 from everlight.data_checks import scale_of
 from everlight.errors import Argument, ArgumentError
 from everlight.metrics import Costs, sequence_costs
-from everlight.scenarios import same_shapes, seeded_class_incremental
+from everlight.scenarios import pad_sequences, seeded_class_incremental
 from everlight.trees import stacked
 
 RATE = 1e-3
@@ -109,7 +109,7 @@ def train(
     keys = [jax.random.key(number) for number in range(seed, seed + seeds)]
     last = _final_state(Runs(build, protocol, stored, stacked(sequences), jnp.stack(keys)), epochs)
     first = Run(build, protocol, stored, sequences[0], keys[0])
-    is_diverged = diverged(protocol, last)
+    is_diverged = diverged_runs(protocol, last)
     evaluation = last.result.evaluation
 
     def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
@@ -161,7 +161,7 @@ def _checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
 
 def _sequences(split: LabelledSplit, tasks: int, seeds: range) -> list[TaskSequence]:
     classes = len(split.class_names)
-    return same_shapes(
+    return pad_sequences(
         [
             seeded_class_incremental(split.train_labels, split.test_labels, tasks, classes, seed)
             for seed in seeds

@@ -8,7 +8,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Batch
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -146,4 +146,6 @@ def add_squares(
 
 def prototype_scores(means: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
     """Return the cosines between features and class means, −∞ for classes without samples."""
-    return of_met(means.count, matrix_product(unit(features, -1), unit(means.mean, -1).T))
+    return of_met(
+        means.count, matrix_product(unit_vectors(features, -1), unit_vectors(means.mean, -1).T)
+    )

@@ -27,7 +27,7 @@ from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import carried_classes, distinct, merge_buffer
 from everlight.continual.strategies.parts.passes import evaluation_outputs
 from everlight.continual.strategies.parts.teacher import Teacher, no_teacher
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 Classifier = Literal["head", "nearest mean"]
@@ -171,12 +171,12 @@ def exemplar_means(
       label: class of each slot.
       classes: number of all classes.
     """
-    rows = jnp.where(mask[:, None], unit(features, -1), 0)
+    rows = jnp.where(mask[:, None], unit_vectors(features, -1), 0)
     # The sum has the direction of the mean.
-    return unit(jax.ops.segment_sum(rows, label, classes), -1)
+    return unit_vectors(jax.ops.segment_sum(rows, label, classes), -1)
 
 
 def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float[Array, "b c"]:
     """Return −‖f̂ − μ‖² of every sample and class; −4, the least value, for classes without μ."""
     has_mean = jnp.any(means != 0, axis=1)
-    return jnp.where(has_mean, 2 * matrix_product(unit(features, -1), means.T) - 2, -4.0)
+    return jnp.where(has_mean, 2 * matrix_product(unit_vectors(features, -1), means.T) - 2, -4.0)
