@@ -53,7 +53,7 @@ def domain_incremental(
     seed: NonNegativeInt = 0,
     valid_fraction: UnitInterval = 0.0,
 ) -> TaskSequence:
-    """Build a sequence whose tasks have all classes, for `transform_inputs` with a task's transform.
+    """Build a sequence whose tasks all have all classes; `transform_inputs` transforms by task.
 
     Test samples follow the training samples in the data set, which has n + m samples.
 

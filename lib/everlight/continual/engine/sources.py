@@ -1,4 +1,4 @@
-"""Sources of a setup's inputs: stored on the device, streamed from the host, or computed."""
+"""Input sources of a setup: stored on the device, streamed from the host, or computed."""
 
 import dataclasses
 import math
@@ -180,7 +180,7 @@ class ComputedInputs(NamedTuple):
         return self.compute(index)
 
 
-Source = StoredImages | StreamedImages | ComputedInputs
+InputSource = StoredImages | StreamedImages | ComputedInputs
 """Source from which a setup takes its inputs."""
 Augment = Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]]
 """Random function of one training image."""
@@ -189,7 +189,7 @@ Augment = Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]]
 def setup_from(
     init: Callable[[PRNGKeyArray], tuple[PyTree, PyTree]],
     apply: Callable[..., tuple[Outputs, PyTree]],
-    source: Source,
+    source: InputSource,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     augment: Augment | None,

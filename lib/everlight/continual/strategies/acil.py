@@ -27,7 +27,7 @@ Equal to the official code (ZHUANGHP/Analytic-continual-learning, `ACIL.py` and
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.random_ridge import random_ridge
 from everlight.models.heads import uniform_weights
 
@@ -54,7 +54,7 @@ METHODS = (
     Method(
         "ACIL",
         acil,
-        Source("Zhuang et al.", 2022, "NeurIPS", ("statistics",)),
+        Publication("Zhuang et al.", 2022, "NeurIPS", ("statistics",)),
         "analytic class-incremental learning (ACIL)",
         tunes="ridge",
         hyperparameters=(0.1, 1, 10, 100, 1e3),

@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source, StrategyArguments
+from everlight.continual.methods.method import Method, Publication, StrategyArguments
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import draw_batch
@@ -109,7 +109,7 @@ METHODS = (
     Method(
         "A-GEM",
         agem,
-        Source("Chaudhry et al.", 2019, "ICLR", ("samples",)),
+        Publication("Chaudhry et al.", 2019, "ICLR", ("samples",)),
         "averaged gradient episodic memory (A-GEM)",
         derived=_reference,
         select="last",

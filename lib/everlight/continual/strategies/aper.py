@@ -28,7 +28,7 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
@@ -131,7 +131,7 @@ METHODS = (
     Method(
         "APER",
         aper,
-        Source("Zhou et al.", 2024, "IJCV", ("old net", "statistics")),
+        Publication("Zhou et al.", 2024, "IJCV", ("old net", "statistics")),
         "APER (adaptation at the first task, then prototypes)",
         requirements=OTHER_WEIGHTS,
         advised=("pretrained layers",),

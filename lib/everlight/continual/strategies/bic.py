@@ -44,7 +44,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Epoch, Learner, Outputs, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
@@ -339,7 +339,7 @@ def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
     return jnp.any(same & others.mask, axis=1)
 
 
-_PAPER = Source("Wu et al.", 2019, "CVPR", ("samples", "old net"))
+_PAPER = Publication("Wu et al.", 2019, "CVPR", ("samples", "old net"))
 METHODS = (
     Method(
         "BiC",

@@ -32,7 +32,7 @@ from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strateg
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.ema import moved_average
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
@@ -176,7 +176,7 @@ METHODS = (
     Method(
         "CLS-ER",
         cls_er,
-        Source("Arani et al.", 2022, "ICLR", ("samples", "old net")),
+        Publication("Arani et al.", 2022, "ICLR", ("samples", "old net")),
         "replay taught by two averages (CLS-ER)",
         tunes="regularization",
         hyperparameters=(0.1, 0.5, 2),

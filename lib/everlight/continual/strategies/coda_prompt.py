@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
+from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
 from everlight.continual.strategies.l2p import refuse_without_prompts
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
@@ -111,7 +111,7 @@ METHODS = (
     Method(
         "CODA-Prompt",
         coda_prompt,
-        Source("Smith et al.", 2023, "CVPR"),
+        Publication("Smith et al.", 2023, "CVPR"),
         "CODA-Prompt (attended prompt components)",
         adapt=with_components,
         requirements=("pretrained transformer", *COUNTING, "own classes"),

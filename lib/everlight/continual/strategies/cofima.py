@@ -42,7 +42,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Coefficient, Fisher, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_learner
 from everlight.continual.strategies.slca import ClassGaussians, slca
@@ -153,7 +153,7 @@ METHODS = (
     Method(
         "CoFiMA",
         cofima,
-        Source("Marouf et al.", 2024, "ECCV", ("old net", "statistics")),
+        Publication("Marouf et al.", 2024, "ECCV", ("old net", "statistics")),
         "continual Fisher-weighted model averaging (CoFiMA)",
         tunes="weight",
         hyperparameters=(0.2, 0.4, 0.6, 0.8),

@@ -47,7 +47,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
@@ -166,7 +166,7 @@ METHODS = (
     Method(
         "CBP",
         continual_backprop,
-        Source("Dohare et al.", 2024, "Nature", ("statistics",)),
+        Publication("Dohare et al.", 2024, "Nature", ("statistics",)),
         "continual backpropagation (CBP)",
         tunes="replacement_rate",
         hyperparameters=(1e-5, 1e-4, 1e-3),

@@ -41,7 +41,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy, Task
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
 from everlight.errors import ArgumentError
@@ -163,7 +163,7 @@ def _mean_of_classes(leaf: Float[Array, "*f c"], held: Bool[Array, "c"]) -> Floa
 _CWR = Method(
     "CWR",
     cwr,
-    Source("Lomonaco and Maltoni", 2017, "CoRL", ("old net",)),
+    Publication("Lomonaco and Maltoni", 2017, "CoRL", ("old net",)),
     "CopyWeights with Re-init: one consolidated head over a frozen network",
     fixed={"first_task_gain": 1.0},
     trains="head",
@@ -181,14 +181,14 @@ METHODS = (
     _CWR._replace(
         name="CWR+",
         fixed={"form": "plus"},
-        source=Source("Maltoni and Lomonaco", 2019, "Neural Networks", ("old net",)),
+        publication=Publication("Maltoni and Lomonaco", 2019, "Neural Networks", ("old net",)),
         summary="CWR with a zero start and a mean shift (Maltoni and Lomonaco 2019)",
         authors={"features": "a pretrained network's"},
     ),
     _CWR._replace(
         name="CWR*",
         fixed={"form": "star"},
-        source=Source("Lomonaco et al.", 2020, "CVPRW", ("old net",)),
+        publication=Publication("Lomonaco et al.", 2020, "CVPRW", ("old net",)),
         summary="CWR+ weighted by numbers of samples (Lomonaco et al. 2020)",
         authors={"features": "a pretrained network's"},
     ),

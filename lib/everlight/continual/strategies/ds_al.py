@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.frozen import feature_width, over_features
 from everlight.continual.strategies.parts.random_ridge import (
     Regression,
@@ -163,7 +163,7 @@ METHODS = (
     Method(
         "DS-AL",
         ds_al,
-        Source("Zhuang et al.", 2024, "AAAI", ("statistics",)),
+        Publication("Zhuang et al.", 2024, "AAAI", ("statistics",)),
         "dual-stream analytic learning (DS-AL)",
         tunes="compensation",
         hyperparameters=(0.3, 0.6, 1, 1.5),

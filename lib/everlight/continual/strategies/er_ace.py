@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.memory import arrivals, carried_classes
 from everlight.continual.strategies.parts.passes import batch_loss
@@ -83,7 +83,7 @@ METHODS = (
     Method(
         "ER-ACE",
         er_ace,
-        Source("Caccia et al.", 2022, "ICLR", ("samples",)),
+        Publication("Caccia et al.", 2022, "ICLR", ("samples",)),
         "experience replay with asymmetric cross-entropy (ER-ACE)",
         requirements=("class scores", "chosen classes"),
         authors={

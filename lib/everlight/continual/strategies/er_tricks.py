@@ -38,7 +38,7 @@ from everlight.base import Batch, Learner, Outputs, Samples, Setup, StepInfo, St
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.bias_correction import correct_classes, no_correction
 from everlight.continual.strategies.parts.memory import (
@@ -277,7 +277,7 @@ METHODS = (
     Method(
         "ER-tricks",
         er_tricks,
-        Source("Buzzega et al.", 2020, "ICPR", ("samples",)),
+        Publication("Buzzega et al.", 2020, "ICPR", ("samples",)),
         "experience replay with tricks",  # As large as the batch where a benchmark sets no number.
         derived=lambda arguments: {"replay_batch_size": arguments.replay_batch_size},
         requirements=OTHER_WEIGHTS,

@@ -29,7 +29,7 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.quadratic import (
@@ -92,7 +92,7 @@ METHODS = (
     Method(
         "EWC",
         ewc,
-        Source("Kirkpatrick et al.", 2017, "PNAS", ("old net", "statistics")),
+        Publication("Kirkpatrick et al.", 2017, "PNAS", ("old net", "statistics")),
         "elastic weight consolidation (EWC)",
         tunes="regularization",
         hyperparameters=(100, 1e3, 1e4, 1e5, 1e6),
@@ -101,7 +101,7 @@ METHODS = (
     Method(
         "online EWC",
         ewc,
-        Source("Schwarz et al.", 2018, "ICML", ("old net", "statistics")),
+        Publication("Schwarz et al.", 2018, "ICML", ("old net", "statistics")),
         "EWC with one decaying Fisher information instead of one per task",
         tunes="regularization",
         hyperparameters=(100, 1e3, 1e4, 1e5, 1e6),

@@ -43,7 +43,7 @@ from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.gate_features import flattened
@@ -364,7 +364,7 @@ def _new_autoencoder(width: int, hidden: int, key: PRNGKeyArray) -> Autoencoder:
 
 _GATE = {"features": flattened, "hidden": 16}
 """Gate of the rows; a benchmark may set another one."""
-_PAPER = Source("Aljundi et al.", 2017, "CVPR", ("old net",))
+_PAPER = Publication("Aljundi et al.", 2017, "CVPR", ("old net",))
 METHODS = (
     Method(
         "ExpertGate",

@@ -37,7 +37,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_squares,
@@ -164,7 +164,7 @@ METHODS = (
     Method(
         "FeCAM",
         fecam,
-        Source("Goswami et al.", 2023, "NeurIPS", ("statistics",)),
+        Publication("Goswami et al.", 2023, "NeurIPS", ("statistics",)),
         "the feature covariance-aware metric (FeCAM)",
         tunes="variance_shrinkage",
         hyperparameters=(0.1, 1, 10),

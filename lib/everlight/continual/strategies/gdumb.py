@@ -31,7 +31,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, MemoryTraining, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import arrived, empty_buffer
 
@@ -154,7 +154,7 @@ METHODS = (
     Method(
         "GDumb",
         gdumb,
-        Source("Prabhu et al.", 2020, "ECCV", ("samples",)),
+        Publication("Prabhu et al.", 2020, "ECCV", ("samples",)),
         "a new network, trained on a class-balanced memory before every evaluation",
         fixed={"epochs": 64},
         requirements=("last weights",),

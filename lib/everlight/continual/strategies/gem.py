@@ -42,7 +42,7 @@ from everlight.base import (
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.continual.strategies.parts.passes import task_gradient
@@ -202,7 +202,7 @@ METHODS = (
     Method(
         "GEM",
         gem,
-        Source("Lopez-Paz and Ranzato", 2017, "NeurIPS", ("samples",)),
+        Publication("Lopez-Paz and Ranzato", 2017, "NeurIPS", ("samples",)),
         "gradient episodic memory (GEM)",
         derived=lambda arguments: {
             "per_task": max(1, arguments.total_buffer_size // arguments.tasks)

@@ -45,7 +45,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.continual.engine.setups.named_arrays import names_of
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.layer_inputs import (
     Projections,
@@ -160,7 +160,7 @@ METHODS = (
     Method(
         "GPM",
         gpm,
-        Source("Saha et al.", 2021, "ICLR", ("statistics",)),
+        Publication("Saha et al.", 2021, "ICLR", ("statistics",)),
         "gradient projection memory (GPM)",
         tunes="threshold",
         hyperparameters=(0.9, 0.95, 0.97, 0.99),

@@ -38,7 +38,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_step
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
@@ -303,7 +303,7 @@ METHODS = (
     Method(
         "HAL",
         hal,
-        Source("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
+        Publication("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
         "hindsight anchor learning (HAL)",
         derived=lambda arguments: {
             "buffer_size": max(arguments.total_buffer_size, arguments.tasks)

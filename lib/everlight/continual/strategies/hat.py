@@ -50,7 +50,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.passes import among_current, batch_loss
 from everlight.errors import ArgumentError
@@ -382,7 +382,7 @@ METHODS = (
     Method(
         "HAT",
         hat,
-        Source("Serrà et al.", 2018, "ICML", ("statistics",)),
+        Publication("Serrà et al.", 2018, "ICML", ("statistics",)),
         "hard attention to the task (HAT)",
         requirements=PER_TASK_WEIGHTS,
         authors={

@@ -39,7 +39,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.parts.distillation import Loss, distillation, taught_gradient
 from everlight.continual.strategies.parts.passes import (
@@ -130,12 +130,12 @@ def _restart_scale(params: PyTree) -> PyTree:
     return {**params, "head": {**params["head"], "scale": jnp.ones(())}}
 
 
-_IIRC = Source("Abdelsalam et al.", 2021, "CVPR", ("samples", "old net"))
+_IIRC = Publication("Abdelsalam et al.", 2021, "CVPR", ("samples", "old net"))
 METHODS = (
     Method(
         "iCaRL",
         icarl,
-        Source("Rebuffi et al.", 2017, "CVPR", ("samples", "old net")),
+        Publication("Rebuffi et al.", 2017, "CVPR", ("samples", "old net")),
         "incremental classifier and representation learning (iCaRL)",
         fixed={"classifier": "nearest mean"},
         requirements=("class scores", "one label", "own classes"),

@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Fisher, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_statistics
@@ -255,7 +255,7 @@ def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
 _MEAN = Method(
     "IMM mean",
     imm,
-    Source("Lee et al.", 2017, "NeurIPS", ("old net", "statistics")),
+    Publication("Lee et al.", 2017, "NeurIPS", ("old net", "statistics")),
     "incremental moment matching (IMM): the mean of the networks",
     tunes="regularization",
     hyperparameters=(1e-3, 1e-2, 1e-1, 1),

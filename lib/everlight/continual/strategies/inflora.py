@@ -38,7 +38,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.setups.named_arrays import Path
-from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
+from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
@@ -206,7 +206,7 @@ METHODS = (
     Method(
         "InfLoRA",
         inflora,
-        Source("Liang and Li", 2024, "CVPR", ("statistics",)),
+        Publication("Liang and Li", 2024, "CVPR", ("statistics",)),
         "interference-free low-rank adaptation (InfLoRA)",
         adapt=with_low_rank,
         requirements=("pretrained transformer", *COUNTING, "own classes"),

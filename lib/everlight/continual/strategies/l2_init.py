@@ -21,7 +21,7 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.quadratic import QuadraticSums, penalized, single_anchor
 
@@ -50,7 +50,7 @@ METHODS = (
     Method(
         "L2 Init",
         l2_init,
-        Source("Kumar et al.", 2023, "arXiv 2308.11958", ("old net",)),
+        Publication("Kumar et al.", 2023, "arXiv 2308.11958", ("old net",)),
         "regenerative regularization (L2 Init)",
         tunes="regularization",
         hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),

@@ -27,7 +27,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
+from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
 from everlight.models.prompts import prompt_pool, with_prompts
@@ -80,7 +80,7 @@ METHODS = (
     Method(
         "L2P",
         l2p,
-        Source("Wang et al.", 2022, "CVPR"),
+        Publication("Wang et al.", 2022, "CVPR"),
         "learning to prompt (L2P): prompts of a frozen network, trained on own classes",
         adapt=with_pool,
         requirements=("pretrained transformer", *COUNTING, "own classes"),

@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Coefficient, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
@@ -169,7 +169,7 @@ METHODS = (
     Method(
         "LUCIR",
         lucir,
-        Source("Hou et al.", 2019, "CVPR", ("samples", "old net")),
+        Publication("Hou et al.", 2019, "CVPR", ("samples", "old net")),
         "learning a unified classifier by rebalancing (LUCIR)",
         tunes="distillation",
         hyperparameters=(0.5, 1, 2, 5),

@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import distillation
 from everlight.continual.strategies.parts.passes import (
@@ -90,7 +90,7 @@ METHODS = (
     Method(
         "LwF",
         lwf,
-        Source("Li and Hoiem", 2016, "ECCV", ("old net",)),
+        Publication("Li and Hoiem", 2016, "ECCV", ("old net",)),
         "learning without forgetting (LwF)",
         tunes="regularization",
         hyperparameters=(0.25, 1, 3, 10),

@@ -37,7 +37,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.updates import optimizer_step
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.memory import draw_from_reservoir
 from everlight.continual.strategies.parts.passes import task_gradient
@@ -130,7 +130,7 @@ METHODS = (
     Method(
         "MIR",
         mir,
-        Source("Aljundi et al.", 2019, "NeurIPS", ("samples",)),
+        Publication("Aljundi et al.", 2019, "NeurIPS", ("samples",)),
         "maximally interfered retrieval (MIR)",
         authors={
             "candidate_ratio": 5,

@@ -39,7 +39,7 @@ from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo,
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
@@ -200,7 +200,7 @@ def divergence(
 _ER_MKD = Method(
     "ER-MKD",
     mkd,
-    Source("Michel et al.", 2024, "ICML", ("samples", "old net")),
+    Publication("Michel et al.", 2024, "ICML", ("samples", "old net")),
     "ER taught by a moving average (momentum knowledge distillation, MKD)",
     requirements=OTHER_WEIGHTS,
     authors={

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
@@ -66,7 +66,7 @@ METHODS = (
     Method(
         "nearest mean",
         nearest_mean,
-        Source("Mensink et al.", 2013, "PAMI", ("statistics",)),
+        Publication("Mensink et al.", 2013, "PAMI", ("statistics",)),
         "the nearest-class-mean classifier",
         trains="head",
         requirements=OTHER_WEIGHTS,

@@ -27,7 +27,7 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import train_on
-from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.passes import among_current, task_gradient
 from everlight.errors import ArgumentError
@@ -230,7 +230,7 @@ METHODS = (
     Method(
         "PackNet",
         packnet,
-        Source("Mallya and Lazebnik", 2018, "CVPR", ("statistics",)),
+        Publication("Mallya and Lazebnik", 2018, "CVPR", ("statistics",)),
         "weights pruned and frozen, task by task",
         requirements=PER_TASK_WEIGHTS,
         authors={

@@ -53,7 +53,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Outputs, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.clustering import k_means
 from everlight.continual.strategies.parts.imprinted_head import (
@@ -265,7 +265,7 @@ METHODS = (
     Method(
         "PODNet",
         podnet,
-        Source("Douillard et al.", 2020, "ECCV", ("samples", "old net")),
+        Publication("Douillard et al.", 2020, "ECCV", ("samples", "old net")),
         "pooled outputs distillation (PODNet)",
         tunes="flat",
         hyperparameters=(0.3, 1, 3, 10),

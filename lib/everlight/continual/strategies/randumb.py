@@ -33,7 +33,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,
@@ -165,7 +165,7 @@ METHODS = (
     Method(
         "RanDumb",
         randumb,
-        Source("Prabhu et al.", 2024, "NeurIPS", ("statistics",)),
+        Publication("Prabhu et al.", 2024, "NeurIPS", ("statistics",)),
         "RanDumb (discriminant of random features)",
         tunes="shrinkage",
         hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),

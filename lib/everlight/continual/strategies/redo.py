@@ -34,7 +34,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
@@ -105,7 +105,7 @@ METHODS = (
     Method(
         "ReDo",
         redo,
-        Source("Sokar et al.", 2023, "ICML", ("statistics",)),
+        Publication("Sokar et al.", 2023, "ICML", ("statistics",)),
         "the recycling of dormant units (ReDo)",
         tunes="threshold",
         hyperparameters=(0.0, 0.025, 0.1),

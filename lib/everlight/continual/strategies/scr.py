@@ -37,7 +37,7 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.updates import with_inputs
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
@@ -165,7 +165,7 @@ METHODS = (
     Method(
         "SCR",
         scr,
-        Source("Mai et al.", 2021, "CVPRW", ("samples",)),
+        Publication("Mai et al.", 2021, "CVPRW", ("samples",)),
         "supervised contrastive replay (SCR)",
         requirements=COUNTING,
         nearest_mean=True,

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from everlight.base import Learner, Memory, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, checked
 from everlight.continual.engine.updates import trainable_part
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 
 
@@ -67,7 +67,7 @@ METHODS = (
     Method(
         "shrink and perturb",
         shrink_and_perturb,
-        Source("Ash and Adams", 2020, "NeurIPS"),
+        Publication("Ash and Adams", 2020, "NeurIPS"),
         "shrink and perturb: parameters shrink and get noise before later tasks",
         tunes="shrinkage",
         hyperparameters=(0.2, 0.4, 0.6, 0.8),

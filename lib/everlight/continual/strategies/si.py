@@ -18,7 +18,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
@@ -104,7 +104,7 @@ METHODS = (
     Method(
         "SI",
         si,
-        Source("Zenke et al.", 2017, "ICML", ("old net", "statistics")),
+        Publication("Zenke et al.", 2017, "ICML", ("old net", "statistics")),
         "synaptic intelligence (SI)",
         tunes="regularization",
         hyperparameters=(0.01, 0.1, 1, 10, 100),

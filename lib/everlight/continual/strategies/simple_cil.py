@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
@@ -50,7 +50,7 @@ METHODS = (
     Method(
         "SimpleCIL",
         simple_cil,
-        Source("Zhou et al.", 2024, "IJCV", ("statistics",)),
+        Publication("Zhou et al.", 2024, "IJCV", ("statistics",)),
         "SimpleCIL, prototypes over a frozen network",
         trains="head",
         requirements=OTHER_WEIGHTS,

@@ -46,7 +46,7 @@ from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive, naive_on_task_classes
 from everlight.continual.strategies.parts.class_statistics import add_squares
 from everlight.continual.strategies.parts.frozen import feature_width
@@ -325,7 +325,7 @@ METHODS = (
     Method(
         "SLCA",
         slca,
-        Source("Zhang et al.", 2023, "ICCV", ("statistics",)),
+        Publication("Zhang et al.", 2023, "ICCV", ("statistics",)),
         "the slow learner with classifier alignment (SLCA)",
         tunes="slow",
         hyperparameters=(1e-3, 1e-2, 1e-1, 1),

@@ -32,7 +32,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import label_softmax, taught_gradient
@@ -160,7 +160,7 @@ METHODS = (
     Method(
         "SS-IL",
         ss_il,
-        Source("Ahn et al.", 2021, "ICCV", ("samples", "old net")),
+        Publication("Ahn et al.", 2021, "ICCV", ("samples", "old net")),
         "separated softmax (SS-IL)",
         requirements=(*COUNTING, "own classes"),
         select="last",

@@ -36,7 +36,7 @@ from everlight.base import Batch, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
@@ -243,7 +243,7 @@ METHODS = (
     Method(
         "streaming LDA",
         streaming_lda,
-        Source("Hayes and Kanan", 2020, "CVPRW", ("statistics",)),
+        Publication("Hayes and Kanan", 2020, "CVPRW", ("statistics",)),
         "streaming linear discriminant analysis (LDA)",
         tunes="shrinkage",
         hyperparameters=(1e-4, 1e-3, 1e-2, 1e-1, 0.5),

@@ -29,7 +29,7 @@ import jax.numpy as jnp
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.parts.merging import from_common_start
 
 
@@ -53,7 +53,7 @@ METHODS = (
     Method(
         "task arithmetic",
         task_arithmetic,
-        Source("Ilharco et al.", 2023, "ICLR", ("old net",)),
+        Publication("Ilharco et al.", 2023, "ICLR", ("old net",)),
         "task arithmetic: the sum of task vectors",
         tunes="scale",
         hyperparameters=(0.1, 0.2, 0.4, 1),

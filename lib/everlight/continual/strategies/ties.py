@@ -33,7 +33,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import UnitInterval, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.parts.merging import from_common_start
 
 
@@ -115,7 +115,7 @@ METHODS = (
     Method(
         "TIES",
         ties,
-        Source("Yadav et al.", 2023, "NeurIPS", ("old net",)),
+        Publication("Yadav et al.", 2023, "NeurIPS", ("old net",)),
         "TIES-merging (trim, elect sign, merge)",
         tunes="scale",
         hyperparameters=(0.5, 1, 1.5, 2),

@@ -48,7 +48,7 @@ from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checke
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.setups.named_arrays import Path, names_of
 from everlight.continual.engine.updates import optimizer_step
-from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.gpm import ProjectionMemory, projected
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.layer_inputs import (
@@ -388,7 +388,7 @@ METHODS = (
     Method(
         "TRGP",
         trgp,
-        Source("Lin et al.", 2022, "ICLR", ("statistics",)),
+        Publication("Lin et al.", 2022, "ICLR", ("statistics",)),
         "trust region gradient projection (TRGP)",
         tunes="threshold",
         hyperparameters=(0.9, 0.95, 0.97, 0.99),

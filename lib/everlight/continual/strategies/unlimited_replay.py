@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 
 from everlight.base import Epoch, Memory, Setup, Strategy, Task
 from everlight.checks import checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 
 
@@ -41,7 +41,7 @@ METHODS = (
     Method(
         "ER-infinite",
         unlimited_replay,
-        Source("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
+        Publication("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
         "unlimited replay: all data so far, from the last task's parameters",
     ),
 )

@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.parts.distillation import (
     label_softmax,
     soft_softmax,
@@ -117,7 +117,7 @@ METHODS = (
     Method(
         "WA",
         wa,
-        Source("Zhao et al.", 2020, "CVPR", ("samples", "old net")),
+        Publication("Zhao et al.", 2020, "CVPR", ("samples", "old net")),
         "weight aligning (WA)",
         requirements=(*COUNTING, "own classes", "named head"),
         select="last",

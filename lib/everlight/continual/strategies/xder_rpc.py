@@ -47,7 +47,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import over_blocks
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import random_ranks
 from everlight.continual.strategies.parts.margins import future_excess, mean_positive, past_excess
@@ -360,7 +360,7 @@ METHODS = (
     Method(
         "X-DER-RPC",
         xder_rpc,
-        Source("Boschini et al.", 2022, "TPAMI", ("samples",)),
+        Publication("Boschini et al.", 2022, "TPAMI", ("samples",)),
         "X-DER with a fixed polytope head (RPC)",
         requirements=(*COUNTING, "own classes", "chosen classes"),
         authors={

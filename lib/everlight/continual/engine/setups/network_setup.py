@@ -14,7 +14,7 @@ from everlight.checks import checked
 from everlight.continual.engine.setups.equinox_setup import equinox_setup
 from everlight.continual.engine.setups.flax_setup import flax_setup
 from everlight.continual.engine.setups.nnx_setup import nnx_setup
-from everlight.continual.engine.sources import Augment, Source
+from everlight.continual.engine.sources import Augment, InputSource
 from everlight.errors import ArgumentError
 
 Net = nn.Module | Callable[..., Any]
@@ -29,7 +29,7 @@ _FORMS = (
 @checked
 def network_setup(
     net: Net,
-    source: Source,
+    source: InputSource,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     augment: Augment | None = None,
