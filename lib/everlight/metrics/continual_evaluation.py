@@ -38,7 +38,7 @@ def _task_age(task: Int[Array, "n"], tasks: int) -> Int[Array, "n j"]:
     return task[:, None] - jnp.arange(tasks)
 
 
-def _ends(task: Int[Array, "n"]) -> Bool[Array, "n"]:
+def _is_last_of_task(task: Int[Array, "n"]) -> Bool[Array, "n"]:
     """Return True at the last evaluation of each task."""
     return jnp.append(task[1:] != task[:-1], jnp.array([True]))
 
@@ -62,10 +62,10 @@ def accuracies_in_order(
     within, steps, after = map(np.asarray, (within, steps, after))
     steps = steps.reshape(len(steps), -1)
     accuracies = within.reshape(*steps.shape, -1).copy()
-    for of_task, of_steps, at_end in zip(accuracies, steps, after, strict=True):
+    for task_accuracies, of_steps, final in zip(accuracies, steps, after, strict=True):
         if of_steps.any():
-            of_task[of_steps.argmax()] = np.nan
-            of_task[-1] = at_end
+            task_accuracies[of_steps.argmax()] = np.nan
+            task_accuracies[-1] = final
     return accuracies.reshape(-1, accuracies.shape[-1])
 
 
@@ -143,7 +143,7 @@ def stability_gap(accuracies: Accuracies, task: Tasks) -> Float[Array, ""]:
     tasks = accuracies.shape[1]
     during = _task_age(task, tasks).T == 0
     lowest = jnp.min(jnp.where(during[..., None], accuracies, jnp.inf), axis=1)
-    ends = during & _ends(task)
+    ends = during & _is_last_of_task(task)
     after = jnp.sum(jnp.where(ends[..., None], accuracies, 0.0), axis=1)
     before = jnp.concatenate([after[:1], after[:-1]])
     gap = jnp.maximum(jnp.minimum(before, after) - lowest, 0.0)

@@ -215,14 +215,14 @@ def prompt_components(
             share = jnp.einsum("bmw,mw->bm", attended, unit_vectors(block["key"], -1))
             prompt = jnp.einsum("bm,mlw->blw", share, block["prompt"])
             prefixes[name] = prompt.reshape(query.shape[0], 2, length // 2, width)
-            total += sum(map(away_from_orthonormal, block.values()))
+            total += sum(map(orthonormality_loss, block.values()))
         penalty = jnp.full(query.shape[0], orthogonality * total)
         return Prompts(prefixes=prefixes), penalty
 
     return Prompting(init, choose)
 
 
-def away_from_orthonormal(components: Float[Array, "m *rest"]) -> Float[Array, ""]:
+def orthonormality_loss(components: Float[Array, "m *rest"]) -> Float[Array, ""]:
     """Return the mean of (X Xᵀ − I)² over the components that are not 0, the rows of X."""
     rows = components.reshape(components.shape[0], -1)
     used = jnp.any(rows != 0, axis=1)

@@ -8,7 +8,7 @@ import optax
 from jaxtyping import PyTree
 from optax import contrib
 
-from everlight.errors import ArgumentError, reason_of
+from everlight.errors import ArgumentError, describe_error
 
 _REMEDY = (
     "give one that needs no value of the loss, no line search and no other arguments, such as "
@@ -67,5 +67,5 @@ def _traced(function: Callable[..., Any], *arguments: Any) -> Any:
     except Exception as error:
         raise ArgumentError(
             "optimizer cannot make an update from only gradient, state and parameters "
-            f"({reason_of(error)}); {_REMEDY}"
+            f"({describe_error(error)}); {_REMEDY}"
         ) from error

@@ -11,7 +11,12 @@ from jaxtyping import Array, Int
 
 from everlight.base import Learner, Memory, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.engine.epochs import ShuffledEpoch, StepScores, epoch_step, protocol_of
+from everlight.continual.engine.epochs import (
+    ShuffledEpoch,
+    StepScores,
+    epoch_step,
+    strategy_protocol,
+)
 from everlight.continual.engine.input_checks import refuse_unfit
 from everlight.continual.engine.keys import epoch_keys, task_keys
 from everlight.continual.engine.placeholders import unmeasured_to_nan
@@ -80,7 +85,7 @@ def lower_step(run: Run) -> jax.stages.Lowered:
     if len(placed) == 1:
         (sharding,) = placed
         learned, epoch = shapes_with(sharding, (learned, epoch))
-    return jax.jit(_separate_function(_one_step), donate_argnums=4).lower(
+    return jax.jit(_separate_function(_single_step), donate_argnums=4).lower(
         run, 0, 0, 0, learned, epoch
     )
 
@@ -104,13 +109,13 @@ def operations_per_step(run: Run) -> float:
             setup, strategy = run.build(data)
             return setup, strategy.memory_training.strategy
 
-        of_memory = replace(run.protocol, batch_size=memory_training.batch_size)
-        lowered = lower_step(replace(run, build=memory_build, protocol=of_memory))
+        memory_protocol = replace(run.protocol, batch_size=memory_training.batch_size)
+        lowered = lower_step(replace(run, build=memory_build, protocol=memory_protocol))
     cost = lowered.cost_analysis() or lowered.compile().cost_analysis()
     return float(cost["flops"])
 
 
-def _one_step(
+def _single_step(
     run: Run,
     number: Int[Array, ""] | int,
     epoch: Int[Array, ""] | int,
@@ -121,7 +126,7 @@ def _one_step(
     setup, strategy = run.build(run.data)
     task = take_task(strategy, run.protocol, run.sequence, jnp.int32(number))
     key = epoch_keys(task_keys(run.key, number).epochs, epoch).steps
-    protocol = protocol_of(strategy, run.protocol)
+    protocol = strategy_protocol(strategy, run.protocol)
     memory, learner, scores = epoch_step(
         setup, strategy, protocol, *learned, epoch_samples, task, step, key
     )

@@ -152,13 +152,15 @@ class StreamedImages(NamedTuple):
         """Return images that the host reads, with one call for all vmapped runs."""
         read = self.read
 
-        def on_host(*places_and_keys: Array) -> UInt8[np.ndarray, "*b h w c"]:
+        def read_on_host(*indices_and_keys: Array) -> UInt8[np.ndarray, "*b h w c"]:
             # JAX passes JAX arrays, which are small and already on the host.
-            return read(*map(np.asarray, places_and_keys))
+            return read(*map(np.asarray, indices_and_keys))
 
         words = [] if keys is None else [jax.random.key_data(keys)]
         result_shape = jax.ShapeDtypeStruct((*index.shape, *self.shape), jnp.uint8)
-        return jax.pure_callback(on_host, result_shape, index, *words, vmap_method="broadcast_all")
+        return jax.pure_callback(
+            read_on_host, result_shape, index, *words, vmap_method="broadcast_all"
+        )
 
 
 class ComputedInputs(NamedTuple):

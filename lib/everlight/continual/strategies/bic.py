@@ -66,7 +66,7 @@ from everlight.continual.strategies.parts.exemplars import (
     divide_slots,
     empty_exemplars,
     exemplar_slots,
-    into_slots,
+    fill_slots,
     random_ranks,
 )
 from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
@@ -103,8 +103,8 @@ class BiasMemory(NamedTuple):
 class StageOne(NamedTuple):
     """Cross-entropies and settings of the loss of stage 1."""
 
-    of_labels: LabelLoss
-    of_teacher: Callable[[Array, Array, Bool[Array, "c"]], Float[Array, "n"]]
+    label_loss: LabelLoss
+    teacher_loss: Callable[[Array, Array, Bool[Array, "c"]], Float[Array, "n"]]
     """Function from logits, the teacher's logits and classes to each sample's cross-entropy."""
     temperature: float
     weigh_labels: bool
@@ -209,7 +209,7 @@ def bic(
             fitted = best_threshold(logits, memory.held_out, old, new, learner.seen, metric)
         else:
             # The pair enters binary cross-entropy by the new classes' part alone.
-            among, entropy = learner.seen if loss == "softmax" else new, settings.of_labels
+            among, entropy = learner.seen if loss == "softmax" else new, settings.label_loss
             fitted = entropy_pair(memory, logits, new, among, entropy=entropy, penalty=penalty)
         correction = correct_classes(memory.correction, fitted, task.classes)
         among = None if buffer_size is None else learner.seen
@@ -237,7 +237,7 @@ def bic(
 def without_held_out(memory: BiasMemory, task: Task) -> Epoch:
     """Return the task's samples and the exemplars that are not held out from training."""
     epoch = merge_buffer(task.train, memory.buffer.samples)
-    stays = epoch.samples.mask & ~_among(epoch.samples, memory.held_out)
+    stays = epoch.samples.mask & ~_is_among(epoch.samples, memory.held_out)
     return epoch._replace(samples=epoch.samples._replace(mask=stays))
 
 
@@ -254,8 +254,8 @@ def stage_one_losses(
     old_share = jnp.sum(known) / jnp.maximum(jnp.sum(seen), 1)
     label_share = 1 - old_share if settings.weigh_labels else 1.0
     logits, soft = memory.correction(logits), memory.old_correction(old) / settings.temperature
-    label_loss = settings.of_labels(logits, labels, seen)
-    distilled = settings.of_teacher(logits / settings.temperature, soft, known)
+    label_loss = settings.label_loss(logits, labels, seen)
+    distilled = settings.teacher_loss(logits / settings.temperature, soft, known)
     return label_share * label_loss + old_share * distilled
 
 
@@ -329,10 +329,10 @@ def hold_out(
     stays = jnp.any(real & (rank == count[label] - 1), axis=1)
     chosen = real & classes[label] & (rank < leave[label]) & ~stays[:, None]
     division = divide_slots(slots, classes.shape[0], among)
-    return into_slots(candidates, label, rank, chosen, division, slots).samples
+    return fill_slots(candidates, label, rank, chosen, division, slots).samples
 
 
-def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
+def _is_among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
     """Return True for samples that are among the others with the same labels."""
     same_labels = jnp.all(samples.labels[:, None] == others.labels, axis=-1)
     same = (samples.index[:, None] == others.index) & same_labels

@@ -15,7 +15,7 @@ from everlight.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Tas
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.unlimited_replay import all_so_far, unlimited_replay
+from everlight.continual.strategies.unlimited_replay import cumulative_epoch, unlimited_replay
 
 
 @checked
@@ -48,7 +48,7 @@ def joint(setup: Setup, tasks: PositiveInt) -> Strategy:
     """
 
     def epoch_data(memory: Memory, task: Task) -> Epoch:
-        epoch = all_so_far(memory, task)
+        epoch = cumulative_epoch(memory, task)
         now = epoch.samples.mask & (task.id == tasks - 1)
         return epoch._replace(samples=epoch.samples._replace(mask=now))
 

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 from everlight.continual.strategies.parts.random_ridge import (
     Regression,
     add_rows,
@@ -132,7 +132,7 @@ def ds_al(
         main = matrix_product(rectified, memory.main.kernel)
         return main + compensation * matrix_product(bounded, memory.compensation.kernel)
 
-    return over_features(setup, init, accumulate, scores)._replace(
+    return feature_strategy(setup, init, accumulate, scores)._replace(
         begin_task=begin_task, end_task=end_task, before_evaluation=before_evaluation
     )
 

@@ -42,7 +42,7 @@ from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo
 from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
-from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
+from everlight.continual.engine.evaluation import map_samples, update_rows, zero_rows
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive
@@ -244,7 +244,7 @@ def mean_errors(
 ) -> Float[Array, "t"]:
     """Return mean errors on a task's validation samples, or on its training samples without any."""
     samples = _validation_or_training(task)
-    total = jnp.sum(over_samples(setup, errors, samples, 256), 0, where=samples.mask[:, None])
+    total = jnp.sum(map_samples(setup, errors, samples, 256), 0, where=samples.mask[:, None])
     return total / jnp.maximum(jnp.sum(samples.mask), 1)
 
 
@@ -265,9 +265,9 @@ def scores_by_experts(
         return partial(scores, *jax.tree.map(lambda leaf: leaf[number], stacked))
 
     def of_expert(number: Int[Array, ""], rows: Float[Array, "b c"]) -> Float[Array, "b c"]:
-        return over_blocks(network_at(number), expert == number, CHOSEN, rows)
+        return update_rows(network_at(number), expert == number, CHOSEN, rows)
 
-    nothing = nothing_over(network_at(0), jnp.ones(inputs.shape[0], bool))
+    nothing = zero_rows(network_at(0), jnp.ones(inputs.shape[0], bool))
     return jax.lax.fori_loop(0, memory.trained.shape[0], of_expert, nothing)
 
 

@@ -42,12 +42,12 @@ from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_squares,
     add_to_means,
+    mask_empty_classes,
     no_means,
-    of_met,
     scatter_rows,
 )
 from everlight.continual.strategies.parts.covariances import ridge_solve
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
@@ -128,9 +128,9 @@ def fecam(
             return jnp.sum(matrix_product(rows - mean, precision) * (rows - mean), axis=1)
 
         distances = jax.lax.map(distance, (means, memory.precision))
-        return of_met(memory.means.count, -distances.T)
+        return mask_empty_classes(memory.means.count, -distances.T)
 
-    return over_features(setup, init, accumulate, scores)._replace(
+    return feature_strategy(setup, init, accumulate, scores)._replace(
         before_evaluation=before_evaluation
     )
 

@@ -49,10 +49,10 @@ from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.layer_inputs import (
     Projections,
-    copies_of,
     drawn_samples,
     input_rows,
     input_widths,
+    product_copies,
     require_layer_inputs,
     with_inputs_of,
 )
@@ -111,7 +111,7 @@ def gpm(
     def after_step(
         memory: ProjectionMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[ProjectionMemory, Learner]:
-        change = projected(info.update, memory)
+        change = project_gradient(info.update, memory)
         return memory, learner._replace(params=jax.tree.map(jnp.add, info.aux, change))
 
     def end_task(
@@ -131,11 +131,11 @@ def gpm(
         grads=grads,
         after_step=after_step,
         end_task=end_task,
-        parameter_copies=copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0]),
+        parameter_copies=product_copies(jax.eval_shape(setup.init, jax.random.key(0))[0]),
     )
 
 
-def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
+def project_gradient(update: PyTree, memory: ProjectionMemory) -> PyTree:
     """Return a change of the parameters without what would change outputs of earlier tasks.
 
     Args:
@@ -143,7 +143,7 @@ def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
       memory: memory of GPM.
     """
 
-    def free(path: tuple, change: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    def free_part(path: tuple, change: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         path = names_of(path)
         if path in memory.projections:
             matrix = change.reshape(-1, change.shape[-1])
@@ -153,7 +153,7 @@ def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
             remainder = jnp.where(memory.tasks > 0, 0, change)
         return jnp.where(memory.known, remainder, change) if path[0] == "head" else remainder
 
-    return jax.tree_util.tree_map_with_path(free, update)
+    return jax.tree_util.tree_map_with_path(free_part, update)
 
 
 METHODS = (

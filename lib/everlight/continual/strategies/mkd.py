@@ -109,10 +109,10 @@ def mkd(
 
     def init(key: PRNGKeyArray, learner: Learner) -> Taught:
         scales = [rate / (1 - rate) for rate in rates]
-        teachers = jax.tree.map(lambda leaf: by_teacher(leaf, scales) * leaf, learner.params)
+        teachers = jax.tree.map(lambda leaf: teacher_factors(leaf, scales) * leaf, learner.params)
         return Taught(base.init(key, learner), teachers)
 
-    def distilled(
+    def distillation_gradient(
         memory: Taught, learner: Learner, batch: Batch, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         """Return the gradient of ER's loss and the distillation over a batch."""
@@ -143,11 +143,11 @@ def mkd(
         replay = batch.replay.labelled if isinstance(batch.replay, TwoDraws) else batch.replay
         both = joined(batch, replay)
         if method == "ER":
-            return distilled(memory, learner, both, key)
+            return distillation_gradient(memory, learner, both, key)
         key_base, key_distilled = jax.random.split(key)
         gradient, info = replay_strategy.grads(memory, learner, batch, task, key_base)
         after = learner._replace(batch_stats=info.batch_stats)
-        more, distillation = distilled(memory, after, both, key_distilled)
+        more, distillation = distillation_gradient(memory, after, both, key_distilled)
         gradient = jax.tree.map(jnp.add, gradient, more)
         return gradient, info._replace(task_gradient=gradient, batch_stats=distillation.batch_stats)
 
@@ -155,7 +155,7 @@ def mkd(
         memory: Taught, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Taught, Learner]:
         memory, learner = replay_strategy.after_step(memory, learner, info, key)
-        return memory._replace(teachers=moved_teachers(memory.teachers, learner, rates)), learner
+        return memory._replace(teachers=move_teachers(memory.teachers, learner, rates)), learner
 
     def predict(
         memory: Taught, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -173,20 +173,20 @@ def mkd(
     )
 
 
-def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
+def teacher_factors(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
     """Return a value of each teacher, to be multiplied by a leaf of the parameters."""
     return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
 
 
-def moved_teachers(teachers: PyTree, learner: Learner, rates: Sequence[float]) -> PyTree:
+def move_teachers(teachers: PyTree, learner: Learner, rates: Sequence[float]) -> PyTree:
     """Return the moving averages after a step of the network, each by its rate."""
     power = jnp.maximum(learner.step // CORRECTION_STEPS, 1)
 
-    def moved(old: Array, new: Array) -> Array:
-        rate = by_teacher(new, rates)
+    def move_average(old: Array, new: Array) -> Array:
+        rate = teacher_factors(new, rates)
         return (1 - rate) * old + rate / (1 - rate**power) * new
 
-    return jax.tree.map(moved, teachers, learner.params)
+    return jax.tree.map(move_average, teachers, learner.params)
 
 
 def divergence(

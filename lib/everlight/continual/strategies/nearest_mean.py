@@ -20,10 +20,10 @@ from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,
+    mask_empty_classes,
     no_means,
-    of_met,
 )
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
@@ -57,9 +57,9 @@ def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
             means, features = memory.offset, features - memory.origin
         # The squares written out, so that no array [b, c, f] is made.
         squares = jnp.sum(features**2, axis=1)[:, None] + jnp.sum(means**2, axis=1)
-        return of_met(memory.count, 2 * matrix_product(features, means.T) - squares)
+        return mask_empty_classes(memory.count, 2 * matrix_product(features, means.T) - squares)
 
-    return over_features(setup, init, accumulate, scores)
+    return feature_strategy(setup, init, accumulate, scores)
 
 
 METHODS = (

@@ -29,7 +29,7 @@ from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts.passes import among_current, task_gradient
+from everlight.continual.strategies.parts.passes import mask_other_classes, task_gradient
 from everlight.errors import ArgumentError
 
 FREE, PRUNED = -1, -2
@@ -103,7 +103,7 @@ def packnet(
     ) -> tuple[PyTree, StepInfo]:
         task_learner = learner._replace(seen=task.classes)
         gradient, info = _gradient(setup, task_learner, batch, task.id == 0, key)
-        trained = _trained(memory.owner, task.classes)
+        trained = _trainable_mask(memory.owner, task.classes)
         gradient = jax.tree.map(lambda free, g: jnp.where(free, g, 0), trained, gradient)
         return gradient, info._replace(aux=BeforeStep(learner.params, trained))
 
@@ -128,7 +128,7 @@ def packnet(
         )
         owner = jax.tree.map(
             lambda mine, o: jnp.where(mine, task.id, jnp.where(o == PRUNED, FREE, o)),
-            _trained(owner, task.classes),
+            _trainable_mask(owner, task.classes),
             owner,
         )
         return Ownership(owner, jnp.zeros_like(memory.classes)), learner
@@ -137,12 +137,12 @@ def packnet(
         memory: Ownership, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         scores = plain.predict((), learner, inputs)
-        return among_current(memory.classes, scores)
+        return mask_other_classes(memory.classes, scores)
 
     def predict_task(
         memory: Ownership, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
-        params = owned_up_to(task, memory.owner, learner.params)
+        params = owned_params(task, memory.owner, learner.params)
         return plain.predict((), learner._replace(params=params), inputs)
 
     strategy = plain._replace(
@@ -195,13 +195,13 @@ def restore_fixed(
     return memory, learner._replace(params=params)
 
 
-def owned_up_to(task: Int[Array, ""], owner: PyTree, params: PyTree) -> PyTree:
+def owned_params(task: Int[Array, ""], owner: PyTree, params: PyTree) -> PyTree:
     """Return the parameters that tasks up to this one own, 0 elsewhere; the head is unchanged."""
     owned = jax.tree.map(lambda o, leaf: jnp.where((o >= 0) & (o <= task), leaf, 0), owner, params)
     return {**owned, "head": params["head"]}
 
 
-def _trained(owner: PyTree, classes: Bool[Array, "c"]) -> PyTree:
+def _trainable_mask(owner: PyTree, classes: Bool[Array, "c"]) -> PyTree:
     """Return True for the parameters that a task of these classes may change."""
     free = jax.tree.map(lambda o: o == FREE, owner)
     return {**free, "head": jax.tree.map(lambda f: f & classes, free["head"])}
@@ -212,18 +212,20 @@ def _gradient(
 ) -> tuple[PyTree, StepInfo]:
     """Return the batch's gradient, in evaluation mode after the first task if statistics exist."""
 
-    def still(
+    def apply_frozen(
         params: PyTree, batch_stats: PyTree, inputs: Array, train: bool, key: PRNGKeyArray
     ) -> tuple:
         return setup.apply(params, batch_stats, inputs, False, None)
 
-    def moving() -> tuple[PyTree, StepInfo]:
+    def first_task_gradient() -> tuple[PyTree, StepInfo]:
         return task_gradient(setup, learner, batch, key)
 
     if not jax.tree.leaves(learner.batch_stats):
-        return moving()
-    keeping = setup._replace(apply=still)
-    return cond_under_vmap(first, moving, lambda: task_gradient(keeping, learner, batch, key))
+        return first_task_gradient()
+    keeping = setup._replace(apply=apply_frozen)
+    return cond_under_vmap(
+        first, first_task_gradient, lambda: task_gradient(keeping, learner, batch, key)
+    )
 
 
 METHODS = (

@@ -125,7 +125,7 @@ def podnet(
         moved = jax.vmap(cosine_distance)(outputs.features, old.features)
         distances = [
             jax.vmap(pooled_distance)(maps, before)
-            for maps, before in zip(maps_of(outputs), maps_of(old), strict=True)
+            for maps, before in zip(hidden_maps(outputs), hidden_maps(old), strict=True)
         ]
         pooled = sum(distances) / max(1, len(distances))
         distillation = weighted_mean(spatial * pooled + flat * moved, batch.weight)
@@ -197,7 +197,7 @@ def nca_as_coded(
     )
 
 
-def maps_of(outputs: Outputs) -> list[Float[Array, "b h w c"]]:
+def hidden_maps(outputs: Outputs) -> list[Float[Array, "b h w c"]]:
     """Return those hidden activations of a network that are maps."""
     return [leaf for leaf in (outputs.hidden or {}).values() if leaf.ndim == 4]
 

@@ -23,7 +23,7 @@ from everlight.continual.strategies.parts.class_statistics import (
     no_means,
     prototype_scores,
 )
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 
 
 @checked
@@ -43,7 +43,7 @@ def simple_cil(setup: Setup) -> Strategy:
     def accumulate(memory: ClassMeans, features: Float[Array, "b f"], batch: Batch) -> ClassMeans:
         return add_first_labels(memory, features, batch.labels[:, 0], batch.weight > 0)
 
-    return over_features(setup, init, accumulate, prototype_scores)
+    return feature_strategy(setup, init, accumulate, prototype_scores)
 
 
 METHODS = (

@@ -40,12 +40,12 @@ from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publicatio
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
-    away_from_means,
+    class_deviations,
+    mask_empty_classes,
     no_means,
-    of_met,
 )
 from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 from everlight.errors import Argument, ArgumentError
 from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
@@ -129,7 +129,7 @@ def streaming_lda(
 
         def of_task() -> tuple[ClassMeans, Scatter]:
             features = sample_features(setup, learner, task.train)
-            return base_of(memory.means, features, task.train.labels[:, 0], task.train.mask)
+            return base_statistics(memory.means, features, task.train.labels[:, 0], task.train.mask)
 
         means, scatter = where_under_vmap(first, of_task, (memory.means, memory.scatter))
         return memory._replace(means=means, scatter=scatter, in_base=first), learner
@@ -151,9 +151,11 @@ def streaming_lda(
 
     def scores(memory: Discriminant, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         centered = features - memory.means.origin
-        return of_met(memory.means.count, matrix_product(centered, memory.kernel) + memory.bias)
+        return mask_empty_classes(
+            memory.means.count, matrix_product(centered, memory.kernel) + memory.bias
+        )
 
-    return over_features(setup, init, accumulate, scores)._replace(
+    return feature_strategy(setup, init, accumulate, scores)._replace(
         begin_task=begin_task if base_task else None, before_evaluation=before_evaluation
     )
 
@@ -189,7 +191,7 @@ def discriminant_kernel(
     return plain - jnp.outer(pull, along)
 
 
-def base_of(
+def base_statistics(
     means: ClassMeans,
     features: Float[Array, "n f"],
     labels: Int[Array, "n"],
@@ -224,7 +226,7 @@ def add_one_by_one(
       batch: the batch; its first labels are the classes.
     """
     mask, label = batch.weight > 0, batch.labels[:, 0]
-    away, known = away_from_means(means, features, batch)
+    away, known = class_deviations(means, features, batch)
     before = scatter.count + jnp.cumsum(mask) - mask
     weight = jnp.where(mask, before / (before + 1), 0).astype(away.dtype)
     weighted = away * jnp.sqrt(weight)[:, None]

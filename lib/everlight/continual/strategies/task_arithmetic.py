@@ -30,7 +30,7 @@ import jax.numpy as jnp
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.methods.method import Method, Publication
-from everlight.continual.strategies.parts.merging import from_common_start
+from everlight.continual.strategies.parts.merging import merge_from_common_start
 
 
 @checked
@@ -41,7 +41,7 @@ def task_arithmetic(setup: Setup, scale: Coefficient = 0.4) -> Strategy:
       setup: network, objective, optimizer and data access.
       scale: coefficient λ of the sum of task vectors.
     """
-    return from_common_start(
+    return merge_from_common_start(
         setup,
         lambda params: jax.tree.map(jnp.zeros_like, params),
         lambda sums, vector: jax.tree.map(jnp.add, sums, vector),

@@ -34,7 +34,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import UnitInterval, checked
 from everlight.continual.methods.method import Method, Publication
-from everlight.continual.strategies.parts.merging import from_common_start
+from everlight.continual.strategies.parts.merging import merge_from_common_start
 
 
 class SignedSums(NamedTuple):
@@ -55,7 +55,7 @@ def ties(setup: Setup, scale: Coefficient = 1.0, density: UnitInterval = 0.2) ->
       scale: coefficient λ of the merged task vector.
       density: share k of each task vector's entries that trimming keeps.
     """
-    return from_common_start(
+    return merge_from_common_start(
         setup,
         no_vectors,
         lambda sums, vector: with_vector(sums, trimmed(vector, density)),

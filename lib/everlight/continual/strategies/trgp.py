@@ -49,22 +49,22 @@ from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.setups.named_arrays import Path, names_of
 from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
-from everlight.continual.strategies.gpm import ProjectionMemory, projected
+from everlight.continual.strategies.gpm import ProjectionMemory, project_gradient
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
     Projections,
-    copies_of,
-    directions_of,
     drawn_samples,
     input_rows,
     input_widths,
+    principal_directions,
+    product_copies,
     require_layer_inputs,
 )
 from everlight.continual.strategies.parts.passes import (
-    among_current,
     batch_loss,
     evaluation_gradient,
+    mask_other_classes,
 )
 from everlight.precision import matrix_product
 
@@ -170,7 +170,7 @@ def trgp(
     ) -> tuple[TrustMemory, Learner]:
         before, gradient = info.aux
         held = ProjectionMemory(memory.projections, memory.tasks, memory.known)
-        change = projected(info.update, held)
+        change = project_gradient(info.update, held)
         memory = with_moved_scales(setup, memory, learner, gradient)
         return memory, learner._replace(params=jax.tree.map(jnp.add, before, change))
 
@@ -194,7 +194,7 @@ def trgp(
         memory: TrustMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         scores = predict_task(memory, learner, inputs, memory.current)
-        return among_current(memory.classes, scores)
+        return mask_other_classes(memory.classes, scores)
 
     params = jax.eval_shape(setup.init, jax.random.key(0))[0]
     return plain._replace(
@@ -207,7 +207,7 @@ def trgp(
         predict_task=predict_task,
         tasks=tasks,
         # A basis and a projection; below the head, matrices S too.
-        parameter_copies=copies_of(
+        parameter_copies=product_copies(
             params, lambda path: 2 if path[0] == "head" else 2 + REGIONS * tasks
         ),
     )
@@ -226,8 +226,8 @@ def scaled_gradient(
 
     scales = _scales(memory.regions, task.id)
     differentiate = jax.value_and_grad(loss, (0, 1), has_aux=True)
-    (value, batch_stats), (gradient, of_scales) = differentiate(learner.params, scales)
-    return gradient, StepInfo(gradient, batch_stats, value, (learner.params, of_scales))
+    (value, batch_stats), (gradient, scales_gradient) = differentiate(learner.params, scales)
+    return gradient, StepInfo(gradient, batch_stats, value, (learner.params, scales_gradient))
 
 
 def scaled_network(memory: TrustMemory, learner: Learner, task: Int[Array, ""]) -> Learner:
@@ -358,7 +358,7 @@ def with_task(
     width = region.basis.shape[0]
     total = jnp.sum(rows**2)
     along = matrix_product(rows, region.basis)
-    squares, directions = directions_of(rows - matrix_product(along, region.basis.T))
+    squares, directions = principal_directions(rows - matrix_product(along, region.basis.T))
     energy = jnp.concatenate([jnp.sum(along**2, axis=0), squares])
     order = jnp.argsort(-energy)
     sorted_ = energy[order]

@@ -24,11 +24,11 @@ def unlimited_replay(setup: Setup) -> Strategy:
       setup: network, objective, optimizer and data access.
     """
     return naive(setup)._replace(
-        epoch_data=all_so_far, uses_past=True, stored_samples=_samples_of_earlier_tasks
+        epoch_data=cumulative_epoch, uses_past=True, stored_samples=_samples_of_earlier_tasks
     )
 
 
-def all_so_far(memory: Memory, task: Task) -> Epoch:
+def cumulative_epoch(memory: Memory, task: Task) -> Epoch:
     """Return the epoch of the samples of all tasks so far."""
     return Epoch(task.past, jnp.zeros_like(task.past.mask))
 

@@ -46,7 +46,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.engine.evaluation import over_blocks
+from everlight.continual.engine.evaluation import update_rows
 from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import random_ranks
@@ -290,7 +290,7 @@ def training_logits(
         return outputs.logits
 
     nothing = jnp.zeros((samples.mask.shape[0], learner.seen.shape[0]))
-    return over_blocks(outputs_of, samples.mask, BLOCK, nothing)
+    return update_rows(outputs_of, samples.mask, BLOCK, nothing)
 
 
 def transplanted(

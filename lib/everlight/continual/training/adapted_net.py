@@ -16,7 +16,7 @@ from everlight.continual.engine import ComputedInputs, network_setup
 from everlight.continual.engine.setups.network_setup import Net, random_argument
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies.parts.hidden_units import layer_widths
-from everlight.errors import ArgumentError, reason_of
+from everlight.errors import ArgumentError, describe_error
 
 _WHEN_TRAINING = frozenset({"train", "training", "is_training"})
 _WHEN_NOT = frozenset({"deterministic", "use_running_average"})
@@ -156,7 +156,7 @@ def _traced(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: s
     except Exception as error:
         images = "images" if count > 1 else "a single image"
         raise ArgumentError(
-            f"net cannot be called with {images} of shape {shape} ({reason_of(error)}); {form}"
+            f"net cannot be called with {images} of shape {shape} ({describe_error(error)}); {form}"
         ) from error
 
 

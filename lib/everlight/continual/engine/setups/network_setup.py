@@ -70,14 +70,14 @@ def random_argument(net: Callable[..., Any]) -> str:
             f"seed, such as lambda {argument}: Net({argument}={argument}), or lambda {argument}: "
             "net to begin with its weights"
         )
-    arguments = {"rngs", "key"} & arguments_of(net)
+    arguments = {"rngs", "key"} & argument_names(net)
     if len(arguments) != 1:
         name = getattr(net, "__name__", type(net).__name__)
         raise ArgumentError(f"net is {name}, without the argument rngs or key; {_FORMS}")
     return arguments.pop()
 
 
-def arguments_of(make: Callable[..., Any]) -> set[str]:
+def argument_names(make: Callable[..., Any]) -> set[str]:
     """Return the names of the arguments of a function or class."""
     # The call of an NNX class shows no arguments of its own.
     called = make.__init__ if isinstance(make, type) else make

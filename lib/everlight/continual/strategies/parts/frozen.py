@@ -30,7 +30,7 @@ class Frozen(NamedTuple):
     """Parameters before the step; an optimizer with weight decay would change them."""
 
 
-def over_features(
+def feature_strategy(
     setup: Setup,
     init: Callable[[PRNGKeyArray, Learner], Memory],
     accumulate: Callable[[Memory, Float[Array, "b f"], Batch], Memory],
