@@ -62,7 +62,9 @@ def draw_illuminants() -> None:
     observer = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"]
     spectra = colour.SDS_ILLUMINANTS
     illuminants = {
-        label: np.stack([_seen(observer, spectra[name]) for name in spectra if name[0] == letter])
+        label: np.stack(
+            [_observed_color(observer, spectra[name]) for name in spectra if name[0] == letter]
+        )
         for label, letter in (("daylight", "D"), ("fluorescent", "F"))
     }
     canvas, axes = plt.subplots(figsize=(5.4, 4.2), layout="constrained")
@@ -70,7 +72,7 @@ def draw_illuminants() -> None:
     canvas.savefig(FOLDER / "plots_illuminants.png", dpi=90)
 
 
-def _seen(observer: colour.MultiSpectralDistributions, illuminant: object) -> np.ndarray:
+def _observed_color(observer: colour.MultiSpectralDistributions, illuminant: object) -> np.ndarray:
     return illuminant.copy().align(observer.shape).values @ observer.values
 
 

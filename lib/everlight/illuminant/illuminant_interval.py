@@ -189,7 +189,7 @@ def interval_coverage(
       truth: true chromaticities of the pairs, `[n, 2]`.
       uninformative: radius in degrees of the `uninformative_interval` of the calibration pairs.
     """
-    parts = _covered(scale, estimates, truth, uninformative)
+    parts = _evaluate_interval(scale, estimates, truth, uninformative)
     return IntervalCoverage(*(float(jnp.mean(part)) for part in parts))
 
 
@@ -214,13 +214,15 @@ def cross_coverage(
         scale = calibrate_interval(jnp.asarray(chroma[:, others]), known)
         uninformative = uninformative_interval(known).degrees
         rows.append(
-            _covered(scale, jnp.asarray(chroma[:, fold]), jnp.asarray(truth[fold]), uninformative)
+            _evaluate_interval(
+                scale, jnp.asarray(chroma[:, fold]), jnp.asarray(truth[fold]), uninformative
+            )
         )
     parts = zip(*rows, strict=True)
     return IntervalCoverage(*(float(np.mean(np.concatenate(part))) for part in parts))
 
 
-def _covered(
+def _evaluate_interval(
     scale: IntervalScale, estimates: Array, truth: Array, uninformative: Array
 ) -> tuple[Array, Array, Array]:
     """Return for each pair if its interval covers it, the radius, and if it is uninformative."""

@@ -196,11 +196,11 @@ class ImageModel:
                 f"{self.name} was trained on several cameras and reads {ADDITIONAL_IMAGES} other "
                 "images by the camera of an image; give them too"
             )
-        seen = self.others if self.others is not None else _stacked(others)
+        seen = self.others if self.others is not None else _stack_features(others)
         extra = (seen,) if self.method.reads_others else ()
-        fitted = self._fitted_for(calibration)
+        fitted = self._fit_for_camera(calibration)
         errors = self.errors
-        parts = _estimated(self.method.predict, fitted, errors, described, extra)
+        parts = _estimate_with_interval(self.method.predict, fitted, errors, described, extra)
         estimate = Estimate.of(parts, jnp.inf if errors is None else errors.uninformative)
         if errors is not None and not estimate.score.distance <= MAX_SCORE:
             raise UnsuitableImageError(
@@ -216,7 +216,7 @@ class ImageModel:
             )
         return estimate
 
-    def _fitted_for(self, calibration: CameraCalibration | None) -> PyTree:
+    def _fit_for_camera(self, calibration: CameraCalibration | None) -> PyTree:
         if calibration is None:
             if self.needs_calibration:
                 raise UnsuitableImageError(
@@ -252,7 +252,7 @@ def untrained_model(name: str) -> ImageModel:
     )
 
 
-def _stacked(others: Sequence[DescribedImage]) -> PyTree:
+def _stack_features(others: Sequence[DescribedImage]) -> PyTree:
     if not others:
         return None
     return stacked([others[index % len(others)].features for index in range(ADDITIONAL_IMAGES)])
@@ -267,7 +267,7 @@ def described_features(
 
 
 @partial(jax.jit, static_argnums=0)
-def _estimated(
+def _estimate_with_interval(
     predict: Callable,
     fitted: PyTree,
     errors: ErrorCalibration | None,

@@ -210,7 +210,7 @@ class PairModel:
         model: ViewModel = getattr(self, view)
         from_prior = self.fit == "probable" and model.inputs == "T"
         distance = inputs.distance if from_prior else None
-        parts = _estimated(model, inputs.features(model.inputs, view), distance)
+        parts = _estimate_view(model, inputs.features(model.inputs, view), distance)
         return Estimate.of(parts, model.uninformative)
 
 
@@ -219,7 +219,7 @@ _fit_probable = jax.jit(fit_probable_transform)
 
 
 @jax.jit
-def _estimated(
+def _estimate_view(
     model: ViewModel, features: Float[Array, "f"], distance: Float[Array, ""] | None
 ) -> tuple[Float[Array, "3"], ChromaticityInterval, OutOfDistributionScore]:
     """Return an estimate, its interval and score; without a distance that of `features`."""

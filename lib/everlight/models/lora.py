@@ -89,7 +89,7 @@ def with_lora(
 
     def merged(params: PyTree) -> PyTree:
         trained = {name: layer for name, layer in params.items() if name != "lora"}
-        return {**trained, **_changed(layers, lora_products(params["lora"]), scale)}
+        return {**trained, **_add_to_kernels(layers, lora_products(params["lora"]), scale)}
 
     return _with_parameters(setup, merged)._replace(init=init, layer_inputs=None)
 
@@ -126,7 +126,7 @@ def with_merged_lora(
         trained = {name: layer for name, layer in params.items() if name not in ("lora", "merged")}
         merged, now = flatten_dict(params["merged"]), lora_products(params["lora"])
         sums = {path: merged[path] + now[path] for path in merged}
-        return {**trained, **_changed(layers, sums, scale)}
+        return {**trained, **_add_to_kernels(layers, sums, scale)}
 
     def layer_inputs(
         params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
@@ -169,7 +169,7 @@ def lora_products(additions: PyTree) -> dict[tuple[str, ...], Float[Array, "i o"
     return {path: factors[*path, "a"] @ factors[*path, "b"] for path in pairs}
 
 
-def _changed(
+def _add_to_kernels(
     layers: Mapping[str, PyTree],
     changes: Mapping[tuple[str, ...], Float[Array, "i o"]],
     scale: float,

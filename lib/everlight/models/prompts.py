@@ -195,14 +195,14 @@ def prompt_components(
     shapes = {"prompt": (length, width), "key": (width,), "attention": (width,)}
 
     def init(key: PRNGKeyArray) -> PyTree:
-        def drawn(part_key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "m *rest"]:
+        def draw_prompts(part_key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "m *rest"]:
             empty = jnp.zeros((components, *shape))
             return new_components(empty, jnp.int32(0), jnp.int32(components), part_key)
 
         keys = jax.random.split(key, (blocks, len(shapes)))
         return {
             f"block{number}": {
-                name: drawn(part_key, shape)
+                name: draw_prompts(part_key, shape)
                 for part_key, (name, shape) in zip(keys[number], shapes.items(), strict=True)
             }
             for number in range(blocks)
@@ -250,13 +250,13 @@ def new_components(
     """
     rows = components.reshape(components.shape[0], -1)
     number = jnp.arange(rows.shape[0])[:, None]
-    drawn = jax.random.normal(key, rows.shape, rows.dtype)
+    draw_prompts = jax.random.normal(key, rows.shape, rows.dtype)
 
     def add(position: Int[Array, ""], rows: Float[Array, "m d"]) -> Float[Array, "m d"]:
         squares = jnp.sum(rows**2, axis=1)
-        along = matrix_product(rows, drawn[position])
+        along = matrix_product(rows, draw_prompts[position])
         share = jnp.where(squares > 0, along / jnp.where(squares > 0, squares, 1), 0)
-        rest = drawn[position] - matrix_product(share, rows)
+        rest = draw_prompts[position] - matrix_product(share, rows)
         return rows.at[position].set(rest)
 
     rows = jax.lax.fori_loop(first, end, add, jnp.where(number < first, rows, 0))

@@ -230,8 +230,8 @@ def interpolate_positions(
             f"{len(patches)} position embeddings do not form a square grid of patches; "
             "give all of one"
         )
-    places = np.linspace(0, old - 1, side)[:, None]
-    weights = np.maximum(0, 1 - np.abs(places - np.arange(old)))
+    positions = np.linspace(0, old - 1, side)[:, None]
+    weights = np.maximum(0, 1 - np.abs(positions - np.arange(old)))
     grid = patches.reshape(old, old, -1)
     between = np.einsum("ai,bj,ijw->abw", weights, weights, grid, optimize=True)
     return np.concatenate([first, between.reshape(side**2, -1)]).astype(np.float32)

@@ -121,7 +121,7 @@ def relabel_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]])
     for members in tasks:
         position[list(members)] = np.arange(len(members))
 
-    def relabelled(samples: Samples) -> Samples:
+    def relabel(samples: Samples) -> Samples:
         labels = jnp.where(samples.labels < 0, -1, jnp.asarray(position)[samples.labels])
         return samples._replace(labels=labels)
 
@@ -129,11 +129,11 @@ def relabel_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]])
     stream = sequence.tasks
     return sequence._replace(
         tasks=stream._replace(
-            train=relabelled(stream.train),
-            valid=relabelled(stream.valid),
+            train=relabel(stream.train),
+            valid=relabel(stream.valid),
             classes=jnp.broadcast_to(stream.id[:, None] == 0, (count, labels)),
         ),
-        test=relabelled(sequence.test),
+        test=relabel(sequence.test),
         class_task=jnp.zeros(labels, int),
         test_classes=jnp.ones((count, labels), bool),
     )

@@ -112,7 +112,7 @@ def class_incremental_by_seed(
     if within_tasks and cycles > 1:
         raise ArgumentError(f"within_tasks=True and cycles={cycles}; leave one of them out")
 
-    def of_order(order: list[int], seed: int) -> TaskSequence:
+    def order_sequence(order: list[int], seed: int) -> TaskSequence:
         cut = divide_classes(order, tasks)
         if cycles == 1:
             by_class = class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
@@ -121,14 +121,18 @@ def class_incremental_by_seed(
             train_labels, test_labels, cut * cycles, classes, seed, valid_fraction
         )
 
-    def ordered(seed: int) -> TaskSequence:
-        return of_order(list(range(classes)) if natural else _seeded_order(classes, seed), seed)
+    def seed_sequence(seed: int) -> TaskSequence:
+        return order_sequence(
+            list(range(classes)) if natural else _seeded_order(classes, seed), seed
+        )
 
-    largest = ordered(0) if natural else of_order(_largest_first(train_labels, classes), 0)
+    largest = (
+        seed_sequence(0) if natural else order_sequence(_classes_by_size(train_labels, classes), 0)
+    )
     shapes = [largest, *([replace_test_with_validation(largest)] if np.any(valid_fraction) else [])]
 
     def sequence(seed: int, on_validation: bool = False) -> TaskSequence:
-        drawn = ordered(seed)
+        drawn = seed_sequence(seed)
         return pad_sequences(
             [replace_test_with_validation(drawn) if on_validation else drawn, *shapes]
         )[0]
@@ -163,6 +167,6 @@ def _seeded_order(classes: int, seed: int) -> list[int]:
     return np.random.default_rng(seed).permutation(classes).tolist()
 
 
-def _largest_first(train_labels: Int[np.ndarray, "n"], classes: int) -> list[int]:
+def _classes_by_size(train_labels: Int[np.ndarray, "n"], classes: int) -> list[int]:
     """Return the classes by falling size, which makes the largest task that any order can have."""
     return np.argsort(-np.bincount(train_labels, minlength=classes), kind="stable").tolist()

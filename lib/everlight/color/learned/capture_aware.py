@@ -151,7 +151,7 @@ def fit_capture_aware(
     first, drawn = jax.random.split(key)
     seen, histograms = has_pixels(histograms), without_spoilt(jnp.asarray(histograms))
     lowest, highest = jnp.min(features, axis=0), jnp.max(features, axis=0)
-    scaled = _scaled(jnp.asarray(features), lowest, highest)
+    scaled = _scale(jnp.asarray(features), lowest, highest)
     illuminants = jnp.asarray(illuminants)
     net = CaptureNet()
     variables = net.init(first, histograms[:1], scaled[:1])
@@ -184,13 +184,13 @@ def capture_aware_estimate(
       features: vector of the image, as in training.
     """
     check_sizes(lowest=(model.lowest, 0), features=(features, 0))
-    scaled = _scaled(features, model.lowest, model.highest)
+    scaled = _scale(features, model.lowest, model.highest)
     output = CaptureNet().apply(model.variables, without_spoilt(histograms)[None], scaled[None])
     illuminant = unit_illuminant(jnp.maximum(chromaticity_to_illuminant(output)[0], 0))
     return jnp.where(has_pixels(histograms), illuminant, jnp.nan)
 
 
-def _scaled(
+def _scale(
     features: Float[Array, "*n f"], lowest: Float[Array, "f"], highest: Float[Array, "f"]
 ) -> Float[Array, "*n f"]:
     """Scale features to 0 to 1 over the training images; constant ones become 0."""
@@ -214,13 +214,15 @@ def _histograms(image: Image, mask: Mask) -> Float[Array, "b b 2"]:
     return chroma_histograms(image, mask, CHROMA_WINDOW)
 
 
-def _captured(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> CapturedImage:
+def _capture_images(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> CapturedImage:
     histograms = map_images(_histograms, jnp.asarray(images), jnp.asarray(masks))
     return CapturedImage(histograms, jnp.asarray(side.captures))
 
 
-def _without_capture(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> CapturedImage:
-    captured = _captured(images, masks, side)
+def _capture_without_settings(
+    images: ArrayLike, masks: ArrayLike, side: SideInformation
+) -> CapturedImage:
+    captured = _capture_images(images, masks, side)
     # A column of equal numbers tells the network nothing.
     return captured._replace(capture=jnp.zeros_like(captured.capture[:, :1]))
 
@@ -242,7 +244,7 @@ METHODS = (
         None,
         _fit,
         _predict,
-        set_features=_captured,
+        set_features=_capture_images,
         incompatibility=lambda side: "" if side.captures is not None else WITHOUT_CAPTURES,
     ),
     IlluminantMethod(
@@ -250,7 +252,7 @@ METHODS = (
         None,
         _fit,
         _predict,
-        set_features=_without_capture,
+        set_features=_capture_without_settings,
         applies=lambda side: side.captures is not None,
     ),
 )

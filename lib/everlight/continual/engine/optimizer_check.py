@@ -30,14 +30,14 @@ def check_optimizer(optimizer: optax.GradientTransformation, params: PyTree) -> 
         those of line searches do; an update is unlike the parameters, or a state unlike the first
         one; or it predicts by other parameters than it trains (schedule-free optimizers, SAM).
     """
-    state = _traced(optimizer.init, params)
+    state = _trace(optimizer.init, params)
     for part in jax.tree.leaves(state, is_leaf=_predicts_by_others):
         if _predicts_by_others(part):
             raise ArgumentError(
                 f"optimizer with {type(part).__name__} predicts by other parameters than it "
                 "trains, which runs do not compute; give one that does not, such as optax.adam"
             )
-    update, after = _traced(optimizer.update, params, state, params)
+    update, after = _trace(optimizer.update, params, state, params)
     if _shapes(update) != _shapes(params):
         raise ArgumentError(
             f"optimizer makes updates that do not have the shapes of the parameters; {_REMEDY}"
@@ -60,7 +60,7 @@ def _kinds(tree: PyTree) -> tuple:
     return _shapes(tree), [leaf.dtype for leaf in jax.tree.leaves(tree)]
 
 
-def _traced(function: Callable[..., Any], *arguments: Any) -> Any:
+def _trace(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return jax.eval_shape(function, *arguments)
     # An optimizer may raise any exception about what it lacks.

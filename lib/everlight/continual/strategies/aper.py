@@ -76,14 +76,16 @@ def aper(setup: Setup) -> Strategy:
     def grads(
         memory: Adaptation, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        def adapting() -> tuple[PyTree, PyTree, Float[Array, ""]]:
+        def task_gradients() -> tuple[PyTree, PyTree, Float[Array, ""]]:
             gradient, info = plain.grads((), learner, batch, task, key)
             return gradient, info.batch_stats, info.loss
 
-        *_, loss = jax.eval_shape(adapting)
+        *_, loss = jax.eval_shape(task_gradients)
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
-        still = nothing, learner.batch_stats, jnp.zeros(loss.shape, loss.dtype)
-        gradient, batch_stats, loss = where_under_vmap(~memory.adapted, adapting, still)
+        zero_gradients = nothing, learner.batch_stats, jnp.zeros(loss.shape, loss.dtype)
+        gradient, batch_stats, loss = where_under_vmap(
+            ~memory.adapted, task_gradients, zero_gradients
+        )
         return gradient, StepInfo(gradient, batch_stats, loss, learner.params)
 
     def after_step(

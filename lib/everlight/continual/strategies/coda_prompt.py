@@ -53,10 +53,10 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
 
     def init(key: PRNGKeyArray, learner: Learner) -> Components:
         refuse_without_prompts(learner.params, "CODA-Prompt")
-        per_task(learner.params)
+        components_per_task(learner.params)
         return Components(jnp.int32(0))
 
-    def per_task(params: PyTree) -> int:
+    def components_per_task(params: PyTree) -> int:
         least = min(len(leaf) for leaf in jax.tree.leaves(params["prompts"]))
         if least < tasks:
             raise ArgumentError(f"{least} components for {tasks} tasks; give {tasks} or more")
@@ -65,7 +65,7 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
     def begin_task(
         memory: Components, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Components, Learner]:
-        count = per_task(learner.params)
+        count = components_per_task(learner.params)
         first = (task.id * count).astype(jnp.int32)
         leaves, tree = jax.tree.flatten(learner.params["prompts"])
         keys = jax.random.split(key, len(leaves))

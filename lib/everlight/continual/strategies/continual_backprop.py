@@ -139,16 +139,16 @@ def continual_backprop(
             chosen[name] = least_useful(used[name] / correction[name], mature, jnp.floor(due[name]))
             due[name] = (due[name] - jnp.floor(due[name])).astype(jnp.float32)
 
-        def emptied(records: Mapping[str, Array]) -> dict[str, Array]:
+        def reset_chosen(records: Mapping[str, Array]) -> dict[str, Array]:
             return {name: jnp.where(chosen[name], 0, leaf) for name, leaf in records.items()}
 
-        memory = UnitRecords(emptied(used), emptied(mean), emptied(age), due)
+        memory = UnitRecords(reset_chosen(used), reset_chosen(mean), reset_chosen(age), due)
         some = jnp.any(jnp.stack([jnp.any(leaf) for leaf in chosen.values()]))
 
-        def renewed() -> Learner:
+        def renew_units() -> Learner:
             return with_new_units(setup, learner, layers, chosen, key, connected=True)
 
-        return memory, where_under_vmap(some, renewed, learner)
+        return memory, where_under_vmap(some, renew_units, learner)
 
     return naive(setup)._replace(init=init, after_step=after_step)
 

@@ -152,7 +152,7 @@ def er_tricks(
         held = memory.samples.mask
 
         def loss(pair: Float[Array, "2"], slots: Int[Array, "b"]) -> Float[Array, ""]:
-            corrected = _corrected(pair, task.classes, logits[slots])
+            corrected = _corrected_logits(pair, task.classes, logits[slots])
             # The loss reads no features.
             outputs = Outputs(corrected, corrected[:, :0])
             losses = setup.objective.loss(outputs, memory.samples.labels[slots], learner.seen)
@@ -166,7 +166,7 @@ def er_tricks(
         memory: TricksMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         outputs = evaluation_outputs(setup, learner, inputs)
-        corrected = _corrected(memory.bias, memory.last, outputs.logits)
+        corrected = _corrected_logits(memory.bias, memory.last, outputs.logits)
         return setup.objective.scores(outputs._replace(logits=corrected))
 
     plain = naive(setup)
@@ -240,7 +240,7 @@ def _store_all(
     return jax.lax.scan(store, memory, (new, losses, keys))[0]
 
 
-def _corrected(
+def _corrected_logits(
     pair: Float[Array, "2"], classes: Bool[Array, "c"], logits: Float[Array, "b c"]
 ) -> Float[Array, "b c"]:
     return correct_classes(no_correction(logits.shape[-1]), pair, classes)(logits)

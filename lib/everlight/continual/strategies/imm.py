@@ -127,7 +127,7 @@ def imm(
 
     def init(key: PRNGKeyArray, learner: Learner) -> Moments:
         nothing = no_anchors(learner.params)
-        last = nothing if _of_last_task(alpha) else ()
+        last = nothing if _keeps_last_task(alpha) else ()
         stats = learner.batch_stats
         return Moments(nothing, last, jnp.int32(0), nothing, stats, jnp.array(False))
 
@@ -183,7 +183,7 @@ def imm(
         end_task=end_task,
         predict=predict,
         # Constant weights are not counted: the L2 transfer's, and the mean's (numbers of tasks).
-        parameter_copies=2 * copies - 1 if _of_last_task(alpha) else copies,
+        parameter_copies=2 * copies - 1 if _keeps_last_task(alpha) else copies,
         tasks=len(alpha) if isinstance(alpha, tuple) else None,
     )
     if drop > 0:
@@ -194,7 +194,7 @@ def imm(
 def _with_task(memory: Moments, weight: PyTree, params: PyTree, alpha: Ratio) -> Moments:
     """Return the memory with one more anchor."""
     tasks = memory.tasks + 1
-    if _of_last_task(alpha):
+    if _keeps_last_task(alpha):
         sums = jax.tree.map(jnp.add, memory.sums, memory.last)
         return memory._replace(sums=sums, last=single_anchor(weight, params), tasks=tasks)
     if alpha is not None:
@@ -206,7 +206,7 @@ def _with_task(memory: Moments, weight: PyTree, params: PyTree, alpha: Ratio) ->
 def _merge(memory: Moments, alpha: Ratio) -> PyTree:
     """Return the weighted mean of the anchors; NaN before the first, when nothing reads it."""
     sums = memory.sums
-    if _of_last_task(alpha):
+    if _keeps_last_task(alpha):
         share = jnp.where(memory.tasks > 1, alpha, 1.0)
         other = (1 - share) / jnp.maximum(memory.tasks - 1, 1)
 
@@ -217,7 +217,7 @@ def _merge(memory: Moments, alpha: Ratio) -> PyTree:
     return jax.tree.map(jnp.divide, sums.weighted_anchor, sums.importance)
 
 
-def _of_last_task(alpha: Ratio) -> bool:
+def _keeps_last_task(alpha: Ratio) -> bool:
     """Return True if the ratio is that of the last task alone."""
     return not (alpha is None or isinstance(alpha, tuple))
 

@@ -154,7 +154,7 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
     # The padding repeats the first sample, with weight 0.
     mask = (jnp.arange(order.size) < count).reshape(order.shape)
 
-    def of_block(block: tuple[Array, Array]) -> dict[Path, Float[Array, "i i"]]:
+    def block_products(block: tuple[Array, Array]) -> dict[Path, Float[Array, "i i"]]:
         slots, counts = block
         block_batch = batch._replace(
             index=batch.index[slots],
@@ -165,7 +165,9 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
         rows = input_rows(setup, learner, block_batch)
         return {path: matrix_product(inputs.T, inputs) for path, inputs in rows.items()}
 
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(of_block, (order, mask)))
+    return jax.tree.map(
+        lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(block_products, (order, mask))
+    )
 
 
 def free_directions(

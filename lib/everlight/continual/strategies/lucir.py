@@ -77,7 +77,7 @@ def lucir(
       ValueError: `classifier` is unknown.
     """
 
-    def rebalanced(inputs: LossInputs) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def rebalanced_loss(inputs: LossInputs) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the batch's loss L and its first term."""
         outputs, batch = inputs.outputs, inputs.batch
         weight = distillation * jnp.sqrt(
@@ -97,7 +97,7 @@ def lucir(
         total = task_loss + weight * weighted_mean(moved, batch.weight)
         return total + weighted_mean(ranking, replayed), task_loss
 
-    def imprinted(
+    def imprint_kernel(
         kernel: Float[Array, "f c"],
         features: Float[Array, "n f"],
         task: Task,
@@ -112,7 +112,7 @@ def lucir(
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
     finetuning = Finetuning(finetune_epochs, finetune_batch, rate)
-    strategy = imprinted_rehearsal(setup, by_head, rebalanced, imprinted, finetuning)
+    strategy = imprinted_rehearsal(setup, by_head, rebalanced_loss, imprint_kernel, finetuning)
     return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
 
 
@@ -160,9 +160,9 @@ def imprint(
     sums = matrix_product(rows.T, member)
     lengths = jnp.linalg.norm(kernel, axis=0)
     length = jnp.sum(lengths, where=known) / jnp.maximum(jnp.sum(known), 1)
-    imprinted = new & jnp.any(member, axis=0) & jnp.any(known)
+    imprint_kernel = new & jnp.any(member, axis=0) & jnp.any(known)
     # The sum of a class's unit features has the direction of their mean.
-    return jnp.where(imprinted, length * unit_vectors(sums, 0), kernel)
+    return jnp.where(imprint_kernel, length * unit_vectors(sums, 0), kernel)
 
 
 METHODS = (

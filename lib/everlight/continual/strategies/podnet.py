@@ -134,7 +134,7 @@ def podnet(
             jnp.any(inputs.teacher.known), weight * distillation, 0
         ), task_loss
 
-    def imprinted(
+    def imprint_kernel(
         kernel: Float[Array, "f p c"],
         features: Float[Array, "n f"],
         task: Task,
@@ -155,7 +155,7 @@ def podnet(
     finetuning = Finetuning(
         finetune_epochs, finetune_batch, rate=lambda epoch: jnp.float32(finetune_rate)
     )
-    strategy = imprinted_rehearsal(setup, by_head, distilled, imprinted, finetuning)
+    strategy = imprinted_rehearsal(setup, by_head, distilled, imprint_kernel, finetuning)
     return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
 
 
@@ -246,7 +246,7 @@ def imprint_proxies(
     rows = jnp.where(samples.mask[:, None], unit_vectors(features, -1), 0)
     lengths = jnp.linalg.norm(kernel, axis=0)
     length = jnp.sum(lengths, where=known) / jnp.maximum(jnp.sum(known) * proxies, 1)
-    imprinted = new & jnp.any(member, axis=1) & jnp.any(known)
+    imprint_kernel = new & jnp.any(member, axis=1) & jnp.any(known)
 
     def proxies_of(class_row: tuple) -> Float[Array, "p f"]:
         is_member, needed, number, before = class_row
@@ -257,7 +257,7 @@ def imprint_proxies(
         return where_under_vmap(needed, centers, before)
 
     # One class after another: distances of all would be as many times the memory.
-    class_rows = member, imprinted, jnp.arange(classes), kernel.transpose(2, 1, 0)
+    class_rows = member, imprint_kernel, jnp.arange(classes), kernel.transpose(2, 1, 0)
     return jax.lax.map(proxies_of, class_rows).transpose(2, 1, 0)
 
 

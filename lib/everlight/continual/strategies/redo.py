@@ -90,13 +90,13 @@ def redo(
         }
         steps = memory.steps + 1
 
-        def recycled() -> tuple[Activity, Learner]:
+        def recycle_units() -> tuple[Activity, Learner]:
             dormant = {name: dormant_units(leaf, threshold) for name, leaf in total.items()}
             none = Activity(jax.tree.map(jnp.zeros_like, total), jnp.zeros_like(steps))
             new = with_new_units(setup, learner, layers, dormant, key, connected=False)
             return none, new
 
-        return where_under_vmap(steps >= period, recycled, (Activity(total, steps), learner))
+        return where_under_vmap(steps >= period, recycle_units, (Activity(total, steps), learner))
 
     return naive(setup)._replace(init=init, after_step=after_step)
 

@@ -195,7 +195,7 @@ def align(
     drawn = Samples(jnp.arange(classes * samples), label[:, None], learner.seen[label])
     of_all = Epoch(drawn, jnp.zeros_like(drawn.mask))
     roots = jnp.linalg.cholesky(memory.covariance)
-    means = _shortened(memory, task)[:, None] * memory.mean
+    means = _mean_factors(memory, task)[:, None] * memory.mean
 
     def normalized(logits: Float[Array, "b c"]) -> Float[Array, "b c"]:
         return normalized_logits(logits, memory.class_task, learner.seen) / temperature
@@ -305,7 +305,7 @@ def normalized_logits(
     return logits / mean[:, None]
 
 
-def _shortened(memory: ClassGaussians, task: Task) -> Float[Array, "c"]:
+def _mean_factors(memory: ClassGaussians, task: Task) -> Float[Array, "c"]:
     """Return the factor d_k of each class's mean."""
     return 0.9 + 0.1 * (memory.class_task + 1) / (task.id + 1)
 

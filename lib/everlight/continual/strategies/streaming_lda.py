@@ -127,11 +127,11 @@ def streaming_lda(
     ) -> tuple[Discriminant, Learner]:
         first = ~jnp.any(memory.means.count > 0)
 
-        def of_task() -> tuple[ClassMeans, Scatter]:
+        def task_statistics() -> tuple[ClassMeans, Scatter]:
             features = sample_features(setup, learner, task.train)
             return base_statistics(memory.means, features, task.train.labels[:, 0], task.train.mask)
 
-        means, scatter = where_under_vmap(first, of_task, (memory.means, memory.scatter))
+        means, scatter = where_under_vmap(first, task_statistics, (memory.means, memory.scatter))
         return memory._replace(means=means, scatter=scatter, in_base=first), learner
 
     def accumulate(

@@ -58,7 +58,7 @@ def ties(setup: Setup, scale: Coefficient = 1.0, density: UnitInterval = 0.2) ->
     return merge_from_common_start(
         setup,
         no_vectors,
-        lambda sums, vector: with_vector(sums, trimmed(vector, density)),
+        lambda sums, vector: with_vector(sums, trim_vector(vector, density)),
         lambda sums: jax.tree.map(lambda leaf: scale * leaf, disjoint_mean(sums)),
     )._replace(parameter_copies=5)
 
@@ -70,7 +70,7 @@ def no_vectors(params: PyTree) -> SignedSums:
     return SignedSums(zeros, zeros, none, none)
 
 
-def trimmed(vector: PyTree, density: float) -> PyTree:
+def trim_vector(vector: PyTree, density: float) -> PyTree:
     """Return a task vector with all but its greatest entries set to 0.
 
     Args:

@@ -87,14 +87,14 @@ def wa(
     def end_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
-        kernel = aligned(head_kernel(learner.params), task.classes, memory.teacher.known)
+        kernel = align_head(head_kernel(learner.params), task.classes, memory.teacher.known)
         learner = learner._replace(params=with_head_kernel(learner.params, kernel))
         return replay.end_task(memory, learner, task, key)
 
     return replay._replace(begin_task=begin_task, grads=grads, end_task=end_task)
 
 
-def aligned(
+def align_head(
     kernel: Float[Array, "f c"], new: Bool[Array, "c"], known: Bool[Array, "c"]
 ) -> Float[Array, "f c"]:
     """Return a head's weights, those of new classes scaled to the old ones' mean length.
@@ -105,12 +105,12 @@ def aligned(
       known: old classes; without any, or without new ones, the weights stay unchanged.
     """
     lengths = jnp.linalg.norm(kernel, axis=0)
-    of_old, of_new = (
+    old_norm, new_norm = (
         jnp.sum(lengths, where=classes) / jnp.maximum(jnp.sum(classes), 1)
         for classes in (known, new)
     )
-    scaled = new & jnp.any(known) & (of_new > 0)
-    return jnp.where(scaled, kernel * of_old / jnp.where(of_new > 0, of_new, 1), kernel)
+    scaled = new & jnp.any(known) & (new_norm > 0)
+    return jnp.where(scaled, kernel * old_norm / jnp.where(new_norm > 0, new_norm, 1), kernel)
 
 
 METHODS = (

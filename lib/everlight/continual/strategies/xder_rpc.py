@@ -143,12 +143,12 @@ def xder_rpc(
     ) -> tuple[SlotDraw, SlotDraw]:
         held, size = memory.samples, replay_batch_size or batch.index.shape[0]
 
-        def one(key: PRNGKeyArray) -> SlotDraw:
+        def draw_view(key: PRNGKeyArray) -> SlotDraw:
             slots, weight = draw_first_slots(jnp.sum(held.mask), buffer_size, size, key)
             drawn = fill_up(batch_at(held, slots, weight), batch)
             return SlotDraw(drawn, slots, memory.logits[slots])
 
-        first, second = map(one, jax.random.split(key))
+        first, second = map(draw_view, jax.random.split(key))
         return first, second
 
     def grads(
@@ -171,8 +171,8 @@ def xder_rpc(
         old = past[label][:, None]
         logits = jnp.where(
             old,
-            transplanted(stored[rows], new, label, ~past, gamma),
-            transplanted(new, new, label, past, gamma),
+            transplant_logits(stored[rows], new, label, ~past, gamma),
+            transplant_logits(new, new, label, past, gamma),
         )
         draws = jnp.zeros_like(memory.draws)
         return memory._replace(samples=samples, logits=logits, draws=draws), learner
@@ -258,7 +258,7 @@ def step_gradient(
 
     gradient, (task_loss, stats, logits) = jax.grad(loss, has_aux=True)(learner.params)
     updated = tuple(
-        transplanted(drawn.logits, new, drawn.batch.labels[:, 0], ~past, settings.gamma)
+        transplant_logits(drawn.logits, new, drawn.batch.labels[:, 0], ~past, settings.gamma)
         for drawn, new in zip(batch.replay, logits, strict=True)
     )
     return gradient, StepInfo(gradient, stats, task_loss, updated)
@@ -293,7 +293,7 @@ def training_logits(
     return update_rows(outputs_of, samples.mask, BLOCK, nothing)
 
 
-def transplanted(
+def transplant_logits(
     old: Float[Array, "b c"],
     new: Float[Array, "b c"],
     label: Int[Array, "b"],

@@ -98,7 +98,7 @@ def check_outputs(
     form = linen if isinstance(net, nn.Module) else _FORMS_BY_ARGUMENT[random_argument(net)]
     if isinstance(net, nn.Module):
         images, key = jnp.zeros((_BATCHES[0], *shape)), jax.random.key(0)
-        variables = _traced(lambda: net.init(key, images, False), _BATCHES[0], shape, form)
+        variables = _trace(lambda: net.init(key, images, False), _BATCHES[0], shape, form)
         if "params" not in variables:
             raise ArgumentError("net has no parameters; give one that can be trained")
         extra = sorted(set(variables) - {"params", "batch_stats"})
@@ -123,7 +123,7 @@ def check_outputs(
         return trained, setup.apply(*learned, inputs, False, None)[0]
 
     for count in _BATCHES:
-        for returned in _traced(partial(outputs, count), count, shape, form):
+        for returned in _trace(partial(outputs, count), count, shape, form):
             _refuse_unfit(returned, count, classes)
     return layers[0]
 
@@ -146,7 +146,7 @@ def _named_layers(
     return NamedLayers(named, layers if is_divisible else ())
 
 
-def _traced(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: str) -> Any:
+def _trace(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: str) -> Any:
     """Return the shapes of what a call returns; a network's own errors become one line."""
     try:
         return jax.eval_shape(call)

@@ -118,8 +118,8 @@ def train(
     return Trained(
         class_names=split.class_names,
         class_task=np.stack([np.asarray(sequence.class_task) for sequence in sequences]),
-        class_incremental_matrices=_reached(evaluation.class_incremental, is_diverged),
-        task_masked_matrices=_reached(evaluation.task_masked, is_diverged),
+        class_incremental_matrices=_mask_diverged(evaluation.class_incremental, is_diverged),
+        task_masked_matrices=_mask_diverged(evaluation.task_masked, is_diverged),
         costs=_costs(last, sequences, first, replace(first, build=plain)),
         diverged=is_diverged,
         learner=last.result.learner,
@@ -137,19 +137,19 @@ def _build_with(
 ) -> Build:
     def build(stored: StoredImages) -> tuple[Setup, Strategy]:
         setup = network_setup(net, stored, softmax_objective(), optimizer)
-        return setup, _checked(strategy, setup)
+        return setup, _build_checked(strategy, setup)
 
     return build
 
 
-def _reached(
+def _mask_diverged(
     matrices: Float[Array, "seeds t t"], is_diverged: Bool[np.ndarray, "seeds"]
 ) -> Float[np.ndarray, "seeds t t"]:
     """Return accuracies, NaN for seeds that diverged."""
     return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
 
 
-def _checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
+def _build_checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
     result = strategy(setup)
     if not isinstance(result, Strategy):
         raise ArgumentError(

@@ -52,10 +52,10 @@ def descend_with_stats(
     def step(carry: tuple[PyTree, PyTree, PyTree], index: Array) -> tuple:
         params, stats, state = carry
 
-        def of_params(params: PyTree) -> tuple[Array, PyTree]:
+        def loss_of_params(params: PyTree) -> tuple[Array, PyTree]:
             return loss({"params": params, "batch_stats": stats}, jax.random.fold_in(key, index))
 
-        gradient, stats = jax.grad(of_params, has_aux=True)(params)
+        gradient, stats = jax.grad(loss_of_params, has_aux=True)(params)
         updates, state = optimizer.update(gradient, state, params)
         return (optax.apply_updates(params, updates), stats, state), None
 

@@ -217,8 +217,8 @@ def append_coordinates(histograms: Float[Array, "*n b b 2"]) -> Float[Array, "*n
     """Concatenate each bin's u and v, from 0 to 1, as channels."""
     line = jnp.linspace(0, 1, histograms.shape[-2])
     u, v = jnp.meshgrid(line, line[::-1])
-    places = jnp.stack([u, v], axis=-1)
-    return jnp.concatenate([histograms, jnp.broadcast_to(places, histograms.shape)], axis=-1)
+    positions = jnp.stack([u, v], axis=-1)
+    return jnp.concatenate([histograms, jnp.broadcast_to(positions, histograms.shape)], axis=-1)
 
 
 def max_pool_2x2(maps: Float[Array, "n k h w c"]) -> Float[Array, "n k h2 w2 c"]:
@@ -248,8 +248,8 @@ def upsample_2x(maps: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
 
 def _interpolation(side: int) -> Float[np.ndarray, "double side"]:
     """Return the weights of a line's points for a line of twice as many."""
-    places = np.linspace(0, side - 1, 2 * side)[:, None]
-    return np.maximum(0, 1 - np.abs(places - np.arange(side))).astype(np.float32)
+    positions = np.linspace(0, side - 1, 2 * side)[:, None]
+    return np.maximum(0, 1 - np.abs(positions - np.arange(side))).astype(np.float32)
 
 
 def filtered_illuminant(

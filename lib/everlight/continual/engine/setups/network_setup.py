@@ -52,7 +52,7 @@ def network_setup(
     if isinstance(net, nn.Module):
         return flax_setup(net, source, objective, optimizer, augment)
     made_by = {"rngs": nnx_setup, "key": equinox_setup}[random_argument(net)]
-    return made_by(_by_position(net), source, objective, optimizer, augment)
+    return made_by(_pass_by_position(net), source, objective, optimizer, augment)
 
 
 def random_argument(net: Callable[..., Any]) -> str:
@@ -84,7 +84,7 @@ def argument_names(make: Callable[..., Any]) -> set[str]:
     return set(inspect.signature(called).parameters)
 
 
-def _by_position(net: Callable[..., Any]) -> Callable[[Any], Any]:
+def _pass_by_position(net: Callable[..., Any]) -> Callable[[Any], Any]:
     """Return the function with its random argument as the only one."""
     argument = random_argument(net)
     return lambda random: net(**{argument: random})
