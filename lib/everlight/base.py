@@ -222,8 +222,8 @@ class Setup(NamedTuple):
     the optimizer: momentum and weight decay would move a parameter whose gradient is 0.
     `task_rate(number)` is the factor on the learning rate at the start of a task; None is 1.
     `layer_inputs(params, batch_stats, inputs)` returns what each kernel multiplies in evaluation
-    mode, `[b, p, i]` at p positions by the kernel's path in the parameters. A kernel `[*, o]` is
-    there a matrix `[i, o]`, i being the product of its first axes; a convolution's inputs are
+    mode, `[b, p, i]` at p positions by the kernel's path in the parameters. A kernel `[*, o]`
+    counts as a matrix `[i, o]`, i being the product of its first axes; a convolution's inputs are
     patches. Kernels of other layers are left out. None if the network's layers are unknown.
     `measure(params, outputs)` computes diagnostics of the network from its outputs for some test
     samples, such as `metrics.diagnose_plasticity`. They are kept with every evaluation.

@@ -121,8 +121,8 @@ def fit_probable_transform(
 def _least_squares(rows: Float[Array, "m k"], right: Float[Array, "m"]) -> Float[Array, "k"]:
     """Solve a least-squares problem by modified Gram-Schmidt of `[rows | right]`.
 
-    Library factorizations are avoided here. XLA on CPU runs independent batches of them at once on
-    one thread pool. With two threads, two such batches (the blocks of a map and its remainder)
+    No library's factorization is used. XLA on CPU runs independent batches of them at once on one
+    thread pool. With two threads, two such batches (the blocks of a map and its remainder)
     deadlocked (jaxlib 0.10.2).
     """
     columns, triangle = jnp.concatenate([rows, right[:, None]], axis=1), []

@@ -4,9 +4,9 @@ Independently trained networks agree where the training data determine their out
 elsewhere. Held-out pairs measure how this disagreement relates to the error. This is split
 conformal prediction with locally weighted residuals (Lei et al. 2018, "Distribution-free predictive
 inference for regression", sections 2.2 and 5.2). It covers at least the nominal fraction of new
-pairs that are exchangeable with the held-out ones, for any networks. Here the minimum width is the
-mean error of the same pairs, so that few pairs give slightly lower coverage. For a nominal 0.9 it
-is 0.87 with nine pairs and 0.89 with twenty (normal log errors).
+pairs that are exchangeable with the held-out ones, for any networks. In everlight the minimum width
+is the mean error of the same pairs, so that few pairs give slightly lower coverage. For a nominal
+0.9 it is 0.87 with nine pairs and 0.89 with twenty (normal log errors).
 """
 
 import math

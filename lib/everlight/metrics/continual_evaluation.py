@@ -7,8 +7,9 @@ read and may be NaN. The paper is "Continual evaluation for lifelong learning: i
 stability gap" (ICLR).
 
 Equal to the paper, and to its code (Mattdl/ContinualEvaluation), at min-ACC, WC-ACC and windowed
-forgetting. The authors evaluate after every step, here as often as there are rows. The paper names
-the stability gap but has no metric of this name; `stability_gap` is a definition of this library.
+forgetting. The authors evaluate after every step, everlight as often as there are rows. The paper
+names the stability gap but has no metric of this name; `stability_gap` is a definition of this
+library.
 """
 
 from typing import Annotated

@@ -120,7 +120,7 @@ def diagnose_plasticity(
 ) -> Plasticity:
     """Return the diagnostics of a network.
 
-    A unit of a convolution is a channel. Each part of a concatenated ReLU is one unit here.
+    A unit of a convolution is a channel. Each part of a concatenated ReLU counts as one unit.
 
     Args:
       params: parameters of the network.

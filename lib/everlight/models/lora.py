@@ -9,9 +9,9 @@ The paper writes B A for kernels of transposed matrices.
 Equal to the official code (microsoft/LoRA, `loralib/layers.py`) at the adapted weights of a linear
 layer and the distribution of A, uniform in ±1 / √i; differs in:
 
-- A convolution has rank r over all of its taps, there r per side of the kernel.
+- A convolution has rank r over all of its taps, in the official code r per side of the kernel.
 - There is no dropout before A.
-- Biases of given layers stay frozen, there an option trains them.
+- Biases of given layers stay frozen, in the official code an option trains them.
 
 `with_merged_lora` has W = W₀ + s (M + A B), where a strategy sets A and M, the sum of earlier A B,
 and steps train B alone (InfLoRA).

@@ -25,11 +25,12 @@ word (GT-RIPL/CODA-Prompt, issues 4 and 12). The later code has λ = 0.
 Equal to the official codes (google-research/l2p, `models/prompt.py`; GT-RIPL/CODA-Prompt,
 `models/zoo.py`) at the prompts of an image, the features and the loss; differs in:
 
-- Every image has its own prompts, as in the paper of L2P. There all images of a batch share those
-  that most of them would have, in evaluation too (`batchwise_prompt`).
-- There the penalty of components is a mean over those of the tasks so far, which is the same here
-  where the others are 0. It is added once per GPU.
-- The networks of GT-RIPL/CODA-Prompt have the exact GELU, here its tanh approximation.
+- Every image has its own prompts, as in the paper of L2P. In its official code all images of a
+  batch share those that most of them would have, in evaluation too (`batchwise_prompt`).
+- In CODA-Prompt's official code the penalty is a mean over the components of the tasks so far,
+  which is the same as in everlight where the others are 0. It is added once per GPU.
+- The networks of GT-RIPL/CODA-Prompt have the exact GELU, those of everlight its tanh
+  approximation.
 """
 
 from collections.abc import Callable, Mapping

@@ -35,7 +35,7 @@ def class_incremental(
       valid_fraction: validation fraction of the training samples, one value or one per class,
         `[c]`.
       test_offset: index of the first test sample in the data set; None is n. Indices beyond the
-        data are not detected, since the images are not available here.
+        data are not detected, since the function does not receive the images.
 
     Raises:
       ValueError: a class is in no task or in two, a label is out of range, a fraction is outside

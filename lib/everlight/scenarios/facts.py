@@ -100,8 +100,8 @@ def fact_sequence(
 ) -> TaskSequence:
     """Build a sequence whose task t brings the facts with `fact_task` t and their examples.
 
-    Validation examples are passed in, not split off here, so that all facts of an image can be on
-    one side.
+    Validation examples are passed in, not split off by this function, so that all facts of an image
+    can be on one side.
 
     Args:
       fact_task: task of every fact, `[f]`, 0 to t - 1.

@@ -88,7 +88,7 @@ def class_pair_tasks(train_labels: Labels, test_labels: TestLabels) -> TaskGener
 
     Pairs follow a random order of the classes; when fewer than two are left, a new order begins.
     Both classes of a task are drawn with equal probability. Before every task the layer named head
-    is set to 0, as there, because its outputs get another meaning.
+    is set to 0, as in that paper, because its outputs get another meaning.
 
     Args:
       train_labels: class of each training image, `[n]`; the images are the first of the data set.

@@ -220,8 +220,8 @@ def draw_transform(
 ) -> Transform:
     """Return a stream's transform with permutations or angles that a random key draws.
 
-    As in Mammoth (aimagelab/mammoth), the angles are uniform in [0, 180) degrees and in no order;
-    there the first task is permuted too.
+    As in Mammoth (aimagelab/mammoth), the angles are uniform in [0, 180) degrees and in no order,
+    and the first task is permuted too.
 
     Args:
       name: permuted (pixels), rotated, or permuted-labels, which leaves inputs as they are.

@@ -11,11 +11,12 @@ Equal to the authors' code (DY112/CCMNet at 298275b, `scripts/train.py`) except 
 `camera_calibration`, `camera_mapping`, `chroma_histogram`, `generator_net` and `generator_training`
 state, and for:
 
-- Training images are thumbnails, there of 384x256 pixels. Each has two views, there one by default.
+- Training images are thumbnails, in the official code images of 384x256 pixels. Each has two views,
+  in the official code one by default.
 - Illuminants of views are those of the camera's images, without sampled ones.
-- Training has a number of steps in place of 50 epochs, and C5's optimizer here. Gradients are not
-  clipped, there to a norm of 0.5. The rate starts at 0.002 and falls by a cosine, there at 0.0005,
-  halved after 25 epochs.
+- Training has a number of steps in place of 50 epochs, and C5's optimizer. Gradients are not
+  clipped; the official code clips them to a norm of 0.5. The rate starts at 0.002 and falls by a
+  cosine; in the official code it starts at 0.0005 and is halved after 25 epochs.
 - Batches are drawn with replacement.
 - There is no validation, and the last parameters are returned.
 """

@@ -12,11 +12,12 @@ The layers equal those of the authors' inference code (SamsungLabs/modular_neura
 - Histograms are those of C5 (`chroma_histogram`), in log-chroma, with a colour in up to four bins,
   in the window of C5's small form. The code has 48 bins of R/G and of B/G in the range of the
   training images, a pixel in one bin, and edges weighted by the pixels' brightness.
-- Places of bins run from 0 to 1, there to 47/48.
+- Positions of bins run from 0 to 1, in the official code to 47/48.
 - The optional statistics of noise are left out.
 - Initial weights are the normal numbers of He et al. and LeCun. Biases start at 0, those of the
   output at 0.6, about a usual R/G and B/G. PyTorch's defaults are uniform numbers.
-- Running variances of batch normalization divide by the number of images, there by one less.
+- Running variances of batch normalization divide by the number of images, in the official code by
+  one less.
 - Training has a number of steps, batches of 16 and a rate that falls by a cosine from 0.003. The
   configurations of the released models have 400 epochs, batches of 8 and a rate of 0.001.
 """

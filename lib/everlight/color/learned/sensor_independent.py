@@ -1,4 +1,4 @@
-"""SIIE: a small network that maps an image to a learned working space and estimates there.
+"""SIIE: a small network that maps an image to a learned working space, in which it estimates.
 
 Afifi and Brown 2019, "Sensor-independent illumination estimation for DNN models" (BMVC). One
 network reads the image's log-chroma histogram and predicts a 3x3 matrix. A second network reads the
@@ -289,7 +289,7 @@ def _predict(model: SensorIndependentModel, thumbnail: Float[Array, "h w 4"]) ->
     return sensor_independent_estimate(model, observed(thumbnail))
 
 
-# The steps at the paper's size have no measured number here.
+# The steps at the paper's size have no measured number in this project.
 METHODS = (
     IlluminantMethod("SIIE", partial(masked_thumbnail, side=32), _fit, _predict),
     IlluminantMethod(

@@ -1,8 +1,8 @@
 """Training of many runs of one shape at once on a mesh: seeds, task orders, hyper-parameters.
 
 Runs are distributed over the mesh's axis "runs"; devices do not communicate (`shard_map`). Runs on
-one device are vmapped. On CPU they run one after another, since grouped convolutions have no fast
-kernel there. Streamed images are read by the process of the device that requests them
+one device are vmapped. On CPU they run one after another, since XLA for CPU has no fast kernel of
+grouped convolutions. Streamed images are read by the process of the device that requests them
 (`StreamedImages`). The devices of the axis "data", if the mesh has it, share each batch of a run;
 the compiler (GSPMD) sums their results. All runs advance together, a chunk of epochs at a time, so
 that their state can be saved between chunks. A killed process loses one chunk.
@@ -98,7 +98,7 @@ def drive_runs(
     Leaves of a state's `result` and `best` have a leading axis over runs; `task` and `epoch` are
     common to all. Training continues from any yielded state with bit-identical results, if the
     other arguments are the same. A finished state is yielded unchanged. The next iteration donates
-    a state's arrays: save or copy it before. A run that diverges has NaN losses from there on, and
+    a state's arrays: save or copy it before. A run that diverges has NaN losses from then on, and
     the other runs continue. A mesh that the caller has set (`jax.set_mesh`) has no effect.
 
     Args:

@@ -36,7 +36,7 @@ from everlight.trees import shapes_with
 def run_sequence(run: Run) -> SequenceResult:
     """Train on a whole sequence of tasks, as one pure function for `jit` and `vmap`.
 
-    If training diverges, `losses` and the floats of `evaluation` are NaN from there on, since
+    If training diverges, `losses` and the floats of `evaluation` are NaN from then on, since
     compiled code cannot raise. `jit(run_sequence)` keeps one program per build and protocol until
     `jax.clear_caches`.
 
@@ -74,8 +74,8 @@ def lower_step(run: Run) -> jax.stages.Lowered:
     """Return one training step, traced but neither compiled nor run.
 
     Its `.compile()` compiles ahead of time and reports memory and cost. The run's arrays may be
-    shapes and dtypes (`jax.ShapeDtypeStruct`), also with shardings over devices that do not exist
-    here.
+    shapes and dtypes (`jax.ShapeDtypeStruct`), also with shardings over devices that this machine
+    does not have.
     """
     state = initial_state(run)
     learned = state.result.memory, state.result.learner

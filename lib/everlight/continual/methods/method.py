@@ -148,8 +148,8 @@ class Method(NamedTuple):
     requirements: tuple[Requirement, ...] = ()
     """Requirements of a benchmark."""
     advised: tuple[Requirement, ...] = ()
-    """Requirements without which the method runs but is of little use. `--methods all` leaves it
-    out there; where it is named, a line warns."""
+    """Requirements without which the method runs but is of little use. `--methods all` leaves the
+    method out of benchmarks without them; where it is named, a line warns."""
     benchmarks: tuple[str, ...] = ()
     """Benchmarks of the paper that the row reproduces; `--methods all` leaves it out elsewhere. An
     empty tuple is every benchmark."""

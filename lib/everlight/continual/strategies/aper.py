@@ -12,10 +12,13 @@ Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/aper_adapter.py`) at t
 step of the first task, the features, the prototypes and the scores, but for their scale, which
 ranks no class; differs in:
 
-- Adapters are those of the setup. There they are two layers parallel to each block's MLP.
-- The head of the first task is the network's own. There it is a cosine head with a learned scale.
-- The score of a class without samples is −∞. There it is 0.
-- Prototypes of a class that comes again have all of its samples. There they have the new ones.
+- Adapters are those of the setup. In the official code they are two layers parallel to each block's
+  MLP.
+- The head of the first task is the network's own. In the official code it is a cosine head with a
+  learned scale.
+- The score of a class without samples is −∞. In the official code it is 0.
+- Prototypes of a class that comes again have all of its samples. In the official code they have the
+  new ones.
 """
 
 from typing import NamedTuple

@@ -7,8 +7,8 @@ their task. The literature keeps 20 samples per class on CIFAR-100.
 
 Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with its buffer) at the samples
 of an epoch, the task's and the exemplars once each; differs in two points. For a class that comes
-again, there the last task's exemplars replace the earlier ones. The equal part of a fixed total is
-rounded down, there rounded up, which may exceed the total.
+again, in the official code the last task's exemplars replace the earlier ones. The equal part of a
+fixed total is rounded down, in the official code rounded up, which may exceed the total.
 """
 
 from typing import NamedTuple

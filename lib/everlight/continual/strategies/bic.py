@@ -16,9 +16,9 @@ last sample of a class stays in training. The paper's memory is a fixed total th
 share: 2,000 exemplars on CIFAR-100, 20,000 on ImageNet and 50,000 on Celeb-10000 (`buffer_size`).
 
 Softmax π runs over the seen classes, in the second term over the old ones. Abdelsalam et al. 2021
-(IIRC) run BiC on samples with many labels and publish no code for it. Here the logistic function
-and binary cross-entropy, averaged over these classes, replace softmax. Corrections of all tasks
-stay active in both networks (`corrections="all"`, as in FACIL's bic.py). Their penalty is
+(IIRC) run BiC on samples with many labels and publish no code for it. In everlight the logistic
+function and binary cross-entropy, averaged over these classes, replace softmax. Corrections of all
+tasks stay active in both networks (`corrections="all"`, as in FACIL's bic.py). Their penalty is
 0.001 ((α − 1)² + β²); FACIL has 0.05 β². With many labels, 1 − w gives new classes little weight
 once old classes are many. Few held-out samples carry a new class, so the fit puts hard ones below
 the threshold of ½. `weigh_labels` and `fit` change either behaviour.
@@ -26,12 +26,14 @@ the threshold of ½. `weigh_labels` and `fit` change either behaviour.
 Equal to the official code (wuyuebupt/LargeScaleIncrementalLearning) at the loss of stage 1, the
 objective of stage 2 and the corrected logits; differs in:
 
-- Held-out samples are drawn from the exemplars before every task. There each class has its own,
-  which are never trained on.
+- Held-out samples are drawn from the exemplars before every task. In the official code each class
+  has its own, which are never trained on.
 - Features are normalized for herding, exemplars stay those of the first choice, and counts are
   rounded down.
-- The weight decay is the optimizer's. There it is 1e-4 times all tasks over those so far.
-- Stage 2 has the network in evaluation mode and Newton's method. There batches normalize it.
+- The weight decay is the optimizer's. In the official code it is 1e-4 times all tasks over those so
+  far.
+- Stage 2 has the network in evaluation mode and Newton's method. In the official code batches
+  normalize it.
 """
 
 from collections.abc import Callable

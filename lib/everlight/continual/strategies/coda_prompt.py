@@ -10,9 +10,12 @@ the loss of the setup contains (`models.with_prompts`).
 Equal to the official code (GT-RIPL/CODA-Prompt, `models/zoo.py`, `learners/prompt.py`) at the new
 components of given draws and at the steps of a task; differs in:
 
-- The head has the setup's initial values. There they are uniform, as of PyTorch's linear layers.
-- Components with squared lengths below 1e-8 are like others. There the next draw never ends.
-- There the penalty is added once per GPU, and weight decay shrinks components of earlier tasks.
+- The head has the setup's initial values. In the official code they are uniform, as of PyTorch's
+  linear layers.
+- Components with squared lengths below 1e-8 are like others. In the official code the next draw
+  never ends.
+- In the official code the penalty is added once per GPU, and weight decay shrinks components of
+  earlier tasks.
 """
 
 from collections.abc import Mapping

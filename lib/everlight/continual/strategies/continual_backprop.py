@@ -25,12 +25,14 @@ Equal to the official code (shibhansh/loss-of-plasticity, `gnt.py` with `accumul
 utilities, ages, replaced units and their weights, given the same draws, and at Adam's moments that
 become 0; differs in:
 
-- New incoming weights come from the setup's `init`; there from a uniform distribution of the same
-  width as the initial one. New biases are the initial ones, 0 there and in `models`.
+- New incoming weights come from the setup's `init`; in the official code from a uniform
+  distribution of the same width as the initial one. New biases are the initial ones, 0 in the
+  official code and in `models`.
 - That code adds a replaced unit's mean contribution to the next bias, but has set the mean to 0
-  before, so that nothing is added; here nothing is.
+  before, so that nothing is added; in everlight nothing is.
 - Its Adam counts steps per weight and restarts at replaced ones; optax has one count.
-- Moments of every optimizer become 0; there Adam's alone, and the momentum of SGD stays.
+- Moments of every optimizer become 0; in the official code Adam's alone, and the momentum of SGD
+  stays.
 - The code of continual ImageNet (`convGnT.py`) and of incremental CIFAR-100 (`res_gnt.py`) adds ρ
   times all units of a layer to c once one is mature. The former multiplies |h| and |w| of a
   flattened map place by place before their mean, the latter sums |h| without decay.

@@ -17,7 +17,7 @@ that code takes a task as one batch, as in the paper's equations; differs in:
 
 - With several batches per task, that code takes the residuals of a batch right after it.
 - Both regressions are solved from sums (`acil`), in float32.
-- A class without samples has the score 0. There it has none.
+- A class without samples has the score 0. In the official code it has none.
 - The network is not trained on the first task.
 """
 

@@ -19,11 +19,12 @@ Equal to the official code (pclucas14/AML, `er_aml.py` and `sample_pos_neg` of `
 `task_free`) at the possible positives and negatives and at the gradient of a step, with
 `loss_over="all"`; differs in:
 
-- Without `task_free`, negatives there are of any class of the task, and its first task has only ℓ.
-- Features there are divided by their length plus 0.00001, and the head is a cosine classifier.
-- By default ℓ runs over the seen classes, there over all outputs.
-- While the memory is empty, samples are augmented here, there not.
-- The reservoir there counts the arrivals before a batch for all of the batch.
+- Without `task_free`, negatives of the official code may have any class of the task, and its first
+  task has only ℓ.
+- The official code divides features by their length plus 0.00001, and has a cosine classifier.
+- By default ℓ runs over the seen classes, in the official code over all outputs.
+- While the memory is empty, samples are augmented in everlight, in the official code not.
+- The reservoir in the official code counts the arrivals before a batch for all of the batch.
 """
 
 from typing import Literal, NamedTuple

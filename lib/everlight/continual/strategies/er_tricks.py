@@ -16,15 +16,15 @@ Each trick is an option of `er_tricks`; without any the method is `experience_re
   gradient descent this is a decay of the learning rate. Adam divides the factor away, and weight
   decay in the optimizer is not multiplied.
 
-The fifth trick, independent augmentation of replayed samples, holds for every method here.
+The fifth trick, independent augmentation of replayed samples, holds for every method in everlight.
 
 Equal to the official code (hastings24/rethinking_er, `er_tricks.py`) at the gradient of a step, the
 replacement probabilities, the decay, and the gradient descent of the bias control; differs in five
-points. The n-th sample is stored with probability m / n; theirs with m / (n - 1). Before the memory
-is full, theirs also replays empty slots, as black images of class 0, and trains the bias control on
-them. Its count of class 0 is one too low once the memory is full. The losses run over the classes
-that the objective counts; theirs over all outputs. The balanced reservoir without losses is in the
-paper alone.
+points. The n-th sample is stored with probability m / n; in the official code with m / (n - 1).
+Before the memory is full, the official code also replays empty slots, as black images of class 0,
+and trains the bias control on them. Its count of class 0 is one too low once the memory is full.
+The losses run over the classes that the objective counts; in the official code over all outputs.
+The balanced reservoir without losses is in the paper alone.
 """
 
 from collections.abc import Callable

@@ -11,12 +11,12 @@ by powers of ten: GMvandeVen/continual-learning, whose λ has the same scale, ha
 MNIST and 1 to 500 on permuted MNIST, and γ of 0.7 to 1 (`param_values.py`, commit f0b1461).
 
 The authors published no code, and the paper does not specify the labels of F_t. Common code
-differs. Avalanche takes the data's labels (the empirical Fisher, the default here) and squares the
-mean gradients of mini-batches. Mammoth (`ewc_on.py`) weighs each sample's squared gradient at the
-data's label by the model's probability of that label. ariseff/overcoming-catastrophic draws one
-label per sample from the model (`fisher="true"`). GMvandeVen/continual-learning has the data's
-label, one drawn, the likeliest, and by default the exact expectation over all labels
-(`fisher="expected"`).
+differs. Avalanche takes the data's labels (the empirical Fisher, the default of everlight) and
+squares the mean gradients of mini-batches. Mammoth (`ewc_on.py`) weighs each sample's squared
+gradient at the data's label by the model's probability of that label.
+ariseff/overcoming-catastrophic draws one label per sample from the model (`fisher="true"`).
+GMvandeVen/continual-learning has the data's label, one drawn, the likeliest, and by default the
+exact expectation over all labels (`fisher="expected"`).
 
 Equal to the code of GEM's authors (facebookresearch/GradientEpisodicMemory, `ewc.py`) at the
 penalty's gradient for given Fisher information, with its coefficient as λ / 2; differs in F, the

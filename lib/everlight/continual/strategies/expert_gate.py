@@ -15,8 +15,8 @@ The paper keeps the outputs of that expert's task by learning without forgetting
 above 0.85, and fine-tunes it otherwise.
 
 Equal to the official code (rahafaljundi/Expert-Gate) at the autoencoder's layers, at the names of
-its losses, whose functions are not in the repository, and at the relatedness, there in percent;
-differs in:
+its losses, whose functions are not in the repository, and at the relatedness, in the official code
+in percent; differs in:
 
 - The gate compares the cross-entropy, the loss that the autoencoder is trained with; the code
   compares what it names a Euclidean loss.

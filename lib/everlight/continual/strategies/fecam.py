@@ -18,14 +18,14 @@ samples do not differ. Memory holds two matrices per class.
 Equal to the official code (dipamgoswami/FeCAM, `models/base.py` with `full_cov`, `per_class`,
 `shrink`, `norm_cov` and `tukey`) at the shrunk correlation matrices and the distances; differs in:
 
-- u averages over all entries off the diagonal. There exact zeros do not count.
+- u averages over all entries off the diagonal. In the official code exact zeros do not count.
 - An R_k that is not positive definite, possible without shrinkage and with γ₂ > γ₁, has raised
-  eigenvalues. There it has a pseudoinverse.
+  eigenvalues. In the official code it has a pseudoinverse.
 - A class whose samples do not differ has the identity, and a constant feature correlates with none.
-  There the matrix of the first is NaN, and without shrinkage that of the second.
-- Negative features keep their sign, t(−z) = −t(z). There they give NaN.
-- The network is not trained on the first task, which is scored like the others. There it has
-  Euclidean distances between directions of features and of the head's weights.
+  In the official code the matrix of the first is NaN, and without shrinkage that of the second.
+- Negative features keep their sign, t(−z) = −t(z). In the official code they give NaN.
+- The network is not trained on the first task, which is scored like the others. In the official
+  code it has Euclidean distances between directions of features and of the head's weights.
 - The variant with one covariance for all classes, a mean over tasks, is left out.
 """
 

@@ -10,16 +10,16 @@ first epoch has 0.1 times the rate. Cosine cycles of 1, 2, 4, ... epochs follow,
 to 0.01 times the rate (SGDR, Loshchilov and Hutter 2017). With a power of two epochs, a cycle ends
 with the last one. The authors' optimizer has rate 0.05, momentum 0.9, weight decay 1e-6 and
 gradients clipped at 10, in batches of 16, for 64 to 256 epochs. Their CutMix augmentation is not
-implemented here.
+implemented in everlight.
 
 Their stream is one pass. In a second pass, a stored sample is not stored again. The class of a
 sample with several labels is the first.
 
 Equal to the paper's algorithm 1 at the number of stored samples per class after every arrival, and
 to the official code (drimpossible/GDumb) at the learning rate of every epoch; differs from that
-code in its mixing of images, and in the stored samples: there they are the first k / C of each of
-all C classes. That code trains once, in half precision, after all classes have come. It reports the
-epoch with the best accuracy on the test set, here the last one predicts.
+code in its mixing of images, and in the stored samples: in the official code they are the first k /
+C of each of all C classes. That code trains once, in half precision, after all classes have come.
+It reports the epoch with the best accuracy on the test set, in everlight the last one predicts.
 """
 
 from typing import NamedTuple

@@ -27,13 +27,14 @@ in:
 - The whole change of the parameters is projected, so that momentum and weight decay cannot leave
   the subspace. That is the projected gradient where the optimizer is linear and restarts with the
   task.
-- After the first task the same condition on k holds, as in the paper's equation 5. There k is one
-  less.
-- ε is the same for all layers, and ends at 1. A direction below 1e-10 of ‖R‖² is never added; there
-  all directions are once ε exceeds 1.
-- Networks may have running batch statistics, which change. There evaluation normalizes by the
-  statistics of its own batch.
-- All patches of the samples are taken, there those of fewer samples for convolutions.
+- After the first task the same condition on k holds, as in the paper's equation 5. In the official
+  code k is one less.
+- ε is the same for all layers, and ends at 1. A direction below 1e-10 of ‖R‖² is never added; in
+  the official code all directions are once ε exceeds 1.
+- Networks may have running batch statistics, which change. In the official code evaluation
+  normalizes by the statistics of its own batch.
+- All patches of the samples are taken, in the official code those of fewer samples for
+  convolutions.
 """
 
 from typing import NamedTuple

@@ -15,10 +15,10 @@ steepness of the gate, and is 0 where the gate is saturated:
     r(x) = exp(min(x + 50, 0)) for x < 24 ln 2,   0 for x ≥ 24 ln 2
 
 r is 1 while the gate is not saturated. A closed gate freezes below −50, where the clip starts. An
-open gate freezes at 24 ln 2 ≈ 16.6 already. From there on 1 + e^−x is 1 in float32, so automatic
+open gate freezes at 24 ln 2 ≈ 16.6 already. Above that value 1 + e^−x is 1 in float32, so automatic
 differentiation, which computes σ' as a (1 − a), gives 0. The authors' code trains with both limits,
-and they determine the number of units that a task keeps. After each step embeddings are
-clipped to ±6.
+and they determine the number of units that a task keeps. After each step embeddings are clipped to
+±6.
 
 The paper has s_max = 400, c = 0.75 and plain gradient descent at 0.05 for everything.
 
@@ -28,12 +28,13 @@ of embeddings and the masks; differs in:
 
 - The factor multiplies the change of a parameter instead of its gradient. Both are the same for
   plain gradient descent; the change also holds with momentum and weight decay.
-- The gradient norm is not clipped (at 10,000 there).
+- The gradient norm is not clipped (in the official code at 10,000).
 - s follows the paper, (b − 1) / (B − 1) of the way in batch b of B, and is s_max if B is 1. The
   code takes the share of samples seen before the batch, so its s never reaches s_max.
-- The embeddings have a separate learning rate, scaled by the schedule; there it is the
-  optimizer's. The learning rate and the best epoch follow the protocol; there the rate is divided
-  by 3 after 5 epochs without a smaller validation loss, and the epoch with the least is kept.
+- The embeddings have a separate learning rate, scaled by the schedule; in the official code it is
+  the optimizer's. The learning rate and the best epoch follow the protocol; in the official code
+  the rate is divided by 3 after 5 epochs without a smaller validation loss, and the epoch with the
+  least is kept.
 - One head whose other classes are masked replaces one head per task.
 - The regularizer is 0 if every unit is used, instead of 0 / 0.
 - Predictions without the task, from the greatest gates of all tasks, are not in that code.

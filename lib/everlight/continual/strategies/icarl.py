@@ -23,12 +23,12 @@ and on ImageNet's first 100 classes, 20,000 on ImageNet (`buffer_size`). IIRC ke
 Equal to the official code (srebuffi/iCaRL, Theano) at the binary targets, the criterion of herding,
 the reduction to each class's first m exemplars and the nearest mean; differs in:
 
-- m is K / classes rounded down. There it is rounded up, which may exceed K.
-- The loss averages over the seen classes, there over all.
-- Herding excludes chosen samples. There it may pick one again, which adds none.
+- m is K / classes rounded down. In the official code it is rounded up, which may exceed K.
+- The loss averages over the seen classes, in the official code over all.
+- Herding excludes chosen samples. In the official code it may pick one again, which adds none.
 - Means leave out mirrored images.
-- No class without exemplars is predicted. There its mean is 0, which is nearer than a mean at more
-  than 60 degrees.
+- No class without exemplars is predicted. In the official code its mean is 0, which is nearer than
+  a mean at more than 60 degrees.
 """
 
 from collections.abc import Callable

@@ -2,10 +2,10 @@
 
     mean:  θ̄_T = Σ_t α_t θ_t            mode:  θ̄_T = Σ_t α_t F_t θ_t / Σ_t α_t F_t
 
-θ_t are the parameters after task t, F_t is its diagonal Fisher information there and α_t its mixing
-ratio. Three transfer techniques connect one solution to the next. A task starts from the last
-task's unmerged solution (weight transfer). The penalty λ ‖θ − θ_{t−1}‖² holds it near that solution
-(L2 transfer). Dropout with that solution as its zero point (drop transfer) trains on
+θ_t are the parameters after task t, F_t is its diagonal Fisher information at θ_t and α_t its
+mixing ratio. Three transfer techniques connect one solution to the next. A task starts from the
+last task's unmerged solution (weight transfer). The penalty λ ‖θ − θ_{t−1}‖² holds it near that
+solution (L2 transfer). Dropout with that solution as its zero point (drop transfer) trains on
 
     θ'_i = θ_{t−1,i}  where unit i is dropped,  else  (θ_i − p θ_{t−1,i}) / (1 − p),
 
@@ -15,14 +15,14 @@ Equal to the official code (btjhjeon/IMM_tensorflow) at the mixing ratios, the m
 transfer from the second task on, and a true Fisher information from sampled labels; differs in:
 
 - Drop transfer draws one mask per step, the code one per sample. The code drops inputs too.
-- Without drop transfer, the code has plain dropout in all tasks. Here dropout is left to the
-  network.
+- Without drop transfer, the code has plain dropout in all tasks. In everlight dropout is left to
+  the network.
 - The code's L2 transfer holds the first task near 0.
 - With drop transfer, the code's L2 transfer penalizes ‖θ − 2 θ_{t−1}‖², since its weights are then
   differences from θ_{t−1}.
 - The code's Fisher information sums squared gradients of means over B = 1,000 samples. Its
-  expectation is N_t / B² times the one here, so a task also weighs by its number of samples N_t.
-  Both add 1e-8 to keep it positive.
+  expectation is N_t / B² times that of everlight, so a task also weighs by its number of samples
+  N_t. Both add 1e-8 to keep it positive.
 - The code merges once, after the last task.
 """
 

@@ -17,12 +17,14 @@ gives the same projection.
 Equal to the official code (liangyanshuo/InfLoRA, `methods/inflora.py`) at A, at the steps of a
 task, and at the projections from the second task on; differs in:
 
-- After the first task the same condition on k holds. There k is one less, but at least 1.
-  A first basis of half of the inputs counts as the free directions there, a larger one stops it.
-- A direction without inputs, where fewer than r are left, is 0. There it is any vector.
-- The head is the network's. There each task has its own, drawn by its layer's rule.
-- Sums are over at most `samples` samples, without augmentation. There they are over all samples of
-  the task, augmented.
+- After the first task the same condition on k holds. In the official code k is one less, but at
+  least 1. A first basis of half of the inputs counts as the free directions in the official code, a
+  larger one stops it.
+- A direction without inputs, where fewer than r are left, is 0. In the official code it is any
+  vector.
+- The head is the network's. In the official code each task has its own, drawn by its layer's rule.
+- Sums are over at most `samples` samples, without augmentation. In the official code they are over
+  all samples of the task, augmented.
 - A kernel with other inputs than keys and values has its own A, and so has each of the two, which
   are equal.
 """

@@ -10,7 +10,7 @@ of the penalty with `l2_weight` = 2λ, since that code halves the squared distan
 `l2_weight` from 1e-5 to 1e-2 is λ from 5e-6 to 5e-3. The registry's grid of λ is twice that.
 Differs in:
 
-- Scales and biases of layer normalization are pulled back too; there they are free.
+- Scales and biases of layer normalization are pulled back too; in the official code they are free.
 - Steps on the penalty may be implicit.
 - Initial values that are redrawn at every step (`sample_init_values`) are left out.
 """

@@ -20,7 +20,7 @@ Equal to the official code (hshustc/CVPR19_Incremental_Learning) at the losses, 
 and finetuned weights and the nearest mean; differs in the means of its CIFAR-100 script, which
 include mirrored exemplars, in herding and the rounding of a fixed total (see `icarl`), and in the
 finetuning's optimizer, which is the setup's. IIRC's code lets the ranking loss move the head's
-scale too; here, as in the official code, the ranked scores have no scale.
+scale too; in everlight, as in the official code, the ranked scores have no scale.
 """
 
 import jax

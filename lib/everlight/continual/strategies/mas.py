@@ -11,7 +11,7 @@ at Ω where the code passes samples one by one and one head has all classes; dif
 - Where the code passes batches, it takes the absolute value of a batch's summed gradient.
 - F has the outputs of all seen classes. The code has a head per task, and F is the head of the task
   that the samples come from.
-- Ω is estimated on at most `importance_samples` samples, there on all.
+- Ω is estimated on at most `importance_samples` samples, in the official code on all.
 """
 
 import jax

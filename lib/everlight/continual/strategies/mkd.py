@@ -8,8 +8,8 @@ replayed samples x, seen augmented (x⁺) and as stored (x):
 
 KL compares softmaxes at temperature T over all outputs of the head, and t is the number of steps,
 this one included. T_i begins at α_i θ / (1 − α_i). L_replay is ER's loss; for ER-ACE and DER++ it
-is theirs plus ER's. Test samples are classified by the mean of the n averages and the network, with
-the network's batch statistics. The memory is that of the method.
+is the method's own loss plus ER's. Test samples are classified by the mean of the n averages and
+the network, with the network's batch statistics. The memory is that of the method.
 
 The authors' configurations run with λ = 5.5, one average with α = 0.01 and T = 4 on every data set,
 Tiny-ImageNet included; they replay 64 samples per batch of 10. DER++ has the defaults of
@@ -20,12 +20,13 @@ the gradient of a step, the averages and the mean that predicts, with `loss_over
 
 - By default cross-entropies run over the seen classes; the registry's DER++-MKD has
   `loss_over="all"`, as `der_plus_plus` has.
-- The first batch is trained on; there the step of ER and of DER++ is left out while the memory is
-  empty.
-- x⁺ has one augmentation, the setup's; there the terms that ER-ACE and DER++ gain have a second
-  one, and pass the stored samples before the augmented ones.
-- Of the classes that have not arrived, ER-ACE's incoming softmax there has those whose number is
-  below the size of the batch. With `loss_over="all"` it has all classes of later tasks here.
+- The first batch is trained on; in the official code the step of ER and of DER++ is left out while
+  the memory is empty.
+- x⁺ has one augmentation, the setup's; in the official code the terms that ER-ACE and DER++ gain
+  have a second one, and pass the stored samples before the augmented ones.
+- Of the classes that have not arrived, ER-ACE's incoming softmax in the official code has those
+  whose number is below the size of the batch. With `loss_over="all"` it has all classes of later
+  tasks in everlight.
 """
 
 from collections.abc import Sequence

@@ -5,7 +5,7 @@ Other strategies are `naive(setup)._replace(...)` with the functions in which th
 
 Finetuning has no official code. Equal to Mammoth's `sgd.py` at the parameters after every step of
 plain gradient descent; differs in that the loss runs over the classes that the objective counts,
-where theirs runs over all outputs.
+and in the official code over all outputs.
 """
 
 import jax.numpy as jnp

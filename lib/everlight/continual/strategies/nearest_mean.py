@@ -7,7 +7,7 @@ before comparing. A class without samples has score −∞.
 
 Equal to the official code (srebuffi/iCaRL, its NCM) at `directions=True` over a fixed network;
 differs from its CIFAR-100 script in not averaging in the mean of the mirrored images, and in the
-score −∞ of classes without samples (there their mean is 0).
+score −∞ of classes without samples (in the official code their mean is 0).
 """
 
 import jax.numpy as jnp

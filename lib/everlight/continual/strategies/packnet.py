@@ -5,15 +5,15 @@ head prunes the smallest share of its free weights by magnitude: they become 0 a
 others are retrained without them, and the task owns them from then on. Biases, scales and batch
 statistics are learned with the first task and then stay fixed. In the head, a class's weights
 belong to its task. Given the task, the network of the weights owned up to it predicts. The paper
-prunes half to three quarters, its code half by default, and here `prune` is 0.75, which leaves more
-free weights to later tasks. The paper starts from a network trained on ImageNet, trains for 20
-epochs, and retrains for 10 at the final learning rate.
+prunes half to three quarters, its code half by default, and in everlight `prune` is 0.75, which
+leaves more free weights to later tasks. The paper starts from a network trained on ImageNet, trains
+for 20 epochs, and retrains for 10 at the final learning rate.
 
 Equal to the official code (arunmallya/packnet) at the weights that a task prunes, except for ties
 at the threshold, and at those of earlier tasks, which stay bit for bit; differs in biases and batch
-statistics, which there stay as trained on ImageNet, and in initial weights. That code keeps the
-epoch with the best accuracy on the test set; here the protocol chooses the epoch of a task, and
-retraining ends with its last one.
+statistics, which in the official code stay as trained on ImageNet, and in initial weights. That
+code keeps the epoch with the best accuracy on the test set; in everlight the protocol chooses the
+epoch of a task, and retraining ends with its last one.
 """
 
 from functools import partial

@@ -20,7 +20,7 @@ local-similarity head over signed features: `MLP` and `PlainCNN` with `last_relu
 The authors' form is the default. All their configurations of PODNet have this n, but for the
 ablation "cosine", and η = 1 at the start. Predictions are by the similarities of the loss. Where
 the first task has two classes, the paper's NCA is 0 at η = 0 whatever the network. On Fashion-MNIST
-with 500 exemplars η fell below 0 there, and the final accuracy was 0.28.
+with 500 exemplars η fell below 0, and the final accuracy was 0.28.
 
 Proxies of known classes stay fixed. Those of a new class start as the centres of K clusters of its
 samples' unit features, times the mean length of the known proxies. Exemplars are herded and join
@@ -35,14 +35,17 @@ clusters; differs in:
 
 - With `form="paper"` NCA has a margin, which that code subtracts from all similarities, so that it
   has no effect; and a maximum with 0, which that code leaves out.
-- The paper's equations of POD-spatial sum squared distances of x. Both here and there x is squared
-  and p normalized, and distances are not squared.
-- No ReLU follows a block there, and the maps include those of the last block apart from its stage.
-- Proxies of the first task are initially uniform in ±1 / √f, there normal with variance 1 / f.
-- Clusters are those of one start, there the best of ten by scikit-learn.
-- Finetuning uses evaluation mode and the setup's optimizer, there training mode and SGD with
-  momentum. All gradients there are clipped to ±5.
-- Scores are multiplied by η. Predictions there are not, which is the same unless η is negative.
+- The paper's equations of POD-spatial sum squared distances of x. Both in everlight and in the
+  official code x is squared and p normalized, and distances are not squared.
+- No ReLU follows a block in the official code, and the maps include those of the last block apart
+  from its stage.
+- Proxies of the first task are initially uniform in ±1 / √f, in the official code normal with
+  variance 1 / f.
+- Clusters are those of one start, in the official code the best of ten by scikit-learn.
+- Finetuning uses evaluation mode and the setup's optimizer, in the official code training mode and
+  SGD with momentum. All gradients of the official code are clipped to ±5.
+- Scores are multiplied by η. Predictions of the official code are not, which is the same unless η
+  is negative.
 - Herding: see `icarl`.
 """
 

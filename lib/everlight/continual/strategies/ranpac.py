@@ -14,9 +14,9 @@ held-out samples. The best λ varies by powers of ten with the features.
 `random_ridge` has the regression, which ACIL shares, and its precision in float32.
 
 Equal to the official code (RanPAC/RanPAC) at class prototypes, projection, ridge regression and the
-choice of λ; differs in raised eigenvalues where λ is within float32 rounding errors (there the
-system is solved without), and in leaving out the adapters that the paper trains in the first
-session.
+choice of λ; differs in raised eigenvalues where λ is within float32 rounding errors (in the
+official code the system is solved without), and in leaving out the adapters that the paper trains
+in the first session.
 """
 
 from typing import Literal

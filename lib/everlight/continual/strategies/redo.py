@@ -14,15 +14,15 @@ Equal to the official code (google/dopamine, `labs/redo/weight_recyclers.py`, `N
 scores, dormant units, their new weights, given the same draws, and Adam's moments, which become 0;
 differs in:
 
-- Activations are those of the training batches of the last F steps; there those of 256 samples that
-  are redrawn from the replay buffer.
-- New incoming weights and biases come from the setup's `init`, there from Xavier's distribution and
-  0. Moments of biases become 0 too.
-- Outgoing weights of a channel whose maps are flattened are its own; there a mask for maps with
-  channels first is applied to maps with channels last.
-- τ and F are the paper's 0.1 and 1,000 by default; there 0 and 200,000 steps of the optimizer.
-  The registry's τ are a grid.
-- The mean over the layer has 1e-9 added there.
+- Activations are those of the training batches of the last F steps; in the official code those of
+  256 samples that are redrawn from the replay buffer.
+- New incoming weights and biases come from the setup's `init`, in the official code from Xavier's
+  distribution and 0. Moments of biases become 0 too.
+- Outgoing weights of a channel whose maps are flattened are its own; in the official code a mask
+  for maps with channels first is applied to maps with channels last.
+- τ and F are the paper's 0.1 and 1,000 by default; in the official code 0 and 200,000 steps of the
+  optimizer. The registry's τ are a grid.
+- The mean over the layer has 1e-9 added in the official code.
 """
 
 from typing import NamedTuple

@@ -19,11 +19,11 @@ as the features, and replay 100 samples per batch of 10.
 Equal to the official code (RaptorMai/online-continual-learning, `scr.py` and `SupConLoss` of
 `loss.py`) at the gradient of a step by network and projection; differs in:
 
-- The second view there also changes colours at random, and makes some images grey.
-- The first step, whose memory is empty, learns from its batch, there from nothing.
-- The authors' runs have the review trick with this loss; here there is none.
-- A class without stored samples is predicted last, there by a mean drawn at random.
-- The reservoir there counts the arrivals before a batch for all of the batch.
+- The second view in the official code also changes colours at random, and makes some images grey.
+- The first step, whose memory is empty, learns from its batch, in the official code from nothing.
+- The authors' runs have the review trick with this loss; everlight has none.
+- A class without stored samples is predicted last, in the official code by a mean drawn at random.
+- The reservoir in the official code counts the arrivals before a batch for all of the batch.
 """
 
 from collections.abc import Callable

@@ -10,10 +10,11 @@ samples; the noise breaks ties between units. λ = 0.6 with σ = 0.01 is a usual
 Equal to the official code (JordanAsh/warm_start, `run.py`, `shrink_perturb`) at λ θ for all
 parameters, biases and scales of normalization included; differs in:
 
-- The noise is normal with one deviation, as in the paper. There it is σ times the parameters of a
-  newly drawn network, with λ = 0.4 and σ = 0.1 by default.
-- The first task begins at the initial parameters. There these are shrunk and perturbed too.
-- Batch statistics are kept. There they restart.
+- The noise is normal with one deviation, as in the paper. In the official code it is σ times the
+  parameters of a newly drawn network, with λ = 0.4 and σ = 0.1 by default.
+- The first task begins at the initial parameters. In the official code these are shrunk and
+  perturbed too.
+- Batch statistics are kept. In the official code they restart.
 
 Common code (shibhansh/loss-of-plasticity, `bp.py` with `to_perturb`) adds the same normal noise to
 all parameters, but at every step, and weight decay shrinks.

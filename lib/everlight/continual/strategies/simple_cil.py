@@ -8,8 +8,9 @@ pretrained transformer.
 
 Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/simplecil.py`) at prototypes and scores,
 but for the scale of the scores, which ranks no class; differs in the score −∞ of classes without
-samples (there 0), and in classes that come again, whose prototypes there have only the new samples.
-There nothing is augmented; here the setup decides (`frozen`).
+samples (in the official code 0), and in classes that come again, whose prototypes in the official
+code have only the new samples. In the official code nothing is augmented; in everlight the setup
+decides (`frozen`).
 """
 
 from jaxtyping import Array, Float, PRNGKeyArray

@@ -15,12 +15,13 @@ alignment. Memory holds a covariance matrix per class, and no samples.
 Equal to the official code (GengDavid/SLCA, `models/slca.py`) at the steps of a task, the statistics
 of classes, the loss of alignment, its order of steps, and the aligned head; differs in:
 
-- The head has all outputs from the start, with the setup's initial values. There a task adds its
-  own, drawn normally with deviation 0.02.
-- A class with one sample has covariance ε I. There it is NaN.
-- The optimizer of alignment is the setup's. There it is SGD with momentum, as in training.
-- d_k has the task of the class. There it has the class's number divided by the size of the last
-  task, which is the same for tasks of equal size.
+- The head has all outputs from the start, with the setup's initial values. In the official code a
+  task adds its own, drawn normally with deviation 0.02.
+- A class with one sample has covariance ε I. In the official code it is NaN.
+- The optimizer of alignment is the setup's. In the official code it is SGD with momentum, as in
+  training.
+- d_k has the task of the class. In the official code it has the class's number divided by the size
+  of the last task, which is the same for tasks of equal size.
 """
 
 from collections.abc import Callable

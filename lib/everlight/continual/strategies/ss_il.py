@@ -15,12 +15,12 @@ Task t, counted from 1, has the setup's learning rate divided by t.
 Equal to the official code (hongjoon0805/SS-IL-Official, `trainer/ssil.py`) at the gradient of a
 step and, with `main.py`, at the learning rate of a task; differs in:
 
-- Exemplars are random samples of each class, there its first ones.
-- Each replayed batch is a new draw of distinct exemplars. There an epoch shuffles a list that
-  repeats the exemplars, so that a batch may hold one twice.
-- Counts are rounded down. There the classes share a fixed total without a rest.
-- Later tasks have as many epochs as the first. There they have a quarter of them, and the
-  optimizer's momentum carries over from task to task.
+- Exemplars are random samples of each class, in the official code its first ones.
+- Each replayed batch is a new draw of distinct exemplars. In the official code an epoch shuffles a
+  list that repeats the exemplars, so that a batch may hold one twice.
+- Counts are rounded down. In the official code the classes share a fixed total without a rest.
+- Later tasks have as many epochs as the first. In the official code they have a quarter of them,
+  and the optimizer's momentum carries over from task to task.
 """
 
 from typing import NamedTuple

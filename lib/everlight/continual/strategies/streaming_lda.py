@@ -23,7 +23,8 @@ exceeds about 1e3, so features should have a standard deviation of about 1.
 
 Equal to the official code (tyler-hayes/Deep_SLDA) in the score differences between classes that
 have samples, at every distance of the features from 0; differs in the score −∞ of the other classes
-(there 0), and in `ridge_solve` where Σ is singular in float32 (there a pseudoinverse).
+(in the official code 0), and in `ridge_solve` where Σ is singular in float32 (in the official code
+a pseudoinverse).
 """
 
 from typing import NamedTuple

@@ -8,16 +8,18 @@ one. The sum represents all task vectors exactly, so memory does not grow with t
 the merged network predicts.
 
 The paper selects λ on validation data from 0 to 1 in steps of 0.05. With λ = 1/T the merged network
-is the mean of the networks. The paper leaves the head out: CLIP's is made of text embeddings. Here
-the head is merged like any other parameter. Its columns move in the tasks that have samples of
-their class (`merging`), so with disjoint classes a column is θ_0 + λ τ_t of its own task.
+is the mean of the networks. The paper leaves the head out: CLIP's is made of text embeddings. In
+everlight the head is merged like any other parameter. Its columns move in the tasks that have
+samples of their class (`merging`), so with disjoint classes a column is θ_0 + λ τ_t of its own
+task.
 
 Equal to the official code (mlfoundations/task_vectors, `src/task_vectors.py`) at the sum of task
 vectors of given networks; differs in:
 
-- The head is a part of the task vectors. There every task has its own, which is fixed.
-- Batch statistics are estimated on the last task's samples. There running averages are added up
-  like parameters.
+- The head is a part of the task vectors. In the official code every task has its own, which is
+  fixed.
+- Batch statistics are estimated on the last task's samples. In the official code running averages
+  are added up like parameters.
 
 The authors of TIES-merging (prateeky2806/ties-merging, `merge_utils.py`, `tv_merging`) have the
 same sum. Mammoth (`tak_utils/merging.py`) divides λ by the number of tasks so far, which the paper

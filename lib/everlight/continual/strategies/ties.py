@@ -12,17 +12,17 @@ represent all task vectors exactly, so memory does not grow with tasks. Between 
 network predicts. The paper's recipe without validation data is k = 0.2 and λ = 1, the defaults.
 
 Columns of the head move in the tasks that have samples of their class (`merging`). With disjoint
-classes no sign is contested there, so a column is θ_0 + λ τ̂_t of its own task.
+classes no sign in the head is contested, so a column is θ_0 + λ τ̂_t of its own task.
 
 Equal to the official code (prateeky2806/ties-merging, `merge_utils.py`, `merge_methods` with topk,
 mass and dis-mean) for given trimmed vectors without opposite entries that cancel; differs in:
 
-- A parameter whose trimmed entries cancel stays at θ_0, since sign(0) = 0. There it takes the sign
-  of the majority of all parameters, and the negative one if there is none.
-- The int(k d) greatest of d entries are kept, and all entries equal to the smallest of them. There
-  it is one more.
-- Batch statistics are estimated on the last task's samples. There running averages are entries of
-  the task vectors.
+- A parameter whose trimmed entries cancel stays at θ_0, since sign(0) = 0. In the official code it
+  takes the sign of the majority of all parameters, and the negative one if there is none.
+- The int(k d) greatest of d entries are kept, and all entries equal to the smallest of them. In the
+  official code it is one more.
+- Batch statistics are estimated on the last task's samples. In the official code running averages
+  are entries of the task vectors.
 """
 
 from typing import NamedTuple

@@ -24,14 +24,14 @@ per task and 125 samples.
 Equal to the official code (LYang-666/TRGP, `main_cifar100.py`) at the scaled weights, the chosen
 tasks, a step of gradient descent and the energies that choose a basis; differs in:
 
-- Inputs of a task's layers are those of its scaled network, there those of W alone.
-- The greatest of the new directions enters U as the others do; a comparison there leaves it out.
-- After the first task the same condition on the energies holds; there a direction less is taken.
+- Inputs of a task's layers are those of its scaled network, in the official code those of W alone.
+- The greatest of the new directions enters U as the others do; in the official code not.
+- After the first task the same condition on the energies holds; the official code takes one less.
 - The whole change is projected, all patches are taken, and batch statistics are running (`gpm`).
-- The optimizer of S is the setup's, there gradient descent without weight decay.
-- There no layer is scaled where the first one has no chosen task, and the scales and shifts of
-  batch norm learn in every task. In `main_pmnist.py` the one head has matrices S, ε₁ is 0.2, and
-  the third task can choose the second alone.
+- The optimizer of S is the setup's, in the official code gradient descent without weight decay.
+- In the official code no layer is scaled where the first one has no chosen task, and the scales and
+  shifts of batch norm learn in every task. In `main_pmnist.py` the one head has matrices S, ε₁ is
+  0.2, and the third task can choose the second alone.
 """
 
 from collections.abc import Mapping

@@ -3,8 +3,8 @@
 It continues from the last task's network. Samples keep the labels of their own tasks.
 
 Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with an unlimited buffer) at
-the samples and labels of every epoch; differs in storing indices into the data set, where theirs
-stores a copy.
+the samples and labels of every epoch; differs in storing indices into the data set, where the
+official code stores a copy.
 """
 
 import jax.numpy as jnp

@@ -7,9 +7,9 @@ over old and new classes, w_j being the weights of class j in the head. Softmax 
 classes, in the second term over the old ones; ẑ are the logits of the network before the task. The
 loss is stage 1 of BiC without corrections. Trained on few exemplars and many new samples, weights
 of new classes become longer and win predictions; aligning needs no held-out samples. Biases stay.
-Where new weights are the shorter ones, as in small networks after few steps without weight decay,
-γ is above 1 and favours the new classes: check it before using the method there. T = 2 in the
-paper.
+Where new weights are the shorter ones, as in small networks after few steps without weight decay, γ
+is above 1 and favours the new classes: check γ before using the method on such networks. T = 2 in
+the paper.
 
 Aligning needs new weights that training has made longer. With one class per task the first task
 has no gradient, nor has the distillation of the second, since a softmax over one class is constant.
@@ -25,7 +25,8 @@ The authors published no code. Equal to PyCIL (G-U-N/PyCIL, `models/wa.py`) at t
 step, the aligned weights and the exemplars: counts are rounded down, herding never picks a sample
 twice, and classes keep their first exemplars when the number falls. Differs in:
 
-- The head has all outputs from the start, on which weight decay acts; there a task adds its own.
+- The head has all outputs from the start, on which weight decay acts; in the official code a task
+  adds its own.
 - The paper also clips weights of the head below 0 after every step; neither PyCIL nor this does.
 """
 

@@ -28,14 +28,15 @@ m = 0.3.
 Equal to the official code (aimagelab/mammoth, `xder_rpc.py`) at the simplex, the gradient of a
 step, the stored logits and the sizes of classes in the memory; differs in:
 
-- At the end of a task one pass over the memory gives the logits of old and new samples. There new
-  samples pass in batches of their task, which differs with batch norm alone.
-- Tasks may have classes of any numbers; there they are numbered in the order of equal tasks.
+- At the end of a task one pass over the memory gives the logits of old and new samples. In the
+  official code new samples pass in batches of their task, which differs with batch norm alone.
+- Tasks may have classes of any numbers; in the official code they are numbered in the order of
+  equal tasks.
 
 The constraint g is that of the code's first version (ee5c3bb) and of its `xder.py`; the present
-version has it commented out, which is `past_constraint=False` here. The default
-keeps it, which was the more accurate form on split Fashion-MNIST. In the first version replayed
-batches change the batch statistics as well; here, as in the present one, they do not.
+version has it commented out, which is `past_constraint=False` in everlight. The default keeps it,
+which was the more accurate form on split Fashion-MNIST. In the first version replayed batches
+change the batch statistics as well; in everlight, as in the present one, they do not.
 """
 
 from typing import NamedTuple
@@ -78,7 +79,7 @@ class ExtendedMemory(NamedTuple):
 
 
 class SlotDraw(NamedTuple):
-    """Batch that a step replays, its slots in the memory, and the logits stored there."""
+    """Batch that a step replays, its slots in the memory, and the logits stored in these slots."""
 
     batch: Batch
     slots: Int[Array, "b"]

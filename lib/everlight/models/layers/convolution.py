@@ -4,8 +4,8 @@ On CPU the gradients are written in the layout that XLA computes fast in a loop,
 computed one by one. On other devices the gradients of several runs at once are those of one grouped
 convolution, for which there are fast kernels. `vmap` alone would make a convolution of them whose
 kernels are the images. A depthwise convolution is a sum of shifted products: on accelerators this
-is one kernel for any number of runs, as is the gradient by the images. Its gradient by the kernel
-is a grouped convolution's there.
+is one kernel for any number of runs, as is the gradient by the images, and its gradient by the
+kernel is that of a grouped convolution.
 
 The choice is made when a program is lowered: a program exported for a GPU on a CPU machine is the
 GPU's.

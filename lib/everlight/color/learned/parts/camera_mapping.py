@@ -21,10 +21,10 @@ Differs from C5's code in:
   own, and takes images of all temperatures equally often.
 - Images are neither cropped nor rejected; the code rejects dark and clipped ones.
 - The code's `apply_cst` overwrites red, and then green, before it computes the other channels from
-  them. Here the colours are multiplied by the matrix.
+  them. In everlight the colours are multiplied by the matrix.
 
 CCMNet's code exchanges the weights of both matrices (see `camera_calibration`); with one matrix per
-camera this makes no difference here.
+camera this makes no difference.
 """
 
 from typing import NamedTuple

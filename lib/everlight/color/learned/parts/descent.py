@@ -20,7 +20,7 @@ def descend(
     Args:
       loss: loss of the parameters; its second argument is the step's key, for drawing a batch.
       params: initial parameters.
-      optimizer: optax optimizer; its state is initialized here.
+      optimizer: optax optimizer, whose state this function initializes.
       key: key from which each step's key is derived.
       steps: number of steps.
     """
@@ -44,7 +44,7 @@ def descend_with_stats(
     Args:
       loss: loss of the variables and a step's key, and the new statistics.
       variables: initial `params` and `batch_stats`.
-      optimizer: optax optimizer of the parameters; its state is initialized here.
+      optimizer: optax optimizer of the parameters, whose state this function initializes.
       key: key from which each step's key is derived.
       steps: number of steps.
     """

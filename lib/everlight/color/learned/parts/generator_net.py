@@ -9,7 +9,8 @@ Equal to the authors' code (mahmoudnafifi/C5 at dca9236, `src/c5.py`; DY112/CCMN
 `src/ccmnet/ccmnet.py`) in layers, cross-pooling, activations, normalization and circular
 convolution. Differs in:
 
-- Running variances of batch normalization divide by the number of values, there by one less.
+- Running variances of batch normalization divide by the number of values, in the official code by
+  one less.
 - The two dense layers on the fingerprint start like the convolutions, with the weights of He et al.
   and biases of 0. The code has PyTorch's uniform numbers, with 0.41 times that standard deviation.
 - The fingerprint has a second channel, of daylight.

@@ -1,8 +1,9 @@
 """Training images, loss, fit and estimate that C5 and CCMNet share.
 
 The loss has the terms and weights of the authors' code (`train.py` of mahmoudnafifi/C5 at dca9236,
-`scripts/train.py` of DY112/CCMNet at 298275b). The angle differs: it is exact here. The code has
-22/7 for pi, which makes it 0.04% smaller, and the arccosine of 0.9999999 times the cosine.
+`scripts/train.py` of DY112/CCMNet at 298275b). The angle differs: it is exact in everlight. The
+official code has 22/7 for pi, which makes it 0.04% smaller, and the arccosine of 0.9999999 times
+the cosine.
 """
 
 import math

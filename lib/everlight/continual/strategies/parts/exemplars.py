@@ -173,7 +173,7 @@ def random_ranks(samples: Samples, key: PRNGKeyArray) -> Int[Array, "n k"]:
 def _draw_number(
     key: PRNGKeyArray, index: Int[Array, ""], labels: Int[Array, "k"]
 ) -> Float[Array, ""]:
-    # All labels: an image may be there twice, once with fewer.
+    # All labels: an image may be a candidate twice, once with fewer labels.
     return jax.random.uniform(reduce(jax.random.fold_in, (index, *labels), key))
 
 

@@ -1,9 +1,9 @@
 """Parts of strategies that merge networks: the classes a task trains, and the merged network.
 
-Literature on merging trains each network on its own data, with a head of its own. Here all tasks
-share one head. A task's loss therefore runs over the classes of its own samples (`train_classes`),
-so that the head's columns of all other classes have no gradient. Where the tasks' classes are
-disjoint, a column of the head moves in one task alone.
+Literature on merging trains each network on its own data, with a head of its own. In everlight all
+tasks share one head. A task's loss therefore runs over the classes of its own samples
+(`train_classes`), so that the head's columns of all other classes have no gradient. Where the
+tasks' classes are disjoint, a column of the head moves in one task alone.
 """
 
 from collections.abc import Callable
