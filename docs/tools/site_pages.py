@@ -101,7 +101,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """
     path = page.file.src_uri
     if path != "api.md":
-        return to_site_links(add_sources(markdown, ROOT_PAGES.get(path, path)), path)
+        return convert_links(add_sources(markdown, ROOT_PAGES.get(path, path)), path)
     paths = {
         f"{STRATEGIES}.{part}.{name}": name for part in PARTS for name in strategy_functions(part)
     }
@@ -112,7 +112,7 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     return markdown
 
 
-def to_site_links(markdown: str, page: str) -> str:
+def convert_links(markdown: str, page: str) -> str:
     """Return a page's text whose links to files of the project lead to their places on the site.
 
     Args:

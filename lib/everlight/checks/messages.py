@@ -26,7 +26,7 @@ def show_value(value: Any) -> str:
 
 
 def missing_form(value: Any, hint: Any) -> str:
-    """Return what a value lacks that has the right kind of numbers."""
+    """Return the words of a message for what a value lacks, such as "an array of "; else ""."""
     if not is_array_type(hint):
         return ""
     unsigned = is_array(value) and np.issubdtype(value.dtype, np.unsignedinteger)

@@ -151,7 +151,7 @@ def with_merged_lora(
 
 
 def _with_parameters(setup: Setup, network_params: Callable[[PyTree], PyTree]) -> Setup:
-    """Return the setup whose network has what a function makes of the trained parameters."""
+    """Return the setup whose network has parameters that a function makes of the trained ones."""
 
     def apply(params: PyTree, *others: PyTree) -> tuple[Outputs, PyTree]:
         return setup.apply(network_params(params), *others)

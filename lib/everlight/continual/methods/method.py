@@ -182,7 +182,7 @@ class Method(NamedTuple):
 
     @property
     def row_name(self) -> str:
-        """Name of the row of the registry that a variant is of, as ER for "ER, review"."""
+        """Name of the registry's row from which a variant is made, as ER for "ER, review"."""
         return self.name.partition(", ")[0]
 
     @property

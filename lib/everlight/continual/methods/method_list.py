@@ -15,7 +15,7 @@ class MethodRow(NamedTuple):
     paper: str
     """Authors and venue."""
     keeps: str
-    """Kinds of what is kept of earlier tasks, or nothing."""
+    """Kinds of data that are kept of earlier tasks; "nothing" without any."""
     applies: str
     """Requirements of a benchmark, or all benchmarks; then where `--methods all` has it."""
 

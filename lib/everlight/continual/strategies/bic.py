@@ -293,8 +293,8 @@ def entropy_pair(
 def held_out_slots(exemplars_per_class: int, buffer_size: int | None, classes: int) -> int:
     """Return the number of held-out slots: a tenth per class, or a fifth of a fixed total.
 
-    With a fixed total, all exemplars are of old classes when a task begins. A tenth of the total is
-    for them and a tenth for the new classes, if these are no more than the old ones.
+    With a fixed total, all exemplars belong to old classes when a task begins. A tenth of the total
+    is for them and a tenth for the new classes, if these are no more than the old ones.
     """
     if buffer_size is None:
         return classes * max(1, exemplars_per_class // 10)

@@ -50,7 +50,7 @@ from everlight.continual.strategies.parts.passes import (
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
-    by_nearest_mean,
+    nearest_mean_strategy,
     rehearsal,
 )
 from everlight.continual.strategies.parts.teacher import freeze_teacher
@@ -121,8 +121,8 @@ def icarl(
 
     exemplars = rehearsal(setup, exemplars_per_class, labels, buffer_size)
     grads = softmax_gradient if loss == "softmax" else binary_gradient
-    by_head = exemplars._replace(begin_task=begin_task, grads=grads)
-    return by_head if classifier == "head" else by_nearest_mean(setup, by_head)
+    head_strategy = exemplars._replace(begin_task=begin_task, grads=grads)
+    return head_strategy if classifier == "head" else nearest_mean_strategy(setup, head_strategy)
 
 
 def _restart_scale(params: PyTree) -> PyTree:

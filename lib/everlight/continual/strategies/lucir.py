@@ -37,7 +37,11 @@ from everlight.continual.strategies.parts.imprinted_head import (
     imprinted_rehearsal,
 )
 from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
-from everlight.continual.strategies.parts.rehearsal import Classifier, by_nearest_mean, rehearsal
+from everlight.continual.strategies.parts.rehearsal import (
+    Classifier,
+    nearest_mean_strategy,
+    rehearsal,
+)
 from everlight.models.heads import cosines, head_kernel, unit_vectors
 from everlight.precision import matrix_product
 
@@ -113,7 +117,7 @@ def lucir(
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
     finetuning = Finetuning(finetune_epochs, finetune_batch, rate)
     strategy = imprinted_rehearsal(setup, by_head, rebalanced_loss, imprint_kernel, finetuning)
-    return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
+    return strategy if classifier == "head" else nearest_mean_strategy(setup, strategy)
 
 
 def margin_ranking(

@@ -39,7 +39,7 @@ Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `mod
 - The reservoir in the official code counts the arrivals before a batch for all of the batch.
 - Mixed samples of one class keep this class in the instance loss, in the official code a sum of
   rounding errors.
-- Pairs are of classes that have stored samples; in the official code one without them is replaced
+- Pairs have classes with stored samples; in the official code one without them is replaced
   by another.
 - By default cross-entropies run over the seen classes, in the official code over all outputs.
 - Passes are in float32, in the official code in half precision. In the first task the

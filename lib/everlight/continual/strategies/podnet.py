@@ -68,7 +68,7 @@ from everlight.continual.strategies.parts.passes import evaluation_outputs, weig
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
-    by_nearest_mean,
+    nearest_mean_strategy,
     rehearsal,
 )
 from everlight.models.heads import SimilarityForm, head_kernel, local_similarities, unit_vectors
@@ -159,7 +159,7 @@ def podnet(
         finetune_epochs, finetune_batch, rate=lambda epoch: jnp.float32(finetune_rate)
     )
     strategy = imprinted_rehearsal(setup, by_head, distilled, imprint_kernel, finetuning)
-    return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
+    return strategy if classifier == "head" else nearest_mean_strategy(setup, strategy)
 
 
 def nca(

@@ -17,8 +17,8 @@ Differs from C5's code in:
   temperature, noise, exposure and aperture.
 - Green is regressed on red over the neighbours by a line, in place of a polynomial over all images
   of a camera. No drawn channel falls below a share of 0.02.
-- A view is of one other camera. The code maps an image to every target camera, which may be its
-  own, and takes images of all temperatures equally often.
+- A view belongs to one other camera. The code maps an image to every target camera, which may be
+  its own, and takes images of all temperatures equally often.
 - Images are neither cropped nor rejected; the code rejects dark and clipped ones.
 - The code's `apply_cst` overwrites red, and then green, before it computes the other channels from
   them. In everlight the colours are multiplied by the matrix.

@@ -88,7 +88,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "n h w c"], train: bool) -> Float[Array, "n h w f"]:
-        """Return the maps; with `train` batch statistics are of these maps and are kept."""
+        """Return the maps; with `train` batch statistics are computed from these maps and kept."""
         maps = nn.leaky_relu(PaddedConvolution(self.middle, name="first")(inputs))
         maps = PaddedConvolution(self.features, name="second")(maps)
         if self.norm == "batch":

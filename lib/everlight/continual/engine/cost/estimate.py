@@ -37,7 +37,7 @@ class Estimate(NamedTuple):
     kernels: int | None = None
     """Kernels that a GPU starts in a step, loops counted once; None on other devices."""
 
-    def at_once(self, memory: int) -> int:
+    def max_runs(self, memory: int) -> int:
         """Return the number of runs that a device of so many bytes holds."""
         return max(0, (memory - self.data_bytes) // (self.state_bytes + self.working_bytes))
 

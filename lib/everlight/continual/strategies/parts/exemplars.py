@@ -108,7 +108,7 @@ def add_random_exemplars(
       key: random key of the choice, which is independent of padding.
 
     Raises:
-      ValueError: `buffer` is of another kind, such as that of `empty_exemplars`.
+      ValueError: `buffer` has another type, such as that of `empty_exemplars`.
     """
     slots = buffer.index.shape[0]
     division = divide_slots(slots, classes.shape[0])
@@ -141,7 +141,7 @@ def add_seen_exemplars(
       among: the classes that share the slots, never fewer than at the last call; None is all.
 
     Raises:
-      ValueError: `buffer` is of another kind, such as that of `empty_exemplars`.
+      ValueError: `buffer` has another type, such as that of `empty_exemplars`.
     """
     slots = buffer.index.shape[0]
     candidates = distinct(merge_buffer(samples, buffer).samples)
@@ -199,7 +199,7 @@ def add_herded_exemplars(
         slots among all classes.
 
     Raises:
-      ValueError: `buffer` is of another kind, such as that of `memory.empty_buffer`.
+      ValueError: `buffer` has another type, such as that of `memory.empty_buffer`.
     """
     slots = buffer.rank.shape[0]
     division = divide_slots(slots, classes.shape[0], among)

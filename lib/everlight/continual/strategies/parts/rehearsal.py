@@ -110,11 +110,11 @@ def herd_task(
     return add_herded_exemplars(buffer, candidates, carried, features, among)
 
 
-def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
+def nearest_mean_strategy(setup: Setup, head_strategy: Strategy) -> Strategy:
     """Return the strategy with predictions by its exemplars' means; its memory is `Rehearsal`."""
 
     def init(key: PRNGKeyArray, learner: Learner) -> Rehearsal:
-        memory = by_head.init(key, learner)
+        memory = head_strategy.init(key, learner)
         width, dtype = feature_width(setup, learner)
         means = jnp.zeros((learner.seen.shape[0], width), dtype)
         return memory._replace(nearest=ExemplarMeans(means, jnp.array(False)))
@@ -122,13 +122,13 @@ def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
     def begin_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
-        memory, learner = by_head.begin_task(memory, learner, task, key)
+        memory, learner = head_strategy.begin_task(memory, learner, task, key)
         return memory._replace(nearest=memory.nearest._replace(ready=jnp.array(False))), learner
 
     def end_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
-        memory, learner = by_head.end_task(memory, learner, task, key)
+        memory, learner = head_strategy.end_task(memory, learner, task, key)
         return memory._replace(nearest=memory.nearest._replace(ready=jnp.array(True))), learner
 
     def before_evaluation(
@@ -151,7 +151,7 @@ def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
         near = nearness(outputs.features, means)
         return jnp.where(ready, near, setup.objective.scores(outputs))
 
-    return by_head._replace(
+    return head_strategy._replace(
         init=init,
         begin_task=begin_task,
         end_task=end_task,
