@@ -89,7 +89,7 @@ OUTSIDE_OF_JIT = (
     "illuminant.calibrate_distances",
     "illuminant.cross_",
     "illuminant.interval_coverage",
-    "continual.diverged",
+    "continual.diverged_runs",
     "plots.",
     "scenarios.",
 )

@@ -101,7 +101,7 @@ ROWS: dict[str, Any] = {
     "color.scene_colors": {"table": color.ResponseTable(floats(2, 4, 3), floats(2, 3))},
     "color.sensor_independent_estimate": lambda: {"model": sensor_independent()},
     "color.warp_image": {"shape": (4, 5)},
-    "continual.diverged": lambda: {"state": runs_state()},
+    "continual.diverged_runs": lambda: {"state": runs_state()},
     "continual.continual_backprop": {"layers": ("a",)},
     "continual.evaluate": lambda: {**ON_BOTH, "learner": small_net.init_learner(PLAIN, 4, KEY)},
     "continual.expert_gate": {"features": lambda inputs: inputs, "class_group": integers(6)},
