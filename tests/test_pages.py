@@ -195,10 +195,10 @@ TABLES = measured.all_tables()
 def test_every_measured_table_has_one_entry_and_every_entry_one_table():
     excepted = [table for table in TABLES if is_excepted(table)]
     for table in TABLES:
-        count = sum(measured.is_of(entry, table) for entry in ENTRIES)
+        count = sum(measured.names_table(entry, table) for entry in ENTRIES)
         assert count == int(table not in excepted), f"{table.page}, {table.heading}: {count}"
     for entry in ENTRIES:
-        count = sum(measured.is_of(entry, table) for table in TABLES)
+        count = sum(measured.names_table(entry, table) for table in TABLES)
         assert count == 1, f"{entry.page}, {entry.heading}: {count} tables"
     assert {table.page for table in excepted} == set(WITHOUT_MEASUREMENTS)
 
@@ -210,7 +210,7 @@ def is_excepted(table: Table) -> bool:
 
 def test_rows_are_those_that_were_measured():
     text = measured.MANIFEST.read_text(encoding="utf-8")
-    _, changed = measured.renewed(text, TABLES)
+    _, changed = measured.renew_manifest(text, TABLES)
     assert [f"{entry.page}, {entry.heading}" for entry in changed] == [], (
         "write commit and date of the new numbers into docs/tools/measured.toml and run "
         "`python -m docs.tools.measured`"
@@ -255,7 +255,7 @@ def test_every_strategy_that_has_a_method_has_its_cost():
 
 def test_the_page_of_public_names_is_that_of_the_folders():
     assert make_api.PAGE.read_text("utf-8") == make_api.render(), "python -m docs.tools.make_api"
-    for room in make_api.ROOMS:
+    for room in make_api.PACKAGES:
         names = importlib.import_module(f"everlight.{room}").__all__
         assert len(set(names)) == len(names), room
 

@@ -45,6 +45,8 @@ BANNED_CALLS = {
 """Words that are no name of a function or parameter."""
 BANNED_FUNCTIONS = {"after", "left"}
 """Words that are no name of a function; as parameters they stand beside `before` and `right`."""
+PREPOSITION = re.compile(r"_*(?:among|at|by|from|in|into|of|on|over|up_to)_")
+"""Beginnings that no function of the library has."""
 RETIRED = {
     *("asked", "judged", "light", "lights", "meant", "ours", "plan", "plans", "said"),
     *("strength", "strengths", "theirs", "told"),
@@ -153,6 +155,16 @@ def test_functions_and_parameters_are_no_adverbs(folder):
         if path.startswith(f"{folder}/")
         for line, name, banned in _called(tree)
         if name.strip("_") in banned
+    )
+
+
+def test_functions_of_the_library_begin_with_no_preposition():
+    _refuse(
+        f"{path}:{node.lineno}: {node.name}; begin with a verb or name what it returns"
+        for path, tree in TREES.items()
+        if path.startswith("lib/")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and PREPOSITION.match(node.name)
     )
 
 

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.continual import StoredImages, TaskSequence
 from everlight.models import MLP, PlainCNN
-from everlight.scenarios import class_incremental, same_shapes
+from everlight.scenarios import class_incremental, pad_sequences
 from everlight_data.images.digits import load_digits
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32
 from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class, shrink_images
@@ -105,7 +105,7 @@ def over_seeds(inputs: Inputs, seeds: int) -> list[Seeded]:
     stored = StoredImages.of(jnp.asarray(inputs.images), jnp.zeros(1), jnp.ones(1))
     blank = jnp.zeros((1, *inputs.images.shape[1:]))
     out = []
-    for seed, sequence in enumerate(same_shapes(sequences)):
+    for seed, sequence in enumerate(pad_sequences(sequences)):
         start = inputs.net.init(jax.random.key(1_000 + seed), blank, False)["params"]
         data = RunData(stored, start, fixed_samples(inputs, seed))
         out.append(Seeded(inputs, seed, sequence, data, jax.random.key(seed)))

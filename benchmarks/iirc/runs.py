@@ -132,7 +132,7 @@ def compare_steps(
       case: method.
       equation: use the authors' equation in everlight, for methods of `EQUATIONS`.
     """
-    workload = steps.plan_of(case)
+    workload = steps.workload_of(case)
     write_inputs(workload, folder)
     with EQUATIONS[case.name]() if equation else nullcontext():
         local = steps.trace(read_inputs(folder), workload, folder, case)

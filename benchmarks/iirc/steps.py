@@ -78,7 +78,7 @@ def trace(data: IIRCData, workload: Workload, folder: Path, case: Case, seed: in
             epoch, order = look(run, state)
             slots = np.asarray(order.slots)[: int(order.count)]
             keys = describe(epoch.samples, slots)
-            stored = np.asarray(epoch.from_memory)[slots]
+            stored = np.asarray(epoch.memory_mask)[slots]
             orders.append([(bool(old), *key) for old, key in zip(stored, keys, strict=True)])
             state = learn(run, state)
         state = end(run, state)

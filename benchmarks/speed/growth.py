@@ -21,7 +21,7 @@ from everlight.continual import (
     softmax_objective,
 )
 from everlight.models import MLP
-from everlight.scenarios import domain_incremental, permuted_pixels, transformed
+from everlight.scenarios import domain_incremental, permuted_pixels, transform_inputs
 
 SIDE, SAMPLES, TESTED, BATCH = 28, 100, 10, 10
 """Side of the images; training and test samples and batch size of every task."""
@@ -60,7 +60,7 @@ def run_of(tasks: int = TASKS[0], classes: int = CLASSES[0], buffer: int = BUFFE
     def build(data: StoredImages) -> tuple[Setup, Strategy]:
         setup = flax_setup(MLP(classes, HIDDEN), data, softmax_objective(), optax.sgd(0.03))
         pixels = permuted_pixels(tasks, SIDE * SIDE, jax.random.key(1))
-        setup = transformed(setup, count, pixels)
+        setup = transform_inputs(setup, count, pixels)
         return setup, experience_replay(setup, buffer)
 
     protocol = Protocol(epochs=1, batch_size=BATCH, select="last", evaluate_every=tasks)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import flax.linen as nn
 
-ROOMS = ("color", "continual", "illuminant", "metrics", "models", "plots", "scenarios")
+PACKAGES = ("color", "continual", "illuminant", "metrics", "models", "plots", "scenarios")
 PARTS = (
     "naive",
     "parts.memory",
@@ -37,18 +37,18 @@ def render() -> str:
         "units, errors and sources. "
         "An ellipsis stands in place of long defaults.\n"
     ]
-    for room in ROOMS:
-        module = importlib.import_module(f"everlight.{room}")
+    for package in PACKAGES:
+        module = importlib.import_module(f"everlight.{package}")
         rows = {name: inspect.unwrap(getattr(module, name)) for name in module.__all__}
-        title = f"## everlight.{room}\n\n{module.__doc__.strip().splitlines()[0]}\n\n"
+        title = f"## everlight.{package}\n\n{module.__doc__.strip().splitlines()[0]}\n\n"
         parts.append(title + _table(rows))
     parts.append("## everlight.continual.strategies\n\nWhat strategies are made of, by file.\n")
     for part in PARTS:
-        parts.append(f"### {part}\n\n{_table(made_of(part))}")
+        parts.append(f"### {part}\n\n{_table(strategy_functions(part))}")
     return "\n".join(parts)
 
 
-def made_of(part: str) -> dict[str, Callable]:
+def strategy_functions(part: str) -> dict[str, Callable]:
     """Return the public functions of a file of `continual.strategies`."""
     module = importlib.import_module(f"everlight.continual.strategies.{part}")
     return {
@@ -82,7 +82,7 @@ def _arguments(public: object) -> str:
     # Every module of Flax has these.
     is_module = inspect.isclass(public) and issubclass(public, nn.Module)
     parameters = [
-        parameter.replace(annotation=parameter.empty, default=_short(parameter.default))
+        parameter.replace(annotation=parameter.empty, default=_shorten(parameter.default))
         for parameter in signature.parameters.values()
         if not (is_module and parameter.name in ("parent", "name"))
     ]
@@ -90,7 +90,7 @@ def _arguments(public: object) -> str:
     return f"`{text}`".replace("|", "\\|") if text else ""
 
 
-def _short(default: object) -> object:
+def _shorten(default: object) -> object:
     """Return the default, or an object that prints an ellipsis if the default is long."""
     is_short = default is inspect.Parameter.empty or len(repr(default)) <= LONGEST
     return default if is_short else _Ellipsis()

@@ -139,7 +139,7 @@ def measure(name: str, small: Path, large: Path) -> tuple[int, int]:
     return _bytes(content), _peak() - before
 
 
-def _in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+def _call_in_process(function: Callable[..., Any], *arguments: Any) -> Any:
     """Call a function in a new process."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(function, arguments)
@@ -170,11 +170,11 @@ def render() -> str:
         with tempfile.TemporaryDirectory() as folder:
             suffix = (re.findall(r"\.\w+", name) or [".png"])[0]
             small, large = (Path(folder) / f"{word}{suffix}" for word in ("small", "large"))
-            _in_own_process(save, name, small, SMALL)
-            _in_own_process(save, name, large, LARGE)
+            _call_in_process(save, name, small, SMALL)
+            _call_in_process(save, name, large, LARGE)
             size, (read, peaks[name]) = (
                 large.stat().st_size,
-                _in_own_process(measure, name, small, large),
+                _call_in_process(measure, name, small, large),
             )
         peak = peaks[name] / 1e6
         rows.append(f"| {name} | {size / 1e6:.1f} | {read / 1e6:.1f} | {peak:.0f} |")

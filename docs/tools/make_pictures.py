@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from everlight import plots
-from everlight.metrics import Costs, counted_model_memory, summarize_runs
+from everlight.metrics import Costs, count_model_memory, summarize_runs
 
 FOLDER = Path(__file__).parents[1] / "pictures"
 METHODS = ("Naive", "Cumulative", "EWC")
@@ -46,7 +46,7 @@ def draw_learning(run: Path) -> None:
 def _criteria(recorded: dict, name: str) -> dict:
     arrays, naive = recorded[name], recorded["Naive"]
     runs, tasks = arrays["steps"].shape
-    memory = counted_model_memory(1, int(arrays["parameter_copies"]), tasks)
+    memory = count_model_memory(1, int(arrays["parameter_copies"]), tasks)
     costs = Costs(
         model_memory=jnp.broadcast_to(memory, (runs, tasks)),
         sample_memory=arrays["stored_samples"].astype(jnp.float32),
@@ -62,7 +62,9 @@ def draw_illuminants() -> None:
     observer = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"]
     spectra = colour.SDS_ILLUMINANTS
     illuminants = {
-        label: np.stack([_seen(observer, spectra[name]) for name in spectra if name[0] == letter])
+        label: np.stack(
+            [_observed_color(observer, spectra[name]) for name in spectra if name[0] == letter]
+        )
         for label, letter in (("daylight", "D"), ("fluorescent", "F"))
     }
     canvas, axes = plt.subplots(figsize=(5.4, 4.2), layout="constrained")
@@ -70,7 +72,7 @@ def draw_illuminants() -> None:
     canvas.savefig(FOLDER / "plots_illuminants.png", dpi=90)
 
 
-def _seen(observer: colour.MultiSpectralDistributions, illuminant: object) -> np.ndarray:
+def _observed_color(observer: colour.MultiSpectralDistributions, illuminant: object) -> np.ndarray:
     return illuminant.copy().align(observer.shape).values @ observer.values
 
 

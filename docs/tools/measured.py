@@ -89,18 +89,18 @@ def pages() -> dict[str, Path]:
 def tables_in(page: str, text: str) -> Iterator[Table]:
     """Yield the tables of a page's text, without those in code."""
     heading, fenced, lines = "", False, text.splitlines()
-    for place, line in enumerate(lines):
+    for number, line in enumerate(lines):
         fenced ^= line.startswith("```")
         if fenced:
             continue
         if line.startswith("#"):
             heading = line.lstrip("# ")
-        elif re.fullmatch(r"\|[\s:|-]*-[\s:|-]*", line) and place:
+        elif re.fullmatch(r"\|[\s:|-]*-[\s:|-]*", line) and number:
             end = next(
-                (n for n in range(place, len(lines)) if not lines[n].startswith("|")), len(lines)
+                (n for n in range(number, len(lines)) if not lines[n].startswith("|")), len(lines)
             )
-            rows = tuple(lines[place + 1 : end])
-            yield Table(page, heading, lines[place - 1], line, rows, end)
+            rows = tuple(lines[number + 1 : end])
+            yield Table(page, heading, lines[number - 1], line, rows, end)
 
 
 def all_tables() -> list[Table]:
@@ -112,7 +112,7 @@ def all_tables() -> list[Table]:
     ]
 
 
-def is_of(entry: Entry, table: Table) -> bool:
+def names_table(entry: Entry, table: Table) -> bool:
     """Return True if an entry names a table."""
     return (
         (entry.page, entry.heading) == (table.page, table.heading)
@@ -127,7 +127,7 @@ def checksum(table: Table) -> str:
     return hashlib.sha256(rows.encode()).hexdigest()[:CHECKSUM_DIGITS]
 
 
-def renewed(manifest: str, tables: Iterable[Table]) -> tuple[str, list[Entry]]:
+def renew_manifest(manifest: str, tables: Iterable[Table]) -> tuple[str, list[Entry]]:
     """Return a manifest's text with the checksums of the present tables, and the changed entries.
 
     Raises:
@@ -135,34 +135,34 @@ def renewed(manifest: str, tables: Iterable[Table]) -> tuple[str, list[Entry]]:
     """
     known, changed = list(tables), []
     head, *blocks = ENTRY.split(manifest)
-    for place, block in enumerate(blocks):
+    for number, block in enumerate(blocks):
         entry = Entry(**tomllib.loads(block)["table"][0])
-        hits = [table for table in known if is_of(entry, table)]
+        hits = [table for table in known if names_table(entry, table)]
         if len(hits) != 1:
             raise ValueError(f"{len(hits)} tables of {entry.page}, {entry.heading}, {entry.header}")
         now = checksum(hits[0])
         if now != entry.checksum:
             changed.append(entry)
             old, new = (f'checksum = "{digest}"' for digest in (entry.checksum, now))
-            blocks[place] = block.replace(old, new)
+            blocks[number] = block.replace(old, new)
     return head + "".join(blocks), changed
 
 
-def with_sources(text: str, page: str) -> str:
+def add_sources(text: str, page: str) -> str:
     """Return a page's text with a line below every measured table that states its source."""
     lines, known = text.splitlines(), entries()
     for table in reversed(list(tables_in(page, text))):
         lines[table.end : table.end] = [
-            line for entry in known if is_of(entry, table) for line in ("", entry.source)
+            line for entry in known if names_table(entry, table) for line in ("", entry.source)
         ]
     return "\n".join(lines) + "\n"
 
 
-def measured_of(file: str) -> str:
+def measured_rows(file: str) -> str:
     """Return the measured rows of the strategies of a file, each below the header of its table."""
     parts = []
     for table in tables():
-        rows = [row for row in table.rows if _file_of(row) == file]
+        rows = [row for row in table.rows if _strategy_file(row) == file]
         if rows:
             title = table.heading.replace("`", "")
             link = f"[{title}](../{table.page}#{_anchor(title)})"
@@ -177,7 +177,7 @@ def tables() -> Iterator[Table]:
     known = entries()
     for table in all_tables():
         if re.match(r"\| (strategy|method) \|", table.header) and any(
-            is_of(entry, table) for entry in known
+            names_table(entry, table) for entry in known
         ):
             yield table
 
@@ -188,7 +188,7 @@ def _anchor(heading: str) -> str:
     return re.sub(r"[-\s]+", "-", words)
 
 
-def _file_of(row: str) -> str | None:
+def _strategy_file(row: str) -> str | None:
     """Return the file of a row's strategy, which the first cell names, perhaps before a comma."""
     cell = row.split("|")[1].strip()
     known = {name.casefold(): name for name in METHODS} | OTHER_NAMES
@@ -205,7 +205,7 @@ def _files() -> dict[str, str]:
 
 def main() -> None:
     """Write the checksums, and print the entries of tables that changed, which need a check."""
-    text, changed = renewed(MANIFEST.read_text(encoding="utf-8"), all_tables())
+    text, changed = renew_manifest(MANIFEST.read_text(encoding="utf-8"), all_tables())
     MANIFEST.write_text(text, encoding="utf-8")
     for entry in changed:
         print(f"{entry.page}, {entry.heading}: are its command, commit and date the new numbers'?")

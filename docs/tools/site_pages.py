@@ -22,8 +22,8 @@ from nbconvert import MarkdownExporter
 from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 
 from docs.tools.docstrings import escaped
-from docs.tools.make_api import PARTS, ROOMS, made_of
-from docs.tools.measured import ROOT, STRATEGIES, measured_of, with_sources
+from docs.tools.make_api import PACKAGES, PARTS, strategy_functions
+from docs.tools.measured import ROOT, STRATEGIES, add_sources, measured_rows
 
 DOCS = ROOT / "docs"
 PAGES = DOCS / "pages"
@@ -61,7 +61,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         {
             "API": [
                 {"Public names": "api.md"},
-                *({f"everlight.{room}": f"api/{room}.md"} for room in ROOMS),
+                *({f"everlight.{package}": f"api/{package}.md"} for package in PACKAGES),
                 {"Parts of strategies": "api/strategy_parts.md"},
             ]
         },
@@ -79,8 +79,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages and the pictures."""
-    pages = {page: _from_root(source) for page, source in ROOT_PAGES.items()}
-    pages |= {f"api/{room}.md": _room(room) for room in ROOMS}
+    pages = {page: _root_page(source) for page, source in ROOT_PAGES.items()}
+    pages |= {f"api/{package}.md": _package_page(package) for package in PACKAGES}
     pages["api/strategy_parts.md"] = _parts()
     pages["strategies/index.md"] = _list_of_strategies()
     pages |= {
@@ -101,16 +101,18 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     """
     path = page.file.src_uri
     if path != "api.md":
-        return to_site_links(with_sources(markdown, ROOT_PAGES.get(path, path)), path)
-    paths = {f"{STRATEGIES}.{part}.{name}": name for part in PARTS for name in made_of(part)}
-    for room in ROOMS:
-        paths |= {path: name for name, path in _paths(room).items()}
+        return convert_links(add_sources(markdown, ROOT_PAGES.get(path, path)), path)
+    paths = {
+        f"{STRATEGIES}.{part}.{name}": name for part in PARTS for name in strategy_functions(part)
+    }
+    for package in PACKAGES:
+        paths |= {path: name for name, path in _paths(package).items()}
     for path, name in paths.items():
         markdown = markdown.replace(f"\n| `{name}` |", f"\n| [`{name}`][{path}] |")
     return markdown
 
 
-def to_site_links(markdown: str, page: str) -> str:
+def convert_links(markdown: str, page: str) -> str:
     """Return a page's text whose links to files of the project lead to their places on the site.
 
     Args:
@@ -118,13 +120,13 @@ def to_site_links(markdown: str, page: str) -> str:
       page: path of the page on the site.
     """
     source = ROOT_PAGES.get(page, f"docs/pages/{page}")
-    places = _site_paths()
+    paths = _site_paths()
 
     def lead(link: re.Match) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link[1]))
-        if target not in places:
+        if target not in paths:
             return link[0]
-        return f"]({posixpath.relpath(places[target], posixpath.dirname(page) or '.')}"
+        return f"]({posixpath.relpath(paths[target], posixpath.dirname(page) or '.')}"
 
     return re.sub(r"\]\(([^)#\s]+)", lead, markdown)
 
@@ -133,51 +135,51 @@ def to_site_links(markdown: str, page: str) -> str:
 def _site_paths() -> dict[str, str]:
     """Return the paths on the site by the paths of files of the project."""
     library = "lib/everlight"
-    places = {source: page for page, source in ROOT_PAGES.items()}
-    places |= {f"{library}/{room}/__init__.py": f"api/{room}.md" for room in ROOMS}
-    places[f"{library}/continual/strategies/__init__.py"] = "strategies/index.md"
+    paths = {source: page for page, source in ROOT_PAGES.items()}
+    paths |= {f"{library}/{package}/__init__.py": f"api/{package}.md" for package in PACKAGES}
+    paths[f"{library}/continual/strategies/__init__.py"] = "strategies/index.md"
     for file in strategies():
         source = file.replace(".", "/")
-        places[f"{library}/continual/strategies/{source}.py"] = f"strategies/{file}.md"
+        paths[f"{library}/continual/strategies/{source}.py"] = f"strategies/{file}.md"
     for source in (*PAGES.rglob("*.md"), *TUTORIALS.glob("*.py")):
         # A tutorial's page has its output.
         page = source.relative_to(PAGES)
-        places[source.relative_to(ROOT).as_posix()] = page.with_suffix(".md").as_posix()
+        paths[source.relative_to(ROOT).as_posix()] = page.with_suffix(".md").as_posix()
     for source in _pictures():
-        places[source.relative_to(ROOT).as_posix()] = source.relative_to(DOCS).as_posix()
-    return places
+        paths[source.relative_to(ROOT).as_posix()] = source.relative_to(DOCS).as_posix()
+    return paths
 
 
 def _pictures() -> list[Path]:
     return sorted(path for path in (DOCS / "pictures").rglob("*") if path.is_file())
 
 
-def _from_root(source: str) -> str:
+def _root_page(source: str) -> str:
     """Return the text of a file of the root; files without a page on the site become names."""
     text = (ROOT / source).read_text(encoding="utf-8")
     return re.sub(r"\[([^\]]+)\]\((?:CITATION\.cff|LICENSE)\)", r"`\1`", text)
 
 
-def _room(room: str) -> str:
-    module = importlib.import_module(f"everlight.{room}")
-    title = f"# everlight.{room}\n\n{inspect.cleandoc(module.__doc__)}\n\n"
-    if room == "continual":
+def _package_page(package: str) -> str:
+    module = importlib.import_module(f"everlight.{package}")
+    title = f"# everlight.{package}\n\n{inspect.cleandoc(module.__doc__)}\n\n"
+    if package == "continual":
         title += "Strategies have [pages of their own](../strategies/index.md).\n\n"
     factories = set().union(*strategies().values())
     paths = [
         path
-        for name, path in _paths(room).items()
+        for name, path in _paths(package).items()
         if not (path.startswith(STRATEGIES) and name in factories)
     ]
     return title + "\n".join(f"::: {path}\n" for path in paths)
 
 
-def _paths(room: str) -> dict[str, str]:
+def _paths(package: str) -> dict[str, str]:
     """Return the path where each public name is defined.
 
     A file may have the name of its function.
     """
-    module = importlib.import_module(f"everlight.{room}")
+    module = importlib.import_module(f"everlight.{package}")
     paths = {}
     for name in module.__all__:
         home = getattr(getattr(module, name), "__module__", "")
@@ -191,7 +193,7 @@ def _parts() -> str:
     with_page = set().union(*strategies().values())
     for part in PARTS:
         text += f"\n## {part}\n\n{escaped(_docstring(part))}\n\n"
-        names = [name for name in made_of(part) if name not in with_page]
+        names = [name for name in strategy_functions(part) if name not in with_page]
         text += "\n".join(f"::: {STRATEGIES}.{part}.{name}\n" for name in names)
     return text
 
@@ -214,7 +216,7 @@ def _strategy(file: str, names: list[str]) -> str:
     functions = "\n".join(f"::: {module}.{name}\n" for name in names)
     measured = (
         "## Costs and results\n\nData, settings and selection rules stand where the links lead.\n\n"
-        f"{measured_of(file)}"
+        f"{measured_rows(file)}"
     )
     return f"# {', '.join(names)}\n\n{escaped(_docstring(file))}\n\n{functions}\n{measured}"
 

@@ -91,7 +91,7 @@ class Batch(NamedTuple):
     index: Int[Array, "*n b"]
     labels: Int[Array, "*n b k"]
     weight: Float[Array, "*n b"]
-    from_memory: Bool[Array, "*n b"]
+    memory_mask: Bool[Array, "*n b"]
     inputs: Float[Array, "..."] | None = None
     """Augmented inputs of the network, `[*n, b, *shape]`."""
     replay: PyTree = ()
@@ -103,7 +103,7 @@ class Epoch(NamedTuple):
     """Samples of one epoch, in any order; the engine shuffles them and cuts them into batches."""
 
     samples: Samples
-    from_memory: Bool[Array, "n"]
+    memory_mask: Bool[Array, "n"]
 
 
 class Outputs(NamedTuple):
@@ -222,8 +222,8 @@ class Setup(NamedTuple):
     the optimizer: momentum and weight decay would move a parameter whose gradient is 0.
     `task_rate(number)` is the factor on the learning rate at the start of a task; None is 1.
     `layer_inputs(params, batch_stats, inputs)` returns what each kernel multiplies in evaluation
-    mode, `[b, p, i]` at p positions by the kernel's path in the parameters. A kernel `[*, o]` is
-    there a matrix `[i, o]`, i being the product of its first axes; a convolution's inputs are
+    mode, `[b, p, i]` at p positions by the kernel's path in the parameters. A kernel `[*, o]`
+    counts as a matrix `[i, o]`, i being the product of its first axes; a convolution's inputs are
     patches. Kernels of other layers are left out. None if the network's layers are unknown.
     `measure(params, outputs)` computes diagnostics of the network from its outputs for some test
     samples, such as `metrics.diagnose_plasticity`. They are kept with every evaluation.
@@ -307,7 +307,7 @@ class Strategy(NamedTuple):
     """Variant of `predict` that receives the inputs' task; task-masked scoring alone uses it."""
     uses_past: bool = False
     """True if the strategy needs the samples of all earlier tasks (`Task.past`)."""
-    on_memory: "MemoryTraining | None" = None
+    memory_training: "MemoryTraining | None" = None
     """Training by `before_evaluation` on memory. Steps on the stream then train nothing and are not
     counted in `learner.step`."""
     single_pass: bool = False

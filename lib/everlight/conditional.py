@@ -22,7 +22,7 @@ def where_under_vmap(needed: Bool[Array, ""], make: Callable[[], Tree], otherwis
       make: costly function; its result has the structure and the types of `otherwise`.
       otherwise: result if `make` is not called.
     """
-    branch, closed_over = _opened(make)
+    branch, closed_over = _closure(make)
     return _choice(branch)(needed, closed_over, otherwise)
 
 
@@ -39,33 +39,37 @@ def cond_under_vmap(
       first: costly function.
       second: costly function; its result has the structure and the types of that of `first`.
     """
-    branch_1, of_first = _opened(first)
-    branch_2, of_second = _opened(second)
+    branch_1, first_values = _closure(first)
+    branch_2, second_values = _closure(second)
 
     @custom_vmap
-    def choose(condition: Bool[Array, ""], of_first: list, of_second: list) -> Tree:
-        return jax.lax.cond(condition, lambda: branch_1(of_first), lambda: branch_2(of_second))
+    def choose(condition: Bool[Array, ""], first_values: list, second_values: list) -> Tree:
+        return jax.lax.cond(
+            condition, lambda: branch_1(first_values), lambda: branch_2(second_values)
+        )
 
     @choose.def_vmap
     def choose_in_runs(
-        runs: int, batched: list[PyTree], condition: Array, of_first: list, of_second: list
+        runs: int, batched: list[PyTree], condition: Array, first_values: list, second_values: list
     ) -> tuple[Tree, PyTree]:
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
 
-        def of_run(condition: Bool[Array, ""], of_first: list, of_second: list) -> Tree:
-            shapes = jax.eval_shape(lambda: branch_2(of_second))
+        def choose_in_run(
+            condition: Bool[Array, ""], first_values: list, second_values: list
+        ) -> Tree:
+            shapes = jax.eval_shape(lambda: branch_2(second_values))
             empty = jax.tree.map(lambda leaf: jnp.empty(leaf.shape, leaf.dtype), shapes)
-            other = where_under_vmap(~condition, lambda: branch_2(of_second), empty)
-            return where_under_vmap(condition, lambda: branch_1(of_first), other)
+            other = where_under_vmap(~condition, lambda: branch_2(second_values), empty)
+            return where_under_vmap(condition, lambda: branch_1(first_values), other)
 
-        in_runs = jax.vmap(of_run, in_axes=axes, axis_size=runs)
-        chosen = in_runs(condition, of_first, of_second)
+        mapped = jax.vmap(choose_in_run, in_axes=axes, axis_size=runs)
+        chosen = mapped(condition, first_values, second_values)
         return chosen, jax.tree.map(lambda _: True, chosen)
 
-    return choose(condition, of_first, of_second)
+    return choose(condition, first_values, second_values)
 
 
-def _opened(make: Callable[[], Tree]) -> tuple[Callable[[list[Array]], Tree], list[Array]]:
+def _closure(make: Callable[[], Tree]) -> tuple[Callable[[list[Array]], Tree], list[Array]]:
     """Return a function of the arrays that `make` closes over, for a rule of `vmap`, and these."""
     traced, shape = jax.make_jaxpr(make, return_shape=True)()
 
@@ -86,16 +90,16 @@ def _choice(branch: Callable[[PyTree], Tree]) -> Callable[[Bool[Array, ""], PyTr
         runs: int, batched: list[PyTree], needed: Array, values: PyTree, otherwise: Tree
     ) -> tuple[Tree, PyTree]:
         axes = jax.tree.map(lambda is_batched: 0 if is_batched else None, tuple(batched))
-        in_runs = jax.vmap(lambda tree: tree, in_axes=axes[2:], axis_size=runs)(otherwise)
+        mapped = jax.vmap(lambda tree: tree, in_axes=axes[2:], axis_size=runs)(otherwise)
 
         def branch_in_runs(parts: tuple[Array, PyTree, Tree]) -> Tree:
-            def of_run(needed: Bool[Array, ""], values: PyTree, otherwise: Tree) -> Tree:
+            def choose_in_run(needed: Bool[Array, ""], values: PyTree, otherwise: Tree) -> Tree:
                 return jax.tree.map(lambda a, b: jnp.where(needed, a, b), branch(values), otherwise)
 
-            return jax.vmap(of_run, in_axes=(*axes[:2], 0), axis_size=runs)(*parts)
+            return jax.vmap(choose_in_run, in_axes=(*axes[:2], 0), axis_size=runs)(*parts)
 
         # The same choice again, so that a `vmap` around this one has its rule too.
-        chosen = _choice(branch_in_runs)(jnp.any(needed), (needed, values, in_runs), in_runs)
+        chosen = _choice(branch_in_runs)(jnp.any(needed), (needed, values, mapped), mapped)
         return chosen, jax.tree.map(lambda _: True, chosen)
 
     return choose

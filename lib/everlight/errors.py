@@ -43,6 +43,6 @@ class ArgumentError(ValueError):
         return (*self.description, "; ", *self.remedy) if self.remedy else self.description
 
 
-def reason_of(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Return the kind of an error and the beginning of its text, as one line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())[:MAX_REASON_LENGTH]}"

@@ -57,15 +57,15 @@ def put_on_mesh(mesh: Mesh, spec: PartitionSpec, tree: PyTree) -> PyTree:
     sharding = NamedSharding(mesh, spec)
     if sharding.is_fully_addressable:
         return jax.device_put(tree, sharding)
-    return jax.tree.map(partial(_placed, sharding), tree)
+    return jax.tree.map(partial(_place_leaf, sharding), tree)
 
 
-def _placed(sharding: NamedSharding, leaf: Array) -> Array:
+def _place_leaf(sharding: NamedSharding, leaf: Array) -> Array:
     leaf = jnp.asarray(leaf)
     if not leaf.is_fully_addressable:
         return leaf  # already on the mesh
     if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        words = _placed(sharding, jax.random.key_data(leaf))
+        words = _place_leaf(sharding, jax.random.key_data(leaf))
         return jax.random.wrap_key_data(words, impl=jax.random.key_impl(leaf))
     # device_put would transfer the whole array to check that it is equal on all processes.
     values = np.asarray(leaf)

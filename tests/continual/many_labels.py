@@ -41,15 +41,15 @@ def labelled(index, labels=None, mask=None):
     return jax.tree.map(jnp.asarray, Samples(np.asarray(index), pairs_of(index, labels), mask))
 
 
-def labelled_batch(index, weight=None, from_memory=None, labels=None):
+def labelled_batch(index, weight=None, memory_mask=None, labels=None):
     index = np.asarray(index)
     weight = np.ones(len(index)) if weight is None else np.asarray(weight)
-    from_memory = np.zeros(len(index)) if from_memory is None else np.asarray(from_memory)
+    memory_mask = np.zeros(len(index)) if memory_mask is None else np.asarray(memory_mask)
     return Batch(
         jnp.asarray(index),
         jnp.asarray(pairs_of(index, labels)),
         jnp.float32(weight),
-        jnp.asarray(from_memory, bool),
+        jnp.asarray(memory_mask, bool),
     )
 
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from docs.tools.make_api import ROOMS
+from docs.tools.make_api import PACKAGES
 from tests.contracts.annotations import arrays_of, flat
 from tests.contracts.example_values import KEY, NAMED, RECORDS, SIZES
 from tests.contracts.examples import ROWS
@@ -31,7 +31,7 @@ def functions() -> list[str]:
     """Return every public function that takes an argument."""
     return [
         f"{room}.{name}"
-        for room in ROOMS
+        for room in PACKAGES
         for name in importlib.import_module(f"everlight.{room}").__all__
         if f"{room}.{name}" not in OF_METHODS
         and inspect.isroutine(public(f"{room}.{name}"))
@@ -89,7 +89,7 @@ OUTSIDE_OF_JIT = (
     "illuminant.calibrate_distances",
     "illuminant.cross_",
     "illuminant.interval_coverage",
-    "continual.diverged",
+    "continual.diverged_runs",
     "plots.",
     "scenarios.",
 )

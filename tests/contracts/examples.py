@@ -101,7 +101,7 @@ ROWS: dict[str, Any] = {
     "color.scene_colors": {"table": color.ResponseTable(floats(2, 4, 3), floats(2, 3))},
     "color.sensor_independent_estimate": lambda: {"model": sensor_independent()},
     "color.warp_image": {"shape": (4, 5)},
-    "continual.diverged": lambda: {"state": runs_state()},
+    "continual.diverged_runs": lambda: {"state": runs_state()},
     "continual.continual_backprop": {"layers": ("a",)},
     "continual.evaluate": lambda: {**ON_BOTH, "learner": small_net.init_learner(PLAIN, 4, KEY)},
     "continual.expert_gate": {"features": lambda inputs: inputs, "class_group": integers(6)},
@@ -162,7 +162,7 @@ ROWS: dict[str, Any] = {
     "illuminant.out_of_distribution_score": {
         "calibration": illuminant.DistanceCalibration(DISTRIBUTION, floats(101))
     },
-    "models.unit": {"vectors": floats(4, 5)},
+    "models.unit_vectors": {"vectors": floats(4, 5)},
     "continual.with_ema": {"decay": 0.9},
     "models.interpolate_positions": {"embeddings": np.ones((5, 2), np.float32), "side": 3},
     "models.vit_layers": lambda: {"net": VIT, "arrays": released_vit(), "side": 2},
@@ -203,7 +203,7 @@ ROWS: dict[str, Any] = {
     },
     "metrics.standard_errors_apart": lambda: {"values": host([0.1, 0.3], float), "mean": 0.2},
     "metrics.student_interval": lambda: {"values": host([0.1, 0.3], float), "level": 0.9},
-    "metrics.tied_with": lambda: {"best": 0, "scores": host([[0.1, 0.3]], float)},
+    "metrics.tied_candidates": lambda: {"best": 0, "scores": host([[0.1, 0.3]], float)},
     "illuminant.best_of_rates": lambda: {"by_rate": {0.1: trained_networks()}, "group": 1},
     "illuminant.best_of_restarts": lambda: {"trained": trained_networks(), "restarts": 1},
     "illuminant.cross_calibrate_distances": lambda: {
@@ -258,7 +258,7 @@ ROWS: dict[str, Any] = {
         "valid_fraction": 0.25,
     },
     "scenarios.class_incremental": {**LABELS, "tasks": TASKS},
-    "scenarios.labelled_within_tasks": lambda: {
+    "scenarios.relabel_within_tasks": lambda: {
         "sequence": scenarios.class_incremental(**LABELS, tasks=TASKS, classes=4),
         "tasks": TASKS,
     },
@@ -278,14 +278,14 @@ ROWS: dict[str, Any] = {
     },
     "scenarios.domain_incremental": {**LABELS, "tasks": 2, "label_maps": host([[0, 1, 2, 3]] * 2)},
     "scenarios.noisy_labels": {"labels": np.arange(16) % 4},
-    "scenarios.drawn_transform": {"name": "permuted"},
+    "scenarios.draw_transform": {"name": "permuted"},
     "scenarios.named_stream": {"name": "permuted"},
-    "scenarios.recurring": {**LABELS, "tasks": [[0, 1], [1, 2, 3]]},
+    "scenarios.recurring_classes": {**LABELS, "tasks": [[0, 1], [1, 2, 3]]},
     "scenarios.rotated": {"degrees": host([0, 30, 60], np.float32)},
-    "scenarios.transformed": {"transform": lambda image, task: image},
+    "scenarios.transform_inputs": {"transform": lambda image, task: image},
     "scenarios.divide_classes": {"order": [0, 1, 2]},
     "scenarios.equal_tasks": {"order": range(4)},
-    "scenarios.from_experiences": {
+    "scenarios.experience_sequence": {
         "train": [np.arange(3), np.arange(2, 6)],
         "train_labels": [np.array([0, 1, 0]), np.array([1, 2, 3, 0])],
         "test": [np.array([6, 7])],
@@ -306,7 +306,7 @@ ROWS: dict[str, Any] = {
         "test_counts": host([1, 1]),
         "tasks": 1,
     },
-    "scenarios.same_shapes": lambda: {"sequences": [sequence()]},
+    "scenarios.pad_sequences": lambda: {"sequences": [sequence()]},
     "scenarios.seeded_class_incremental": LABELS,
     "scenarios.semantic_split": {"tasks": 1},
     "scenarios.stack_samples": {"groups": [np.arange(2)], "labels": [np.zeros((2, 1), int)]},

@@ -67,7 +67,7 @@ def gap(tasks):
 
 
 def stored_samples(samples):
-    return metrics.counted_sample_memory(jnp.array(samples))
+    return metrics.count_sample_memory(jnp.array(samples))
 
 
 def correct(*arrays):
@@ -154,9 +154,9 @@ SILENT = {
     ),
     "percents of a matrix": (lambda: metrics.remembering(PERCENT), "accuracies holds 55.0; give"),
     "no matrix": (lambda: metrics.forgetting(jnp.ones((0, 0))), "accuracies is float32[0, 0]"),
-    "no parameters": (lambda: metrics.counted_model_memory(0, 2, 10), "parameters=0; give 1 or"),
-    "negative copies": (lambda: metrics.counted_model_memory(9, -1, 10), "regularizer_copies=-1"),
-    "no tasks": (lambda: metrics.counted_model_memory(100, 2, 0), "tasks=0; give 1 or more"),
+    "no parameters": (lambda: metrics.count_model_memory(0, 2, 10), "parameters=0; give 1 or"),
+    "negative copies": (lambda: metrics.count_model_memory(9, -1, 10), "regularizer_copies=-1"),
+    "no tasks": (lambda: metrics.count_model_memory(100, 2, 0), "tasks=0; give 1 or more"),
     "a deviation of 0": (lambda: store(0), "deviation=0.0; give more than 0"),
     "a deviation of NaN": (lambda: store(np.nan), "deviation=nan"),
     "a deviation of -1": (lambda: store(-1), "deviation=-1.0"),
@@ -292,7 +292,7 @@ def test_numpy_arrays_and_pythons_numbers_count_like_jaxs():
 
 def test_a_large_network_is_counted():
     """A JAX integer has 32 bits."""
-    np.testing.assert_allclose(metrics.counted_model_memory(10**12, 2, 2), [1e12, 3e12])
+    np.testing.assert_allclose(metrics.count_model_memory(10**12, 2, 2), [1e12, 3e12])
 
 
 def test_numpy_and_jax_arrays_are_resampled_alike():

@@ -38,19 +38,23 @@ ANY_NUMBER = {
     *("source_points", "target_points", "chromaticity", "camera_matrix", "thumbnail", "moments"),
     *("reillumination", "gain", "maps", "matrix", "estimate", "estimates", "chromaticities"),
     *("criteria", "truth", "values", "embeddings", "confidence", "scores", "kernel", "losses"),
-    *("vectors", "degrees", "sensitivity", "activations", "bits_of.numbers"),
+    *("vectors", "degrees", "sensitivity", "activations", "binary_digits.numbers"),
     # These are counts of any size, and numbers of groups and words that stand nowhere else.
     *("class_group", "counts", "train_counts", "test_counts", "steps", "pieces"),
     *("cameras", "rank_facts.fact_task", "matrices"),
     # An illuminant's own functions take estimates too, which may have a negative channel.
-    *("to_chromaticity.illuminant", "unit_illuminant.illuminant", "von_kries.illuminants"),
+    *(
+        "illuminant_to_chromaticity.illuminant",
+        "unit_illuminant.illuminant",
+        "von_kries.illuminants",
+    ),
     # Negative memories and operations make a criterion NaN, as its docstring says.
     *("operations", "pass_operations", "model_memory", "sample_memory", "lifetime_memory"),
 }
 """Arguments for which a negative number, or a count beyond any range, is as good as another."""
 STAYS_NAN = {
     *("color.apply_color_transform", "color.encode_srgb", "color.feature_distance"),
-    *("color.from_chromaticity", "color.full_scale_balance", "color.white_balance"),
+    *("color.chromaticity_to_illuminant", "color.full_scale_balance", "color.white_balance"),
     *("color.render", "color.render_linear", "color.normalize_sum", "color.patch_means"),
     *("color.patch_thumbnail", "color.reilluminate_moments", "color.reilluminate_transform"),
     *("color.fit_linear_regression", "color.linear_estimate"),
@@ -59,7 +63,7 @@ STAYS_NAN = {
     *("illuminant.ensemble_chromaticity", "illuminant.ensemble_disagreement"),
     *("illuminant.predict_batch", "illuminant.predict_chromaticity"),
     *("illuminant.predict_illuminant", "models.crop_and_flip"),
-    *("models.local_similarities", "models.unit"),
+    *("models.local_similarities", "models.unit_vectors"),
 }
 """Functions of every number of their input: a NaN in it is one in the result."""
 

@@ -14,8 +14,8 @@ from everlight.metrics.cl_score import (
     cl_score,
     cl_stability,
     computational_efficiency,
-    counted_model_memory,
-    counted_sample_memory,
+    count_model_memory,
+    count_sample_memory,
     measure_criteria,
     model_size_efficiency,
     samples_storage_efficiency,
@@ -104,18 +104,18 @@ def test_efficiencies_are_fractions_and_memory_is_in_any_unit(memory, scale):
 
 
 def test_counted_memory_by_hand():
-    np.testing.assert_array_equal(counted_model_memory(100, 2, 4), [100, 300, 300, 300])
-    np.testing.assert_array_equal(counted_model_memory(100, 0, 3), [100, 100, 100])
-    np.testing.assert_array_equal(counted_model_memory(7, 1, 1), [7])
-    np.testing.assert_array_equal(counted_sample_memory(vector([3, 1, 4, 1])), [0, 3, 4, 8])
-    np.testing.assert_array_equal(counted_sample_memory(vector([3])), [0])
+    np.testing.assert_array_equal(count_model_memory(100, 2, 4), [100, 300, 300, 300])
+    np.testing.assert_array_equal(count_model_memory(100, 0, 3), [100, 100, 100])
+    np.testing.assert_array_equal(count_model_memory(7, 1, 1), [7])
+    np.testing.assert_array_equal(count_sample_memory(vector([3, 1, 4, 1])), [0, 3, 4, 8])
+    np.testing.assert_array_equal(count_sample_memory(vector([3])), [0])
 
 
 @pytest.mark.parametrize("parameters", [2 * 10**38, 10**40, 10**400])
 def test_memory_beyond_a_float32_is_refused(parameters):
     """The memory was infinite in an earlier version."""
     with pytest.raises(ValueError, match="more than a float32 holds"):
-        counted_model_memory(parameters, 2, 3)
+        count_model_memory(parameters, 2, 3)
 
 
 def test_the_criteria_are_the_papers():

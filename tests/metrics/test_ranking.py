@@ -139,11 +139,11 @@ def test_top_k_by_hand():
     result = compiled_top(RANKS, MEMBER, 5)
     np.testing.assert_allclose(result.standard.by_task, [2 / 3, 1, np.nan])
     np.testing.assert_allclose(result.generalised.by_task, [1 / 3, 1, np.nan])
-    np.testing.assert_allclose(result.standard.over_tasks, 5 / 6, rtol=1e-6)
-    np.testing.assert_allclose(result.standard.over_examples, 3 / 4)
-    np.testing.assert_allclose(result.generalised.over_examples, 2 / 4)
-    np.testing.assert_allclose(result.drop.over_tasks, 1 / 6, rtol=1e-6)
-    np.testing.assert_allclose(result.drop.over_examples, 1 / 4)
+    np.testing.assert_allclose(result.standard.task_mean, 5 / 6, rtol=1e-6)
+    np.testing.assert_allclose(result.standard.example_mean, 3 / 4)
+    np.testing.assert_allclose(result.generalised.example_mean, 2 / 4)
+    np.testing.assert_allclose(result.drop.task_mean, 1 / 6, rtol=1e-6)
+    np.testing.assert_allclose(result.drop.example_mean, 1 / 4)
     np.testing.assert_allclose(compiled_top(RANKS, MEMBER, 1).standard.by_task[:2], [1 / 3, 1])
 
 
@@ -151,7 +151,7 @@ def test_a_sample_of_two_tasks_counts_once_over_examples():
     member = jnp.array([[1, 1], [0, 1]], bool)
     result = ranking.mean_hits(jnp.array([True, False]), member)
     np.testing.assert_allclose(result.by_task, [0.5, 0])
-    np.testing.assert_allclose(result.over_examples, 0.5)
+    np.testing.assert_allclose(result.example_mean, 0.5)
 
 
 def test_over_time_accuracies_are_the_matrix_that_transfer_reads():
@@ -159,5 +159,5 @@ def test_over_time_accuracies_are_the_matrix_that_transfer_reads():
     ranks = ranking.Ranks(jnp.ones((2, 3), int), jnp.array([[1, 2, 9], [9, 9, 1]]))
     result = compiled_top(ranks, jnp.array([[1, 1, 0], [0, 0, 1]], bool), 5)
     np.testing.assert_allclose(result.generalised.by_task, [[1, 0], [0, 1]])
-    np.testing.assert_allclose(result.generalised.over_examples, [2 / 3, 1 / 3], rtol=1e-6)
+    np.testing.assert_allclose(result.generalised.example_mean, [2 / 3, 1 / 3], rtol=1e-6)
     np.testing.assert_allclose(gem_backward_transfer(result.generalised.by_task), -1)

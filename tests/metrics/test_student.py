@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import stats
 
-from everlight.metrics import standard_errors_apart, student_interval, tied_with
+from everlight.metrics import standard_errors_apart, student_interval, tied_candidates
 
 
 def test_the_interval_is_scipys(rng):
@@ -29,6 +29,6 @@ def test_ties_are_within_one_standard_error_of_paired_differences():
     """Differences of 0.1 and -0.06 have the mean 0.02 and the standard error 0.08; of 0.1 and 0.02
     the mean is 0.06 and the error 0.04."""
     scores = np.array([[0.6, 0.5], [0.5, 0.56], [0.5, 0.48]])
-    assert tied_with(0, scores).tolist() == [True, True, False]
+    assert tied_candidates(0, scores).tolist() == [True, True, False]
     # One sample has only equal values.
-    assert tied_with(0, np.array([[0.4], [0.39], [0.4]])).tolist() == [True, False, True]
+    assert tied_candidates(0, np.array([[0.4], [0.39], [0.4]])).tolist() == [True, False, True]

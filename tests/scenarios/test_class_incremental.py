@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from everlight.scenarios import tested_on_validation as on_validation
+from everlight.scenarios import replace_test_with_validation as on_validation
 from everlight.scenarios.class_incremental import (
     class_incremental,
     equal_tasks,
-    labelled_within_tasks,
+    relabel_within_tasks,
 )
 
 TRAIN = np.array([0, 1, 2, 3] * 10)
@@ -49,7 +49,7 @@ def test_labels_within_tasks_are_the_places_of_classes_in_their_task():
     """In tasks (2, 0) and (1, 3), classes 2 and 1 come first, 0 and 3 second."""
     tasks, place = [[2, 0], [1, 3]], np.array([1, 0, 0, 1])
     by_class = class_incremental(TRAIN, TEST, tasks, 4, valid_fraction=0.2)
-    sequence = labelled_within_tasks(by_class, tasks)
+    sequence = relabel_within_tasks(by_class, tasks)
     for samples, before in (
         (sequence.tasks.train, by_class.tasks.train),
         (sequence.tasks.valid, by_class.tasks.valid),
@@ -68,7 +68,7 @@ def test_labels_within_tasks_are_the_places_of_classes_in_their_task():
 
 def test_padding_has_no_label_within_tasks():
     unequal = np.array([0] * 9 + [1, 2, 3])
-    sequence = labelled_within_tasks(
+    sequence = relabel_within_tasks(
         class_incremental(unequal, TEST, [[0, 1], [2, 3]], 4, 0.0), [[0, 1], [2, 3]]
     )
     np.testing.assert_array_equal(sequence.tasks.train.labels[1, :, 0], [0, 1] + [-1] * 8)
@@ -84,7 +84,7 @@ def test_padding_has_no_label_within_tasks():
 def test_labels_within_tasks_need_tasks_of_one_size(tasks, message):
     sequence = class_incremental(TRAIN, TEST, [[0, 1], [2, 3]], 4)
     with pytest.raises(ValueError, match=message):
-        labelled_within_tasks(sequence, tasks)
+        relabel_within_tasks(sequence, tasks)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from everlight.scenarios import (
     class_incremental,
     class_incremental_by_seed,
     divide_classes,
-    same_shapes,
+    pad_sequences,
     seeded_class_incremental,
     validation_fractions,
     without_validation,
@@ -45,7 +45,7 @@ def test_sequences_by_seed_have_one_shape_and_test_on_validation_samples(natural
     drawn = seeded_class_incremental(TRAIN, TEST, 2, 5, 3, fraction)
     if not natural:
         np.testing.assert_array_equal(sequence(3, False).class_task, drawn.class_task)
-        test, expected = sequence(3, True).test, scenarios.tested_on_validation(drawn).test
+        test, expected = sequence(3, True).test, scenarios.replace_test_with_validation(drawn).test
         np.testing.assert_array_equal(test.index[test.mask], expected.index[expected.mask])
 
 
@@ -64,7 +64,7 @@ def test_without_validation_nothing_else_changes():
     valid = sequence.tasks.valid
     back = result._replace(tasks=result.tasks._replace(valid=valid))
     jax.tree.map(np.testing.assert_array_equal, back, sequence)
-    assert not scenarios.tested_on_validation(result).test.mask.any()
+    assert not scenarios.replace_test_with_validation(result).test.mask.any()
 
 
 @pytest.mark.parametrize("shape", [(30, 4, 5, 3), (30, 7), (30, 4, 5)])
@@ -122,7 +122,7 @@ def test_the_shorter_is_padded_and_nothing_else_changes():
     labels = np.repeat(np.arange(3), [10, 20, 30])
     first = class_incremental(labels, np.arange(3), [[0, 1], [2]], 3)
     second = class_incremental(labels, np.arange(3), [[1, 2], [0]], 3)
-    result = same_shapes([first, second])
+    result = pad_sequences([first, second])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *result)
     assert stacked.tasks.train.mask.shape == (2, 2, 45)
     for before, after in zip((first, second), result, strict=True):
@@ -139,4 +139,4 @@ def test_other_numbers_of_tasks_are_refused():
     first = class_incremental(labels, np.arange(3), [[0, 1], [2]], 3)
     second = class_incremental(labels, np.arange(3), [[0], [1], [2]], 3)
     with pytest.raises(ValueError, match=r"sequences of \[2, 3\] tasks"):
-        same_shapes([first, second])
+        pad_sequences([first, second])

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.scenarios import class_incremental, from_experiences
+from everlight.scenarios import class_incremental, experience_sequence
 
 TRAIN = [np.array([3, 0, 5]), np.array([7, 1, 0, 4])]
 TRAIN_LABELS = [np.array([2, 0, 2]), np.array([1, 2, 0, 1])]
@@ -22,7 +22,7 @@ def test_new_classes_are_the_class_incremental_sequence(rng):
         for name, part in (("train", current.train), ("valid", current.valid))
     }
     tests = [60 + np.flatnonzero(np.isin(test, members)) for members in tasks]
-    result = from_experiences(
+    result = experience_sequence(
         groups["train"],
         [train[places] for places in groups["train"]],
         tests,
@@ -36,7 +36,7 @@ def test_new_classes_are_the_class_incremental_sequence(rng):
 
 
 def test_classes_and_samples_may_come_again():
-    result = from_experiences(TRAIN, TRAIN_LABELS, TEST, TEST_LABELS, 4)
+    result = experience_sequence(TRAIN, TRAIN_LABELS, TEST, TEST_LABELS, 4)
     assert result.tasks.train.index.tolist() == [[3, 0, 5, 0], [7, 1, 0, 4]]
     assert result.tasks.train.mask.sum(axis=1).tolist() == [3, 4]
     assert result.tasks.classes.tolist() == [
@@ -56,7 +56,7 @@ def test_classes_and_samples_may_come_again():
 
 
 def test_one_test_set_serves_all():
-    result = from_experiences(TRAIN, TRAIN_LABELS, TEST[:1], TEST_LABELS[:1], 4)
+    result = experience_sequence(TRAIN, TRAIN_LABELS, TEST[:1], TEST_LABELS[:1], 4)
     assert result.test_member.tolist() == [[True, True]]
     assert result.class_task.tolist() == [0, 0, 0, 0]
 
@@ -73,7 +73,7 @@ def parts(dtype=int):
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64, np.int8])
 def test_indices_and_labels_may_be_integers_of_any_size(dtype):
-    result, expected = from_experiences(**parts(dtype)), from_experiences(**parts())
+    result, expected = experience_sequence(**parts(dtype)), experience_sequence(**parts())
     jax.tree.map(np.testing.assert_array_equal, result, expected)
     assert result.test.labels.dtype == expected.test.labels.dtype
 
@@ -123,5 +123,5 @@ def test_indices_and_labels_may_be_integers_of_any_size(dtype):
 )
 def test_inconsistent_experiences_are_refused(changes, message):
     with pytest.raises(ValueError, match=message) as caught:
-        from_experiences(**parts() | changes)
+        experience_sequence(**parts() | changes)
     assert "\n" not in str(caught.value)

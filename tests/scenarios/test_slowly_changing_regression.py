@@ -29,7 +29,7 @@ def test_targets_are_those_of_the_threshold_network():
 def test_a_number_s_digits_are_the_slow_bits_and_then_random_ones():
     slow = jnp.array([True, False, True])
     numbers = scenarios.draw_numbers(slow, 4000, 8, jax.random.key(2))
-    bits = np.asarray(scenarios.bits_of(numbers, 8))
+    bits = np.asarray(scenarios.binary_digits(numbers, 8))
     assert (bits[:, :3] == [1, 0, 1]).all()
     np.testing.assert_array_equal(bits @ 2 ** np.arange(8), numbers)
     # Coins are independent and fair: means and correlations are within five standard errors.

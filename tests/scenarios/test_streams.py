@@ -24,7 +24,7 @@ def rows(samples, task):
 def stored_setup(transform):
     unused = dict.fromkeys(Setup._fields[:4])
     setup = Setup(**unused, gather=lambda index, key: jnp.asarray(IMAGES)[index])
-    return streams.transformed(setup, COUNT, transform)
+    return streams.transform_inputs(setup, COUNT, transform)
 
 
 def test_every_task_has_all_samples_at_its_own_indices():
@@ -126,17 +126,17 @@ def test_drawn_transforms_have_the_permutations_or_uniform_angles_of_their_key()
         ("permuted-labels", lambda image, task: image),
     ):
         drawn = jax.jit(
-            lambda key, task, name=name: streams.drawn_transform(name, 3, 30, key)(image, task)
+            lambda key, task, name=name: streams.draw_transform(name, 3, 30, key)(image, task)
         )
         for task in tasks:
             np.testing.assert_allclose(drawn(key, task), same(image, task), rtol=1e-5, atol=1e-6)
     with pytest.raises(ValueError, match="'mirrored' is not a stream"):
-        streams.drawn_transform("mirrored", 3, 30, key)
+        streams.draw_transform("mirrored", 3, 30, key)
 
 
 def test_a_recurring_class_brings_other_samples_each_time():
     tasks = [[0, 1], [2], [0, 2, 3]]
-    sequence = streams.recurring(TRAIN, TEST, tasks, 4)
+    sequence = streams.recurring_classes(TRAIN, TEST, tasks, 4)
     seen = []
     for number, task in enumerate(tasks):
         index, labels = rows(sequence.tasks.train, number)
@@ -155,7 +155,7 @@ def test_a_recurring_class_brings_other_samples_each_time():
 def test_recurring_tasks_share_the_validation_samples_of_their_classes():
     """A fifth of ten samples per class validates: the first two, which no task trains on."""
     tasks = [[0, 1], [2, 3], [0, 1]]
-    sequence = streams.recurring(TRAIN, TEST, tasks, 4, valid_fraction=0.2)
+    sequence = streams.recurring_classes(TRAIN, TEST, tasks, 4, valid_fraction=0.2)
     trained = np.concatenate([rows(sequence.tasks.train, number)[0] for number in range(3)])
     assert sorted(trained) == list(range(8, 40))
     for number, task in enumerate(tasks):
@@ -167,7 +167,7 @@ def test_recurring_tasks_share_the_validation_samples_of_their_classes():
 
 def test_a_sequence_may_keep_a_few_shots_after_its_first_task():
     """The count per class is the number of shots; no other sample of the sequence changes."""
-    full = streams.recurring(TRAIN, TEST, [[0, 1], [2, 0], [3, 2]], 4)
+    full = streams.recurring_classes(TRAIN, TEST, [[0, 1], [2, 0], [3, 2]], 4)
     result = streams.with_shots(full, 3, seed=1)
     counts = [
         np.bincount(rows(result.tasks.train, task)[1], minlength=4).tolist() for task in range(3)
@@ -214,7 +214,10 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
             lambda: streams.named_stream("mirrored", 2, 4, 30, 0),
             "'mirrored' is not a stream; give permuted",
         ),
-        (lambda: streams.recurring(TRAIN, TEST[:3], [[0], [3]], 4), "class 3 is in 1 tasks"),
+        (
+            lambda: streams.recurring_classes(TRAIN, TEST[:3], [[0], [3]], 4),
+            "class 3 is in 1 tasks",
+        ),
     ],
 )
 def test_invalid_streams_are_refused_by_name(call, message):

@@ -11,7 +11,7 @@ from jaxtyping import Int
 
 from everlight.continual import TaskSequence
 from everlight.scenarios.iirc import LabelSetting, TaskConfiguration, iirc
-from everlight.scenarios.shapes import same_shapes
+from everlight.scenarios.shapes import pad_sequences
 from everlight_data.iirc.metadata import (
     Metadata,
     OfficialName,
@@ -83,7 +83,7 @@ class IIRCData(NamedTuple):
             build(order, setting, metadata.valid_fraction) for order in metadata.configurations
         ]
         post_task = [benchmark.post_task for benchmark in benchmarks] if validation else []
-        padded = same_shapes([*(benchmark.sequence for benchmark in benchmarks), *post_task])
+        padded = pad_sequences([*(benchmark.sequence for benchmark in benchmarks), *post_task])
         return IIRCSequences(padded[: len(benchmarks)], padded[len(benchmarks) :])
 
     def order(self, configuration: int) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import flax.linen as nn
 
-from everlight.continual.engine.setups.network_setup import Net, arguments_of
+from everlight.continual.engine.setups.network_setup import Net, argument_names
 from everlight.continual.training.adapted_net import check_outputs
 from everlight.models import Network
 from everlight_data.errors import DataError
@@ -133,7 +133,7 @@ def load_network(reference: str, option: str, classes: int, shape: tuple[int, ..
 
 def _build_network(make: Callable[..., Any], classes: int) -> Net:
     """Return the linen module of a user's function, or the function of rngs or key alone."""
-    arguments = arguments_of(make)
+    arguments = argument_names(make)
     if "rngs" in arguments:
         return lambda rngs: make(classes, rngs=rngs)
     if "key" in arguments:

@@ -14,12 +14,12 @@ import numpy as np
 
 from everlight import plots
 from everlight.color import (
+    chromaticity_to_illuminant,
     color_moments,
     fit_color_transform,
     fit_linear_regression,
-    from_chromaticity,
+    illuminant_to_chromaticity,
     linear_estimate,
-    to_chromaticity,
 )
 from everlight.metrics import angular_error
 from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
@@ -66,7 +66,7 @@ fit = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")
 fitted = fit(main.colors, second.colors)
 print("scenes with a transform:", int(fitted.valid.sum()), "of", len(fitted.valid))
 
-warmth = to_chromaticity(main.illuminants)[:, 0]  # R/G of the illuminant
+warmth = illuminant_to_chromaticity(main.illuminants)[:, 0]  # R/G of the illuminant
 canvas, panels = plt.subplots(1, 3, figsize=(11, 3.4), layout="constrained")
 for channel, panel in enumerate(panels):
     panel.scatter(warmth, fitted.transform[:, channel, channel], s=2, alpha=0.3)
@@ -90,9 +90,9 @@ truth = main.illuminants[scenes.test]
 estimates = {"Gray World": main.colors[scenes.test].mean(axis=1)}
 for name, inputs in features.items():
     regression = fit_linear_regression(
-        inputs[scenes.train], to_chromaticity(main.illuminants[scenes.train])
+        inputs[scenes.train], illuminant_to_chromaticity(main.illuminants[scenes.train])
     )
-    estimates[name] = from_chromaticity(linear_estimate(regression, inputs[scenes.test]))
+    estimates[name] = chromaticity_to_illuminant(linear_estimate(regression, inputs[scenes.test]))
 
 errors = {name: np.asarray(jax.vmap(angular_error)(e, truth)) for name, e in estimates.items()}
 for name, degrees in errors.items():

@@ -167,7 +167,7 @@ def _cells(name: str, steps: int, estimate: Estimate, memory: int) -> dict[str, 
         "GFLOP per step": f"{estimate.operations / 1e9:,.1f}",
         "steps": f"{steps:,}",
         "h": "–" if seconds is None else f"{seconds * steps / 3600:.3f}",
-        "runs at once": f"{estimate.at_once(memory):,}",
+        "runs at once": f"{estimate.max_runs(memory):,}",
         **({} if estimate.kernels is None else {"kernels": f"{estimate.kernels:,}"}),
     }
 

@@ -21,7 +21,7 @@ from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparame
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.errors import ArgumentError
-from everlight.metrics import tied_with
+from everlight.metrics import tied_candidates
 from everlight_data.errors import DataError
 from everlight_data.sets.loading import loading_once
 from everlight_experiments.commands.benchmark_registry import (
@@ -173,7 +173,7 @@ def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
     scores_by_seed = np.stack([trial.scores_by_seed for trial in tried])
     best = int(np.argmax(scores_by_seed.mean(axis=1)))
     return best, [
-        place for place in np.flatnonzero(tied_with(best, scores_by_seed)) if place != best
+        place for place in np.flatnonzero(tied_candidates(best, scores_by_seed)) if place != best
     ]
 
 

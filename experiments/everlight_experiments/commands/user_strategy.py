@@ -12,7 +12,7 @@ import numpy as np
 
 from everlight.checks import LARGEST
 from everlight.continual import Setup, Strategy
-from everlight.continual.methods.method import BENCHMARK_ARGUMENTS, Method, Source
+from everlight.continual.methods.method import BENCHMARK_ARGUMENTS, Method, Publication
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.texts import one_line
@@ -67,7 +67,7 @@ def load_strategy(reference: str) -> Method:
     return Method(
         name,
         make,
-        Source(keeps=("samples",) if stored else ()),
+        Publication(keeps=("samples",) if stored else ()),
         f"strategy of {reference}",
         tunes=tunes,
         hyperparameters=values if tunes else (),

@@ -13,10 +13,10 @@ import numpy as np
 from everlight.continual import Setup, TaskSequence
 from everlight.scenarios import (
     domain_incremental,
-    drawn_transform,
+    draw_transform,
     named_stream,
-    tested_on_validation,
-    transformed,
+    replace_test_with_validation,
+    transform_inputs,
 )
 from everlight.scenarios.streams import Stream
 from everlight_data.sets.image_set import ImageSet
@@ -43,7 +43,7 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
             label_maps=_stream(images, config, seed).label_maps,
             valid_fraction=config.validation_fraction,
         )
-        return tested_on_validation(sequence) if use == "validation" else sequence
+        return replace_test_with_validation(sequence) if use == "validation" else sequence
 
     of_seed = draws_stream(config) and config.stream == "permuted-labels"
     return lambda seed, use: sequence_of(STREAM_SEED + seed if of_seed else STREAM_SEED, use)
@@ -65,11 +65,11 @@ def with_stream(setup: Setup, images: ImageSet, config: Config, per_run: PerRunD
         return setup
     count = len(images.train_labels) + len(images.test_labels)
     if not per_run.stream_seed:
-        return transformed(setup, count, _stream(images, config, STREAM_SEED).transform)
+        return transform_inputs(setup, count, _stream(images, config, STREAM_SEED).transform)
     # The key of the sequence itself is that of its initial weights.
     key = jax.random.fold_in(jax.random.key(STREAM_SEED), per_run.stream_seed[0])
-    transform = drawn_transform(config.stream, *config.tasks, _pixels(images), key)
-    return transformed(setup, count, transform)
+    transform = draw_transform(config.stream, *config.tasks, _pixels(images), key)
+    return transform_inputs(setup, count, transform)
 
 
 def _stream(images: ImageSet, config: Config, seed: int) -> Stream:

@@ -157,7 +157,7 @@ class MethodPrograms:
             self._run(build_with(self.benchmark, row), row, self.benchmark.training.protocol(row))
             for row in (METHODS["naive"], method)
         )
-        if run.build(run.data)[1].on_memory is not None:
+        if run.build(run.data)[1].memory_training is not None:
             raise DataError(
                 f"--compute-budget counts training steps, and {method.name} trains before "
                 "evaluations; leave one of them out"

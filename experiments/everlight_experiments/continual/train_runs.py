@@ -33,8 +33,8 @@ from everlight.continual.engine.driver import Join, ignore_run_data
 from everlight.continual.engine.run import Announce
 from everlight.continual.engine.run_states import (
     NOT_DIVERGED,
-    diverged_at,
     epochs_done,
+    first_divergence,
     result_of_run,
     shapes_on_mesh,
 )
@@ -111,7 +111,7 @@ def train_runs(
 
     Args:
       folder: folder of the run.
-      runs: runs of equal shapes (`scenarios.same_shapes`), perhaps none.
+      runs: runs of equal shapes (`scenarios.pad_sequences`), perhaps none.
       training: programs and data of all runs.
       after_task: called after every task that this process learns.
       announce: as for `drive_runs`.
@@ -150,7 +150,7 @@ def train_runs(
         state = _train_group(
             Checkpoints(checkpoints), group, batch, mesh, after_task, announce, tasks
         )
-        divergences = diverged_at(training.protocol, state)
+        divergences = first_divergence(training.protocol, state)
         for number, run in enumerate(group):
             outputs = training.keep(result_of_run(state, number, mesh))
             arrays = {name: np.asarray(value) for name, value in outputs.items()}
@@ -260,7 +260,7 @@ def _train_group(
             with uninterrupted():
                 state = next(driven, state)
                 reached = epochs_done(protocol, state)
-                divergences = diverged_at(protocol, state)[: len(group)]
+                divergences = first_divergence(protocol, state)[: len(group)]
                 previous, diverged = diverged, divergences[:, 0] >= 0
                 # Ended tasks are announced before the checkpoint, from which a run would skip them.
                 if after_task is not None and int(state.epoch) == 0:

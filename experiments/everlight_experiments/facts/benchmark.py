@@ -40,7 +40,7 @@ from everlight.metrics.fact_scores import (
 from everlight.metrics.ranking import Facts, Means, Ranks
 from everlight.metrics.ranking_groups import SPO_CASES
 from everlight.models.joint_embedding import JointEmbedding
-from everlight.scenarios import same_shapes
+from everlight.scenarios import pad_sequences
 from everlight.trees import checksums_of
 from everlight_data.facts.parts.word_vectors import WordVectors
 from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_facts
@@ -118,7 +118,7 @@ def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId],
 
     generalised = means(GENERALISED, lambda scores: scores.top_k.generalised, "time")
     of_scores = (
-        generalised.over_tasks,
+        generalised.task_mean,
         *means(STANDARD, lambda scores: scores.top_k.standard, "time"),
         *means(DROP, lambda scores: scores.top_k.drop, "time"),
         Metric(BACKWARD, lambda scores: scores.backward),
@@ -133,7 +133,7 @@ def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId],
     )
     nearest = Metric(NEAREST, lambda run: run.arrays["found"][-1], (shown, TOP))
     return Metrics(
-        score=of_run(generalised.over_examples),
+        score=of_run(generalised.example_mean),
         score_by_task=of_run(generalised.by_task),
         others=(*map(of_run, of_scores), nearest),
     )
@@ -150,9 +150,9 @@ class MeanMetrics(NamedTuple):
 def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> MeanMetrics:
     """Return the metrics of a score's means."""
     return MeanMetrics(
-        Metric(name, lambda scores: read(scores).over_examples, time),
+        Metric(name, lambda scores: read(scores).example_mean, time),
         Metric(BY_TASK.format(name), lambda scores: read(scores).by_task, (*time, "task")),
-        Metric(OVER_TASKS.format(name), lambda scores: read(scores).over_tasks, time),
+        Metric(OVER_TASKS.format(name), lambda scores: read(scores).task_mean, time),
     )
 
 
@@ -215,7 +215,7 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
         fingerprint["features"] = checksums_of(*inputs.feature_arrays)
     uses = [(split, use) for split in SPLITS for use in get_args(Use)]
     unpadded = [divided.sequence(split, use == "validation") for split, use in uses]
-    sequences = dict(zip(uses, same_shapes(unpadded), strict=True))
+    sequences = dict(zip(uses, pad_sequences(unpadded), strict=True))
     groups, shown = group_tests(divided), len(learned.shown)
     training = Training(
         words=training_words(net, inputs.features),

@@ -30,7 +30,7 @@ from everlight.continual.methods.method import (
 from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, with_kaiming
 from everlight.scenarios import (
-    bits_of,
+    binary_digits,
     change_slow_bits,
     class_pair_tasks,
     draw_samples,
@@ -39,7 +39,7 @@ from everlight.scenarios import (
     permuted_pixels,
     permuted_tasks,
     target_values,
-    transformed,
+    transform_inputs,
 )
 from everlight_data.errors import DataError
 from everlight_data.image_requests import load_images
@@ -108,8 +108,10 @@ def _begin_regression(
     config: PlasticityConfig, net: Network, images: None, key: PRNGKeyArray
 ) -> tuple[Setup, TaskGenerator]:
     target = draw_target_network(key, INPUTS)
-    objective = regression_objective(lambda number: target_values(target, bits_of(number))[:, None])
-    inputs, optimizer = ComputedInputs(bits_of, (INPUTS,)), optax.sgd(config.learning_rate)
+    objective = regression_objective(
+        lambda number: target_values(target, binary_digits(number))[:, None]
+    )
+    inputs, optimizer = ComputedInputs(binary_digits, (INPUTS,)), optax.sgd(config.learning_rate)
     setup = with_kaiming(network_setup(net.make("linear"), inputs, objective, optimizer))
     generator = TaskGenerator(
         begin=lambda key: jax.random.bernoulli(key, shape=(SLOW,)),
@@ -130,7 +132,7 @@ def _image_tasks(
         return label_permuted_tasks(train, classes), lambda setup: setup
     count, pixels = len(train) + len(test), int(np.prod(images.images.shape[1:3]))
     transform = permuted_pixels(tasks, pixels, key)
-    wrap = partial(transformed, count=count, transform=transform)
+    wrap = partial(transform_inputs, count=count, transform=transform)
     return permuted_tasks(train, classes, count), wrap
 
 

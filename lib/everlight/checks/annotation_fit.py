@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import jax
 import numpy as np
 
-from everlight.checks.array_kinds import is_array, is_array_type, is_masked, of_stubs, stubs
+from everlight.checks.array_kinds import is_array, is_array_type, is_masked, stub_annotation, stubs
 
 
 # Sizes are bound in the context of the caller: a hook that instruments functions would give this
@@ -31,7 +31,7 @@ def fits(value: Any, hint: Any) -> bool:
     if hint is None or hint is type(None):
         return value is None
     if is_array_type(hint):
-        return any(isinstance(stub, of_stubs(hint)) for stub in stubs(value))
+        return any(isinstance(stub, stub_annotation(hint)) for stub in stubs(value))
     if hint is bool:
         return isinstance(value, bool | np.bool_)
     if hint in (int, float):

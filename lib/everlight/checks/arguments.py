@@ -24,14 +24,14 @@ from jaxtyping import jaxtyped
 from everlight.checks.annotation_fit import fits, is_mapping_type, is_record_type
 from everlight.checks.array_kinds import (
     array_types,
-    axes_of,
+    axis_names,
     is_array,
     is_array_type,
     is_masked,
-    of_stubs,
-    widened,
+    stub_annotation,
+    widen_integers,
 )
-from everlight.checks.messages import form, requirement, shown
+from everlight.checks.messages import missing_form, requirement, show_value
 from everlight.errors import Argument, ArgumentError
 
 Parameters = ParamSpec("Parameters")
@@ -102,7 +102,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             # Too many or too few, which Python tells with the function's name.
             return function(*args, **kwargs)
         arguments = bound.arguments
-        wide = {name: widened(value, hints[name]) for name, value in arguments.items()}
+        wide = {name: widen_integers(value, hints[name]) for name, value in arguments.items()}
         _check_all(wide, hints, f"{function.__name__}: ")
         if all(wide[name] is value for name, value in arguments.items()):
             return function(*args, **kwargs)
@@ -142,7 +142,7 @@ def check_range(
     Raises:
       ValueError: a value is out of bounds; the message gives the first one and the bounds.
     """
-    _check_bounds(_Place(name), values, Between(least, most, or_nan))
+    _check_bounds(_Location(name), values, Between(least, most, or_nan))
 
 
 def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -> None:
@@ -194,13 +194,13 @@ def check_sizes(**arrays: tuple[Any, int]) -> None:
     sizes = {array.shape[axis] for array, axis in arrays.values()}
     if len(sizes) > 1:
         shapes = ", ".join(
-            f"{name} is {shown(array)} (axis {axis})" for name, (array, axis) in arrays.items()
+            f"{name} is {show_value(array)} (axis {axis})" for name, (array, axis) in arrays.items()
         )
         raise ArgumentError(f"{shapes}; give equal sizes along these axes")
 
 
-class _Place(NamedTuple):
-    """A value that is checked: an argument, a field, or an item of one."""
+class _Location(NamedTuple):
+    """Location of a checked value: an argument, a field, or an item of one."""
 
     name: str
     before: str = ""
@@ -213,7 +213,7 @@ class _Place(NamedTuple):
         owner = f"{self.owner}: " if self.owner else ""
         return f"{self.before}{owner}{self.name}{self.index}"
 
-    def item(self, position: int | str) -> "_Place":
+    def item(self, position: int | str) -> "_Location":
         """Return the item at a position, or that of a key."""
         return self._replace(index=f"{self.index}[{position}]")
 
@@ -229,96 +229,102 @@ def _check_all(
     with jaxtyped("context"):
         for name, value in values.items():
             try:
-                _check(_Place(name, before, owner), value, hints[name])
+                _check(_Location(name, before, owner), value, hints[name])
             except _MisfitError as misfit:
-                tied = _tied(value, name, values, hints)
-                raise ArgumentError(*misfit.description, remedy=(*misfit.remedy, tied)) from None
+                shared_sizes = _describe_shared_sizes(value, name, values, hints)
+                raise ArgumentError(
+                    *misfit.description, remedy=(*misfit.remedy, shared_sizes)
+                ) from None
 
 
 class _MisfitError(ArgumentError):
     """Mismatch of kind, dtype or shape."""
 
-    def __init__(self, place: _Place, value: Any, hint: Any):
+    def __init__(self, location: _Location, value: Any, hint: Any):
         verb = "choose" if typing.get_origin(hint) is Literal else "give"
         mask = " without a mask" if is_masked(value) else ""
-        remedy = f"{verb} {form(value, hint)}{requirement(hint)}{mask}"
-        super().__init__(*_described(place, value), remedy=(remedy,))
+        remedy = f"{verb} {missing_form(value, hint)}{requirement(hint)}{mask}"
+        super().__init__(*_describe_value(location, value), remedy=(remedy,))
 
 
-def _described(place: _Place, value: Any) -> tuple[str | Argument, ...]:
-    """Return a place with its value if that is plain and short, and else with a description."""
-    text = shown(value)
+def _describe_value(location: _Location, value: Any) -> tuple[str | Argument, ...]:
+    """Return a location with its value if the value is plain and short, else with a description."""
+    text = show_value(value)
     if value is not None and not isinstance(value, numbers.Real | str):
-        return (f"{place} is {text}",)
-    return place.with_value(value) if text == repr(value) else (f"{place}={text}",)
+        return (f"{location} is {text}",)
+    return location.with_value(value) if text == repr(value) else (f"{location}={text}",)
 
 
 # Sizes are bound in the context of `_check_all`: a hook that instruments functions would give this
 # one a context of its own.
 @typing.no_type_check
-def _check(place: _Place, value: Any, hint: Any) -> None:
+def _check(location: _Location, value: Any, hint: Any) -> None:
     origin = typing.get_origin(hint)
     if origin is Annotated:
         base, *notes = typing.get_args(hint)
         if Stacked in notes:
-            _check_record(place, value, base, "_ ")
+            _check_record(location, value, base, "_ ")
             return
-        _check(place, value, base)
+        _check(location, value, base)
         if NotEmpty in notes and is_array(value) and 0 in value.shape:
-            raise ArgumentError(f"{place} is {shown(value)}; give one or more along every axis")
+            raise ArgumentError(
+                f"{location} is {show_value(value)}; give one or more along every axis"
+            )
         for bounds in notes:
             if isinstance(bounds, Between):
-                _check_bounds(place, value, bounds)
+                _check_bounds(location, value, bounds)
     elif origin in (typing.Union, types.UnionType):
         chosen = [member for member in typing.get_args(hint) if fits(value, member)]
         if not chosen:
-            raise _MisfitError(place, value, hint)
-        _check(place, value, chosen[0])
+            raise _MisfitError(location, value, hint)
+        _check(location, value, chosen[0])
     elif is_record_type(hint):
-        _check_record(place, value, hint, "")
+        _check_record(location, value, hint, "")
     elif isinstance(value, Mapping) and is_mapping_type(hint):
-        of_keys, of_values = typing.get_args(hint)
-        if not all(fits(key, of_keys) for key in value):
-            raise _MisfitError(place, value, hint)
-        _check_items({place.item(ascii(key)): element for key, element in value.items()}, of_values)
+        key_hint, value_hint = typing.get_args(hint)
+        if not all(fits(key, key_hint) for key in value):
+            raise _MisfitError(location, value, hint)
+        _check_items(
+            {location.item(ascii(key)): element for key, element in value.items()}, value_hint
+        )
     elif not fits(value, hint):
-        _refuse_item(place, value, hint)
-        raise _MisfitError(place, value, hint)
+        _refuse_item(location, value, hint)
+        raise _MisfitError(location, value, hint)
     elif origin is tuple and ... not in typing.get_args(hint):
         for position, (element, element_hint) in enumerate(
             zip(value, typing.get_args(hint), strict=True)
         ):
-            _check(place.item(position), element, element_hint)
+            _check(location.item(position), element, element_hint)
     elif origin in (Sequence, tuple) and Annotated is typing.get_origin(typing.get_args(hint)[0]):
-        items = {place.item(position): element for position, element in enumerate(value)}
+        items = {location.item(position): element for position, element in enumerate(value)}
         _check_items(items, typing.get_args(hint)[0])
 
 
-def _refuse_item(place: _Place, value: Any, hint: Any) -> None:
+def _refuse_item(location: _Location, value: Any, hint: Any) -> None:
     """Raise the error of the first item that does not fit, if a value is a sequence of arrays."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Sequence and isinstance(value, list | tuple) and is_array_type(arguments[0]):
         wrong = (position for position, item in enumerate(value) if not fits(item, arguments[0]))
         for position in wrong:
-            raise _MisfitError(place.item(position), value[position], arguments[0])
+            raise _MisfitError(location.item(position), value[position], arguments[0])
 
 
-def _check_items(items: Mapping[_Place, Any], hint: Any) -> None:
+def _check_items(items: Mapping[_Location, Any], hint: Any) -> None:
     """Check the values of a mapping or sequence, whose sizes need not agree among each other."""
-    for place, value in items.items():
+    for location, value in items.items():
         with jaxtyped("context"):
-            _check(place, value, hint)
+            _check(location, value, hint)
 
 
-def _check_record(place: _Place, value: Any, kind: type, axes: str) -> None:
+def _check_record(location: _Location, value: Any, kind: type, axes: str) -> None:
     """Check a record's arrays; sizes of the same name must agree within the record only."""
     if not isinstance(value, kind):
-        raise _MisfitError(place, value, kind)
+        raise _MisfitError(location, value, kind)
     hints = {field: _with_axes(hint, axes) for field, hint in _array_fields(kind).items()}
-    _check_all({field: getattr(value, field) for field in hints}, hints, f"{place}.")
+    _check_all({field: getattr(value, field) for field in hints}, hints, f"{location}.")
 
 
-def _check_bounds(place: _Place, value: Any, bounds: Between) -> None:
+def _check_bounds(location: _Location, value: Any, bounds: Between) -> None:
     if not _has_values(value):
         return
     values = np.asarray(value)
@@ -328,7 +334,7 @@ def _check_bounds(place: _Place, value: Any, bounds: Between) -> None:
         wrong &= ~np.isnan(values)
     if wrong.any():
         first = values[wrong][0]
-        described = (f"{place} holds {first}",) if values.ndim else place.with_value(first)
+        described = (f"{location} holds {first}",) if values.ndim else location.with_value(first)
         raise ArgumentError(*described, remedy=(f"give {bounds}",))
 
 
@@ -356,18 +362,20 @@ def _with_axes(hint: Any, axes: str) -> Any:
     if axes and typing.get_origin(hint) in (typing.Union, types.UnionType):
         parts = (_with_axes(member, axes) for member in typing.get_args(hint))
         return reduce(operator.or_, parts)
-    return of_stubs(hint, axes) if axes and is_array_type(hint) else hint
+    return stub_annotation(hint, axes) if axes and is_array_type(hint) else hint
 
 
-def _tied(value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, Any]) -> str:
+def _describe_shared_sizes(
+    value: Any, name: str, values: Mapping[str, Any], hints: Mapping[str, Any]
+) -> str:
     """Describe the arguments that share sizes with a value that would fit alone."""
     with jaxtyped("context"):
         if not fits(value, hints[name]):
             return ""
-    axes = axes_of(hints[name])
+    axes = axis_names(hints[name])
     others = [
-        f"{other} {shown(values[other])} as {requirement(hints[other])}"
+        f"{other} {show_value(values[other])} as {requirement(hints[other])}"
         for other in values
-        if other != name and axes & axes_of(hints[other]) and is_array(values[other])
+        if other != name and axes & axis_names(hints[other]) and is_array(values[other])
     ]
     return f", with {', '.join(others)}"

@@ -36,13 +36,13 @@ def array_types(hint: Any) -> Iterator[type]:
             yield from array_types(part)
 
 
-def axes_of(hint: Any) -> set[str]:
+def axis_names(hint: Any) -> set[str]:
     """Return the names of the axes in an annotation."""
     words = (word.lstrip("*") for kind in array_types(hint) for word in kind.dim_str.split())
     return {word for word in words if word.isidentifier() and word != "_"}
 
 
-def widened(value: Any, hint: Any) -> Any:
+def widen_integers(value: Any, hint: Any) -> Any:
     """Return unsigned and narrow integers as wider ones where an annotation requires integers.
 
     Labels are often stored as uint8, in which sums and differences of indices would wrap. NumPy's
@@ -51,15 +51,15 @@ def widened(value: Any, hint: Any) -> Any:
     """
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        return widened(value, arguments[0])
+        return widen_integers(value, arguments[0])
     if origin in (typing.Union, types.UnionType):
         kinds = {member.dtype for member in arguments if is_array_type(member)}
         array_hint = next((member for member in arguments if is_array_type(member)), None)
-        return widened(value, array_hint) if kinds == {Int} else value
+        return widen_integers(value, array_hint) if kinds == {Int} else value
     if origin is Sequence and isinstance(value, np.ndarray):
-        return widened(value, arguments[0])
+        return widen_integers(value, arguments[0])
     if origin is Sequence and isinstance(value, list | tuple):
-        items = [widened(element, arguments[0]) for element in value]
+        items = [widen_integers(element, arguments[0]) for element in value]
         changed = any(new is not old for new, old in zip(items, value, strict=True))
         return items if changed else value
     if not is_array_type(hint) or hint.dtype is not Int or is_masked(value):
@@ -95,6 +95,6 @@ def stubs(value: Any) -> Iterator[Stub]:
 
 
 @cache
-def of_stubs(hint: type, axes: str = "") -> type:
+def stub_annotation(hint: type, axes: str = "") -> type:
     """Return an annotation of arrays as one of stubs, with more axes in front."""
     return hint.dtype[Stub, axes + hint.dim_str]

@@ -15,7 +15,7 @@ WORDS = {"Float": "floats", "Int": "integers", "Bool": "booleans", "Shaped": "an
 KINDS = {int: "an integer", float: "a number", bool: "True or False", str: "text"}
 
 
-def shown(value: Any) -> str:
+def show_value(value: Any) -> str:
     """Return a number or text as it is, an array's dtype and shape, and others' type."""
     if is_array(value):
         masked = "a masked " if is_masked(value) else ""
@@ -25,8 +25,8 @@ def shown(value: Any) -> str:
     return f"of type {type(value).__name__}"
 
 
-def form(value: Any, hint: Any) -> str:
-    """Return what a value lacks that has the right kind of numbers."""
+def missing_form(value: Any, hint: Any) -> str:
+    """Return the words of a message for what a value lacks, such as "an array of "; else ""."""
     if not is_array_type(hint):
         return ""
     unsigned = is_array(value) and np.issubdtype(value.dtype, np.unsignedinteger)
@@ -35,7 +35,7 @@ def form(value: Any, hint: Any) -> str:
     return "an array of " if isinstance(value, list | tuple) else ""
 
 
-def either(words: list[str]) -> str:
+def join_alternatives(words: list[str]) -> str:
     """Return words with commas between them, and "or" before the last."""
     return " or ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
 
@@ -46,9 +46,9 @@ def requirement(hint: Any) -> str:
     if origin is Annotated:
         return requirement(arguments[0])
     if origin in (typing.Union, types.UnionType):
-        return either(list(dict.fromkeys(map(requirement, arguments))))
+        return join_alternatives(list(dict.fromkeys(map(requirement, arguments))))
     if origin is Literal:
-        return either(list(map(repr, arguments)))
+        return join_alternatives(list(map(repr, arguments)))
     if hint is type(None):
         return "None"
     if is_array_type(hint):

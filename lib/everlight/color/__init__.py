@@ -18,7 +18,7 @@ from everlight.color.chroma_histogram import (
     chroma_histograms,
     weighted_chroma_histogram,
 )
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant, illuminant_to_chromaticity
 from everlight.color.derivatives import response
 from everlight.color.estimators.minkowski import minkowski_framework
 from everlight.color.estimators.principal_direction import bright_dark_pca
@@ -126,7 +126,7 @@ __all__ = [
     "fit_feature_distribution",
     "fit_homography",
     "fit_probable_transform",
-    "from_chromaticity",
+    "chromaticity_to_illuminant",
     "full_scale_balance",
     "illuminant_response",
     "keep_observed",
@@ -146,7 +146,7 @@ __all__ = [
     "scale_free",
     "scene_colors",
     "take_photograph",
-    "to_chromaticity",
+    "illuminant_to_chromaticity",
     "unit_illuminant",
     "von_kries",
     "warp_image",

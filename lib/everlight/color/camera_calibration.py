@@ -10,10 +10,10 @@ The network that reads the fingerprint is `learned.calibrated_camera`. Differenc
 code (DY112/CCMNet at 298275b, `src/ccmnet/ccmnet.py` and `src/diff_hist.py`):
 
 - Daylight is used in addition to the Planckian locus.
-- Temperatures end at 7,500 K, there at 7,460 K: 63 in steps of 80 K from 2,500 K.
+- Temperatures end at 7,500 K, in the official code at 7,460 K: 63 in steps of 80 K from 2,500 K.
 - The code gives the second matrix, of daylight, all weight at 2,856 K, and the first one, of
-  standard illuminant A, at 6,504 K. Here it is the other way round, as in the DNG specification and
-  in the code's own preprocessing.
+  standard illuminant A, at 6,504 K. In everlight it is the other way round, as in the DNG
+  specification and in the code's own preprocessing.
 - The code adds 1e-8 to every bin.
 """
 

@@ -8,7 +8,7 @@ Equal to the authors' code (mahmoudnafifi/C5 at dca9236, `src/ops.py`) in bins, 
 root, edges and locator. Differs in:
 
 - In edges a pixel's masked neighbours, and those outside the image, count as equal to the pixel.
-  The code reflects the image and has no mask; masked pixels are black there and have edges.
+  The code reflects the image and has no mask; its masked pixels are black and have edges.
 - A colour whose log-chroma is exactly a bin's centre counts in that bin and the next one. The code
   counts it in the bins before and after that one.
 - The code adds 1e-9 to each channel before the logarithm.
@@ -143,7 +143,7 @@ def located_illuminant(
 ) -> Illuminant:
     """Return the unit illuminant at the mean of the scores' softmax (equations 4 to 6).
 
-    As in the authors' code, scores are clipped to -100 and 100, and here a bin's width is the range
+    As in the authors' code, scores are clipped to -100 and 100, and a bin's width is the range
     divided by the number of bins, where the histogram divides by one less.
 
     Args:

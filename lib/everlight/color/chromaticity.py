@@ -7,13 +7,13 @@ from everlight.checks import checked
 
 
 @checked
-def to_chromaticity(illuminant: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
+def illuminant_to_chromaticity(illuminant: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
     """Return [R/G, B/G] of an illuminant of any scale; infinite or NaN where green is 0."""
     return illuminant[..., ::2] / illuminant[..., 1:2]
 
 
 @checked
-def from_chromaticity(chromaticity: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
+def chromaticity_to_illuminant(chromaticity: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
     """Return the illuminant (R/G, 1, B/G)."""
     red, blue = chromaticity[..., 0], chromaticity[..., 1]
     return jnp.stack([red, jnp.ones_like(red), blue], axis=-1)

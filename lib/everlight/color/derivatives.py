@@ -35,16 +35,16 @@ def _filter(image: Float[Array, "a b 3"], axis: int, order: int, sigma: float) -
     radius = _support(sigma)
     length = image.shape[axis] - 2 * radius
 
-    def at(offset: int) -> Array:
+    def shift(offset: int) -> Array:
         return jax.lax.slice_in_dim(image, radius + offset, radius + offset + length, axis=axis)
 
     offsets = np.arange(1, radius + 1)
     gaussian = np.exp(-0.5 * (offsets / sigma) ** 2) if radius else np.zeros(0)
     total = 1 + 2 * gaussian.sum()
-    center = at(0)
+    center = shift(0)
     result = center / total if order == 0 else jnp.zeros_like(center)
     for offset, weight in zip(offsets.tolist(), (gaussian / total).tolist(), strict=True):
-        after, before = at(offset), at(-offset)
+        after, before = shift(offset), shift(-offset)
         if order == 0:
             result += weight * (after + before)
         elif order == 1:

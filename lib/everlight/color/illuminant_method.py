@@ -94,9 +94,9 @@ class IlluminantMethod:
       set_features: features of all images and masks, from side information too; for methods that
         read more than pixels.
       reads_others: whether it reads unlabelled images by the camera of the image.
-      for_camera: function from parameters and a camera's calibration to the parameters for that
+      calibrate: function from parameters and a camera's calibration to the parameters for that
         camera; None for methods that read no calibration.
-      for_one_camera: whether one fit serves a single camera.
+      is_camera_specific: whether one fit serves a single camera.
       always_runs: whether a comparison has it in any case, so that it cannot be chosen by name.
       costly: whether it runs only where it is named, since a fit takes many minutes.
       applies: whether it has a row for images with this side information.
@@ -109,8 +109,8 @@ class IlluminantMethod:
     predict: Callable[..., Illuminant] = features_as_illuminant
     set_features: Callable[[ArrayLike, ArrayLike, SideInformation], PyTree] | None = None
     reads_others: bool = False
-    for_camera: Callable[[PyTree, CameraCalibration], PyTree] | None = None
-    for_one_camera: bool = False
+    calibrate: Callable[[PyTree, CameraCalibration], PyTree] | None = None
+    is_camera_specific: bool = False
     always_runs: bool = False
     costly: bool = False
     applies: Callable[[SideInformation], bool] = lambda side: True

@@ -65,7 +65,9 @@ def learn_transform_prior(
     Returns:
       The prior, without the scenes whose colours have rank below 3 or are not finite.
     """
-    fit = jax.vmap(fit_color_transform)(*(jax.vmap(_at_mean_one)(view) for view in (main, second)))
+    fit = jax.vmap(fit_color_transform)(
+        *(jax.vmap(_normalize_mean)(view) for view in (main, second))
+    )
     known = fit_feature_distribution(fit.transform.reshape(-1, 9), fit.valid)
     return TransformPrior(*known, jnp.asarray(misfit, fit.transform.dtype))
 
@@ -99,7 +101,7 @@ def fit_probable_transform(
     seen = (weights > 0)[:, None]
     share = weights / jnp.sum(weights)
     source, target = (
-        _at_mean_one(jnp.where(seen, view, 0), share[:, None]) for view in (source, target)
+        _normalize_mean(jnp.where(seen, view, 0), share[:, None]) for view in (source, target)
     )
     root = jnp.sqrt(share)[:, None] / prior.misfit
     identity = jnp.eye(3, dtype=source.dtype)
@@ -119,8 +121,8 @@ def fit_probable_transform(
 def _least_squares(rows: Float[Array, "m k"], right: Float[Array, "m"]) -> Float[Array, "k"]:
     """Solve a least-squares problem by modified Gram-Schmidt of `[rows | right]`.
 
-    Library factorizations are avoided here. XLA on CPU runs independent batches of them at once on
-    one thread pool. With two threads, two such batches (the blocks of a map and its remainder)
+    No library's factorization is used. XLA on CPU runs independent batches of them at once on one
+    thread pool. With two threads, two such batches (the blocks of a map and its remainder)
     deadlocked (jaxlib 0.10.2).
     """
     columns, triangle = jnp.concatenate([rows, right[:, None]], axis=1), []
@@ -137,7 +139,7 @@ def _least_squares(rows: Float[Array, "m k"], right: Float[Array, "m"]) -> Float
     return jnp.stack(entries)
 
 
-def _at_mean_one(
+def _normalize_mean(
     colors: Float[Array, "n 3"], share: Float[Array, "n 1"] | float | None = None
 ) -> Float[Array, "n 3"]:
     """Divide colours by their weighted mean over pixels and channels; NaN for a black image."""

@@ -127,17 +127,17 @@ def _pivot_products(
     """
     if normalize == "sum":
         source, target = normalize_sum(source), normalize_sum(target)
-    columns = [_in_lanes(column) for column in (*source.T, *target.T)]
+    columns = [_split_into_lanes(column) for column in (*source.T, *target.T)]
     for factor in factors:
         pivot, *columns = columns
         columns = [c - f * pivot for f, c in zip(factor, columns, strict=True)]
-    pivot = columns[0] if weights is None else columns[0] * _in_lanes(weights)
+    pivot = columns[0] if weights is None else columns[0] * _split_into_lanes(weights)
     zeros = (jnp.zeros((), source.dtype),) * len(columns)
     sums = jax.lax.reduce(tuple(pivot * c for c in columns), zeros, _add_operands, (1,))
     return [jnp.sum(lanes) for lanes in sums]
 
 
-def _in_lanes(column: Float[Array, "n"]) -> Float[Array, "blocks rows 8"]:
+def _split_into_lanes(column: Float[Array, "n"]) -> Float[Array, "blocks rows 8"]:
     """Reshape into eight lanes of at most 512 pixels, to fill a vector unit and sum accurately."""
     blocks = -(-column.shape[0] // 4096)
     return jnp.pad(column, (0, -column.shape[0] % (8 * blocks))).reshape(blocks, -1, 8)

@@ -40,9 +40,9 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
       decay: largest decay of the average per step.
 
     Raises:
-      ValueError: the strategy trains only on its memory, before evaluations (`on_memory`).
+      ValueError: the strategy trains only on its memory, before evaluations (`memory_training`).
     """
-    if strategy.on_memory is not None:
+    if strategy.memory_training is not None:
         raise ArgumentError(
             "a strategy that trains on its memory before every evaluation has no steps to average "
             "over; leave out the moving average"
@@ -54,7 +54,7 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
     def predict(
         memory: Averaged, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        return strategy.predict(memory.memory, _average_of(memory, learner), inputs)
+        return strategy.predict(memory.memory, _averaged_learner(memory, learner), inputs)
 
     def begin_task(
         memory: Averaged, learner: Learner, task: Task, key: PRNGKeyArray
@@ -82,14 +82,14 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
     def before_evaluation(
         memory: Averaged, learner: Learner, key: PRNGKeyArray
     ) -> tuple[Averaged, Learner]:
-        average = _average_of(memory, learner)
+        average = _averaged_learner(memory, learner)
         inner, ready = strategy.before_evaluation(memory.memory, average, key)
         return Averaged(inner, ready.params, ready.batch_stats), learner
 
     def predict_task(
         memory: Averaged, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
-        average = _average_of(memory, learner)
+        average = _averaged_learner(memory, learner)
         return strategy.predict_task(memory.memory, average, inputs, task)
 
     functions = {
@@ -111,24 +111,24 @@ def moved_average(average: PyTree, current: PyTree, share: Float[Array, ""]) -> 
     Leaves of integers are the current ones.
     """
 
-    def moved(old: Array, new: Array) -> Array:
+    def move(old: Array, new: Array) -> Array:
         if not jnp.issubdtype(new.dtype, jnp.inexact):
             return new
         return old + share.astype(old.dtype) * (new - old)
 
-    return jax.tree.map(moved, average, current)
+    return jax.tree.map(move, average, current)
 
 
-def _average_of(memory: Averaged, learner: Learner) -> Learner:
+def _averaged_learner(memory: Averaged, learner: Learner) -> Learner:
     return learner._replace(params=memory.params, batch_stats=memory.batch_stats)
 
 
 def _with_set_values(memory: Averaged, inner: Memory, before: Learner, after: Learner) -> Averaged:
     """Return the memory whose average has the values that changed between two learners."""
 
-    def taken(average: Array, old: Array, new: Array) -> Array:
+    def take_changed(average: Array, old: Array, new: Array) -> Array:
         return jnp.where(new == old, average, new)
 
-    params = jax.tree.map(taken, memory.params, before.params, after.params)
-    stats = jax.tree.map(taken, memory.batch_stats, before.batch_stats, after.batch_stats)
+    params = jax.tree.map(take_changed, memory.params, before.params, after.params)
+    stats = jax.tree.map(take_changed, memory.batch_stats, before.batch_stats, after.batch_stats)
     return Averaged(inner, params, stats)

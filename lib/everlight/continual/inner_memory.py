@@ -23,19 +23,19 @@ def with_outer_memory(strategy: Strategy, field: str) -> Strategy:
       field: field of the outer memory, a named tuple, that holds the strategy's own memory.
     """
 
-    def of_outer(name: str) -> Callable | None:
+    def wrap_outer(name: str) -> Callable | None:
         function = getattr(strategy, name)
         if function is None:
             return None
 
         @functools.wraps(function)
-        def of_inner(memory: Memory, *rest: Any) -> Any:
+        def wrapped(memory: Memory, *rest: Any) -> Any:
             result = function(getattr(memory, field), *rest)
             if name not in CHANGING:
                 return result
             inner, learner = result
             return memory._replace(**{field: inner}), learner
 
-        return of_inner
+        return wrapped
 
-    return strategy._replace(**{name: of_outer(name) for name in (*CHANGING, *READING)})
+    return strategy._replace(**{name: wrap_outer(name) for name in (*CHANGING, *READING)})

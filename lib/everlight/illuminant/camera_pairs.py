@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.color.chromaticity import to_chromaticity
+from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.color.transforms import scale_free
 from everlight.illuminant.charted_pairs import QuasiReal
 from everlight.illuminant.illuminant_training import Problem
@@ -45,7 +45,7 @@ class CameraPairs(NamedTuple):
 
     def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
         """Return the chromaticities of the illuminants."""
-        return np.asarray(to_chromaticity(jnp.asarray(self.illuminants[rows])))
+        return np.asarray(illuminant_to_chromaticity(jnp.asarray(self.illuminants[rows])))
 
     def samples(self, rows: np.ndarray) -> "Samples":
         """Return the inputs and chromaticities of some pairs."""

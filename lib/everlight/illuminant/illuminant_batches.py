@@ -97,20 +97,20 @@ def make_batch_trainer(
         return {depth: jax.vmap(trainers[depth].init)(keys[depth], problem) for depth in depths}
 
     def advance_depth(depth: int, states: Any, problem: Problem) -> tuple[Any, Losses]:
-        def on_device(keys: Array, states: Any, problem: Problem) -> tuple[Any, Losses]:
+        def run_on_device(keys: Array, states: Any, problem: Problem) -> tuple[Any, Losses]:
             advance = jax.vmap(trainers[depth].advance)
             return jax.lax.scan(
                 lambda state, _: advance(keys, state, problem), states, length=validations
             )
 
-        on_devices = jax.shard_map(
-            on_device,
+        run_on_devices = jax.shard_map(
+            run_on_device,
             mesh=mesh,
             in_specs=RUNS_SPEC,
             out_specs=(RUNS_SPEC, PartitionSpec(None, RUNS_AXIS)),
             check_vma=False,
         )
-        states, losses = on_devices(*dealt((keys[depth], states, problem)))
+        states, losses = run_on_devices(*dealt((keys[depth], states, problem)))
         return (
             jax.tree.map(lambda leaf: leaf[:problems], states),
             jax.tree.map(lambda leaf: leaf[:, :problems], losses),
@@ -199,13 +199,13 @@ def index_of_lowest(
     losses: Annotated[Float[np.ndarray, "n *shape"], NotEmpty],
 ) -> Int[np.ndarray, "*shape"]:
     """Return the index of the lowest loss along the first axis; NaN counts as infinite."""
-    return np.argmin(_or_infinite(losses), axis=0)
+    return np.argmin(_replace_nan(losses), axis=0)
 
 
 def _lowest(curves: Float[np.ndarray, "validations p"]) -> Float[np.ndarray, "p"]:
-    return np.min(_or_infinite(curves), axis=0)
+    return np.min(_replace_nan(curves), axis=0)
 
 
-def _or_infinite(losses: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+def _replace_nan(losses: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """Replace NaN, which argmin and min would select, by infinity."""
     return np.where(np.isnan(losses), np.inf, losses)

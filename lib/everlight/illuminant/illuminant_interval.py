@@ -4,9 +4,9 @@ Independently trained networks agree where the training data determine their out
 elsewhere. Held-out pairs measure how this disagreement relates to the error. This is split
 conformal prediction with locally weighted residuals (Lei et al. 2018, "Distribution-free predictive
 inference for regression", sections 2.2 and 5.2). It covers at least the nominal fraction of new
-pairs that are exchangeable with the held-out ones, for any networks. Here the minimum width is the
-mean error of the same pairs, so that few pairs give slightly lower coverage. For a nominal 0.9 it
-is 0.87 with nine pairs and 0.89 with twenty (normal log errors).
+pairs that are exchangeable with the held-out ones, for any networks. In everlight the minimum width
+is the mean error of the same pairs, so that few pairs give slightly lower coverage. For a nominal
+0.9 it is 0.87 with nine pairs and 0.89 with twenty (normal log errors).
 """
 
 import math
@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from everlight.checks import POSITIVE, Between, NotEmpty, checked
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.metrics.angular import angular_error
 
 COVERAGE = 0.9
@@ -141,7 +141,7 @@ def chromaticity_interval(
         [jnp.stack([red, blue]) for red in (low[0], high[0]) for blue in (low[1], high[1])]
     )
     angles = jax.vmap(angular_error, (0, None))(
-        from_chromaticity(corners), from_chromaticity(center)
+        chromaticity_to_illuminant(corners), chromaticity_to_illuminant(center)
     )
     return ChromaticityInterval(
         low, high, jnp.where(jnp.all(jnp.isfinite(high)), jnp.max(angles), jnp.inf)
@@ -189,7 +189,7 @@ def interval_coverage(
       truth: true chromaticities of the pairs, `[n, 2]`.
       uninformative: radius in degrees of the `uninformative_interval` of the calibration pairs.
     """
-    parts = _covered(scale, estimates, truth, uninformative)
+    parts = _evaluate_interval(scale, estimates, truth, uninformative)
     return IntervalCoverage(*(float(jnp.mean(part)) for part in parts))
 
 
@@ -214,13 +214,15 @@ def cross_coverage(
         scale = calibrate_interval(jnp.asarray(chroma[:, others]), known)
         uninformative = uninformative_interval(known).degrees
         rows.append(
-            _covered(scale, jnp.asarray(chroma[:, fold]), jnp.asarray(truth[fold]), uninformative)
+            _evaluate_interval(
+                scale, jnp.asarray(chroma[:, fold]), jnp.asarray(truth[fold]), uninformative
+            )
         )
     parts = zip(*rows, strict=True)
     return IntervalCoverage(*(float(np.mean(np.concatenate(part))) for part in parts))
 
 
-def _covered(
+def _evaluate_interval(
     scale: IntervalScale, estimates: Array, truth: Array, uninformative: Array
 ) -> tuple[Array, Array, Array]:
     """Return for each pair if its interval covers it, the radius, and if it is uninformative."""

@@ -27,8 +27,8 @@ class IlluminantNet(nn.Module):
     @nn.compact
     def __call__(self, features: Float[Array, "*batch f"]) -> Float[Array, "*batch 2"]:
         """Predict [R/G, B/G] from the flattened transform or other features."""
-        # The batch is the last axis here, since rows of nine units would not fill vector units. On
-        # two CPU cores, 48 vmapped networks train three times as fast as with nn.Dense.
+        # The batch is the last axis, since rows of nine units would not fill vector units. On two
+        # CPU cores, 48 vmapped networks train three times as fast as with nn.Dense.
         hidden = jnp.moveaxis(features, -1, 0)
         for layer in range(self.depth):
             hidden = nn.relu(self._dense(f"hidden_{layer}", hidden, self.width))

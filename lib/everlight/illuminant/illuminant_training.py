@@ -10,7 +10,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, check_fields, checked
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.illuminant.illuminant_net import IlluminantNet
 
 
@@ -98,7 +98,7 @@ def predict_illuminant(
     net: IlluminantNet, model: IlluminantModel, transform: Float[Array, "3 3"]
 ) -> Float[Array, "3"]:
     """Predict the illuminant (R/G, 1, B/G) from a colour transform (two-camera paper, eq. 6)."""
-    return from_chromaticity(predict_chromaticity(net, model, transform.reshape(9)))
+    return chromaticity_to_illuminant(predict_chromaticity(net, model, transform.reshape(9)))
 
 
 @checked

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from everlight.color.alignment import MaskedImage
 from everlight.color.camera_calibration import CameraCalibration
-from everlight.color.chromaticity import from_chromaticity, to_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant, illuminant_to_chromaticity
 from everlight.color.feature_distribution import feature_distance
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES, IlluminantMethod
 from everlight.color.illuminant_registry import ESTIMATORS
@@ -80,8 +80,8 @@ def calibrate_errors(
     Raises:
       ValueError: a moment is not finite.
     """
-    truth = to_chromaticity(jnp.asarray(illuminants))
-    estimates = to_chromaticity(jnp.asarray(held_out))[None]
+    truth = illuminant_to_chromaticity(jnp.asarray(illuminants))
+    estimates = illuminant_to_chromaticity(jnp.asarray(held_out))[None]
     return ErrorCalibration(
         calibrate_interval(estimates, truth),
         cross_calibrate_distances(jnp.asarray(moments), folds),
@@ -123,7 +123,7 @@ class ImageModel:
     @property
     def needs_calibration(self) -> bool:
         """True if the calibration of its camera must be given with every image."""
-        return self.method.for_camera is not None and len(self.cameras) > 1
+        return self.method.calibrate is not None and len(self.cameras) > 1
 
     def __call__(
         self,
@@ -196,11 +196,11 @@ class ImageModel:
                 f"{self.name} was trained on several cameras and reads {ADDITIONAL_IMAGES} other "
                 "images by the camera of an image; give them too"
             )
-        seen = self.others if self.others is not None else _stacked(others)
+        seen = self.others if self.others is not None else _stack_features(others)
         extra = (seen,) if self.method.reads_others else ()
-        fitted = self._fitted_for(calibration)
+        fitted = self._fit_for_camera(calibration)
         errors = self.errors
-        parts = _estimated(self.method.predict, fitted, errors, described, extra)
+        parts = _estimate_with_interval(self.method.predict, fitted, errors, described, extra)
         estimate = Estimate.of(parts, jnp.inf if errors is None else errors.uninformative)
         if errors is not None and not estimate.score.distance <= MAX_SCORE:
             raise UnsuitableImageError(
@@ -216,7 +216,7 @@ class ImageModel:
             )
         return estimate
 
-    def _fitted_for(self, calibration: CameraCalibration | None) -> PyTree:
+    def _fit_for_camera(self, calibration: CameraCalibration | None) -> PyTree:
         if calibration is None:
             if self.needs_calibration:
                 raise UnsuitableImageError(
@@ -224,9 +224,9 @@ class ImageModel:
                     "matrices of an image's camera; give them too"
                 )
             return self.fitted
-        if self.method.for_camera is None:
+        if self.method.calibrate is None:
             raise UnsuitableImageError(f"{self.name} reads no calibration; leave it out")
-        return self.method.for_camera(self.fitted, calibration)
+        return self.method.calibrate(self.fitted, calibration)
 
 
 def untrained_model(name: str) -> ImageModel:
@@ -252,7 +252,7 @@ def untrained_model(name: str) -> ImageModel:
     )
 
 
-def _stacked(others: Sequence[DescribedImage]) -> PyTree:
+def _stack_features(others: Sequence[DescribedImage]) -> PyTree:
     if not others:
         return None
     return stacked([others[index % len(others)].features for index in range(ADDITIONAL_IMAGES)])
@@ -267,7 +267,7 @@ def described_features(
 
 
 @partial(jax.jit, static_argnums=0)
-def _estimated(
+def _estimate_with_interval(
     predict: Callable,
     fitted: PyTree,
     errors: ErrorCalibration | None,
@@ -275,17 +275,17 @@ def _estimated(
     extra: tuple[Any, ...],
 ) -> tuple:
     """Return the illuminant (R/G, 1, B/G), its interval and the out-of-distribution score."""
-    chromaticity = to_chromaticity(predict(fitted, described.features, *extra))
+    chromaticity = illuminant_to_chromaticity(predict(fitted, described.features, *extra))
     if errors is None:
         none = jnp.array(jnp.nan)
         unknown = (
             ChromaticityInterval(*[jnp.full(2, jnp.nan)] * 2, none),
             OutOfDistributionScore(none, none),
         )
-        return from_chromaticity(chromaticity), *unknown
+        return chromaticity_to_illuminant(chromaticity), *unknown
     distance = feature_distance(errors.distances.distribution, described.moments)
     return (
-        from_chromaticity(chromaticity),
+        chromaticity_to_illuminant(chromaticity),
         chromaticity_interval(errors.interval, chromaticity[None]),
         out_of_distribution_score(errors.distances, distance),
     )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 
-from everlight.color.chromaticity import to_chromaticity
+from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.color.mixing import mix_neighbors
 from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, von_kries
@@ -82,7 +82,9 @@ def _relit_by_charts(
         jnp.asarray(pairs.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
     )
     inputs = {TRANSFORM: flat_transforms(augmented.transforms), MOMENTS: moments}
-    return Samples(alone_and_joined(inputs), to_chromaticity(jnp.asarray(view.illuminants)))
+    return Samples(
+        alone_and_joined(inputs), illuminant_to_chromaticity(jnp.asarray(view.illuminants))
+    )
 
 
 def relit_inputs(

@@ -16,7 +16,7 @@ from flax import struct
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.feature_distribution import feature_distance
 from everlight.color.learned.linear_regression import LinearRegression, linear_estimate
 from everlight.color.moments import color_moments
@@ -210,7 +210,7 @@ class PairModel:
         model: ViewModel = getattr(self, view)
         from_prior = self.fit == "probable" and model.inputs == "T"
         distance = inputs.distance if from_prior else None
-        parts = _estimated(model, inputs.features(model.inputs, view), distance)
+        parts = _estimate_view(model, inputs.features(model.inputs, view), distance)
         return Estimate.of(parts, model.uninformative)
 
 
@@ -219,7 +219,7 @@ _fit_probable = jax.jit(fit_probable_transform)
 
 
 @jax.jit
-def _estimated(
+def _estimate_view(
     model: ViewModel, features: Float[Array, "f"], distance: Float[Array, ""] | None
 ) -> tuple[Float[Array, "3"], ChromaticityInterval, OutOfDistributionScore]:
     """Return an estimate, its interval and score; without a distance that of `features`."""
@@ -227,7 +227,7 @@ def _estimated(
     if distance is None:
         distance = feature_distance(model.distances.distribution, features)
     return (
-        from_chromaticity(ensemble_chromaticity(estimates)),
+        chromaticity_to_illuminant(ensemble_chromaticity(estimates)),
         chromaticity_interval(model.interval, estimates),
         out_of_distribution_score(model.distances, distance),
     )

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from everlight.models.efficientnet import DEVIATION, MEAN, EfficientNetLite0
 
 SIDE = 128
-PLACES = 8
+GRID_SIDE = 8
 VIEWS = 6
 MIN_CROP = 0.5
 FACTORS = 0.6, 1.4
@@ -63,7 +63,7 @@ def view_maps(
       masks: 0 excludes a pixel, `[b, h, w]`.
       views: view of each image.
     """
-    seen = jax.vmap(_look)(images, masks, views)
+    seen = jax.vmap(_view_pixels)(images, masks, views)
     colors, observed = seen[..., :3], seen[..., 3:]
     peak = jnp.max(colors, axis=(1, 2, 3), keepdims=True)
     encoded = (colors / jnp.where(peak > 0, peak, 1)) ** (1 / GAMMA)
@@ -75,13 +75,13 @@ def view_maps(
         mutable=["intermediates"],
     )
     stages = [state["intermediates"][stage]["__call__"][0] for stage in STAGES]
-    maps = jnp.concatenate([_averaged(stage) for stage in stages], axis=-1)
-    counted = _averaged(observed)
-    means = _averaged(colors) / jnp.where(counted > 0, counted, 1)
+    maps = jnp.concatenate([_average_blocks(stage) for stage in stages], axis=-1)
+    counted = _average_blocks(observed)
+    means = _average_blocks(colors) / jnp.where(counted > 0, counted, 1)
     return maps, means
 
 
-def _look(
+def _view_pixels(
     image: Float[Array, "h w 3"], mask: Float[Array, "h w"], view: CroppedView
 ) -> Float[Array, "128 128 4"]:
     """Return the view's pixels, 0 where masked, and the unmasked share of each."""
@@ -97,7 +97,7 @@ def _look(
     return jnp.where(view.mirrored, window[:, ::-1], window)
 
 
-def _averaged(maps: Float[Array, "b h w c"]) -> Float[Array, "b 8 8 c"]:
+def _average_blocks(maps: Float[Array, "b h w c"]) -> Float[Array, "b 8 8 c"]:
     batch, height, width, channels = maps.shape
-    blocks = batch, PLACES, height // PLACES, PLACES, width // PLACES, channels
+    blocks = batch, GRID_SIDE, height // GRID_SIDE, GRID_SIDE, width // GRID_SIDE, channels
     return jnp.mean(maps.reshape(blocks), axis=(2, 4))

@@ -21,7 +21,7 @@ Accuracies = Annotated[Float[Array, "tasks tasks"], FRACTION, NotEmpty]
 Accuracy = Annotated[Float[Array, "tasks"], FRACTION]
 
 
-def _learned(accuracies: Float[Array, "tasks tasks"], before: int = 0) -> Bool[Array, "i j"]:
+def _learned_mask(accuracies: Float[Array, "tasks tasks"], before: int = 0) -> Bool[Array, "i j"]:
     """Return True where task j was learned at least `before` tasks before row i."""
     return jnp.tri(accuracies.shape[0], k=-before, dtype=bool)
 
@@ -34,7 +34,7 @@ def accuracy(accuracies: Accuracies) -> Float[Array, ""]:
     time. It therefore differs from `final_average_accuracy`, which reads the last row only. Every
     entry has the same weight, so early tasks weigh more: see `average_incremental_accuracy`.
     """
-    return jnp.mean(accuracies, where=_learned(accuracies))
+    return jnp.mean(accuracies, where=_learned_mask(accuracies))
 
 
 @checked
@@ -48,7 +48,7 @@ def backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
       A number in [-1, 1], `[]`, negative for forgetting; NaN with one task.
     """
     changes = accuracies - jnp.diagonal(accuracies)
-    return jnp.mean(changes, where=_learned(accuracies, before=1))
+    return jnp.mean(changes, where=_learned_mask(accuracies, before=1))
 
 
 @checked
@@ -70,7 +70,7 @@ def forward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
     It is NaN with one task. Chance level is included: a task-incremental head with ten outputs has
     0.1 without any transfer. GEM's FWT, `gem_forward_transfer`, subtracts a baseline.
     """
-    return jnp.mean(accuracies, where=~_learned(accuracies))
+    return jnp.mean(accuracies, where=~_learned_mask(accuracies))
 
 
 @checked
@@ -157,7 +157,7 @@ def learning_curve_area(
 @checked
 def accuracy_over_time(accuracies: Accuracies) -> Float[Array, "tasks"]:
     """Return the mean accuracy on the tasks learned so far, after each task, `[tasks]`."""
-    return jnp.mean(accuracies, axis=1, where=_learned(accuracies))
+    return jnp.mean(accuracies, axis=1, where=_learned_mask(accuracies))
 
 
 @checked

@@ -13,8 +13,8 @@ def angular_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) -> Floa
     """Return the recovery angular error (Finlayson et al. 1995; papers' tables 1 to 4).
 
     The angle is atan2 of the cross product's norm and the dot product. This equals the arccosine of
-    the normalized dot product but stays accurate near zero. The arccosine of a float32 cosine
-    resolves only 0.03 degrees there.
+    the normalized dot product but stays accurate near zero. Near zero the arccosine of a float32
+    cosine resolves only 0.03 degrees.
 
     Args:
       estimate: estimated illuminant, `[3]`, any scale.

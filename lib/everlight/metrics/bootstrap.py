@@ -41,7 +41,7 @@ def bootstrap_interval(
 
     # Mapped in batches, since all resamples at once need resamples × n numbers.
     draws = jax.random.split(key, resamples)
-    return _ends(jax.lax.map(resample, draws, batch_size=min(100, resamples)), level)
+    return _interval_of_draws(jax.lax.map(resample, draws, batch_size=min(100, resamples)), level)
 
 
 @checked
@@ -78,10 +78,10 @@ def grouped_mean_interval(
         drawn = jax.random.randint(draw, (count,), 0, count)
         return jnp.sum(sums[drawn]) / jnp.sum(sizes[drawn])
 
-    return _ends(jax.vmap(resample)(jax.random.split(key, resamples)), level)
+    return _interval_of_draws(jax.vmap(resample)(jax.random.split(key, resamples)), level)
 
 
-def _ends(drawn: Float[Array, "r"], level: float) -> Interval:
+def _interval_of_draws(drawn: Float[Array, "r"], level: float) -> Interval:
     tail = (1 - level) / 2
     # A resample of groups without any valid value has no mean.
     low, high = jnp.nanquantile(drawn, jnp.array([tail, 1 - tail]))

@@ -62,7 +62,7 @@ WEIGHTINGS: Mapping[str, Mapping[str, float]] = {
 class Costs(NamedTuple):
     """Memory and operations of learning a task sequence, for the three efficiencies below.
 
-    `counted_model_memory` and `counted_sample_memory` count the memories by the paper's rules.
+    `count_model_memory` and `count_sample_memory` count the memories by the paper's rules.
     """
 
     model_memory: Float[Array, "tasks"]
@@ -100,7 +100,7 @@ def sequence_costs(
       operations: operations of learning each task, `[..., tasks]`.
       pass_operations: operations of one pass over each task's samples, `[..., tasks]`.
     """
-    model = counted_model_memory(parameters, parameter_copies, stored_samples.shape[-1])
+    model = count_model_memory(parameters, parameter_copies, stored_samples.shape[-1])
     return Costs(
         jnp.broadcast_to(model, stored_samples.shape),
         stored_samples,
@@ -111,7 +111,7 @@ def sequence_costs(
 
 
 @checked
-def counted_model_memory(
+def count_model_memory(
     parameters: PositiveInt, regularizer_copies: NonNegativeInt, tasks: PositiveInt
 ) -> Float[Array, "tasks"]:
     """Count the model's memory after each task by the rule behind the paper's MS column.
@@ -142,7 +142,7 @@ def counted_model_memory(
 
 
 @checked
-def counted_sample_memory(
+def count_sample_memory(
     samples_per_task: Annotated[Float[Array, "tasks"], NOT_NEGATIVE, NotEmpty],
 ) -> Float[Array, "tasks"]:
     """Count samples stored before each task by a learner that stores all of them, `[tasks]`.

@@ -7,8 +7,9 @@ read and may be NaN. The paper is "Continual evaluation for lifelong learning: i
 stability gap" (ICLR).
 
 Equal to the paper, and to its code (Mattdl/ContinualEvaluation), at min-ACC, WC-ACC and windowed
-forgetting. The authors evaluate after every step, here as often as there are rows. The paper names
-the stability gap but has no metric of this name; `stability_gap` is a definition of this library.
+forgetting. The authors evaluate after every step, everlight as often as there are rows. The paper
+names the stability gap but has no metric of this name; `stability_gap` is a definition of this
+library.
 """
 
 from typing import Annotated
@@ -38,7 +39,7 @@ def _task_age(task: Int[Array, "n"], tasks: int) -> Int[Array, "n j"]:
     return task[:, None] - jnp.arange(tasks)
 
 
-def _ends(task: Int[Array, "n"]) -> Bool[Array, "n"]:
+def _is_last_of_task(task: Int[Array, "n"]) -> Bool[Array, "n"]:
     """Return True at the last evaluation of each task."""
     return jnp.append(task[1:] != task[:-1], jnp.array([True]))
 
@@ -62,15 +63,15 @@ def accuracies_in_order(
     within, steps, after = map(np.asarray, (within, steps, after))
     steps = steps.reshape(len(steps), -1)
     accuracies = within.reshape(*steps.shape, -1).copy()
-    for of_task, of_steps, at_end in zip(accuracies, steps, after, strict=True):
+    for task_accuracies, of_steps, final in zip(accuracies, steps, after, strict=True):
         if of_steps.any():
-            of_task[of_steps.argmax()] = np.nan
-            of_task[-1] = at_end
+            task_accuracies[of_steps.argmax()] = np.nan
+            task_accuracies[-1] = final
     return accuracies.reshape(-1, accuracies.shape[-1])
 
 
 @checked
-def lowest_so_far(accuracies: Accuracies, task: Tasks) -> Float[Array, "n tasks"]:
+def minimum_accuracies(accuracies: Accuracies, task: Tasks) -> Float[Array, "n tasks"]:
     """Return the lowest accuracy of each task since its training ended; 1 before that.
 
     Args:
@@ -93,7 +94,7 @@ def average_minimum_accuracy(accuracies: Accuracies, task: Tasks) -> Float[Array
       task: task that is trained at each evaluation, `[n]`.
     """
     earlier = _task_age(task, accuracies.shape[1]) > 0
-    return jnp.mean(lowest_so_far(accuracies, task), axis=1, where=earlier)
+    return jnp.mean(minimum_accuracies(accuracies, task), axis=1, where=earlier)
 
 
 @checked
@@ -143,7 +144,7 @@ def stability_gap(accuracies: Accuracies, task: Tasks) -> Float[Array, ""]:
     tasks = accuracies.shape[1]
     during = _task_age(task, tasks).T == 0
     lowest = jnp.min(jnp.where(during[..., None], accuracies, jnp.inf), axis=1)
-    ends = during & _ends(task)
+    ends = during & _is_last_of_task(task)
     after = jnp.sum(jnp.where(ends[..., None], accuracies, 0.0), axis=1)
     before = jnp.concatenate([after[:1], after[:-1]])
     gap = jnp.maximum(jnp.minimum(before, after) - lowest, 0.0)

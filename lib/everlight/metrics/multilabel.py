@@ -259,12 +259,12 @@ def class_type_scores(
     labels. With the identity as `types`, these are means per class: each class's recall.
     """
 
-    def of_type(classes: Bool[Array, "c"]) -> Scores:
+    def type_scores(classes: Bool[Array, "c"]) -> Scores:
         carried = jnp.any(labels & seen & classes, axis=1)
         scores = _scores(_seen_counts(predicted, labels, seen & classes))
         return Scores(*(jnp.mean(score, where=carried) for score in scores))
 
-    return jax.vmap(of_type)(types)
+    return jax.vmap(type_scores)(types)
 
 
 @checked

@@ -71,15 +71,15 @@ def rejection_curve(
     last_equal = jnp.searchsorted(falling, falling, side="right")
     known, unknown = known & mask, ~known & mask
 
-    def accepted(kind: Bool[Array, "m"]) -> Int[Array, "points"]:
+    def count_accepted(kind: Bool[Array, "m"]) -> Int[Array, "points"]:
         counts = jnp.cumsum(kind[order], dtype=jnp.int32)
         return jnp.concatenate([jnp.zeros(1, jnp.int32), counts[last_equal - 1]])
 
-    taken = accepted(unknown)
-    correct_count = accepted(known & correct) + jnp.sum(unknown) - taken
+    taken = count_accepted(unknown)
+    correct_count = count_accepted(known & correct) + jnp.sum(unknown) - taken
     return RejectionCurve(
         jnp.concatenate([jnp.array([jnp.inf]), -falling]),
-        accepted(known) / jnp.sum(known),
+        count_accepted(known) / jnp.sum(known),
         taken / jnp.sum(unknown),
         correct_count / jnp.sum(mask),
     )

@@ -120,7 +120,7 @@ def diagnose_plasticity(
 ) -> Plasticity:
     """Return the diagnostics of a network.
 
-    A unit of a convolution is a channel. Each part of a concatenated ReLU is one unit here.
+    A unit of a convolution is a channel. Each part of a concatenated ReLU counts as one unit.
 
     Args:
       params: parameters of the network.
@@ -130,13 +130,13 @@ def diagnose_plasticity(
     layers = [leaf.reshape(-1, leaf.shape[-1]) for leaf in (outputs.hidden or {}).values()]
     units = [leaf.shape[1] for leaf in layers]
 
-    def over_units(shares: list[Float[Array, ""]]) -> Float[Array, ""]:
+    def mean_over_units(shares: list[Float[Array, ""]]) -> Float[Array, ""]:
         parts = [share * count for share, count in zip(shares, units, strict=True)]
         return jnp.float32(sum(parts) / sum(units)) if units else jnp.float32(jnp.nan)
 
     return Plasticity(
-        over_units([dormant_share(leaf, threshold) for leaf in layers]),
-        over_units([dead_share(leaf) for leaf in layers]),
+        mean_over_units([dormant_share(leaf, threshold) for leaf in layers]),
+        mean_over_units([dead_share(leaf) for leaf in layers]),
         effective_rank(outputs.features),
         stable_rank(outputs.features),
         weight_norm(params),

@@ -43,14 +43,14 @@ class Means(NamedTuple):
     """Accuracy on each task's samples and its two means; NaN over no sample."""
 
     by_task: Float[Array, "*time t"]
-    over_tasks: Float[Array, "*time"]
+    task_mean: Float[Array, "*time"]
     """Mean with equal weight per task, excluding tasks without samples."""
-    over_examples: Float[Array, "*time"]
+    example_mean: Float[Array, "*time"]
     """Mean with equal weight per sample."""
 
 
 class TopK(NamedTuple):
-    """Top-K accuracies; over time, `generalised.over_examples` is the paper's gained knowledge."""
+    """Top-K accuracies; over time, `generalised.example_mean` is the paper's gained knowledge."""
 
     standard: Means
     generalised: Means

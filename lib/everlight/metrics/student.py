@@ -70,7 +70,7 @@ def standard_errors_apart(
 
 
 @checked
-def tied_with(
+def tied_candidates(
     best: NonNegativeInt, scores: Annotated[Float[np.ndarray, "s n"], FINITE, NotEmpty]
 ) -> Bool[np.ndarray, "s"]:
     """Return the candidates within one standard error of the best (Breiman et al. 1984, 3.4.3).

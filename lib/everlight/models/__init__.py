@@ -15,7 +15,7 @@ from everlight.models.heads import (
     cosines,
     local_similarities,
     make_head,
-    unit,
+    unit_vectors,
 )
 from everlight.models.initialization import with_kaiming, with_layers, with_xavier
 from everlight.models.joint_embedding import JointEmbedding
@@ -70,7 +70,7 @@ __all__ = [
     "networks",
     "prompt_components",
     "prompt_pool",
-    "unit",
+    "unit_vectors",
     "vit_layers",
     "with_kaiming",
     "with_layers",

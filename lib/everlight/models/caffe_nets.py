@@ -153,7 +153,7 @@ def with_weights(
                 f"the network has no layer {layer!r}; its layers are {', '.join(params)}"
             )
         loaded[layer] = {
-            leaf: _from_caffe(f"{layer}/{part}", arrays, params[layer][leaf])
+            leaf: _convert_caffe(f"{layer}/{part}", arrays, params[layer][leaf])
             for leaf, part in (("kernel", "weight"), ("bias", "bias"))
         }
     extra = {name for name in arrays if not name.endswith(("/weight", "/bias"))}
@@ -164,7 +164,7 @@ def with_weights(
     return loaded
 
 
-def _from_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Array:
+def _convert_caffe(name: str, arrays: Mapping[str, np.ndarray], old: Array) -> Array:
     if name not in arrays:
         raise ArgumentError(f"{name} is missing; give both the weight and the bias of a layer")
     axes = CAFFE_AXES[old.ndim]

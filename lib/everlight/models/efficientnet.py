@@ -173,7 +173,7 @@ def efficientnet_variables(arrays: Mapping[str, np.ndarray]) -> dict[str, PyTree
     shapes = _shapes(known["_fc.bias"].shape[0] if "_fc.bias" in known else 1000)
 
     def convert(name: str, leaf: jax.ShapeDtypeStruct) -> Array:
-        array = _in_our_axes(known[name], leaf.shape)
+        array = _transpose_kernel(known[name], leaf.shape)
         if array.shape != leaf.shape:
             raise ArgumentError(
                 f"{name} has the shape {known[name].shape}, which is not the network's; give the "
@@ -225,7 +225,7 @@ def _port_name(path: tuple) -> str:
     return ".".join([*names, _LEAVES[leaf]])
 
 
-def _in_our_axes(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _transpose_kernel(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Transpose a kernel to this module's axes; 1x1 kernels become matrices."""
     if array.ndim == 4:
         array = array.transpose(2, 3, 1, 0)

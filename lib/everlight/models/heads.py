@@ -65,7 +65,7 @@ class LocalSimilarityHead(nn.Module):
 @checked
 def cosines(features: Float[Array, "*b f"], kernel: Float[Array, "f c"]) -> Float[Array, "*b c"]:
     """Return cosines between features, `[..., f]`, and the columns of `kernel`, `[f, c]`."""
-    return unit(features, -1) @ unit(kernel, 0)
+    return unit_vectors(features, -1) @ unit_vectors(kernel, 0)
 
 
 @checked
@@ -85,7 +85,7 @@ def local_similarities(
     Raises:
       ValueError: `form` is unknown.
     """
-    near = jnp.einsum("...f,fpc->...pc", unit(features, -1), unit(kernel, 0))
+    near = jnp.einsum("...f,fpc->...pc", unit_vectors(features, -1), unit_vectors(kernel, 0))
     near = 2 * near - 2 if form == "code" else near
     return jnp.sum(jax.nn.softmax(near, axis=-2) * near, axis=-2)
 
@@ -112,7 +112,7 @@ def make_head(kind: HeadKind, classes: PositiveInt) -> nn.Module:
 
 
 @checked
-def unit(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
+def unit_vectors(vectors: Float[Array, "*shape"], axis: int) -> Float[Array, "*shape"]:
     """Normalize vectors along an axis to length 1; zero stays zero."""
     squares = jnp.sum(vectors**2, axis=axis, keepdims=True)
     return vectors * jax.lax.rsqrt(jnp.maximum(squares, MIN_SQUARE))

@@ -9,9 +9,9 @@ The paper writes B A for kernels of transposed matrices.
 Equal to the official code (microsoft/LoRA, `loralib/layers.py`) at the adapted weights of a linear
 layer and the distribution of A, uniform in ±1 / √i; differs in:
 
-- A convolution has rank r over all of its taps, there r per side of the kernel.
+- A convolution has rank r over all of its taps, in the official code r per side of the kernel.
 - There is no dropout before A.
-- Biases of given layers stay frozen, there an option trains them.
+- Biases of given layers stay frozen, in the official code an option trains them.
 
 `with_merged_lora` has W = W₀ + s (M + A B), where a strategy sets A and M, the sum of earlier A B,
 and steps train B alone (InfLoRA).
@@ -89,7 +89,7 @@ def with_lora(
 
     def merged(params: PyTree) -> PyTree:
         trained = {name: layer for name, layer in params.items() if name != "lora"}
-        return {**trained, **_changed(layers, lora_products(params["lora"]), scale)}
+        return {**trained, **_add_to_kernels(layers, lora_products(params["lora"]), scale)}
 
     return _with_parameters(setup, merged)._replace(init=init, layer_inputs=None)
 
@@ -126,7 +126,7 @@ def with_merged_lora(
         trained = {name: layer for name, layer in params.items() if name not in ("lora", "merged")}
         merged, now = flatten_dict(params["merged"]), lora_products(params["lora"])
         sums = {path: merged[path] + now[path] for path in merged}
-        return {**trained, **_changed(layers, sums, scale)}
+        return {**trained, **_add_to_kernels(layers, sums, scale)}
 
     def layer_inputs(
         params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
@@ -151,7 +151,7 @@ def with_merged_lora(
 
 
 def _with_parameters(setup: Setup, network_params: Callable[[PyTree], PyTree]) -> Setup:
-    """Return the setup whose network has what a function makes of the trained parameters."""
+    """Return the setup whose network has parameters that a function makes of the trained ones."""
 
     def apply(params: PyTree, *others: PyTree) -> tuple[Outputs, PyTree]:
         return setup.apply(network_params(params), *others)
@@ -169,7 +169,7 @@ def lora_products(additions: PyTree) -> dict[tuple[str, ...], Float[Array, "i o"
     return {path: factors[*path, "a"] @ factors[*path, "b"] for path in pairs}
 
 
-def _changed(
+def _add_to_kernels(
     layers: Mapping[str, PyTree],
     changes: Mapping[tuple[str, ...], Float[Array, "i o"]],
     scale: float,

@@ -57,7 +57,7 @@ class PlainCNN(nn.Module):
             )
         maps, hidden = images, {}
         for name, width in zip(self.layers, self.channels, strict=False):
-            maps = _pooled(nn.relu(Convolution(width, dtype=self.dtype, name=name)(maps)))
+            maps = _pool(nn.relu(Convolution(width, dtype=self.dtype, name=name)(maps)))
             hidden[name] = maps.astype(jnp.float32)
         dense = nn.Dense(self.hidden, dtype=self.dtype, name="hidden")
         features = dense(maps.reshape(maps.shape[0], -1)).astype(jnp.float32)
@@ -66,7 +66,7 @@ class PlainCNN(nn.Module):
         return Outputs(logits, features, hidden | {"hidden": features})
 
 
-def _pooled(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
+def _pool(maps: Float[Array, "b h w c"]) -> Float[Array, "b h2 w2 c"]:
     """Return the maximum of each 2x2 block; an odd last row or column is dropped."""
     height, width = maps.shape[1:3]
     return max_pool_even(maps[:, : height // 2 * 2, : width // 2 * 2])

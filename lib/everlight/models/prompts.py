@@ -25,11 +25,12 @@ word (GT-RIPL/CODA-Prompt, issues 4 and 12). The later code has λ = 0.
 Equal to the official codes (google-research/l2p, `models/prompt.py`; GT-RIPL/CODA-Prompt,
 `models/zoo.py`) at the prompts of an image, the features and the loss; differs in:
 
-- Every image has its own prompts, as in the paper of L2P. There all images of a batch share those
-  that most of them would have, in evaluation too (`batchwise_prompt`).
-- There the penalty of components is a mean over those of the tasks so far, which is the same here
-  where the others are 0. It is added once per GPU.
-- The networks of GT-RIPL/CODA-Prompt have the exact GELU, here its tanh approximation.
+- Every image has its own prompts, as in the paper of L2P. In its official code all images of a
+  batch share those that most of them would have, in evaluation too (`batchwise_prompt`).
+- In CODA-Prompt's official code the penalty is a mean over the components of the tasks so far,
+  which is the same as in everlight where the others are 0. It is added once per GPU.
+- The networks of GT-RIPL/CODA-Prompt have the exact GELU, those of everlight its tanh
+  approximation.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,7 +43,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Outputs, Setup
 from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.errors import ArgumentError
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.models.vit import Prompts, VisionTransformer
 from everlight.precision import matrix_product
 
@@ -154,7 +155,9 @@ def prompt_pool(
         }
 
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
-        cosines, position = jax.lax.top_k(unit(query, -1) @ unit(params["key"], -1).T, chosen)
+        cosines, position = jax.lax.top_k(
+            unit_vectors(query, -1) @ unit_vectors(params["key"], -1).T, chosen
+        )
         tokens = params["prompt"][position].reshape(query.shape[0], chosen * length, width)
         return Prompts(tokens), -pull * jnp.sum(cosines, axis=1)
 
@@ -193,14 +196,14 @@ def prompt_components(
     shapes = {"prompt": (length, width), "key": (width,), "attention": (width,)}
 
     def init(key: PRNGKeyArray) -> PyTree:
-        def drawn(part_key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "m *rest"]:
+        def draw_prompts(part_key: PRNGKeyArray, shape: tuple[int, ...]) -> Float[Array, "m *rest"]:
             empty = jnp.zeros((components, *shape))
             return new_components(empty, jnp.int32(0), jnp.int32(components), part_key)
 
         keys = jax.random.split(key, (blocks, len(shapes)))
         return {
             f"block{number}": {
-                name: drawn(part_key, shape)
+                name: draw_prompts(part_key, shape)
                 for part_key, (name, shape) in zip(keys[number], shapes.items(), strict=True)
             }
             for number in range(blocks)
@@ -209,18 +212,18 @@ def prompt_components(
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
         prefixes, total = {}, jnp.float32(0)
         for name, block in params.items():
-            attended = unit(query[:, None] * block["attention"], -1)
-            share = jnp.einsum("bmw,mw->bm", attended, unit(block["key"], -1))
+            attended = unit_vectors(query[:, None] * block["attention"], -1)
+            share = jnp.einsum("bmw,mw->bm", attended, unit_vectors(block["key"], -1))
             prompt = jnp.einsum("bm,mlw->blw", share, block["prompt"])
             prefixes[name] = prompt.reshape(query.shape[0], 2, length // 2, width)
-            total += sum(map(away_from_orthonormal, block.values()))
+            total += sum(map(orthonormality_loss, block.values()))
         penalty = jnp.full(query.shape[0], orthogonality * total)
         return Prompts(prefixes=prefixes), penalty
 
     return Prompting(init, choose)
 
 
-def away_from_orthonormal(components: Float[Array, "m *rest"]) -> Float[Array, ""]:
+def orthonormality_loss(components: Float[Array, "m *rest"]) -> Float[Array, ""]:
     """Return the mean of (X Xᵀ − I)² over the components that are not 0, the rows of X."""
     rows = components.reshape(components.shape[0], -1)
     used = jnp.any(rows != 0, axis=1)
@@ -248,15 +251,15 @@ def new_components(
     """
     rows = components.reshape(components.shape[0], -1)
     number = jnp.arange(rows.shape[0])[:, None]
-    drawn = jax.random.normal(key, rows.shape, rows.dtype)
+    draw_prompts = jax.random.normal(key, rows.shape, rows.dtype)
 
     def add(position: Int[Array, ""], rows: Float[Array, "m d"]) -> Float[Array, "m d"]:
         squares = jnp.sum(rows**2, axis=1)
-        along = matrix_product(rows, drawn[position])
+        along = matrix_product(rows, draw_prompts[position])
         share = jnp.where(squares > 0, along / jnp.where(squares > 0, squares, 1), 0)
-        rest = drawn[position] - matrix_product(share, rows)
+        rest = draw_prompts[position] - matrix_product(share, rows)
         return rows.at[position].set(rest)
 
     rows = jax.lax.fori_loop(first, end, add, jnp.where(number < first, rows, 0))
-    rows = jnp.where(number < first, rows, unit(rows, -1))
+    rows = jnp.where(number < first, rows, unit_vectors(rows, -1))
     return rows.reshape(components.shape)

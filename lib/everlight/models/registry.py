@@ -1,6 +1,7 @@
 """Registry of networks: the rows that the files of `models` declare as `NETWORKS`.
 
-A new network is one file there. `--net`, its help, documentation and contract tests read the rows.
+A new network is one file in that package. `--net`, its help, documentation and contract tests read
+the rows.
 """
 
 import functools

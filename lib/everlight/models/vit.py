@@ -4,9 +4,10 @@ The defaults are ViT-B/16: 85,798,656 parameters below the head at 224 pixels. I
 published weights take RGB from -1 to 1, (value - 127.5) / 127.5. Layers are those of Google's
 release (github.com/google-research/vision_transformer, `vit_jax/models_vit.py`): layer
 normalization before attention and MLP (pre-norm, epsilon 1e-6), GELU by its tanh approximation, and
-no dropout, as in its configuration of ViT-B/16. The head is drawn normally, not 0 as there. Linear
-maps of patches, queries, keys and values are dense layers, so that their kernels are matrices.
-Prompts are tokens, or keys and values of blocks, that are given with the images (`Prompts`).
+no dropout, as in its configuration of ViT-B/16. The head is drawn normally; in the release it is 0.
+Linear maps of patches, queries, keys and values are dense layers, so that their kernels are
+matrices. Prompts are tokens, or keys and values of blocks, that are given with the images
+(`Prompts`).
 """
 
 from collections.abc import Mapping
@@ -170,7 +171,7 @@ def vit_layers(
 
     `with_layers` begins with them. Where the network has another grid of patches than the
     checkpoint, position embeddings are interpolated (`interpolate_positions`). The checkpoint's own
-    `head` and `pre_logits` are left out, as for fine-tuning there.
+    `head` and `pre_logits` are left out, as when the release fine-tunes.
 
     Args:
       net: network of the checkpoint's sizes, with any classes.
@@ -230,8 +231,8 @@ def interpolate_positions(
             f"{len(patches)} position embeddings do not form a square grid of patches; "
             "give all of one"
         )
-    places = np.linspace(0, old - 1, side)[:, None]
-    weights = np.maximum(0, 1 - np.abs(places - np.arange(old)))
+    positions = np.linspace(0, old - 1, side)[:, None]
+    weights = np.maximum(0, 1 - np.abs(positions - np.arange(old)))
     grid = patches.reshape(old, old, -1)
     between = np.einsum("ai,bj,ijw->abw", weights, weights, grid, optimize=True)
     return np.concatenate([first, between.reshape(side**2, -1)]).astype(np.float32)
@@ -255,7 +256,8 @@ def _channels(arrays: Mapping[str, np.ndarray]) -> int:
 
 
 def _released_shape(net: VisionTransformer, name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a parameter's shape there: heads, and rows and columns of a patch, have axes."""
+    """Return a parameter's shape in the release: heads, and rows and columns of a patch, have
+    axes."""
     layer, leaf = ("", *name.split("/"))[-2:]
     if name == "embedding/kernel":
         return (net.patch, net.patch, shape[0] // net.patch**2, net.width)

@@ -71,7 +71,7 @@ def plot_forgetting(
       axes: Axes to draw on; None creates a figure.
 
     Raises:
-      ValueError: a matrix is of one task, of which nothing can be forgotten.
+      ValueError: a matrix has one task, of which nothing can be forgotten.
     """
     for name, matrices in accuracies.items():
         if matrices.shape[1] < 2:

@@ -3,8 +3,8 @@
 from everlight.scenarios.class_incremental import (
     class_incremental,
     equal_tasks,
-    labelled_within_tasks,
-    tested_on_validation,
+    relabel_within_tasks,
+    replace_test_with_validation,
     without_validation,
 )
 from everlight.scenarios.class_orders import (
@@ -14,7 +14,7 @@ from everlight.scenarios.class_orders import (
     validation_fractions,
 )
 from everlight.scenarios.core50 import TrainingBatch, core50, training_batches
-from everlight.scenarios.experiences import from_experiences
+from everlight.scenarios.experiences import experience_sequence
 from everlight.scenarios.facts import (
     Examples,
     Statistics,
@@ -37,10 +37,10 @@ from everlight.scenarios.generated_tasks import (
 )
 from everlight.scenarios.iirc import IIRC, TaskConfiguration, iirc
 from everlight.scenarios.online import online_stream
-from everlight.scenarios.shapes import same_shapes, stack_samples
+from everlight.scenarios.shapes import pad_sequences, stack_samples
 from everlight.scenarios.slowly_changing_regression import (
     TargetNetwork,
-    bits_of,
+    binary_digits,
     change_slow_bits,
     draw_numbers,
     draw_samples,
@@ -49,14 +49,14 @@ from everlight.scenarios.slowly_changing_regression import (
 )
 from everlight.scenarios.streams import (
     domain_incremental,
-    drawn_transform,
+    draw_transform,
     named_stream,
     noisy_labels,
     permuted_labels,
     permuted_pixels,
-    recurring,
+    recurring_classes,
     rotated,
-    transformed,
+    transform_inputs,
     with_shots,
 )
 
@@ -68,7 +68,7 @@ __all__ = [
     "TargetNetwork",
     "TaskConfiguration",
     "TrainingBatch",
-    "bits_of",
+    "binary_digits",
     "change_slow_bits",
     "check_facts",
     "class_incremental",
@@ -81,33 +81,33 @@ __all__ = [
     "draw_numbers",
     "draw_samples",
     "draw_target_network",
-    "drawn_transform",
+    "draw_transform",
     "embedding_distances",
     "equal_tasks",
+    "experience_sequence",
     "fact_sequence",
-    "from_experiences",
     "iirc",
     "join_tasks",
     "label_permuted_tasks",
-    "labelled_within_tasks",
     "named_stream",
     "noisy_labels",
     "online_stream",
+    "pad_sequences",
     "permuted_labels",
     "permuted_pixels",
     "permuted_tasks",
     "random_split",
-    "recurring",
+    "recurring_classes",
+    "relabel_within_tasks",
+    "replace_test_with_validation",
     "rotated",
-    "same_shapes",
     "seeded_class_incremental",
     "semantic_split",
     "split_statistics",
     "stack_samples",
     "target_values",
-    "tested_on_validation",
     "training_batches",
-    "transformed",
+    "transform_inputs",
     "validation_fractions",
     "with_shots",
     "without_validation",

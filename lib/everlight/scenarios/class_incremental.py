@@ -35,7 +35,7 @@ def class_incremental(
       valid_fraction: validation fraction of the training samples, one value or one per class,
         `[c]`.
       test_offset: index of the first test sample in the data set; None is n. Indices beyond the
-        data are not detected, since the images are not available here.
+        data are not detected, since the function does not receive the images.
 
     Raises:
       ValueError: a class is in no task or in two, a label is out of range, a fraction is outside
@@ -71,7 +71,7 @@ def class_incremental(
 
 
 @checked
-def tested_on_validation(sequence: TaskSequence) -> TaskSequence:
+def replace_test_with_validation(sequence: TaskSequence) -> TaskSequence:
     """Return the sequence with validation samples as test sets, for hyper-parameter selection.
 
     If the original test union is longer, arrays keep its length, so the same compiled programs
@@ -98,7 +98,7 @@ def without_validation(sequence: TaskSequence) -> TaskSequence:
 
 
 @checked
-def labelled_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]]) -> TaskSequence:
+def relabel_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]]) -> TaskSequence:
     """Return the domain-incremental form of a class-incremental sequence (van de Ven et al. 2022).
 
     The label of a sample becomes the position of its class in its task: of digits in tasks of two,
@@ -121,7 +121,7 @@ def labelled_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]]
     for members in tasks:
         position[list(members)] = np.arange(len(members))
 
-    def relabelled(samples: Samples) -> Samples:
+    def relabel(samples: Samples) -> Samples:
         labels = jnp.where(samples.labels < 0, -1, jnp.asarray(position)[samples.labels])
         return samples._replace(labels=labels)
 
@@ -129,11 +129,11 @@ def labelled_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]]
     stream = sequence.tasks
     return sequence._replace(
         tasks=stream._replace(
-            train=relabelled(stream.train),
-            valid=relabelled(stream.valid),
+            train=relabel(stream.train),
+            valid=relabel(stream.valid),
             classes=jnp.broadcast_to(stream.id[:, None] == 0, (count, labels)),
         ),
-        test=relabelled(sequence.test),
+        test=relabel(sequence.test),
         class_task=jnp.zeros(labels, int),
         test_classes=jnp.ones((count, labels), bool),
     )

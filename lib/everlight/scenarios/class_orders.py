@@ -11,11 +11,11 @@ from everlight.errors import Argument, ArgumentError
 from everlight.scenarios.class_incremental import (
     check_distinct,
     class_incremental,
-    labelled_within_tasks,
-    tested_on_validation,
+    relabel_within_tasks,
+    replace_test_with_validation,
 )
-from everlight.scenarios.shapes import same_shapes
-from everlight.scenarios.streams import recurring
+from everlight.scenarios.shapes import pad_sequences
+from everlight.scenarios.streams import recurring_classes
 
 Fractions = float | Float[np.ndarray, "c"]
 Tasks = PositiveInt | tuple[PositiveInt, ...]
@@ -94,13 +94,13 @@ def class_incremental_by_seed(
       natural: take the classes in the order of their numbers, whatever the seed.
       valid_fraction: validation fraction, one value or one per class, `[c]`.
       cycles: times that the tasks are gone through; above 1 each time brings other training samples
-        of the classes (`recurring`), which the seed divides.
+        of the classes (`recurring_classes`), which the seed divides.
       within_tasks: label samples by the position of their class in its task, which makes the
-        sequences domain-incremental (`labelled_within_tasks`); without `cycles`.
+        sequences domain-incremental (`relabel_within_tasks`); without `cycles`.
 
     Returns:
       Function from a seed, and whether validation samples replace the test sets
-      (`tested_on_validation`), to the sequence.
+      (`replace_test_with_validation`), to the sequence.
 
     Raises:
       ValueError: a label is out of range, tasks differ in size or `cycles` is above 1 although
@@ -112,22 +112,30 @@ def class_incremental_by_seed(
     if within_tasks and cycles > 1:
         raise ArgumentError(f"within_tasks=True and cycles={cycles}; leave one of them out")
 
-    def of_order(order: list[int], seed: int) -> TaskSequence:
+    def order_sequence(order: list[int], seed: int) -> TaskSequence:
         cut = divide_classes(order, tasks)
         if cycles == 1:
             by_class = class_incremental(train_labels, test_labels, cut, classes, valid_fraction)
-            return labelled_within_tasks(by_class, cut) if within_tasks else by_class
-        return recurring(train_labels, test_labels, cut * cycles, classes, seed, valid_fraction)
+            return relabel_within_tasks(by_class, cut) if within_tasks else by_class
+        return recurring_classes(
+            train_labels, test_labels, cut * cycles, classes, seed, valid_fraction
+        )
 
-    def ordered(seed: int) -> TaskSequence:
-        return of_order(list(range(classes)) if natural else _seeded_order(classes, seed), seed)
+    def seed_sequence(seed: int) -> TaskSequence:
+        return order_sequence(
+            list(range(classes)) if natural else _seeded_order(classes, seed), seed
+        )
 
-    largest = ordered(0) if natural else of_order(_largest_first(train_labels, classes), 0)
-    shapes = [largest, *([tested_on_validation(largest)] if np.any(valid_fraction) else [])]
+    largest = (
+        seed_sequence(0) if natural else order_sequence(_classes_by_size(train_labels, classes), 0)
+    )
+    shapes = [largest, *([replace_test_with_validation(largest)] if np.any(valid_fraction) else [])]
 
     def sequence(seed: int, on_validation: bool = False) -> TaskSequence:
-        drawn = ordered(seed)
-        return same_shapes([tested_on_validation(drawn) if on_validation else drawn, *shapes])[0]
+        drawn = seed_sequence(seed)
+        return pad_sequences(
+            [replace_test_with_validation(drawn) if on_validation else drawn, *shapes]
+        )[0]
 
     return sequence
 
@@ -159,6 +167,6 @@ def _seeded_order(classes: int, seed: int) -> list[int]:
     return np.random.default_rng(seed).permutation(classes).tolist()
 
 
-def _largest_first(train_labels: Int[np.ndarray, "n"], classes: int) -> list[int]:
+def _classes_by_size(train_labels: Int[np.ndarray, "n"], classes: int) -> list[int]:
     """Return the classes by falling size, which makes the largest task that any order can have."""
     return np.argsort(-np.bincount(train_labels, minlength=classes), kind="stable").tolist()

@@ -15,21 +15,21 @@ from everlight.checks import PositiveInt, checked
 from everlight.errors import ArgumentError
 from everlight.scenarios.shapes import stack_samples, unpadded_samples
 
-Places = Sequence[Int[np.ndarray, "_"]]
+Experiences = Sequence[Int[np.ndarray, "_"]]
 """One array of indices or labels per experience."""
 MAX_SAMPLES = 2**31
 """Number of samples that indices of 32 bits count."""
 
 
 @checked
-def from_experiences(
-    train: Places,
-    train_labels: Places,
-    test: Places,
-    test_labels: Places,
+def experience_sequence(
+    train: Experiences,
+    train_labels: Experiences,
+    test: Experiences,
+    test_labels: Experiences,
     classes: PositiveInt,
-    valid: Places | None = None,
-    valid_labels: Places | None = None,
+    valid: Experiences | None = None,
+    valid_labels: Experiences | None = None,
 ) -> TaskSequence:
     """Build a sequence whose task t trains on the samples `train[t]` of a data set.
 
@@ -80,11 +80,11 @@ def from_experiences(
             for trained_classes, tested in zip(trained, test_labels, strict=True)
         ]
     )
-    union, member = _union(test, test_labels, masks)
+    union, member = _merge_test_sets(test, test_labels, masks)
     return TaskSequence(
         Task(
-            _stacked(train, train_labels),
-            _stacked(valid, valid_labels),
+            _stack_experiences(train, train_labels),
+            _stack_experiences(valid, valid_labels),
             jnp.asarray(introduced),
             jnp.arange(tasks),
         ),
@@ -95,51 +95,54 @@ def from_experiences(
     )
 
 
-def _union(
-    test: Places, test_labels: Places, masks: Bool[np.ndarray, "tests c"]
+def _merge_test_sets(
+    test: Experiences, test_labels: Experiences, masks: Bool[np.ndarray, "tests c"]
 ) -> tuple[Samples, Bool[np.ndarray, "tests m"]]:
     """Return the test samples of all sets, and which sets each belongs to.
 
     A sample in test sets of different classes occurs once for each choice of classes.
     """
     kind = np.unique(masks, axis=0, return_inverse=True)[1].reshape(-1)
-    slots = [np.stack([places, np.full(len(places), kind[t])]) for t, places in enumerate(test)]
+    slots = [
+        np.stack([experiences, np.full(len(experiences), kind[t])])
+        for t, experiences in enumerate(test)
+    ]
     union, first_slot, slot = np.unique(
         np.concatenate(slots, axis=1), axis=1, return_index=True, return_inverse=True
     )
     labels = np.concatenate(test_labels)[first_slot]
     member = np.zeros((len(test), len(labels)), bool)
-    member[np.repeat(np.arange(len(test)), [len(places) for places in test]), slot] = True
+    member[np.repeat(np.arange(len(test)), [len(experiences) for experiences in test]), slot] = True
     return unpadded_samples(union[0], labels), member
 
 
-def _check_sets(classes: int, **sets: tuple[Places, Places]) -> None:
+def _check_sets(classes: int, **sets: tuple[Experiences, Experiences]) -> None:
     """Check the sets train, test and valid, of indices and labels by name."""
-    for name, (places, labels) in sets.items():
+    for name, (experiences, labels) in sets.items():
         one_or_each = (1, len(sets["train"][0])) if name == "test" else (len(sets["train"][0]),)
-        _check_all(name, places, labels, classes, one_or_each)
+        _check_all(name, experiences, labels, classes, one_or_each)
     for name, other in (("test", "train"), ("valid", "train"), ("test", "valid")):
         _refuse_overlap(name, sets[name][0], other, sets[other][0])
     _refuse_two_labels(*sets["test"])
 
 
-def _refuse_overlap(name: str, places: Places, other: str, others: Places) -> None:
+def _refuse_overlap(name: str, experiences: Experiences, other: str, others: Experiences) -> None:
     known = np.concatenate(list(others))
-    shared = [np.isin(indices, known) for indices in places]
+    shared = [np.isin(indices, known) for indices in experiences]
     count = sum(int(mask.sum()) for mask in shared)
     if count:
         first = next(number for number, mask in enumerate(shared) if mask.any())
-        sample = places[first][shared[first]][0]
+        sample = experiences[first][shared[first]][0]
         raise ArgumentError(
             f"{name}[{first}] holds sample {sample}, which {other} holds too, as {count} of "
-            f"{sum(map(len, places))} in {name}; all indices count in one data set: add the number "
-            f"of samples before the {name} set to indices that count only in it"
+            f"{sum(map(len, experiences))} in {name}; all indices count in one data set: add the "
+            f"number of samples before the {name} set to indices that count only in it"
         )
 
 
-def _refuse_two_labels(test: Places, test_labels: Places) -> None:
-    places, labels = np.concatenate(test), np.concatenate(test_labels)
-    pairs = np.unique(np.stack([places, labels]), axis=1)
+def _refuse_two_labels(test: Experiences, test_labels: Experiences) -> None:
+    experiences, labels = np.concatenate(test), np.concatenate(test_labels)
+    pairs = np.unique(np.stack([experiences, labels]), axis=1)
     twice = pairs[0][:-1][np.diff(pairs[0]) == 0]
     if len(twice):
         raise ArgumentError(
@@ -147,19 +150,19 @@ def _refuse_two_labels(test: Places, test_labels: Places) -> None:
         )
 
 
-def _stacked(places: Places, labels: Places) -> Samples:
-    return stack_samples(list(places), [np.asarray(classes)[:, None] for classes in labels])
+def _stack_experiences(experiences: Experiences, labels: Experiences) -> Samples:
+    return stack_samples(list(experiences), [np.asarray(classes)[:, None] for classes in labels])
 
 
 def _check_all(
-    name: str, places: Places, labels: Places, classes: int, counts: tuple[int, ...]
+    name: str, experiences: Experiences, labels: Experiences, classes: int, counts: tuple[int, ...]
 ) -> None:
-    if len(places) not in counts or len(labels) != len(places):
+    if len(experiences) not in counts or len(labels) != len(experiences):
         raise ArgumentError(
-            f"{name} has {len(places)} experiences and {name}_labels {len(labels)}; give "
+            f"{name} has {len(experiences)} experiences and {name}_labels {len(labels)}; give "
             f"{' or '.join(map(str, counts))} for both"
         )
-    for number, (indices, index_labels) in enumerate(zip(places, labels, strict=True)):
+    for number, (indices, index_labels) in enumerate(zip(experiences, labels, strict=True)):
         if len(indices) != len(index_labels):
             raise ArgumentError(
                 f"{name}[{number}] has {len(indices)} indices and {name}_labels[{number}] has "

@@ -100,8 +100,8 @@ def fact_sequence(
 ) -> TaskSequence:
     """Build a sequence whose task t brings the facts with `fact_task` t and their examples.
 
-    Validation examples are passed in, not split off here, so that all facts of an image can be on
-    one side.
+    Validation examples are passed in, not split off by this function, so that all facts of an image
+    can be on one side.
 
     Args:
       fact_task: task of every fact, `[f]`, 0 to t - 1.
@@ -127,7 +127,7 @@ def fact_sequence(
             raise ArgumentError(f"task {np.argmax(empty)} has no examples in {name}; give some")
     task_column = np.arange(tasks)[:, None]
     stream = Task(
-        *(_by_task(examples, fact_task, tasks) for examples in (train, valid)),
+        *(_group_by_task(examples, fact_task, tasks) for examples in (train, valid)),
         jnp.asarray(fact_task == task_column),
         jnp.arange(tasks),
     )
@@ -159,7 +159,7 @@ def split_statistics(
     return Statistics(count(cell), count(cell[examples.fact]))
 
 
-def _by_task(examples: Examples, fact_task: Int[np.ndarray, "f"], tasks: int) -> Samples:
+def _group_by_task(examples: Examples, fact_task: Int[np.ndarray, "f"], tasks: int) -> Samples:
     task = fact_task[examples.fact]
     members = [np.flatnonzero(task == number) for number in range(tasks)]
     return stack_samples(

@@ -50,7 +50,7 @@ def distances_between_facts(
         apart = between[pieces[number], pieces[number + 1 :]]
         return np.sum(apart * both, axis=1) / np.sum(both, axis=1)
 
-    return _condensed(row, len(pieces))
+    return _condensed_distances(row, len(pieces))
 
 
 @checked
@@ -69,7 +69,7 @@ def embedding_distances(
         # -1 is the last word, of zeros.
         return np.sqrt(np.sum(between[pieces[number], pieces[number + 1 :]], axis=1))
 
-    return _condensed(row, len(pieces))
+    return _condensed_distances(row, len(pieces))
 
 
 @checked
@@ -111,7 +111,7 @@ def semantic_split(
     tree = np.zeros((0, 4))
     if len(coarse) > 1:
         tree = hierarchy.linkage(measure(coarse, vectors), linkage)
-    return SemanticSplit(_largest_first(_cut(tree, tasks)[leaf]), tree, leaf)
+    return SemanticSplit(_number_by_size(_cut_tree(tree, tasks)[leaf]), tree, leaf)
 
 
 @checked
@@ -171,7 +171,7 @@ def _word_distances(vectors: Float[np.ndarray, "v d"]) -> Float[np.ndarray, "v+1
     return between
 
 
-def _condensed(
+def _condensed_distances(
     row: Callable[[int], Float[np.ndarray, "_"]], count: int
 ) -> Float[np.ndarray, "pairs"]:
     condensed = np.empty(count * (count - 1) // 2)
@@ -183,7 +183,7 @@ def _condensed(
     return condensed
 
 
-def _cut(tree: Float[np.ndarray, "_ 4"], tasks: int) -> Int[np.ndarray, "leaves"]:
+def _cut_tree(tree: Float[np.ndarray, "_ 4"], tasks: int) -> Int[np.ndarray, "leaves"]:
     """Return the cluster of each leaf before the last `tasks` - 1 merges.
 
     A cut at a height could not separate merges of equal height, which are frequent with D.
@@ -196,7 +196,7 @@ def _cut(tree: Float[np.ndarray, "_ 4"], tasks: int) -> Int[np.ndarray, "leaves"
     return connected_components(graph, directed=False)[1][:leaves]
 
 
-def _largest_first(cluster: Int[np.ndarray, "f"]) -> Int[np.ndarray, "f"]:
+def _number_by_size(cluster: Int[np.ndarray, "f"]) -> Int[np.ndarray, "f"]:
     """Number clusters by descending size, ties by their first fact."""
     _, first, sizes = np.unique(cluster, return_index=True, return_counts=True)
     position = np.argsort(np.lexsort((first, -sizes)))

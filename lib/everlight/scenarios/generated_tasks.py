@@ -23,8 +23,8 @@ TestLabels = Annotated[Int[np.ndarray, "m"], Between(0), NotEmpty]
 def permuted_tasks(labels: Labels, classes: PositiveInt, count: PositiveInt) -> TaskGenerator:
     """Return tasks with all images, each with its own order of the pixels.
 
-    Sample i of task t has the index t · count + i, which `transformed` with `permuted_pixels` turns
-    into the image (Goodfellow et al. 2014).
+    Sample i of task t has the index t · count + i, which `transform_inputs` with `permuted_pixels`
+    turns into the image (Goodfellow et al. 2014).
 
     Args:
       labels: class of each training image, `[n]`; the images are the first n of the data set.
@@ -78,7 +78,7 @@ class PairState(NamedTuple):
 
     order: Int[Array, "c"]
     """Random order of the classes."""
-    place: Int[Array, ""]
+    position: Int[Array, ""]
     """Place of the task's first class in the order."""
 
 
@@ -88,7 +88,7 @@ def class_pair_tasks(train_labels: Labels, test_labels: TestLabels) -> TaskGener
 
     Pairs follow a random order of the classes; when fewer than two are left, a new order begins.
     Both classes of a task are drawn with equal probability. Before every task the layer named head
-    is set to 0, as there, because its outputs get another meaning.
+    is set to 0, as in that paper, because its outputs get another meaning.
 
     Args:
       train_labels: class of each training image, `[n]`; the images are the first of the data set.
@@ -110,22 +110,22 @@ def class_pair_tasks(train_labels: Labels, test_labels: TestLabels) -> TaskGener
         return PairState(jax.random.permutation(key, classes).astype(jnp.int32), jnp.int32(-2))
 
     def next_task(state: PairState, key: PRNGKeyArray) -> PairState:
-        place = state.place + 2
-        over = place + 2 > classes
+        position = state.position + 2
+        over = position + 2 > classes
         renewed = jax.random.permutation(key, classes).astype(jnp.int32)
-        return PairState(jnp.where(over, renewed, state.order), jnp.where(over, 0, place))
+        return PairState(jnp.where(over, renewed, state.order), jnp.where(over, 0, position))
 
     def pair(state: PairState) -> Int[Array, "2"]:
-        return jax.lax.dynamic_slice(state.order, (state.place,), (2,))
+        return jax.lax.dynamic_slice(state.order, (state.position,), (2,))
 
     def draw(state: PairState, size: int, key: PRNGKeyArray) -> Samples:
-        of_label, of_row = jax.random.split(key)
-        label = jax.random.bernoulli(of_label, shape=(size,)).astype(jnp.int32)
+        key_label, key_row = jax.random.split(key)
+        label = jax.random.bernoulli(key_label, shape=(size,)).astype(jnp.int32)
         drawn = pair(state)[label]
-        row = jax.random.randint(of_row, (size,), 0, train_sizes[drawn])
+        row = jax.random.randint(key_row, (size,), 0, train_sizes[drawn])
         return _samples(train[drawn, row], label)
 
-    def tested(state: PairState) -> Samples:
+    def test_samples(state: PairState) -> Samples:
         both = pair(state)
         label = jnp.repeat(jnp.arange(2, dtype=jnp.int32), test.shape[1])
         mask = jnp.arange(test.shape[1]) < test_sizes[both][:, None]
@@ -134,7 +134,7 @@ def class_pair_tasks(train_labels: Labels, test_labels: TestLabels) -> TaskGener
     def without_head(params: dict) -> dict:
         return {**params, "head": jax.tree.map(jnp.zeros_like, params["head"])}
 
-    return TaskGenerator(begin, next_task, draw, tested, without_head)
+    return TaskGenerator(begin, next_task, draw, test_samples, without_head)
 
 
 def _samples(index: Int[Array, "b"], label: Int[Array, "b"]) -> Samples:

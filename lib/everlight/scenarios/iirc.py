@@ -96,7 +96,9 @@ def iirc(
     class_labels = _numbers(data_classes, hierarchy, names)
     pairs = class_labels[train_labels]
 
-    parts = [_cut(members, valid_fraction) for members in _members(train_labels, data_classes)]
+    parts = [
+        _split_subclass(members, valid_fraction) for members in _members(train_labels, data_classes)
+    ]
     train, valid, post_task = zip(*parts, strict=True)
     assigned = [_assigned(part, data_classes, hierarchy, len(pairs)) for part in (train, valid)]
     trained = np.bincount(pairs[assigned[0] & (pairs >= 0)], minlength=len(names))
@@ -111,12 +113,12 @@ def iirc(
         jnp.arange(len(tasks)),
     )
     test = len(pairs) + np.arange(len(test_labels))
-    sequence = _tested(stream, class_task, test, class_labels[test_labels])
+    sequence = _add_test_sets(stream, class_task, test, class_labels[test_labels])
     empty = ~np.asarray(sequence.test_member).any(axis=1)
     if empty.any():
         raise ArgumentError(f"task {np.argmax(empty)} has no samples in test_labels; give some")
     held = np.sort(np.concatenate(post_task))
-    return IIRC(sequence, _tested(stream, class_task, held, pairs[held]), names)
+    return IIRC(sequence, _add_test_sets(stream, class_task, held, pairs[held]), names)
 
 
 def _numbers(
@@ -141,7 +143,9 @@ def _members(
     return np.split(np.argsort(labels, kind="stable"), np.cumsum(counts)[:-1])
 
 
-def _cut(members: Int[np.ndarray, "_"], fraction: float) -> tuple[Int[np.ndarray, "_"], ...]:
+def _split_subclass(
+    members: Int[np.ndarray, "_"], fraction: float
+) -> tuple[Int[np.ndarray, "_"], ...]:
     """Split one subclass into training, in-task validation and post-task validation."""
     count = int(fraction * len(members))
     return members[2 * count :], members[:count], members[count : 2 * count]
@@ -178,18 +182,18 @@ def _stack(
     setting: LabelSetting,
 ) -> Samples:
     """Stack every task's samples in source order, padded to the longest with mask 0."""
-    introduced = _introduced(pairs, class_task)
+    introduced = _introduction_tasks(pairs, class_task)
     groups, labels = [], []
     for task in range(class_task[-1] + 1):
         current, so_far = introduced == task, introduced <= task
         brought = so_far if setting == "incremental joint" else current
         labelled = current if setting == "incomplete" else so_far
         groups.append(np.flatnonzero(np.any(assigned & brought, axis=1)))
-        labels.append(_front(np.where(labelled, pairs, -1)[groups[-1]]))
+        labels.append(_move_padding(np.where(labelled, pairs, -1)[groups[-1]]))
     return stack_samples(groups, labels)
 
 
-def _tested(
+def _add_test_sets(
     stream: Task,
     class_task: Int[np.ndarray, "c"],
     index: Int[np.ndarray, "m"],
@@ -198,9 +202,9 @@ def _tested(
     """Return the tasks with a test union: samples of introduced classes, once, with all labels."""
     known = np.any(pairs >= 0, axis=1)
     index, pairs = index[known], pairs[known]
-    introduced = _introduced(pairs, class_task)
+    introduced = _introduction_tasks(pairs, class_task)
     member = [np.any(introduced == task, axis=1) for task in range(class_task[-1] + 1)]
-    test = Samples(index, _front(pairs), np.ones(len(index), bool))
+    test = Samples(index, _move_padding(pairs), np.ones(len(index), bool))
     return TaskSequence(
         stream,
         jax.tree.map(jnp.asarray, test),
@@ -209,14 +213,14 @@ def _tested(
     )
 
 
-def _introduced(
+def _introduction_tasks(
     pairs: Int[np.ndarray, "n 2"], class_task: Int[np.ndarray, "c"]
 ) -> Int[np.ndarray, "n 2"]:
     """Return the task that introduces each label, or one past the last without a label."""
     return np.append(class_task, class_task[-1] + 1)[pairs]
 
 
-def _front(labels: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n 2"]:
+def _move_padding(labels: Int[np.ndarray, "n 2"]) -> Int[np.ndarray, "n 2"]:
     """Return labels with padding moved to the end."""
     return np.where(labels[:, :1] < 0, labels[:, ::-1], labels)
 

@@ -46,7 +46,7 @@ def unpadded_samples(index: ArrayLike, labels: Int[ArrayLike, "n"]) -> Samples:
 
 
 @checked
-def same_shapes(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
+def pad_sequences(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
     """Pad the samples of sequences to the longest, with mask 0.
 
     Padding changes no result. The results can be stacked and vmapped over task orders.

@@ -122,7 +122,7 @@ def draw_numbers(
 
 
 @checked
-def bits_of(
+def binary_digits(
     numbers: Annotated[Int[Array, "b"], Between(0)], inputs: PositiveInt = 20
 ) -> Float[Array, "b m"]:
     """Return the binary digits of numbers, 0 or 1, the lowest one first.

@@ -1,9 +1,9 @@
 """Streams beyond disjoint classes: transformed inputs, permuted labels, recurrence, few shots.
 
 A transformed stream stores every image once. Sample i of task t has the index t · count + i, where
-count is the number of stored images; `transformed` gathers the image i and applies the transform of
-task t inside the compiled program. A replayed sample thus keeps the transform of its own task. The
-images have as many indices as tasks (`StoredImages.copies`).
+count is the number of stored images; `transform_inputs` gathers the image i and applies the
+transform of task t inside the compiled program. A replayed sample thus keeps the transform of its
+own task. The images have as many indices as tasks (`StoredImages.copies`).
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ from everlight.checks import (
 )
 from everlight.errors import Argument, ArgumentError
 from everlight.scenarios.class_incremental import first_of_each_class
-from everlight.scenarios.experiences import from_experiences
+from everlight.scenarios.experiences import experience_sequence
 
 Transform = Callable[[Float[Array, "*shape"], Int[Array, ""]], Float[Array, "*shape"]]
 """Function from an input and the number of its task to the transformed input."""
@@ -53,7 +53,7 @@ def domain_incremental(
     seed: NonNegativeInt = 0,
     valid_fraction: UnitInterval = 0.0,
 ) -> TaskSequence:
-    """Build a sequence whose tasks have all classes, for inputs that `transformed` changes by task.
+    """Build a sequence whose tasks all have all classes; `transform_inputs` transforms by task.
 
     Test samples follow the training samples in the data set, which has n + m samples.
 
@@ -94,7 +94,7 @@ def domain_incremental(
         drawn = [places[_draw(len(places), limit, rng)] for _ in range(tasks)]
         index[name] = [task * count + rows for task, rows in enumerate(drawn)]
         labels[name] = [maps[task][all_labels[rows]] for task, rows in enumerate(drawn)]
-    return from_experiences(
+    return experience_sequence(
         train=index["train"],
         train_labels=labels["train"],
         test=index["test"],
@@ -106,7 +106,7 @@ def domain_incremental(
 
 
 @checked
-def transformed(setup: Setup, count: PositiveInt, transform: Transform) -> Setup:
+def transform_inputs(setup: Setup, count: PositiveInt, transform: Transform) -> Setup:
     """Return the setup whose inputs are transformed by the task of their index.
 
     Args:
@@ -215,13 +215,13 @@ def named_stream(
 
 
 @checked
-def drawn_transform(
+def draw_transform(
     name: str, tasks: PositiveInt, pixels: NonNegativeInt, key: PRNGKeyArray
 ) -> Transform:
     """Return a stream's transform with permutations or angles that a random key draws.
 
-    As in Mammoth (aimagelab/mammoth), the angles are uniform in [0, 180) degrees and in no order;
-    there the first task is permuted too.
+    As in Mammoth (aimagelab/mammoth), the angles are uniform in [0, 180) degrees and in no order,
+    and the first task is permuted too.
 
     Args:
       name: permuted (pixels), rotated, or permuted-labels, which leaves inputs as they are.
@@ -237,7 +237,7 @@ def drawn_transform(
 
 
 @checked
-def recurring(
+def recurring_classes(
     train_labels: Int[np.ndarray, "n"],
     test_labels: Int[np.ndarray, "m"],
     tasks: Sequence[Sequence[int]],
@@ -368,7 +368,7 @@ def _tested_by_class(
 ) -> TaskSequence:
     """Return the sequence of these training samples, each task tested on all of its classes."""
     test = [np.flatnonzero(np.isin(test_labels, list(task))) for task in tasks]
-    return from_experiences(
+    return experience_sequence(
         train,
         [train_labels[rows] for rows in train],
         [len(train_labels) + rows for rows in test],

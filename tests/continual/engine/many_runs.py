@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from everlight.continual.engine import Protocol, Runs, drive_runs
 from everlight.continual.strategies.ewc import ewc
-from everlight.scenarios import class_incremental, same_shapes
+from everlight.scenarios import class_incremental, pad_sequences
 from tests.continual.engine.linear_net import CLASSES, DATA, TEST, TRAIN, linear_setup
 
 ORDERS = ([[0, 1], [2, 3], [4, 5]], [[5, 2], [0, 4], [1, 3]], [[3, 0], [5, 1], [4, 2]])
@@ -26,7 +26,7 @@ def join(shared, run_data):
 
 
 def some_runs(regularizations=REGULARIZATIONS):
-    sequences = same_shapes([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
+    sequences = pad_sequences([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
     keys = jax.random.split(jax.random.key(4), 3)
     return Runs(build, PROTOCOL, DATA, stacked, keys, regularizations, join)

@@ -9,7 +9,7 @@ from scipy.special import log_softmax, softmax
 from everlight.continual.engine import Run, Runs, drive_runs, online_protocol, run_sequence
 from everlight.continual.engine.tasks import begin_state
 from everlight.continual.strategies.naive import naive
-from everlight.scenarios import class_incremental, same_shapes
+from everlight.scenarios import class_incremental, pad_sequences
 from tests.continual.engine.linear_net import (
     CLASSES,
     DATA,
@@ -94,7 +94,7 @@ def test_a_stream_without_boundaries_is_the_loop_in_float64():
 
 
 def some_runs():
-    sequences = same_shapes([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
+    sequences = pad_sequences([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
     return Runs(build_naive, PROTOCOL, DATA, stacked, jax.random.split(jax.random.key(4), 3))
 

@@ -10,7 +10,7 @@ import pytest
 
 from everlight.base import Outputs
 from everlight.continual.engine import Run, StoredImages, flax_setup
-from everlight.continual.engine.driver import _OVER_RUNS
+from everlight.continual.engine.driver import _RUNS_AXES
 from everlight.continual.engine.tasks import begin_state, learn_epochs
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies import aper, gem, onpro, packnet
@@ -70,8 +70,8 @@ def test_a_pass_that_some_tasks_take_is_in_a_condition(strategy, backward_passes
 
     sequences = jax.tree.map(lambda leaf: jnp.stack([leaf] * RUNS), tasks.SEQUENCE)
     rows = sequences, jax.random.split(jax.random.key(0), RUNS)
-    begin = jax.vmap(lambda *rows: begin_state(run_of(*rows)), out_axes=_OVER_RUNS)
-    in_runs = jax.vmap(train, in_axes=(0, _OVER_RUNS), out_axes=_OVER_RUNS)
+    begin = jax.vmap(lambda *rows: begin_state(run_of(*rows)), out_axes=_RUNS_AXES)
+    in_runs = jax.vmap(train, in_axes=(0, _RUNS_AXES), out_axes=_RUNS_AXES)
     program = jax.make_jaxpr(in_runs)(rows, jax.eval_shape(begin, *rows))
     _, conditional = products(program.jaxpr)
     assert conditional >= 5 * backward_passes

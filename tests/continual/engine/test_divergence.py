@@ -64,7 +64,8 @@ def where_diverged(build):
     run = engine.Run(build, PROTOCOL, DATA, SEQUENCE, KEY)
     compiled = ~np.isfinite(engine.run_sequence(run).losses[:, 0])
     driven = [
-        engine.diverged(PROTOCOL, state).item() for state in engine.drive_runs(engine.Runs.of(run))
+        engine.diverged_runs(PROTOCOL, state).item()
+        for state in engine.drive_runs(engine.Runs.of(run))
     ]
     return np.maximum.accumulate(compiled).tolist(), driven
 

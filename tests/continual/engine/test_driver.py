@@ -10,8 +10,8 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.engine import Run, diverged, run_sequence
-from everlight.continual.engine.run_states import diverged_at, epochs_done, result_of_run
+from everlight.continual.engine import Run, diverged_runs, run_sequence
+from everlight.continual.engine.run_states import epochs_done, first_divergence, result_of_run
 from everlight.meshes import runs_mesh
 from tests.continual.engine.linear_net import DATA
 from tests.continual.engine.many_runs import (
@@ -67,10 +67,10 @@ def test_a_run_stopped_anywhere_continues_to_the_same_bits(driven, stopped_at):
 
 def test_a_run_that_diverges_is_reported_and_stops_no_other(driven):
     *_, last = states(some_runs(REGULARIZATIONS.at[1].set(1e30)))
-    np.testing.assert_array_equal(diverged(PROTOCOL, last), [False, True, False])
-    np.testing.assert_array_equal(diverged(PROTOCOL, driven[2]), [False] * 3)
+    np.testing.assert_array_equal(diverged_runs(PROTOCOL, last), [False, True, False])
+    np.testing.assert_array_equal(diverged_runs(PROTOCOL, driven[2]), [False] * 3)
     # The penalty is first felt in the second task.
-    (nowhere, (task, epoch), _) = diverged_at(PROTOCOL, last).tolist()
+    (nowhere, (task, epoch), _) = first_divergence(PROTOCOL, last).tolist()
     assert (nowhere, task) == ([-1, -1], 1)
     losses = np.asarray(last.result.losses[1, 1, : PROTOCOL.epochs])
     np.testing.assert_array_equal(np.isfinite(losses), np.arange(len(losses)) < epoch)

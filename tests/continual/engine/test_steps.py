@@ -27,10 +27,10 @@ KEY = jax.random.key(0)
 shuffle_compiled = jax.jit(shuffle)
 
 
-def epoch_of(index, label, mask, from_memory=None):
-    from_memory = np.zeros(len(index), bool) if from_memory is None else from_memory
+def epoch_of(index, label, mask, memory_mask=None):
+    memory_mask = np.zeros(len(index), bool) if memory_mask is None else memory_mask
     samples = Samples(np.asarray(index), np.asarray(label)[:, None], np.asarray(mask, bool))
-    return jax.tree.map(jnp.asarray, Epoch(samples, np.asarray(from_memory)))
+    return jax.tree.map(jnp.asarray, Epoch(samples, np.asarray(memory_mask)))
 
 
 # Eight samples; sample 4 is there three times, with two labels, as replay does. 90s are padding.

@@ -7,7 +7,7 @@ import pytest
 
 from everlight.continual.engine import Protocol, Run, evaluate, run_sequence
 from everlight.continual.strategies.naive import naive
-from everlight.scenarios import class_incremental, from_experiences
+from everlight.scenarios import class_incremental, experience_sequence
 from tests.continual.engine.short_runs import SEQUENCE, TASKS
 from tests.continual.small_net import CLASSES, LABELS, small_learner, small_setup
 
@@ -96,7 +96,7 @@ def test_sequences_have_the_task_identity_in_every_row_and_in_no_validation():
 def test_a_test_set_of_several_tasks_has_no_task_identity():
     """The number of the test set, 0, is no task identity, with which HAT would use one task."""
     train = [np.flatnonzero(np.isin(LABELS, task)) for task in TASKS]
-    sequence = from_experiences(
+    sequence = experience_sequence(
         train, [LABELS[places] for places in train], [TESTS], [TEST], CLASSES
     )
     row = row_of(sequence, 7)
@@ -114,7 +114,7 @@ def test_a_sample_of_two_tasks_test_sets_has_no_task_identity():
     test = [both, both, np.flatnonzero(np.isin(TEST, TASKS[2]))]
     labels = [LABELS[places] for places in train], [TEST[places] for places in test]
     test = [TESTS[places] for places in test]
-    sequence = from_experiences(train, labels[0], test, labels[1], CLASSES)
+    sequence = experience_sequence(train, labels[0], test, labels[1], CLASSES)
     row = row_of(sequence, 7)
     without_identity = COUNTS[CLASS_INCREMENTAL_ANSWER] / len(both)
     np.testing.assert_allclose(

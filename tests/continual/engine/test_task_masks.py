@@ -11,7 +11,7 @@ from everlight.continual.engine import Protocol, Run, StoredImages, flax_setup, 
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies import naive
 from everlight.models import MLP
-from everlight.scenarios import class_incremental, from_experiences
+from everlight.scenarios import class_incremental, experience_sequence
 
 CLASSES, PIXELS = 4, 8
 
@@ -33,7 +33,7 @@ def test_a_repeated_class_is_scored_in_each_of_its_tasks():
     """Tasks have classes 0 and 1, then 1 and 2, so that their masks differ."""
     places, labels = np.arange(8), np.array([0, 1, 1, 2, 0, 1, 1, 2])
     train, test = [places[:2], places[2:4]], [places[4:6], places[6:8]]
-    sequence = from_experiences(
+    sequence = experience_sequence(
         train, [labels[t] for t in train], test, [labels[t] for t in test], 3
     )
     assert np.asarray(sequence.test_classes).tolist() == [[True, True, False], [False, True, True]]

@@ -8,7 +8,7 @@ import pytest
 
 from everlight.continual import strategies
 from everlight.continual.methods import registry
-from everlight.continual.methods.method import Method, Source, StrategyArguments
+from everlight.continual.methods.method import Method, Publication, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import VARIANTS, with_variants
 from everlight.declared_rows import declared_rows
@@ -16,10 +16,10 @@ from tests.continual.small_net import CLASSES, small_learner, small_setup
 
 ARGUMENTS = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20)
 FILE = """
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 
-METHODS = (Method("NAME", naive, Source(), "the plain gradient"),)
+METHODS = (Method("NAME", naive, Publication(), "the plain gradient"),)
 """
 
 
@@ -45,7 +45,7 @@ def _per_class(setup, exemplars_per_class, buffer_size=None, replay_batch_size=N
     """Return nothing; tests read its arguments."""
 
 
-ROW = Method("row", _factory, Source(), "a row", tunes="rate", fixed={"replay_batch_size": 3})
+ROW = Method("row", _factory, Publication(), "a row", tunes="rate", fixed={"replay_batch_size": 3})
 
 
 @pytest.mark.parametrize(

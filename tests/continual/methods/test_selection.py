@@ -22,7 +22,7 @@ def test_a_diverged_order_counts_as_an_accuracy_of_zero():
 
 
 def test_a_grid_with_ties_over_all_seeds_is_flat_and_has_no_edge():
-    """Ties are those of `tied_with`, which has its own test."""
+    """Ties are those of `tied_candidates`, which has its own test."""
     near = choose_hyperparameter((1, 10), np.array([[0.6, 0.5], [0.5, 0.56]]))
     assert (near.hyperparameter, near.chosen) == (1, "1 (flat)")
     choice = choose_hyperparameter((1, 10), np.array([[0.6, 0.52], [0.5, 0.5]]))

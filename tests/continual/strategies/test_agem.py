@@ -193,7 +193,7 @@ def test_the_memory_joins_no_epoch_and_fills_when_a_task_ends():
     assert STRATEGY.stored_samples(memory, task) == 3
     epoch = STRATEGY.epoch_data(memory, task)
     np.testing.assert_array_equal(epoch.samples.index, task.train.index)
-    assert not np.any(epoch.from_memory)
+    assert not np.any(epoch.memory_mask)
 
 
 # Classes 0, 1 and 4 were known before, 2 and 3 are new, 5 is still to come; many labels per sample.

@@ -76,7 +76,7 @@ def test_a_tenth_of_every_seen_class_leaves_training_and_no_others(seed):
         sample for sample in ALL_SAMPLES if sample not in left
     ]
     # Remaining samples are still known as replayed or new.
-    replayed = epoch.samples._replace(mask=epoch.samples.mask & epoch.from_memory)
+    replayed = epoch.samples._replace(mask=epoch.samples.mask & epoch.memory_mask)
     assert set(rows_of(replayed)) == set(rows_of(buffer_of(HELD).samples)) - left
 
 

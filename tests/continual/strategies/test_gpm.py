@@ -11,7 +11,7 @@ import pytest
 from everlight.base import Outputs
 from everlight.continual.engine import StoredImages, flax_setup
 from everlight.continual.objectives.softmax import softmax_objective
-from everlight.continual.strategies.gpm import ProjectionMemory, gpm, projected
+from everlight.continual.strategies.gpm import ProjectionMemory, gpm, project_gradient
 from everlight.continual.strategies.parts.layer_inputs import with_inputs_of
 from everlight.models.plain_cnn import PlainCNN
 from tests.continual import small_net as net
@@ -148,7 +148,9 @@ def test_a_projected_change_of_a_convolutional_network_keeps_its_outputs():
             )
             for path, rows in setup.layer_inputs(params, {}, images).items()
         }
-        stored = projected(change, ProjectionMemory(projections, jnp.int32(1), jnp.ones(5, bool)))
+        stored = project_gradient(
+            change, ProjectionMemory(projections, jnp.int32(1), jnp.ones(5, bool))
+        )
         moved = [jax.tree.map(jnp.add, params, item) for item in (stored, change)]
         complete = [params, *moved]
         return stored, [setup.apply(part, {}, images, False, None)[0].logits for part in complete]

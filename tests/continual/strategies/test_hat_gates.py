@@ -9,12 +9,12 @@ import pytest
 from everlight.continual.strategies.hat import (
     OPEN,
     Attention,
-    annealed,
+    anneal,
     compensation,
     descend,
     freedom,
-    gated,
-    newly_used,
+    gate,
+    new_use,
     units_used,
 )
 from tests.continual.strategies.references.official_hat import official_gradient, sigmoid
@@ -63,10 +63,10 @@ def test_where_an_open_gate_is_one_in_float32():
 
 def test_the_gate_steepens_over_a_round():
     steps = jnp.int32(5)
-    result = [annealed(jnp.int32(step), steps, 400.0) for step in range(7)]
+    result = [anneal(jnp.int32(step), steps, 400.0) for step in range(7)]
     expected = [1 / 400, 100.001875, 200.00125, 300.000625, 400, 1 / 400, 100.001875]
     np.testing.assert_allclose(result, expected, rtol=1e-5)
-    assert annealed(jnp.int32(3), jnp.int32(1), 400.0) == 400
+    assert anneal(jnp.int32(3), jnp.int32(1), 400.0) == 400
 
 
 def test_units_used_by_hand():
@@ -88,8 +88,8 @@ def test_only_units_that_no_task_uses_cost():
     """The cost is (0.5 + 0.25 · 0.5) / (1 + 0.5), and nothing once all units are used."""
     gates = {"one": jnp.array([0.5, 1.0]), "two": jnp.array([0.25])}
     used = {"one": jnp.array([0.0, 1.0]), "two": jnp.array([0.5])}
-    np.testing.assert_allclose(newly_used(gates, used), 0.625 / 1.5, rtol=1e-6)
-    assert newly_used(gates, jax.tree.map(jnp.ones_like, used)) == 0
+    np.testing.assert_allclose(new_use(gates, used), 0.625 / 1.5, rtol=1e-6)
+    assert new_use(gates, jax.tree.map(jnp.ones_like, used)) == 0
 
 
 class Convolutions(nn.Module):
@@ -121,7 +121,7 @@ def test_free_parameters_touch_no_used_unit_of_a_convolutional_net(channels_firs
     moved = jax.tree.map(lambda leaf, f, change: leaf + f * change, params, free, noise)
 
     def outputs(params):
-        return net.apply({"params": gated(params, used)}, images)
+        return net.apply({"params": gate(params, used)}, images)
 
     before, after = outputs(params), outputs(moved)
     np.testing.assert_allclose(after[:, :2], before[:, :2], atol=1e-6)

@@ -107,7 +107,7 @@ def test_exemplars_are_herded_by_features_of_evaluation_and_join_the_next_epoch(
     mask = np.asarray(epoch.samples.mask)
     stored = np.asarray(herded.index)[np.asarray(herded.mask)]
     np.testing.assert_array_equal(epoch.samples.index[mask], [0, 1, 6, *stored])
-    np.testing.assert_array_equal(epoch.from_memory[mask], [0] * 3 + [1] * 12)
+    np.testing.assert_array_equal(epoch.memory_mask[mask], [0] * 3 + [1] * 12)
     labels = np.concatenate([many.pairs_of([0, 1, 6], [0, 1, 0]), PAIRS[stored]])
     np.testing.assert_array_equal(epoch.samples.labels[mask], labels)
 

@@ -112,7 +112,7 @@ def written_loss(
     seen = sorted({*known, *new})
     task = entropy(params["scale"] * scores, pairs, seen)
     moved = np.mean([1 - cosine(f, o) for f, o in zip(features, old, strict=True)])
-    replayed = np.flatnonzero(np.asarray(batch.from_memory)[stored])
+    replayed = np.flatnonzero(np.asarray(batch.memory_mask)[stored])
     ranked = [
         written_ranking(scores[i], [y for y in pairs[i] if y in known], new, margin, rivals)
         for i in replayed
@@ -166,7 +166,7 @@ def test_in_the_first_task_it_is_binary_cross_entropy_and_nothing_is_imprinted()
     learner = learner_of(START, NEW)
     memory, begun = strategy.begin_task(memory, learner, TASK, KEY)
     net.assert_trees_close(flat(begun.params), flat(learner.params), rtol=0.0, atol=0.0)
-    batch = BATCH._replace(from_memory=jnp.zeros(len(INDEX), bool))
+    batch = BATCH._replace(memory_mask=jnp.zeros(len(INDEX), bool))
     gradient, _ = strategy.grads(memory, begun, batch, TASK, KEY)
     expected = net.finite_differences(
         lambda p: written_loss(p, batch, [], NEW, 0.0, 0.5, 2)[0], START
@@ -180,7 +180,7 @@ def test_with_a_softmax_objective_the_task_loss_is_cross_entropy():
     strategy = net.compiled(lucir(setup, exemplars_per_class=2))
     index = INDEX[LABELS[INDEX] != 5]
     batch = net.filled(setup, net.batch_of(index))
-    batch = batch._replace(from_memory=jnp.asarray(np.isin(LABELS[index], KNOWN)))
+    batch = batch._replace(memory_mask=jnp.asarray(np.isin(LABELS[index], KNOWN)))
     learner = learner_of(START, [*KNOWN, *NEW])
     gradient, info = strategy.grads(memory_of(strategy, OLD, KNOWN), learner, batch, TASK, KEY)
     arguments = (batch, KNOWN, NEW, 5.0, 0.5, 2, softmax_entropy)
@@ -314,7 +314,7 @@ def test_finetuning_descends_the_loss_of_the_exemplars_by_the_heads_weights():
     index, pairs = np.asarray(buffer.index)[held], np.asarray(buffer.labels)[held]
     assert np.any(np.all(~np.isin(pairs, KNOWN), axis=1)), "exemplars that are not ranked"
     batch = many.labelled_batch(index)._replace(
-        labels=pairs, from_memory=np.isin(pairs, KNOWN).any(axis=1)
+        labels=pairs, memory_mask=np.isin(pairs, KNOWN).any(axis=1)
     )
     kernel = START["kernel"]
     for rate in (0.1, 0.1, 0.01):

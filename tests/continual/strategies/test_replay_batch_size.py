@@ -70,7 +70,7 @@ def test_a_draw_has_the_size_that_is_set_and_every_held_sample_with_equal_chance
     for drawn in complete:
         assert drawn.index.shape == (3000, size)
         assert np.all(drawn.weight == 1)
-        assert np.all(drawn.from_memory)
+        assert np.all(drawn.memory_mask)
         ordered = np.sort(drawn.index, axis=1)
         assert np.all(np.diff(ordered, axis=1) > 0)
         np.testing.assert_array_equal(drawn.labels[..., 0], LABELS[np.asarray(drawn.index)])

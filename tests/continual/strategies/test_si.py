@@ -9,7 +9,7 @@ import pytest
 
 from everlight.base import StepInfo
 from everlight.continual.engine import Protocol, train_step
-from everlight.continual.engine.epochs import as_best, end_epoch
+from everlight.continual.engine.epochs import best_candidate, end_epoch
 from everlight.continual.engine.run import SequenceResult, SequenceState, with_learned
 from everlight.continual.engine.tasks import selected_epoch
 from everlight.continual.strategies.si import si
@@ -78,7 +78,7 @@ def test_the_path_goes_back_with_the_best_epoch(implicit):
     (memory, learner), after, best = net.untrained(setup, strategy), [], (1, 3, 5)
     for (task, batches), stored in zip(SEQUENCE, best, strict=True):
         memory, learner = net.begin(setup, strategy, memory, learner, task)
-        none = as_best(strategy, jnp.float32(-jnp.inf), memory, learner)
+        none = best_candidate(strategy, jnp.float32(-jnp.inf), memory, learner)
         result = SequenceResult(*[None] * 4, memory, learner)
         state = SequenceState(result, jnp.int32(0), jnp.int32(0), none)
         for number, batch in enumerate(batches, start=1):

@@ -53,7 +53,7 @@ def test_a_step_is_the_official_loss():
     current, replayed = np.array([2, 8, 3, 9, 15]), np.array([0, 13, 4])
     # A padded slot of the replayed batch holds a sample of the step's own.
     drawn = net.filled(SETUP, net.batch_of([*replayed, 2], [1, 1, 1, 0]))
-    drawn = drawn._replace(from_memory=jnp.ones(4, bool))
+    drawn = drawn._replace(memory_mask=jnp.ones(4, bool))
     batch = net.filled(SETUP, net.batch_of([*current, 20], [1] * 5 + [0]))._replace(replay=drawn)
     gradient, info = strategy.grads(memory, learner, batch, task, KEY)
 

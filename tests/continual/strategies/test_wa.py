@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from everlight.continual.strategies.wa import aligned, wa
+from everlight.continual.strategies.wa import align_head, wa
 from tests.continual import small_net as net
 from tests.continual.many_labels import OLD, mean_gradient, teacher_logits
 from tests.continual.small_net import CLASSES, LABELS, START
@@ -56,7 +56,7 @@ def test_a_task_ends_with_the_official_alignment():
 def test_without_old_or_without_new_classes_nothing_is_scaled():
     kernel = jnp.float32(START["head"])
     for new, known in (([2, 3], []), ([], KNOWN)):
-        result = aligned(kernel, net.classes_mask(new), net.classes_mask(known))
+        result = align_head(kernel, net.classes_mask(new), net.classes_mask(known))
         np.testing.assert_array_equal(result, kernel)
 
 

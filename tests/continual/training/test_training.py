@@ -19,7 +19,7 @@ from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies import ewc, naive
 from everlight.metrics import cl_score, forgetting, summarize_runs
 from everlight.models import MLP
-from everlight.scenarios import class_incremental, same_shapes
+from everlight.scenarios import class_incremental, pad_sequences
 from tests import refusals
 
 CLASSES, PER_CLASS = 4, 12
@@ -55,7 +55,7 @@ def test_train_equals_the_engine(trained):
     assert trained.class_names == ("apple", "date", "fig", "pear")
     labels = np.array([3, 0, 2, 1])[NUMBER]
     orders = [np.random.default_rng(seed).permutation(CLASSES) for seed in range(2)]
-    sequences = same_shapes(
+    sequences = pad_sequences(
         [
             class_incremental(
                 labels[:32], labels[32:], order.reshape(2, 2).tolist(), CLASSES, valid_fraction=0.0

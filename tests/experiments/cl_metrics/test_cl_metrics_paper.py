@@ -11,8 +11,8 @@ from everlight.metrics.cl_score import (
     CRITERIA,
     WEIGHTINGS,
     cl_score,
-    counted_model_memory,
-    counted_sample_memory,
+    count_model_memory,
+    count_sample_memory,
     model_size_efficiency,
     samples_storage_efficiency,
 )
@@ -78,12 +78,12 @@ def test_no_deviations_have_the_stabilities_of_the_regularizers(strategy, second
 
 @pytest.mark.parametrize(("strategy", "copies"), [("EWC", 2), ("SI", 2), ("LwF", 0), ("Naive", 0)])
 def test_model_size_column(strategy, copies):
-    memory = counted_model_memory(1_000_000, copies, 10)
+    memory = count_model_memory(1_000_000, copies, 10)
     assert model_size_efficiency(memory) == pytest.approx(criteria(strategy)["MS"], abs=1e-6)
 
 
 def test_sample_storage_column():
-    cumulative = samples_storage_efficiency(counted_sample_memory(SAMPLES), jnp.sum(SAMPLES))
+    cumulative = samples_storage_efficiency(count_sample_memory(SAMPLES), jnp.sum(SAMPLES))
     assert cumulative == pytest.approx(criteria("Cumulative")["SSS"], abs=1e-6)
     assert samples_storage_efficiency(jnp.zeros(10), jnp.sum(SAMPLES)) == criteria("EWC")["SSS"]
 

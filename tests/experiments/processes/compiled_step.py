@@ -6,7 +6,7 @@ import jax
 
 from everlight.continual import Run
 from everlight.continual.engine.cost.targets import chip_of_an_h100
-from everlight.continual.engine.sequence import _one_step, initial_state, lower_step
+from everlight.continual.engine.sequence import _single_step, initial_state, lower_step
 from everlight.continual.engine.tasks import next_epoch
 from everlight_experiments.commands.cost import iirc_cifar
 
@@ -34,7 +34,7 @@ def compiled_step(runs: int) -> str:
 
     def step(data, sequence, key, learned, opened):
         one = Run(run.build, run.protocol, data, sequence, key)
-        return _one_step(one, 0, 0, 0, learned, opened)
+        return _single_step(one, 0, 0, 0, learned, opened)
 
     vmapped = jax.jit(jax.vmap(step, (None, 0, 0, 0, 0)), donate_argnums=3)
     several = placed((run.sequence, run.key, learned, opened), runs)

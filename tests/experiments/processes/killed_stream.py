@@ -27,7 +27,7 @@ from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.models.layers.convolution import Convolution
 from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.shapes import same_shapes
+from everlight.scenarios.shapes import pad_sequences
 from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.inputs.as_inputs import imagenet_statistics, stream
@@ -68,7 +68,7 @@ def make_build(source):
 def runs_of(files):
     """Return a run of each order."""
     labels = files.train_labels, files.test_labels
-    sequences = same_shapes([class_incremental(*labels, order, len(WNIDS)) for order in ORDERS])
+    sequences = pad_sequences([class_incremental(*labels, order, len(WNIDS)) for order in ORDERS])
     return [
         TrainingRun(f"ER-{number}", {"order": number}, sequence, jax.random.key(number))
         for number, sequence in enumerate(sequences)

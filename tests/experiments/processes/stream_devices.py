@@ -19,7 +19,7 @@ from everlight.continual.engine.driver import Runs, drive_runs
 from everlight.continual.strategies.naive import naive
 from everlight.models import MLP
 from everlight.scenarios.class_incremental import class_incremental
-from everlight.scenarios.shapes import same_shapes
+from everlight.scenarios.shapes import pad_sequences
 from everlight_data.errors import DataError
 from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.images.imagenet import list_imagenet
@@ -47,7 +47,7 @@ def make_build(name, store=None):
 def some_runs(files):
     """Return sequences and keys."""
     labels = files.train_labels, files.test_labels
-    sequences = same_shapes([class_incremental(*labels, order, 4, 0.25) for order in ORDERS])
+    sequences = pad_sequences([class_incremental(*labels, order, 4, 0.25) for order in ORDERS])
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
     return stacked, jax.random.split(jax.random.key(3))
 

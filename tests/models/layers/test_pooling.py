@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.models.layers.pooling import _gradient_of_shifts, max_pool
+from everlight.models.layers.pooling import _gradient_by_shifts, max_pool
 
 KINDS = [
     (3, 2, ((1, 1), (1, 1))),
@@ -47,7 +47,7 @@ def test_poolings_equal_loops_with_and_without_ties(window, stride, padding, lev
     largest, of_images = looped(images, gradient, window, stride, padding)
     output, backward = jax.vjp(lambda x: max_pool(x, window, stride, padding), jnp.asarray(images))
     np.testing.assert_array_equal(output, largest)
-    shifted = jax.jit(lambda *arrays: _gradient_of_shifts(window, stride, padding, *arrays))
+    shifted = jax.jit(lambda *arrays: _gradient_by_shifts(window, stride, padding, *arrays))
     for result in (backward(jnp.asarray(gradient))[0], shifted(images, gradient)):
         np.testing.assert_allclose(result, of_images, atol=1e-6)
 

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from everlight.color.chromaticity import to_chromaticity
+from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.illuminant.camera_pairs import (
     TRANSFORM,
     WHITE_BALANCE,
@@ -24,7 +24,7 @@ def released_pairs(view: View = "main") -> CameraPairs:
     release = load_s20()
     neutral = release.as_shot_neutral_main if view == "main" else release.as_shot_neutral_second
     transforms = release.transform_image.reshape(-1, 9).astype(np.float32)
-    white_balance = np.asarray(to_chromaticity(jnp.asarray(neutral)))
+    white_balance = np.asarray(illuminant_to_chromaticity(jnp.asarray(neutral)))
     return CameraPairs(
         inputs=alone_and_joined({TRANSFORM: transforms, WHITE_BALANCE: white_balance}),
         main=release.illuminant_main.astype(np.float32),

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from everlight.color.chromaticity import to_chromaticity
+from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.color.moments import color_moments
 from everlight.color.transform_prior import (
     TransformPrior,
@@ -103,7 +103,7 @@ class RenderedPair(NamedTuple):
 
     def targets(self, rows: slice, view: View = "main") -> Float[Array, "k 2"]:
         """Return one camera's true chromaticities."""
-        return to_chromaticity(getattr(self, view).illuminants[rows])
+        return illuminant_to_chromaticity(getattr(self, view).illuminants[rows])
 
     def problem(self, input_name: InputName, view: View = "main") -> Problem:
         """Return training and validation samples; scenes without a transform are left out."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.learned.linear_regression import (
     LinearRegression,
     fit_linear_regression,
@@ -86,7 +86,7 @@ class CrossValidation(NamedTuple):
     def illuminants(self) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
         """Return every estimator's estimates as (R/G, 1, B/G), by its name in tables."""
         return {
-            estimator.name: np.asarray(from_chromaticity(jnp.asarray(estimate)))
+            estimator.name: np.asarray(chromaticity_to_illuminant(jnp.asarray(estimate)))
             for estimator, estimate in self.estimates.items()
         }
 

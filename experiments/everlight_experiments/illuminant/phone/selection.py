@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.illuminant.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight.illuminant.illuminant_interval import (
     IntervalCoverage,
@@ -108,7 +108,10 @@ class ViewChoice(NamedTuple):
             # Regressions of other validation pairs hardly differ, so their ensemble is left out.
             if candidate.depth is not None and self.seeds > 1:
                 estimates[candidate.ensemble_name] = ensembles[candidate]
-        return {name: np.asarray(from_chromaticity(colors)) for name, colors in estimates.items()}
+        return {
+            name: np.asarray(chromaticity_to_illuminant(colors))
+            for name, colors in estimates.items()
+        }
 
     def coverage(self) -> IntervalCoverage:
         """Return the coverage, with each fold's candidate selected and calibrated without it."""
@@ -162,6 +165,6 @@ def _summed_error(estimates: Float[np.ndarray, "runs k 2"], data: CameraPairs, f
     A row that occurs twice in the fold counts once.
     """
     rows, first = np.unique(data.folds[fold], return_index=True)
-    illuminants = from_chromaticity(jnp.asarray(estimates[:, first]))
+    illuminants = chromaticity_to_illuminant(jnp.asarray(estimates[:, first]))
     errors = np.asarray(angular_errors(illuminants, jnp.asarray(data.illuminants[rows])))
     return float(np.sum(np.mean(np.where(np.isfinite(errors), errors, np.inf), axis=0)))

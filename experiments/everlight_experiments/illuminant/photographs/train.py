@@ -147,7 +147,7 @@ def _method_for(name: str, sets: Mapping[str, IlluminantImages]) -> IlluminantMe
             f"{method.name} reads more than a photo's pixels, and a model of it cannot be kept; "
             "give another --method"
         )
-    if len(sets) > 1 and method.for_one_camera:
+    if len(sets) > 1 and method.is_camera_specific:
         raise DataError(
             f"{method.name} is for one camera; name it by --cameras, or give another method"
         )

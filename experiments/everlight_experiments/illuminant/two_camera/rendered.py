@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.feature_distribution import FeatureDistribution
 from everlight.illuminant.illuminant_batches import predict_batch
 from everlight.illuminant.illuminant_interval import IntervalCoverage
@@ -268,7 +268,7 @@ def predict_networks(
     for name, network in RENDERED_NETWORKS[kind.condition].items():
         inputs = jnp.stack([test.inputs[network.input_name][test.scenes.test] for test in tests])
         predicted = predict_batch(network.depth, models[kind, name], inputs)
-        estimates[name] = np.asarray(from_chromaticity(predicted))
+        estimates[name] = np.asarray(chromaticity_to_illuminant(predicted))
     return estimates
 
 

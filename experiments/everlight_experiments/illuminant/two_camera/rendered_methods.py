@@ -15,7 +15,7 @@ from everlight.color import (
     estimate_fold,
     map_images,
 )
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.learned.chromagenic import chromagenic_estimate, fit_chromagenic
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
 from everlight.color.learned.parts.observed_image import ObservedImage
@@ -74,7 +74,7 @@ def regress(pair: RenderedPair, test: RenderedPair) -> dict[InputName, Float[Arr
             jnp.asarray(samples.inputs[source]), jnp.asarray(samples.targets)
         )
         chromaticities = linear_estimate(linear, test.inputs[source][test.scenes.test])
-        estimates[source] = from_chromaticity(chromaticities)
+        estimates[source] = chromaticity_to_illuminant(chromaticities)
     return estimates
 
 

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.illuminant.camera_pairs import (
     MOMENTS,
     TRANSFORM,
@@ -151,7 +151,7 @@ def phone_estimates(data: CameraPairs) -> dict[str, Float[np.ndarray, "1 folds k
     """Return the phone's own white balance as a method, where it is known."""
     if WHITE_BALANCE not in data.inputs:
         return {}
-    estimates = from_chromaticity(jnp.asarray(data.inputs[WHITE_BALANCE][data.folds]))
+    estimates = chromaticity_to_illuminant(jnp.asarray(data.inputs[WHITE_BALANCE][data.folds]))
     return {"The phone's white balance": np.asarray(estimates)[None]}
 
 

@@ -114,8 +114,8 @@ def correct_bias_locally(
     """Correct an estimate by a homography fitted mostly to nearby training estimates (APAP).
 
     Afifi et al. 2019: a training image at an angle of θ degrees has the factor max(exp(-θ /
-    width²), floor) in the least squares. The kernel is linear in θ as in the authors' code, and the
-    defaults are from there.
+    width²), floor) in the least squares. The kernel is linear in θ, and the defaults are those of
+    the authors' code.
 
     Args:
       model: estimates of the training images by the same method.

@@ -11,11 +11,12 @@ Equal to the authors' code (DY112/CCMNet at 298275b, `scripts/train.py`) except 
 `camera_calibration`, `camera_mapping`, `chroma_histogram`, `generator_net` and `generator_training`
 state, and for:
 
-- Training images are thumbnails, there of 384x256 pixels. Each has two views, there one by default.
+- Training images are thumbnails, in the official code images of 384x256 pixels. Each has two views,
+  in the official code one by default.
 - Illuminants of views are those of the camera's images, without sampled ones.
-- Training has a number of steps in place of 50 epochs, and C5's optimizer here. Gradients are not
-  clipped, there to a norm of 0.5. The rate starts at 0.002 and falls by a cosine, there at 0.0005,
-  halved after 25 epochs.
+- Training has a number of steps in place of 50 epochs, and C5's optimizer. Gradients are not
+  clipped; the official code clips them to a norm of 0.5. The rate starts at 0.002 and falls by a
+  cosine; in the official code it starts at 0.0005 and is halved after 25 epochs.
 - Batches are drawn with replacement.
 - There is no validation, and the last parameters are returned.
 """
@@ -104,8 +105,8 @@ def fit_calibrated_camera(
         ends = (jax.tree.map(lambda leaf, i=i: leaf[i], calibrations) for i in (camera, source))
         return camera_fingerprint(imaginary_camera(*ends, share), settings.fingerprint_window)
 
-    places = pool.cameras, pool.source_cameras, pool.shares
-    fingerprints = jax.lax.map(fingerprint, places, batch_size=64)
+    camera_pairs = pool.cameras, pool.source_cameras, pool.shares
+    fingerprints = jax.lax.map(fingerprint, camera_pairs, batch_size=64)
 
     def draw(key: PRNGKeyArray) -> tuple[Sample, None, Float[Array, "f f 2"]]:
         row = jax.random.randint(key, (), 0, len(pool.histograms))
@@ -151,11 +152,11 @@ def _fit(images: LabelledImages, side: SideInformation, **training: Any) -> Cali
     calibrations = jax.tree.map(jnp.asarray, side.calibrations)
     model = fit_calibrated_camera(*taken, calibrations, key=jax.random.key(0), **training)
     by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, 1])
-    return _applied(model, by_temperature, rows_of(calibrations, side.camera_number))
+    return _apply_calibration(model, by_temperature, rows_of(calibrations, side.camera_number))
 
 
 @jax.jit
-def _applied(
+def _apply_calibration(
     model: GeneratorModel, by_temperature: Bool[Array, ""], calibration: CameraCalibration
 ) -> CalibratedFit:
     """Return the model with the fingerprint of a camera."""
@@ -165,8 +166,8 @@ def _applied(
     return CalibratedFit(model, fingerprint, by_temperature)
 
 
-def _for_camera(fitted: CalibratedFit, calibration: CameraCalibration) -> CalibratedFit:
-    return _applied(fitted.model, fitted.by_temperature, calibration)
+def _calibrate(fitted: CalibratedFit, calibration: CameraCalibration) -> CalibratedFit:
+    return _apply_calibration(fitted.model, fitted.by_temperature, calibration)
 
 
 def _predict(fitted: CalibratedFit, thumbnail: Float[Array, "h w 4"]) -> Illuminant:
@@ -174,7 +175,7 @@ def _predict(fitted: CalibratedFit, thumbnail: Float[Array, "h w 4"]) -> Illumin
     return calibrated_estimate(fitted.model, histograms, fitted.fingerprint)
 
 
-def _uncalibrated(side: SideInformation) -> str:
+def _missing_calibration(side: SideInformation) -> str:
     return side.uncalibrated if side.calibrations is None else ""
 
 
@@ -185,16 +186,16 @@ METHODS = (
         thumbnail,
         _fit,
         _predict,
-        for_camera=_for_camera,
-        incompatibility=_uncalibrated,
+        calibrate=_calibrate,
+        incompatibility=_missing_calibration,
     ),
     IlluminantMethod(
         "CCMNet at the authors' size",
         thumbnail,
         partial(_fit, steps=3_000, settings=CALIBRATED_AUTHORS_SIZE),
         _predict,
-        for_camera=_for_camera,
+        calibrate=_calibrate,
         costly=True,
-        incompatibility=_uncalibrated,
+        incompatibility=_missing_calibration,
     ),
 )

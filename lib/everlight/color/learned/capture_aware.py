@@ -12,11 +12,12 @@ The layers equal those of the authors' inference code (SamsungLabs/modular_neura
 - Histograms are those of C5 (`chroma_histogram`), in log-chroma, with a colour in up to four bins,
   in the window of C5's small form. The code has 48 bins of R/G and of B/G in the range of the
   training images, a pixel in one bin, and edges weighted by the pixels' brightness.
-- Places of bins run from 0 to 1, there to 47/48.
+- Positions of bins run from 0 to 1, in the official code to 47/48.
 - The optional statistics of noise are left out.
 - Initial weights are the normal numbers of He et al. and LeCun. Biases start at 0, those of the
   output at 0.6, about a usual R/G and B/G. PyTorch's defaults are uniform numbers.
-- Running variances of batch normalization divide by the number of images, there by one less.
+- Running variances of batch normalization divide by the number of images, in the official code by
+  one less.
 - Training has a number of steps, batches of 16 and a rate that falls by a cosine from 0.003. The
   configurations of the released models have 400 epochs, batches of 8 and a rate of 0.001.
 """
@@ -47,7 +48,7 @@ from everlight.color.chroma_histogram import (
     has_pixels,
     without_spoilt,
 )
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.illuminant_method import (
     IlluminantMethod,
     LabelledImages,
@@ -151,7 +152,7 @@ def fit_capture_aware(
     first, drawn = jax.random.split(key)
     seen, histograms = has_pixels(histograms), without_spoilt(jnp.asarray(histograms))
     lowest, highest = jnp.min(features, axis=0), jnp.max(features, axis=0)
-    scaled = _scaled(jnp.asarray(features), lowest, highest)
+    scaled = _scale(jnp.asarray(features), lowest, highest)
     illuminants = jnp.asarray(illuminants)
     net = CaptureNet()
     variables = net.init(first, histograms[:1], scaled[:1])
@@ -162,7 +163,7 @@ def fit_capture_aware(
         outputs, changed = net.apply(
             variables, histograms[rows], scaled[rows], True, mutable=["batch_stats"]
         )
-        errors = jax.vmap(angular_error)(from_chromaticity(outputs), illuminants[rows])
+        errors = jax.vmap(angular_error)(chromaticity_to_illuminant(outputs), illuminants[rows])
         return jnp.mean(jnp.where(seen[rows], errors, 0)), changed["batch_stats"]
 
     return CaptureModel(
@@ -184,13 +185,13 @@ def capture_aware_estimate(
       features: vector of the image, as in training.
     """
     check_sizes(lowest=(model.lowest, 0), features=(features, 0))
-    scaled = _scaled(features, model.lowest, model.highest)
+    scaled = _scale(features, model.lowest, model.highest)
     output = CaptureNet().apply(model.variables, without_spoilt(histograms)[None], scaled[None])
-    illuminant = unit_illuminant(jnp.maximum(from_chromaticity(output)[0], 0))
+    illuminant = unit_illuminant(jnp.maximum(chromaticity_to_illuminant(output)[0], 0))
     return jnp.where(has_pixels(histograms), illuminant, jnp.nan)
 
 
-def _scaled(
+def _scale(
     features: Float[Array, "*n f"], lowest: Float[Array, "f"], highest: Float[Array, "f"]
 ) -> Float[Array, "*n f"]:
     """Scale features to 0 to 1 over the training images; constant ones become 0."""
@@ -214,13 +215,15 @@ def _histograms(image: Image, mask: Mask) -> Float[Array, "b b 2"]:
     return chroma_histograms(image, mask, CHROMA_WINDOW)
 
 
-def _captured(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> CapturedImage:
+def _capture_images(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> CapturedImage:
     histograms = map_images(_histograms, jnp.asarray(images), jnp.asarray(masks))
     return CapturedImage(histograms, jnp.asarray(side.captures))
 
 
-def _without_capture(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> CapturedImage:
-    captured = _captured(images, masks, side)
+def _capture_without_settings(
+    images: ArrayLike, masks: ArrayLike, side: SideInformation
+) -> CapturedImage:
+    captured = _capture_images(images, masks, side)
     # A column of equal numbers tells the network nothing.
     return captured._replace(capture=jnp.zeros_like(captured.capture[:, :1]))
 
@@ -242,7 +245,7 @@ METHODS = (
         None,
         _fit,
         _predict,
-        set_features=_captured,
+        set_features=_capture_images,
         incompatibility=lambda side: "" if side.captures is not None else WITHOUT_CAPTURES,
     ),
     IlluminantMethod(
@@ -250,7 +253,7 @@ METHODS = (
         None,
         _fit,
         _predict,
-        set_features=_without_capture,
+        set_features=_capture_without_settings,
         applies=lambda side: side.captures is not None,
     ),
 )

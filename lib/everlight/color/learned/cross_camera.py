@@ -9,12 +9,12 @@ is trained in a minute or two on one CPU core.
 Equal to the authors' code (mahmoudnafifi/C5 at dca9236, `train.py` and `src/dataset.py`) except for
 what `chroma_histogram`, `generator_net`, `generator_training` and `camera_mapping` state, and for:
 
-- Training images are thumbnails, there of 384x256 pixels, mapped to other cameras in advance. Each
-  has two views; the code makes 5,000 in all by default.
+- Training images are thumbnails, in the official code images of 384x256 pixels, mapped to other
+  cameras in advance. Each has two views; the code makes 5,000 in all by default.
 - Batches, and the additional images, are drawn with replacement.
 - Training has a number of steps in place of 60 epochs, with batches of 16 throughout, where the
-  authors' grow to 64. The rate starts at 0.002, there 0.0005, and falls by a cosine at every step,
-  there after every epoch.
+  authors' grow to 64. The rate starts at 0.002 and falls by a cosine at every step; in the official
+  code it starts at 0.0005 and falls after every epoch.
 - `SMALL_FORM` has one encoder for all additional images, and fewer bins and levels.
 - There is no validation, and the last parameters are returned. The gain map, an option of the
   authors' without which they report their main results, is left out.

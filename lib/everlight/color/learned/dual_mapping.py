@@ -101,7 +101,7 @@ def four_colors(image: Image, mask: Mask) -> Float[Array, "8"]:
     return jnp.where(jnp.all(jnp.isfinite(observed)), four, jnp.nan)
 
 
-def _with_blue(shares: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
+def _append_blue(shares: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
     """Append the share of blue."""
     return jnp.concatenate([shares, 1 - jnp.sum(shares, axis=-1, keepdims=True)], axis=-1)
 
@@ -129,7 +129,7 @@ def draw_illuminants(
     distance = RADIUS * jnp.sqrt(jax.random.uniform(far, (count, 1)))
     angle = 2 * math.pi * jax.random.uniform(turned, (count, 1))
     away = distance * jnp.concatenate([jnp.cos(angle), jnp.sin(angle)], axis=1)
-    drawn = _with_blue(center[:, :2] + away)
+    drawn = _append_blue(center[:, :2] + away)
     return jnp.where(jnp.all(drawn > 1e-4, axis=1, keepdims=True), drawn, center)
 
 
@@ -164,11 +164,11 @@ def fit_dual_mapping(
     targets = draw_illuminants(drawn, target_illuminants, times * len(images))
     source = jnp.tile(jnp.arange(len(images)), times)
 
-    def reilluminated(one: tuple[Int[Array, ""], Float[Array, "3"]]) -> Float[Array, "8"]:
+    def reilluminate(one: tuple[Int[Array, ""], Float[Array, "3"]]) -> Float[Array, "8"]:
         row, illuminant = one
         return four_colors(images[row] * (illuminant / illuminants[row]), masks[row])
 
-    shares = jax.lax.map(reilluminated, (source, targets), batch_size=64)
+    shares = jax.lax.map(reilluminate, (source, targets), batch_size=64)
     # Images without usable pixels do not train.
     usable = jnp.all(jnp.isfinite(shares), axis=1)
     shares = jnp.where(usable[:, None], shares, 0)
@@ -178,7 +178,7 @@ def fit_dual_mapping(
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Float[Array, ""]:
         rows = jax.random.randint(key, (BATCH_SIZE,), 0, len(shares))
-        outputs = _with_blue(net.apply(params, shares[rows]))
+        outputs = _append_blue(net.apply(params, shares[rows]))
         errors = jax.vmap(angular_error)(outputs, targets[rows])
         weights = jax.tree.leaves(jax.tree.map_with_path(_kernel, params))
         return jnp.mean(usable[rows] * errors) + SPARSITY * sum(weights)
@@ -199,7 +199,7 @@ def dual_mapping_estimate(model: DualMappingModel, observation: ObservedImage) -
       model: model from `fit_dual_mapping`.
       observation: image and mask from `observe_image`, `[h, w, 3]` and `[h, w]`.
     """
-    illuminant = _with_blue(DualMappingNet().apply(model.params, four_colors(*observation)))
+    illuminant = _append_blue(DualMappingNet().apply(model.params, four_colors(*observation)))
     return unit_illuminant(jnp.where(jnp.all(illuminant > 0), illuminant, jnp.nan))
 
 
@@ -227,6 +227,11 @@ def _without_daylight(side: SideInformation) -> str:
 
 METHODS = (
     IlluminantMethod(
-        "DMCC", thumbnail, _fit, _predict, for_one_camera=True, incompatibility=_without_daylight
+        "DMCC",
+        thumbnail,
+        _fit,
+        _predict,
+        is_camera_specific=True,
+        incompatibility=_without_daylight,
     ),
 )

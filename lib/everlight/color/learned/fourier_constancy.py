@@ -143,8 +143,8 @@ def fit_fourier_constancy(
       likelihood_steps: L-BFGS steps of the second round, static.
       settings: weights of the losses and penalties.
     """
-    places = illuminant_bins(illuminants)
-    origin = first_bin(places)
+    bins = illuminant_bins(illuminants)
+    origin = first_bin(bins)
     spectra = jnp.fft.rfft2(histograms)
     whitening = _whitening(settings)
 
@@ -174,7 +174,7 @@ def fit_fourier_constancy(
     ):
 
         def objective(latent: Array, loss=loss, weight=weight) -> Float[Array, ""]:
-            data = jnp.mean(jax.vmap(loss)(scores(latent), places))
+            data = jnp.mean(jax.vmap(loss)(scores(latent), bins))
             return weight * data + 0.5 * jnp.sum(latent * latent)
 
         latent = _minimize(objective, latent, steps)
@@ -214,9 +214,9 @@ def illuminant_bins(illuminants: Float[Array, "*n 3"]) -> Float[Array, "*n 2"]:
     return (logs[..., 1:2] - logs[..., ::2]) / BIN_WIDTH
 
 
-def first_bin(places: Float[Array, "n 2"]) -> Float[Array, "2"]:
+def first_bin(bins: Float[Array, "n 2"]) -> Float[Array, "2"]:
     """Return, on each axis, the first of the `BINS` bins that are centred on these positions."""
-    return jnp.round((jnp.min(places, axis=0) + jnp.max(places, axis=0)) / 2) - BINS // 2
+    return jnp.round((jnp.min(bins, axis=0) + jnp.max(bins, axis=0)) / 2) - BINS // 2
 
 
 def _moments(
@@ -277,21 +277,21 @@ def _fit(
     return fit_fourier_constancy(images.features, images.illuminants, settings=tuned, **training)
 
 
-def _tuned_elsewhere(camera: str) -> FourierSettings:
+def _other_camera_settings(camera: str) -> FourierSettings:
     """Return settings that the authors tuned on another camera than this one."""
     return FOURIER_SETTINGS["NikonD5200" if camera == "SonyA57" else "SonyA57"]
 
 
 METHODS = (
     IlluminantMethod(
-        "FFCC", _histograms, partial(_fit, settings=_tuned_elsewhere), fourier_estimate
+        "FFCC", _histograms, partial(_fit, settings=_other_camera_settings), fourier_estimate
     ),
     IlluminantMethod(
         TUNED_HERE,
         _histograms,
         partial(_fit, settings=FOURIER_SETTINGS.__getitem__),
         fourier_estimate,
-        for_one_camera=True,
+        is_camera_specific=True,
         applies=lambda side: side.camera in FOURIER_SETTINGS,
     ),
 )

@@ -113,12 +113,14 @@ def _largest_responses(
 ) -> tuple[Float[Array, "3"], Float[Array, "k"]]:
     """Return the largest response of each channel, and along each direction at that scale."""
 
-    def canonical(image: Image, mask: Mask, illuminant: Illuminant) -> Float[Array, "m 3"]:
+    def map_to_canonical(image: Image, mask: Mask, illuminant: Illuminant) -> Float[Array, "m 3"]:
         magnitude, _ = response(image, mask, order, EDGE_SIGMA)
         return (magnitude / unit_illuminant(illuminant)).reshape(-1, 3)
 
     def largest(measure) -> Array:
-        per_image = jax.lax.map(lambda one: measure(canonical(*one)), (images, masks, illuminants))
+        per_image = jax.lax.map(
+            lambda one: measure(map_to_canonical(*one)), (images, masks, illuminants)
+        )
         return jnp.max(per_image, axis=0)
 
     peak = largest(partial(jnp.max, axis=0))
@@ -163,7 +165,7 @@ def _largest_map(
 
     def pivot(state: tuple) -> tuple:
         basis, _, pivots = state
-        vertex, inverse = _crossing(*fixed, basis)
+        vertex, inverse = _intersection(*fixed, basis)
         entering, excess = _most_violated(*fixed, vertex)
         normal, _ = _constraint(*fixed, entering)
         # The objective stays a non-negative combination of the three normals.
@@ -178,7 +180,7 @@ def _largest_map(
     beyond = len(half_spaces) * len(extremes) + 3 + jnp.arange(3)
     start = beyond, jnp.float32(jnp.inf), jnp.int32(0)
     basis, *_ = jax.lax.while_loop(unfinished, pivot, start)
-    vertex, _ = _crossing(half_spaces, extremes, basis)
+    vertex, _ = _intersection(half_spaces, extremes, basis)
     return vertex
 
 
@@ -194,16 +196,16 @@ def _constraint(
     lower = len(half_spaces) * colors
     plane, color = jnp.divmod(jnp.minimum(number, lower - 1), colors)
     axis = jax.nn.one_hot((number - lower) % 3, 3)
-    of_gamut, is_lower = number < lower, number < lower + 3
+    is_half_space, is_lower = number < lower, number < lower + 3
     normal, bound = (
         jnp.where(is_lower, -axis, axis),
         jnp.where(is_lower, -MIN_FACTOR, MAX_FACTOR),
     )
-    normal = jnp.where(of_gamut, half_spaces[plane] * extremes[color], normal)
-    return normal, jnp.where(of_gamut, 1.0, bound)
+    normal = jnp.where(is_half_space, half_spaces[plane] * extremes[color], normal)
+    return normal, jnp.where(is_half_space, 1.0, bound)
 
 
-def _crossing(
+def _intersection(
     half_spaces: Float[Array, "k 3"], extremes: Float[Array, "m 3"], basis: Int[Array, "3"]
 ) -> tuple[Float[Array, "3"], Float[Array, "3 3"]]:
     """Return the point where three constraints meet, and the inverse of their normals."""
@@ -218,9 +220,9 @@ def _most_violated(
     """Return the number of the constraint that a vertex violates most, and its excess."""
     scaled = half_spaces * vertex
     plane = jnp.argmax(jnp.max(matrix_product(extremes, scaled.T), axis=0))
-    of_plane = matrix_product(extremes, scaled[plane][None].T)[:, 0]
-    color, axis = jnp.argmax(of_plane), jnp.argmin(vertex)
-    excess, below = of_plane[color] - 1, MIN_FACTOR - vertex[axis]
+    plane_values = matrix_product(extremes, scaled[plane][None].T)[:, 0]
+    color, axis = jnp.argmax(plane_values), jnp.argmin(vertex)
+    excess, below = plane_values[color] - 1, MIN_FACTOR - vertex[axis]
     lower = len(half_spaces) * len(extremes) + axis
     number = jnp.where(below > excess, lower, plane * len(extremes) + color)
     return number, jnp.maximum(excess, below)

@@ -1,4 +1,4 @@
-"""SIIE: a small network that maps an image to a learned working space and estimates there.
+"""SIIE: a small network that maps an image to a learned working space, in which it estimates.
 
 Afifi and Brown 2019, "Sensor-independent illumination estimation for DNN models" (BMVC). One
 network reads the image's log-chroma histogram and predicts a 3x3 matrix. A second network reads the
@@ -129,10 +129,12 @@ def chroma_kernels(
     usable = jnp.where(seen[:, None], pixels, 1)
     logs = jnp.log(usable)
     brightness = jnp.where(seen, weights * jnp.sqrt(jnp.sum(usable**2, axis=1)), 0)
-    places = jnp.linspace(-SPAN, SPAN, bins)
+    positions = jnp.linspace(-SPAN, SPAN, bins)
     histograms = []
     for channel, others in ((0, (1, 2)), (1, (0, 2)), (2, (0, 1))):
-        away = [jnp.abs((logs[:, channel] - logs[:, other])[:, None] - places) for other in others]
+        away = [
+            jnp.abs((logs[:, channel] - logs[:, other])[:, None] - positions) for other in others
+        ]
         across, down = (jnp.exp(-distance / width[channel]) for distance in away)
         total = matrix_product((brightness[:, None] * across).T, down)
         mass = jnp.sum(total)
@@ -200,11 +202,11 @@ class SensorIndependentNet(nn.Module):
         mapping = raw / jnp.where(norm > 0, norm, 1)
         mapped = jax.vmap(apply_color_transform)(pixels, mapping)
         outputs = jnp.exp(HistogramNet(3, self.settings, name="illuminant")(mapped, weights))
-        return MappedIlluminant(_unmapped(outputs, mapping), mapping)
+        return MappedIlluminant(_apply_inverse(outputs, mapping), mapping)
 
 
 @full_precision
-def _unmapped(
+def _apply_inverse(
     illuminant: Float[Array, "b 3"], mapping: Float[Array, "b 3 3"]
 ) -> Float[Array, "b 3"]:
     """Apply the inverse matrix up to a positive scale, by cofactors without a division."""
@@ -287,7 +289,7 @@ def _predict(model: SensorIndependentModel, thumbnail: Float[Array, "h w 4"]) ->
     return sensor_independent_estimate(model, observed(thumbnail))
 
 
-# The steps at the paper's size have no measured number here.
+# The steps at the paper's size have no measured number in this project.
 METHODS = (
     IlluminantMethod("SIIE", partial(masked_thumbnail, side=32), _fit, _predict),
     IlluminantMethod(

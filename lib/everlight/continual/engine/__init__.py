@@ -6,7 +6,7 @@ tasks inside the program.
 """
 
 from everlight.continual.engine.cost.costs import RunCost, count_cost, replayed_per_step
-from everlight.continual.engine.driver import Runs, diverged, drive_runs, initial_runs_state
+from everlight.continual.engine.driver import Runs, diverged_runs, drive_runs, initial_runs_state
 from everlight.continual.engine.evaluation import (
     Measured,
     evaluate,
@@ -54,7 +54,7 @@ __all__ = [
     "StreamedImages",
     "Usage",
     "count_cost",
-    "diverged",
+    "diverged_runs",
     "drive_runs",
     "equinox_setup",
     "evaluate",

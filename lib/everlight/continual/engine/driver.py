@@ -1,8 +1,8 @@
 """Training of many runs of one shape at once on a mesh: seeds, task orders, hyper-parameters.
 
 Runs are distributed over the mesh's axis "runs"; devices do not communicate (`shard_map`). Runs on
-one device are vmapped. On CPU they run one after another, since grouped convolutions have no fast
-kernel there. Streamed images are read by the process of the device that requests them
+one device are vmapped. On CPU they run one after another, since XLA for CPU has no fast kernel of
+grouped convolutions. Streamed images are read by the process of the device that requests them
 (`StreamedImages`). The devices of the axis "data", if the mesh has it, share each batch of a run;
 the compiler (GSPMD) sums their results. All runs advance together, a chunk of epochs at a time, so
 that their state can be saved between chunks. A killed process loses one chunk.
@@ -24,7 +24,7 @@ from everlight.continual.engine.input_checks import refuse_unfit
 from everlight.continual.engine.placeholders import nan_to_unmeasured, unmeasured_to_nan
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Announce, Build, Run, SequenceState
-from everlight.continual.engine.run_states import diverged_at
+from everlight.continual.engine.run_states import first_divergence
 from everlight.continual.engine.tasks import (
     begin_state,
     begin_task,
@@ -38,7 +38,7 @@ from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC, pad_runs, put_on_
 PROGRAMS = 40
 """Number of programs that a process caches, five per build; each may take several MB."""
 
-_OVER_RUNS = SequenceState(result=0, task=None, epoch=None, best=0)
+_RUNS_AXES = SequenceState(result=0, task=None, epoch=None, best=0)
 """Axes of a state for `vmap`: 0 for the parts with a leading axis over runs."""
 _STATE_SPECS = SequenceState(result=RUNS_SPEC, task=REPLICATED, epoch=REPLICATED, best=RUNS_SPEC)
 """Specifications of a state on a mesh."""
@@ -54,7 +54,7 @@ def ignore_run_data(shared: Any, run_data: PyTree) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """Runs of equal shapes (`scenarios.same_shapes`), which are trained together.
+    """Runs of equal shapes (`scenarios.pad_sequences`), which are trained together.
 
     Raises:
       ValueError: a field does not match its type.
@@ -98,7 +98,7 @@ def drive_runs(
     Leaves of a state's `result` and `best` have a leading axis over runs; `task` and `epoch` are
     common to all. Training continues from any yielded state with bit-identical results, if the
     other arguments are the same. A finished state is yielded unchanged. The next iteration donates
-    a state's arrays: save or copy it before. A run that diverges has NaN losses from there on, and
+    a state's arrays: save or copy it before. A run that diverges has NaN losses from then on, and
     the other runs continue. A mesh that the caller has set (`jax.set_mesh`) has no effect.
 
     Args:
@@ -131,7 +131,7 @@ def drive_runs(
     inputs = RunInputs(runs.sequence, runs.key, runs.run_data)
     if state is not None and missing:
         # They stay where they are, such as on one device: a restored state is not on the mesh yet.
-        state = _on_runs(state, partial(pad_runs, missing=missing))
+        state = _map_runs(state, partial(pad_runs, missing=missing))
     # Programs run in their own mesh, independent of the caller's.
     with jax.set_mesh(mesh):
         data = put_on_mesh(mesh, REPLICATED, runs.data)
@@ -146,13 +146,15 @@ def drive_runs(
                 state = program(begin_task)(data, inputs, state)
             if announce is not None:
                 index, samples = _orders(programs)(data, inputs, state)
-                announce(_coming(_in_turn(mesh), protocol.batch_size, index, samples))
+                announce(_next_samples(_is_sequential(mesh), protocol.batch_size, index, samples))
             left = protocol.epochs_of(task) - int(state.epoch)
             epochs = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
             state = program(learn_epochs)(data, inputs, state, epochs)
             if left <= chunk:
                 state = program(end_task)(data, inputs, state)
-            yielded = _on_runs(state, partial(_take_first(mesh), count)) if missing else state
+            yielded = (
+                _map_runs(state, partial(_first_runs_program(mesh), count)) if missing else state
+            )
             yielded = unmeasured_to_nan(protocol, yielded)
         yield yielded
 
@@ -167,7 +169,7 @@ def _missing_runs(count: int, mesh: Mesh) -> int:
 
 
 def _state_on_mesh(mesh: Mesh, state: SequenceState) -> SequenceState:
-    state = _on_runs(state, partial(put_on_mesh, mesh, RUNS_SPEC))
+    state = _map_runs(state, partial(put_on_mesh, mesh, RUNS_SPEC))
     task, epoch = put_on_mesh(mesh, REPLICATED, (state.task, state.epoch))
     return state._replace(task=task, epoch=epoch)
 
@@ -180,13 +182,13 @@ def initial_runs_state(runs: Runs) -> SequenceState:
     def begin(one: RunInputs) -> SequenceState:
         return begin_state(_run(runs, runs.data, one))
 
-    return jax.eval_shape(jax.vmap(begin, out_axes=_OVER_RUNS), inputs)
+    return jax.eval_shape(jax.vmap(begin, out_axes=_RUNS_AXES), inputs)
 
 
 @checked
-def diverged(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
+def diverged_runs(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
     """Return True for runs that diverged in a finished epoch: its loss is NaN."""
-    return diverged_at(protocol, state)[:, 0] >= 0
+    return first_divergence(protocol, state)[:, 0] >= 0
 
 
 class RunInputs(NamedTuple):
@@ -219,41 +221,43 @@ def _program(static: Programs, part: Callable[..., SequenceState]) -> Callable[.
     All but `begin_state` take a state, which is donated; `learn_epochs` takes their number too.
     """
 
-    def on_device(data: Any, inputs: RunInputs, *state_and_epochs: Any) -> SequenceState:
-        def of_run(one: RunInputs, *state_and_epochs: Any) -> SequenceState:
+    def run_on_device(data: Any, inputs: RunInputs, *state_and_epochs: Any) -> SequenceState:
+        def advance_run(one: RunInputs, *state_and_epochs: Any) -> SequenceState:
             return part(_run(static, data, one), *state_and_epochs)
 
         # A vmapped `cond` would take both of its branches.
-        if _in_turn(static.mesh) or inputs.key.shape[0] == 1:
-            return _one_by_one(of_run, inputs, *state_and_epochs)
-        axes = (0, _OVER_RUNS, None)[: 1 + len(state_and_epochs)]
-        return jax.vmap(of_run, in_axes=axes, out_axes=_OVER_RUNS)(inputs, *state_and_epochs)
+        if _is_sequential(static.mesh) or inputs.key.shape[0] == 1:
+            return _advance_sequentially(advance_run, inputs, *state_and_epochs)
+        axes = (0, _RUNS_AXES, None)[: 1 + len(state_and_epochs)]
+        return jax.vmap(advance_run, in_axes=axes, out_axes=_RUNS_AXES)(inputs, *state_and_epochs)
 
-    def on_mesh(data: Any, inputs: RunInputs, *state_and_epochs: Any) -> SequenceState:
+    def run_on_mesh(data: Any, inputs: RunInputs, *state_and_epochs: Any) -> SequenceState:
         specs = (_STATE_SPECS, REPLICATED)[: len(state_and_epochs)]
-        mapped = _over_mesh(static.mesh, on_device, *specs, out_specs=_STATE_SPECS)
+        mapped = _map_over_mesh(static.mesh, run_on_device, *specs, out_specs=_STATE_SPECS)
         return mapped(data, inputs, *state_and_epochs)
 
-    return jax.jit(on_mesh, donate_argnums=() if part is begin_state else 2)
+    return jax.jit(run_on_mesh, donate_argnums=() if part is begin_state else 2)
 
 
 @lru_cache(PROGRAMS)
 def _orders(static: Programs) -> Callable[..., tuple[Int[Array, "runs n"], Int[Array, "runs"]]]:
     """Return the compiled function for every run's samples of the next epoch, and their number."""
 
-    def on_device(data: Any, inputs: RunInputs, state: SequenceState) -> tuple:
-        def of_run(one: RunInputs, state: SequenceState) -> tuple:
+    def run_on_device(data: Any, inputs: RunInputs, state: SequenceState) -> tuple:
+        def advance_run(one: RunInputs, state: SequenceState) -> tuple:
             epoch = next_epoch(_run(static, data, one), state)
             return epoch.samples.index[epoch.slots], epoch.count
 
-        return jax.vmap(of_run, in_axes=(0, _OVER_RUNS))(inputs, state)
+        return jax.vmap(advance_run, in_axes=(0, _RUNS_AXES))(inputs, state)
 
-    return jax.jit(_over_mesh(static.mesh, on_device, _STATE_SPECS, out_specs=RUNS_SPEC))
+    return jax.jit(_map_over_mesh(static.mesh, run_on_device, _STATE_SPECS, out_specs=RUNS_SPEC))
 
 
-def _over_mesh(mesh: Mesh, on_device: Callable, *other_specs: Any, out_specs: Any) -> Callable:
+def _map_over_mesh(
+    mesh: Mesh, run_on_device: Callable, *other_specs: Any, out_specs: Any
+) -> Callable:
     return jax.shard_map(
-        on_device,
+        run_on_device,
         mesh=mesh,
         in_specs=(REPLICATED, RUNS_SPEC, *other_specs),
         out_specs=out_specs,
@@ -262,32 +266,32 @@ def _over_mesh(mesh: Mesh, on_device: Callable, *other_specs: Any, out_specs: An
     )
 
 
-def _in_turn(mesh: Mesh) -> bool:
+def _is_sequential(mesh: Mesh) -> bool:
     """Return True if a device advances its runs one after another."""
     return all(device.platform == "cpu" for device in mesh.devices.flat)
 
 
-def _one_by_one(
-    of_run: Callable[..., SequenceState],
+def _advance_sequentially(
+    advance_run: Callable[..., SequenceState],
     inputs: RunInputs,
     state: SequenceState | None = None,
     *epochs: Int[Array, ""],
 ) -> SequenceState:
     """Advance a device's runs one after another; task and epoch are the same for all."""
     if state is None:
-        states = jax.lax.map(of_run, inputs)
+        states = jax.lax.map(advance_run, inputs)
     else:
 
         def advance(part: tuple) -> SequenceState:
             one, result, best = part
-            return of_run(one, state._replace(result=result, best=best), *epochs)
+            return advance_run(one, state._replace(result=result, best=best), *epochs)
 
         states = jax.lax.map(advance, (inputs, state.result, state.best))
     return states._replace(task=states.task[0], epoch=states.epoch[0])
 
 
-def _coming(
-    in_turn: bool, size: int, index: Int[Array, "runs n"], count: Int[Array, "runs"]
+def _next_samples(
+    sequential: bool, size: int, index: Int[Array, "runs n"], count: Int[Array, "runs"]
 ) -> Int[np.ndarray, "k"]:
     """Return the samples that this process's runs read in an epoch, batch by batch in turn."""
     samples, moments = [], []
@@ -296,26 +300,26 @@ def _coming(
         for turn, (order, length) in enumerate(local_runs):
             samples.append(order[:length])
             # A device that takes its runs in turn reads the second one's samples much later.
-            waits = turn * index.shape[1] if in_turn else 0
+            waits = turn * index.shape[1] if sequential else 0
             moments.append(waits + np.arange(length) // size)
     return np.concatenate(samples)[np.argsort(np.concatenate(moments), kind="stable")]
 
 
 @lru_cache(PROGRAMS)
-def _take_first(mesh: Mesh) -> Callable[[int, PyTree], PyTree]:
+def _first_runs_program(mesh: Mesh) -> Callable[[int, PyTree], PyTree]:
     """Return a function that takes the first runs of every leaf, replicated on every device.
 
     It is one program. One program per leaf would synchronize the devices many times; on CPU this
     was seen to deadlock.
     """
-    return jax.jit(_first, static_argnums=0, out_shardings=NamedSharding(mesh, REPLICATED))
+    return jax.jit(_first_runs, static_argnums=0, out_shardings=NamedSharding(mesh, REPLICATED))
 
 
-def _first(count: int, tree: PyTree) -> PyTree:
+def _first_runs(count: int, tree: PyTree) -> PyTree:
     return jax.tree.map(lambda leaf: leaf[:count], tree)
 
 
-def _on_runs(state: SequenceState, function: Callable[[PyTree], PyTree]) -> SequenceState:
+def _map_runs(state: SequenceState, function: Callable[[PyTree], PyTree]) -> SequenceState:
     """Return the state with a function applied to the parts with an axis over runs."""
     result, best = function((state.result, state.best))
     return state._replace(result=result, best=best)

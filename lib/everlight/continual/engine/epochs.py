@@ -40,7 +40,7 @@ class ShuffledEpoch(NamedTuple):
     """Samples of an epoch with a random order."""
 
     samples: Samples
-    from_memory: Bool[Array, "n"]
+    memory_mask: Bool[Array, "n"]
     slots: Int[Array, "n"]
     """Positions of the samples in their order; those of padding come last."""
     count: Int[Array, ""]
@@ -57,7 +57,7 @@ def shuffle(epoch: Epoch, key: PRNGKeyArray) -> ShuffledEpoch:
     place = jnp.maximum(jnp.cumsum(mask) - 1, 0)
     drawn = jax.random.bits(key, mask.shape, jnp.uint32)[place]
     slots, count = jnp.lexsort((drawn, ~mask)), jnp.sum(mask, dtype=jnp.int32)
-    return ShuffledEpoch(epoch.samples, epoch.from_memory, slots, count)
+    return ShuffledEpoch(epoch.samples, epoch.memory_mask, slots, count)
 
 
 def take_batch(
@@ -70,7 +70,7 @@ def take_batch(
         epoch.samples.index[slot],
         epoch.samples.labels[slot],
         ((position < epoch.count) | rounds).astype(jnp.float32),
-        epoch.from_memory[slot],
+        epoch.memory_mask[slot],
     )
 
 
@@ -92,7 +92,7 @@ def count_pass_steps(
     return jnp.minimum(steps, epochs * protocol.epoch_steps)
 
 
-def protocol_of(strategy: Strategy, protocol: Protocol) -> Protocol:
+def strategy_protocol(strategy: Strategy, protocol: Protocol) -> Protocol:
     """Return the protocol of a strategy's steps; in a single pass no sample comes again."""
     return replace(protocol, epoch_steps=None) if strategy.single_pass else protocol
 
@@ -129,9 +129,9 @@ def learn_epoch(
         steps = count_pass_steps(epoch, protocol, state.task)
     else:
         steps = count_steps(epoch, protocol)
-    protocol = protocol_of(strategy, protocol)
+    protocol = strategy_protocol(strategy, protocol)
 
-    def one_step(step: Int[Array, ""], progress: EpochProgress) -> EpochProgress:
+    def take_step(step: Int[Array, ""], progress: EpochProgress) -> EpochProgress:
         learned = progress.memory, progress.learner
         memory, learner, scores = epoch_step(
             setup, strategy, protocol, *learned, epoch, task, step, keys.steps
@@ -140,17 +140,17 @@ def learn_epoch(
 
     start = EpochProgress(result.memory, result.learner, no_scores(protocol))
     if protocol.evaluate_steps is None:
-        memory, learner, sums = jax.lax.fori_loop(0, steps, one_step, start)
+        memory, learner, sums = jax.lax.fori_loop(0, steps, take_step, start)
     else:
 
-        def evaluated(progress: EpochProgress, number: Int[Array, ""]) -> PyTree:
+        def evaluate_step(progress: EpochProgress, number: Int[Array, ""]) -> PyTree:
             return evaluate(
                 progress.memory, progress.learner, jax.random.fold_in(keys.evaluations, number)
             )
 
         interval = protocol.evaluate_steps
-        (memory, learner, sums), state = _evaluated_steps(
-            one_step, evaluated, start, state, steps=steps, interval=interval
+        (memory, learner, sums), state = _run_evaluated_steps(
+            take_step, evaluate_step, start, state, steps=steps, interval=interval
         )
     samples = strategy.valid_data(memory, task)
     size = protocol.evaluation_batch
@@ -160,12 +160,12 @@ def learn_epoch(
     well = all_finite(learner.params) & (jnp.isfinite(score) | ~jnp.any(samples.mask))
     loss = jnp.where(well, sums.loss / jnp.maximum(steps, 1), jnp.nan)
     state = end_epoch(strategy, protocol, with_learned(state, memory, learner), score)
-    return _recorded(state, loss, score, sums.prequential)
+    return _record_epoch(state, loss, score, sums.prequential)
 
 
-def _evaluated_steps(
-    one_step: Callable[[Int[Array, ""], EpochProgress], EpochProgress],
-    evaluated: Callable[[EpochProgress, Int[Array, ""]], PyTree],
+def _run_evaluated_steps(
+    take_step: Callable[[Int[Array, ""], EpochProgress], EpochProgress],
+    evaluate_step: Callable[[EpochProgress, Int[Array, ""]], PyTree],
     start: EpochProgress,
     state: SequenceState,
     *,
@@ -175,19 +175,19 @@ def _evaluated_steps(
     """Return the progress after an epoch's steps, and the state with evaluations in between."""
     at, result = (state.task, state.epoch), state.result
 
-    def one_part(number: Int[Array, ""], carry: tuple) -> tuple:
+    def run_part(number: Int[Array, ""], carry: tuple) -> tuple:
         progress, within = carry
         first = number * interval
         last = jnp.minimum(first + interval, steps)
-        progress = jax.lax.fori_loop(first, last, one_step, progress)
-        row = evaluated(progress, number)
+        progress = jax.lax.fori_loop(first, last, take_step, progress)
+        row = evaluate_step(progress, number)
         well = all_finite((progress.learner.params, progress.sums.loss, result.losses))
         row = StepEvaluations(nan_where(~well, row), progress.learner.step)
         within = jax.tree.map(lambda rows, new: rows.at[*at, number].set(new), within, row)
         return progress, within
 
     parts = -(-steps // interval)
-    progress, within = jax.lax.fori_loop(0, parts, one_part, (start, result.within_tasks))
+    progress, within = jax.lax.fori_loop(0, parts, run_part, (start, result.within_tasks))
     return progress, state._replace(result=result._replace(within_tasks=within))
 
 
@@ -276,7 +276,7 @@ def end_epoch(
         better = score >= best.score
         best = jax.tree.map(
             lambda new, old: jnp.where(better, new, old),
-            as_best(strategy, score, memory, learner),
+            best_candidate(strategy, score, memory, learner),
             best,
         )
     schedule = learner.schedule
@@ -295,13 +295,15 @@ def end_epoch(
     return with_learned(state, memory, learner._replace(schedule=schedule))._replace(best=best)
 
 
-def as_best(strategy: Strategy, score: Float[Array, ""], memory: Memory, learner: Learner) -> Best:
+def best_candidate(
+    strategy: Strategy, score: Float[Array, ""], memory: Memory, learner: Learner
+) -> Best:
     """Return the current epoch; its memory is left out if steps do not change it."""
     changed = () if strategy.after_step is None else memory
     return Best(score, changed, learner.params, learner.batch_stats)
 
 
-def _recorded(
+def _record_epoch(
     state: SequenceState,
     loss: Float[Array, ""],
     validation: Float[Array, ""],
@@ -356,12 +358,12 @@ def train_on(
             factor = learning_rate_factor(number)
             learner = learner._replace(schedule=schedule._replace(factor=factor))
 
-        def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
+        def take_step(step: Int[Array, ""], learner: Learner) -> Learner:
             batch = take_batch(epoch, step, batch_size)
             key_step = step_key(keys.steps, step)
             return train_step(setup, strategy, memory, learner, batch, task, key_step)[1]
 
-        return jax.lax.fori_loop(0, -(-epoch.count // batch_size), one_step, learner)
+        return jax.lax.fori_loop(0, -(-epoch.count // batch_size), take_step, learner)
 
     learner = learner._replace(opt_state=setup.optimizer.init(learner.params))
     return jax.lax.fori_loop(0, epochs, one_epoch, learner)._replace(schedule=schedule)

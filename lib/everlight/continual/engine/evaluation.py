@@ -55,7 +55,7 @@ def evaluate(
     if not setup.objective.evaluates_unseen_classes:
         evaluated &= jnp.any(learner.seen[test.labels] & (test.labels >= 0), axis=1)
 
-    def of_block(task: Int[Array, ""] | None, slots: Int[Array, "s"]) -> PyTree:
+    def block_metrics(task: Int[Array, ""] | None, slots: Int[Array, "s"]) -> PyTree:
         inputs = gathered(setup, test.index[slots], None)
         task_scores = scores = strategy.predict(memory, learner, inputs)
         if task is not None:
@@ -71,20 +71,20 @@ def evaluate(
         )
         return setup.objective.per_sample_metrics(predictions, learner.seen)
 
-    rows = nothing_over(partial(of_block, None), evaluated)
+    rows = zero_rows(partial(block_metrics, None), evaluated)
     sets, tasks = sequence.test_member.shape[0], sequence.tasks.id.shape[0]
     if strategy.predict_task is None or sets != tasks:
-        rows = over_blocks(partial(of_block, None), evaluated, size, rows)
+        rows = update_rows(partial(block_metrics, None), evaluated, size, rows)
     else:
 
         def evaluate_task(task: Int[Array, ""], rows: PyTree) -> PyTree:
-            return over_blocks(
-                partial(of_block, task), unshared & (sample_task == task), size, rows
+            return update_rows(
+                partial(block_metrics, task), unshared & (sample_task == task), size, rows
             )
 
         shared = jnp.sum(sequence.test_member, axis=0) > 1
         unshared = evaluated & ~shared
-        rows = over_blocks(partial(of_block, None), evaluated & shared, size, rows)
+        rows = update_rows(partial(block_metrics, None), evaluated & shared, size, rows)
         rows = jax.lax.fori_loop(0, sets, evaluate_task, rows)
     return setup.objective.evaluate(sequence, rows, learner.seen)
 
@@ -134,8 +134,8 @@ def validate(
             scores = strategy.predict(*ready, gathered(setup, samples.index[slots], None))
             return setup.objective.metric(scores, samples.labels[slots], learner.seen)
 
-        nothing = nothing_over(metric, samples.mask)
-        values = over_blocks(metric, samples.mask, size, nothing)
+        nothing = zero_rows(metric, samples.mask)
+        values = update_rows(metric, samples.mask, size, nothing)
         return (jnp.sum(values) / jnp.sum(samples.mask)).astype(jnp.float32)
 
     # No `cond`, of which runs that are vmapped would pay for both branches.
@@ -153,7 +153,7 @@ def predict_samples(
     size: PositiveInt,
 ) -> Float[Array, "n c"]:
     """Return scores of all classes for every sample, `size` per forward pass; 0 for padding."""
-    return over_samples(setup, partial(strategy.predict, memory, learner), samples, size)
+    return map_samples(setup, partial(strategy.predict, memory, learner), samples, size)
 
 
 def score_test_set(run: Run, memory: Memory, learner: Learner) -> Float[Array, "m c"]:
@@ -178,7 +178,7 @@ def sample_features(
     def features(inputs: Float[Array, "s *shape"]) -> Float[Array, "s f"]:
         return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].features
 
-    return over_samples(setup, features, samples, size)
+    return map_samples(setup, features, samples, size)
 
 
 def gathered(
@@ -188,7 +188,7 @@ def gathered(
     return shard_batch(setup.gather(index, key))
 
 
-def over_samples(
+def map_samples(
     setup: Setup,
     forward: Callable[[Float[Array, "s *shape"]], Float[Array, "s w"]],
     samples: Samples,
@@ -196,24 +196,27 @@ def over_samples(
 ) -> Float[Array, "n w"]:
     """Return the result of `forward` for every sample's inputs, `size` per pass; 0 for padding."""
 
-    def of_slots(slots: Int[Array, "s"]) -> Float[Array, "s w"]:
+    def compute_rows(slots: Int[Array, "s"]) -> Float[Array, "s w"]:
         return forward(gathered(setup, samples.index[slots], None))
 
-    return over_blocks(of_slots, samples.mask, size, nothing_over(of_slots, samples.mask))
+    return update_rows(compute_rows, samples.mask, size, zero_rows(compute_rows, samples.mask))
 
 
-def over_blocks(
-    of_slots: Callable[[Int[Array, "s"]], PyTree], mask: Bool[Array, "n"], size: int, rows: PyTree
+def update_rows(
+    compute_rows: Callable[[Int[Array, "s"]], PyTree],
+    mask: Bool[Array, "n"],
+    size: int,
+    rows: PyTree,
 ) -> PyTree:
     """Return the rows after replacing those of the selected slots by a function's results.
 
     The number of passes depends on the number of selected slots alone, not on their positions.
 
     Args:
-      of_slots: function from slots to a tree with their rows, `[s, ...]`.
+      compute_rows: function from slots to a tree with their rows, `[s, ...]`.
       mask: True for slots that are computed, `[n]`.
       size: maximal number of slots per pass.
-      rows: tree like the results of `of_slots`, for all slots, `[n, ...]`.
+      rows: tree like the results of `compute_rows`, for all slots, `[n, ...]`.
     """
     slots = mask.shape[0]
     size = min(size, max(slots, 1))
@@ -226,13 +229,13 @@ def over_blocks(
         chosen = jnp.where(position < count, order[position], order[0])
         target = jnp.where(position < count, chosen, slots)
         return jax.tree.map(
-            lambda leaf, new: leaf.at[target].set(new, mode="drop"), rows, of_slots(chosen)
+            lambda leaf, new: leaf.at[target].set(new, mode="drop"), rows, compute_rows(chosen)
         )
 
     return jax.lax.fori_loop(0, -(-count // size), put, rows)
 
 
-def nothing_over(of_slots: Callable[[Int[Array, "s"]], PyTree], mask: Bool[Array, "n"]) -> PyTree:
+def zero_rows(compute_rows: Callable[[Int[Array, "s"]], PyTree], mask: Bool[Array, "n"]) -> PyTree:
     """Return rows of 0 for all slots, with the shapes and dtypes of a function's results."""
-    one = jax.eval_shape(of_slots, jnp.zeros(1, int))
+    one = jax.eval_shape(compute_rows, jnp.zeros(1, int))
     return jax.tree.map(lambda leaf: jnp.zeros((mask.shape[0], *leaf.shape[1:]), leaf.dtype), one)

@@ -73,32 +73,32 @@ def learn_generated(
       probe: samples per task, on whose outputs after the task `Setup.measure` is computed.
       prequential: true computes the objective's metric of each batch before it is learned.
     """
-    of_learning, of_tasks = jax.random.split(key)
-    first, later = jax.random.split(of_tasks)
-    roles = sequence_keys(of_learning)
+    key_learning, key_tasks = jax.random.split(key)
+    first, later = jax.random.split(key_tasks)
+    roles = sequence_keys(key_learning)
     learner = init_learner(setup, 1, roles.learner)
     learner = learner._replace(seen=jnp.ones_like(learner.seen))
     memory = strategy.init(roles.memory, learner)
 
-    def one_task(carry: tuple, number: Int[Array, ""]) -> tuple[tuple, tuple]:
+    def learn_task(carry: tuple, number: Int[Array, ""]) -> tuple[tuple, tuple]:
         state, memory, learner = carry
         change, probes, draws = jax.random.split(jax.random.fold_in(later, number), 3)
         state = generator.next_task(state, change)
         samples = generator.draw(state, probe, probes)
         task = Task(samples, samples, learner.seen, number)
-        keys = task_keys(of_learning, number)
+        keys = task_keys(key_learning, number)
         if generator.renew is not None:
             learner = learner._replace(params=generator.renew(learner.params))
         learned = call_hook(strategy, "begin_task", (memory, learner), task, keys.begin)
-        of_steps = epoch_keys(keys.epochs, 0).steps
+        key_steps = epoch_keys(keys.epochs, 0).steps
 
-        def one_step(step: Int[Array, ""], progress: TaskProgress) -> TaskProgress:
+        def learn_step(step: Int[Array, ""], progress: TaskProgress) -> TaskProgress:
             drawn = generator.draw(state, batch_size, jax.random.fold_in(draws, step))
-            key_update = jax.random.fold_in(step_key(of_steps, step), 0)
+            key_update = jax.random.fold_in(step_key(key_steps, step), 0)
             return learn_samples(setup, strategy, progress, task, drawn, key_update, prequential)
 
         start = TaskProgress(*learned, loss=jnp.float32(0), metric=jnp.float32(0))
-        after = jax.lax.fori_loop(0, steps, one_step, start)
+        after = jax.lax.fori_loop(0, steps, learn_step, start)
         learned = call_hook(strategy, "end_task", (after.memory, after.learner), task, keys.end)
         tested = None
         if generator.test is not None:
@@ -108,7 +108,7 @@ def learn_generated(
         return (state, *learned), (after.loss / steps, online, tested, measured)
 
     start = generator.begin(first), memory, learner
-    (_, memory, learner), rows = jax.lax.scan(one_task, start, jnp.arange(tasks, dtype=jnp.int32))
+    (_, memory, learner), rows = jax.lax.scan(learn_task, start, jnp.arange(tasks, dtype=jnp.int32))
     return GeneratedResult(*rows, memory, learner)
 
 

@@ -8,7 +8,7 @@ import optax
 from jaxtyping import PyTree
 from optax import contrib
 
-from everlight.errors import ArgumentError, reason_of
+from everlight.errors import ArgumentError, describe_error
 
 _REMEDY = (
     "give one that needs no value of the loss, no line search and no other arguments, such as "
@@ -30,14 +30,14 @@ def check_optimizer(optimizer: optax.GradientTransformation, params: PyTree) -> 
         those of line searches do; an update is unlike the parameters, or a state unlike the first
         one; or it predicts by other parameters than it trains (schedule-free optimizers, SAM).
     """
-    state = _traced(optimizer.init, params)
+    state = _trace(optimizer.init, params)
     for part in jax.tree.leaves(state, is_leaf=_predicts_by_others):
         if _predicts_by_others(part):
             raise ArgumentError(
                 f"optimizer with {type(part).__name__} predicts by other parameters than it "
                 "trains, which runs do not compute; give one that does not, such as optax.adam"
             )
-    update, after = _traced(optimizer.update, params, state, params)
+    update, after = _trace(optimizer.update, params, state, params)
     if _shapes(update) != _shapes(params):
         raise ArgumentError(
             f"optimizer makes updates that do not have the shapes of the parameters; {_REMEDY}"
@@ -60,12 +60,12 @@ def _kinds(tree: PyTree) -> tuple:
     return _shapes(tree), [leaf.dtype for leaf in jax.tree.leaves(tree)]
 
 
-def _traced(function: Callable[..., Any], *arguments: Any) -> Any:
+def _trace(function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return jax.eval_shape(function, *arguments)
     # An optimizer may raise any exception about what it lacks.
     except Exception as error:
         raise ArgumentError(
             "optimizer cannot make an update from only gradient, state and parameters "
-            f"({reason_of(error)}); {_REMEDY}"
+            f"({describe_error(error)}); {_REMEDY}"
         ) from error

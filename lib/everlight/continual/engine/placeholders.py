@@ -59,7 +59,7 @@ def _with_placeholders(protocol: Protocol, state: SequenceState, value: float) -
     )
     # The check is for what training makes.
     with jax.debug_nans(False):
-        filled = _filled(protocol, state.task, state.epoch, measured, value)
+        filled = _fill_unmeasured(protocol, state.task, state.epoch, measured, value)
     return state._replace(result=result._replace(**filled._asdict()))
 
 
@@ -74,7 +74,7 @@ class Measurements(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=0)
-def _filled(
+def _fill_unmeasured(
     protocol: Protocol,
     task: Int[Array, ""],
     epoch: Int[Array, ""],
@@ -91,24 +91,24 @@ def _filled(
     evaluated = evaluated.reshape(*[1] * (result.losses.ndim - 2), tasks)
     without = jnp.where(jnp.isnan(value), jnp.nan, -jnp.inf)
 
-    def of_samples(curve: Array) -> Array:
+    def fill_curve(curve: Array) -> Array:
         missing = jnp.isneginf(curve) | jnp.isnan(curve)
         return jnp.where(measured, jnp.where(missing, without, curve), value)
 
     within = result.within_tasks
     if within is not None:
-        filled = _filled_floats(within.steps > 0, within.evaluation, value)
+        filled = _fill_floats(within.steps > 0, within.evaluation, value)
         within = within._replace(evaluation=filled)
     return Measurements(
-        evaluation=_filled_floats(evaluated, result.evaluation, value),
+        evaluation=_fill_floats(evaluated, result.evaluation, value),
         losses=jnp.where(measured, result.losses, value),
-        validation=of_samples(result.validation),
-        prequential=None if result.prequential is None else of_samples(result.prequential),
+        validation=fill_curve(result.validation),
+        prequential=None if result.prequential is None else fill_curve(result.prequential),
         within_tasks=within,
     )
 
 
-def _filled_floats(measured: Bool[Array, "*lead"], tree: PyTree, value: Float[Array, ""]) -> PyTree:
+def _fill_floats(measured: Bool[Array, "*lead"], tree: PyTree, value: Float[Array, ""]) -> PyTree:
     """Return the tree with a value in its floats where nothing was measured on the first axes."""
 
     def filled(leaf: Array) -> Array:

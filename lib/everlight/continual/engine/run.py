@@ -79,7 +79,7 @@ class StepEvaluations(NamedTuple):
 
     evaluation: PyTree
     """Result of the objective on all test samples. Floats are NaN where none took place, and from
-    there on where a loss or the parameters were not finite."""
+    then on where a loss or the parameters were not finite."""
     steps: Int[Array, "t e n"]
     """Optimizer steps from the start of the sequence; 0 where no evaluation took place."""
 

@@ -22,7 +22,7 @@ NOT_DIVERGED = (-1, -1)
 
 
 @checked
-def diverged_at(protocol: Protocol, state: SequenceState) -> Int[np.ndarray, "runs 2"]:
+def first_divergence(protocol: Protocol, state: SequenceState) -> Int[np.ndarray, "runs 2"]:
     """Return task and epoch of each run's first loss that is not finite; -1 and -1 without one.
 
     Args:

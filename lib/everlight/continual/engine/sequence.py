@@ -11,7 +11,12 @@ from jaxtyping import Array, Int
 
 from everlight.base import Learner, Memory, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.engine.epochs import ShuffledEpoch, StepScores, epoch_step, protocol_of
+from everlight.continual.engine.epochs import (
+    ShuffledEpoch,
+    StepScores,
+    epoch_step,
+    strategy_protocol,
+)
 from everlight.continual.engine.input_checks import refuse_unfit
 from everlight.continual.engine.keys import epoch_keys, task_keys
 from everlight.continual.engine.placeholders import unmeasured_to_nan
@@ -31,7 +36,7 @@ from everlight.trees import shapes_with
 def run_sequence(run: Run) -> SequenceResult:
     """Train on a whole sequence of tasks, as one pure function for `jit` and `vmap`.
 
-    If training diverges, `losses` and the floats of `evaluation` are NaN from there on, since
+    If training diverges, `losses` and the floats of `evaluation` are NaN from then on, since
     compiled code cannot raise. `jit(run_sequence)` keeps one program per build and protocol until
     `jax.clear_caches`.
 
@@ -69,8 +74,8 @@ def lower_step(run: Run) -> jax.stages.Lowered:
     """Return one training step, traced but neither compiled nor run.
 
     Its `.compile()` compiles ahead of time and reports memory and cost. The run's arrays may be
-    shapes and dtypes (`jax.ShapeDtypeStruct`), also with shardings over devices that do not exist
-    here.
+    shapes and dtypes (`jax.ShapeDtypeStruct`), also with shardings over devices that this machine
+    does not have.
     """
     state = initial_state(run)
     learned = state.result.memory, state.result.learner
@@ -80,7 +85,7 @@ def lower_step(run: Run) -> jax.stages.Lowered:
     if len(placed) == 1:
         (sharding,) = placed
         learned, epoch = shapes_with(sharding, (learned, epoch))
-    return jax.jit(_separate_function(_one_step), donate_argnums=4).lower(
+    return jax.jit(_separate_function(_single_step), donate_argnums=4).lower(
         run, 0, 0, 0, learned, epoch
     )
 
@@ -92,25 +97,25 @@ def operations_per_step(run: Run) -> float:
     On CPU the traced program is analysed, which takes 5% of the time of compiling and differs by 1
     to 2%. Accelerators' plugins analyse only compiled programs. Loops inside the step are counted
     once (GEM's quadratic program). Random bits and data movement are not counted. For a strategy
-    that trains only on memory (`Strategy.on_memory`), the step is one on memory.
+    that trains only on memory (`Strategy.memory_training`), the step is one on memory.
     """
     _, strategy = run.build(run.data)
-    on_memory = strategy.on_memory
-    if on_memory is None:
+    memory_training = strategy.memory_training
+    if memory_training is None:
         lowered = lower_step(run)
     else:
 
         def memory_build(data: Any) -> tuple[Setup, Strategy]:
             setup, strategy = run.build(data)
-            return setup, strategy.on_memory.strategy
+            return setup, strategy.memory_training.strategy
 
-        of_memory = replace(run.protocol, batch_size=on_memory.batch_size)
-        lowered = lower_step(replace(run, build=memory_build, protocol=of_memory))
+        memory_protocol = replace(run.protocol, batch_size=memory_training.batch_size)
+        lowered = lower_step(replace(run, build=memory_build, protocol=memory_protocol))
     cost = lowered.cost_analysis() or lowered.compile().cost_analysis()
     return float(cost["flops"])
 
 
-def _one_step(
+def _single_step(
     run: Run,
     number: Int[Array, ""] | int,
     epoch: Int[Array, ""] | int,
@@ -121,7 +126,7 @@ def _one_step(
     setup, strategy = run.build(run.data)
     task = take_task(strategy, run.protocol, run.sequence, jnp.int32(number))
     key = epoch_keys(task_keys(run.key, number).epochs, epoch).steps
-    protocol = protocol_of(strategy, run.protocol)
+    protocol = strategy_protocol(strategy, run.protocol)
     memory, learner, scores = epoch_step(
         setup, strategy, protocol, *learned, epoch_samples, task, step, key
     )

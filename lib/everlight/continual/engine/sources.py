@@ -1,4 +1,4 @@
-"""Sources of a setup's inputs: stored on the device, streamed from the host, or computed."""
+"""Input sources of a setup: stored on the device, streamed from the host, or computed."""
 
 import dataclasses
 import math
@@ -39,7 +39,7 @@ class StoredImages:
     """Shape of one image."""
     copies: int = 1
     """Number of indices of each image: index i is image i modulo the number of images, as in a
-    stream that transforms images by task (`scenarios.transformed`)."""
+    stream that transforms images by task (`scenarios.transform_inputs`)."""
     offset: tuple[float, ...] = ()
     """Number for each channel that was subtracted in float64 before storing; () is none."""
 
@@ -152,13 +152,15 @@ class StreamedImages(NamedTuple):
         """Return images that the host reads, with one call for all vmapped runs."""
         read = self.read
 
-        def on_host(*places_and_keys: Array) -> UInt8[np.ndarray, "*b h w c"]:
+        def read_on_host(*indices_and_keys: Array) -> UInt8[np.ndarray, "*b h w c"]:
             # JAX passes JAX arrays, which are small and already on the host.
-            return read(*map(np.asarray, places_and_keys))
+            return read(*map(np.asarray, indices_and_keys))
 
         words = [] if keys is None else [jax.random.key_data(keys)]
         result_shape = jax.ShapeDtypeStruct((*index.shape, *self.shape), jnp.uint8)
-        return jax.pure_callback(on_host, result_shape, index, *words, vmap_method="broadcast_all")
+        return jax.pure_callback(
+            read_on_host, result_shape, index, *words, vmap_method="broadcast_all"
+        )
 
 
 class ComputedInputs(NamedTuple):
@@ -180,7 +182,7 @@ class ComputedInputs(NamedTuple):
         return self.compute(index)
 
 
-Source = StoredImages | StreamedImages | ComputedInputs
+InputSource = StoredImages | StreamedImages | ComputedInputs
 """Source from which a setup takes its inputs."""
 Augment = Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]]
 """Random function of one training image."""
@@ -189,7 +191,7 @@ Augment = Callable[[UInt8[Array, "h w c"], PRNGKeyArray], UInt8[Array, "h w c"]]
 def setup_from(
     init: Callable[[PRNGKeyArray], tuple[PyTree, PyTree]],
     apply: Callable[..., tuple[Outputs, PyTree]],
-    source: Source,
+    source: InputSource,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     augment: Augment | None,

@@ -13,11 +13,11 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from everlight.base import Learner, Memory, Plateau, Samples, Setup, Strategy, Task, TaskSequence
 from everlight.continual.engine.epochs import (
     ShuffledEpoch,
-    as_best,
+    best_candidate,
     learn_epoch,
     most_evaluations,
     open_epoch,
-    protocol_of,
+    strategy_protocol,
 )
 from everlight.continual.engine.evaluation import Measured, evaluate, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, task_keys
@@ -67,7 +67,7 @@ def begin_state(run: Run) -> SequenceState:
         axes = (
             run.tasks,
             protocol.most_epochs,
-            most_evaluations(samples, protocol_of(strategy, protocol)),
+            most_evaluations(samples, strategy_protocol(strategy, protocol)),
         )
         within_tasks = StepEvaluations(no_rows(*axes), jnp.zeros(axes, jnp.int32))
     curve = jnp.zeros((run.tasks, protocol.most_epochs), jnp.float32)
@@ -76,7 +76,7 @@ def begin_state(run: Run) -> SequenceState:
     result = SequenceResult(
         evaluation, usage, curve, curve, memory, learner, prequential, within_tasks
     )
-    best = _no_best(strategy, protocol, memory, learner)
+    best = _initial_best(strategy, protocol, memory, learner)
     return SequenceState(result, jnp.int32(0), jnp.int32(0), best)
 
 
@@ -120,7 +120,7 @@ def begin_task(run: Run, state: SequenceState) -> SequenceState:
     protocol, result = run.protocol, state.result
     task = take_task(strategy, protocol, run.sequence, state.task)
     stored = result.usage.stored_samples.at[state.task].set(
-        _stored_before(strategy, result.memory, task)
+        _count_stored(strategy, result.memory, task)
     )
     result = result._replace(usage=result.usage._replace(stored_samples=stored))
     state = state._replace(result=result)
@@ -135,7 +135,7 @@ def begin_task(run: Run, state: SequenceState) -> SequenceState:
             opt_state=setup.optimizer.init(learner.params),
             schedule=Plateau(rate, jnp.float32(-jnp.inf), jnp.int32(0)),
         )
-    best = _no_best(strategy, protocol, memory, learner)
+    best = _initial_best(strategy, protocol, memory, learner)
     return with_learned(state, memory, learner)._replace(best=best)
 
 
@@ -156,10 +156,10 @@ def learn_epochs(run: Run, state: SequenceState, epochs: Int[Array, ""] | int) -
     def row_of(memory: Memory, learner: Learner, key: PRNGKeyArray) -> PyTree:
         return _ready_row(setup, strategy, run, (memory, learner), key)[1]
 
-    def one_epoch(_: Int[Array, ""], state: SequenceState) -> SequenceState:
+    def learn_one_epoch(_: Int[Array, ""], state: SequenceState) -> SequenceState:
         return learn_epoch(setup, strategy, run.protocol, state, task, key, row_of)
 
-    return jax.lax.fori_loop(0, epochs, one_epoch, state)
+    return jax.lax.fori_loop(0, epochs, learn_one_epoch, state)
 
 
 def end_task(run: Run, state: SequenceState) -> SequenceState:
@@ -181,11 +181,11 @@ def end_task(run: Run, state: SequenceState) -> SequenceState:
         memory, learner = call_hook(strategy, "end_task", (memory, learner), task, keys.end)
     diverged |= ~all_finite((memory, learner.params))
 
-    def evaluated() -> tuple[tuple[Memory, Learner], PyTree]:
+    def evaluate_task() -> tuple[tuple[Memory, Learner], PyTree]:
         ready, row = _ready_row(setup, strategy, run, (memory, learner), keys.evaluation)
         return ready, nan_where(diverged, row)
 
-    (memory, learner), row = _if_due(run, number, evaluated, (memory, learner))
+    (memory, learner), row = _evaluate_if_due(run, number, evaluate_task, (memory, learner))
     evaluation = jax.tree.map(lambda rows, new: rows.at[number].set(new), result.evaluation, row)
     steps = result.usage.steps.at[number].set(learner.step)
     well, last = all_finite((memory, learner.params)), (number, state.epoch - 1)
@@ -209,29 +209,29 @@ def selected_epoch(strategy: Strategy, state: SequenceState) -> tuple[Memory, Le
     selected = jax.tree.map(
         lambda best, last: jnp.where(validated, best, last),
         best,
-        as_best(strategy, best.score, memory, learner),
+        best_candidate(strategy, best.score, memory, learner),
     )
     learner = learner._replace(params=selected.params, batch_stats=selected.batch_stats)
     return (memory if strategy.after_step is None else selected.memory), learner
 
 
-def _if_due(
+def _evaluate_if_due(
     run: Run,
     number: Int[Array, ""],
-    evaluated: Callable[[], tuple[tuple[Memory, Learner], PyTree]],
+    evaluate_task: Callable[[], tuple[tuple[Memory, Learner], PyTree]],
     learned: tuple[Memory, Learner],
 ) -> tuple[tuple[Memory, Learner], PyTree]:
     """Return the result of an evaluation after a task; 0 and what was learned if none is due."""
 
-    def left_out() -> tuple[tuple[Memory, Learner], PyTree]:
-        row = jax.eval_shape(evaluated)[-1]
+    def skip_evaluation() -> tuple[tuple[Memory, Learner], PyTree]:
+        row = jax.eval_shape(evaluate_task)[-1]
         return learned, jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), row)
 
     interval = run.protocol.evaluate_every
     if interval == 1:
-        return evaluated()
+        return evaluate_task()
     due = (number + 1) % interval == 0
-    return jax.lax.cond(due | (number == run.tasks - 1), evaluated, left_out)
+    return jax.lax.cond(due | (number == run.tasks - 1), evaluate_task, skip_evaluation)
 
 
 def _ready_row(
@@ -245,15 +245,15 @@ def _ready_row(
     return ready, Measured(row, measure(setup, ready[1], run.sequence.test))
 
 
-def _no_best(
+def _initial_best(
     strategy: Strategy, protocol: Protocol, memory: Memory, learner: Learner
 ) -> Best | None:
     if protocol.select == "last":
         return None
-    return as_best(strategy, jnp.float32(-jnp.inf), memory, learner)
+    return best_candidate(strategy, jnp.float32(-jnp.inf), memory, learner)
 
 
-def _stored_before(strategy: Strategy, memory: Memory, task: Task) -> Int[Array, ""]:
+def _count_stored(strategy: Strategy, memory: Memory, task: Task) -> Int[Array, ""]:
     """Return the number of samples of earlier tasks in memory when a task starts."""
     if strategy.stored_samples is None:
         return jnp.int32(0)
@@ -278,7 +278,7 @@ def take_task(
             f", the sequence has {tasks}",
             remedy=("give ", Argument("tasks", tasks)),
         )
-    task = jax.tree.map(lambda leaf: _narrow(leaf[number]), sequence.tasks)
+    task = jax.tree.map(lambda leaf: _narrow_integers(leaf[number]), sequence.tasks)
     # The number itself is common to all runs of a `vmap`, and conditions on it stay conditional.
     task = task._replace(id=jnp.asarray(number, jnp.int32))
     if not protocol.boundaries:
@@ -286,7 +286,7 @@ def take_task(
     return with_past(sequence, task) if strategy.uses_past else task
 
 
-def _narrow(leaf: Array) -> Array:
+def _narrow_integers(leaf: Array) -> Array:
     """Return the leaf with integers of 32 bits, which memories hold for every default of JAX."""
     return leaf.astype(jnp.int32) if jnp.issubdtype(leaf.dtype, jnp.integer) else leaf
 
@@ -295,10 +295,11 @@ def with_past(sequence: TaskSequence, task: Task) -> Task:
     """Return the task with the training and validation samples of all tasks up to it."""
     tasks = sequence.tasks
 
-    def up_to_it(samples: Samples) -> Samples:
-        so_far = samples.mask & (tasks.id <= task.id)[:, None]
+    def past_samples(samples: Samples) -> Samples:
+        past_mask = samples.mask & (tasks.id <= task.id)[:, None]
         return jax.tree.map(
-            lambda leaf: _narrow(leaf.reshape(-1, *leaf.shape[2:])), samples._replace(mask=so_far)
+            lambda leaf: _narrow_integers(leaf.reshape(-1, *leaf.shape[2:])),
+            samples._replace(mask=past_mask),
         )
 
-    return task._replace(past=up_to_it(tasks.train), past_valid=up_to_it(tasks.valid))
+    return task._replace(past=past_samples(tasks.train), past_valid=past_samples(tasks.valid))

@@ -1,1 +1,1 @@
-"""Methods: strategies with names, arguments and sources, and the choice of a hyper-parameter."""
+"""Methods: strategies with names, arguments and papers, and the choice of a hyper-parameter."""

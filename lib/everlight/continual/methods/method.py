@@ -112,8 +112,8 @@ StoredData = Literal["all samples", "samples", "old net", "statistics"]
 earlier network or an average of networks; or numbers, such as importances and class means."""
 
 
-class Source(NamedTuple):
-    """Paper of a method, and what the method keeps of earlier tasks."""
+class Publication(NamedTuple):
+    """Paper of a method, and the kinds of data that it keeps of earlier tasks."""
 
     authors: str = ""
     """Authors of the paper; empty without one, as are year and venue."""
@@ -129,7 +129,7 @@ class Method(NamedTuple):
     factory: Callable[..., Strategy]
     """Function from a setup and arguments to the strategy. Parameters with the name of a value of
     `StrategyArguments` get it; the row states the other arguments."""
-    source: Source
+    publication: Publication
     summary: str
     """Description in a few words."""
     tunes: str = ""
@@ -148,8 +148,8 @@ class Method(NamedTuple):
     requirements: tuple[Requirement, ...] = ()
     """Requirements of a benchmark."""
     advised: tuple[Requirement, ...] = ()
-    """Requirements without which the method runs but is of little use. `--methods all` leaves it
-    out there; where it is named, a line warns."""
+    """Requirements without which the method runs but is of little use. `--methods all` leaves the
+    method out of benchmarks without them; where it is named, a line warns."""
     benchmarks: tuple[str, ...] = ()
     """Benchmarks of the paper that the row reproduces; `--methods all` leaves it out elsewhere. An
     empty tuple is every benchmark."""
@@ -182,7 +182,7 @@ class Method(NamedTuple):
 
     @property
     def row_name(self) -> str:
-        """Name of the row of the registry that a variant is of, as ER for "ER, review"."""
+        """Name of the registry's row from which a variant is made, as ER for "ER, review"."""
         return self.name.partition(", ")[0]
 
     @property
@@ -198,7 +198,7 @@ class Method(NamedTuple):
     @property
     def stores_samples(self) -> bool:
         """True if it keeps some samples of earlier tasks; the benchmark sets how many."""
-        return "samples" in self.source.keeps
+        return "samples" in self.publication.keeps
 
     @property
     def argument_meanings(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ class MethodRow(NamedTuple):
     paper: str
     """Authors and venue."""
     keeps: str
-    """Kinds of what is kept of earlier tasks, or nothing."""
+    """Kinds of data that are kept of earlier tasks; "nothing" without any."""
     applies: str
     """Requirements of a benchmark, or all benchmarks; then where `--methods all` has it."""
 
@@ -37,12 +37,12 @@ def method_rows() -> list[MethodRow]:
 
 
 def _row(method: Method) -> MethodRow:
-    source = method.source
-    paper = f"{source.authors}, {source.venue}" if source.authors else ""
-    year = str(source.year or "")
+    publication = method.publication
+    paper = f"{publication.authors}, {publication.venue}" if publication.authors else ""
+    year = str(publication.year or "")
     features = ["pretrained features"] if method.trains == "head" else []
     needed = features + [word for name, word in _WORDS.items() if name in method.requirements]
-    stored = ", ".join(source.keeps) or "nothing"
+    stored = ", ".join(publication.keeps) or "nothing"
     applies = ", ".join(needed) or "all benchmarks"
     conditions = [*method.benchmarks, *method.advised]
     within = f"; in --methods all only with {', '.join(conditions)}" if conditions else ""

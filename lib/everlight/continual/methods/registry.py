@@ -1,6 +1,7 @@
 """Registry of methods: the rows that the modules of `strategies` declare as `METHODS`.
 
-A new strategy is one file there. Benchmarks, help, documentation and contract tests read the rows.
+A new strategy is one file in that package. Benchmarks, help, documentation and contract tests read
+the rows.
 """
 
 from flax.core import FrozenDict

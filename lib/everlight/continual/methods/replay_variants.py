@@ -47,14 +47,14 @@ def _variant(method: Method, name: VariantName) -> Method:
     variant = VARIANTS[name]
     return method._replace(
         name=f"{method.name}, {name}",
-        factory=_changed(method.factory, name),
+        factory=_make_variant(method.factory, name),
         requirements=tuple(dict.fromkeys((*method.requirements, *variant.requirements))),
         summary=f"{method.summary}; {variant.meaning}",
     )
 
 
 @functools.cache
-def _changed(factory: Callable[..., Strategy], name: VariantName) -> Callable[..., Strategy]:
+def _make_variant(factory: Callable[..., Strategy], name: VariantName) -> Callable[..., Strategy]:
     """Return the factory of a variant, one object per factory, so that equal rows stay equal."""
 
     @functools.wraps(factory)

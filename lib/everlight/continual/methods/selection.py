@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from everlight.checks import FINITE, NotEmpty, checked
 from everlight.errors import ArgumentError
-from everlight.metrics.student import tied_with
+from everlight.metrics.student import tied_candidates
 
 
 class Choice(NamedTuple):
@@ -71,5 +71,5 @@ def choose_hyperparameter(
         # A number would say too much if every seed diverged.
         np.where(diverged.all(axis=1), np.nan, tried),
         float(hyperparameters[best]),
-        not diverged.any() and bool(np.all(tied_with(best, scores))),
+        not diverged.any() and bool(np.all(tied_candidates(best, scores))),
     )

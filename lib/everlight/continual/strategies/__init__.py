@@ -1,7 +1,7 @@
 """Continual-learning strategies, one per file, and their common parts.
 
-A public function has two lines here, its import and its name, which editors and linters read
-without running the package.
+A public function has two lines in this file, its import and its name, which editors and linters
+read without running the package.
 """
 
 from everlight.continual.strategies.acil import acil

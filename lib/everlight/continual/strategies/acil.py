@@ -7,9 +7,9 @@ the inverse P of Σ h hᵀ + γ I by the rows H and the labels Y of each batch,
 
     P ← P − P Hᵀ (I + H P Hᵀ)⁻¹ H P,   W ← W + P Hᵀ (Y − H W)   from P = I / γ, W = 0
 
-and proves that this W is the ridge regression on all samples at once. Here the sums are kept
-instead and W is solved before an evaluation (`random_ridge`): the recursion loses digits at every
-batch, for which the authors' code has float64. The authors' commands have γ = 0.1, with 8,192
+and proves that this W is the ridge regression on all samples at once. In everlight the sums are
+kept instead and W is solved before an evaluation (`random_ridge`): the recursion loses digits at
+every batch, for which the authors' code has float64. The authors' commands have γ = 0.1, with 8,192
 random features for CIFAR-100 and 16,384 for ImageNet.
 
 RanPAC is the same regression. It has normal R, which are √(3 f) times as large, chooses its ridge
@@ -21,13 +21,13 @@ Equal to the official code (ZHUANGHP/Analytic-continual-learning, `ACIL.py` and
 
 - Eigenvalues are raised where γ is within the rounding errors of float32 (`random_ridge`), as 0.1
   is with many samples or large features.
-- A class without samples has the score 0. There it has none.
+- A class without samples has the score 0. In the official code it has none.
 - The network is not trained on the first task.
 """
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.random_ridge import random_ridge
 from everlight.models.heads import uniform_weights
 
@@ -54,7 +54,7 @@ METHODS = (
     Method(
         "ACIL",
         acil,
-        Source("Zhuang et al.", 2022, "NeurIPS", ("statistics",)),
+        Publication("Zhuang et al.", 2022, "NeurIPS", ("statistics",)),
         "analytic class-incremental learning (ACIL)",
         tunes="ridge",
         hyperparameters=(0.1, 1, 10, 100, 1e3),

@@ -4,19 +4,19 @@ g is the gradient of the task's batch and g_ref that of a batch from the memory.
 
     g̃ = g − (g·g_ref / g_ref·g_ref) g_ref,
 
-so that the step does not raise the memory's average loss. The reference batch is redrawn at
-every step without replacement. It has `replay_batch_size` samples: 128 or 256 in the authors' code,
-with batches of 10 to 16, and 256 in the registry. Without this argument it is as large as the
-task's, as in IIRC's code. A memory of fewer samples is drawn as a whole: its samples fill the batch
-up in turn, at weight 0 in the loss; IIRC's code takes a smaller batch. The authors' code holds 5
-samples per class on CUB, 13 on CIFAR-100, 20 on AWA and 25 on MNIST. The paper does not mention
-batch statistics. Here the reference pass runs in training mode and changes them before the task's
+so that the step does not raise the memory's average loss. The reference batch is redrawn at every
+step without replacement. It has `replay_batch_size` samples: 128 or 256 in the authors' code, with
+batches of 10 to 16, and 256 in the registry. Without this argument it is as large as the task's, as
+in IIRC's code. A memory of fewer samples is drawn as a whole: its samples fill the batch up in
+turn, at weight 0 in the loss; IIRC's code takes a smaller batch. The authors' code holds 5 samples
+per class on CUB, 13 on CIFAR-100, 20 on AWA and 25 on MNIST. The paper does not mention batch
+statistics. In everlight the reference pass runs in training mode and changes them before the task's
 pass, in IIRC's code after it.
 
 Equal to the official code (facebookresearch/agem) at the projected gradient, the reference being
 the mean over a random batch without replacement; differs in two points. Exemplars are a random
-choice of each class; theirs are its last samples. One loss runs over all seen classes; theirs runs
-over those of each sample's task.
+choice of each class; in IIRC's code they are its last samples. One loss runs over all seen classes;
+in IIRC's code it runs over those of each sample's task.
 """
 
 from typing import Any
@@ -27,7 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source, StrategyArguments
+from everlight.continual.methods.method import Method, Publication, StrategyArguments
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import draw_batch
@@ -109,7 +109,7 @@ METHODS = (
     Method(
         "A-GEM",
         agem,
-        Source("Chaudhry et al.", 2019, "ICLR", ("samples",)),
+        Publication("Chaudhry et al.", 2019, "ICLR", ("samples",)),
         "averaged gradient episodic memory (A-GEM)",
         derived=_reference,
         select="last",

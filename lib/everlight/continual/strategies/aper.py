@@ -12,10 +12,13 @@ Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/aper_adapter.py`) at t
 step of the first task, the features, the prototypes and the scores, but for their scale, which
 ranks no class; differs in:
 
-- Adapters are those of the setup. There they are two layers parallel to each block's MLP.
-- The head of the first task is the network's own. There it is a cosine head with a learned scale.
-- The score of a class without samples is −∞. There it is 0.
-- Prototypes of a class that comes again have all of its samples. There they have the new ones.
+- Adapters are those of the setup. In the official code they are two layers parallel to each block's
+  MLP.
+- The head of the first task is the network's own. In the official code it is a cosine head with a
+  learned scale.
+- The score of a class without samples is −∞. In the official code it is 0.
+- Prototypes of a class that comes again have all of its samples. In the official code they have the
+  new ones.
 """
 
 from typing import NamedTuple
@@ -28,7 +31,7 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
@@ -76,14 +79,16 @@ def aper(setup: Setup) -> Strategy:
     def grads(
         memory: Adaptation, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        def adapting() -> tuple[PyTree, PyTree, Float[Array, ""]]:
+        def task_gradients() -> tuple[PyTree, PyTree, Float[Array, ""]]:
             gradient, info = plain.grads((), learner, batch, task, key)
             return gradient, info.batch_stats, info.loss
 
-        *_, loss = jax.eval_shape(adapting)
+        *_, loss = jax.eval_shape(task_gradients)
         nothing = jax.tree.map(jnp.zeros_like, learner.params)
-        still = nothing, learner.batch_stats, jnp.zeros(loss.shape, loss.dtype)
-        gradient, batch_stats, loss = where_under_vmap(~memory.adapted, adapting, still)
+        zero_gradients = nothing, learner.batch_stats, jnp.zeros(loss.shape, loss.dtype)
+        gradient, batch_stats, loss = where_under_vmap(
+            ~memory.adapted, task_gradients, zero_gradients
+        )
         return gradient, StepInfo(gradient, batch_stats, loss, learner.params)
 
     def after_step(
@@ -131,7 +136,7 @@ METHODS = (
     Method(
         "APER",
         aper,
-        Source("Zhou et al.", 2024, "IJCV", ("old net", "statistics")),
+        Publication("Zhou et al.", 2024, "IJCV", ("old net", "statistics")),
         "APER (adaptation at the first task, then prototypes)",
         requirements=OTHER_WEIGHTS,
         advised=("pretrained layers",),

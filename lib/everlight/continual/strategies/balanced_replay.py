@@ -7,8 +7,8 @@ their task. The literature keeps 20 samples per class on CIFAR-100.
 
 Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with its buffer) at the samples
 of an epoch, the task's and the exemplars once each; differs in two points. For a class that comes
-again, there the last task's exemplars replace the earlier ones. The equal part of a fixed total is
-rounded down, there rounded up, which may exceed the total.
+again, in the official code the last task's exemplars replace the earlier ones. The equal part of a
+fixed total is rounded down, in the official code rounded up, which may exceed the total.
 """
 
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from jaxtyping import Array, PRNGKeyArray, UInt32
 
 from everlight.base import Epoch, Learner, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import add_seen_exemplars, exemplar_slots
 from everlight.continual.strategies.parts.memory import empty_buffer, hash_key, merge_buffer
@@ -79,7 +79,7 @@ METHODS = (
     Method(
         "ER-balanced",
         balanced_replay,
-        Source("Abdelsalam et al.", 2021, "CVPR", ("samples",)),
+        Publication("Abdelsalam et al.", 2021, "CVPR", ("samples",)),
         "experience replay: equally many exemplars per class, mixed into every epoch",
         authors={"exemplars_per_class": 20},
     ),

@@ -16,9 +16,9 @@ last sample of a class stays in training. The paper's memory is a fixed total th
 share: 2,000 exemplars on CIFAR-100, 20,000 on ImageNet and 50,000 on Celeb-10000 (`buffer_size`).
 
 Softmax π runs over the seen classes, in the second term over the old ones. Abdelsalam et al. 2021
-(IIRC) run BiC on samples with many labels and publish no code for it. Here the logistic function
-and binary cross-entropy, averaged over these classes, replace softmax. Corrections of all tasks
-stay active in both networks (`corrections="all"`, as in FACIL's bic.py). Their penalty is
+(IIRC) run BiC on samples with many labels and publish no code for it. In everlight the logistic
+function and binary cross-entropy, averaged over these classes, replace softmax. Corrections of all
+tasks stay active in both networks (`corrections="all"`, as in FACIL's bic.py). Their penalty is
 0.001 ((α − 1)² + β²); FACIL has 0.05 β². With many labels, 1 − w gives new classes little weight
 once old classes are many. Few held-out samples carry a new class, so the fit puts hard ones below
 the threshold of ½. `weigh_labels` and `fit` change either behaviour.
@@ -26,12 +26,14 @@ the threshold of ½. `weigh_labels` and `fit` change either behaviour.
 Equal to the official code (wuyuebupt/LargeScaleIncrementalLearning) at the loss of stage 1, the
 objective of stage 2 and the corrected logits; differs in:
 
-- Held-out samples are drawn from the exemplars before every task. There each class has its own,
-  which are never trained on.
+- Held-out samples are drawn from the exemplars before every task. In the official code each class
+  has its own, which are never trained on.
 - Features are normalized for herding, exemplars stay those of the first choice, and counts are
   rounded down.
-- The weight decay is the optimizer's. There it is 1e-4 times all tasks over those so far.
-- Stage 2 has the network in evaluation mode and Newton's method. There batches normalize it.
+- The weight decay is the optimizer's. In the official code it is 1e-4 times all tasks over those so
+  far.
+- Stage 2 has the network in evaluation mode and Newton's method. In the official code batches
+  normalize it.
 """
 
 from collections.abc import Callable
@@ -44,7 +46,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Epoch, Learner, Outputs, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.evaluation import predict_samples
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.bias_correction import (
     Correction,
@@ -66,7 +68,7 @@ from everlight.continual.strategies.parts.exemplars import (
     divide_slots,
     empty_exemplars,
     exemplar_slots,
-    into_slots,
+    fill_slots,
     random_ranks,
 )
 from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
@@ -103,8 +105,8 @@ class BiasMemory(NamedTuple):
 class StageOne(NamedTuple):
     """Cross-entropies and settings of the loss of stage 1."""
 
-    of_labels: LabelLoss
-    of_teacher: Callable[[Array, Array, Bool[Array, "c"]], Float[Array, "n"]]
+    label_loss: LabelLoss
+    teacher_loss: Callable[[Array, Array, Bool[Array, "c"]], Float[Array, "n"]]
     """Function from logits, the teacher's logits and classes to each sample's cross-entropy."""
     temperature: float
     weigh_labels: bool
@@ -209,7 +211,7 @@ def bic(
             fitted = best_threshold(logits, memory.held_out, old, new, learner.seen, metric)
         else:
             # The pair enters binary cross-entropy by the new classes' part alone.
-            among, entropy = learner.seen if loss == "softmax" else new, settings.of_labels
+            among, entropy = learner.seen if loss == "softmax" else new, settings.label_loss
             fitted = entropy_pair(memory, logits, new, among, entropy=entropy, penalty=penalty)
         correction = correct_classes(memory.correction, fitted, task.classes)
         among = None if buffer_size is None else learner.seen
@@ -237,7 +239,7 @@ def bic(
 def without_held_out(memory: BiasMemory, task: Task) -> Epoch:
     """Return the task's samples and the exemplars that are not held out from training."""
     epoch = merge_buffer(task.train, memory.buffer.samples)
-    stays = epoch.samples.mask & ~_among(epoch.samples, memory.held_out)
+    stays = epoch.samples.mask & ~_is_among(epoch.samples, memory.held_out)
     return epoch._replace(samples=epoch.samples._replace(mask=stays))
 
 
@@ -254,8 +256,8 @@ def stage_one_losses(
     old_share = jnp.sum(known) / jnp.maximum(jnp.sum(seen), 1)
     label_share = 1 - old_share if settings.weigh_labels else 1.0
     logits, soft = memory.correction(logits), memory.old_correction(old) / settings.temperature
-    label_loss = settings.of_labels(logits, labels, seen)
-    distilled = settings.of_teacher(logits / settings.temperature, soft, known)
+    label_loss = settings.label_loss(logits, labels, seen)
+    distilled = settings.teacher_loss(logits / settings.temperature, soft, known)
     return label_share * label_loss + old_share * distilled
 
 
@@ -291,8 +293,8 @@ def entropy_pair(
 def held_out_slots(exemplars_per_class: int, buffer_size: int | None, classes: int) -> int:
     """Return the number of held-out slots: a tenth per class, or a fifth of a fixed total.
 
-    With a fixed total, all exemplars are of old classes when a task begins. A tenth of the total is
-    for them and a tenth for the new classes, if these are no more than the old ones.
+    With a fixed total, all exemplars belong to old classes when a task begins. A tenth of the total
+    is for them and a tenth for the new classes, if these are no more than the old ones.
     """
     if buffer_size is None:
         return classes * max(1, exemplars_per_class // 10)
@@ -329,17 +331,17 @@ def hold_out(
     stays = jnp.any(real & (rank == count[label] - 1), axis=1)
     chosen = real & classes[label] & (rank < leave[label]) & ~stays[:, None]
     division = divide_slots(slots, classes.shape[0], among)
-    return into_slots(candidates, label, rank, chosen, division, slots).samples
+    return fill_slots(candidates, label, rank, chosen, division, slots).samples
 
 
-def _among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
+def _is_among(samples: Samples, others: Samples) -> Bool[Array, "n"]:
     """Return True for samples that are among the others with the same labels."""
     same_labels = jnp.all(samples.labels[:, None] == others.labels, axis=-1)
     same = (samples.index[:, None] == others.index) & same_labels
     return jnp.any(same & others.mask, axis=1)
 
 
-_PAPER = Source("Wu et al.", 2019, "CVPR", ("samples", "old net"))
+_PAPER = Publication("Wu et al.", 2019, "CVPR", ("samples", "old net"))
 METHODS = (
     Method(
         "BiC",

@@ -32,7 +32,7 @@ from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strateg
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.ema import moved_average
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
@@ -97,13 +97,15 @@ def cls_er(
         replayed = batch.replay
         key_stable, key_plastic, key_student, key_joint = jax.random.split(key, 4)
 
-        def taught(average: Average, key: PRNGKeyArray) -> tuple[Float[Array, "b c"], PyTree]:
+        def teacher_logits(
+            average: Average, key: PRNGKeyArray
+        ) -> tuple[Float[Array, "b c"], PyTree]:
             averaged = learner._replace(batch_stats=average.batch_stats)
             outputs, stats = replayed_outputs(setup, average.params, averaged, replayed, key)
             return outputs.logits, stats
 
-        stable, stable_stats = taught(memory.stable, key_stable)
-        plastic, plastic_stats = taught(memory.plastic, key_plastic)
+        stable, stable_stats = teacher_logits(memory.stable, key_stable)
+        plastic, plastic_stats = teacher_logits(memory.plastic, key_plastic)
         target = surer_logits(stable, plastic, replayed.labels[:, 0])
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
@@ -127,15 +129,17 @@ def cls_er(
         steps = memory.steps + 1
         plastic_stats, stable_stats = info.aux
 
-        def moved(
+        def update_average(
             average: Average, stats: PyTree, decay: float, rate: float, key: PRNGKeyArray
         ) -> Average:
             least = jnp.maximum(1 / (steps + 1), 1 - decay)
             share = jnp.where(jax.random.uniform(key) < rate, least, 0.0)
             return Average(moved_average(average.params, learner.params, share), stats)
 
-        plastic = moved(memory.plastic, plastic_stats, plastic_decay, plastic_rate, key_plastic)
-        stable = moved(memory.stable, stable_stats, stable_decay, stable_rate, key_stable)
+        plastic = update_average(
+            memory.plastic, plastic_stats, plastic_decay, plastic_rate, key_plastic
+        )
+        stable = update_average(memory.stable, stable_stats, stable_decay, stable_rate, key_stable)
         return TwoAverages(held, steps, plastic, stable), learner
 
     def predict(
@@ -176,7 +180,7 @@ METHODS = (
     Method(
         "CLS-ER",
         cls_er,
-        Source("Arani et al.", 2022, "ICLR", ("samples", "old net")),
+        Publication("Arani et al.", 2022, "ICLR", ("samples", "old net")),
         "replay taught by two averages (CLS-ER)",
         tunes="regularization",
         hyperparameters=(0.1, 0.5, 2),

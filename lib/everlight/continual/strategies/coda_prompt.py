@@ -10,9 +10,12 @@ the loss of the setup contains (`models.with_prompts`).
 Equal to the official code (GT-RIPL/CODA-Prompt, `models/zoo.py`, `learners/prompt.py`) at the new
 components of given draws and at the steps of a task; differs in:
 
-- The head has the setup's initial values. There they are uniform, as of PyTorch's linear layers.
-- Components with squared lengths below 1e-8 are like others. There the next draw never ends.
-- There the penalty is added once per GPU, and weight decay shrinks components of earlier tasks.
+- The head has the setup's initial values. In the official code they are uniform, as of PyTorch's
+  linear layers.
+- Components with squared lengths below 1e-8 are like others. In the official code the next draw
+  never ends.
+- In the official code the penalty is added once per GPU, and weight decay shrinks components of
+  earlier tasks.
 """
 
 from collections.abc import Mapping
@@ -24,7 +27,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
+from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
 from everlight.continual.strategies.l2p import refuse_without_prompts
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
@@ -53,10 +56,10 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
 
     def init(key: PRNGKeyArray, learner: Learner) -> Components:
         refuse_without_prompts(learner.params, "CODA-Prompt")
-        per_task(learner.params)
+        components_per_task(learner.params)
         return Components(jnp.int32(0))
 
-    def per_task(params: PyTree) -> int:
+    def components_per_task(params: PyTree) -> int:
         least = min(len(leaf) for leaf in jax.tree.leaves(params["prompts"]))
         if least < tasks:
             raise ArgumentError(f"{least} components for {tasks} tasks; give {tasks} or more")
@@ -65,7 +68,7 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
     def begin_task(
         memory: Components, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Components, Learner]:
-        count = per_task(learner.params)
+        count = components_per_task(learner.params)
         first = (task.id * count).astype(jnp.int32)
         leaves, tree = jax.tree.flatten(learner.params["prompts"])
         keys = jax.random.split(key, len(leaves))
@@ -111,7 +114,7 @@ METHODS = (
     Method(
         "CODA-Prompt",
         coda_prompt,
-        Source("Smith et al.", 2023, "CVPR"),
+        Publication("Smith et al.", 2023, "CVPR"),
         "CODA-Prompt (attended prompt components)",
         adapt=with_components,
         requirements=("pretrained transformer", *COUNTING, "own classes"),

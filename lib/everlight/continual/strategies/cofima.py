@@ -11,8 +11,8 @@ learn at 0.01 times the rate, and the loss runs over the task's own classes. Aft
 statistics of the new classes are those of the merged network, and the classifier is aligned. The
 aligned head predicts. The next task continues from the head before alignment.
 
-The paper gives every task outputs of its own. Here all tasks share one head, whose columns have a
-gradient and an information only in the task of their class. A new column therefore keeps the
+The paper gives every task outputs of its own. In everlight all tasks share one head, whose columns
+have a gradient and an information only in the task of their class. A new column therefore keeps the
 values of its own task, and an old one those it had.
 
 The authors' settings have λ = 0.4 on CIFAR-100 and ImageNet-R with a supervised network, otherwise
@@ -22,14 +22,14 @@ Equal to the official code (IemProg/CoFiMA, `models/cofima.py`, `interpolate_wei
 weighted average of two networks with given information, for parameters that both have, at the steps
 of a task, and at the order of merge, statistics and alignment; differs in:
 
-- The information there is that of the cross-entropy over all outputs so far, in training mode. It
-  squares the mean gradient of each batch, and is limited to 1e-4.
-- There θ*_{t−1} is weighed by the information of θ_{t−1} before it was merged.
-- New outputs there are multiplied by their information, here they are kept.
-- Earlier outputs there are averaged with the aligned ones of the task before. They are frozen, and
-  the square of their last gradient stands in for their information. Here they are kept.
-- A parameter without information in both networks takes the average with weights 1 − λ and λ;
-  there it is NaN.
+- The information of the official code is that of the cross-entropy over all outputs so far, in
+  training mode. It squares the mean gradient of each batch, and is limited to 1e-4.
+- In the official code θ*_{t−1} is weighed by the information of θ_{t−1} before it was merged.
+- The official code multiplies new outputs by their information, everlight keeps them.
+- It averages earlier outputs with the aligned ones of the task before. These are frozen, and the
+  square of their last gradient stands in for their information. Everlight keeps earlier outputs.
+- A parameter without information in both networks takes the average with weights 1 − λ and λ; in
+  the official code it is NaN.
 - Alignment differs from that code as `slca` says.
 """
 
@@ -42,7 +42,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Coefficient, Fisher, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_learner
 from everlight.continual.strategies.slca import ClassGaussians, slca
@@ -153,7 +153,7 @@ METHODS = (
     Method(
         "CoFiMA",
         cofima,
-        Source("Marouf et al.", 2024, "ECCV", ("old net", "statistics")),
+        Publication("Marouf et al.", 2024, "ECCV", ("old net", "statistics")),
         "continual Fisher-weighted model averaging (CoFiMA)",
         tunes="weight",
         hyperparameters=(0.2, 0.4, 0.6, 0.8),

@@ -25,12 +25,14 @@ Equal to the official code (shibhansh/loss-of-plasticity, `gnt.py` with `accumul
 utilities, ages, replaced units and their weights, given the same draws, and at Adam's moments that
 become 0; differs in:
 
-- New incoming weights come from the setup's `init`; there from a uniform distribution of the same
-  width as the initial one. New biases are the initial ones, 0 there and in `models`.
+- New incoming weights come from the setup's `init`; in the official code from a uniform
+  distribution of the same width as the initial one. New biases are the initial ones, 0 in the
+  official code and in `models`.
 - That code adds a replaced unit's mean contribution to the next bias, but has set the mean to 0
-  before, so that nothing is added; here nothing is.
+  before, so that nothing is added; in everlight nothing is.
 - Its Adam counts steps per weight and restarts at replaced ones; optax has one count.
-- Moments of every optimizer become 0; there Adam's alone, and the momentum of SGD stays.
+- Moments of every optimizer become 0; in the official code Adam's alone, and the momentum of SGD
+  stays.
 - The code of continual ImageNet (`convGnT.py`) and of incremental CIFAR-100 (`res_gnt.py`) adds ρ
   times all units of a layer to c once one is mature. The former multiplies |h| and |w| of a
   flattened map place by place before their mean, the latter sums |h| without decay.
@@ -47,7 +49,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import NonNegativeInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
@@ -139,16 +141,16 @@ def continual_backprop(
             chosen[name] = least_useful(used[name] / correction[name], mature, jnp.floor(due[name]))
             due[name] = (due[name] - jnp.floor(due[name])).astype(jnp.float32)
 
-        def emptied(records: Mapping[str, Array]) -> dict[str, Array]:
+        def reset_chosen(records: Mapping[str, Array]) -> dict[str, Array]:
             return {name: jnp.where(chosen[name], 0, leaf) for name, leaf in records.items()}
 
-        memory = UnitRecords(emptied(used), emptied(mean), emptied(age), due)
+        memory = UnitRecords(reset_chosen(used), reset_chosen(mean), reset_chosen(age), due)
         some = jnp.any(jnp.stack([jnp.any(leaf) for leaf in chosen.values()]))
 
-        def renewed() -> Learner:
+        def renew_units() -> Learner:
             return with_new_units(setup, learner, layers, chosen, key, connected=True)
 
-        return memory, where_under_vmap(some, renewed, learner)
+        return memory, where_under_vmap(some, renew_units, learner)
 
     return naive(setup)._replace(init=init, after_step=after_step)
 
@@ -166,7 +168,7 @@ METHODS = (
     Method(
         "CBP",
         continual_backprop,
-        Source("Dohare et al.", 2024, "Nature", ("statistics",)),
+        Publication("Dohare et al.", 2024, "Nature", ("statistics",)),
         "continual backpropagation (CBP)",
         tunes="replacement_rate",
         hyperparameters=(1e-5, 1e-4, 1e-3),

@@ -13,9 +13,9 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Epoch, Learner, Memory, Samples, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.unlimited_replay import all_so_far, unlimited_replay
+from everlight.continual.strategies.unlimited_replay import cumulative_epoch, unlimited_replay
 
 
 @checked
@@ -48,7 +48,7 @@ def joint(setup: Setup, tasks: PositiveInt) -> Strategy:
     """
 
     def epoch_data(memory: Memory, task: Task) -> Epoch:
-        epoch = all_so_far(memory, task)
+        epoch = cumulative_epoch(memory, task)
         now = epoch.samples.mask & (task.id == tasks - 1)
         return epoch._replace(samples=epoch.samples._replace(mask=now))
 
@@ -65,14 +65,14 @@ METHODS = (
     Method(
         "cumulative",
         cumulative,
-        Source(keeps=("all samples",)),
+        Publication(keeps=("all samples",)),
         "cumulative training: all data so far, from new parameters at every task",
         retrains_from_scratch=True,
     ),
     Method(
         "joint",
         joint,
-        Source(keeps=("all samples",)),
+        Publication(keeps=("all samples",)),
         "joint training: all tasks' data at the last task, none before it",
         retrains_from_scratch=True,
         label_setting="joint",
@@ -80,7 +80,7 @@ METHODS = (
     Method(
         "incremental joint",
         naive,
-        Source("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
+        Publication("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
         "naive finetuning on all samples so far, with all their labels (IIRC)",
         requirements=("several labels",),
         label_setting="incremental joint",

@@ -18,19 +18,20 @@ start from their initial values.
 
 Two later forms subtract avg(tw) from the consolidated rows, the single mean of all entries of the
 task's rows. It balances tasks without a gain. CWR+, `form="plus"` (Maltoni and Lomonaco 2019,
-Neural Networks), starts every tw from 0. Its paper has only new classes; here a class that comes
-again is averaged by `updates` as above. It expands the head by the seen classes; here unseen
-classes have the latest temporary rows. CWR*, `form="star"` (Lomonaco, Maltoni and Pellegrini 2020,
-CVPR Workshops), starts the rows of the task's repeated classes from cw and the others from 0. It
-weighs by samples, past[i] of earlier tasks and cur[i] of this one:
+Neural Networks), starts every tw from 0. Its paper has only new classes; in everlight a class that
+comes again is averaged by `updates` as above. It expands the head by the seen classes; in everlight
+unseen classes have the latest temporary rows. CWR*, `form="star"` (Lomonaco, Maltoni and Pellegrini
+2020, CVPR Workshops), starts the rows of the task's repeated classes from cw and the others from 0.
+It weighs by samples, past[i] of earlier tasks and cur[i] of this one:
 
     w[i] = √(past[i] / cur[i]),    cw[i] ← (w[i] · cw[i] + tw[i] − avg(tw)) / (w[i] + 1)
 
 Equal to the official code of CWR* (vlomonaco/ar1-pytorch) at the start, the consolidation and the
 rows of unseen classes, which are the latest temporary ones as in `form="code"`; differs in the
-bias, which that head lacks: here it is consolidated like the weights, with its own mean. That code
-counts replayed classes and samples as the task's; nothing is replayed here. Avalanche's plugin
-left the first task of a class out of past[i] until May 2022 and has the same equation since.
+bias, which that head lacks: in everlight it is consolidated like the weights, with its own mean.
+That code counts replayed classes and samples as the task's; nothing is replayed in everlight.
+Avalanche's plugin left the first task of a class out of past[i] until May 2022 and has the same
+equation since.
 """
 
 from typing import Literal, NamedTuple
@@ -41,7 +42,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy, Task
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.naive import naive
 from everlight.errors import ArgumentError
@@ -163,7 +164,7 @@ def _mean_of_classes(leaf: Float[Array, "*f c"], held: Bool[Array, "c"]) -> Floa
 _CWR = Method(
     "CWR",
     cwr,
-    Source("Lomonaco and Maltoni", 2017, "CoRL", ("old net",)),
+    Publication("Lomonaco and Maltoni", 2017, "CoRL", ("old net",)),
     "CopyWeights with Re-init: one consolidated head over a frozen network",
     fixed={"first_task_gain": 1.0},
     trains="head",
@@ -181,14 +182,14 @@ METHODS = (
     _CWR._replace(
         name="CWR+",
         fixed={"form": "plus"},
-        source=Source("Maltoni and Lomonaco", 2019, "Neural Networks", ("old net",)),
+        publication=Publication("Maltoni and Lomonaco", 2019, "Neural Networks", ("old net",)),
         summary="CWR with a zero start and a mean shift (Maltoni and Lomonaco 2019)",
         authors={"features": "a pretrained network's"},
     ),
     _CWR._replace(
         name="CWR*",
         fixed={"form": "star"},
-        source=Source("Lomonaco et al.", 2020, "CVPRW", ("old net",)),
+        publication=Publication("Lomonaco et al.", 2020, "CVPRW", ("old net",)),
         summary="CWR+ weighted by numbers of samples (Lomonaco et al. 2020)",
         authors={"features": "a pretrained network's"},
     ),

@@ -28,7 +28,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
@@ -136,7 +136,7 @@ METHODS = (
     Method(
         "DER",
         der,
-        Source("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
+        Publication("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
         "dark experience replay (DER)",
         requirements=("class scores",),
         authors={

@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.der import DarkDraw, DarkReservoir, der, logit_distance
 from everlight.continual.strategies.parts.passes import batch_loss
 from everlight.continual.strategies.parts.replayed import replayed_loss, with_all_seen
@@ -94,7 +94,7 @@ METHODS = (
     Method(
         "DER++",
         der_plus_plus,
-        Source("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
+        Publication("Buzzega et al.", 2020, "NeurIPS", ("samples",)),
         "dark experience replay with labels (DER++)",
         requirements=("class scores",),
         authors={

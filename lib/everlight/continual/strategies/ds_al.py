@@ -17,7 +17,7 @@ that code takes a task as one batch, as in the paper's equations; differs in:
 
 - With several batches per task, that code takes the residuals of a batch right after it.
 - Both regressions are solved from sums (`acil`), in float32.
-- A class without samples has the score 0. There it has none.
+- A class without samples has the score 0. In the official code it has none.
 - The network is not trained on the first task.
 """
 
@@ -29,8 +29,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 from everlight.continual.strategies.parts.random_ridge import (
     Regression,
     add_rows,
@@ -132,7 +132,7 @@ def ds_al(
         main = matrix_product(rectified, memory.main.kernel)
         return main + compensation * matrix_product(bounded, memory.compensation.kernel)
 
-    return over_features(setup, init, accumulate, scores)._replace(
+    return feature_strategy(setup, init, accumulate, scores)._replace(
         begin_task=begin_task, end_task=end_task, before_evaluation=before_evaluation
     )
 
@@ -163,7 +163,7 @@ METHODS = (
     Method(
         "DS-AL",
         ds_al,
-        Source("Zhuang et al.", 2024, "AAAI", ("statistics",)),
+        Publication("Zhuang et al.", 2024, "AAAI", ("statistics",)),
         "dual-stream analytic learning (DS-AL)",
         tunes="compensation",
         hyperparameters=(0.3, 0.6, 1, 1.5),

@@ -14,10 +14,11 @@ Equal to the official code (pclucas14/AML, `er_ace.py`) at the gradient of a ste
 differs in:
 
 - The code's incoming softmax also has the newest class if it is absent from the batch.
-- There a class is seen once a sample of it arrived, here once its task begins.
+- In the official code a class is seen once a sample of it arrived, in everlight once its task
+  begins.
 - The code's reservoir counts the arrivals before a batch for all of the batch.
 - The head is the network's. The code has a cosine classifier whose cosines are multiplied by 10.
-- By default unseen classes are in neither softmax here.
+- By default unseen classes are in neither softmax in everlight.
 
 Mammoth's `er_ace.py` differs further: by default its first task has no mask and no replay.
 """
@@ -29,7 +30,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.memory import arrivals, carried_classes
 from everlight.continual.strategies.parts.passes import batch_loss
@@ -83,7 +84,7 @@ METHODS = (
     Method(
         "ER-ACE",
         er_ace,
-        Source("Caccia et al.", 2022, "ICLR", ("samples",)),
+        Publication("Caccia et al.", 2022, "ICLR", ("samples",)),
         "experience replay with asymmetric cross-entropy (ER-ACE)",
         requirements=("class scores", "chosen classes"),
         authors={

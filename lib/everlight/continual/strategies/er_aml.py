@@ -19,11 +19,12 @@ Equal to the official code (pclucas14/AML, `er_aml.py` and `sample_pos_neg` of `
 `task_free`) at the possible positives and negatives and at the gradient of a step, with
 `loss_over="all"`; differs in:
 
-- Without `task_free`, negatives there are of any class of the task, and its first task has only ℓ.
-- Features there are divided by their length plus 0.00001, and the head is a cosine classifier.
-- By default ℓ runs over the seen classes, there over all outputs.
-- While the memory is empty, samples are augmented here, there not.
-- The reservoir there counts the arrivals before a batch for all of the batch.
+- Without `task_free`, negatives of the official code may have any class of the task, and its first
+  task has only ℓ.
+- The official code divides features by their length plus 0.00001, and has a cosine classifier.
+- By default ℓ runs over the seen classes, in the official code over all outputs.
+- While the memory is empty, samples are augmented in everlight, in the official code not.
+- The reservoir in the official code counts the arrivals before a batch for all of the batch.
 """
 
 from typing import Literal, NamedTuple
@@ -34,7 +35,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
@@ -44,7 +45,7 @@ from everlight.continual.strategies.parts.replayed import (
     replayed_outputs,
     with_all_seen,
 )
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 BASE_TEMPERATURE = 0.07
@@ -160,7 +161,7 @@ def metric_losses(
       temperature: temperature τ.
     """
     mask = pairs.weight > 0
-    near = matrix_product(unit(features, -1), unit(others, -1).T) / temperature
+    near = matrix_product(unit_vectors(features, -1), unit_vectors(others, -1).T) / temperature
     # A sum over nothing would have no finite gradient.
     counted = mask | ~jnp.any(mask)
     total = jax.scipy.special.logsumexp(near, axis=1, keepdims=True, where=counted)
@@ -173,7 +174,7 @@ METHODS = (
     Method(
         "ER-AML",
         er_aml,
-        Source("Caccia et al.", 2022, "ICLR", ("samples",)),
+        Publication("Caccia et al.", 2022, "ICLR", ("samples",)),
         "experience replay with an asymmetric metric loss (ER-AML)",
         requirements=COUNTING,
         authors={

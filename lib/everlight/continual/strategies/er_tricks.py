@@ -16,15 +16,15 @@ Each trick is an option of `er_tricks`; without any the method is `experience_re
   gradient descent this is a decay of the learning rate. Adam divides the factor away, and weight
   decay in the optimizer is not multiplied.
 
-The fifth trick, independent augmentation of replayed samples, holds for every method here.
+The fifth trick, independent augmentation of replayed samples, holds for every method in everlight.
 
 Equal to the official code (hastings24/rethinking_er, `er_tricks.py`) at the gradient of a step, the
 replacement probabilities, the decay, and the gradient descent of the bias control; differs in five
-points. The n-th sample is stored with probability m / n; theirs with m / (n - 1). Before the memory
-is full, theirs also replays empty slots, as black images of class 0, and trains the bias control on
-them. Its count of class 0 is one too low once the memory is full. The losses run over the classes
-that the objective counts; theirs over all outputs. The balanced reservoir without losses is in the
-paper alone.
+points. The n-th sample is stored with probability m / n; in the official code with m / (n - 1).
+Before the memory is full, the official code also replays empty slots, as black images of class 0,
+and trains the bias control on them. Its count of class 0 is one too low once the memory is full.
+The losses run over the classes that the objective counts; in the official code over all outputs.
+The balanced reservoir without losses is in the paper alone.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from everlight.base import Batch, Learner, Outputs, Samples, Setup, StepInfo, St
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.bias_correction import correct_classes, no_correction
 from everlight.continual.strategies.parts.memory import (
@@ -152,7 +152,7 @@ def er_tricks(
         held = memory.samples.mask
 
         def loss(pair: Float[Array, "2"], slots: Int[Array, "b"]) -> Float[Array, ""]:
-            corrected = _corrected(pair, task.classes, logits[slots])
+            corrected = _corrected_logits(pair, task.classes, logits[slots])
             # The loss reads no features.
             outputs = Outputs(corrected, corrected[:, :0])
             losses = setup.objective.loss(outputs, memory.samples.labels[slots], learner.seen)
@@ -166,7 +166,7 @@ def er_tricks(
         memory: TricksMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         outputs = evaluation_outputs(setup, learner, inputs)
-        corrected = _corrected(memory.bias, memory.last, outputs.logits)
+        corrected = _corrected_logits(memory.bias, memory.last, outputs.logits)
         return setup.objective.scores(outputs._replace(logits=corrected))
 
     plain = naive(setup)
@@ -240,7 +240,7 @@ def _store_all(
     return jax.lax.scan(store, memory, (new, losses, keys))[0]
 
 
-def _corrected(
+def _corrected_logits(
     pair: Float[Array, "2"], classes: Bool[Array, "c"], logits: Float[Array, "b c"]
 ) -> Float[Array, "b c"]:
     return correct_classes(no_correction(logits.shape[-1]), pair, classes)(logits)
@@ -277,7 +277,7 @@ METHODS = (
     Method(
         "ER-tricks",
         er_tricks,
-        Source("Buzzega et al.", 2020, "ICPR", ("samples",)),
+        Publication("Buzzega et al.", 2020, "ICPR", ("samples",)),
         "experience replay with tricks",  # As large as the batch where a benchmark sets no number.
         derived=lambda arguments: {"replay_batch_size": arguments.replay_batch_size},
         requirements=OTHER_WEIGHTS,

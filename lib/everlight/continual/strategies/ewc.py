@@ -11,12 +11,12 @@ by powers of ten: GMvandeVen/continual-learning, whose λ has the same scale, ha
 MNIST and 1 to 500 on permuted MNIST, and γ of 0.7 to 1 (`param_values.py`, commit f0b1461).
 
 The authors published no code, and the paper does not specify the labels of F_t. Common code
-differs. Avalanche takes the data's labels (the empirical Fisher, the default here) and squares the
-mean gradients of mini-batches. Mammoth (`ewc_on.py`) weighs each sample's squared gradient at the
-data's label by the model's probability of that label. ariseff/overcoming-catastrophic draws one
-label per sample from the model (`fisher="true"`). GMvandeVen/continual-learning has the data's
-label, one drawn, the likeliest, and by default the exact expectation over all labels
-(`fisher="expected"`).
+differs. Avalanche takes the data's labels (the empirical Fisher, the default of everlight) and
+squares the mean gradients of mini-batches. Mammoth (`ewc_on.py`) weighs each sample's squared
+gradient at the data's label by the model's probability of that label.
+ariseff/overcoming-catastrophic draws one label per sample from the model (`fisher="true"`).
+GMvandeVen/continual-learning has the data's label, one drawn, the likeliest, and by default the
+exact expectation over all labels (`fisher="expected"`).
 
 Equal to the code of GEM's authors (facebookresearch/GradientEpisodicMemory, `ewc.py`) at the
 penalty's gradient for given Fisher information, with its coefficient as λ / 2; differs in F, the
@@ -29,7 +29,7 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.quadratic import (
@@ -92,7 +92,7 @@ METHODS = (
     Method(
         "EWC",
         ewc,
-        Source("Kirkpatrick et al.", 2017, "PNAS", ("old net", "statistics")),
+        Publication("Kirkpatrick et al.", 2017, "PNAS", ("old net", "statistics")),
         "elastic weight consolidation (EWC)",
         tunes="regularization",
         hyperparameters=(100, 1e3, 1e4, 1e5, 1e6),
@@ -101,7 +101,7 @@ METHODS = (
     Method(
         "online EWC",
         ewc,
-        Source("Schwarz et al.", 2018, "ICML", ("old net", "statistics")),
+        Publication("Schwarz et al.", 2018, "ICML", ("old net", "statistics")),
         "EWC with one decaying Fisher information instead of one per task",
         tunes="regularization",
         hyperparameters=(100, 1e3, 1e4, 1e5, 1e6),

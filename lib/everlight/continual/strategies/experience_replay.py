@@ -23,7 +23,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import (
     add_to_reservoir,
@@ -94,7 +94,7 @@ METHODS = (
     Method(
         "ER",
         experience_replay,
-        Source("Chaudhry et al.", 2019, "arXiv 1902.10486", ("samples",)),
+        Publication("Chaudhry et al.", 2019, "arXiv 1902.10486", ("samples",)),
         "experience replay: a replay batch from a reservoir at every step",
         authors={"replay_batch_size": 10, "batch size": 10, "epochs per task": 1},
     ),

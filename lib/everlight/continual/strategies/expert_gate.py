@@ -15,8 +15,8 @@ The paper keeps the outputs of that expert's task by learning without forgetting
 above 0.85, and fine-tunes it otherwise.
 
 Equal to the official code (rahafaljundi/Expert-Gate) at the autoencoder's layers, at the names of
-its losses, whose functions are not in the repository, and at the relatedness, there in percent;
-differs in:
+its losses, whose functions are not in the repository, and at the relatedness, in the official code
+in percent; differs in:
 
 - The gate compares the cross-entropy, the loss that the autoencoder is trained with; the code
   compares what it names a Euclidean loss.
@@ -42,8 +42,8 @@ from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo
 from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
-from everlight.continual.engine.evaluation import nothing_over, over_blocks, over_samples
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.engine.evaluation import map_samples, update_rows, zero_rows
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.gate_features import flattened
@@ -127,7 +127,7 @@ def expert_gate(
     plain = naive(setup)
     distilled = lwf(setup, regularization, temperature, class_group, groups)
 
-    def all_errors(
+    def compute_errors(
         error: ErrorFunction, memory: Experts, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b t"]:
         return jax.vmap(error, (0, None), 1)(memory.autoencoders, features(inputs))
@@ -165,7 +165,7 @@ def expert_gate(
             lambda stacked, leaf: stacked.at[task.id].set(leaf), memory.autoencoders, new
         )
         memory = memory._replace(autoencoders=autoencoders, gated=jnp.array(False))
-        mean = mean_errors(setup, partial(all_errors, squared_error, memory), task)
+        mean = mean_errors(setup, partial(compute_errors, squared_error, memory), task)
         row = jnp.where(memory.trained, relatedness(mean, mean[task.id]), 0).astype(jnp.float32)
         classes = carried_classes(task.train, learner.seen.shape[0])
         memory = memory._replace(
@@ -173,7 +173,7 @@ def expert_gate(
             classes=memory.classes.at[task.id].set(classes),
         )
         related, _ = most_related(memory, task.id)
-        return memory, expert_if(jnp.any(memory.trained), memory, related, learner)
+        return memory, choose_expert(jnp.any(memory.trained), memory, related, learner)
 
     def grads(
         memory: Experts, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -189,17 +189,19 @@ def expert_gate(
     def predict(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        def gated() -> Float[Array, "b c"]:
-            errors = all_errors(reconstruction_error, memory, inputs)
+        def gated_scores() -> Float[Array, "b c"]:
+            errors = compute_errors(reconstruction_error, memory, inputs)
             expert = jnp.argmin(jnp.where(memory.trained, errors, jnp.inf), axis=1)
             return scores_by_experts(setup, memory, expert, inputs)
 
-        return cond_under_vmap(memory.gated, gated, lambda: plain.predict((), learner, inputs))
+        return cond_under_vmap(
+            memory.gated, gated_scores, lambda: plain.predict((), learner, inputs)
+        )
 
     def predict_task(
         memory: Experts, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
-        return plain.predict((), expert_if(memory.trained[task], memory, task, learner), inputs)
+        return plain.predict((), choose_expert(memory.trained[task], memory, task, learner), inputs)
 
     return plain._replace(
         init=init,
@@ -213,7 +215,7 @@ def expert_gate(
     )
 
 
-def expert_if(
+def choose_expert(
     condition: Bool[Array, ""], memory: Experts, number: Int[Array, ""], learner: Learner
 ) -> Learner:
     """Return the learner with the network of an expert if a condition holds."""
@@ -243,8 +245,8 @@ def mean_errors(
     setup: Setup, errors: Callable[[Float[Array, "b *shape"]], Float[Array, "b t"]], task: Task
 ) -> Float[Array, "t"]:
     """Return mean errors on a task's validation samples, or on its training samples without any."""
-    samples = _validation_or_training(task)
-    total = jnp.sum(over_samples(setup, errors, samples, 256), 0, where=samples.mask[:, None])
+    samples = _validation_samples(task)
+    total = jnp.sum(map_samples(setup, errors, samples, 256), 0, where=samples.mask[:, None])
     return total / jnp.maximum(jnp.sum(samples.mask), 1)
 
 
@@ -260,15 +262,17 @@ def scores_by_experts(
         outputs, _ = setup.apply(params, batch_stats, inputs[slots], False, None)
         return setup.objective.scores(outputs)
 
-    def network_at(number: Int[Array, ""] | int) -> Callable:
+    def expert_network(number: Int[Array, ""] | int) -> Callable:
         stacked = memory.params, memory.batch_stats
         return partial(scores, *jax.tree.map(lambda leaf: leaf[number], stacked))
 
-    def of_expert(number: Int[Array, ""], rows: Float[Array, "b c"]) -> Float[Array, "b c"]:
-        return over_blocks(network_at(number), expert == number, CHOSEN, rows)
+    def update_expert_rows(
+        number: Int[Array, ""], rows: Float[Array, "b c"]
+    ) -> Float[Array, "b c"]:
+        return update_rows(expert_network(number), expert == number, CHOSEN, rows)
 
-    nothing = nothing_over(network_at(0), jnp.ones(inputs.shape[0], bool))
-    return jax.lax.fori_loop(0, memory.trained.shape[0], of_expert, nothing)
+    nothing = zero_rows(expert_network(0), jnp.ones(inputs.shape[0], bool))
+    return jax.lax.fori_loop(0, memory.trained.shape[0], update_expert_rows, nothing)
 
 
 def relatedness(
@@ -289,7 +293,7 @@ def reconstruction_error(
 ) -> Float[Array, "b"]:
     """Return each sample's cross-entropy of s and ŝ, averaged over features."""
     squashed = jax.nn.sigmoid(features)
-    logits = _decoded(autoencoder, squashed)
+    logits = _reconstruction(autoencoder, squashed)
     return jnp.mean(optax.sigmoid_binary_cross_entropy(logits, squashed), axis=-1)
 
 
@@ -300,16 +304,16 @@ def squared_error(autoencoder: Autoencoder, features: Float[Array, "b f"]) -> Fl
     differences between autoencoders, so no threshold on their ratio could separate them.
     """
     squashed = jax.nn.sigmoid(features)
-    again = jax.nn.sigmoid(_decoded(autoencoder, squashed))
+    again = jax.nn.sigmoid(_reconstruction(autoencoder, squashed))
     return jnp.mean(jnp.square(again - squashed), axis=-1)
 
 
-def _decoded(autoencoder: Autoencoder, squashed: Float[Array, "b f"]) -> Float[Array, "b f"]:
+def _reconstruction(autoencoder: Autoencoder, squashed: Float[Array, "b f"]) -> Float[Array, "b f"]:
     code = jax.nn.relu(squashed @ autoencoder.encode + autoencoder.encode_bias)
     return code @ autoencoder.decode + autoencoder.decode_bias
 
 
-def _validation_or_training(task: Task) -> Samples:
+def _validation_samples(task: Task) -> Samples:
     """Return the task's samples, in which the validation samples count if there are any."""
     validated = jnp.any(task.valid.mask)
     train = task.train._replace(mask=task.train.mask & ~validated)
@@ -364,7 +368,7 @@ def _new_autoencoder(width: int, hidden: int, key: PRNGKeyArray) -> Autoencoder:
 
 _GATE = {"features": flattened, "hidden": 16}
 """Gate of the rows; a benchmark may set another one."""
-_PAPER = Source("Aljundi et al.", 2017, "CVPR", ("old net",))
+_PAPER = Publication("Aljundi et al.", 2017, "CVPR", ("old net",))
 METHODS = (
     Method(
         "ExpertGate",

@@ -18,14 +18,14 @@ samples do not differ. Memory holds two matrices per class.
 Equal to the official code (dipamgoswami/FeCAM, `models/base.py` with `full_cov`, `per_class`,
 `shrink`, `norm_cov` and `tukey`) at the shrunk correlation matrices and the distances; differs in:
 
-- u averages over all entries off the diagonal. There exact zeros do not count.
+- u averages over all entries off the diagonal. In the official code exact zeros do not count.
 - An R_k that is not positive definite, possible without shrinkage and with γ₂ > γ₁, has raised
-  eigenvalues. There it has a pseudoinverse.
+  eigenvalues. In the official code it has a pseudoinverse.
 - A class whose samples do not differ has the identity, and a constant feature correlates with none.
-  There the matrix of the first is NaN, and without shrinkage that of the second.
-- Negative features keep their sign, t(−z) = −t(z). There they give NaN.
-- The network is not trained on the first task, which is scored like the others. There it has
-  Euclidean distances between directions of features and of the head's weights.
+  In the official code the matrix of the first is NaN, and without shrinkage that of the second.
+- Negative features keep their sign, t(−z) = −t(z). In the official code they give NaN.
+- The network is not trained on the first task, which is scored like the others. In the official
+  code it has Euclidean distances between directions of features and of the head's weights.
 - The variant with one covariance for all classes, a mean over tasks, is left out.
 """
 
@@ -37,18 +37,18 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_squares,
     add_to_means,
+    mask_empty_classes,
     no_means,
-    of_met,
     scatter_rows,
 )
 from everlight.continual.strategies.parts.covariances import ridge_solve
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.models.heads import unit
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -120,17 +120,17 @@ def fecam(
         return memory._replace(precision=jax.lax.map(inverse, memory.scatter)), learner
 
     def scores(memory: ClassCovariances, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-        rows = unit(transform(features), -1)
-        means = unit(transform(memory.means.mean), -1)
+        rows = unit_vectors(transform(features), -1)
+        means = unit_vectors(transform(memory.means.mean), -1)
 
         def distance(of_class: tuple) -> Float[Array, "b"]:
             mean, precision = of_class
             return jnp.sum(matrix_product(rows - mean, precision) * (rows - mean), axis=1)
 
         distances = jax.lax.map(distance, (means, memory.precision))
-        return of_met(memory.means.count, -distances.T)
+        return mask_empty_classes(memory.means.count, -distances.T)
 
-    return over_features(setup, init, accumulate, scores)._replace(
+    return feature_strategy(setup, init, accumulate, scores)._replace(
         before_evaluation=before_evaluation
     )
 
@@ -164,7 +164,7 @@ METHODS = (
     Method(
         "FeCAM",
         fecam,
-        Source("Goswami et al.", 2023, "NeurIPS", ("statistics",)),
+        Publication("Goswami et al.", 2023, "NeurIPS", ("statistics",)),
         "the feature covariance-aware metric (FeCAM)",
         tunes="variance_shrinkage",
         hyperparameters=(0.1, 1, 10),

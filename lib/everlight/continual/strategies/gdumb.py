@@ -10,16 +10,16 @@ first epoch has 0.1 times the rate. Cosine cycles of 1, 2, 4, ... epochs follow,
 to 0.01 times the rate (SGDR, Loshchilov and Hutter 2017). With a power of two epochs, a cycle ends
 with the last one. The authors' optimizer has rate 0.05, momentum 0.9, weight decay 1e-6 and
 gradients clipped at 10, in batches of 16, for 64 to 256 epochs. Their CutMix augmentation is not
-implemented here.
+implemented in everlight.
 
 Their stream is one pass. In a second pass, a stored sample is not stored again. The class of a
 sample with several labels is the first.
 
 Equal to the paper's algorithm 1 at the number of stored samples per class after every arrival, and
 to the official code (drimpossible/GDumb) at the learning rate of every epoch; differs from that
-code in its mixing of images, and in the stored samples: there they are the first k / C of each of
-all C classes. That code trains once, in half precision, after all classes have come. It reports the
-epoch with the best accuracy on the test set, here the last one predicts.
+code in its mixing of images, and in the stored samples: in the official code they are the first k /
+C of each of all C classes. That code trains once, in half precision, after all classes have come.
+It reports the epoch with the best accuracy on the test set, in everlight the last one predicts.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, MemoryTraining, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import train_on
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import arrived, empty_buffer
 
@@ -145,7 +145,7 @@ def gdumb(
         grads=grads,
         after_step=after_step,
         before_evaluation=before_evaluation,
-        on_memory=MemoryTraining(plain, batch_size),
+        memory_training=MemoryTraining(plain, batch_size),
         stored_samples=lambda memory, task: jnp.sum(memory.samples.mask),
     )
 
@@ -154,7 +154,7 @@ METHODS = (
     Method(
         "GDumb",
         gdumb,
-        Source("Prabhu et al.", 2020, "ECCV", ("samples",)),
+        Publication("Prabhu et al.", 2020, "ECCV", ("samples",)),
         "a new network, trained on a class-balanced memory before every evaluation",
         fixed={"epochs": 64},
         requirements=("last weights",),

@@ -42,7 +42,7 @@ from everlight.base import (
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import empty_buffer
 from everlight.continual.strategies.parts.passes import task_gradient
@@ -71,11 +71,11 @@ def nonnegative_least_squares(
     def solve(free: Bool[Array, "t"]) -> Float[Array, "t"]:
         return jnp.where(free, jnp.linalg.lstsq(jnp.where(free, unit, 0), target)[0], 0)
 
-    def outside(state: tuple) -> Bool[Array, ""]:
+    def is_infeasible(state: tuple) -> Bool[Array, ""]:
         _, free, solution = state
         return jnp.any(free & (solution <= 0))
 
-    def step_back(state: tuple) -> tuple:
+    def retreat(state: tuple) -> tuple:
         """Move from the last feasible point towards the solution until a value is 0; bind it."""
         values, free, solution = state
         leaving, change = free & (solution <= 0), values - solution
@@ -91,7 +91,7 @@ def nonnegative_least_squares(
     def free_one(state: tuple) -> tuple:
         values, free, rounds = state
         free = free.at[jnp.argmax(slopes(values, free))].set(True)
-        _, free, values = jax.lax.while_loop(outside, step_back, (values, free, solve(free)))
+        _, free, values = jax.lax.while_loop(is_infeasible, retreat, (values, free, solve(free)))
         return values, free, rounds + 1
 
     start = (jnp.zeros_like(lengths), jnp.zeros(count, bool), 0)
@@ -109,7 +109,7 @@ def project_to_cone(
       margin: lower bound γ of v.
     """
 
-    def projected() -> Float[Array, "p"]:
+    def solve_projection() -> Float[Array, "p"]:
         columns = jnp.concatenate([references, gradient[None]]).T
         # ‖Gᵀv + g‖ is that of the small factor's, whose last column stands for g.
         factor = jnp.linalg.qr(columns, mode="r")
@@ -121,7 +121,7 @@ def project_to_cone(
         return gradient + matrix_product(weights, references)
 
     along = matrix_product(references, gradient)
-    return where_under_vmap(jnp.any(along < 0), projected, gradient)
+    return where_under_vmap(jnp.any(along < 0), solve_projection, gradient)
 
 
 @checked
@@ -155,27 +155,27 @@ def gem(
     ) -> tuple[PyTree, StepInfo]:
         key_task, key_memories = jax.random.split(key)
 
-        def of_memory(batch_stats: PyTree, part: tuple) -> tuple[PyTree, Float[Array, "p"]]:
+        def memory_gradient(batch_stats: PyTree, part: tuple) -> tuple[PyTree, Float[Array, "p"]]:
             held, key = part
             before = learner._replace(batch_stats=batch_stats)
 
-            def passed() -> tuple[PyTree, PyTree]:
+            def replay_gradient() -> tuple[PyTree, PyTree]:
                 differentiate = jax.grad(
                     lambda params: replayed_loss(setup, params, before, held, key), has_aux=True
                 )
                 return differentiate(learner.params)
 
-            left_out = jax.tree.map(jnp.zeros_like, learner.params), batch_stats
+            skipped = jax.tree.map(jnp.zeros_like, learner.params), batch_stats
             has_samples = jnp.any(held.weight > 0)
-            reference, batch_stats = where_under_vmap(has_samples, passed, left_out)
+            reference, batch_stats = where_under_vmap(has_samples, replay_gradient, skipped)
             return batch_stats, ravel_pytree(reference)[0]
 
         parts = (batch.replay, jax.random.split(key_memories, tasks))
-        batch_stats, references = jax.lax.scan(of_memory, learner.batch_stats, parts)
+        batch_stats, references = jax.lax.scan(memory_gradient, learner.batch_stats, parts)
         now = learner._replace(batch_stats=batch_stats)
         gradient, info = task_gradient(setup, now, batch, key_task)
-        flat, as_tree = ravel_pytree(gradient)
-        return as_tree(project_to_cone(flat, references, margin)), info
+        flat, unravel = ravel_pytree(gradient)
+        return unravel(project_to_cone(flat, references, margin)), info
 
     def end_task(
         memory: Samples, learner: Learner, task: Task, key: PRNGKeyArray
@@ -202,7 +202,7 @@ METHODS = (
     Method(
         "GEM",
         gem,
-        Source("Lopez-Paz and Ranzato", 2017, "NeurIPS", ("samples",)),
+        Publication("Lopez-Paz and Ranzato", 2017, "NeurIPS", ("samples",)),
         "gradient episodic memory (GEM)",
         derived=lambda arguments: {
             "per_task": max(1, arguments.total_buffer_size // arguments.tasks)

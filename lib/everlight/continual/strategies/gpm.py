@@ -27,13 +27,14 @@ in:
 - The whole change of the parameters is projected, so that momentum and weight decay cannot leave
   the subspace. That is the projected gradient where the optimizer is linear and restarts with the
   task.
-- After the first task the same condition on k holds, as in the paper's equation 5. There k is one
-  less.
-- ε is the same for all layers, and ends at 1. A direction below 1e-10 of ‖R‖² is never added; there
-  all directions are once ε exceeds 1.
-- Networks may have running batch statistics, which change. There evaluation normalizes by the
-  statistics of its own batch.
-- All patches of the samples are taken, there those of fewer samples for convolutions.
+- After the first task the same condition on k holds, as in the paper's equation 5. In the official
+  code k is one less.
+- ε is the same for all layers, and ends at 1. A direction below 1e-10 of ‖R‖² is never added; in
+  the official code all directions are once ε exceeds 1.
+- Networks may have running batch statistics, which change. In the official code evaluation
+  normalizes by the statistics of its own batch.
+- All patches of the samples are taken, in the official code those of fewer samples for
+  convolutions.
 """
 
 from typing import NamedTuple
@@ -45,14 +46,14 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, checked
 from everlight.continual.engine.setups.named_arrays import names_of
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.layer_inputs import (
     Projections,
-    copies_of,
     drawn_samples,
     input_rows,
     input_widths,
+    product_copies,
     require_layer_inputs,
     with_inputs_of,
 )
@@ -111,7 +112,7 @@ def gpm(
     def after_step(
         memory: ProjectionMemory, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[ProjectionMemory, Learner]:
-        change = projected(info.update, memory)
+        change = project_gradient(info.update, memory)
         return memory, learner._replace(params=jax.tree.map(jnp.add, info.aux, change))
 
     def end_task(
@@ -131,11 +132,11 @@ def gpm(
         grads=grads,
         after_step=after_step,
         end_task=end_task,
-        parameter_copies=copies_of(jax.eval_shape(setup.init, jax.random.key(0))[0]),
+        parameter_copies=product_copies(jax.eval_shape(setup.init, jax.random.key(0))[0]),
     )
 
 
-def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
+def project_gradient(update: PyTree, memory: ProjectionMemory) -> PyTree:
     """Return a change of the parameters without what would change outputs of earlier tasks.
 
     Args:
@@ -143,7 +144,7 @@ def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
       memory: memory of GPM.
     """
 
-    def free(path: tuple, change: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    def free_part(path: tuple, change: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
         path = names_of(path)
         if path in memory.projections:
             matrix = change.reshape(-1, change.shape[-1])
@@ -153,14 +154,14 @@ def projected(update: PyTree, memory: ProjectionMemory) -> PyTree:
             remainder = jnp.where(memory.tasks > 0, 0, change)
         return jnp.where(memory.known, remainder, change) if path[0] == "head" else remainder
 
-    return jax.tree_util.tree_map_with_path(free, update)
+    return jax.tree_util.tree_map_with_path(free_part, update)
 
 
 METHODS = (
     Method(
         "GPM",
         gpm,
-        Source("Saha et al.", 2021, "ICLR", ("statistics",)),
+        Publication("Saha et al.", 2021, "ICLR", ("statistics",)),
         "gradient projection memory (GPM)",
         tunes="threshold",
         hyperparameters=(0.9, 0.95, 0.97, 0.99),

@@ -16,15 +16,16 @@ a ring: the last samples of each task, the same number for each. Replay is that 
 
 Equal to the code of Buzzega et al. 2020 (hastings24/rethinking_er, `hal.py` with `--iba`) at the
 gradient of a step, the running mean, the ring and the anchors from given noise; differs in six
-points. There θ shares its memory with θ_M, so the step on the memory changes both, the two losses
-cancel, and anchors approach the mean features alone; here θ stays, as in the paper. Anchors pass
-the network in evaluation mode, there in training mode. There these passes and that for φ̄ also
-change the batch statistics; without batch statistics and dropout all is the same. The optimizer
-steps once on the sum; theirs first steps to θ̃ and keeps that step's momentum, if it has any. The
-losses run over the classes that the objective counts, theirs over all outputs. Only a task's new
-classes have anchors; there all of its classes have new ones, also those that come again. Theirs
-replays samples as they were augmented when they arrived, unless `--iba` augments them again, as
-here.
+points. In the official code θ shares its memory with θ_M, so the step on the memory changes both,
+the two losses cancel, and anchors approach the mean features alone; in everlight θ stays, as in the
+paper. Anchors pass the network in evaluation mode, in the official code in training mode. In the
+official code these passes and that for φ̄ also change the batch statistics; without batch
+statistics and dropout all is the same. The optimizer steps once on the sum; that of the official
+code first steps to θ̃ and keeps that step's momentum, if it has any. The losses run over the
+classes that the objective counts, in the official code over all outputs. Only a task's new classes
+have anchors; in the official code all of its classes have new ones, also those that come again. The
+official code replays samples as they were augmented when they arrived, unless `--iba` augments them
+again, as everlight does.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_step
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
@@ -303,7 +304,7 @@ METHODS = (
     Method(
         "HAL",
         hal,
-        Source("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
+        Publication("Chaudhry et al.", 2021, "AAAI", ("samples", "statistics")),
         "hindsight anchor learning (HAL)",
         derived=lambda arguments: {
             "buffer_size": max(arguments.total_buffer_size, arguments.tasks)

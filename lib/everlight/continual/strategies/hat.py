@@ -15,10 +15,10 @@ steepness of the gate, and is 0 where the gate is saturated:
     r(x) = exp(min(x + 50, 0)) for x < 24 ln 2,   0 for x ≥ 24 ln 2
 
 r is 1 while the gate is not saturated. A closed gate freezes below −50, where the clip starts. An
-open gate freezes at 24 ln 2 ≈ 16.6 already. From there on 1 + e^−x is 1 in float32, so automatic
+open gate freezes at 24 ln 2 ≈ 16.6 already. Above that value 1 + e^−x is 1 in float32, so automatic
 differentiation, which computes σ' as a (1 − a), gives 0. The authors' code trains with both limits,
-and they determine the number of units that a task keeps. After each step embeddings are
-clipped to ±6.
+and they determine the number of units that a task keeps. After each step embeddings are clipped to
+±6.
 
 The paper has s_max = 400, c = 0.75 and plain gradient descent at 0.05 for everything.
 
@@ -28,12 +28,13 @@ of embeddings and the masks; differs in:
 
 - The factor multiplies the change of a parameter instead of its gradient. Both are the same for
   plain gradient descent; the change also holds with momentum and weight decay.
-- The gradient norm is not clipped (at 10,000 there).
+- The gradient norm is not clipped (in the official code at 10,000).
 - s follows the paper, (b − 1) / (B − 1) of the way in batch b of B, and is s_max if B is 1. The
   code takes the share of samples seen before the batch, so its s never reaches s_max.
-- The embeddings have a separate learning rate, scaled by the schedule; there it is the
-  optimizer's. The learning rate and the best epoch follow the protocol; there the rate is divided
-  by 3 after 5 epochs without a smaller validation loss, and the epoch with the least is kept.
+- The embeddings have a separate learning rate, scaled by the schedule; in the official code it is
+  the optimizer's. The learning rate and the best epoch follow the protocol; in the official code
+  the rate is divided by 3 after 5 epochs without a smaller validation loss, and the epoch with the
+  least is kept.
 - One head whose other classes are masked replaces one head per task.
 - The regularizer is 0 if every unit is used, instead of 0 / 0.
 - Predictions without the task, from the greatest gates of all tasks, are not in that code.
@@ -50,9 +51,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts.passes import among_current, batch_loss
+from everlight.continual.strategies.parts.passes import batch_loss, mask_other_classes
 from everlight.errors import ArgumentError
 
 Gates = Mapping[str, Float[Array, "u"]]
@@ -147,22 +148,22 @@ def hat(
     def grads(
         memory: Attention, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        task_embeddings = embeddings_of(memory, task.id)
+        task_embeddings = layer_embeddings(memory, task.id)
         steps = -(-jnp.sum(task.train.mask) // batch.index.shape[0])
-        steepness = annealed(learner.step - memory.begun, steps, steepest)
-        gates = gates_of(task_embeddings, steepness)
+        steepness = anneal(learner.step - memory.begun, steps, steepest)
+        gates = compute_gates(task_embeddings, steepness)
         among = learner._replace(seen=task.classes)
 
         def loss(params: PyTree, gates: Gates) -> tuple[Float[Array, ""], tuple]:
-            value, (_, batch_stats) = batch_loss(setup, gated(params, gates), among, batch, key)
-            return value + sparsity * newly_used(gates, memory.used), (value, batch_stats)
+            value, (_, batch_stats) = batch_loss(setup, gate(params, gates), among, batch, key)
+            return value + sparsity * new_use(gates, memory.used), (value, batch_stats)
 
         differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)
-        (gradient, by_gate), (value, batch_stats) = differentiate(learner.params, gates)
+        (gradient, gate_gradient), (value, batch_stats) = differentiate(learner.params, gates)
         step = rate * learner.schedule.factor
         embeddings = {
             name: stacked.at[task.id].set(
-                descend(task_embeddings[name], by_gate[name], steepness, steepest, step)
+                descend(task_embeddings[name], gate_gradient[name], steepness, steepest, step)
             )
             for name, stacked in memory.embeddings.items()
         }
@@ -170,19 +171,19 @@ def hat(
         before = BeforeStep(learner.params, free, embeddings)
         return gradient, StepInfo(gradient, batch_stats, value, before)
 
-    def gates_at(memory: Attention, task: Int[Array, ""]) -> Gates:
-        return gates_of(embeddings_of(memory, task), steepest)
+    def task_gates(memory: Attention, task: Int[Array, ""]) -> Gates:
+        return compute_gates(layer_embeddings(memory, task), steepest)
 
     def end_task(
         memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Attention, Learner]:
-        used = jax.tree.map(jnp.maximum, memory.used, gates_at(memory, task.id))
+        used = jax.tree.map(jnp.maximum, memory.used, task_gates(memory, task.id))
         return memory._replace(used=used, classes=jnp.zeros_like(memory.classes)), learner
 
     def predict_gated(
         learner: Learner, gates: Gates, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        return plain.predict((), learner._replace(params=gated(learner.params, gates)), inputs)
+        return plain.predict((), learner._replace(params=gate(learner.params, gates)), inputs)
 
     def predict(
         memory: Attention, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -190,16 +191,16 @@ def hat(
         learning = jnp.any(memory.classes)
         gates = jax.tree.map(
             lambda gate, used: jnp.where(learning, gate, used),
-            gates_at(memory, memory.task),
+            task_gates(memory, memory.task),
             memory.used,
         )
         scores = predict_gated(learner, gates, inputs)
-        return among_current(memory.classes, scores)
+        return mask_other_classes(memory.classes, scores)
 
     def predict_task(
         memory: Attention, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
-        return predict_gated(learner, gates_at(memory, task), inputs)
+        return predict_gated(learner, task_gates(memory, task), inputs)
 
     return plain._replace(
         init=init,
@@ -248,7 +249,7 @@ def keep_used_weights(
     return memory._replace(embeddings=info.aux.embeddings), learner._replace(params=params)
 
 
-def embeddings_of(memory: Attention, task: Int[Array, ""]) -> Gates:
+def layer_embeddings(memory: Attention, task: Int[Array, ""]) -> Gates:
     """Return the embeddings of a task by layer."""
     return {name: stacked[task] for name, stacked in memory.embeddings.items()}
 
@@ -265,28 +266,28 @@ def units_used(attention: Attention) -> UnitsUsed:
         `Trained.memory`.
     """
 
-    def so_far(embeddings: Float[Array, "t u"]) -> Float[Array, "t u"]:
+    def ever_used(embeddings: Float[Array, "t u"]) -> Float[Array, "t u"]:
         begun = jnp.arange(embeddings.shape[0]) <= attention.task
         uses = (embeddings > 0) & begun[:, None]
         return jax.lax.cummax(uses.astype(jnp.float32), axis=0)
 
-    used = {name: so_far(layer) for name, layer in attention.embeddings.items()}
+    used = {name: ever_used(layer) for name, layer in attention.embeddings.items()}
     by_layer = {name: jnp.mean(layer, axis=1) for name, layer in used.items()}
     return UnitsUsed(by_layer, jnp.mean(jnp.concatenate(list(used.values()), axis=1), axis=1))
 
 
-def annealed(step: Int[Array, ""], steps: Int[Array, ""], steepest: float) -> Float[Array, ""]:
+def anneal(step: Int[Array, ""], steps: Int[Array, ""], steepest: float) -> Float[Array, ""]:
     """Return s at a step of a task with `steps` steps per epoch; s_max if there is one."""
     part = jnp.where(steps > 1, (step % steps) / jnp.maximum(steps - 1, 1), 1.0)
     return (1 / steepest + (steepest - 1 / steepest) * part).astype(jnp.float32)
 
 
-def gates_of(embeddings: Gates, steepness: Float[Array, ""] | float) -> Gates:
+def compute_gates(embeddings: Gates, steepness: Float[Array, ""] | float) -> Gates:
     """Return the gates σ(s e)."""
     return jax.tree.map(lambda leaf: jax.nn.sigmoid(steepness * leaf), embeddings)
 
 
-def gated(params: PyTree, gates: Gates) -> PyTree:
+def gate(params: PyTree, gates: Gates) -> PyTree:
     """Return the parameters multiplied by their units' gates; the head is unchanged."""
     return {
         name: jax.tree.map(partial(jnp.multiply, gates[name]), layer) if name in gates else layer
@@ -294,7 +295,7 @@ def gated(params: PyTree, gates: Gates) -> PyTree:
     }
 
 
-def newly_used(gates: Gates, used: Gates) -> Float[Array, ""]:
+def new_use(gates: Gates, used: Gates) -> Float[Array, ""]:
     """Return Σ a (1 − u) / Σ (1 − u) over all layers; 0 if all units are used."""
     free = {name: 1 - leaf for name, leaf in used.items()}
     taken = sum(jnp.sum(gates[name] * free[name]) for name in free)
@@ -316,13 +317,13 @@ def compensation(
 
 def descend(
     embedding: Float[Array, "u"],
-    by_gate: Float[Array, "u"],
+    gate_gradient: Float[Array, "u"],
     steepness: Float[Array, ""] | float,
     steepest: float,
     rate: Float[Array, ""] | float,
 ) -> Float[Array, "u"]:
     """Return the embeddings after a step, given the loss's gradient with respect to the gates."""
-    gradient = compensation(embedding, steepness, steepest) * by_gate
+    gradient = compensation(embedding, steepness, steepest) * gate_gradient
     return jnp.clip(embedding - rate * gradient, -BOUND, BOUND)
 
 
@@ -345,7 +346,7 @@ def freedom(
     Raises:
       ValueError: a layer does not read all units of the one before.
     """
-    free = {"head": jax.tree.map(lambda leaf: _like(classes, leaf), params["head"])}
+    free = {"head": jax.tree.map(lambda leaf: _broadcast_factor(classes, leaf), params["head"])}
     for name, below in zip(layers, (None, *layers[:-1]), strict=True):
         read = None if below is None else used[below]
         factor = partial(_factor, name, used[name], read, channels_first)
@@ -371,10 +372,10 @@ def _factor(
         # In flattened maps, a unit occurs once per pixel.
         read = jnp.repeat(read, pixels) if channels_first else jnp.tile(read, pixels)
         used = jnp.minimum(used, read[:, None])
-    return _like(1 - used, leaf)
+    return _broadcast_factor(1 - used, leaf)
 
 
-def _like(factor: Array, leaf: Array) -> Float[Array, "..."]:
+def _broadcast_factor(factor: Array, leaf: Array) -> Float[Array, "..."]:
     return jnp.broadcast_to(factor.astype(leaf.dtype), leaf.shape)
 
 
@@ -382,7 +383,7 @@ METHODS = (
     Method(
         "HAT",
         hat,
-        Source("Serrà et al.", 2018, "ICML", ("statistics",)),
+        Publication("Serrà et al.", 2018, "ICML", ("statistics",)),
         "hard attention to the task (HAT)",
         requirements=PER_TASK_WEIGHTS,
         authors={

@@ -23,12 +23,12 @@ and on ImageNet's first 100 classes, 20,000 on ImageNet (`buffer_size`). IIRC ke
 Equal to the official code (srebuffi/iCaRL, Theano) at the binary targets, the criterion of herding,
 the reduction to each class's first m exemplars and the nearest mean; differs in:
 
-- m is K / classes rounded down. There it is rounded up, which may exceed K.
-- The loss averages over the seen classes, there over all.
-- Herding excludes chosen samples. There it may pick one again, which adds none.
+- m is K / classes rounded down. In the official code it is rounded up, which may exceed K.
+- The loss averages over the seen classes, in the official code over all.
+- Herding excludes chosen samples. In the official code it may pick one again, which adds none.
 - Means leave out mirrored images.
-- No class without exemplars is predicted. There its mean is 0, which is nearer than a mean at more
-  than 60 degrees.
+- No class without exemplars is predicted. In the official code its mean is 0, which is nearer than
+  a mean at more than 60 degrees.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.parts.distillation import Loss, distillation, taught_gradient
 from everlight.continual.strategies.parts.passes import (
@@ -50,7 +50,7 @@ from everlight.continual.strategies.parts.passes import (
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
-    by_nearest_mean,
+    nearest_mean_strategy,
     rehearsal,
 )
 from everlight.continual.strategies.parts.teacher import freeze_teacher
@@ -121,8 +121,8 @@ def icarl(
 
     exemplars = rehearsal(setup, exemplars_per_class, labels, buffer_size)
     grads = softmax_gradient if loss == "softmax" else binary_gradient
-    by_head = exemplars._replace(begin_task=begin_task, grads=grads)
-    return by_head if classifier == "head" else by_nearest_mean(setup, by_head)
+    head_strategy = exemplars._replace(begin_task=begin_task, grads=grads)
+    return head_strategy if classifier == "head" else nearest_mean_strategy(setup, head_strategy)
 
 
 def _restart_scale(params: PyTree) -> PyTree:
@@ -130,12 +130,12 @@ def _restart_scale(params: PyTree) -> PyTree:
     return {**params, "head": {**params["head"], "scale": jnp.ones(())}}
 
 
-_IIRC = Source("Abdelsalam et al.", 2021, "CVPR", ("samples", "old net"))
+_IIRC = Publication("Abdelsalam et al.", 2021, "CVPR", ("samples", "old net"))
 METHODS = (
     Method(
         "iCaRL",
         icarl,
-        Source("Rebuffi et al.", 2017, "CVPR", ("samples", "old net")),
+        Publication("Rebuffi et al.", 2017, "CVPR", ("samples", "old net")),
         "incremental classifier and representation learning (iCaRL)",
         fixed={"classifier": "nearest mean"},
         requirements=("class scores", "one label", "own classes"),

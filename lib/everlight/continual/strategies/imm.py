@@ -2,10 +2,10 @@
 
     mean:  θ̄_T = Σ_t α_t θ_t            mode:  θ̄_T = Σ_t α_t F_t θ_t / Σ_t α_t F_t
 
-θ_t are the parameters after task t, F_t is its diagonal Fisher information there and α_t its mixing
-ratio. Three transfer techniques connect one solution to the next. A task starts from the last
-task's unmerged solution (weight transfer). The penalty λ ‖θ − θ_{t−1}‖² holds it near that solution
-(L2 transfer). Dropout with that solution as its zero point (drop transfer) trains on
+θ_t are the parameters after task t, F_t is its diagonal Fisher information at θ_t and α_t its
+mixing ratio. Three transfer techniques connect one solution to the next. A task starts from the
+last task's unmerged solution (weight transfer). The penalty λ ‖θ − θ_{t−1}‖² holds it near that
+solution (L2 transfer). Dropout with that solution as its zero point (drop transfer) trains on
 
     θ'_i = θ_{t−1,i}  where unit i is dropped,  else  (θ_i − p θ_{t−1,i}) / (1 − p),
 
@@ -15,14 +15,14 @@ Equal to the official code (btjhjeon/IMM_tensorflow) at the mixing ratios, the m
 transfer from the second task on, and a true Fisher information from sampled labels; differs in:
 
 - Drop transfer draws one mask per step, the code one per sample. The code drops inputs too.
-- Without drop transfer, the code has plain dropout in all tasks. Here dropout is left to the
-  network.
+- Without drop transfer, the code has plain dropout in all tasks. In everlight dropout is left to
+  the network.
 - The code's L2 transfer holds the first task near 0.
 - With drop transfer, the code's L2 transfer penalizes ‖θ − 2 θ_{t−1}‖², since its weights are then
   differences from θ_{t−1}.
 - The code's Fisher information sums squared gradients of means over B = 1,000 samples. Its
-  expectation is N_t / B² times the one here, so a task also weighs by its number of samples N_t.
-  Both add 1e-8 to keep it positive.
+  expectation is N_t / B² times that of everlight, so a task also weighs by its number of samples
+  N_t. Both add 1e-8 to keep it positive.
 - The code merges once, after the last task.
 """
 
@@ -34,7 +34,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Fisher, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
 from everlight.continual.strategies.parts.merging import merged_statistics
@@ -127,7 +127,7 @@ def imm(
 
     def init(key: PRNGKeyArray, learner: Learner) -> Moments:
         nothing = no_anchors(learner.params)
-        last = nothing if _of_last_task(alpha) else ()
+        last = nothing if _keeps_last_task(alpha) else ()
         stats = learner.batch_stats
         return Moments(nothing, last, jnp.int32(0), nothing, stats, jnp.array(False))
 
@@ -183,7 +183,7 @@ def imm(
         end_task=end_task,
         predict=predict,
         # Constant weights are not counted: the L2 transfer's, and the mean's (numbers of tasks).
-        parameter_copies=2 * copies - 1 if _of_last_task(alpha) else copies,
+        parameter_copies=2 * copies - 1 if _keeps_last_task(alpha) else copies,
         tasks=len(alpha) if isinstance(alpha, tuple) else None,
     )
     if drop > 0:
@@ -194,7 +194,7 @@ def imm(
 def _with_task(memory: Moments, weight: PyTree, params: PyTree, alpha: Ratio) -> Moments:
     """Return the memory with one more anchor."""
     tasks = memory.tasks + 1
-    if _of_last_task(alpha):
+    if _keeps_last_task(alpha):
         sums = jax.tree.map(jnp.add, memory.sums, memory.last)
         return memory._replace(sums=sums, last=single_anchor(weight, params), tasks=tasks)
     if alpha is not None:
@@ -206,7 +206,7 @@ def _with_task(memory: Moments, weight: PyTree, params: PyTree, alpha: Ratio) ->
 def _merge(memory: Moments, alpha: Ratio) -> PyTree:
     """Return the weighted mean of the anchors; NaN before the first, when nothing reads it."""
     sums = memory.sums
-    if _of_last_task(alpha):
+    if _keeps_last_task(alpha):
         share = jnp.where(memory.tasks > 1, alpha, 1.0)
         other = (1 - share) / jnp.maximum(memory.tasks - 1, 1)
 
@@ -217,7 +217,7 @@ def _merge(memory: Moments, alpha: Ratio) -> PyTree:
     return jax.tree.map(jnp.divide, sums.weighted_anchor, sums.importance)
 
 
-def _of_last_task(alpha: Ratio) -> bool:
+def _keeps_last_task(alpha: Ratio) -> bool:
     """Return True if the ratio is that of the last task alone."""
     return not (alpha is None or isinstance(alpha, tuple))
 
@@ -255,7 +255,7 @@ def drop_transfer(params: PyTree, anchor: PyTree, scale: PyTree) -> PyTree:
 _MEAN = Method(
     "IMM mean",
     imm,
-    Source("Lee et al.", 2017, "NeurIPS", ("old net", "statistics")),
+    Publication("Lee et al.", 2017, "NeurIPS", ("old net", "statistics")),
     "incremental moment matching (IMM): the mean of the networks",
     tunes="regularization",
     hyperparameters=(1e-3, 1e-2, 1e-1, 1),

@@ -17,12 +17,14 @@ gives the same projection.
 Equal to the official code (liangyanshuo/InfLoRA, `methods/inflora.py`) at A, at the steps of a
 task, and at the projections from the second task on; differs in:
 
-- After the first task the same condition on k holds. There k is one less, but at least 1.
-  A first basis of half of the inputs counts as the free directions there, a larger one stops it.
-- A direction without inputs, where fewer than r are left, is 0. There it is any vector.
-- The head is the network's. There each task has its own, drawn by its layer's rule.
-- Sums are over at most `samples` samples, without augmentation. There they are over all samples of
-  the task, augmented.
+- After the first task the same condition on k holds. In the official code k is one less, but at
+  least 1. A first basis of half of the inputs counts as the free directions in the official code, a
+  larger one stops it.
+- A direction without inputs, where fewer than r are left, is 0. In the official code it is any
+  vector.
+- The head is the network's. In the official code each task has its own, drawn by its layer's rule.
+- Sums are over at most `samples` samples, without augmentation. In the official code they are over
+  all samples of the task, augmented.
 - A kernel with other inputs than keys and values has its own A, and so has each of the two, which
   are equal.
 """
@@ -38,7 +40,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.setups.named_arrays import Path
-from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
+from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
@@ -154,18 +156,20 @@ def input_products(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, F
     # The padding repeats the first sample, with weight 0.
     mask = (jnp.arange(order.size) < count).reshape(order.shape)
 
-    def of_block(block: tuple[Array, Array]) -> dict[Path, Float[Array, "i i"]]:
+    def block_products(block: tuple[Array, Array]) -> dict[Path, Float[Array, "i i"]]:
         slots, counts = block
         block_batch = batch._replace(
             index=batch.index[slots],
             labels=batch.labels[slots],
             weight=batch.weight[slots] * counts,
-            from_memory=batch.from_memory[slots],
+            memory_mask=batch.memory_mask[slots],
         )
         rows = input_rows(setup, learner, block_batch)
         return {path: matrix_product(inputs.T, inputs) for path, inputs in rows.items()}
 
-    return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(of_block, (order, mask)))
+    return jax.tree.map(
+        lambda leaf: jnp.sum(leaf, axis=0), jax.lax.map(block_products, (order, mask))
+    )
 
 
 def free_directions(
@@ -206,7 +210,7 @@ METHODS = (
     Method(
         "InfLoRA",
         inflora,
-        Source("Liang and Li", 2024, "CVPR", ("statistics",)),
+        Publication("Liang and Li", 2024, "CVPR", ("statistics",)),
         "interference-free low-rank adaptation (InfLoRA)",
         adapt=with_low_rank,
         requirements=("pretrained transformer", *COUNTING, "own classes"),

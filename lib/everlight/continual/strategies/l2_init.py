@@ -10,7 +10,7 @@ of the penalty with `l2_weight` = 2λ, since that code halves the squared distan
 `l2_weight` from 1e-5 to 1e-2 is λ from 5e-6 to 5e-3. The registry's grid of λ is twice that.
 Differs in:
 
-- Scales and biases of layer normalization are pulled back too; there they are free.
+- Scales and biases of layer normalization are pulled back too; in the official code they are free.
 - Steps on the penalty may be implicit.
 - Initial values that are redrawn at every step (`sample_init_values`) are left out.
 """
@@ -21,7 +21,7 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.quadratic import QuadraticSums, penalized, single_anchor
 
@@ -50,7 +50,7 @@ METHODS = (
     Method(
         "L2 Init",
         l2_init,
-        Source("Kumar et al.", 2023, "arXiv 2308.11958", ("old net",)),
+        Publication("Kumar et al.", 2023, "arXiv 2308.11958", ("old net",)),
         "regenerative regularization (L2 Init)",
         tunes="regularization",
         hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),

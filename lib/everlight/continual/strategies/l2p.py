@@ -13,12 +13,12 @@ L = 5 and λ = 0.5. That code multiplies its learning rate of 0.03 by the batch 
 Equal to the official code (google-research/l2p, `train_continual.py`) at the steps of a task,
 where each image has prompts of its own (`models/prompts.py` says how that differs); differs in:
 
-- Gradients are clipped only if the setup's optimizer does so. There the gradient of all parameters,
-  of frozen ones too, is shortened to a length of at most 1.
-- The head has the setup's initial values. There it begins at 0.
-- Seen classes are predicted. There unseen ones are too, whose logits are 0.
-- Images are those of the setup. There their values go from 0 to 1.
-- There the settings of CORe50 freeze nothing.
+- Gradients are clipped only if the setup's optimizer does so. In the official code the gradient of
+  all parameters, of frozen ones too, is shortened to a length of at most 1.
+- The head has the setup's initial values. In the official code it begins at 0.
+- Seen classes are predicted. In the official code unseen ones are too, whose logits are 0.
+- Images are those of the setup. In the official code their values go from 0 to 1.
+- In the official code the settings of CORe50 freeze nothing.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
+from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
 from everlight.models.prompts import prompt_pool, with_prompts
@@ -80,7 +80,7 @@ METHODS = (
     Method(
         "L2P",
         l2p,
-        Source("Wang et al.", 2022, "CVPR"),
+        Publication("Wang et al.", 2022, "CVPR"),
         "learning to prompt (L2P): prompts of a frozen network, trained on own classes",
         adapt=with_pool,
         requirements=("pretrained transformer", *COUNTING, "own classes"),

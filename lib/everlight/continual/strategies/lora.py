@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from jaxtyping import PyTree
 
 from everlight.base import Setup
-from everlight.continual.methods.method import COUNTING, Method, Source, StrategyArguments
+from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
 from everlight.continual.strategies.naive import naive
 from everlight.models.lora import with_lora
 from everlight.models.vit import VisionTransformer
@@ -26,7 +26,7 @@ METHODS = (
     Method(
         "LoRA",
         naive,
-        Source("Hu et al.", 2022, "ICLR"),
+        Publication("Hu et al.", 2022, "ICLR"),
         "naive finetuning of low-rank additions to queries and values (LoRA)",
         adapt=with_low_rank,
         requirements=("pretrained transformer", *COUNTING),

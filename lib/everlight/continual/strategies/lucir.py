@@ -20,7 +20,7 @@ Equal to the official code (hshustc/CVPR19_Incremental_Learning) at the losses, 
 and finetuned weights and the nearest mean; differs in the means of its CIFAR-100 script, which
 include mirrored exemplars, in herding and the rounding of a fixed total (see `icarl`), and in the
 finetuning's optimizer, which is the setup's. IIRC's code lets the ranking loss move the head's
-scale too; here, as in the official code, the ranked scores have no scale.
+scale too; in everlight, as in the official code, the ranked scores have no scale.
 """
 
 import jax
@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Coefficient, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
@@ -37,8 +37,12 @@ from everlight.continual.strategies.parts.imprinted_head import (
     imprinted_rehearsal,
 )
 from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
-from everlight.continual.strategies.parts.rehearsal import Classifier, by_nearest_mean, rehearsal
-from everlight.models.heads import cosines, head_kernel, unit
+from everlight.continual.strategies.parts.rehearsal import (
+    Classifier,
+    nearest_mean_strategy,
+    rehearsal,
+)
+from everlight.models.heads import cosines, head_kernel, unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -77,7 +81,7 @@ def lucir(
       ValueError: `classifier` is unknown.
     """
 
-    def rebalanced(inputs: LossInputs) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def rebalanced_loss(inputs: LossInputs) -> tuple[Float[Array, ""], Float[Array, ""]]:
         """Return the batch's loss L and its first term."""
         outputs, batch = inputs.outputs, inputs.batch
         weight = distillation * jnp.sqrt(
@@ -87,15 +91,17 @@ def lucir(
         task_loss = weighted_mean(
             setup.objective.loss(outputs, batch.labels, inputs.seen), batch.weight
         )
-        moved = 1 - jnp.sum(unit(outputs.features, -1) * unit(old.features, -1), axis=-1)
+        moved = 1 - jnp.sum(
+            unit_vectors(outputs.features, -1) * unit_vectors(old.features, -1), axis=-1
+        )
         true = multi_hot(batch.labels, inputs.new.shape[0]) & inputs.teacher.known
         scores = cosines(outputs.features, head_kernel(inputs.params))
         ranking = margin_ranking(scores, true, inputs.new, margin, rivals)
-        replayed = batch.weight * batch.from_memory
+        replayed = batch.weight * batch.memory_mask
         total = task_loss + weight * weighted_mean(moved, batch.weight)
         return total + weighted_mean(ranking, replayed), task_loss
 
-    def imprinted(
+    def imprint_kernel(
         kernel: Float[Array, "f c"],
         features: Float[Array, "n f"],
         task: Task,
@@ -110,8 +116,8 @@ def lucir(
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
     finetuning = Finetuning(finetune_epochs, finetune_batch, rate)
-    strategy = imprinted_rehearsal(setup, by_head, rebalanced, imprinted, finetuning)
-    return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
+    strategy = imprinted_rehearsal(setup, by_head, rebalanced_loss, imprint_kernel, finetuning)
+    return strategy if classifier == "head" else nearest_mean_strategy(setup, strategy)
 
 
 def margin_ranking(
@@ -154,20 +160,20 @@ def imprint(
       known: classes whose mean weight length the new classes take.
     """
     member = multi_hot(samples.labels, new.shape[0]) & samples.mask[:, None]
-    rows = jnp.where(samples.mask[:, None], unit(features, -1), 0)
+    rows = jnp.where(samples.mask[:, None], unit_vectors(features, -1), 0)
     sums = matrix_product(rows.T, member)
     lengths = jnp.linalg.norm(kernel, axis=0)
     length = jnp.sum(lengths, where=known) / jnp.maximum(jnp.sum(known), 1)
-    imprinted = new & jnp.any(member, axis=0) & jnp.any(known)
+    imprint_kernel = new & jnp.any(member, axis=0) & jnp.any(known)
     # The sum of a class's unit features has the direction of their mean.
-    return jnp.where(imprinted, length * unit(sums, 0), kernel)
+    return jnp.where(imprint_kernel, length * unit_vectors(sums, 0), kernel)
 
 
 METHODS = (
     Method(
         "LUCIR",
         lucir,
-        Source("Hou et al.", 2019, "CVPR", ("samples", "old net")),
+        Publication("Hou et al.", 2019, "CVPR", ("samples", "old net")),
         "learning a unified classifier by rebalancing (LUCIR)",
         tunes="distillation",
         hyperparameters=(0.5, 1, 2, 5),

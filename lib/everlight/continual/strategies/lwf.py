@@ -3,9 +3,9 @@
     L(θ) = L_task(θ) + λ T² · mean over old heads of KL(softmax(z_old / T) ‖ softmax(z / T))
 
 z_old are the logits, for the new task's images, of the network before the task in evaluation mode.
-The factor T² is Hinton et al.'s. The paper has T = 2 and λ = 1 without it, which is λ = 1 / 4 here.
-With one head the old classes form a single softmax. With `class_group` there is one softmax per
-group, and their losses are averaged.
+The factor T² is Hinton et al.'s. The paper has T = 2 and λ = 1 without it, which is λ = 1 / 4 in
+everlight. With one head the old classes form a single softmax. With `class_group` there is one
+softmax per group, and their losses are averaged.
 
 Equal to the official code (lizhitwo/LearningWithoutForgetting) at the gradient of a sample's
 distillation over one head, with λ = 1 / T²; differs in:
@@ -13,8 +13,8 @@ distillation over one head, with λ = 1 / T²; differs in:
 - The code sums the losses of several old heads.
 - The old network sees each batch as it is augmented. The code records its outputs once, for the
   images without augmentation.
-- As the paper says, the code first trains the new head alone (warm-up). Here all parameters learn
-  from the start.
+- As the paper says, the code first trains the new head alone (warm-up). In everlight all parameters
+  learn from the start.
 """
 
 from typing import Annotated
@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import distillation
 from everlight.continual.strategies.parts.passes import (
@@ -90,7 +90,7 @@ METHODS = (
     Method(
         "LwF",
         lwf,
-        Source("Li and Hoiem", 2016, "ECCV", ("old net",)),
+        Publication("Li and Hoiem", 2016, "ECCV", ("old net",)),
         "learning without forgetting (LwF)",
         tunes="regularization",
         hyperparameters=(0.25, 1, 3, 10),

@@ -11,7 +11,7 @@ at Ω where the code passes samples one by one and one head has all classes; dif
 - Where the code passes batches, it takes the absolute value of a batch's summed gradient.
 - F has the outputs of all seen classes. The code has a head per task, and F is the head of the task
   that the samples come from.
-- Ω is estimated on at most `importance_samples` samples, there on all.
+- Ω is estimated on at most `importance_samples` samples, in the official code on all.
 """
 
 import jax
@@ -20,7 +20,7 @@ from jaxtyping import PRNGKeyArray
 
 from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import memory_aware_importance
 from everlight.continual.strategies.parts.quadratic import (
@@ -64,7 +64,7 @@ METHODS = (
     Method(
         "MAS",
         mas,
-        Source("Aljundi et al.", 2018, "ECCV", ("old net", "statistics")),
+        Publication("Aljundi et al.", 2018, "ECCV", ("old net", "statistics")),
         "memory aware synapses (MAS)",
         tunes="regularization",
         hyperparameters=(0.01, 0.1, 1, 10, 100),

@@ -18,10 +18,11 @@ Equal to the code of the survey of Mai et al. 2022, Neurocomputing (`mir_retriev
 `exp_replay.py` of RaptorMai/online-continual-learning), at the candidates' scores, the choice and
 the gradient of a step, with `loss_over="all"` and plain gradient descent; differs in:
 
-- The virtual step there is the gradient times the learning rate, whatever the optimizer.
-- By default the losses run over the seen classes, there over all outputs.
-- Candidates are augmented here where the setup augments, and replayed as they were scored.
-- The reservoir there counts the arrivals before a batch for all of the batch.
+- The virtual step of the official code is the gradient times the learning rate, whatever the
+  optimizer.
+- By default the losses run over the seen classes, in the official code over all outputs.
+- Candidates are augmented in everlight where the setup augments, and replayed as they were scored.
+- The reservoir in the official code counts the arrivals before a batch for all of the batch.
 
 The code of MIR's authors (optimass/Maximally_Interfered_Retrieval, `mir.py`) has the same scores on
 CIFAR-10. It replays from the second task on and draws candidates only of earlier tasks. On MNIST
@@ -37,7 +38,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.updates import optimizer_step
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.memory import draw_from_reservoir
 from everlight.continual.strategies.parts.passes import task_gradient
@@ -130,7 +131,7 @@ METHODS = (
     Method(
         "MIR",
         mir,
-        Source("Aljundi et al.", 2019, "NeurIPS", ("samples",)),
+        Publication("Aljundi et al.", 2019, "NeurIPS", ("samples",)),
         "maximally interfered retrieval (MIR)",
         authors={
             "candidate_ratio": 5,

@@ -8,8 +8,8 @@ replayed samples x, seen augmented (x⁺) and as stored (x):
 
 KL compares softmaxes at temperature T over all outputs of the head, and t is the number of steps,
 this one included. T_i begins at α_i θ / (1 − α_i). L_replay is ER's loss; for ER-ACE and DER++ it
-is theirs plus ER's. Test samples are classified by the mean of the n averages and the network, with
-the network's batch statistics. The memory is that of the method.
+is the method's own loss plus ER's. Test samples are classified by the mean of the n averages and
+the network, with the network's batch statistics. The memory is that of the method.
 
 The authors' configurations run with λ = 5.5, one average with α = 0.01 and T = 4 on every data set,
 Tiny-ImageNet included; they replay 64 samples per batch of 10. DER++ has the defaults of
@@ -20,12 +20,13 @@ the gradient of a step, the averages and the mean that predicts, with `loss_over
 
 - By default cross-entropies run over the seen classes; the registry's DER++-MKD has
   `loss_over="all"`, as `der_plus_plus` has.
-- The first batch is trained on; there the step of ER and of DER++ is left out while the memory is
-  empty.
-- x⁺ has one augmentation, the setup's; there the terms that ER-ACE and DER++ gain have a second
-  one, and pass the stored samples before the augmented ones.
-- Of the classes that have not arrived, ER-ACE's incoming softmax there has those whose number is
-  below the size of the batch. With `loss_over="all"` it has all classes of later tasks here.
+- The first batch is trained on; in the official code the step of ER and of DER++ is left out while
+  the memory is empty.
+- x⁺ has one augmentation, the setup's; in the official code the terms that ER-ACE and DER++ gain
+  have a second one, and pass the stored samples before the augmented ones.
+- Of the classes that have not arrived, ER-ACE's incoming softmax in the official code has those
+  whose number is below the size of the batch. With `loss_over="all"` it has all classes of later
+  tasks in everlight.
 """
 
 from collections.abc import Sequence
@@ -39,7 +40,7 @@ from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo,
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.experience_replay import experience_replay
@@ -109,10 +110,10 @@ def mkd(
 
     def init(key: PRNGKeyArray, learner: Learner) -> Taught:
         scales = [rate / (1 - rate) for rate in rates]
-        teachers = jax.tree.map(lambda leaf: by_teacher(leaf, scales) * leaf, learner.params)
+        teachers = jax.tree.map(lambda leaf: teacher_factors(leaf, scales) * leaf, learner.params)
         return Taught(base.init(key, learner), teachers)
 
-    def distilled(
+    def distillation_gradient(
         memory: Taught, learner: Learner, batch: Batch, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         """Return the gradient of ER's loss and the distillation over a batch."""
@@ -143,11 +144,11 @@ def mkd(
         replay = batch.replay.labelled if isinstance(batch.replay, TwoDraws) else batch.replay
         both = joined(batch, replay)
         if method == "ER":
-            return distilled(memory, learner, both, key)
+            return distillation_gradient(memory, learner, both, key)
         key_base, key_distilled = jax.random.split(key)
         gradient, info = replay_strategy.grads(memory, learner, batch, task, key_base)
         after = learner._replace(batch_stats=info.batch_stats)
-        more, distillation = distilled(memory, after, both, key_distilled)
+        more, distillation = distillation_gradient(memory, after, both, key_distilled)
         gradient = jax.tree.map(jnp.add, gradient, more)
         return gradient, info._replace(task_gradient=gradient, batch_stats=distillation.batch_stats)
 
@@ -155,7 +156,7 @@ def mkd(
         memory: Taught, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Taught, Learner]:
         memory, learner = replay_strategy.after_step(memory, learner, info, key)
-        return memory._replace(teachers=moved_teachers(memory.teachers, learner, rates)), learner
+        return memory._replace(teachers=move_teachers(memory.teachers, learner, rates)), learner
 
     def predict(
         memory: Taught, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -173,20 +174,20 @@ def mkd(
     )
 
 
-def by_teacher(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
+def teacher_factors(leaf: Array, values: Sequence[float]) -> Float[Array, "n ..."]:
     """Return a value of each teacher, to be multiplied by a leaf of the parameters."""
     return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
 
 
-def moved_teachers(teachers: PyTree, learner: Learner, rates: Sequence[float]) -> PyTree:
+def move_teachers(teachers: PyTree, learner: Learner, rates: Sequence[float]) -> PyTree:
     """Return the moving averages after a step of the network, each by its rate."""
     power = jnp.maximum(learner.step // CORRECTION_STEPS, 1)
 
-    def moved(old: Array, new: Array) -> Array:
-        rate = by_teacher(new, rates)
+    def move_average(old: Array, new: Array) -> Array:
+        rate = teacher_factors(new, rates)
         return (1 - rate) * old + rate / (1 - rate**power) * new
 
-    return jax.tree.map(moved, teachers, learner.params)
+    return jax.tree.map(move_average, teachers, learner.params)
 
 
 def divergence(
@@ -200,7 +201,7 @@ def divergence(
 _ER_MKD = Method(
     "ER-MKD",
     mkd,
-    Source("Michel et al.", 2024, "ICML", ("samples", "old net")),
+    Publication("Michel et al.", 2024, "ICML", ("samples", "old net")),
     "ER taught by a moving average (momentum knowledge distillation, MKD)",
     requirements=OTHER_WEIGHTS,
     authors={

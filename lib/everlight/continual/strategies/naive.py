@@ -5,7 +5,7 @@ Other strategies are `naive(setup)._replace(...)` with the functions in which th
 
 Finetuning has no official code. Equal to Mammoth's `sgd.py` at the parameters after every step of
 plain gradient descent; differs in that the loss runs over the classes that the objective counts,
-where theirs runs over all outputs.
+and in the official code over all outputs.
 """
 
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Epoch, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.parts.passes import evaluation_outputs, task_gradient
 
 
@@ -61,6 +61,9 @@ def naive_on_task_classes(setup: Setup) -> Strategy:
 
 METHODS = (
     Method(
-        "naive", naive, Source(), "naive finetuning: the plain gradient on the task's own samples"
+        "naive",
+        naive,
+        Publication(),
+        "naive finetuning: the plain gradient on the task's own samples",
     ),
 )

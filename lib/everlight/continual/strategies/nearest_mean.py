@@ -7,7 +7,7 @@ before comparing. A class without samples has score −∞.
 
 Equal to the official code (srebuffi/iCaRL, its NCM) at `directions=True` over a fixed network;
 differs from its CIFAR-100 script in not averaging in the mean of the mirrored images, and in the
-score −∞ of classes without samples (there their mean is 0).
+score −∞ of classes without samples (in the official code their mean is 0).
 """
 
 import jax.numpy as jnp
@@ -15,16 +15,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,
+    mask_empty_classes,
     no_means,
-    of_met,
 )
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
-from everlight.models.heads import unit
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -47,26 +47,26 @@ def nearest_mean(setup: Setup, directions: bool = False) -> Strategy:
     def accumulate(memory: ClassMeans, features: Float[Array, "b f"], batch: Batch) -> ClassMeans:
         mask = (batch.weight > 0)[:, None]
         member = multi_hot(batch.labels, memory.count.shape[0]) & mask
-        rows = unit(features, -1) if directions else features
+        rows = unit_vectors(features, -1) if directions else features
         return add_to_means(memory, jnp.where(mask, rows, 0), member)
 
     def scores(memory: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         if directions:
-            means, features = unit(memory.mean, -1), unit(features, -1)
+            means, features = unit_vectors(memory.mean, -1), unit_vectors(features, -1)
         else:
             means, features = memory.offset, features - memory.origin
         # The squares written out, so that no array [b, c, f] is made.
         squares = jnp.sum(features**2, axis=1)[:, None] + jnp.sum(means**2, axis=1)
-        return of_met(memory.count, 2 * matrix_product(features, means.T) - squares)
+        return mask_empty_classes(memory.count, 2 * matrix_product(features, means.T) - squares)
 
-    return over_features(setup, init, accumulate, scores)
+    return feature_strategy(setup, init, accumulate, scores)
 
 
 METHODS = (
     Method(
         "nearest mean",
         nearest_mean,
-        Source("Mensink et al.", 2013, "PAMI", ("statistics",)),
+        Publication("Mensink et al.", 2013, "PAMI", ("statistics",)),
         "the nearest-class-mean classifier",
         trains="head",
         requirements=OTHER_WEIGHTS,

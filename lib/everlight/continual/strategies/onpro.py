@@ -32,17 +32,21 @@ Equal to the official code (weilllllls/OnPro, `train.py`, `modules/OPE.py`, `mod
 `losses/loss.py`) at the gradient of a step by network and projection, given the draws, with
 `loss_over="all"`; differs in:
 
-- The second view there also makes some images grey, and draws again crops that exceed the image.
-- After the first task at most seven samples per class seen so far are replayed there, and the first
-  batch of a task is not mixed.
-- The reservoir there counts the arrivals before a batch for all of the batch.
-- Mixed samples of one class keep this class in the instance loss, there a sum of rounding errors.
-- Pairs are of classes that have stored samples; there one without them is replaced by another.
-- By default cross-entropies run over the seen classes, there over all outputs.
-- Passes are in float32, there in half precision. In the first task the cross-entropy's pass comes
-  before that of the replayed samples, there after it, which only batch statistics see.
+- The second view in the official code also makes some images grey, and draws again crops that
+  exceed the image.
+- After the first task at most seven samples per class seen so far are replayed in the official
+  code, and the first batch of a task is not mixed.
+- The reservoir in the official code counts the arrivals before a batch for all of the batch.
+- Mixed samples of one class keep this class in the instance loss, in the official code a sum of
+  rounding errors.
+- Pairs have classes with stored samples; in the official code one without them is replaced
+  by another.
+- By default cross-entropies run over the seen classes, in the official code over all outputs.
+- Passes are in float32, in the official code in half precision. In the first task the
+  cross-entropy's pass comes before that of the replayed samples, in the official code after it,
+  which only batch statistics see.
 - The network's optimizer restarts with every task. That of the projection, which is part of the
-  memory, continues, as both do there.
+  memory, continues, as both do in the official code.
 """
 
 from collections.abc import Callable
@@ -57,7 +61,7 @@ from everlight.base import Batch, Coefficient, Learner, Outputs, Setup, StepInfo
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import fill_up
@@ -362,7 +366,7 @@ METHODS = (
     Method(
         "OnPro",
         onpro,
-        Source("Wei et al.", 2023, "ICCV", ("samples",)),
+        Publication("Wei et al.", 2023, "ICCV", ("samples",)),
         "online prototype learning (OnPro)",
         requirements=COUNTING,
         authors={

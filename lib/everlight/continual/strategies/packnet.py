@@ -5,15 +5,15 @@ head prunes the smallest share of its free weights by magnitude: they become 0 a
 others are retrained without them, and the task owns them from then on. Biases, scales and batch
 statistics are learned with the first task and then stay fixed. In the head, a class's weights
 belong to its task. Given the task, the network of the weights owned up to it predicts. The paper
-prunes half to three quarters, its code half by default, and here `prune` is 0.75, which leaves more
-free weights to later tasks. The paper starts from a network trained on ImageNet, trains for 20
-epochs, and retrains for 10 at the final learning rate.
+prunes half to three quarters, its code half by default, and in everlight `prune` is 0.75, which
+leaves more free weights to later tasks. The paper starts from a network trained on ImageNet, trains
+for 20 epochs, and retrains for 10 at the final learning rate.
 
 Equal to the official code (arunmallya/packnet) at the weights that a task prunes, except for ties
 at the threshold, and at those of earlier tasks, which stay bit for bit; differs in biases and batch
-statistics, which there stay as trained on ImageNet, and in initial weights. That code keeps the
-epoch with the best accuracy on the test set; here the protocol chooses the epoch of a task, and
-retraining ends with its last one.
+statistics, which in the official code stay as trained on ImageNet, and in initial weights. That
+code keeps the epoch with the best accuracy on the test set; in everlight the protocol chooses the
+epoch of a task, and retraining ends with its last one.
 """
 
 from functools import partial
@@ -27,9 +27,9 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import train_on
-from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts.passes import among_current, task_gradient
+from everlight.continual.strategies.parts.passes import mask_other_classes, task_gradient
 from everlight.errors import ArgumentError
 
 FREE, PRUNED = -1, -2
@@ -103,7 +103,7 @@ def packnet(
     ) -> tuple[PyTree, StepInfo]:
         task_learner = learner._replace(seen=task.classes)
         gradient, info = _gradient(setup, task_learner, batch, task.id == 0, key)
-        trained = _trained(memory.owner, task.classes)
+        trained = _trainable_mask(memory.owner, task.classes)
         gradient = jax.tree.map(lambda free, g: jnp.where(free, g, 0), trained, gradient)
         return gradient, info._replace(aux=BeforeStep(learner.params, trained))
 
@@ -128,7 +128,7 @@ def packnet(
         )
         owner = jax.tree.map(
             lambda mine, o: jnp.where(mine, task.id, jnp.where(o == PRUNED, FREE, o)),
-            _trained(owner, task.classes),
+            _trainable_mask(owner, task.classes),
             owner,
         )
         return Ownership(owner, jnp.zeros_like(memory.classes)), learner
@@ -137,12 +137,12 @@ def packnet(
         memory: Ownership, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         scores = plain.predict((), learner, inputs)
-        return among_current(memory.classes, scores)
+        return mask_other_classes(memory.classes, scores)
 
     def predict_task(
         memory: Ownership, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
-        params = owned_up_to(task, memory.owner, learner.params)
+        params = owned_params(task, memory.owner, learner.params)
         return plain.predict((), learner._replace(params=params), inputs)
 
     strategy = plain._replace(
@@ -195,13 +195,13 @@ def restore_fixed(
     return memory, learner._replace(params=params)
 
 
-def owned_up_to(task: Int[Array, ""], owner: PyTree, params: PyTree) -> PyTree:
+def owned_params(task: Int[Array, ""], owner: PyTree, params: PyTree) -> PyTree:
     """Return the parameters that tasks up to this one own, 0 elsewhere; the head is unchanged."""
     owned = jax.tree.map(lambda o, leaf: jnp.where((o >= 0) & (o <= task), leaf, 0), owner, params)
     return {**owned, "head": params["head"]}
 
 
-def _trained(owner: PyTree, classes: Bool[Array, "c"]) -> PyTree:
+def _trainable_mask(owner: PyTree, classes: Bool[Array, "c"]) -> PyTree:
     """Return True for the parameters that a task of these classes may change."""
     free = jax.tree.map(lambda o: o == FREE, owner)
     return {**free, "head": jax.tree.map(lambda f: f & classes, free["head"])}
@@ -212,25 +212,27 @@ def _gradient(
 ) -> tuple[PyTree, StepInfo]:
     """Return the batch's gradient, in evaluation mode after the first task if statistics exist."""
 
-    def still(
+    def apply_frozen(
         params: PyTree, batch_stats: PyTree, inputs: Array, train: bool, key: PRNGKeyArray
     ) -> tuple:
         return setup.apply(params, batch_stats, inputs, False, None)
 
-    def moving() -> tuple[PyTree, StepInfo]:
+    def first_task_gradient() -> tuple[PyTree, StepInfo]:
         return task_gradient(setup, learner, batch, key)
 
     if not jax.tree.leaves(learner.batch_stats):
-        return moving()
-    keeping = setup._replace(apply=still)
-    return cond_under_vmap(first, moving, lambda: task_gradient(keeping, learner, batch, key))
+        return first_task_gradient()
+    keeping = setup._replace(apply=apply_frozen)
+    return cond_under_vmap(
+        first, first_task_gradient, lambda: task_gradient(keeping, learner, batch, key)
+    )
 
 
 METHODS = (
     Method(
         "PackNet",
         packnet,
-        Source("Mallya and Lazebnik", 2018, "CVPR", ("statistics",)),
+        Publication("Mallya and Lazebnik", 2018, "CVPR", ("statistics",)),
         "weights pruned and frozen, task by task",
         requirements=PER_TASK_WEIGHTS,
         authors={

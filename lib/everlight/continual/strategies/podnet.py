@@ -20,7 +20,7 @@ local-similarity head over signed features: `MLP` and `PlainCNN` with `last_relu
 The authors' form is the default. All their configurations of PODNet have this n, but for the
 ablation "cosine", and η = 1 at the start. Predictions are by the similarities of the loss. Where
 the first task has two classes, the paper's NCA is 0 at η = 0 whatever the network. On Fashion-MNIST
-with 500 exemplars η fell below 0 there, and the final accuracy was 0.28.
+with 500 exemplars η fell below 0, and the final accuracy was 0.28.
 
 Proxies of known classes stay fixed. Those of a new class start as the centres of K clusters of its
 samples' unit features, times the mean length of the known proxies. Exemplars are herded and join
@@ -35,14 +35,17 @@ clusters; differs in:
 
 - With `form="paper"` NCA has a margin, which that code subtracts from all similarities, so that it
   has no effect; and a maximum with 0, which that code leaves out.
-- The paper's equations of POD-spatial sum squared distances of x. Both here and there x is squared
-  and p normalized, and distances are not squared.
-- No ReLU follows a block there, and the maps include those of the last block apart from its stage.
-- Proxies of the first task are initially uniform in ±1 / √f, there normal with variance 1 / f.
-- Clusters are those of one start, there the best of ten by scikit-learn.
-- Finetuning uses evaluation mode and the setup's optimizer, there training mode and SGD with
-  momentum. All gradients there are clipped to ±5.
-- Scores are multiplied by η. Predictions there are not, which is the same unless η is negative.
+- The paper's equations of POD-spatial sum squared distances of x. Both in everlight and in the
+  official code x is squared and p normalized, and distances are not squared.
+- No ReLU follows a block in the official code, and the maps include those of the last block apart
+  from its stage.
+- Proxies of the first task are initially uniform in ±1 / √f, in the official code normal with
+  variance 1 / f.
+- Clusters are those of one start, in the official code the best of ten by scikit-learn.
+- Finetuning uses evaluation mode and the setup's optimizer, in the official code training mode and
+  SGD with momentum. All gradients of the official code are clipped to ±5.
+- Scores are multiplied by η. Predictions of the official code are not, which is the same unless η
+  is negative.
 - Herding: see `icarl`.
 """
 
@@ -53,7 +56,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Outputs, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.clustering import k_means
 from everlight.continual.strategies.parts.imprinted_head import (
@@ -65,10 +68,10 @@ from everlight.continual.strategies.parts.passes import evaluation_outputs, weig
 from everlight.continual.strategies.parts.rehearsal import (
     Classifier,
     Rehearsal,
-    by_nearest_mean,
+    nearest_mean_strategy,
     rehearsal,
 )
-from everlight.models.heads import SimilarityForm, head_kernel, local_similarities, unit
+from everlight.models.heads import SimilarityForm, head_kernel, local_similarities, unit_vectors
 
 
 @checked
@@ -125,7 +128,7 @@ def podnet(
         moved = jax.vmap(cosine_distance)(outputs.features, old.features)
         distances = [
             jax.vmap(pooled_distance)(maps, before)
-            for maps, before in zip(maps_of(outputs), maps_of(old), strict=True)
+            for maps, before in zip(hidden_maps(outputs), hidden_maps(old), strict=True)
         ]
         pooled = sum(distances) / max(1, len(distances))
         distillation = weighted_mean(spatial * pooled + flat * moved, batch.weight)
@@ -134,7 +137,7 @@ def podnet(
             jnp.any(inputs.teacher.known), weight * distillation, 0
         ), task_loss
 
-    def imprinted(
+    def imprint_kernel(
         kernel: Float[Array, "f p c"],
         features: Float[Array, "n f"],
         task: Task,
@@ -155,8 +158,8 @@ def podnet(
     finetuning = Finetuning(
         finetune_epochs, finetune_batch, rate=lambda epoch: jnp.float32(finetune_rate)
     )
-    strategy = imprinted_rehearsal(setup, by_head, distilled, imprinted, finetuning)
-    return strategy if classifier == "head" else by_nearest_mean(setup, strategy)
+    strategy = imprinted_rehearsal(setup, by_head, distilled, imprint_kernel, finetuning)
+    return strategy if classifier == "head" else nearest_mean_strategy(setup, strategy)
 
 
 def nca(
@@ -197,14 +200,14 @@ def nca_as_coded(
     )
 
 
-def maps_of(outputs: Outputs) -> list[Float[Array, "b h w c"]]:
+def hidden_maps(outputs: Outputs) -> list[Float[Array, "b h w c"]]:
     """Return those hidden activations of a network that are maps."""
     return [leaf for leaf in (outputs.hidden or {}).values() if leaf.ndim == 4]
 
 
 def cosine_distance(features: Float[Array, "f"], old: Float[Array, "f"]) -> Float[Array, ""]:
     """Return a sample's POD-flat: one minus the cosine of its features and the old ones."""
-    return 1 - jnp.sum(unit(features, -1) * unit(old, -1))
+    return 1 - jnp.sum(unit_vectors(features, -1) * unit_vectors(old, -1))
 
 
 def pooled_distance(maps: Float[Array, "h w c"], old: Float[Array, "h w c"]) -> Float[Array, ""]:
@@ -220,7 +223,7 @@ def pooled(maps: Float[Array, "h w c"]) -> Float[Array, "n"]:
     """Return the sums of squares over each row and each column, together of length 1."""
     squares = maps**2
     sums = [jnp.sum(squares, axis=axis).reshape(-1) for axis in (1, 0)]
-    return unit(jnp.concatenate(sums), -1)
+    return unit_vectors(jnp.concatenate(sums), -1)
 
 
 def imprint_proxies(
@@ -243,10 +246,10 @@ def imprint_proxies(
     """
     proxies, classes = kernel.shape[1:]
     member = (multi_hot(samples.labels[:, :1], classes) & samples.mask[:, None]).T
-    rows = jnp.where(samples.mask[:, None], unit(features, -1), 0)
+    rows = jnp.where(samples.mask[:, None], unit_vectors(features, -1), 0)
     lengths = jnp.linalg.norm(kernel, axis=0)
     length = jnp.sum(lengths, where=known) / jnp.maximum(jnp.sum(known) * proxies, 1)
-    imprinted = new & jnp.any(member, axis=1) & jnp.any(known)
+    imprint_kernel = new & jnp.any(member, axis=1) & jnp.any(known)
 
     def proxies_of(class_row: tuple) -> Float[Array, "p f"]:
         is_member, needed, number, before = class_row
@@ -257,7 +260,7 @@ def imprint_proxies(
         return where_under_vmap(needed, centers, before)
 
     # One class after another: distances of all would be as many times the memory.
-    class_rows = member, imprinted, jnp.arange(classes), kernel.transpose(2, 1, 0)
+    class_rows = member, imprint_kernel, jnp.arange(classes), kernel.transpose(2, 1, 0)
     return jax.lax.map(proxies_of, class_rows).transpose(2, 1, 0)
 
 
@@ -265,7 +268,7 @@ METHODS = (
     Method(
         "PODNet",
         podnet,
-        Source("Douillard et al.", 2020, "ECCV", ("samples", "old net")),
+        Publication("Douillard et al.", 2020, "ECCV", ("samples", "old net")),
         "pooled outputs distillation (PODNet)",
         tunes="flat",
         hyperparameters=(0.3, 1, 3, 10),

@@ -33,16 +33,16 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Proportion, Setup, Strategy
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,
+    mask_empty_classes,
     no_means,
-    of_met,
     scatter_rows,
 )
 from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 from everlight.precision import matrix_product
 
 
@@ -128,9 +128,11 @@ def randumb(
 
     def scores(memory: FourierDiscriminant, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         centered = fourier_features(memory, features) - memory.means.origin
-        return of_met(memory.means.count, matrix_product(centered, memory.kernel) + memory.bias)
+        return mask_empty_classes(
+            memory.means.count, matrix_product(centered, memory.kernel) + memory.bias
+        )
 
-    return over_features(setup, init, accumulate, scores)._replace(
+    return feature_strategy(setup, init, accumulate, scores)._replace(
         before_evaluation=before_evaluation
     )
 
@@ -165,7 +167,7 @@ METHODS = (
     Method(
         "RanDumb",
         randumb,
-        Source("Prabhu et al.", 2024, "NeurIPS", ("statistics",)),
+        Publication("Prabhu et al.", 2024, "NeurIPS", ("statistics",)),
         "RanDumb (discriminant of random features)",
         tunes="shrinkage",
         hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),

@@ -14,9 +14,9 @@ held-out samples. The best λ varies by powers of ten with the features.
 `random_ridge` has the regression, which ACIL shares, and its precision in float32.
 
 Equal to the official code (RanPAC/RanPAC) at class prototypes, projection, ridge regression and the
-choice of λ; differs in raised eigenvalues where λ is within float32 rounding errors (there the
-system is solved without), and in leaving out the adapters that the paper trains in the first
-session.
+choice of λ; differs in raised eigenvalues where λ is within float32 rounding errors (in the
+official code the system is solved without), and in leaving out the adapters that the paper trains
+in the first session.
 """
 
 from typing import Literal
@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, checked
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.random_ridge import RandomRidge, expand, random_ridge
 from everlight.precision import matrix_product
@@ -124,7 +124,7 @@ METHODS = (
     Method(
         "RanPAC",
         ranpac,
-        Source("McDonnell et al.", 2023, "NeurIPS", ("statistics",)),
+        Publication("McDonnell et al.", 2023, "NeurIPS", ("statistics",)),
         "RanPAC (random projections, pretrained features)",
         tunes="ridge",
         hyperparameters=(1e2, 1e3, 1e4, 1e5, 1e6),

@@ -14,15 +14,15 @@ Equal to the official code (google/dopamine, `labs/redo/weight_recyclers.py`, `N
 scores, dormant units, their new weights, given the same draws, and Adam's moments, which become 0;
 differs in:
 
-- Activations are those of the training batches of the last F steps; there those of 256 samples that
-  are redrawn from the replay buffer.
-- New incoming weights and biases come from the setup's `init`, there from Xavier's distribution and
-  0. Moments of biases become 0 too.
-- Outgoing weights of a channel whose maps are flattened are its own; there a mask for maps with
-  channels first is applied to maps with channels last.
-- τ and F are the paper's 0.1 and 1,000 by default; there 0 and 200,000 steps of the optimizer.
-  The registry's τ are a grid.
-- The mean over the layer has 1e-9 added there.
+- Activations are those of the training batches of the last F steps; in the official code those of
+  256 samples that are redrawn from the replay buffer.
+- New incoming weights and biases come from the setup's `init`, in the official code from Xavier's
+  distribution and 0. Moments of biases become 0 too.
+- Outgoing weights of a channel whose maps are flattened are its own; in the official code a mask
+  for maps with channels first is applied to maps with channels last.
+- τ and F are the paper's 0.1 and 1,000 by default; in the official code 0 and 200,000 steps of the
+  optimizer. The registry's τ are a grid.
+- The mean over the layer has 1e-9 added in the official code.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ from jaxtyping import Array, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.hidden_units import (
     ByLayer,
@@ -90,13 +90,13 @@ def redo(
         }
         steps = memory.steps + 1
 
-        def recycled() -> tuple[Activity, Learner]:
+        def recycle_units() -> tuple[Activity, Learner]:
             dormant = {name: dormant_units(leaf, threshold) for name, leaf in total.items()}
             none = Activity(jax.tree.map(jnp.zeros_like, total), jnp.zeros_like(steps))
             new = with_new_units(setup, learner, layers, dormant, key, connected=False)
             return none, new
 
-        return where_under_vmap(steps >= period, recycled, (Activity(total, steps), learner))
+        return where_under_vmap(steps >= period, recycle_units, (Activity(total, steps), learner))
 
     return naive(setup)._replace(init=init, after_step=after_step)
 
@@ -105,7 +105,7 @@ METHODS = (
     Method(
         "ReDo",
         redo,
-        Source("Sokar et al.", 2023, "ICML", ("statistics",)),
+        Publication("Sokar et al.", 2023, "ICML", ("statistics",)),
         "the recycling of dormant units (ReDo)",
         tunes="threshold",
         hyperparameters=(0.0, 0.025, 0.1),

@@ -19,11 +19,11 @@ as the features, and replay 100 samples per batch of 10.
 Equal to the official code (RaptorMai/online-continual-learning, `scr.py` and `SupConLoss` of
 `loss.py`) at the gradient of a step by network and projection; differs in:
 
-- The second view there also changes colours at random, and makes some images grey.
-- The first step, whose memory is empty, learns from its batch, there from nothing.
-- The authors' runs have the review trick with this loss; here there is none.
-- A class without stored samples is predicted last, there by a mean drawn at random.
-- The reservoir there counts the arrivals before a batch for all of the batch.
+- The second view in the official code also changes colours at random, and makes some images grey.
+- The first step, whose memory is empty, learns from its batch, in the official code from nothing.
+- The authors' runs have the review trick with this loss; everlight has none.
+- A class without stored samples is predicted last, in the official code by a mean drawn at random.
+- The reservoir in the official code counts the arrivals before a batch for all of the batch.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.updates import with_inputs
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
@@ -165,7 +165,7 @@ METHODS = (
     Method(
         "SCR",
         scr,
-        Source("Mai et al.", 2021, "CVPRW", ("samples",)),
+        Publication("Mai et al.", 2021, "CVPRW", ("samples",)),
         "supervised contrastive replay (SCR)",
         requirements=COUNTING,
         nearest_mean=True,

@@ -10,10 +10,11 @@ samples; the noise breaks ties between units. λ = 0.6 with σ = 0.01 is a usual
 Equal to the official code (JordanAsh/warm_start, `run.py`, `shrink_perturb`) at λ θ for all
 parameters, biases and scales of normalization included; differs in:
 
-- The noise is normal with one deviation, as in the paper. There it is σ times the parameters of a
-  newly drawn network, with λ = 0.4 and σ = 0.1 by default.
-- The first task begins at the initial parameters. There these are shrunk and perturbed too.
-- Batch statistics are kept. There they restart.
+- The noise is normal with one deviation, as in the paper. In the official code it is σ times the
+  parameters of a newly drawn network, with λ = 0.4 and σ = 0.1 by default.
+- The first task begins at the initial parameters. In the official code these are shrunk and
+  perturbed too.
+- Batch statistics are kept. In the official code they restart.
 
 Common code (shibhansh/loss-of-plasticity, `bp.py` with `to_perturb`) adds the same normal noise to
 all parameters, but at every step, and weight decay shrinks.
@@ -26,7 +27,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from everlight.base import Learner, Memory, Proportion, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, checked
 from everlight.continual.engine.updates import trainable_part
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 
 
@@ -67,7 +68,7 @@ METHODS = (
     Method(
         "shrink and perturb",
         shrink_and_perturb,
-        Source("Ash and Adams", 2020, "NeurIPS"),
+        Publication("Ash and Adams", 2020, "NeurIPS"),
         "shrink and perturb: parameters shrink and get noise before later tasks",
         tunes="shrinkage",
         hyperparameters=(0.2, 0.4, 0.6, 0.8),

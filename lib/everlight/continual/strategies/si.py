@@ -7,7 +7,8 @@ alone. Δθ_{t,k} is the parameter's change over the task. A negative ω counts 
 falls. The paper has c = 0.1 on split CIFAR and ξ = 1e-3; its code has ξ = 0.1 on permuted MNIST.
 
 Equal to the official code (ganguli-lab/pathint) at ω, at the penalty's gradient, and at Ω where no
-ω is negative; differs where one is: there it lowers the Ω of earlier tasks, at most to 0.
+ω is negative; differs where one is: in the official code it lowers the Ω of earlier tasks, at most
+to 0.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
@@ -104,7 +105,7 @@ METHODS = (
     Method(
         "SI",
         si,
-        Source("Zenke et al.", 2017, "ICML", ("old net", "statistics")),
+        Publication("Zenke et al.", 2017, "ICML", ("old net", "statistics")),
         "synaptic intelligence (SI)",
         tunes="regularization",
         hyperparameters=(0.01, 0.1, 1, 10, 100),

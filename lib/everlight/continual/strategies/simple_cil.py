@@ -8,22 +8,23 @@ pretrained transformer.
 
 Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/simplecil.py`) at prototypes and scores,
 but for the scale of the scores, which ranks no class; differs in the score −∞ of classes without
-samples (there 0), and in classes that come again, whose prototypes there have only the new samples.
-There nothing is augmented; here the setup decides (`frozen`).
+samples (in the official code 0), and in classes that come again, whose prototypes in the official
+code have only the new samples. In the official code nothing is augmented; in everlight the setup
+decides (`frozen`).
 """
 
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
     no_means,
     prototype_scores,
 )
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 
 
 @checked
@@ -43,14 +44,14 @@ def simple_cil(setup: Setup) -> Strategy:
     def accumulate(memory: ClassMeans, features: Float[Array, "b f"], batch: Batch) -> ClassMeans:
         return add_first_labels(memory, features, batch.labels[:, 0], batch.weight > 0)
 
-    return over_features(setup, init, accumulate, prototype_scores)
+    return feature_strategy(setup, init, accumulate, prototype_scores)
 
 
 METHODS = (
     Method(
         "SimpleCIL",
         simple_cil,
-        Source("Zhou et al.", 2024, "IJCV", ("statistics",)),
+        Publication("Zhou et al.", 2024, "IJCV", ("statistics",)),
         "SimpleCIL, prototypes over a frozen network",
         trains="head",
         requirements=OTHER_WEIGHTS,

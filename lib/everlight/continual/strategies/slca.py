@@ -15,12 +15,13 @@ alignment. Memory holds a covariance matrix per class, and no samples.
 Equal to the official code (GengDavid/SLCA, `models/slca.py`) at the steps of a task, the statistics
 of classes, the loss of alignment, its order of steps, and the aligned head; differs in:
 
-- The head has all outputs from the start, with the setup's initial values. There a task adds its
-  own, drawn normally with deviation 0.02.
-- A class with one sample has covariance ε I. There it is NaN.
-- The optimizer of alignment is the setup's. There it is SGD with momentum, as in training.
-- d_k has the task of the class. There it has the class's number divided by the size of the last
-  task, which is the same for tasks of equal size.
+- The head has all outputs from the start, with the setup's initial values. In the official code a
+  task adds its own, drawn normally with deviation 0.02.
+- A class with one sample has covariance ε I. In the official code it is NaN.
+- The optimizer of alignment is the setup's. In the official code it is SGD with momentum, as in
+  training.
+- d_k has the task of the class. In the official code it has the class's number divided by the size
+  of the last task, which is the same for tasks of equal size.
 """
 
 from collections.abc import Callable
@@ -46,7 +47,7 @@ from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.engine.keys import epoch_keys, step_key
 from everlight.continual.engine.updates import train_step
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive, naive_on_task_classes
 from everlight.continual.strategies.parts.class_statistics import add_squares
 from everlight.continual.strategies.parts.frozen import feature_width
@@ -195,7 +196,7 @@ def align(
     drawn = Samples(jnp.arange(classes * samples), label[:, None], learner.seen[label])
     of_all = Epoch(drawn, jnp.zeros_like(drawn.mask))
     roots = jnp.linalg.cholesky(memory.covariance)
-    means = _shortened(memory, task)[:, None] * memory.mean
+    means = _mean_factors(memory, task)[:, None] * memory.mean
 
     def normalized(logits: Float[Array, "b c"]) -> Float[Array, "b c"]:
         return normalized_logits(logits, memory.class_task, learner.seen) / temperature
@@ -305,7 +306,7 @@ def normalized_logits(
     return logits / mean[:, None]
 
 
-def _shortened(memory: ClassGaussians, task: Task) -> Float[Array, "c"]:
+def _mean_factors(memory: ClassGaussians, task: Task) -> Float[Array, "c"]:
     """Return the factor d_k of each class's mean."""
     return 0.9 + 0.1 * (memory.class_task + 1) / (task.id + 1)
 
@@ -325,7 +326,7 @@ METHODS = (
     Method(
         "SLCA",
         slca,
-        Source("Zhang et al.", 2023, "ICCV", ("statistics",)),
+        Publication("Zhang et al.", 2023, "ICCV", ("statistics",)),
         "the slow learner with classifier alignment (SLCA)",
         tunes="slow",
         hyperparameters=(1e-3, 1e-2, 1e-1, 1),

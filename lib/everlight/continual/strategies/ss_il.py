@@ -15,12 +15,12 @@ Task t, counted from 1, has the setup's learning rate divided by t.
 Equal to the official code (hongjoon0805/SS-IL-Official, `trainer/ssil.py`) at the gradient of a
 step and, with `main.py`, at the learning rate of a task; differs in:
 
-- Exemplars are random samples of each class, there its first ones.
-- Each replayed batch is a new draw of distinct exemplars. There an epoch shuffles a list that
-  repeats the exemplars, so that a batch may hold one twice.
-- Counts are rounded down. There the classes share a fixed total without a rest.
-- Later tasks have as many epochs as the first. There they have a quarter of them, and the
-  optimizer's momentum carries over from task to task.
+- Exemplars are random samples of each class, in the official code its first ones.
+- Each replayed batch is a new draw of distinct exemplars. In the official code an epoch shuffles a
+  list that repeats the exemplars, so that a batch may hold one twice.
+- Counts are rounded down. In the official code the classes share a fixed total without a rest.
+- Later tasks have as many epochs as the first. In the official code they have a quarter of them,
+  and the optimizer's momentum carries over from task to task.
 """
 
 from typing import NamedTuple
@@ -32,7 +32,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import label_softmax, taught_gradient
@@ -99,7 +99,7 @@ def ss_il(
         memory: SeparatedMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         both, teacher = joined(batch, batch.replay), memory.teacher
-        group = jnp.where(both.from_memory[:, None], teacher.known, task.classes)
+        group = jnp.where(both.memory_mask[:, None], teacher.known, task.classes)
 
         def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
             task_loss = label_softmax(logits, both.labels, group)
@@ -160,7 +160,7 @@ METHODS = (
     Method(
         "SS-IL",
         ss_il,
-        Source("Ahn et al.", 2021, "ICCV", ("samples", "old net")),
+        Publication("Ahn et al.", 2021, "ICCV", ("samples", "old net")),
         "separated softmax (SS-IL)",
         requirements=(*COUNTING, "own classes"),
         select="last",

@@ -23,7 +23,8 @@ exceeds about 1e3, so features should have a standard deviation of about 1.
 
 Equal to the official code (tyler-hayes/Deep_SLDA) in the score differences between classes that
 have samples, at every distance of the features from 0; differs in the score −∞ of the other classes
-(there 0), and in `ridge_solve` where Σ is singular in float32 (there a pseudoinverse).
+(in the official code 0), and in `ridge_solve` where Σ is singular in float32 (in the official code
+a pseudoinverse).
 """
 
 from typing import NamedTuple
@@ -36,18 +37,18 @@ from everlight.base import Batch, Learner, Proportion, Setup, Strategy, Task
 from everlight.checks import checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Source
+from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_first_labels,
-    away_from_means,
+    class_deviations,
+    mask_empty_classes,
     no_means,
-    of_met,
 )
 from everlight.continual.strategies.parts.covariances import oas_covariance, shrunk_solve
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 from everlight.errors import Argument, ArgumentError
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -127,11 +128,11 @@ def streaming_lda(
     ) -> tuple[Discriminant, Learner]:
         first = ~jnp.any(memory.means.count > 0)
 
-        def of_task() -> tuple[ClassMeans, Scatter]:
+        def task_statistics() -> tuple[ClassMeans, Scatter]:
             features = sample_features(setup, learner, task.train)
-            return base_of(memory.means, features, task.train.labels[:, 0], task.train.mask)
+            return base_statistics(memory.means, features, task.train.labels[:, 0], task.train.mask)
 
-        means, scatter = where_under_vmap(first, of_task, (memory.means, memory.scatter))
+        means, scatter = where_under_vmap(first, task_statistics, (memory.means, memory.scatter))
         return memory._replace(means=means, scatter=scatter, in_base=first), learner
 
     def accumulate(
@@ -151,9 +152,11 @@ def streaming_lda(
 
     def scores(memory: Discriminant, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         centered = features - memory.means.origin
-        return of_met(memory.means.count, matrix_product(centered, memory.kernel) + memory.bias)
+        return mask_empty_classes(
+            memory.means.count, matrix_product(centered, memory.kernel) + memory.bias
+        )
 
-    return over_features(setup, init, accumulate, scores)._replace(
+    return feature_strategy(setup, init, accumulate, scores)._replace(
         begin_task=begin_task if base_task else None, before_evaluation=before_evaluation
     )
 
@@ -178,7 +181,7 @@ def discriminant_kernel(
     mean = total / jnp.where(weight > 0, weight, 1)
     central = (scatter.central - jnp.outer(total, mean)) / count
     far = means.origin + mean
-    square, direction = jnp.sum(far**2), unit(far, 0)
+    square, direction = jnp.sum(far**2), unit_vectors(far, 0)
     right = jnp.concatenate([means.offset.T, direction[:, None]], axis=1)
     solved = shrunk_solve(central, right, shrinkage)
     plain, pull = solved[:, :-1], solved[:, -1]
@@ -189,7 +192,7 @@ def discriminant_kernel(
     return plain - jnp.outer(pull, along)
 
 
-def base_of(
+def base_statistics(
     means: ClassMeans,
     features: Float[Array, "n f"],
     labels: Int[Array, "n"],
@@ -224,7 +227,7 @@ def add_one_by_one(
       batch: the batch; its first labels are the classes.
     """
     mask, label = batch.weight > 0, batch.labels[:, 0]
-    away, known = away_from_means(means, features, batch)
+    away, known = class_deviations(means, features, batch)
     before = scatter.count + jnp.cumsum(mask) - mask
     weight = jnp.where(mask, before / (before + 1), 0).astype(away.dtype)
     weighted = away * jnp.sqrt(weight)[:, None]
@@ -243,7 +246,7 @@ METHODS = (
     Method(
         "streaming LDA",
         streaming_lda,
-        Source("Hayes and Kanan", 2020, "CVPRW", ("statistics",)),
+        Publication("Hayes and Kanan", 2020, "CVPRW", ("statistics",)),
         "streaming linear discriminant analysis (LDA)",
         tunes="shrinkage",
         hyperparameters=(1e-4, 1e-3, 1e-2, 1e-1, 0.5),

@@ -12,17 +12,17 @@ represent all task vectors exactly, so memory does not grow with tasks. Between 
 network predicts. The paper's recipe without validation data is k = 0.2 and λ = 1, the defaults.
 
 Columns of the head move in the tasks that have samples of their class (`merging`). With disjoint
-classes no sign is contested there, so a column is θ_0 + λ τ̂_t of its own task.
+classes no sign in the head is contested, so a column is θ_0 + λ τ̂_t of its own task.
 
 Equal to the official code (prateeky2806/ties-merging, `merge_utils.py`, `merge_methods` with topk,
 mass and dis-mean) for given trimmed vectors without opposite entries that cancel; differs in:
 
-- A parameter whose trimmed entries cancel stays at θ_0, since sign(0) = 0. There it takes the sign
-  of the majority of all parameters, and the negative one if there is none.
-- The int(k d) greatest of d entries are kept, and all entries equal to the smallest of them. There
-  it is one more.
-- Batch statistics are estimated on the last task's samples. There running averages are entries of
-  the task vectors.
+- A parameter whose trimmed entries cancel stays at θ_0, since sign(0) = 0. In the official code it
+  takes the sign of the majority of all parameters, and the negative one if there is none.
+- The int(k d) greatest of d entries are kept, and all entries equal to the smallest of them. In the
+  official code it is one more.
+- Batch statistics are estimated on the last task's samples. In the official code running averages
+  are entries of the task vectors.
 """
 
 from typing import NamedTuple
@@ -33,8 +33,8 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.base import Coefficient, Setup, Strategy
 from everlight.checks import UnitInterval, checked
-from everlight.continual.methods.method import Method, Source
-from everlight.continual.strategies.parts.merging import from_common_start
+from everlight.continual.methods.method import Method, Publication
+from everlight.continual.strategies.parts.merging import merge_from_common_start
 
 
 class SignedSums(NamedTuple):
@@ -55,10 +55,10 @@ def ties(setup: Setup, scale: Coefficient = 1.0, density: UnitInterval = 0.2) ->
       scale: coefficient λ of the merged task vector.
       density: share k of each task vector's entries that trimming keeps.
     """
-    return from_common_start(
+    return merge_from_common_start(
         setup,
         no_vectors,
-        lambda sums, vector: with_vector(sums, trimmed(vector, density)),
+        lambda sums, vector: with_vector(sums, trim_vector(vector, density)),
         lambda sums: jax.tree.map(lambda leaf: scale * leaf, disjoint_mean(sums)),
     )._replace(parameter_copies=5)
 
@@ -70,7 +70,7 @@ def no_vectors(params: PyTree) -> SignedSums:
     return SignedSums(zeros, zeros, none, none)
 
 
-def trimmed(vector: PyTree, density: float) -> PyTree:
+def trim_vector(vector: PyTree, density: float) -> PyTree:
     """Return a task vector with all but its greatest entries set to 0.
 
     Args:
@@ -115,7 +115,7 @@ METHODS = (
     Method(
         "TIES",
         ties,
-        Source("Yadav et al.", 2023, "NeurIPS", ("old net",)),
+        Publication("Yadav et al.", 2023, "NeurIPS", ("old net",)),
         "TIES-merging (trim, elect sign, merge)",
         tunes="scale",
         hyperparameters=(0.5, 1, 1.5, 2),

@@ -24,14 +24,14 @@ per task and 125 samples.
 Equal to the official code (LYang-666/TRGP, `main_cifar100.py`) at the scaled weights, the chosen
 tasks, a step of gradient descent and the energies that choose a basis; differs in:
 
-- Inputs of a task's layers are those of its scaled network, there those of W alone.
-- The greatest of the new directions enters U as the others do; a comparison there leaves it out.
-- After the first task the same condition on the energies holds; there a direction less is taken.
+- Inputs of a task's layers are those of its scaled network, in the official code those of W alone.
+- The greatest of the new directions enters U as the others do; in the official code not.
+- After the first task the same condition on the energies holds; the official code takes one less.
 - The whole change is projected, all patches are taken, and batch statistics are running (`gpm`).
-- The optimizer of S is the setup's, there gradient descent without weight decay.
-- There no layer is scaled where the first one has no chosen task, and the scales and shifts of
-  batch norm learn in every task. In `main_pmnist.py` the one head has matrices S, ε₁ is 0.2, and
-  the third task can choose the second alone.
+- The optimizer of S is the setup's, in the official code gradient descent without weight decay.
+- In the official code no layer is scaled where the first one has no chosen task, and the scales and
+  shifts of batch norm learn in every task. In `main_pmnist.py` the one head has matrices S, ε₁ is
+  0.2, and the third task can choose the second alone.
 """
 
 from collections.abc import Mapping
@@ -48,23 +48,23 @@ from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checke
 from everlight.continual.engine.evaluation import gathered
 from everlight.continual.engine.setups.named_arrays import Path, names_of
 from everlight.continual.engine.updates import optimizer_step
-from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Source
-from everlight.continual.strategies.gpm import ProjectionMemory, projected
+from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
+from everlight.continual.strategies.gpm import ProjectionMemory, project_gradient
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
     Projections,
-    copies_of,
-    directions_of,
     drawn_samples,
     input_rows,
     input_widths,
+    principal_directions,
+    product_copies,
     require_layer_inputs,
 )
 from everlight.continual.strategies.parts.passes import (
-    among_current,
     batch_loss,
     evaluation_gradient,
+    mask_other_classes,
 )
 from everlight.precision import matrix_product
 
@@ -170,7 +170,7 @@ def trgp(
     ) -> tuple[TrustMemory, Learner]:
         before, gradient = info.aux
         held = ProjectionMemory(memory.projections, memory.tasks, memory.known)
-        change = projected(info.update, held)
+        change = project_gradient(info.update, held)
         memory = with_moved_scales(setup, memory, learner, gradient)
         return memory, learner._replace(params=jax.tree.map(jnp.add, before, change))
 
@@ -194,7 +194,7 @@ def trgp(
         memory: TrustMemory, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         scores = predict_task(memory, learner, inputs, memory.current)
-        return among_current(memory.classes, scores)
+        return mask_other_classes(memory.classes, scores)
 
     params = jax.eval_shape(setup.init, jax.random.key(0))[0]
     return plain._replace(
@@ -207,7 +207,7 @@ def trgp(
         predict_task=predict_task,
         tasks=tasks,
         # A basis and a projection; below the head, matrices S too.
-        parameter_copies=copies_of(
+        parameter_copies=product_copies(
             params, lambda path: 2 if path[0] == "head" else 2 + REGIONS * tasks
         ),
     )
@@ -226,8 +226,8 @@ def scaled_gradient(
 
     scales = _scales(memory.regions, task.id)
     differentiate = jax.value_and_grad(loss, (0, 1), has_aux=True)
-    (value, batch_stats), (gradient, of_scales) = differentiate(learner.params, scales)
-    return gradient, StepInfo(gradient, batch_stats, value, (learner.params, of_scales))
+    (value, batch_stats), (gradient, scales_gradient) = differentiate(learner.params, scales)
+    return gradient, StepInfo(gradient, batch_stats, value, (learner.params, scales_gradient))
 
 
 def scaled_network(memory: TrustMemory, learner: Learner, task: Int[Array, ""]) -> Learner:
@@ -358,7 +358,7 @@ def with_task(
     width = region.basis.shape[0]
     total = jnp.sum(rows**2)
     along = matrix_product(rows, region.basis)
-    squares, directions = directions_of(rows - matrix_product(along, region.basis.T))
+    squares, directions = principal_directions(rows - matrix_product(along, region.basis.T))
     energy = jnp.concatenate([jnp.sum(along**2, axis=0), squares])
     order = jnp.argsort(-energy)
     sorted_ = energy[order]
@@ -388,7 +388,7 @@ METHODS = (
     Method(
         "TRGP",
         trgp,
-        Source("Lin et al.", 2022, "ICLR", ("statistics",)),
+        Publication("Lin et al.", 2022, "ICLR", ("statistics",)),
         "trust region gradient projection (TRGP)",
         tunes="threshold",
         hyperparameters=(0.9, 0.95, 0.97, 0.99),

@@ -3,8 +3,8 @@
 It continues from the last task's network. Samples keep the labels of their own tasks.
 
 Equal to the code of IIRC's authors (chandar-lab/IIRC, `finetune.py` with an unlimited buffer) at
-the samples and labels of every epoch; differs in storing indices into the data set, where theirs
-stores a copy.
+the samples and labels of every epoch; differs in storing indices into the data set, where the
+official code stores a copy.
 """
 
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 
 from everlight.base import Epoch, Memory, Setup, Strategy, Task
 from everlight.checks import checked
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 
 
@@ -24,11 +24,11 @@ def unlimited_replay(setup: Setup) -> Strategy:
       setup: network, objective, optimizer and data access.
     """
     return naive(setup)._replace(
-        epoch_data=all_so_far, uses_past=True, stored_samples=_samples_of_earlier_tasks
+        epoch_data=cumulative_epoch, uses_past=True, stored_samples=_samples_of_earlier_tasks
     )
 
 
-def all_so_far(memory: Memory, task: Task) -> Epoch:
+def cumulative_epoch(memory: Memory, task: Task) -> Epoch:
     """Return the epoch of the samples of all tasks so far."""
     return Epoch(task.past, jnp.zeros_like(task.past.mask))
 
@@ -41,7 +41,7 @@ METHODS = (
     Method(
         "ER-infinite",
         unlimited_replay,
-        Source("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
+        Publication("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
         "unlimited replay: all data so far, from the last task's parameters",
     ),
 )

@@ -7,9 +7,9 @@ over old and new classes, w_j being the weights of class j in the head. Softmax 
 classes, in the second term over the old ones; ẑ are the logits of the network before the task. The
 loss is stage 1 of BiC without corrections. Trained on few exemplars and many new samples, weights
 of new classes become longer and win predictions; aligning needs no held-out samples. Biases stay.
-Where new weights are the shorter ones, as in small networks after few steps without weight decay,
-γ is above 1 and favours the new classes: check it before using the method there. T = 2 in the
-paper.
+Where new weights are the shorter ones, as in small networks after few steps without weight decay, γ
+is above 1 and favours the new classes: check γ before using the method on such networks. T = 2 in
+the paper.
 
 Aligning needs new weights that training has made longer. With one class per task the first task
 has no gradient, nor has the distillation of the second, since a softmax over one class is constant.
@@ -25,7 +25,8 @@ The authors published no code. Equal to PyCIL (G-U-N/PyCIL, `models/wa.py`) at t
 step, the aligned weights and the exemplars: counts are rounded down, herding never picks a sample
 twice, and classes keep their first exemplars when the number falls. Differs in:
 
-- The head has all outputs from the start, on which weight decay acts; there a task adds its own.
+- The head has all outputs from the start, on which weight decay acts; in the official code a task
+  adds its own.
 - The paper also clips weights of the head below 0 after every step; neither PyCIL nor this does.
 """
 
@@ -34,7 +35,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.parts.distillation import (
     label_softmax,
     soft_softmax,
@@ -87,14 +88,14 @@ def wa(
     def end_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
-        kernel = aligned(head_kernel(learner.params), task.classes, memory.teacher.known)
+        kernel = align_head(head_kernel(learner.params), task.classes, memory.teacher.known)
         learner = learner._replace(params=with_head_kernel(learner.params, kernel))
         return replay.end_task(memory, learner, task, key)
 
     return replay._replace(begin_task=begin_task, grads=grads, end_task=end_task)
 
 
-def aligned(
+def align_head(
     kernel: Float[Array, "f c"], new: Bool[Array, "c"], known: Bool[Array, "c"]
 ) -> Float[Array, "f c"]:
     """Return a head's weights, those of new classes scaled to the old ones' mean length.
@@ -105,19 +106,19 @@ def aligned(
       known: old classes; without any, or without new ones, the weights stay unchanged.
     """
     lengths = jnp.linalg.norm(kernel, axis=0)
-    of_old, of_new = (
+    old_norm, new_norm = (
         jnp.sum(lengths, where=classes) / jnp.maximum(jnp.sum(classes), 1)
         for classes in (known, new)
     )
-    scaled = new & jnp.any(known) & (of_new > 0)
-    return jnp.where(scaled, kernel * of_old / jnp.where(of_new > 0, of_new, 1), kernel)
+    scaled = new & jnp.any(known) & (new_norm > 0)
+    return jnp.where(scaled, kernel * old_norm / jnp.where(new_norm > 0, new_norm, 1), kernel)
 
 
 METHODS = (
     Method(
         "WA",
         wa,
-        Source("Zhao et al.", 2020, "CVPR", ("samples", "old net")),
+        Publication("Zhao et al.", 2020, "CVPR", ("samples", "old net")),
         "weight aligning (WA)",
         requirements=(*COUNTING, "own classes", "named head"),
         select="last",

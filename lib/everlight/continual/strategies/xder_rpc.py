@@ -28,14 +28,15 @@ m = 0.3.
 Equal to the official code (aimagelab/mammoth, `xder_rpc.py`) at the simplex, the gradient of a
 step, the stored logits and the sizes of classes in the memory; differs in:
 
-- At the end of a task one pass over the memory gives the logits of old and new samples. There new
-  samples pass in batches of their task, which differs with batch norm alone.
-- Tasks may have classes of any numbers; there they are numbered in the order of equal tasks.
+- At the end of a task one pass over the memory gives the logits of old and new samples. In the
+  official code new samples pass in batches of their task, which differs with batch norm alone.
+- Tasks may have classes of any numbers; in the official code they are numbered in the order of
+  equal tasks.
 
 The constraint g is that of the code's first version (ee5c3bb) and of its `xder.py`; the present
-version has it commented out, which is `past_constraint=False` here. The default
-keeps it, which was the more accurate form on split Fashion-MNIST. In the first version replayed
-batches change the batch statistics as well; here, as in the present one, they do not.
+version has it commented out, which is `past_constraint=False` in everlight. The default keeps it,
+which was the more accurate form on split Fashion-MNIST. In the first version replayed batches
+change the batch statistics as well; in everlight, as in the present one, they do not.
 """
 
 from typing import NamedTuple
@@ -46,8 +47,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
-from everlight.continual.engine.evaluation import over_blocks
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.engine.evaluation import update_rows
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import random_ranks
 from everlight.continual.strategies.parts.margins import future_excess, mean_positive, past_excess
@@ -78,7 +79,7 @@ class ExtendedMemory(NamedTuple):
 
 
 class SlotDraw(NamedTuple):
-    """Batch that a step replays, its slots in the memory, and the logits stored there."""
+    """Batch that a step replays, its slots in the memory, and the logits stored in these slots."""
 
     batch: Batch
     slots: Int[Array, "b"]
@@ -143,12 +144,12 @@ def xder_rpc(
     ) -> tuple[SlotDraw, SlotDraw]:
         held, size = memory.samples, replay_batch_size or batch.index.shape[0]
 
-        def one(key: PRNGKeyArray) -> SlotDraw:
+        def draw_view(key: PRNGKeyArray) -> SlotDraw:
             slots, weight = draw_first_slots(jnp.sum(held.mask), buffer_size, size, key)
             drawn = fill_up(batch_at(held, slots, weight), batch)
             return SlotDraw(drawn, slots, memory.logits[slots])
 
-        first, second = map(one, jax.random.split(key))
+        first, second = map(draw_view, jax.random.split(key))
         return first, second
 
     def grads(
@@ -171,8 +172,8 @@ def xder_rpc(
         old = past[label][:, None]
         logits = jnp.where(
             old,
-            transplanted(stored[rows], new, label, ~past, gamma),
-            transplanted(new, new, label, past, gamma),
+            transplant_logits(stored[rows], new, label, ~past, gamma),
+            transplant_logits(new, new, label, past, gamma),
         )
         draws = jnp.zeros_like(memory.draws)
         return memory._replace(samples=samples, logits=logits, draws=draws), learner
@@ -258,7 +259,7 @@ def step_gradient(
 
     gradient, (task_loss, stats, logits) = jax.grad(loss, has_aux=True)(learner.params)
     updated = tuple(
-        transplanted(drawn.logits, new, drawn.batch.labels[:, 0], ~past, settings.gamma)
+        transplant_logits(drawn.logits, new, drawn.batch.labels[:, 0], ~past, settings.gamma)
         for drawn, new in zip(batch.replay, logits, strict=True)
     )
     return gradient, StepInfo(gradient, stats, task_loss, updated)
@@ -290,10 +291,10 @@ def training_logits(
         return outputs.logits
 
     nothing = jnp.zeros((samples.mask.shape[0], learner.seen.shape[0]))
-    return over_blocks(outputs_of, samples.mask, BLOCK, nothing)
+    return update_rows(outputs_of, samples.mask, BLOCK, nothing)
 
 
-def transplanted(
+def transplant_logits(
     old: Float[Array, "b c"],
     new: Float[Array, "b c"],
     label: Int[Array, "b"],
@@ -360,7 +361,7 @@ METHODS = (
     Method(
         "X-DER-RPC",
         xder_rpc,
-        Source("Boschini et al.", 2022, "TPAMI", ("samples",)),
+        Publication("Boschini et al.", 2022, "TPAMI", ("samples",)),
         "X-DER with a fixed polytope head (RPC)",
         requirements=(*COUNTING, "own classes", "chosen classes"),
         authors={

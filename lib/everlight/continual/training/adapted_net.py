@@ -16,7 +16,7 @@ from everlight.continual.engine import ComputedInputs, network_setup
 from everlight.continual.engine.setups.network_setup import Net, random_argument
 from everlight.continual.objectives import softmax_objective
 from everlight.continual.strategies.parts.hidden_units import layer_widths
-from everlight.errors import ArgumentError, reason_of
+from everlight.errors import ArgumentError, describe_error
 
 _WHEN_TRAINING = frozenset({"train", "training", "is_training"})
 _WHEN_NOT = frozenset({"deterministic", "use_running_average"})
@@ -98,7 +98,7 @@ def check_outputs(
     form = linen if isinstance(net, nn.Module) else _FORMS_BY_ARGUMENT[random_argument(net)]
     if isinstance(net, nn.Module):
         images, key = jnp.zeros((_BATCHES[0], *shape)), jax.random.key(0)
-        variables = _traced(lambda: net.init(key, images, False), _BATCHES[0], shape, form)
+        variables = _trace(lambda: net.init(key, images, False), _BATCHES[0], shape, form)
         if "params" not in variables:
             raise ArgumentError("net has no parameters; give one that can be trained")
         extra = sorted(set(variables) - {"params", "batch_stats"})
@@ -123,7 +123,7 @@ def check_outputs(
         return trained, setup.apply(*learned, inputs, False, None)[0]
 
     for count in _BATCHES:
-        for returned in _traced(partial(outputs, count), count, shape, form):
+        for returned in _trace(partial(outputs, count), count, shape, form):
             _refuse_unfit(returned, count, classes)
     return layers[0]
 
@@ -146,7 +146,7 @@ def _named_layers(
     return NamedLayers(named, layers if is_divisible else ())
 
 
-def _traced(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: str) -> Any:
+def _trace(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: str) -> Any:
     """Return the shapes of what a call returns; a network's own errors become one line."""
     try:
         return jax.eval_shape(call)
@@ -156,7 +156,7 @@ def _traced(call: Callable[[], Any], count: int, shape: tuple[int, ...], form: s
     except Exception as error:
         images = "images" if count > 1 else "a single image"
         raise ArgumentError(
-            f"net cannot be called with {images} of shape {shape} ({reason_of(error)}); {form}"
+            f"net cannot be called with {images} of shape {shape} ({describe_error(error)}); {form}"
         ) from error
 
 

@@ -68,7 +68,7 @@ def split_labelled(
                 f"test[0] holds images of shape {of_test.shape[1:]}, images those of "
                 f"{images.shape[1:]}; give one shape"
             )
-        class_names, number = _numbered(labels)
+        class_names, number = _number_labels(labels)
         known = {name: position for position, name in enumerate(class_names)}
         unknown = [label for label in test_labels if label not in known]
         if unknown:
@@ -79,7 +79,7 @@ def split_labelled(
         check_tests("images", images, "test[0]", of_test)
         _warn_of_repeated(images, of_test)
         return LabelledSplit(np.concatenate([images, of_test]), number, tested, class_names)
-    class_names, number = _numbered(labels)
+    class_names, number = _number_labels(labels)
     chosen = np.zeros(len(number), bool)
     for label, name in enumerate(class_names):
         members = rng.permutation(np.flatnonzero(number == label))
@@ -152,7 +152,7 @@ def _labelled(
     return images, values
 
 
-def _numbered(labels: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndarray, "n"]]:
+def _number_labels(labels: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndarray, "n"]]:
     names = set(labels)
     twins = equal_numbers(dict.fromkeys(labels))
     if twins:

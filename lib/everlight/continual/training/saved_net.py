@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from everlight.base import Learner, Memory, Samples, TaskSequence
-from everlight.continual.engine.evaluation import over_samples
+from everlight.continual.engine.evaluation import map_samples
 from everlight.continual.engine.run import Build
 from everlight.continual.engine.sources import are_images, less_offset, stored_images
 from everlight.errors import ArgumentError
@@ -121,7 +121,7 @@ def predict_images(
 
     count = images.shape[0]
     samples = Samples(jnp.arange(count), jnp.zeros((count, 1), int), jnp.ones(count, bool))
-    return over_samples(setup, forward, samples, size)
+    return map_samples(setup, forward, samples, size)
 
 
 _predict_images = jax.jit(predict_images, static_argnums=(0, 1))

@@ -18,7 +18,7 @@ from everlight.continual.engine import (
     Run,
     Runs,
     StoredImages,
-    diverged,
+    diverged_runs,
     drive_runs,
     network_setup,
     operations_per_step,
@@ -38,7 +38,7 @@ from everlight.continual.training.trained import Trained
 from everlight.data_checks import scale_of
 from everlight.errors import Argument, ArgumentError
 from everlight.metrics import Costs, sequence_costs
-from everlight.scenarios import same_shapes, seeded_class_incremental
+from everlight.scenarios import pad_sequences, seeded_class_incremental
 from everlight.trees import stacked
 
 RATE = 1e-3
@@ -109,7 +109,7 @@ def train(
     keys = [jax.random.key(number) for number in range(seed, seed + seeds)]
     last = _final_state(Runs(build, protocol, stored, stacked(sequences), jnp.stack(keys)), epochs)
     first = Run(build, protocol, stored, sequences[0], keys[0])
-    is_diverged = diverged(protocol, last)
+    is_diverged = diverged_runs(protocol, last)
     evaluation = last.result.evaluation
 
     def scores(learner: Learner, memory: Memory, images: Array) -> Float[Array, "n c"]:
@@ -118,8 +118,8 @@ def train(
     return Trained(
         class_names=split.class_names,
         class_task=np.stack([np.asarray(sequence.class_task) for sequence in sequences]),
-        class_incremental_matrices=_reached(evaluation.class_incremental, is_diverged),
-        task_masked_matrices=_reached(evaluation.task_masked, is_diverged),
+        class_incremental_matrices=_mask_diverged(evaluation.class_incremental, is_diverged),
+        task_masked_matrices=_mask_diverged(evaluation.task_masked, is_diverged),
         costs=_costs(last, sequences, first, replace(first, build=plain)),
         diverged=is_diverged,
         learner=last.result.learner,
@@ -137,19 +137,19 @@ def _build_with(
 ) -> Build:
     def build(stored: StoredImages) -> tuple[Setup, Strategy]:
         setup = network_setup(net, stored, softmax_objective(), optimizer)
-        return setup, _checked(strategy, setup)
+        return setup, _build_checked(strategy, setup)
 
     return build
 
 
-def _reached(
+def _mask_diverged(
     matrices: Float[Array, "seeds t t"], is_diverged: Bool[np.ndarray, "seeds"]
 ) -> Float[np.ndarray, "seeds t t"]:
     """Return accuracies, NaN for seeds that diverged."""
     return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
 
 
-def _checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
+def _build_checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
     result = strategy(setup)
     if not isinstance(result, Strategy):
         raise ArgumentError(
@@ -161,7 +161,7 @@ def _checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
 
 def _sequences(split: LabelledSplit, tasks: int, seeds: range) -> list[TaskSequence]:
     classes = len(split.class_names)
-    return same_shapes(
+    return pad_sequences(
         [
             seeded_class_incremental(split.train_labels, split.test_labels, tasks, classes, seed)
             for seed in seeds

@@ -139,7 +139,7 @@ class Trained(NamedTuple):
         Args:
           axes: axes of the plot; None creates a figure.
         """
-        # Nothing else here needs matplotlib.
+        # Nothing else in this module needs matplotlib.
         from everlight.plots import plot_accuracy_over_time
 
         panels = {

@@ -4,8 +4,8 @@ On CPU the gradients are written in the layout that XLA computes fast in a loop,
 computed one by one. On other devices the gradients of several runs at once are those of one grouped
 convolution, for which there are fast kernels. `vmap` alone would make a convolution of them whose
 kernels are the images. A depthwise convolution is a sum of shifted products: on accelerators this
-is one kernel for any number of runs, as is the gradient by the images. Its gradient by the kernel
-is a grouped convolution's there.
+is one kernel for any number of runs, as is the gradient by the images, and its gradient by the
+kernel is that of a grouped convolution.
 
 The choice is made when a program is lowered: a program exported for a GPU on a CPU machine is the
 GPU's.
@@ -105,7 +105,7 @@ def patches(
       stride: stride in both directions.
       padding: zeros around the images; None is half the kernel on all sides.
     """
-    padded = _padded(images, _padding(size, padding))
+    padded = _pad_images(images, _padding(size, padding))
     return jnp.concatenate(window_positions(padded, size, stride), axis=-1)
 
 
@@ -142,20 +142,20 @@ def _padding(size: int, padding: Padding | None) -> Padding:
     return ((margin, margin), (margin, margin)) if padding is None else padding
 
 
-def _padded(images: Array, padding: Padding) -> Array:
+def _pad_images(images: Array, padding: Padding) -> Array:
     return jnp.pad(images, ((0, 0), *padding, (0, 0)))
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def _convolve(images: Array, kernel: Array, geometry: _Geometry) -> Array:
     if geometry.groups == 1:
-        return _grouped(images, kernel, geometry)
-    elsewhere = _wide_products if geometry.is_depthwise else _grouped
+        return _grouped_convolution(images, kernel, geometry)
+    default = _wide_products if geometry.is_depthwise else _grouped_convolution
     return jax.lax.platform_dependent(
         images,
         kernel,
-        cpu=partial(_on_cpu, geometry, _grouped, _products),
-        default=partial(elsewhere, geometry=geometry),
+        cpu=partial(_compute_by_group, geometry, _grouped_convolution, _products),
+        default=partial(default, geometry=geometry),
     )
 
 
@@ -164,32 +164,31 @@ def _image_gradient(
     kernel: Array, gradient: Array, geometry: _Geometry, sides: tuple[int, int]
 ) -> Array:
     """Return the gradient by the images, which have these sides, from that by the output."""
-    in_layout = partial(_image_gradient_in_fast_layout, sides=sides)
-    of_products = partial(_image_gradient_of, _products, sides=sides)
+    layout_form = partial(_image_gradient_in_fast_layout, sides=sides)
+    products_form = partial(_transpose_by_images, _products, sides=sides)
     if geometry.is_depthwise:
-        elsewhere = partial(_image_gradient_of, _wide_products, geometry=geometry, sides=sides)
+        default = partial(_transpose_by_images, _wide_products, geometry=geometry, sides=sides)
     else:
-        elsewhere = _image_gradient_in_groups(geometry, sides)
-    return jax.lax.platform_dependent(
-        kernel, gradient, cpu=partial(_on_cpu, geometry, in_layout, of_products), default=elsewhere
-    )
+        default = _image_gradient_in_groups(geometry, sides)
+    cpu = partial(_compute_by_group, geometry, layout_form, products_form)
+    return jax.lax.platform_dependent(kernel, gradient, cpu=cpu, default=default)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def _kernel_gradient(images: Array, gradient: Array, geometry: _Geometry, size: int) -> Array:
     """Return the gradient by the kernel, which has this side, from that by the output."""
-    in_layout = partial(_kernel_gradient_in_fast_layout, size=size)
-    of_products = partial(_kernel_gradient_of, _products, size=size)
+    layout_form = partial(_kernel_gradient_in_fast_layout, size=size)
+    products_form = partial(_transpose_by_kernel, _products, size=size)
     return jax.lax.platform_dependent(
         images,
         gradient,
-        cpu=partial(_on_cpu, geometry, in_layout, of_products),
+        cpu=partial(_compute_by_group, geometry, layout_form, products_form),
         default=_kernel_gradient_in_groups(geometry, size),
     )
 
 
 # The three are linear in both of their arguments, and the gradients of any one are the other two.
-def _of_convolution(geometry: _Geometry, saved: tuple[Array, Array], gradient: Array) -> tuple:
+def _convolution_vjp(geometry: _Geometry, saved: tuple[Array, Array], gradient: Array) -> tuple:
     images, kernel = saved
     return (
         _image_gradient(kernel, gradient, geometry, images.shape[1:3]),
@@ -197,7 +196,7 @@ def _of_convolution(geometry: _Geometry, saved: tuple[Array, Array], gradient: A
     )
 
 
-def _of_image_gradient(
+def _image_gradient_vjp(
     geometry: _Geometry, sides: tuple[int, int], saved: tuple, images: Array
 ) -> tuple:
     kernel, gradient = saved
@@ -207,7 +206,7 @@ def _of_image_gradient(
     )
 
 
-def _of_kernel_gradient(geometry: _Geometry, size: int, saved: tuple, kernel: Array) -> tuple:
+def _kernel_gradient_vjp(geometry: _Geometry, size: int, saved: tuple, kernel: Array) -> tuple:
     images, gradient = saved
     return (
         _image_gradient(kernel, gradient, geometry, images.shape[1:3]),
@@ -216,16 +215,16 @@ def _of_kernel_gradient(geometry: _Geometry, size: int, saved: tuple, kernel: Ar
 
 
 for _function, _gradients in (
-    (_convolve, _of_convolution),
-    (_image_gradient, _of_image_gradient),
-    (_kernel_gradient, _of_kernel_gradient),
+    (_convolve, _convolution_vjp),
+    (_image_gradient, _image_gradient_vjp),
+    (_kernel_gradient, _kernel_gradient_vjp),
 ):
     _function.defvjp(
         lambda *inputs, function=_function: (function(*inputs), inputs[:2]), _gradients
     )
 
 
-def _grouped(images: Array, kernel: Array, geometry: _Geometry) -> Array:
+def _grouped_convolution(images: Array, kernel: Array, geometry: _Geometry) -> Array:
     """Convolve images `[b, h, w, g c]` and a kernel `[s, s, c, g f]` of g groups by XLA."""
     return jax.lax.conv_general_dilated(
         images,
@@ -241,7 +240,7 @@ def _products(images: Array, kernel: Array, geometry: _Geometry) -> Array:
     """Return a depthwise convolution with a kernel `[s, s, 1, c]`, as a sum of shifted products."""
     size = kernel.shape[0]
     weights = (kernel[row, column, 0] for row in range(size) for column in range(size))
-    parts = window_positions(_padded(images, geometry.padding), size, geometry.stride)
+    parts = window_positions(_pad_images(images, geometry.padding), size, geometry.stride)
     return sum(weight * part for weight, part in zip(weights, parts, strict=True))
 
 
@@ -255,20 +254,20 @@ Form = Callable[[Array, Array, _Geometry], Array]
 """A function of two arrays that is linear in both."""
 
 
-def _on_cpu(
-    geometry: _Geometry, of_group: Form, of_channels: Form, first: Array, second: Array
+def _compute_by_group(
+    geometry: _Geometry, group_form: Form, channel_form: Form, first: Array, second: Array
 ) -> Array:
     """Compute group by group; a grouped convolution is 4 to 25 times as slow on CPU."""
     if geometry.groups == 1:
-        return of_group(first, second, geometry)
+        return group_form(first, second, geometry)
     if geometry.is_depthwise:
-        return of_channels(first, second, geometry)
+        return channel_form(first, second, geometry)
     pairs = zip(*(jnp.split(array, geometry.groups, -1) for array in (first, second)), strict=True)
-    parts = [of_group(*pair, geometry._replace(groups=1)) for pair in pairs]
+    parts = [group_form(*pair, geometry._replace(groups=1)) for pair in pairs]
     return jnp.concatenate(parts, axis=-1)
 
 
-def _image_gradient_of(
+def _transpose_by_images(
     form: Form, kernel: Array, gradient: Array, geometry: _Geometry, sides: tuple[int, int]
 ) -> Array:
     shape = (gradient.shape[0], *sides, kernel.shape[2] * geometry.groups)
@@ -277,7 +276,7 @@ def _image_gradient_of(
     return transposed(gradient)[0]
 
 
-def _kernel_gradient_of(
+def _transpose_by_kernel(
     form: Form, images: Array, gradient: Array, geometry: _Geometry, size: int
 ) -> Array:
     shape = (size, size, images.shape[3] // geometry.groups, gradient.shape[3])
@@ -290,41 +289,41 @@ def _image_gradient_in_groups(
     geometry: _Geometry, sides: tuple[int, int]
 ) -> Callable[[Array, Array], Array]:
     @custom_vmap
-    def of_groups(kernel: Array, gradient: Array) -> Array:
-        return _image_gradient_of(_grouped, kernel, gradient, geometry, sides)
+    def group_gradient(kernel: Array, gradient: Array) -> Array:
+        return _transpose_by_images(_grouped_convolution, kernel, gradient, geometry, sides)
 
-    @of_groups.def_vmap
-    def of_runs(runs: int, batched: list[bool], kernel: Array, gradient: Array):
+    @group_gradient.def_vmap
+    def runs_gradient(runs: int, batched: list[bool], kernel: Array, gradient: Array):
         if batched[0]:
-            of_all = _image_gradient_in_groups(_of_runs(runs, geometry), sides)
-            stacked = of_all(*_stacked(runs, batched, kernel, gradient))
-            return _unstacked(runs, stacked), True
+            gradient_of_all = _image_gradient_in_groups(_runs_as_groups(runs, geometry), sides)
+            stacked = gradient_of_all(*_merge_runs(runs, batched, kernel, gradient))
+            return _split_runs(runs, stacked), True
         # Runs that share a kernel are one larger batch.
-        images = of_groups(kernel, gradient.reshape(-1, *gradient.shape[2:]))
+        images = group_gradient(kernel, gradient.reshape(-1, *gradient.shape[2:]))
         return images.reshape(runs, -1, *images.shape[1:]), True
 
-    return of_groups
+    return group_gradient
 
 
 def _kernel_gradient_in_groups(geometry: _Geometry, size: int) -> Callable[[Array, Array], Array]:
     @custom_vmap
-    def of_groups(images: Array, gradient: Array) -> Array:
-        return _kernel_gradient_of(_grouped, images, gradient, geometry, size)
+    def group_gradient(images: Array, gradient: Array) -> Array:
+        return _transpose_by_kernel(_grouped_convolution, images, gradient, geometry, size)
 
-    @of_groups.def_vmap
-    def of_runs(runs: int, batched: list[bool], images: Array, gradient: Array):
-        of_all = _kernel_gradient_in_groups(_of_runs(runs, geometry), size)
-        stacked = of_all(*_stacked(runs, batched, images, gradient))
-        return _unstacked(runs, stacked), True
+    @group_gradient.def_vmap
+    def runs_gradient(runs: int, batched: list[bool], images: Array, gradient: Array):
+        gradient_of_all = _kernel_gradient_in_groups(_runs_as_groups(runs, geometry), size)
+        stacked = gradient_of_all(*_merge_runs(runs, batched, images, gradient))
+        return _split_runs(runs, stacked), True
 
-    return of_groups
+    return group_gradient
 
 
-def _of_runs(runs: int, geometry: _Geometry) -> _Geometry:
+def _runs_as_groups(runs: int, geometry: _Geometry) -> _Geometry:
     return geometry._replace(groups=geometry.groups * runs)
 
 
-def _stacked(runs: int, batched: list[bool], *arrays: Array) -> list[Array]:
+def _merge_runs(runs: int, batched: list[bool], *arrays: Array) -> list[Array]:
     """Move the runs of all arrays, `[runs, ..., c]`, into their channels, `[..., runs c]`."""
 
     def stack(array: Array, is_batched: bool) -> Array:
@@ -335,7 +334,7 @@ def _stacked(runs: int, batched: list[bool], *arrays: Array) -> list[Array]:
     return list(map(stack, arrays, batched))
 
 
-def _unstacked(runs: int, array: Array) -> Array:
+def _split_runs(runs: int, array: Array) -> Array:
     return jnp.moveaxis(array.reshape(*array.shape[:-1], runs, -1), -2, 0)
 
 
@@ -349,7 +348,7 @@ def _image_gradient_in_fast_layout(
     slower.
     """
     last = kernel.shape[0] - 1
-    beyond = _beyond_last_window(geometry, sides, kernel.shape[0], gradient)
+    beyond = _unread_pixels(geometry, sides, kernel.shape[0], gradient)
     paddings = [
         (last - before, last - after + rest)
         for (before, after), rest in zip(geometry.padding, beyond, strict=True)
@@ -368,7 +367,7 @@ def _kernel_gradient_in_fast_layout(
     images: Array, gradient: Array, geometry: _Geometry, size: int
 ) -> Array:
     """Return the gradient in that layout: channels of the images are the batch."""
-    beyond = _beyond_last_window(geometry, images.shape[1:3], size, gradient)
+    beyond = _unread_pixels(geometry, images.shape[1:3], size, gradient)
     paddings = [
         (before, after - rest)
         for (before, after), rest in zip(geometry.padding, beyond, strict=True)
@@ -384,7 +383,7 @@ def _kernel_gradient_in_fast_layout(
     return kernel.transpose(1, 2, 0, 3)
 
 
-def _beyond_last_window(
+def _unread_pixels(
     geometry: _Geometry, sides: Sequence[int], size: int, gradient: Array
 ) -> list[int]:
     """Return the pixels at the far sides of the padded images that no window reaches."""

@@ -71,16 +71,16 @@ def _backward(saved: tuple, gradients: tuple) -> tuple[Array, Array, Array]:
     inputs, scale, mean, inverse = saved
     gradient, _ = gradients
     wide = gradient.astype(scale.dtype)
-    of_bias, product = _channel_sums(wide, wide * inputs)
-    of_scale = (product - mean * of_bias) * inverse
+    bias_gradient, product = _channel_sums(wide, wide * inputs)
+    scale_gradient = (product - mean * bias_gradient) * inverse
     # scale * inverse * (gradient - its mean - unit inputs * their mean product with it). The
     # factors per channel are combined into three, for one pass over two arrays.
     count = inputs.size // inputs.shape[-1]
-    of_gradient = scale * inverse
-    of_inputs = -of_gradient * inverse * of_scale / count
-    constant = -of_gradient * of_bias / count - of_inputs * mean
-    wide = of_gradient * gradient + (of_inputs * inputs + constant)
-    return wide.astype(inputs.dtype), of_scale, of_bias
+    gradient_factor = scale * inverse
+    input_factor = -gradient_factor * inverse * scale_gradient / count
+    constant = -gradient_factor * bias_gradient / count - input_factor * mean
+    wide = gradient_factor * gradient + (input_factor * inputs + constant)
+    return wide.astype(inputs.dtype), scale_gradient, bias_gradient
 
 
 def _moments_in_two_passes(
@@ -110,14 +110,14 @@ def _channel_sums(*arrays: Float[Array, "*b c"]) -> tuple[Float[Array, "c"], ...
     """Return the sums per channel of arrays of one shape; on a GPU one reduction has all sums."""
     axes = tuple(range(arrays[0].ndim - 1))
 
-    def one_by_one(*arrays: Array) -> tuple[Array, ...]:
+    def sum_separately(*arrays: Array) -> tuple[Array, ...]:
         return tuple(jnp.sum(array, axes) for array in arrays)
 
-    def at_once(*arrays: Array) -> tuple[Array, ...]:
+    def sum_together(*arrays: Array) -> tuple[Array, ...]:
         zeros = tuple(jnp.zeros((), array.dtype) for array in arrays)
         return jax.lax.reduce(arrays, zeros, partial(jax.tree.map, jnp.add), axes)
 
-    return jax.lax.platform_dependent(*arrays, cpu=one_by_one, default=at_once)
+    return jax.lax.platform_dependent(*arrays, cpu=sum_separately, default=sum_together)
 
 
 def _inverse(variance: Array) -> Array:

@@ -44,22 +44,26 @@ def _forward(images: Array, window: int, stride: int, padding: Padding) -> tuple
 def _backward(
     window: int, stride: int, padding: Padding, images: Array, gradient: Array
 ) -> tuple[Array]:
-    of_xla, of_shifts = (
-        partial(form, window, stride, padding) for form in (_gradient_of_xla, _gradient_of_shifts)
+    gradient_by_xla, gradient_by_shifts = (
+        partial(form, window, stride, padding) for form in (_gradient_by_xla, _gradient_by_shifts)
     )
-    return (jax.lax.platform_dependent(images, gradient, cpu=of_xla, default=of_shifts),)
+    return (
+        jax.lax.platform_dependent(
+            images, gradient, cpu=gradient_by_xla, default=gradient_by_shifts
+        ),
+    )
 
 
-def _gradient_of_xla(
+def _gradient_by_xla(
     window: int, stride: int, padding: Padding, images: Array, gradient: Array
 ) -> Array:
-    def pooled(images: Array) -> Array:
+    def pool(images: Array) -> Array:
         return nn.max_pool(images, (window, window), (stride, stride), padding)
 
-    return jax.vjp(pooled, images)[1](gradient)[0]
+    return jax.vjp(pool, images)[1](gradient)[0]
 
 
-def _gradient_of_shifts(
+def _gradient_by_shifts(
     window: int, stride: int, padding: Padding, images: Array, gradient: Array
 ) -> Array:
     def positions(images: Array, outside: float) -> list[Array]:

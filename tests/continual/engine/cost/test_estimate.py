@@ -52,4 +52,4 @@ def test_the_least_a_step_takes_is_bounded_by_its_operations_or_by_its_bytes(
 
 def test_runs_at_once_share_the_data():
     result = Estimate(1, 100, 20, 30, 1.0, None)
-    assert [result.at_once(memory) for memory in (90, 149, 150, 349)] == [0, 0, 1, 4]
+    assert [result.max_runs(memory) for memory in (90, 149, 150, 349)] == [0, 0, 1, 4]

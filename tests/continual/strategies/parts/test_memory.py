@@ -29,7 +29,7 @@ def test_a_merged_epoch_has_the_task_s_samples_and_the_buffer_s_and_knows_which_
     np.testing.assert_array_equal(epoch.samples.index, [50, 99, 7, 0, 9])
     np.testing.assert_array_equal(epoch.samples.labels, [[0, 1], [1, -1], [3, 1], [0, 0], [2, -1]])
     np.testing.assert_array_equal(epoch.samples.mask, [True, False, True, False, False])
-    np.testing.assert_array_equal(epoch.from_memory, [False, False, True, True, True])
+    np.testing.assert_array_equal(epoch.memory_mask, [False, False, True, True, True])
 
 
 def test_a_drawn_batch_has_no_sample_twice_and_every_held_one_with_equal_chance():
@@ -37,7 +37,7 @@ def test_a_drawn_batch_has_no_sample_twice_and_every_held_one_with_equal_chance(
     keys = jax.random.split(jax.random.key(0), 4000)
     batches = jax.jit(jax.vmap(lambda key: draw_batch(TEN, 4, key)))(keys)
     assert np.all(batches.weight == 1)
-    assert np.all(batches.from_memory)
+    assert np.all(batches.memory_mask)
     assert all(len(set(row)) == 4 for row in batches.index.tolist())
     np.testing.assert_array_equal(batches.labels[..., 0], (batches.index - 50) % CLASSES)
     members = np.asarray(TEN.index)[np.asarray(TEN.mask)]

@@ -11,7 +11,7 @@ from everlight.continual.strategies.ties import (
     disjoint_mean,
     no_vectors,
     ties,
-    trimmed,
+    trim_vector,
     with_vector,
 )
 from tests.continual import small_net as net
@@ -69,7 +69,7 @@ def test_all_entries_of_one_task_are_its_network():
     ],
 )
 def test_trimming_ranks_all_leaves_together(density, expected):
-    result = trimmed({"a": jnp.array([5.0, -4, 1]), "b": jnp.array([[-3.0], [2]])}, density)
+    result = trim_vector({"a": jnp.array([5.0, -4, 1]), "b": jnp.array([[-3.0], [2]])}, density)
     for name, leaf in zip("ab", expected, strict=True):
         np.testing.assert_array_equal(result[name], leaf)
 

@@ -10,7 +10,7 @@ import pytest
 import tifffile
 from PIL import Image
 
-from everlight.color.chromaticity import from_chromaticity
+from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.illuminant.illuminant_interval import chromaticity_interval, ensemble_chromaticity
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_model import ensemble_estimates
@@ -148,7 +148,7 @@ def test_intervals_hold_on_scenes_that_no_part_of_the_net_has_seen(trained_net, 
         assert held.mean() == pytest.approx(0.9, abs=0.048)
         share = part.coverage(pair.inputs["T"][rows], jnp.asarray(truth)).share
         assert share == pytest.approx(held.mean(), abs=2e-3)
-        center = from_chromaticity(ensemble_chromaticity(estimates))
+        center = chromaticity_to_illuminant(ensemble_chromaticity(estimates))
         errors = np.asarray(jax.vmap(angular_error)(center, illuminants))
         assert (errors[held] <= np.asarray(predicted.degrees)[held] + 1e-3).all()
 

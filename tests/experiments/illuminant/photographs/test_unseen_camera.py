@@ -174,7 +174,7 @@ def test_two_matrices_are_read_where_training_had_two(model):
     two = CameraCalibration(jnp.float32([MATRIX, OTHER]), jnp.array([2856.0, 6504.0]))
     for by_temperature, calibration in ((True, two), (False, single_matrix(OTHER))):
         fitted = fitted._replace(by_temperature=jnp.array(by_temperature))
-        current = ILLUMINANT_METHODS[CALIBRATED].for_camera(fitted, two)
+        current = ILLUMINANT_METHODS[CALIBRATED].calibrate(fitted, two)
         expected = camera_fingerprint(calibration, TINY.fingerprint_window)
         np.testing.assert_allclose(current.fingerprint, expected, atol=1e-5)
         stored = jax.tree.map(np.array_equal, current.model, fitted.model)

@@ -17,14 +17,14 @@ Differs from C5's code in:
   temperature, noise, exposure and aperture.
 - Green is regressed on red over the neighbours by a line, in place of a polynomial over all images
   of a camera. No drawn channel falls below a share of 0.02.
-- A view is of one other camera. The code maps an image to every target camera, which may be its
-  own, and takes images of all temperatures equally often.
+- A view belongs to one other camera. The code maps an image to every target camera, which may be
+  its own, and takes images of all temperatures equally often.
 - Images are neither cropped nor rejected; the code rejects dark and clipped ones.
 - The code's `apply_cst` overwrites red, and then green, before it computes the other channels from
-  them. Here the colours are multiplied by the matrix.
+  them. In everlight the colours are multiplied by the matrix.
 
 CCMNet's code exchanges the weights of both matrices (see `camera_calibration`); with one matrix per
-camera this makes no difference here.
+camera this makes no difference.
 """
 
 from typing import NamedTuple
@@ -110,20 +110,20 @@ def mapped_illuminant(
 
 @checked
 def neighboring_illuminant(
-    key: PRNGKeyArray, place: Float[Array, "3"], taken: TakenImages, camera: Int[Array, ""]
+    key: PRNGKeyArray, center: Float[Array, "3"], taken: TakenImages, camera: Int[Array, ""]
 ) -> Float[Array, "3"]:
-    """Draw an illuminant, of sum 1, like the camera's own ones next to `place`.
+    """Draw an illuminant, of sum 1, like the camera's own ones next to `center`.
 
     The nearest ones by shares of red and green are weighted by the softmax of 1 - d / sum(d).
 
     Args:
       key: key of the noise.
-      place: illuminant of sum 1.
+      center: illuminant of sum 1.
       taken: images whose illuminants are drawn from.
       camera: camera of the illuminants; it has one image or more.
     """
     shares = taken.illuminants / jnp.sum(taken.illuminants, axis=1, keepdims=True)
-    squares = jnp.sum((shares - place)[:, :2] ** 2, axis=1)
+    squares = jnp.sum((shares - center)[:, :2] ** 2, axis=1)
     away = jnp.where(taken.cameras == camera, jnp.sqrt(squares), jnp.inf)
     negative_distances, rows = jax.lax.top_k(-away, min(NEIGHBORS, len(away)))
     known = jnp.isfinite(negative_distances)
@@ -181,8 +181,8 @@ def draw_view(
     source_camera = taken.cameras[row]
     camera = draw_camera(which, taken.cameras, source_camera)
     source, target = matrix_of(matrices, source_camera), matrix_of(matrices, camera)
-    place = mapped_illuminant(taken.illuminants[row], source, target)
-    illuminant = neighboring_illuminant(noise, place, taken, camera)
+    center = mapped_illuminant(taken.illuminants[row], source, target)
+    illuminant = neighboring_illuminant(noise, center, taken, camera)
     balanced = balanced_transform(source, target) / taken.illuminants[row][:, None]
     return MappedView(balanced * illuminant, illuminant, camera, jnp.zeros(()))
 

@@ -20,7 +20,7 @@ def descend(
     Args:
       loss: loss of the parameters; its second argument is the step's key, for drawing a batch.
       params: initial parameters.
-      optimizer: optax optimizer; its state is initialized here.
+      optimizer: optax optimizer, whose state this function initializes.
       key: key from which each step's key is derived.
       steps: number of steps.
     """
@@ -44,7 +44,7 @@ def descend_with_stats(
     Args:
       loss: loss of the variables and a step's key, and the new statistics.
       variables: initial `params` and `batch_stats`.
-      optimizer: optax optimizer of the parameters; its state is initialized here.
+      optimizer: optax optimizer of the parameters, whose state this function initializes.
       key: key from which each step's key is derived.
       steps: number of steps.
     """
@@ -52,10 +52,10 @@ def descend_with_stats(
     def step(carry: tuple[PyTree, PyTree, PyTree], index: Array) -> tuple:
         params, stats, state = carry
 
-        def of_params(params: PyTree) -> tuple[Array, PyTree]:
+        def loss_of_params(params: PyTree) -> tuple[Array, PyTree]:
             return loss({"params": params, "batch_stats": stats}, jax.random.fold_in(key, index))
 
-        gradient, stats = jax.grad(of_params, has_aux=True)(params)
+        gradient, stats = jax.grad(loss_of_params, has_aux=True)(params)
         updates, state = optimizer.update(gradient, state, params)
         return (optax.apply_updates(params, updates), stats, state), None
 

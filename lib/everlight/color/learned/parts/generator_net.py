@@ -9,7 +9,8 @@ Equal to the authors' code (mahmoudnafifi/C5 at dca9236, `src/c5.py`; DY112/CCMN
 `src/ccmnet/ccmnet.py`) in layers, cross-pooling, activations, normalization and circular
 convolution. Differs in:
 
-- Running variances of batch normalization divide by the number of values, there by one less.
+- Running variances of batch normalization divide by the number of values, in the official code by
+  one less.
 - The two dense layers on the fingerprint start like the convolutions, with the weights of He et al.
   and biases of 0. The code has PyTorch's uniform numbers, with 0.41 times that standard deviation.
 - The fingerprint has a second channel, of daylight.
@@ -87,7 +88,7 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(self, inputs: Float[Array, "n h w c"], train: bool) -> Float[Array, "n h w f"]:
-        """Return the maps; with `train` batch statistics are of these maps and are kept."""
+        """Return the maps; with `train` batch statistics are computed from these maps and kept."""
         maps = nn.leaky_relu(PaddedConvolution(self.middle, name="first")(inputs))
         maps = PaddedConvolution(self.features, name="second")(maps)
         if self.norm == "batch":
@@ -217,8 +218,8 @@ def append_coordinates(histograms: Float[Array, "*n b b 2"]) -> Float[Array, "*n
     """Concatenate each bin's u and v, from 0 to 1, as channels."""
     line = jnp.linspace(0, 1, histograms.shape[-2])
     u, v = jnp.meshgrid(line, line[::-1])
-    places = jnp.stack([u, v], axis=-1)
-    return jnp.concatenate([histograms, jnp.broadcast_to(places, histograms.shape)], axis=-1)
+    positions = jnp.stack([u, v], axis=-1)
+    return jnp.concatenate([histograms, jnp.broadcast_to(positions, histograms.shape)], axis=-1)
 
 
 def max_pool_2x2(maps: Float[Array, "n k h w c"]) -> Float[Array, "n k h2 w2 c"]:
@@ -248,8 +249,8 @@ def upsample_2x(maps: Float[Array, "n h w c"]) -> Float[Array, "n h2 w2 c"]:
 
 def _interpolation(side: int) -> Float[np.ndarray, "double side"]:
     """Return the weights of a line's points for a line of twice as many."""
-    places = np.linspace(0, side - 1, 2 * side)[:, None]
-    return np.maximum(0, 1 - np.abs(places - np.arange(side))).astype(np.float32)
+    positions = np.linspace(0, side - 1, 2 * side)[:, None]
+    return np.maximum(0, 1 - np.abs(positions - np.arange(side))).astype(np.float32)
 
 
 def filtered_illuminant(

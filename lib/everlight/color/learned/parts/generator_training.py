@@ -1,8 +1,9 @@
 """Training images, loss, fit and estimate that C5 and CCMNet share.
 
 The loss has the terms and weights of the authors' code (`train.py` of mahmoudnafifi/C5 at dca9236,
-`scripts/train.py` of DY112/CCMNet at 298275b). The angle differs: it is exact here. The code has
-22/7 for pi, which makes it 0.04% smaller, and the arccosine of 0.9999999 times the cosine.
+`scripts/train.py` of DY112/CCMNet at 298275b). The angle differs: it is exact in everlight. The
+official code has 22/7 for pi, which makes it 0.04% smaller, and the arccosine of 0.9999999 times
+the cosine.
 """
 
 import math
@@ -113,10 +114,10 @@ def training_pool(
     rows = jnp.tile(jnp.arange(count), views)
     keys = jax.random.split(key, len(rows))
 
-    def drawn(one: tuple[Array, Array]) -> MappedView:
+    def draw_mapped(one: tuple[Array, Array]) -> MappedView:
         return draw(*one, taken, matrices)
 
-    seen = jax.lax.map(drawn, (keys, rows), batch_size=64)
+    seen = jax.lax.map(draw_mapped, (keys, rows), batch_size=64)
     itself = MappedView(
         jnp.broadcast_to(jnp.eye(3), (count, 3, 3)),
         taken.illuminants,
@@ -168,7 +169,7 @@ def initial_variables(
 
 def fit_generator(
     key: PRNGKeyArray,
-    drawn: PRNGKeyArray,
+    draw_mapped: PRNGKeyArray,
     settings: GeneratorSettings,
     draw: Callable[[PRNGKeyArray], tuple[Sample, Array | None, Array | None]],
     steps: int,
@@ -177,7 +178,7 @@ def fit_generator(
 
     Args:
       key: key of the initial parameters.
-      drawn: key of the batches.
+      draw_mapped: key of the batches.
       settings: size of the network.
       draw: function from a key to a sample, its additional images and its camera's fingerprint, as
         `generator_loss` has them.
@@ -191,9 +192,9 @@ def fit_generator(
     def loss(variables: PyTree, key: PRNGKeyArray) -> tuple[Array, PyTree]:
         return generator_loss(net, variables, *batch(key))
 
-    samples, *inputs = jax.eval_shape(batch, drawn)
+    samples, *inputs = jax.eval_shape(batch, draw_mapped)
     variables = initial_variables(key, net, samples.histograms, *inputs)
-    trained = descend_with_stats(loss, variables, generator_optimizer(steps), drawn, steps)
+    trained = descend_with_stats(loss, variables, generator_optimizer(steps), draw_mapped, steps)
     return GeneratorModel(trained, settings)
 
 

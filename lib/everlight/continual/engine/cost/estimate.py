@@ -37,7 +37,7 @@ class Estimate(NamedTuple):
     kernels: int | None = None
     """Kernels that a GPU starts in a step, loops counted once; None on other devices."""
 
-    def at_once(self, memory: int) -> int:
+    def max_runs(self, memory: int) -> int:
         """Return the number of runs that a device of so many bytes holds."""
         return max(0, (memory - self.data_bytes) // (self.state_bytes + self.working_bytes))
 
@@ -52,14 +52,14 @@ def estimate_run(run: Run, device: jax.Device, timed_steps: NonNegativeInt = 0) 
       timed_steps: number of steps on zeros, of which the shortest counts, after one that does not;
         0 takes the least seconds of `PEAKS`.
     """
-    placed = _placed(run, device)
+    placed = _shapes_on_device(run, device)
     state = initial_state(placed)
     compiled = lower_step(placed).compile()
     kernels = kernel_bytes(compiled.as_text(), "run") if device.platform == "gpu" else None
     cost = compiled.cost_analysis()
     if cost is None:
         # A GPU's compiler without a GPU analyses nothing; the CPU's analyses the traced program.
-        traced = lower_step(_placed(run, jax.devices("cpu")[0])).cost_analysis()
+        traced = lower_step(_shapes_on_device(run, jax.devices("cpu")[0])).cost_analysis()
         cost = {"flops": traced["flops"], "bytes accessed": sum(kernels)}
     peaks = PEAKS.get(device.device_kind)
     seconds = peaks and peaks.least_seconds(cost)
@@ -69,7 +69,7 @@ def estimate_run(run: Run, device: jax.Device, timed_steps: NonNegativeInt = 0) 
         tree_bytes(state),
         compiled.memory_analysis().temp_size_in_bytes,
         float(cost["flops"]),
-        _timed(compiled, timed_steps) if timed_steps else seconds,
+        _time_steps(compiled, timed_steps) if timed_steps else seconds,
         None if kernels is None else len(kernels),
     )
 
@@ -98,14 +98,14 @@ def count_sequence_steps(
     )
 
 
-def _placed(run: Run, device: jax.Device) -> Run:
+def _shapes_on_device(run: Run, device: jax.Device) -> Run:
     """Return a run whose arrays are shapes on a device."""
     sharding = SingleDeviceSharding(device)
     data, sequence, key = shapes_with(sharding, (run.data, run.sequence, run.key))
     return Run(run.build, run.protocol, data, sequence, key)
 
 
-def _timed(compiled: jax.stages.Compiled, steps: int) -> float:
+def _time_steps(compiled: jax.stages.Compiled, steps: int) -> float:
     """Return the least seconds of steps on zeros, after one that is not counted."""
 
     def zeros(tree: Any) -> Array:

@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Objective, Outputs, Setup
 from everlight.checks import checked
 from everlight.continual.engine.setups.named_arrays import NamedArrays, Path, as_outputs, names_of
-from everlight.continual.engine.sources import Augment, Source, setup_from
+from everlight.continual.engine.sources import Augment, InputSource, setup_from
 from everlight.errors import ArgumentError
 
 _AXIS = "batch"
@@ -39,7 +39,7 @@ class _Template(NamedTuple):
 @checked
 def equinox_setup(
     make: Callable[[PRNGKeyArray], Any],
-    source: Source,
+    source: InputSource,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     augment: Augment | None = None,

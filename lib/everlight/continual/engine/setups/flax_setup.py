@@ -13,14 +13,14 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Objective, Outputs, Setup
 from everlight.checks import checked
 from everlight.continual.engine.setups.named_arrays import as_outputs
-from everlight.continual.engine.sources import Augment, Source, setup_from
+from everlight.continual.engine.sources import Augment, InputSource, setup_from
 from everlight.models.layers.convolution import Convolution, patches
 
 
 @checked
 def flax_setup(
     net: nn.Module,
-    source: Source,
+    source: InputSource,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     augment: Augment | None = None,

@@ -14,7 +14,7 @@ from everlight.checks import checked
 from everlight.continual.engine.setups.equinox_setup import equinox_setup
 from everlight.continual.engine.setups.flax_setup import flax_setup
 from everlight.continual.engine.setups.nnx_setup import nnx_setup
-from everlight.continual.engine.sources import Augment, Source
+from everlight.continual.engine.sources import Augment, InputSource
 from everlight.errors import ArgumentError
 
 Net = nn.Module | Callable[..., Any]
@@ -29,7 +29,7 @@ _FORMS = (
 @checked
 def network_setup(
     net: Net,
-    source: Source,
+    source: InputSource,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     augment: Augment | None = None,
@@ -52,7 +52,7 @@ def network_setup(
     if isinstance(net, nn.Module):
         return flax_setup(net, source, objective, optimizer, augment)
     made_by = {"rngs": nnx_setup, "key": equinox_setup}[random_argument(net)]
-    return made_by(_by_position(net), source, objective, optimizer, augment)
+    return made_by(_pass_by_position(net), source, objective, optimizer, augment)
 
 
 def random_argument(net: Callable[..., Any]) -> str:
@@ -70,21 +70,21 @@ def random_argument(net: Callable[..., Any]) -> str:
             f"seed, such as lambda {argument}: Net({argument}={argument}), or lambda {argument}: "
             "net to begin with its weights"
         )
-    arguments = {"rngs", "key"} & arguments_of(net)
+    arguments = {"rngs", "key"} & argument_names(net)
     if len(arguments) != 1:
         name = getattr(net, "__name__", type(net).__name__)
         raise ArgumentError(f"net is {name}, without the argument rngs or key; {_FORMS}")
     return arguments.pop()
 
 
-def arguments_of(make: Callable[..., Any]) -> set[str]:
+def argument_names(make: Callable[..., Any]) -> set[str]:
     """Return the names of the arguments of a function or class."""
     # The call of an NNX class shows no arguments of its own.
     called = make.__init__ if isinstance(make, type) else make
     return set(inspect.signature(called).parameters)
 
 
-def _by_position(net: Callable[..., Any]) -> Callable[[Any], Any]:
+def _pass_by_position(net: Callable[..., Any]) -> Callable[[Any], Any]:
     """Return the function with its random argument as the only one."""
     argument = random_argument(net)
     return lambda random: net(**{argument: random})

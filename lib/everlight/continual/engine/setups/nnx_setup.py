@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Objective, Outputs, Setup
 from everlight.checks import checked
 from everlight.continual.engine.setups.named_arrays import NamedArrays, as_outputs, names_of
-from everlight.continual.engine.sources import Augment, Source, setup_from
+from everlight.continual.engine.sources import Augment, InputSource, setup_from
 from everlight.errors import ArgumentError
 
 
@@ -28,7 +28,7 @@ class _Split(NamedTuple):
 @checked
 def nnx_setup(
     make: Callable[[nnx.Rngs], nnx.Module],
-    source: Source,
+    source: InputSource,
     objective: Objective,
     optimizer: optax.GradientTransformation,
     augment: Augment | None = None,

@@ -8,7 +8,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Batch
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 
@@ -48,7 +48,7 @@ def add_to_means(
       features: the batch's features, `[b, f]`, all finite.
       member: the classes of each sample, `[b, c]`; a sample without a class does not count.
     """
-    origin = origin_after(means, features, jnp.any(member, axis=1))
+    origin = means_origin(means, features, jnp.any(member, axis=1))
     new = jnp.sum(member, axis=0)
     count = (means.count + new).astype(means.count.dtype)
     rows = features - origin
@@ -73,7 +73,7 @@ def add_first_labels(
     return add_to_means(means, jnp.where(mask[:, None], features, 0), member)
 
 
-def origin_after(
+def means_origin(
     means: ClassMeans, features: Float[Array, "b f"], counted: Bool[Array, "b"]
 ) -> Float[Array, "f"]:
     """Return the means' origin; before any sample it is the mean of the batch's counted samples."""
@@ -82,7 +82,7 @@ def origin_after(
     return jnp.where(jnp.any(means.count > 0), means.origin, first).astype(means.origin.dtype)
 
 
-def away_from_means(
+def class_deviations(
     means: ClassMeans, features: Float[Array, "b f"], batch: Batch
 ) -> tuple[Float[Array, "b f"], Int[Array, "b"]]:
     """Return each sample minus the mean of its class just before it, and that mean's count.
@@ -95,7 +95,7 @@ def away_from_means(
       batch: the batch; its first labels are the classes.
     """
     mask, label = batch.weight > 0, batch.labels[:, 0]
-    away = features - origin_after(means, features, mask) - means.offset[label]
+    away = features - means_origin(means, features, mask) - means.offset[label]
     away = jnp.where(mask[:, None], away, 0)
     # The mean just before a sample is the batch's earlier samples of its class beyond the old one.
     earlier = jnp.tril(mask & (label[:, None] == label), -1)
@@ -111,13 +111,13 @@ def scatter_rows(
 
     The scatter of a class is the sum of (z − μ)(z − μ)ᵀ over its samples, μ being their mean.
     Sample n + 1 adds n / (n + 1) times the square of its distance from the mean of the first n
-    (Welford 1962). The arguments are those of `away_from_means`.
+    (Welford 1962). The arguments are those of `class_deviations`.
     """
-    away, known = away_from_means(means, features, batch)
+    away, known = class_deviations(means, features, batch)
     return away * jnp.sqrt(known / (known + 1)).astype(away.dtype)[:, None]
 
 
-def of_met(count: Int[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:
+def mask_empty_classes(count: Int[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:
     """Return the scores, −∞ for classes without samples."""
     return jnp.where(count > 0, scores, -jnp.inf)
 
@@ -146,4 +146,6 @@ def add_squares(
 
 def prototype_scores(means: ClassMeans, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
     """Return the cosines between features and class means, −∞ for classes without samples."""
-    return of_met(means.count, matrix_product(unit(features, -1), unit(means.mean, -1).T))
+    return mask_empty_classes(
+        means.count, matrix_product(unit_vectors(features, -1), unit_vectors(means.mean, -1).T)
+    )

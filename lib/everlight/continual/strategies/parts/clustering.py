@@ -57,7 +57,7 @@ def moved_centers(
     """
     clusters = centers.shape[0]
 
-    def assigned(centers: Float[Array, "k f"]) -> Int[Array, "n"]:
+    def assign_clusters(centers: Float[Array, "k f"]) -> Int[Array, "n"]:
         return jnp.argmin(jnp.sum(centers**2, axis=1) - 2 * matrix_product(rows, centers.T), axis=1)
 
     def changes(carry: tuple) -> Bool[Array, ""]:
@@ -66,7 +66,7 @@ def moved_centers(
 
     def one_round(carry: tuple) -> tuple:
         centers, before, _, number = carry
-        cluster = assigned(centers)
+        cluster = assign_clusters(centers)
         one_hot = ((cluster[:, None] == jnp.arange(clusters)) & member[:, None]).astype(rows.dtype)
         count = jnp.sum(one_hot, axis=0)[:, None]
         means = matrix_product(one_hot.T, rows) / jnp.maximum(count, 1)

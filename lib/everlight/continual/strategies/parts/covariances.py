@@ -23,7 +23,7 @@ def ridge_solve(
       ridge: the coefficient λ.
     """
 
-    def by_eigenvalues() -> Float[Array, "m c"]:
+    def solve_by_eigenvalues() -> Float[Array, "m c"]:
         values, vectors = jnp.linalg.eigh(matrix)
         least = jnp.finfo(matrix.dtype).eps * values[-1]
         regular = jnp.maximum(values, least) + ridge
@@ -32,7 +32,7 @@ def ridge_solve(
     regular = matrix + ridge * jnp.eye(matrix.shape[0], dtype=matrix.dtype)
     solution = jax.scipy.linalg.solve(regular, right, assume_a="pos")
     # Cholesky's factor takes a fifteenth of the time, and is NaN where it fails.
-    return where_under_vmap(~jnp.all(jnp.isfinite(solution)), by_eigenvalues, solution)
+    return where_under_vmap(~jnp.all(jnp.isfinite(solution)), solve_by_eigenvalues, solution)
 
 
 def shrunk_solve(

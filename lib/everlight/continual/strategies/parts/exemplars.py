@@ -108,15 +108,15 @@ def add_random_exemplars(
       key: random key of the choice, which is independent of padding.
 
     Raises:
-      ValueError: `buffer` is of another kind, such as that of `empty_exemplars`.
+      ValueError: `buffer` has another type, such as that of `empty_exemplars`.
     """
     slots = buffer.index.shape[0]
     division = divide_slots(slots, classes.shape[0])
     candidates = distinct(samples)
     rank = random_ranks(candidates, key)
-    chosen = into_slots(candidates, candidates.labels, rank, rank >= 0, division, slots).samples
+    chosen = fill_slots(candidates, candidates.labels, rank, rank >= 0, division, slots).samples
     refill = jnp.repeat(classes, division.size, total_repeat_length=slots)
-    return _where_slots(refill, chosen, buffer)
+    return _choose_slots(refill, chosen, buffer)
 
 
 @checked
@@ -141,13 +141,13 @@ def add_seen_exemplars(
       among: the classes that share the slots, never fewer than at the last call; None is all.
 
     Raises:
-      ValueError: `buffer` is of another kind, such as that of `empty_exemplars`.
+      ValueError: `buffer` has another type, such as that of `empty_exemplars`.
     """
     slots = buffer.index.shape[0]
     candidates = distinct(merge_buffer(samples, buffer).samples)
     rank = random_ranks(candidates, key)
     division = divide_slots(slots, classes, among)
-    return into_slots(candidates, candidates.labels, rank, rank >= 0, division, slots).samples
+    return fill_slots(candidates, candidates.labels, rank, rank >= 0, division, slots).samples
 
 
 def random_ranks(samples: Samples, key: PRNGKeyArray) -> Int[Array, "n k"]:
@@ -173,7 +173,7 @@ def random_ranks(samples: Samples, key: PRNGKeyArray) -> Int[Array, "n k"]:
 def _draw_number(
     key: PRNGKeyArray, index: Int[Array, ""], labels: Int[Array, "k"]
 ) -> Float[Array, ""]:
-    # All labels: an image may be there twice, once with fewer.
+    # All labels: an image may be a candidate twice, once with fewer labels.
     return jax.random.uniform(reduce(jax.random.fold_in, (index, *labels), key))
 
 
@@ -199,16 +199,16 @@ def add_herded_exemplars(
         slots among all classes.
 
     Raises:
-      ValueError: `buffer` is of another kind, such as that of `memory.empty_buffer`.
+      ValueError: `buffer` has another type, such as that of `memory.empty_buffer`.
     """
     slots = buffer.rank.shape[0]
     division = divide_slots(slots, classes.shape[0], among)
     rank = herd_ranks(samples, classes, features, division.size)
-    herded = into_slots(samples, samples.labels, rank, rank >= 0, division, slots)
+    herded = fill_slots(samples, samples.labels, rank, rank >= 0, division, slots)
     stays = buffer.samples.mask & ~classes[buffer.label]
     label, old_rank, chosen = (leaf[:, None] for leaf in (buffer.label, buffer.rank, stays))
-    reduced = into_slots(buffer.samples, label, old_rank, chosen, division, slots)
-    return _where_slots(herded.samples.mask, herded, reduced)
+    reduced = fill_slots(buffer.samples, label, old_rank, chosen, division, slots)
+    return _choose_slots(herded.samples.mask, herded, reduced)
 
 
 def herd_ranks(
@@ -237,10 +237,10 @@ def herd_ranks(
     herd = jnp.where(herded, samples.labels, count)
     position = jnp.broadcast_to(jnp.arange(size, dtype=jnp.int32)[:, None], herd.shape)
 
-    def by_herd(reduce: Callable, values: Array) -> Array:
+    def reduce_herds(reduce: Callable, values: Array) -> Array:
         return reduce(values.reshape(-1, *values.shape[2:]), herd.reshape(-1), count + 1)
 
-    members = by_herd(jax.ops.segment_sum, jnp.ones(herd.shape, rows.dtype))
+    members = reduce_herds(jax.ops.segment_sum, jnp.ones(herd.shape, rows.dtype))
     # One of a sample's labels after another: rows for each at once would be the most memory.
     total = sum(jax.ops.segment_sum(rows, column, count + 1) for column in herd.T)
     mean = total / jnp.maximum(members, 1)[:, None]
@@ -253,8 +253,8 @@ def herd_ranks(
         along = jax.lax.map(lambda column: jnp.sum(rows * away[column], axis=1), herd.T)
         distance = squares + 2 * along.T
         distance = jnp.where(free, distance, jnp.inf)
-        nearest = distance == by_herd(jax.ops.segment_min, distance)[herd]
-        best = by_herd(jax.ops.segment_min, jnp.where(free & nearest, position, size))
+        nearest = distance == reduce_herds(jax.ops.segment_min, distance)[herd]
+        best = reduce_herds(jax.ops.segment_min, jnp.where(free & nearest, position, size))
         total = total + jnp.where((best < size)[:, None], rows[best], 0)
         return total, jnp.where(free & (position == best[herd]), step.astype(jnp.int32), rank)
 
@@ -265,7 +265,7 @@ def herd_ranks(
     return jax.lax.fori_loop(0, rounds, choose, start)[1]
 
 
-def into_slots(
+def fill_slots(
     samples: Samples,
     label: Int[Array, "n k"],
     rank: Int[Array, "n k"],
@@ -300,7 +300,7 @@ def into_slots(
     return ExemplarBuffer(Samples(index, labels, held), put(label, 0), put(rank, 0))
 
 
-def _where_slots(mask: Bool[Array, "m"], first: PyTree, second: PyTree) -> PyTree:
+def _choose_slots(mask: Bool[Array, "m"], first: PyTree, second: PyTree) -> PyTree:
     """Return the slots of the first buffer where the mask is set, and of the second elsewhere."""
     return jax.tree.map(
         lambda a, b: jnp.where(mask.reshape(-1, *[1] * (a.ndim - 1)), a, b.astype(a.dtype)),

@@ -1,9 +1,9 @@
 """Common parts of strategies that accumulate statistics of a frozen network's features.
 
 Parameters and batch statistics never change. The network computes features in evaluation mode, and
-every step adds them to memory. If the setup augments, the features are of augmented inputs; the
-official codes do not augment in these passes. Task boundaries are needed only where an option says
-so. Every sample of a task counts once, whatever the epochs (`Strategy.single_pass`). The usual
+every step adds them to memory. If the setup augments, the features are those of augmented inputs;
+the official codes do not augment in these passes. Task boundaries are needed only where an option
+says so. Every sample of a task counts once, whatever the epochs (`Strategy.single_pass`). The usual
 network is `caffe_nets.LinearClassifier` over features that a pretrained network computed once,
 `StoredImages` of shape `[f]`; its head is not used.
 """
@@ -30,7 +30,7 @@ class Frozen(NamedTuple):
     """Parameters before the step; an optimizer with weight decay would change them."""
 
 
-def over_features(
+def feature_strategy(
     setup: Setup,
     init: Callable[[PRNGKeyArray, Learner], Memory],
     accumulate: Callable[[Memory, Float[Array, "b f"], Batch], Memory],

@@ -134,12 +134,12 @@ def with_new_units(
         taken = jnp.where(drawn if connected else ~read, new, jnp.zeros_like(new))
         return jnp.where(change, taken, old)
 
-    def emptied(leaf: Array, mask: Bool[Array, "..."]) -> Array:
+    def reset_masked(leaf: Array, mask: Bool[Array, "..."]) -> Array:
         return jnp.where(mask, jnp.zeros_like(leaf), leaf)
 
     return learner._replace(
         params=jax.tree.map(value, learner.params, incoming, outgoing, replaced, fresh),
-        opt_state=optax.tree_map_params(setup.optimizer, emptied, learner.opt_state, replaced),
+        opt_state=optax.tree_map_params(setup.optimizer, reset_masked, learner.opt_state, replaced),
     )
 
 

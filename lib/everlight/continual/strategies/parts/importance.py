@@ -50,7 +50,7 @@ def fisher_diagonal(
         position: Int[Array, ""], index: Int[Array, ""], labels: Int[Array, "k"]
     ) -> PyTree:
         def losses(params: PyTree) -> tuple[Float[Array, "c"], Float[Array, "c"]]:
-            outputs = _outputs_of(setup, learner, params, index)
+            outputs = _sample_outputs(setup, learner, params, index)
             by_label, probability = setup.objective.label_losses(
                 outputs, labels[None], learner.seen
             )
@@ -63,7 +63,7 @@ def fisher_diagonal(
         position: Int[Array, ""], index: Int[Array, ""], labels: Int[Array, "k"]
     ) -> PyTree:
         def loss(params: PyTree) -> Float[Array, ""]:
-            outputs, truth = _outputs_of(setup, learner, params, index), labels[None]
+            outputs, truth = _sample_outputs(setup, learner, params, index), labels[None]
             if kind == "empirical":
                 return setup.objective.loss(outputs, truth, learner.seen)[0]
             key_label = jax.random.fold_in(key, position)
@@ -72,7 +72,7 @@ def fisher_diagonal(
         return jax.tree.map(jnp.square, jax.grad(loss)(learner.params))
 
     square = expected_square if kind == "expected" else squared_gradient
-    return _mean_over(square, samples, limit, chunk, learner.params)
+    return _mean_per_sample(square, samples, limit, chunk, learner.params)
 
 
 def chosen_fisher(setup: Setup, fisher: Fisher | None) -> Fisher:
@@ -113,21 +113,23 @@ def memory_aware_importance(
         position: Int[Array, ""], index: Int[Array, ""], labels: Int[Array, "k"]
     ) -> PyTree:
         def squared_length(params: PyTree) -> Float[Array, ""]:
-            outputs = _outputs_of(setup, learner, params, index)
+            outputs = _sample_outputs(setup, learner, params, index)
             return jnp.sum(setup.objective.function(outputs, learner.seen) ** 2)
 
         return jax.tree.map(jnp.abs, jax.grad(squared_length)(learner.params))
 
-    return _mean_over(absolute_gradient, samples, limit, chunk, learner.params)
+    return _mean_per_sample(absolute_gradient, samples, limit, chunk, learner.params)
 
 
-def _outputs_of(setup: Setup, learner: Learner, params: PyTree, index: Int[Array, ""]) -> Outputs:
+def _sample_outputs(
+    setup: Setup, learner: Learner, params: PyTree, index: Int[Array, ""]
+) -> Outputs:
     """Return one sample's outputs in evaluation mode."""
     inputs = setup.gather(index[None], None)
     return evaluation_outputs(setup, learner._replace(params=params), inputs)
 
 
-def _mean_over(
+def _mean_per_sample(
     per_sample: Callable[[Int[Array, ""], Int[Array, ""], Int[Array, "k"]], PyTree],
     samples: Samples,
     limit: int,
@@ -142,7 +144,7 @@ def _mean_over(
         # Gradients of many samples at once are grouped convolutions, for which XLA's CPU has no
         # fast form: 512 samples of a small net took 0.57 s one by one, 1.65 s in chunks of 16.
         one_by_one, many = (
-            partial(_mean_over, per_sample, samples, limit, size, like) for size in (1, 32)
+            partial(_mean_per_sample, per_sample, samples, limit, size, like) for size in (1, 32)
         )
         return jax.lax.platform_dependent(cpu=one_by_one, default=many)
     # Valid slots first, in their order: a stable sort of the mask.

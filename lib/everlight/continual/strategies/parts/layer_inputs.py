@@ -59,7 +59,7 @@ def input_rows(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, Float
     }
 
 
-def copies_of(params: PyTree, per_kernel: Callable[[Path], int] = lambda path: 1) -> int:
+def product_copies(params: PyTree, per_kernel: Callable[[Path], int] = lambda path: 1) -> int:
     """Return the size of square matrices of the kernels' inputs in copies of the parameters.
 
     Args:
@@ -89,14 +89,16 @@ def with_inputs_of(
       share: least share ε of the inputs' squared length within the new projection.
     """
     total = jnp.sum(rows**2)
-    squares, directions = directions_of(rows - matrix_product(rows, projection))
+    squares, directions = principal_directions(rows - matrix_product(rows, projection))
     before = total - jnp.sum(squares) + jnp.cumsum(squares) - squares
     new = (before < share * total) & (squares > NEGLIGIBLE * total)
     basis = directions * new[:, None]
     return projection + matrix_product(basis.T, basis)
 
 
-def directions_of(rows: Float[Array, "n i"]) -> tuple[Float[Array, "r"], Float[Array, "r i"]]:
+def principal_directions(
+    rows: Float[Array, "n i"],
+) -> tuple[Float[Array, "r"], Float[Array, "r i"]]:
     """Return the squared singular values of some rows, greatest first, and their directions."""
     if rows.shape[0] > rows.shape[1]:
         # The triangular factor has the same singular values and right singular vectors.

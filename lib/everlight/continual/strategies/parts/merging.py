@@ -1,9 +1,9 @@
 """Parts of strategies that merge networks: the classes a task trains, and the merged network.
 
-Literature on merging trains each network on its own data, with a head of its own. Here all tasks
-share one head. A task's loss therefore runs over the classes of its own samples (`train_classes`),
-so that the head's columns of all other classes have no gradient. Where the tasks' classes are
-disjoint, a column of the head moves in one task alone.
+Literature on merging trains each network on its own data, with a head of its own. In everlight all
+tasks share one head. A task's loss therefore runs over the classes of its own samples
+(`train_classes`), so that the head's columns of all other classes have no gradient. Where the
+tasks' classes are disjoint, a column of the head moves in one task alone.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class CommonStart(NamedTuple):
     """Classes of the current task's samples; between tasks those of the last one."""
 
 
-def from_common_start(
+def merge_from_common_start(
     setup: Setup,
     no_tasks: Callable[[PyTree], PyTree],
     with_task: Callable[[PyTree, PyTree], PyTree],
@@ -112,26 +112,26 @@ def merged_statistics(setup: Setup, learner: Learner, task: Task, key: PRNGKeyAr
         key_inputs, key_pass = jax.random.split(jax.random.fold_in(key_passes, step))
         batch = with_inputs(setup, take_batch(epoch, step, STATISTICS_BATCH), key_inputs)
 
-        def updated(batch_stats: PyTree) -> PyTree:
+        def update_stats(batch_stats: PyTree) -> PyTree:
             now = learner._replace(batch_stats=batch_stats)
             return batch_outputs(setup, now.params, now, batch, key_pass)[1]
 
-        return jax.vmap(updated)(batch_stats)
+        return jax.vmap(update_stats)(batch_stats)
 
     def is_average(leaf: Array) -> bool:
         return jnp.issubdtype(leaf.dtype, jnp.floating)
 
-    def from_0_and_1(leaf: Array) -> Array:
+    def stack_0_and_1(leaf: Array) -> Array:
         two = [jnp.zeros_like(leaf), jnp.ones_like(leaf)] if is_average(leaf) else [leaf, leaf]
         return jnp.stack(two)
 
-    def without_beginning(passed: Array, leaf: Array) -> Array:
+    def remove_beginning(averages: Array, leaf: Array) -> Array:
         if not is_average(leaf):
-            return passed[0]
-        left = passed[1] - passed[0]
-        return jnp.where(left < 1, passed[0] / (1 - left), leaf)
+            return averages[0]
+        left = averages[1] - averages[0]
+        return jnp.where(left < 1, averages[0] / (1 - left), leaf)
 
     passes = -(-epoch.count // STATISTICS_BATCH)
-    begun = jax.tree.map(from_0_and_1, learner.batch_stats)
-    passed = jax.lax.fori_loop(0, passes, pass_forward, begun)
-    return jax.tree.map(without_beginning, passed, learner.batch_stats)
+    beginnings = jax.tree.map(stack_0_and_1, learner.batch_stats)
+    averages = jax.lax.fori_loop(0, passes, pass_forward, beginnings)
+    return jax.tree.map(remove_beginning, averages, learner.batch_stats)

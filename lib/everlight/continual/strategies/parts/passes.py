@@ -69,6 +69,8 @@ def evaluation_gradient(setup: Setup, learner: Learner, batch: Batch) -> PyTree:
     return jax.grad(loss)(learner.params)
 
 
-def among_current(classes: Bool[Array, "c"], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:
+def mask_other_classes(
+    classes: Bool[Array, "c"], scores: Float[Array, "b c"]
+) -> Float[Array, "b c"]:
     """Return scores of the current task's classes, −∞ for others; all scores if there are none."""
     return jnp.where(classes | ~jnp.any(classes), scores, -jnp.inf)

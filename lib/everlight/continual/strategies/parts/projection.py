@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup
 from everlight.continual.engine.updates import optimizer_step
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 
 
 class Linear(NamedTuple):
@@ -55,7 +55,7 @@ def projected(layers: tuple[Linear, ...], features: Float[Array, "n f"]) -> Floa
     *hidden, output = layers
     for layer in hidden:
         features = jax.nn.relu(features @ layer.kernel + layer.bias)
-    return unit(features @ output.kernel + output.bias, -1)
+    return unit_vectors(features @ output.kernel + output.bias, -1)
 
 
 def updated_projection(

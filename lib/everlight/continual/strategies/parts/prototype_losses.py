@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import full_precision
 
 SMALL = 1e-8
@@ -22,7 +22,7 @@ def similarities(
       features: features of any length.
       start: number of the first feature that counts.
     """
-    part = jax.lax.dynamic_slice_in_dim(unit(features, -1), start, z.shape[1], axis=1)
+    part = jax.lax.dynamic_slice_in_dim(unit_vectors(features, -1), start, z.shape[1], axis=1)
     return z @ part.T + z @ z.T
 
 
@@ -90,7 +90,7 @@ def prototype_loss(
         member @ jnp.where(weight[:, None] > 0, view, 0) / jnp.maximum(count, 1)
         for view in (first, second)
     ]
-    prototypes = unit(jnp.concatenate(means), -1)
+    prototypes = unit_vectors(jnp.concatenate(means), -1)
     mask = jnp.tile(count[:, 0] > 0, 2)
     near = prototypes @ prototypes.T / temperature
     others = mask & ~jnp.eye(2 * classes, dtype=bool)

@@ -34,7 +34,7 @@ class Mixed(NamedTuple):
     """Pairs of samples (1 − λ) x + λ x′."""
 
     first: Batch
-    """Samples x; a pair that is not used has weight 0 here."""
+    """Samples x; those of pairs that are not used have weight 0."""
     second: Batch
     """Samples x′."""
     share: Float[Array, "r"]

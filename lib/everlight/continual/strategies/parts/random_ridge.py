@@ -23,7 +23,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
 from everlight.continual.objectives.many_labels import multi_hot
 from everlight.continual.strategies.parts.covariances import ridge_solve
-from everlight.continual.strategies.parts.frozen import feature_width, over_features
+from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 from everlight.precision import matrix_product
 
 
@@ -83,7 +83,7 @@ def random_ridge(
     def scores(memory: RandomRidge, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
         return matrix_product(expand(memory.projection, features), memory.regression.kernel)
 
-    return over_features(setup, init, accumulate, scores)._replace(
+    return feature_strategy(setup, init, accumulate, scores)._replace(
         before_evaluation=before_evaluation
     )
 

@@ -27,7 +27,7 @@ from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import carried_classes, distinct, merge_buffer
 from everlight.continual.strategies.parts.passes import evaluation_outputs
 from everlight.continual.strategies.parts.teacher import Teacher, no_teacher
-from everlight.models.heads import unit
+from everlight.models.heads import unit_vectors
 from everlight.precision import matrix_product
 
 Classifier = Literal["head", "nearest mean"]
@@ -110,11 +110,11 @@ def herd_task(
     return add_herded_exemplars(buffer, candidates, carried, features, among)
 
 
-def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
+def nearest_mean_strategy(setup: Setup, head_strategy: Strategy) -> Strategy:
     """Return the strategy with predictions by its exemplars' means; its memory is `Rehearsal`."""
 
     def init(key: PRNGKeyArray, learner: Learner) -> Rehearsal:
-        memory = by_head.init(key, learner)
+        memory = head_strategy.init(key, learner)
         width, dtype = feature_width(setup, learner)
         means = jnp.zeros((learner.seen.shape[0], width), dtype)
         return memory._replace(nearest=ExemplarMeans(means, jnp.array(False)))
@@ -122,13 +122,13 @@ def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
     def begin_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
-        memory, learner = by_head.begin_task(memory, learner, task, key)
+        memory, learner = head_strategy.begin_task(memory, learner, task, key)
         return memory._replace(nearest=memory.nearest._replace(ready=jnp.array(False))), learner
 
     def end_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
-        memory, learner = by_head.end_task(memory, learner, task, key)
+        memory, learner = head_strategy.end_task(memory, learner, task, key)
         return memory._replace(nearest=memory.nearest._replace(ready=jnp.array(True))), learner
 
     def before_evaluation(
@@ -151,7 +151,7 @@ def by_nearest_mean(setup: Setup, by_head: Strategy) -> Strategy:
         near = nearness(outputs.features, means)
         return jnp.where(ready, near, setup.objective.scores(outputs))
 
-    return by_head._replace(
+    return head_strategy._replace(
         init=init,
         begin_task=begin_task,
         end_task=end_task,
@@ -171,12 +171,12 @@ def exemplar_means(
       label: class of each slot.
       classes: number of all classes.
     """
-    rows = jnp.where(mask[:, None], unit(features, -1), 0)
+    rows = jnp.where(mask[:, None], unit_vectors(features, -1), 0)
     # The sum has the direction of the mean.
-    return unit(jax.ops.segment_sum(rows, label, classes), -1)
+    return unit_vectors(jax.ops.segment_sum(rows, label, classes), -1)
 
 
 def nearness(features: Float[Array, "b f"], means: Float[Array, "c f"]) -> Float[Array, "b c"]:
     """Return −‖f̂ − μ‖² of every sample and class; −4, the least value, for classes without μ."""
     has_mean = jnp.any(means != 0, axis=1)
-    return jnp.where(has_mean, 2 * matrix_product(unit(features, -1), means.T) - 2, -4.0)
+    return jnp.where(has_mean, 2 * matrix_product(unit_vectors(features, -1), means.T) - 2, -4.0)

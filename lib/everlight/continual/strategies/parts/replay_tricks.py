@@ -10,12 +10,12 @@ evaluated and dropped; training continues from the one before.
 Equal to the official code (RaptorMai/online-continual-learning, `base.py`) at the means and
 distances, and at the steps of a review by plain gradient descent; differs in:
 
-- A class without stored samples is predicted last, there by a mean drawn at random.
-- Review takes a smaller last batch, there none, and keeps the update's tenth where the optimizer
-  is not plain gradient descent; there the gradient is divided.
-- After a review, training continues there from the reviewed network; the survey's text has one
-  review before the final test.
-- The loss runs over the classes that the objective counts, theirs over all outputs.
+- A class without stored samples is predicted last, in the official code by a mean drawn at random.
+- Review takes a smaller last batch, in the official code none, and keeps the update's tenth where
+  the optimizer is not plain gradient descent; in the official code the gradient is divided.
+- After a review, training continues in the official code from the reviewed network; the survey's
+  text has one review before the final test.
+- The loss runs over the classes that the objective counts, in the official code over all outputs.
 """
 
 from typing import NamedTuple
