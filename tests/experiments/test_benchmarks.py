@@ -13,10 +13,10 @@ from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks
 from everlight_experiments.commands.load_and_train import load_requested
-from everlight_experiments.continual.benchmark import Request, SequenceId, Trained
-from everlight_experiments.continual.chosen import in_sentences
-from everlight_experiments.continual.metrics import mean_so_far
-from everlight_experiments.continual.parts import network
+from everlight_experiments.continual.benchmarks.benchmark import Request
+from everlight_experiments.continual.benchmarks.chosen import in_sentences
+from everlight_experiments.continual.benchmarks.parts import network
+from everlight_experiments.continual.benchmarks.run_data import SequenceId, Trained
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50 import start
 from everlight_experiments.core50.config import PAPER_PRESETS as CORE50_PAPER
@@ -29,6 +29,7 @@ from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import network_of
 from everlight_experiments.iirc.config import IMAGENET
 from everlight_experiments.iirc.config import PRESETS as IIRC
+from everlight_experiments.images.metrics import mean_so_far
 from everlight_experiments.run_folder.config_options import changed
 
 NAIVE = METHODS["naive"]

@@ -19,7 +19,7 @@ from everlight.illuminant.image_model import UnsuitableImageError
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.methods import VALUES
-from everlight_experiments.continual.method_arguments import read_hyperparameters
+from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.usage import OTHER_NAMES, options_by_name
 
 TRAINING = {

@@ -7,8 +7,8 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.continual.chosen import Chosen
-from everlight_experiments.continual.config import DIGITS
+from everlight_experiments.continual.benchmarks.chosen import Chosen
+from everlight_experiments.images.config import DIGITS
 from everlight_experiments.run_folder.folder import RunFolder
 
 SHORT = "--tasks 2 --epochs 1 --seeds 1 --methods ER"

@@ -10,7 +10,7 @@ import tyro
 from everlight.errors import Argument, ArgumentError
 from everlight_data.errors import DataError
 from everlight_experiments import cli
-from everlight_experiments.continual.benchmark import SequenceId
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.errors import UsageError
 from everlight_experiments.usage import in_options, parsed
 

@@ -6,11 +6,11 @@ task identity is right by chance on later tasks.
 
 from everlight_experiments.cl_metrics.config import PAPER_METHODS, PAPER_PRESETS, PaperConfig
 from everlight_experiments.cl_metrics.published_tables import PRINTED
-from everlight_experiments.continual.benchmark import Request
-from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
-from everlight_experiments.continual.report_criteria import Published
-from everlight_experiments.continual.train_methods import jobs_of
+from everlight_experiments.continual.report.criteria import Published
+from everlight_experiments.continual.training.queue import jobs_of
+from everlight_experiments.images.benchmark import image_benchmarks
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import check_methods
 

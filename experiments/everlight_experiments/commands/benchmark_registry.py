@@ -9,15 +9,15 @@ from everlight_data.names import check_name
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
 from everlight_experiments.commands.user_benchmark import is_user_file, load_user_benchmark
-from everlight_experiments.continual.benchmark import Benchmarks, Request
-from everlight_experiments.continual.config import CONFIGS
-from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks, Request
 from everlight_experiments.core50.benchmark import core50_benchmarks
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.facts.benchmark import facts_benchmarks
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
+from everlight_experiments.images.benchmark import image_benchmarks
+from everlight_experiments.images.config import CONFIGS
 from everlight_experiments.run_folder.config_options import changed_options
 from everlight_experiments.run_folder.options import Preset
 

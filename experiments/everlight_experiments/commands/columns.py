@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 
 from everlight.plots import COLORS
-from everlight_experiments.continual.report_tables import ColumnSpec
+from everlight_experiments.continual.report.tables import ColumnSpec
 from everlight_experiments.report.cells import deviation, sentence
 from everlight_experiments.report.plots import MARKERS, new_canvas, save
 from everlight_experiments.report.writer import Figure

@@ -27,7 +27,7 @@ from everlight_data.runs.finished_runs import (
 )
 from everlight_data.texts import printable
 from everlight_experiments.commands.columns import DIVERGED, column, score_figure
-from everlight_experiments.continual.report_tables import seeds_above, table_of
+from everlight_experiments.continual.report.tables import seeds_above, table_of
 from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell, sentence
 from everlight_experiments.report.writer import (
     Figure,

@@ -31,10 +31,9 @@ from everlight_experiments.commands.load_and_train import (
     train_loaded,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
-from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.outcome import Outcomes, arrays_of
-from everlight_experiments.continual.report import report_summary_rows
-from everlight_experiments.continual.report_tables import (
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.report.sections import report_summary_rows
+from everlight_experiments.continual.report.tables import (
     FORGETTING,
     choices_of,
     forgetting_cell,
@@ -43,6 +42,7 @@ from everlight_experiments.continual.report_tables import (
     selection_rule,
     table_of,
 )
+from everlight_experiments.continual.training.outcome import Outcomes, arrays_of
 from everlight_experiments.report.cells import dash, final_cell, interval_cell
 from everlight_experiments.report.writer import Report, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.config_options import changed, option_named, with_config

@@ -21,22 +21,20 @@ from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmark_registry import benchmark_name, load_benchmarks
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.user_strategy import load_strategy
-from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.method_arguments import (
-    read_hyperparameters,
-    with_method_arguments,
-)
-from everlight_experiments.continual.method_programs import MethodPrograms, row_on
-from everlight_experiments.continual.method_runner import NETS
-from everlight_experiments.continual.outcome import Outcomes
-from everlight_experiments.continual.published import WORD, with_published_settings
-from everlight_experiments.continual.train_methods import (
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Benchmarks
+from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
+from everlight_experiments.continual.training.outcome import Outcomes
+from everlight_experiments.continual.training.programs import MethodPrograms, row_on
+from everlight_experiments.continual.training.queue import (
     Job,
     jobs_of,
     print_size_of_nets,
     runners_of,
     train_jobs,
 )
+from everlight_experiments.continual.training.runner import NETS
+from everlight_experiments.images.methods.arguments import with_method_arguments
+from everlight_experiments.images.methods.published import WORD, with_published_settings
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import check_methods
 

@@ -22,9 +22,10 @@ from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import GridOptions, RunOptions
-from everlight_experiments.continual.benchmark import Benchmark, SequenceId
-from everlight_experiments.continual.method_programs import MethodPrograms
-from everlight_experiments.continual.method_runner import NETS, nets_folder
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
+from everlight_experiments.continual.training.programs import MethodPrograms
+from everlight_experiments.continual.training.runner import NETS, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
 
 _REMEDY = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."

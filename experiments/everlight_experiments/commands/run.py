@@ -16,9 +16,13 @@ from everlight_experiments.commands.load_and_train import (
     train_loaded,
 )
 from everlight_experiments.commands.options import RunOptions
-from everlight_experiments.continual.report import ReportInput, report_sections, report_summary_rows
-from everlight_experiments.continual.report_tables import selection_rule
-from everlight_experiments.continual.train_methods import save_outcomes
+from everlight_experiments.continual.report.sections import (
+    ReportInput,
+    report_sections,
+    report_summary_rows,
+)
+from everlight_experiments.continual.report.tables import selection_rule
+from everlight_experiments.continual.training.queue import save_outcomes
 from everlight_experiments.report.writer import Report, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 

@@ -37,10 +37,10 @@ from everlight_experiments.commands.load_and_train import (
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
-from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.method_programs import row_on
-from everlight_experiments.continual.report_tables import hyperparameters_table, rule_of, table_of
-from everlight_experiments.continual.train_methods import jobs_of, runners_of
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.report.tables import hyperparameters_table, rule_of, table_of
+from everlight_experiments.continual.training.programs import row_on
+from everlight_experiments.continual.training.queue import jobs_of, runners_of
 from everlight_experiments.report.cells import final_cell, interval_cell, spread
 from everlight_experiments.report.writer import Report, Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs

@@ -15,11 +15,20 @@ from jaxtyping import Bool
 
 from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
-from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.outcome import Outcomes
-from everlight_experiments.continual.report import ReportInput, report_sections, report_summary_rows
-from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
-from everlight_experiments.continual.train_methods import Job, runners_of, save_outcomes, train_jobs
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.report.criteria import NOTHING_PUBLISHED, Published
+from everlight_experiments.continual.report.sections import (
+    ReportInput,
+    report_sections,
+    report_summary_rows,
+)
+from everlight_experiments.continual.training.outcome import Outcomes
+from everlight_experiments.continual.training.queue import (
+    Job,
+    runners_of,
+    save_outcomes,
+    train_jobs,
+)
 from everlight_experiments.report.writer import (
     Column,
     Report,

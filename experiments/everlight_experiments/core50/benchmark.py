@@ -31,24 +31,19 @@ from everlight_data.images.core50.frames import LabelledFrames
 from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_data.images.inputs.as_inputs import store_features
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.benchmark import (
+from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Benchmarks,
     Data,
-    Metric,
-    Metrics,
     Request,
-    RunData,
     Selection,
     Setting,
-    Trained,
     Training,
-    Use,
-    once_per_run,
 )
-from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import load_features
-from everlight_experiments.continual.shapes import blank_images, stored_shapes
+from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric, Metrics, once_per_run
+from everlight_experiments.continual.benchmarks.parts import load_features
+from everlight_experiments.continual.benchmarks.run_data import RunData, Trained, Use
+from everlight_experiments.continual.benchmarks.shapes import blank_images, stored_shapes
 from everlight_experiments.core50.config import GRIDS, Base, Core50Config, Length, Scenario
 from everlight_experiments.core50.start import (
     InitialWeights,

@@ -21,9 +21,20 @@ from everlight.continual import Protocol, fixed_steps_protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.scenarios.core50 import Level
-from everlight_experiments.continual.benchmark_config import BenchmarkConfig
-from everlight_experiments.continual.chosen import AS_PUBLISHED, NOTHING_TUNED, Statements, stated
-from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
+from everlight_experiments.continual.benchmarks.chosen import (
+    AS_PUBLISHED,
+    NOTHING_TUNED,
+    Statements,
+    stated,
+)
+from everlight_experiments.continual.benchmarks.config import (
+    UNNAMED,
+    BenchmarkConfig,
+    Dtype,
+    Features,
+    Replay,
+    Side,
+)
 from everlight_experiments.run_folder.options import Count, Preset, Rate
 
 CITATION = (

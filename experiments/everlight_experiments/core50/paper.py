@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_experiments.continual.benchmark import Request
-from everlight_experiments.continual.outcome import Outcome, Outcomes
+from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.paper import (
     Experiment,
     Finding,
@@ -16,9 +15,10 @@ from everlight_experiments.continual.paper import (
     Results,
     Verdict,
 )
-from everlight_experiments.continual.report_criteria import Published
-from everlight_experiments.continual.report_tables import ColumnSpec, table_of
-from everlight_experiments.continual.train_methods import Job
+from everlight_experiments.continual.report.criteria import Published
+from everlight_experiments.continual.report.tables import ColumnSpec, table_of
+from everlight_experiments.continual.training.outcome import Outcome, Outcomes
+from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.core50.benchmark import TRUNK_OPERATIONS, batch_benchmarks, length_of
 from everlight_experiments.core50.config import (
     CITATION,

@@ -38,7 +38,7 @@ from everlight_data.pretrained.caffe_weights import load_caffe_layers
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import PerClass
-from everlight_experiments.continual.train_runs import (
+from everlight_experiments.continual.training.runs import (
     DIVERGED_AT,
     SharedTraining,
     TrainingRun,

@@ -14,10 +14,12 @@ from everlight.continual.engine.evaluation import score_test_set
 from everlight.continual.methods.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50.frames import LabelledFrames
-from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.method_programs import MethodPrograms
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.metric import Metric
+from everlight_experiments.continual.benchmarks.run_data import Trained
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
-from everlight_experiments.continual.train_methods import Job
+from everlight_experiments.continual.training.programs import MethodPrograms
+from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.core50 import start
 from everlight_experiments.core50.benchmark import ACCURACY, TrainingSchedule, core50_benchmark
 from everlight_experiments.core50.config import CITATION, FIXED

@@ -15,12 +15,12 @@ from typing import Literal
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_experiments.continual.benchmark import Seeds
-from everlight_experiments.continual.chosen import stated
-from everlight_experiments.continual.config import Config
-from everlight_experiments.continual.published import grids_of, settings_of
-from everlight_experiments.continual.published_settings import PUBLISHED, PublishedProtocol
-from everlight_experiments.continual.table_columns import TableColumn, methods_with
+from everlight_experiments.continual.benchmarks.chosen import stated
+from everlight_experiments.continual.benchmarks.run_data import Seeds
+from everlight_experiments.images.config import Config
+from everlight_experiments.images.methods.published import grids_of, settings_of
+from everlight_experiments.images.methods.published_settings import PUBLISHED, PublishedProtocol
+from everlight_experiments.images.table_columns import TableColumn, methods_with
 from everlight_experiments.run_folder.options import Count, Preset
 
 BenchmarkName = Literal[

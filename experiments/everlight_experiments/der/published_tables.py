@@ -7,7 +7,7 @@ others on images are those that Cha et al. 2021 (Co2L, ICCV) print of it. What t
 MNIST for methods with a memory is not known here.
 """
 
-from everlight_experiments.continual.reproduction import Known
+from everlight_experiments.continual.report.reproduction import Known
 
 PRINTED: dict[tuple[str, str, int | None], Known] = {
     ("permuted-mnist", "SGD", None): Known(0.4070, 0.0233, 10),

@@ -48,27 +48,26 @@ from everlight_data.facts.splits.fact_splits import SPLITS, Part, Split, SplitFa
 from everlight_data.images.inputs.as_inputs import DeviceChannels, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.features import Features
-from everlight_experiments.continual.benchmark import (
-    Axis,
+from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Benchmarks,
     Data,
+    Request,
+    Selection,
+    Setting,
+    Training,
+)
+from everlight_experiments.continual.benchmarks.metric import (
+    BY_TASK,
+    Axis,
     Metric,
     Metrics,
-    Request,
-    RunData,
-    Selection,
-    SequenceId,
-    Setting,
-    Trained,
-    Training,
-    Use,
     once_per_run,
 )
-from everlight_experiments.continual.method_programs import build_with
-from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import Inputs, inputs_of
-from everlight_experiments.continual.shapes import image_set, stored_shapes
+from everlight_experiments.continual.benchmarks.parts import Inputs, inputs_of
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, Trained, Use
+from everlight_experiments.continual.benchmarks.shapes import image_set, stored_shapes
+from everlight_experiments.continual.training.programs import build_with
 from everlight_experiments.facts.config import GRIDS, FactsConfig, Network
 
 GATE_SIDE = 8

@@ -18,10 +18,16 @@ from everlight.continual.methods.method import Method, with_published
 from everlight.continual.methods.registry import METHODS
 from everlight_data.facts.splits.fact_images import FactSource
 from everlight_data.facts.splits.fact_splits import PerFact, Size
-from everlight_experiments.continual.benchmark import Seeds
-from everlight_experiments.continual.benchmark_config import BenchmarkConfig
-from everlight_experiments.continual.chosen import NOTHING_TUNED, Statements, stated
-from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
+from everlight_experiments.continual.benchmarks.chosen import NOTHING_TUNED, Statements, stated
+from everlight_experiments.continual.benchmarks.config import (
+    UNNAMED,
+    BenchmarkConfig,
+    Dtype,
+    Features,
+    Replay,
+    Side,
+)
+from everlight_experiments.continual.benchmarks.run_data import Seeds
 from everlight_experiments.facts.published_tables import TABLES
 from everlight_experiments.run_folder.options import Count, Preset, Rate
 

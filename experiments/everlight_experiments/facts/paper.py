@@ -9,7 +9,9 @@ from everlight_data.facts.parts.word_vectors import vectors_note
 from everlight_data.facts.splits.fact_images import pictured_facts
 from everlight_data.facts.splits.fact_splits import SPLITS
 from everlight_data.facts.splits.published_splits import published_scales
-from everlight_experiments.continual.benchmark import Benchmark, SequenceId
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.parts import inputs_of
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.paper import (
     Experiment,
     Finding,
@@ -18,8 +20,7 @@ from everlight_experiments.continual.paper import (
     Results,
     Verdict,
 )
-from everlight_experiments.continual.parts import inputs_of
-from everlight_experiments.continual.train_methods import Job
+from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.facts import report
 from everlight_experiments.facts.benchmark import fact_benchmarks
 from everlight_experiments.facts.config import (

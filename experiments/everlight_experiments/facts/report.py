@@ -24,10 +24,12 @@ from everlight.scenarios.facts import split_statistics
 from everlight.scenarios.facts_splits import semantic_split
 from everlight_data.facts.splits.fact_images import PicturedFacts
 from everlight_data.facts.splits.fact_splits import SPLITS, SplitFacts
-from everlight_experiments.continual.benchmark import Benchmarks, SequenceId, Trained
-from everlight_experiments.continual.outcome import BY_TASK, measured
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.benchmarks.metric import BY_TASK
+from everlight_experiments.continual.benchmarks.run_data import SequenceId, Trained
 from everlight_experiments.continual.paper import Results
-from everlight_experiments.continual.train_runs import DIVERGED_AT
+from everlight_experiments.continual.training.outcome import measured
+from everlight_experiments.continual.training.runs import DIVERGED_AT
 from everlight_experiments.facts.baselines import baseline_embeddings
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
 from everlight_experiments.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5

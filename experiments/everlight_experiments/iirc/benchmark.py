@@ -35,24 +35,23 @@ from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.inputs.as_inputs import stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import PerClass
-from everlight_experiments.continual.benchmark import (
-    Axis,
+from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Benchmarks,
     Data,
+    Request,
+    Selection,
+    Setting,
+    Training,
+)
+from everlight_experiments.continual.benchmarks.metric import (
+    BY_TASK,
+    Axis,
     Metric,
     Metrics,
-    Request,
-    RunData,
-    Selection,
-    SequenceId,
-    Setting,
-    Trained,
-    Training,
     once_per_run,
 )
-from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import (
+from everlight_experiments.continual.benchmarks.parts import (
     AS_THEY_COME,
     Inputs,
     feature_head,
@@ -62,7 +61,8 @@ from everlight_experiments.continual.parts import (
     network_capabilities,
     optimizer,
 )
-from everlight_experiments.continual.shapes import image_set, stored_shapes
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, Trained
+from everlight_experiments.continual.benchmarks.shapes import image_set, stored_shapes
 from everlight_experiments.iirc.config import IIRCConfig
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.streaming import leave_out_undecodable

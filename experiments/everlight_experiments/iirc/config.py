@@ -20,9 +20,15 @@ from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
-from everlight_experiments.continual.benchmark_config import BenchmarkConfig
-from everlight_experiments.continual.chosen import Statements, stated
-from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
+from everlight_experiments.continual.benchmarks.chosen import Statements, stated
+from everlight_experiments.continual.benchmarks.config import (
+    UNNAMED,
+    BenchmarkConfig,
+    Dtype,
+    Features,
+    Replay,
+    Side,
+)
 from everlight_experiments.run_folder.options import Bytes, Count, Preset, Rate
 
 _AS_THEY_ARE = (

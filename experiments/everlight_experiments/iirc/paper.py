@@ -13,8 +13,7 @@ from everlight.metrics import confusion_matrix
 from everlight_data.errors import DataError
 from everlight_data.iirc.sets import is_imagenet
 from everlight_data.names import check_name
-from everlight_experiments.continual.benchmark import SequenceId
-from everlight_experiments.continual.outcome import Outcome
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.paper import (
     Experiment,
     Finding,
@@ -23,8 +22,9 @@ from everlight_experiments.continual.paper import (
     Results,
     Verdict,
 )
-from everlight_experiments.continual.report import plot_shares
-from everlight_experiments.continual.train_methods import jobs_of
+from everlight_experiments.continual.report.metric_items import plot_shares
+from everlight_experiments.continual.training.outcome import Outcome
+from everlight_experiments.continual.training.queue import jobs_of
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import (
     FORMS,

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from everlight_experiments.continual.metrics import DIAGNOSTICS
-from everlight_experiments.continual.report_tables import ColumnSpec, table_of
+from everlight_experiments.continual.report.tables import ColumnSpec, table_of
+from everlight_experiments.images.metrics import DIAGNOSTICS
 from everlight_experiments.plasticity.config import PlasticityConfig
 from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED, Problem
 from everlight_experiments.report.cells import spread

@@ -15,11 +15,12 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_experiments.continual.benchmark import Seeds
-from everlight_experiments.continual.chosen import stated
-from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
-from everlight_experiments.continual.published import settings_of
-from everlight_experiments.continual.published_settings import PUBLISHED
+from everlight_experiments.continual.benchmarks.chosen import stated
+from everlight_experiments.continual.benchmarks.config import UNNAMED
+from everlight_experiments.continual.benchmarks.run_data import Seeds
+from everlight_experiments.images.config import Config, MethodSettings
+from everlight_experiments.images.methods.published import settings_of
+from everlight_experiments.images.methods.published_settings import PUBLISHED
 from everlight_experiments.run_folder.options import Count, Preset
 
 

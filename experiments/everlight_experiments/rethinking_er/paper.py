@@ -1,7 +1,7 @@
 """The paper's report: final accuracy of every method and buffer, with the published one."""
 
-from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.table_columns import (
+from everlight_experiments.continual.report import reproduction
+from everlight_experiments.images.table_columns import (
     ComparedTable,
     TableColumn,
     column_name,

@@ -18,10 +18,11 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_experiments.continual.benchmark import Seeds
-from everlight_experiments.continual.chosen import stated
-from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
-from everlight_experiments.continual.table_columns import TableColumn
+from everlight_experiments.continual.benchmarks.chosen import stated
+from everlight_experiments.continual.benchmarks.config import UNNAMED
+from everlight_experiments.continual.benchmarks.run_data import Seeds
+from everlight_experiments.images.config import Config, MethodSettings
+from everlight_experiments.images.table_columns import TableColumn
 from everlight_experiments.run_folder.options import Preset
 
 Scenario = Literal["task-incremental", "domain-incremental", "class-incremental"]

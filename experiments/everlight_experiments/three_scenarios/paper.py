@@ -1,7 +1,7 @@
 """The paper's report: final accuracy by method and scenario, beside that of the authors' code."""
 
-from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.table_columns import ComparedTable, table_paper
+from everlight_experiments.continual.report import reproduction
+from everlight_experiments.images.table_columns import ComparedTable, table_paper
 from everlight_experiments.three_scenarios.config import PAPER_METHODS, PAPER_PRESETS
 from everlight_experiments.three_scenarios.published_tables import CODE
 

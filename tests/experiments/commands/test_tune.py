@@ -16,8 +16,8 @@ from everlight_data.sets.data_set import DataSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands import tune
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.continual.method_programs import MethodPrograms
-from everlight_experiments.continual.method_runner import Runner
+from everlight_experiments.continual.training.programs import MethodPrograms
+from everlight_experiments.continual.training.runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.command_runs import arrays_of

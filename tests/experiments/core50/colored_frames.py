@@ -4,7 +4,7 @@ import numpy as np
 
 from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.chosen import Chosen
+from everlight_experiments.continual.benchmarks.chosen import Chosen
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.core50 import config as settings
 from everlight_experiments.core50_static.config import StaticConfig

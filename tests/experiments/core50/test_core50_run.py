@@ -14,7 +14,7 @@ import pytest
 from everlight.continual import StoredImages
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import frames as core50_frames
-from everlight_experiments.continual.chosen import in_sentences
+from everlight_experiments.continual.benchmarks.chosen import in_sentences
 from everlight_experiments.continual.paper import findings_section
 from everlight_experiments.core50 import config as settings
 from everlight_experiments.core50 import paper, start

@@ -29,7 +29,7 @@ from everlight_data.facts.splits.fact_splits import (
 )
 from everlight_data.facts.splits.published_splits import open_photographs, read_published
 from everlight_experiments.cli import options_of
-from everlight_experiments.continual.chosen import Chosen
+from everlight_experiments.continual.benchmarks.chosen import Chosen
 from everlight_experiments.continual.paper import PaperOptions, findings_section
 from everlight_experiments.facts.config import (
     PAPER_PRESETS,

@@ -17,7 +17,8 @@ from everlight_data.iirc import sets
 from everlight_data.iirc.metadata import Metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.benchmark import Request, RunData, SequenceId, Trained
+from everlight_experiments.continual.benchmarks.benchmark import Request
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, Trained
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc import config as settings

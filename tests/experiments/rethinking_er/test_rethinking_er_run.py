@@ -7,8 +7,8 @@ import pytest
 from everlight.continual import Protocol
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
-from everlight_experiments.continual.config import MethodSettings, config_of
-from everlight_experiments.continual.reproduction import Known, PublishedComparison
+from everlight_experiments.continual.report.reproduction import Known, PublishedComparison
+from everlight_experiments.images.config import MethodSettings, config_of
 from everlight_experiments.rethinking_er import config as settings
 from everlight_experiments.rethinking_er import paper
 from tests.experiments.command_runs import arrays_of
