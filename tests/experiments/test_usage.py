@@ -112,7 +112,7 @@ def test_a_part_that_refuses_a_value_is_named_by_its_option(command, words, mess
     ["grid", "paper cl-metrics", "paper rethinking-er", "paper der", "paper three-scenarios"],
 )
 def test_validation_seeds_are_never_evaluated_on(command):
-    assert SequenceId("evaluation", 0, 1_000).order == SequenceId("validation", 0, 0).order
+    assert SequenceId("evaluation", 0, 1_000).seed == SequenceId("validation", 0, 0).seed
     assert cli.options_of(command, ["--seeds", "1000"])
     with pytest.raises(DataError, match=r"^--seeds 1001; give 1 to 1,000"):
         cli.options_of(command, ["--seeds", "1001"])

@@ -84,7 +84,7 @@ def load_net(
         learner=saved.learner,
         memory=saved.memory,
         build=programs.build(row),
-        data=loaded.run_data(row, sequence, hyperparameter, seq_id.order),
+        data=loaded.run_data(row, sequence, hyperparameter, seq_id.seed),
         size=loaded.training.protocol(row).evaluation_batch,
         masked="class scores" in loaded.setting.capabilities,
     )

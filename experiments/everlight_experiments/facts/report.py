@@ -70,7 +70,7 @@ def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[Sequ
     divided, shown = data.divided, data.shown
     facts, joint = divided.label_space, METHODS["joint"]
     metrics: dict[str, dict[str, Metrics]] = {column: {} for column in benchmarks}
-    for name, embeddings in baseline_embeddings(divided, [seq_id.order for seq_id in ids]).items():
+    for name, embeddings in baseline_embeddings(divided, [seq_id.seed for seq_id in ids]).items():
         for column, benchmark in benchmarks.items():
             runs = []
             for seq_id, points in zip(ids, jnp.asarray(embeddings), strict=True):

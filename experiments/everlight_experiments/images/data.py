@@ -78,7 +78,7 @@ class ImageInputs(NamedTuple):
             shared=lambda method: (
                 stored if self.layers is None else Pretrained(stored, self.layers)
             ),
-            sequence=lambda method, seq_id: sequences(seq_id.order, seq_id.use),
+            sequence=lambda method, seq_id: sequences(seq_id.seed, seq_id.use),
             counts=data_counts(images, config, undivided),
             images=images,
             sections=partial(data_sections, images=images),

@@ -80,7 +80,7 @@ class Training(NamedTuple):
     words: str
     """Network, optimizer and length, for the report."""
     fingerprint: Callable[[Method], Mapping[str, Any]]
-    """Values that identify a method's runs beside data, method, order and hyper-parameter."""
+    """Values that identify a method's runs beside data, method, seed and hyper-parameter."""
     setup: Callable[[Method, RunData], tuple[Setup, StrategyArguments]]
     """Parts of a strategy, without its hyper-parameter."""
     protocol: Callable[[Method], Protocol]
@@ -177,7 +177,7 @@ class Benchmark(NamedTuple):
         return self._replace(data=data, training=training, prepare=None)
 
     def fingerprint(self, method: Method) -> dict[str, Any]:
-        """Return the values that identify runs beside method, order and hyper-parameter."""
+        """Return the values that identify runs beside method, seed and hyper-parameter."""
         return {**self.data.fingerprint, **self.training.fingerprint(method)}
 
     def run_fingerprint(
@@ -187,7 +187,7 @@ class Benchmark(NamedTuple):
         fingerprint = {
             "setting": self.setting.name,
             "method": method.name,
-            "order": seq_id.order,
+            "order": seq_id.seed,
             "hyperparameter": hyperparameter,
             **self.fingerprint(method),
         }
@@ -208,14 +208,14 @@ class Benchmark(NamedTuple):
         return float(self.setting.metrics.score.compute(run)[tasks - 1])
 
     def per_run_data(
-        self, sequence: TaskSequence, hyperparameter: float = 1.0, order: int = 0
+        self, sequence: TaskSequence, hyperparameter: float = 1.0, seed: int = 0
     ) -> PerRunData:
         """Return the data of one run, with classes grouped by task if that is given at test.
 
         Args:
           sequence: the run's sequence.
           hyperparameter: the method's hyper-parameter.
-          order: seed of the sequence.
+          seed: seed of the sequence.
         """
         tasks = sequence.class_task
         group = tasks if "task-incremental" in self.setting.capabilities else jnp.zeros_like(tasks)
@@ -223,14 +223,14 @@ class Benchmark(NamedTuple):
             group,
             jnp.float32(hyperparameter),
             self.data.normalization(sequence),
-            (jnp.uint32(order),) if self.data.draws_stream else (),
+            (jnp.uint32(seed),) if self.data.draws_stream else (),
         )
 
     def run_data(
-        self, method: Method, sequence: TaskSequence, hyperparameter: float = 1.0, order: int = 0
+        self, method: Method, sequence: TaskSequence, hyperparameter: float = 1.0, seed: int = 0
     ) -> RunData:
         """Return the data of a method's run on a sequence; see `per_run_data`."""
-        per_run = self.per_run_data(sequence, hyperparameter, order)
+        per_run = self.per_run_data(sequence, hyperparameter, seed)
         return RunData(self.data.shared(method), per_run)
 
 

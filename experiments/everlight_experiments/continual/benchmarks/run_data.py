@@ -22,19 +22,19 @@ class SequenceId(NamedTuple):
     """One of a benchmark's sequences: of evaluation or of hyper-parameter selection."""
 
     use: Use
-    seed: int
+    run_seed: int
     """Seed of the run."""
     number: int
 
     @property
-    def order(self) -> int:
+    def seed(self) -> int:
         """Seed of this sequence, different from that of any other sequence."""
-        return self.seed + (VALIDATION_SEED if self.use == "validation" else 0) + self.number
+        return self.run_seed + (VALIDATION_SEED if self.use == "validation" else 0) + self.number
 
     @property
     def key(self) -> PRNGKeyArray:
         """Random key of the sequence; no other sequence's key is derived from it."""
-        return jax.random.key(self.order)
+        return jax.random.key(self.seed)
 
 
 Normalization = tuple[Float[Array, "*c"], Float[Array, "*c"]] | tuple[()]

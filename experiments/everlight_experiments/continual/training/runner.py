@@ -45,9 +45,9 @@ CHECKPOINT_OVERHEAD_BYTES = 85_000
 """Bytes of a checkpoint in addition to its arrays, as measured."""
 
 
-def nets_folder(run: Path, prefix: str, setting: str, method: Method, order: int) -> Path:
+def nets_folder(run: Path, prefix: str, setting: str, method: Method, seed: int) -> Path:
     """Return the folder of a run's networks, each a checkpoint with its task's number, from 0."""
-    return run / NETS / prefix / setting / method.label / str(order)
+    return run / NETS / prefix / setting / method.label / str(seed)
 
 
 class TrainingRunId(NamedTuple):
@@ -211,7 +211,7 @@ class Runner:
         for hyperparameter in hyperparameters:
             for number in range(count):
                 seq_id = SequenceId(use, self.seed, number)
-                label = f"{self._setting}-{method.label}-{seq_id.order}"
+                label = f"{self._setting}-{method.label}-{seq_id.seed}"
                 if use == "validation":
                     label = f"hyperparameter-{label}-{hyperparameter:g}"
                 run_ids.append(TrainingRunId(self._name(label), hyperparameter, seq_id))
@@ -221,14 +221,14 @@ class Runner:
         """Return a run with its fingerprint, sequence, key and data."""
         benchmark, seq_id = self.benchmark, run_id.sequence_id
         selects = seq_id.use == "validation"
-        purpose = f"selecting {run_id.hyperparameter:g}" if selects else f"seed {seq_id.order}"
+        purpose = f"selecting {run_id.hyperparameter:g}" if selects else f"seed {seq_id.seed}"
         sequence = benchmark.data.sequence(method, seq_id)
         return TrainingRun(
             name=run_id.name,
             fingerprint=benchmark.run_fingerprint(method, seq_id, run_id.hyperparameter),
             sequence=sequence,
             key=seq_id.key,
-            run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.order),
+            run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.seed),
             title=f"{self._setting}, {method.name}, {purpose}",
         )
 
@@ -245,8 +245,8 @@ class Runner:
             return {**arrays, "losses": result.losses, **result.usage._asdict()}
 
         def keep_net(run: TrainingRun, task: int, result: SequenceResult) -> None:
-            order = run.fingerprint["order"]
-            path = nets_folder(self.folder.path, benchmark.prefix, self._setting, method, order)
+            seed = run.fingerprint["order"]
+            path = nets_folder(self.folder.path, benchmark.prefix, self._setting, method, seed)
             nets = Checkpoints(path, keep=self.programs.tasks)
             nets.renew(task, saved_state(result), run.fingerprint)
 
