@@ -21,7 +21,7 @@ CITATION = (
 SETTINGS = ("task-incremental", "class-incremental")
 
 
-def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment[None]:
     """Return both settings with the paper's methods."""
     check_methods(config.methods, PAPER_METHODS)
     request = Request(
@@ -33,7 +33,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     return Experiment(benchmarks, jobs_of(benchmarks, rows, config.seeds))
 
 
-def published(results: Results) -> Published:
+def published(results: Results[PaperConfig, None]) -> Published:
     """Return the printed criteria and scores."""
     difference = "" if results.config.benchmark.data == "cifar100" else ", not ours"
     note = (

@@ -68,20 +68,24 @@ def run_grid(options: GridOptions) -> Path:
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
     folder = RunFolder("grid", "", options, shared=True)
-    firsts = {name: next(iter(suite.benchmarks.values())) for name, suite in loaded.items()}
-    for name, benchmark in firsts.items():
-        print(f"{name}: {benchmark.data.words}", flush=True)
+    for name, suite in loaded.items():
+        outline = next(iter(suite.outlines.values()))
+        print(f"{name}: {outline.data.words}", flush=True)
     benchmarks, outcomes = train_loaded(folder, options, loaded)
     folder.save_results(**arrays_of(outcomes))
     rows = _rows_of(loaded)
     left_out = [
         left_out_table(suite.rows, {f"{name}, {setting}": benchmark.setting.capabilities})
         for name, suite in loaded.items()
-        for setting, benchmark in suite.benchmarks.items()
+        for setting, benchmark in suite.outlines.items()
     ]
     not_run = [row for table in left_out for row in table.rows]
-    title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
+    title = f"Continual learning: {len(rows)} methods on {', '.join(loaded)}"
     rule = selection_rule(outcomes, options.validation_seeds)
+    firsts = {
+        name: next(bench for bench in benchmarks.values() if bench.prefix == name)
+        for name in loaded
+    }
     summary_rows = _summary_rows(options, firsts, rule, folder.duration())
     ranks = _ranks(outcomes, rows)
     summary = _results_summary(folder.path, benchmarks, outcomes, ranks, _headline(ranks, rows))

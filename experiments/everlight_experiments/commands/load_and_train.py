@@ -21,7 +21,14 @@ from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmark_registry import benchmark_name, load_benchmarks
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.user_strategy import load_strategy
-from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Benchmarks
+from everlight_experiments.continual.benchmarks.benchmark import (
+    Benchmark,
+    Benchmarks,
+    RequestedBenchmarks,
+    UnpreparedBenchmark,
+    outlines_of,
+    prepare_benchmark,
+)
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.programs import MethodPrograms, row_on
@@ -66,10 +73,15 @@ OTHER_NAMES = {
 class Loaded(NamedTuple):
     """Benchmarks by setting, and the methods to train on them."""
 
-    benchmarks: Benchmarks
+    benchmarks: RequestedBenchmarks
     rows: list[Method]
     lines: list[str]
     """Lines for the user on methods that are left out or of little use (`applicable_methods`)."""
+
+    @property
+    def outlines(self) -> Benchmarks:
+        """What is known of the benchmarks before the run's folder is open."""
+        return outlines_of(self.benchmarks)
 
 
 def load_requested(options: RunOptions) -> Loaded:
@@ -85,9 +97,10 @@ def load_requested(options: RunOptions) -> Loaded:
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     benchmarks = load_benchmarks(configured(options, requested))
-    applicable, lines = applicable_methods(options, benchmarks, requested)
-    rows = fitted_methods(options, next(iter(benchmarks.values())), applicable)
-    ready = {name: benchmark for name, benchmark in benchmarks.items() if benchmark.prepare is None}
+    outlines = outlines_of(benchmarks)
+    applicable, lines = applicable_methods(options, outlines, requested)
+    rows = fitted_methods(options, next(iter(outlines.values())), applicable)
+    ready = {name: bench for name, bench in benchmarks.items() if isinstance(bench, Benchmark)}
     trace_user_strategies(ready, rows)
     return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
 
@@ -193,7 +206,7 @@ def trace_user_strategies(benchmarks: Benchmarks, rows: Sequence[Method]) -> Non
 def train_loaded(
     folder: RunFolder, options: TrainOptions, loaded: Mapping[str, Loaded]
 ) -> tuple[Benchmarks, Outcomes]:
-    """Train all methods on all benchmarks; return the opened benchmarks, and outcomes by column.
+    """Train all methods on all benchmarks; return the benchmarks, prepared, and the outcomes.
 
     The argument has the benchmarks by their name in the folder; a single one may have the name "".
     """
@@ -203,8 +216,8 @@ def train_loaded(
         columns = {}
         for setting, benchmark in suite.benchmarks.items():
             column = f"{name}, {setting}" if name else setting
-            columns[column] = benchmark._replace(prefix=name).opened(folder)
-            if benchmark.prepare is not None:
+            columns[column] = prepare_benchmark(benchmark, folder)._replace(prefix=name)
+            if isinstance(benchmark, UnpreparedBenchmark):
                 # The others were traced before the folder was made.
                 trace_user_strategies({column: columns[column]}, suite.rows)
         benchmarks |= columns

@@ -22,7 +22,7 @@ from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_requested
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import GridOptions, RunOptions
-from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark, UnpreparedBenchmark
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.continual.training.runner import NETS, nets_folder
@@ -112,7 +112,9 @@ def _rebuilt(
     loaded = load_requested(all_rows)
     benchmark = loaded.benchmarks[setting]
     # Only what a folder prepares needs it open.
-    return benchmark if benchmark.prepare is None else benchmark.opened(opened()), loaded.rows
+    if isinstance(benchmark, UnpreparedBenchmark):
+        benchmark = benchmark.prepared(opened())
+    return benchmark, loaded.rows
 
 
 def _verified_hyperparameter(

@@ -35,7 +35,7 @@ def run_benchmark(options: RunOptions) -> Path:
         be used.
     """
     loaded = load_requested(options)
-    refuse_inapplicable(loaded.benchmarks, options.methods, loaded.rows)
+    refuse_inapplicable(loaded.outlines, options.methods, loaded.rows)
     print(*loaded.lines, sep="\n", end="\n" * bool(loaded.lines), flush=True)
     folder = RunFolder("run", benchmark_name(options.benchmark), options, shared=True)
     benchmarks, outcomes = train_loaded(folder, options, {"": loaded})

@@ -37,7 +37,12 @@ from everlight_experiments.commands.load_and_train import (
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
-from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.benchmarks.benchmark import (
+    Benchmarks,
+    RequestedBenchmarks,
+    outlines_of,
+    prepare_benchmark,
+)
 from everlight_experiments.continual.report.tables import hyperparameters_table, rule_of, table_of
 from everlight_experiments.continual.training.programs import row_on
 from everlight_experiments.continual.training.queue import jobs_of, runners_of
@@ -97,7 +102,7 @@ def run_tune(options: TuneOptions) -> Path:
     candidates = configs_of(options)
     tried: list[Tried] = []
     with loading_once():
-        first = load_benchmarks(replace(options, config=candidates[0][1]))
+        first = outlines_of(load_benchmarks(replace(options, config=candidates[0][1])))
         rows = [row_on(next(iter(first.values())), METHODS[name]) for name in names]
         refuse_inapplicable(first, options.methods, rows)
         rows, lines = applicable_methods(options, first, rows)
@@ -198,7 +203,7 @@ def _refuse_unlike(
     """Refuse values that change the data, which methods apply, or nothing, before any training."""
     seen: dict[str, str] = {}
     for changes, config in candidates:
-        benchmarks = load_benchmarks(replace(options, config=config))
+        benchmarks = outlines_of(load_benchmarks(replace(options, config=config)))
         label = label_of(changes)
         option = f"{VARY} {label}"
         for name, benchmark in benchmarks.items():
@@ -217,7 +222,7 @@ def _refuse_unlike(
 def _try_all(
     folder: RunFolder,
     options: TuneOptions,
-    benchmarks: Benchmarks,
+    benchmarks: RequestedBenchmarks,
     rows: Sequence[Method],
     changes: Mapping[str, Any],
     config: Any,
@@ -225,13 +230,14 @@ def _try_all(
     """Return the scores of every method with one combination of values."""
     # Another order on the command line repeats no training.
     prefix = label_of(dict(sorted(changes.items())))
-    opened = {
-        name: bench.opened(folder)._replace(prefix=prefix) for name, bench in benchmarks.items()
+    prepared = {
+        column: prepare_benchmark(benchmark, folder)._replace(prefix=prefix)
+        for column, benchmark in benchmarks.items()
     }
-    runners = runners_of(folder, opened, options.seed, options.validation_seeds)
+    runners = runners_of(folder, prepared, options.seed, options.validation_seeds)
     scores: dict[MethodInSetting, np.ndarray] = {}
     choices: dict[MethodInSetting, Choice] = {}
-    for setting, method, _ in jobs_of(opened, rows, 1):
+    for setting, method, _ in jobs_of(prepared, rows, 1):
         runners[setting].check_validation(method)
         values, grid = runners[setting].on_validation_seeds(method), method.hyperparameters
         several = len(grid) > 1
@@ -239,7 +245,7 @@ def _try_all(
         row = grid.index(choice.hyperparameter) if several else 0
         name = MethodInSetting(setting, method.name)
         scores[name], choices[name] = values[row], choice
-    training = next(iter(opened.values())).training.words
+    training = next(iter(prepared.values())).training.words
     return Tried(changes, config, training, scores, choices)
 
 

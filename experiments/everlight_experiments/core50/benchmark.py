@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PyTree, UInt8
 
 from everlight.continual import (
     SequenceResult,
@@ -33,12 +33,12 @@ from everlight_data.images.inputs.as_inputs import store_features
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
-    Benchmarks,
     Data,
     Request,
     Selection,
     Setting,
     Training,
+    UnpreparedBenchmark,
 )
 from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric, Metrics, once_per_run
 from everlight_experiments.continual.benchmarks.parts import load_features
@@ -139,7 +139,9 @@ METRICS = Metrics(
 )
 
 
-def core50_benchmarks(scenario: Scenario, request: Request) -> Benchmarks:
+def core50_benchmarks(
+    scenario: Scenario, request: Request[Core50Config]
+) -> dict[str, UnpreparedBenchmark]:
     """Return the benchmark of a scenario, for any methods.
 
     Raises:
@@ -149,7 +151,9 @@ def core50_benchmarks(scenario: Scenario, request: Request) -> Benchmarks:
     return batch_benchmarks(request, "object", (scenario,))
 
 
-def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenario]) -> Benchmarks:
+def batch_benchmarks(
+    request: Request[Core50Config], level: Level, scenarios: Sequence[Scenario]
+) -> dict[str, UnpreparedBenchmark]:
     """Return the benchmarks of scenarios, which share frames, weights and features.
 
     Raises:
@@ -159,8 +163,9 @@ def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenari
     check_net(config)
     material = load_material(config, level, seed)
     start = functools.cache(partial(_start, config, material, seed, request.runs))
+    outline = start_of_shapes(material.frames.images)
 
-    def in_scenario(scenario: Scenario) -> Benchmark:
+    def in_scenario(scenario: Scenario) -> UnpreparedBenchmark:
         schedule = schedule_of(config, scenario)
 
         def prepare(folder: RunFolder) -> tuple[Data, Training]:
@@ -168,7 +173,8 @@ def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenari
             data = _data(schedule, material, seed, weights)
             return data, _training(config, schedule, material, weights)
 
-        return core50_benchmark(config, schedule, material, seed)._replace(prepare=prepare)
+        benchmark = core50_benchmark(config, schedule, material, seed, outline)
+        return UnpreparedBenchmark(benchmark, prepare)
 
     return {scenario: in_scenario(scenario) for scenario in scenarios}
 
@@ -192,11 +198,13 @@ def shapes(config: Core50Config, scenario: Scenario) -> Benchmark:
         object_names=OBJECT_NAMES,
         category_names=CATEGORY_NAMES,
     )
-    start = InitialWeights(
-        layers={}, stored=stored_shapes(images), source="", features=lambda: None
-    )
-    schedule = schedule_of(config, scenario)
+    schedule, start = schedule_of(config, scenario), start_of_shapes(images)
     return core50_benchmark(config, schedule, BlankFrames(frames, "object"), 0, start)
+
+
+def start_of_shapes(images: UInt8[np.ndarray, "n side side 3"]) -> InitialWeights:
+    """Return the frames' shapes, and no weights: all are drawn."""
+    return InitialWeights({}, stored_shapes(images), source="", features=lambda: None)
 
 
 def schedule_of(config: Core50Config, scenario: Scenario) -> TrainingSchedule:
@@ -237,9 +245,9 @@ def core50_benchmark(
     schedule: TrainingSchedule,
     material: LabelledFrames,
     seed: int,
-    start: InitialWeights | None = None,
+    start: InitialWeights,
 ) -> Benchmark:
-    """Return a benchmark of published orders; without `start` it is yet to be prepared."""
+    """Return a benchmark of published orders."""
     capabilities = {"class scores", "one label", "last weights", "pretrained layers"}
     if schedule.scenario == "NC":
         capabilities.add("own classes")
@@ -255,22 +263,15 @@ def core50_benchmark(
     return Benchmark("core50", data, setting, training, Selection(config.chosen, grids=GRIDS))
 
 
-def _prepared(start: InitialWeights | None) -> InitialWeights:
-    """Return the weights that methods begin with; without them nothing can be trained."""
-    if start is None:
-        raise RuntimeError("open the benchmark in a folder first, which prepares its weights")
-    return start
-
-
 def _reads_trunk(method: Method, start: InitialWeights) -> bool:
     """Return True if a method learns a head on the frozen convolutions' features of frames."""
     return method.trains == "head" and start.features is not None
 
 
 def _data(
-    schedule: TrainingSchedule, material: LabelledFrames, seed: int, start: InitialWeights | None
+    schedule: TrainingSchedule, material: LabelledFrames, seed: int, start: InitialWeights
 ) -> Data:
-    checksums = (*material.checksums, *(start.checksums if start else ()))
+    checksums = (*material.checksums, *start.checksums)
 
     @functools.cache
     def ordered(use: Use, number: int) -> TaskSequence:
@@ -279,10 +280,10 @@ def _data(
         return material.sequence(schedule.scenario, number)
 
     def shared(method: Method) -> SharedFrames:
-        weights, length = _prepared(start), schedule.length(method)
-        frames, layers = weights.stored, weights.layers if schedule.pretrained else {}
-        if _reads_trunk(method, weights):
-            values = weights.features().values
+        length = schedule.length(method)
+        frames, layers = start.stored, start.layers if schedule.pretrained else {}
+        if _reads_trunk(method, start):
+            values = start.features().values
             frames, layers = StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}
         rate, factor = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
         return SharedFrames(frames, layers, rate, factor)
@@ -291,8 +292,7 @@ def _data(
         "seed": seed,
         "level": material.level,
         "data": list(checksums),
-        # `tune` compares configurations before anything is pretrained.
-        "beginning": start.fingerprint if start and schedule.pretrained else None,
+        "beginning": start.fingerprint if schedule.pretrained else None,
     }
     return Data(
         note=material.note,
@@ -307,21 +307,19 @@ def _training(
     config: Base,
     schedule: TrainingSchedule,
     material: LabelledFrames,
-    start: InitialWeights | None,
+    start: InitialWeights,
 ) -> Training:
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
-        weights = _prepared(start)
-        operations = weights.features().operations if _reads_trunk(method, weights) else 0.0
+        operations = start.features().operations if _reads_trunk(method, start) else 0.0
         return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
 
-    on_features = start is not None and start.features is None
     return Training(
         words=_training_words(config, start),
         fingerprint=lambda method: {
             "length": dataclasses.asdict(schedule.length(method)),
             **config.fingerprint(),
         },
-        setup=setup_factory(config, schedule, len(material.names), on_features),
+        setup=setup_factory(config, schedule, len(material.names), start.features is None),
         protocol=lambda method: schedule.length(method).protocol(config.batch_size),
         keep=keep,
         learning_rate=lambda method: schedule.length(method).rates_in_words,
@@ -365,15 +363,16 @@ def setup_factory(
     return make
 
 
-def _training_words(config: Base, start: InitialWeights | None) -> str:
-    net, weights = net_note(config), ""
-    if start is not None and start.features is None:
-        net, weights = "a linear head", start.source
-    elif start is not None:
-        weights = (
+def _training_words(config: Base, start: InitialWeights) -> str:
+    net, weights = (
+        net_note(config),
+        (
             f"every method begins with weights {start.source}; CWR and methods of "
             "counting work on the frozen trunk's features"
-        )
+        ),
+    )
+    if start.features is None:
+        net, weights = "a linear head", start.source
     return (
         f"{net}, SGD with momentum {MOMENTUM} and weight decay {WEIGHT_DECAY:g}, restarted at "
         f"every batch, in batches of {config.batch_size}; fully connected layers of the whole "

@@ -42,16 +42,16 @@ NOISE = 0.02
 """Largest fall of a curve that still counts as rising."""
 
 
-def published(results: Results) -> Published:
+def published(results: Results[PaperConfig, None]) -> Published:
     """Return the published curves of the run's scenarios, which are of objects."""
-    config: PaperConfig = results.config
+    config = results.config
     scenarios = config.scenarios if config.level == "object" else ()
     net, data = published_net(config.benchmark.net), config.benchmark.data
     curves = {scenario: published_curves(net, scenario) for scenario in scenarios}
     return Published(published_name(net, data), curves)
 
 
-def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment[None]:
     """Return the scenarios, each with the paper's methods or those that are named."""
     check_methods(config.methods, FIXED)
     request = Request("core50", config.benchmark, seed=options.seed, runs=options.runs)
@@ -155,7 +155,7 @@ def findings(outcomes: Outcomes) -> list[Finding]:
     return [claim.checked(outcomes) for claim in CLAIMS]
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results[PaperConfig, None]) -> list[Section]:
     """Return what the paper's report shows in addition to the general one."""
     paper_scores, outcomes = published(results), results.outcomes
     costs = (
@@ -218,7 +218,7 @@ def training_operations(outcome: Outcome) -> float:
     return float(outcome.steps[:, -1].mean() * outcome.cost.operations + frames)
 
 
-def summary_rows(results: Results) -> list[tuple[str, str]]:
+def summary_rows(results: Results[PaperConfig, None]) -> list[tuple[str, str]]:
     """Return steps, scenarios and the forms of CWR."""
     lengths: dict[str, list[str]] = {}
     for column, method, _ in results.experiment.jobs:

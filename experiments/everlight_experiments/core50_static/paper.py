@@ -47,9 +47,13 @@ FUSION, SESSIONS = "accuracy by fused frames", "sessions"
 
 Accuracies = Mapping[str, Mapping[str, Float[np.ndarray, "windows"]]]
 """Accuracies by level and strategy, for each of the first `WINDOWS`."""
+SvmAccuracies = Mapping[str, Mapping[str, np.ndarray]]
+"""Accuracies of the SVM by level: by fused frames, and by sessions."""
 
 
-def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+def experiment(
+    config: StaticConfig, folder: RunFolder, options: PaperOptions
+) -> Experiment[SvmAccuracies]:
     """Return both networks at every level, and the SVM's accuracies."""
     start.check_net(config)
     materials = {level: start.load_material(config, level, options.seed) for level in config.levels}
@@ -70,7 +74,7 @@ def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -
     return Experiment(benchmarks, jobs, data=svm)
 
 
-def accuracies_of(results: Results) -> Accuracies:
+def accuracies_of(results: Results[StaticConfig, SvmAccuracies]) -> Accuracies:
     """Return the accuracies of all three strategies."""
     accuracies = {level: {SVM: svm[FUSION]} for level, svm in results.experiment.data.items()}
     for level, by_name in accuracies.items():
@@ -79,7 +83,7 @@ def accuracies_of(results: Results) -> Accuracies:
     return accuracies
 
 
-def arrays(results: Results) -> dict[str, np.ndarray]:
+def arrays(results: Results[StaticConfig, SvmAccuracies]) -> dict[str, np.ndarray]:
     """Return the accuracies as `level/strategy`, and those by sessions as `level/sessions`."""
     svm = results.experiment.data
     return {
@@ -165,7 +169,7 @@ def svm_confidence(
     return machine.decision_function(features[tested] / scale)
 
 
-def results_summary(results: Results) -> Summary:
+def results_summary(results: Results[StaticConfig, SvmAccuracies]) -> Summary:
     """Return the best strategy of each level, the accuracy by fused frames, and table 2."""
     accuracies = accuracies_of(results)
     best, baseline, panels = [], [], {}
@@ -194,7 +198,7 @@ def reach(accuracies: Accuracies) -> int:
     return min(len(values) for by_name in accuracies.values() for values in by_name.values())
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results[StaticConfig, SvmAccuracies]) -> list[Section]:
     """Return the section on the number of training sessions."""
     split = (
         "Frozen features and the SVM are trained on the first k sessions and tested on all later "

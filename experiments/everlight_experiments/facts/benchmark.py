@@ -165,7 +165,7 @@ class SharedFacts(NamedTuple):
     """Test samples whose nearest facts are kept, of facts from head to tail."""
 
 
-def facts_benchmarks(request: Request) -> Benchmarks:
+def facts_benchmarks(request: Request[FactsConfig]) -> Benchmarks:
     """Return the benchmarks of `everlight run facts`, by split.
 
     Raises:

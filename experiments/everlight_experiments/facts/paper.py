@@ -84,7 +84,9 @@ def finding(claim: Claim, values: report.Values) -> Finding:
     return Finding(text, Verdict(holds, numbers))
 
 
-def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+def experiment(
+    config: PaperConfig, folder: RunFolder, options: PaperOptions
+) -> Experiment[report.FactsData]:
     """Return both splits of every scale with the paper's methods."""
     load = pictured_facts(config.data, config.network.side, options.seed)
     learned, baselines, benchmarks, jobs = {}, {}, {}, []
@@ -126,11 +128,11 @@ def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:
     return method._replace(hyperparameters=grid[first : first + count])
 
 
-def summary_rows(results: Results) -> list[tuple[str, str]]:
+def summary_rows(results: Results[PaperConfig, report.FactsData]) -> list[tuple[str, str]]:
     """Return a description of the images and word vectors, and the number of seeds."""
     config, experiment = results.config, results.experiment
     learned = experiment.data.learned
-    seeds = {experiment.benchmarks[job.column].prefix: job.seeds for job in experiment.jobs}
+    seeds = {results.benchmarks[job.column].prefix: job.seeds for job in experiment.jobs}
     named = ", ".join(f"{scale_name}: {count}" for scale_name, count in seeds.items())
     return [
         ("Pixels", f"{config.network.side}×{config.network.side}, {config.data.pixels}"),

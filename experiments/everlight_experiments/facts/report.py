@@ -32,6 +32,7 @@ from everlight_experiments.continual.training.outcome import measured
 from everlight_experiments.continual.training.runs import DIVERGED_AT
 from everlight_experiments.facts.baselines import baseline_embeddings
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
+from everlight_experiments.facts.config import PaperConfig
 from everlight_experiments.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
 from everlight_experiments.report.cells import dash, percent, spread
 from everlight_experiments.report.writer import PUBLISHED_GROUP, Column, Section, Table
@@ -87,7 +88,7 @@ def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[Sequ
 _ranked = jax.jit(rank_facts)
 
 
-def values_of(results: Results) -> Values:
+def values_of(results: Results[PaperConfig, FactsData]) -> Values:
     """Return all metrics, those of baselines too."""
     baselines = results.experiment.data.baselines
     return {
@@ -96,7 +97,7 @@ def values_of(results: Results) -> Values:
     }
 
 
-def fact_sections(results: Results) -> list[Section]:
+def fact_sections(results: Results[PaperConfig, FactsData]) -> list[Section]:
     """Return all sections but the findings."""
     values, learned = values_of(results), results.experiment.data.learned
     scales = {scale: pictured.divided for scale, pictured in learned.items()}

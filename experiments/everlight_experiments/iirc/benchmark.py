@@ -37,12 +37,13 @@ from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
-    Benchmarks,
     Data,
     Request,
+    RequestedBenchmarks,
     Selection,
     Setting,
     Training,
+    UnpreparedBenchmark,
 )
 from everlight_experiments.continual.benchmarks.metric import (
     BY_TASK,
@@ -93,7 +94,7 @@ class IIRCInputs(NamedTuple):
     sequence: Sequences
 
 
-def iirc_benchmarks(request: Request) -> Benchmarks:
+def iirc_benchmarks(request: Request[IIRCConfig]) -> RequestedBenchmarks:
     """Return the benchmark of `everlight run iirc`, whose last configurations are for validation.
 
     Raises:
@@ -111,7 +112,8 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
         return prepared.data, prepared.training
 
     bench = benchmark_of(data)
-    return {SETTING: bench._replace(prepare=prepare) if config.undecodable == "skip" else bench}
+    skips = config.undecodable == "skip"
+    return {SETTING: UnpreparedBenchmark(bench, prepare) if skips else bench}
 
 
 def shapes(config: IIRCConfig) -> Benchmark:

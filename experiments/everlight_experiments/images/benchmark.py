@@ -85,7 +85,7 @@ def compose(
     return benchmark
 
 
-def image_benchmarks(request: Request, images: LoadedImages | None = None) -> Benchmarks:
+def image_benchmarks(request: Request[Config], images: LoadedImages | None = None) -> Benchmarks:
     """Return the benchmark of a configuration in every setting; `images` replace its data set.
 
     Raises:

@@ -90,7 +90,7 @@ class ImageInputs(NamedTuple):
         return data._replace(normalization=statistics)
 
 
-def load_inputs(request: Request, images: LoadedImages | None = None) -> ImageInputs:
+def load_inputs(request: Request[Config], images: LoadedImages | None = None) -> ImageInputs:
     """Return the inputs of a configuration; `images` stand in the place of its data set.
 
     Raises:
@@ -123,7 +123,9 @@ def load_inputs(request: Request, images: LoadedImages | None = None) -> ImageIn
     return ImageInputs(config, images, note, stored, net, checksums, layers, features)
 
 
-def _load(request: Request, loaded: LoadedImages | None) -> tuple[ImageSet, str, Features | None]:
+def _load(
+    request: Request[Config], loaded: LoadedImages | None
+) -> tuple[ImageSet, str, Features | None]:
     config = request.config
     if loaded is None and not config.data and config.features not in (None, LITE0):
         _refuse_options_of_images(config)

@@ -1,7 +1,7 @@
 """Papers whose tables have a configuration per column: a memory, a stream or a setting."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from everlight.continual.methods.method import Method
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
@@ -34,7 +34,7 @@ def methods_with(buffer_size: int | None, methods: Iterable[Method]) -> list[Met
 
 def experiment_of(
     name: str, columns: Mapping[str, TableColumn], seeds: int, options: PaperOptions
-) -> Experiment:
+) -> Experiment[None]:
     """Return a benchmark for every column, with the methods that apply to it.
 
     Args:
@@ -58,10 +58,20 @@ def experiment_of(
     return Experiment(benchmarks, jobs)
 
 
-class ComparedTable(NamedTuple):
+class PaperConfig(Protocol):
+    """Configuration of a paper with a table."""
+
+    methods: tuple[str, ...]
+    seeds: int
+
+
+C = TypeVar("C", bound=PaperConfig)
+
+
+class ComparedTable(NamedTuple, Generic[C]):
     """Columns of a paper's table, and what is known of their final scores."""
 
-    columns: Callable[[Any], Mapping[str, TableColumn]]
+    columns: Callable[[C], Mapping[str, TableColumn]]
     """Function from the paper's configuration to its columns."""
     references: Sequence[reproduction.PublishedComparison]
     source: str
@@ -69,15 +79,15 @@ class ComparedTable(NamedTuple):
     settings_caption: str
     causes: Mapping[str, str] = {}
     """Causes of differences that an experiment showed, by method, or by method and column."""
-    is_comparable: Callable[[Any], bool] = lambda config: True
+    is_comparable: Callable[[C], bool] = lambda config: True
     """Function from the configuration to True if its data are the paper's."""
 
-    def compared(self, results: Results) -> list[reproduction.PublishedComparison]:
+    def compared(self, results: Results[C, None]) -> list[reproduction.PublishedComparison]:
         """Return the known numbers and everlight's; none where the data are not the paper's."""
         known = self.references if self.is_comparable(results.config) else []
         return reproduction.compare(known, results.outcomes)
 
-    def sections(self, results: Results) -> list[Section]:
+    def sections(self, results: Results[C, None]) -> list[Section]:
         """Return the table of known numbers, if there are any, and each method's settings."""
         rows = _settings_table(results, self.columns(results.config), self.settings_caption)
         settings, compared = Section("Settings of each method", (), [rows]), self.compared(results)
@@ -85,7 +95,7 @@ class ComparedTable(NamedTuple):
             return [settings]
         return [reproduction.reproduction_section(compared, self.causes, self.source), settings]
 
-    def unexplained(self, results: Results) -> list[str]:
+    def unexplained(self, results: Results[C, None]) -> list[str]:
         """Return a line for every difference that has no known cause."""
         return reproduction.unexplained(self.compared(results), self.causes)
 
@@ -94,22 +104,22 @@ def table_paper(
     name: str,
     citation: str,
     title: str,
-    presets: Mapping[Preset, Any],
+    presets: Mapping[Preset, C],
     methods: Mapping[str, Method],
-    table: ComparedTable,
-) -> Paper:
+    table: ComparedTable[C],
+) -> Paper[C, None]:
     """Return a paper whose report has a table of known final scores.
 
     Args:
       name: name of the command.
       citation: citation of the paper.
       title: title of the report.
-      presets: configurations, whose `methods` and `seeds` are trained.
+      presets: configurations, whose methods are trained.
       methods: all methods by name.
       table: columns and known numbers.
     """
 
-    def experiment(config: Any, folder: RunFolder, options: PaperOptions) -> Experiment:
+    def experiment(config: C, folder: RunFolder, options: PaperOptions) -> Experiment[None]:
         check_methods(config.methods, methods)
         return experiment_of(name, table.columns(config), config.seeds, options)
 
@@ -124,7 +134,9 @@ def table_paper(
     )
 
 
-def _settings_table(results: Results, columns: Mapping[str, TableColumn], caption: str) -> Table:
+def _settings_table(
+    results: Results[C, None], columns: Mapping[str, TableColumn], caption: str
+) -> Table:
     """Return learning rate, replay batch and weight decay by method and column."""
     rows = []
     for column, method, _ in results.experiment.jobs:

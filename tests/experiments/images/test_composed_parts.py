@@ -18,6 +18,10 @@ from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_and_train import load_requested
+from everlight_experiments.continual.benchmarks.benchmark import (
+    UnpreparedBenchmark,
+    prepare_benchmark,
+)
 from everlight_experiments.continual.benchmarks.chosen import Chosen, in_sentences
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.core50 import config as core50
@@ -166,15 +170,16 @@ def test_requested_hyperparameters_replace_the_tables():
     assert "LwF, published" not in rows
 
 
-def test_an_opened_benchmark_has_the_data_and_the_training_that_are_prepared(digits):
+def test_a_prepared_benchmark_has_the_data_and_the_training_that_are_made(digits):
     others = digits.data._replace(note="prepared"), digits.training._replace(words="prepared")
     selection = digits.selection._replace(
         chosen=(Chosen("Given."),), grids={"EWC": (7.0,)}, validation_tasks=2
     )
     requested = digits._replace(selection=selection, prefix="p", name="n")
-    opened = requested._replace(prepare=lambda folder: others).opened(None)
-    assert opened == requested._replace(data=others[0], training=others[1])
-    assert requested.opened(None) is requested
+    unprepared = UnpreparedBenchmark(requested, lambda folder: others)
+    prepared = requested._replace(data=others[0], training=others[1])
+    assert prepare_benchmark(unprepared, None) == prepared
+    assert prepare_benchmark(requested, None) is requested
 
 
 def test_the_report_names_the_options_that_were_given(tmp_path):

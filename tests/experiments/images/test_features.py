@@ -15,6 +15,7 @@ from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.continual.benchmarks.benchmark import outlines_of, prepare_benchmark
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -102,10 +103,11 @@ def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeyp
     words, setting = ON_THEM[name]
     words = [*words.split(), "--seeds", "1", "--validation-seeds", "1"]
     options = requested(tmp_path, *words, benchmark=name)
-    benchmark = load_benchmarks(options)[setting]
-    benchmark = benchmark.opened(RunFolder("run", name, options, shared=True))
+    folder = RunFolder("run", name, options, shared=True)
+    benchmark = prepare_benchmark(load_benchmarks(options)[setting], folder)
     assert "1,280 features of EfficientNet-Lite0" in benchmark.training.words
-    plain = load_benchmarks(requested(tmp_path, *words, benchmark=name, features=None))[setting]
+    plain_options = requested(tmp_path, *words, benchmark=name, features=None)
+    plain = outlines_of(load_benchmarks(plain_options))[setting]
     assert benchmark.data.checksums[-1] not in plain.data.checksums
     assert len(benchmark.data.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):

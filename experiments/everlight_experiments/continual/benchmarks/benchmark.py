@@ -6,7 +6,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax.numpy as jnp
 
@@ -16,6 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmarks.chosen import Chosen, in_sentences
+from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
 from everlight_experiments.continual.benchmarks.metric import Metric, Metrics
 from everlight_experiments.continual.benchmarks.run_data import (
     Normalization,
@@ -142,7 +143,7 @@ class Selection(NamedTuple):
 class Benchmark(NamedTuple):
     """Data and training in one setting; the same methods run on every benchmark.
 
-    Commands change `selection` and `prefix`. `prepare` returns a folder's `data` and `training`.
+    Commands change `selection` and `prefix`.
     """
 
     name: str
@@ -152,9 +153,6 @@ class Benchmark(NamedTuple):
     selection: Selection
     prefix: str = ""
     """Prefix of its file names in the folder of a run with several benchmarks."""
-    prepare: Callable[[RunFolder], tuple[Data, Training]] | None = None
-    """Preparation before the first task, such as pretraining in the run's folder; returns the data
-    and the training that it leads to. Before it, nothing can be trained."""
 
     @property
     def score(self) -> str:
@@ -168,13 +166,6 @@ class Benchmark(NamedTuple):
         if criterion is None:
             return f"final {self.score}" if tasks is None else f"{self.score} after task {tasks}"
         return criterion.name + ("" if tasks is None else f" until task {tasks}")
-
-    def opened(self, folder: RunFolder) -> "Benchmark":
-        """Return the benchmark with the data and the training that are prepared in the folder."""
-        if self.prepare is None:
-            return self
-        data, training = self.prepare(folder)
-        return self._replace(data=data, training=training, prepare=None)
 
     def fingerprint(self, method: Method) -> dict[str, Any]:
         """Return the values that identify runs beside method, seed and hyper-parameter."""
@@ -238,11 +229,44 @@ Benchmarks = Mapping[str, Benchmark]
 """Benchmarks of a run by the name of their column: the setting, or prefix and setting."""
 
 
-class Request(NamedTuple):
+class UnpreparedBenchmark(NamedTuple):
+    """A benchmark whose data and training are made in the run's folder, such as by pretraining."""
+
+    outline: Benchmark
+    """The benchmark as far as it is known before, for checks; nothing is trained on it."""
+    prepare: Callable[[RunFolder], tuple[Data, Training]]
+
+    def prepared(self, folder: RunFolder) -> Benchmark:
+        """Return the benchmark with the data and the training that are made in the folder."""
+        data, training = self.prepare(folder)
+        return self.outline._replace(data=data, training=training)
+
+
+RequestedBenchmarks = Mapping[str, Benchmark | UnpreparedBenchmark]
+"""Benchmarks by column before the run's folder is open."""
+
+
+def outlines_of(benchmarks: RequestedBenchmarks) -> dict[str, Benchmark]:
+    """Return what is known of the benchmarks before the run's folder is open."""
+    return {
+        column: benchmark.outline if isinstance(benchmark, UnpreparedBenchmark) else benchmark
+        for column, benchmark in benchmarks.items()
+    }
+
+
+def prepare_benchmark(benchmark: Benchmark | UnpreparedBenchmark, folder: RunFolder) -> Benchmark:
+    """Return a benchmark that can be trained on, prepared in the folder if it has to be."""
+    return benchmark.prepared(folder) if isinstance(benchmark, UnpreparedBenchmark) else benchmark
+
+
+C = TypeVar("C", bound=BenchmarkConfig)
+
+
+class Request(NamedTuple, Generic[C]):
     """Arguments of a function that builds benchmarks."""
 
     name: str
-    config: Any
+    config: C
     settings: tuple[str, ...] = ("class-incremental",)
     """Settings to run; benchmarks with their own ignore them."""
     seed: int = 0
