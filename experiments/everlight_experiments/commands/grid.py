@@ -23,7 +23,7 @@ from everlight_experiments.commands.benchmark_registry import (
     default_config,
     split_preset,
 )
-from everlight_experiments.commands.columns import column, ranks_of, score_figure
+from everlight_experiments.commands.columns import ranks_of, score_figure, values_column
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
     Loaded,
@@ -100,9 +100,9 @@ def run_grid(options: GridOptions) -> Path:
 
 def _rows_of(loaded: Mapping[str, Loaded]) -> list[Method]:
     """Return the methods of all benchmarks, in the table's order; the user's own come last."""
-    places = {name: place for place, name in enumerate(METHODS)}
+    positions = {name: position for position, name in enumerate(METHODS)}
     rows = {row.label: row for suite in loaded.values() for row in suite.rows}
-    return sorted(rows.values(), key=lambda row: places.get(row.row_name, len(places)))
+    return sorted(rows.values(), key=lambda row: positions.get(row.row_name, len(positions)))
 
 
 def runs_of(options: GridOptions) -> dict[str, RunOptions]:
@@ -196,18 +196,19 @@ def _results_summary(
 ) -> Summary:
     """Return the scores with ranks in every column, and mean ranks."""
     scores = {
-        place: {name: outcome.final for name, outcome in by_name.items()}
-        for place, by_name in outcomes.items()
+        column: {name: outcome.final for name, outcome in by_name.items()}
+        for column, by_name in outcomes.items()
     }
     columns = []
-    for place, finals in scores.items():
-        within = ranks_of(finals)
+    for column, finals in scores.items():
+        column_ranks = ranks_of(finals)
         cells = {
-            name: f"{final_cell(values)} ({within[name]:g})" for name, values in finals.items()
+            name: f"{final_cell(values)} ({column_ranks[name]:g})"
+            for name, values in finals.items()
         }
-        columns.append(column(f"{place}: {benchmarks[place].score}", cells))
-    columns.append(column("mean", ranks, lambda places: f"{np.mean(places):.2f}", "rank"))
-    columns.append(column("benchmarks", ranks, lambda places: str(len(places)), "rank"))
+        columns.append(values_column(f"{column}: {benchmarks[column].score}", cells))
+    columns.append(values_column("mean", ranks, lambda values: f"{np.mean(values):.2f}", "rank"))
+    columns.append(values_column("benchmarks", ranks, lambda values: str(len(values)), "rank"))
     caption = (
         "Final score, mean ± standard deviation over seeds, in each benchmark's own metric. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
@@ -229,8 +230,11 @@ def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:
         for name in order
     }
     columns = [
-        *(column(place, cells, forgetting_cell, "forgetting") for place, cells in outcomes.items()),
-        column("sum", sums, lambda seconds: dash(f"{seconds:,.1f}"), "seconds per run"),
+        *(
+            values_column(column, cells, forgetting_cell, "forgetting")
+            for column, cells in outcomes.items()
+        ),
+        values_column("sum", sums, lambda seconds: dash(f"{seconds:,.1f}"), "seconds per run"),
     ]
     caption = (
         f"{FORGETTING.format(score='score')} Each benchmark has its own metric. Seconds per "
@@ -248,13 +252,13 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
     """
     references = {row.name for row in rows if row.is_reference}
     most = max(map(len, ranks.values()))
-    full = [name for name, places in ranks.items() if len(places) == most]
+    full = [name for name, values in ranks.items() if len(values) == most]
     ranked = [name for name in full if name not in references] or full
     best = min(ranked, key=lambda name: np.mean(ranks[name]))
     among = f"{most} benchmark{'s' * (most > 1)}"
     leader = f"{best}, {np.mean(ranks[best]):.2f}"
     if most > 1:
-        highest = float(max(max(places, default=1) for places in ranks.values()))
+        highest = float(max(max(values, default=1) for values in ranks.values()))
         leader = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
     return (
         f"Which continual-learning method has the best mean rank over {among}?",

@@ -29,7 +29,7 @@ from everlight_experiments.commands.benchmark_registry import (
     load_benchmarks,
     split_preset,
 )
-from everlight_experiments.commands.columns import DIVERGED, column, score_figure
+from everlight_experiments.commands.columns import DIVERGED, score_figure, values_column
 from everlight_experiments.commands.load_and_train import (
     applicable_methods,
     refuse_inapplicable,
@@ -61,10 +61,10 @@ BEST = (
 )
 
 
-class MethodInSetting(NamedTuple):
-    """A method in a setting, by their names."""
+class MethodInColumn(NamedTuple):
+    """A method in a column, by their names."""
 
-    setting: str
+    column: str
     method: str
 
 
@@ -76,9 +76,9 @@ class Tried(NamedTuple):
     config: Any
     training: str
     """Network, optimizer and length in words."""
-    scores: Mapping[MethodInSetting, Float[np.ndarray, "seeds"]]
+    scores: Mapping[MethodInColumn, Float[np.ndarray, "seeds"]]
     """Scores of the best hyper-parameter; NaN where a run diverged."""
-    choices: Mapping[MethodInSetting, Choice]
+    choices: Mapping[MethodInColumn, Choice]
 
     @property
     def label(self) -> str:
@@ -123,7 +123,7 @@ def run_tune(options: TuneOptions) -> Path:
             print(f"{label_of(changes)}: {tried[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
     scores = {
-        f"{trial.label}/{name.setting}/{name.method}": values
+        f"{trial.label}/{name.column}/{name.method}": values
         for trial in tried
         for name, values in trial.scores.items()
     }
@@ -206,13 +206,13 @@ def _refuse_unlike(
         benchmarks = outlines_of(load_benchmarks(replace(options, config=config)))
         label = label_of(changes)
         option = f"{VARY} {label}"
-        for name, benchmark in benchmarks.items():
-            if benchmark.data.words != first[name].data.words:
+        for column, benchmark in benchmarks.items():
+            if benchmark.data.words != first[column].data.words:
                 raise DataError(
                     f"{option} changes the data or their use ({benchmark.data.words}), so that "
                     "scores cannot be compared; give it as an option"
                 )
-            if benchmark.setting.capabilities != first[name].setting.capabilities:
+            if benchmark.setting.capabilities != first[column].setting.capabilities:
                 raise DataError(f"{option} changes which methods apply; run them separately")
         identity = repr([bench.fingerprint(row) for bench in benchmarks.values() for row in rows])
         if (same := seen.setdefault(identity, label)) != label:
@@ -235,15 +235,15 @@ def _try_all(
         for column, benchmark in benchmarks.items()
     }
     runners = runners_of(folder, prepared, options.seed, options.validation_seeds)
-    scores: dict[MethodInSetting, np.ndarray] = {}
-    choices: dict[MethodInSetting, Choice] = {}
-    for setting, method, _ in jobs_of(prepared, rows, 1):
-        runners[setting].check_validation(method)
-        values, grid = runners[setting].on_validation_seeds(method), method.hyperparameters
+    scores: dict[MethodInColumn, np.ndarray] = {}
+    choices: dict[MethodInColumn, Choice] = {}
+    for column, method, _ in jobs_of(prepared, rows, 1):
+        runners[column].check_validation(method)
+        values, grid = runners[column].on_validation_seeds(method), method.hyperparameters
         several = len(grid) > 1
         choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()
         row = grid.index(choice.hyperparameter) if several else 0
-        name = MethodInSetting(setting, method.name)
+        name = MethodInColumn(column, method.name)
         scores[name], choices[name] = values[row], choice
     training = next(iter(prepared.values())).training.words
     return Tried(changes, config, training, scores, choices)
@@ -264,16 +264,16 @@ def _results_summary(
     below[labels[best]] = "best"
     columns = [
         *(
-            column(name.method, by_label, final_cell, name.setting)
+            values_column(name.method, by_label, final_cell, name.column)
             for name, by_label in scores.items()
         ),
-        column("mean", means),
-        column("below the best", below, group="paired by validation seed"),
+        values_column("mean", means),
+        values_column("below the best", below, group="paired by validation seed"),
     ]
     caption = f"{metric}, mean ± standard deviation over seeds."
     table = table_of(caption, {label: label for label in labels}, columns, DIVERGED, "settings")
     table = replace(table, strong_rows=frozenset((best,)))
-    shown = {f"{name.method}, {name.setting}": by_label for name, by_label in scores.items()}
+    shown = {f"{name.method}, {name.column}": by_label for name, by_label in scores.items()}
     figure = score_figure(folder / "tried.png", labels, shown, metric, "validation seeds")
     sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
@@ -292,7 +292,7 @@ def _results_summary(
 
 def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:
     choices = {
-        f"{name.method}, {name.setting}, {trial.label}": choice
+        f"{name.method}, {name.column}, {trial.label}": choice
         for trial in tried
         for name, choice in trial.choices.items()
     }

@@ -164,14 +164,12 @@ def sections(results: Results[PaperConfig, None]) -> list[Section]:
         "(frames, or features of a frozen trunk). Operations are those of one step's program "
         "times the steps, plus the frozen trunk's once per training frame."
     )
-    tables = [
-        _scores_table(scenario, by_name, paper_scores) for scenario, by_name in outcomes.items()
-    ]
+    tables = [_scores_table(column, by_name, paper_scores) for column, by_name in outcomes.items()]
     return [Section("Accuracy relative to cumulative training, and costs", [costs], tables)]
 
 
-def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: Published) -> Table:
-    curves, best = paper_scores.curves.get(scenario, {}), by_name.get("cumulative")
+def _scores_table(column: str, by_name: Mapping[str, Outcome], paper_scores: Published) -> Table:
+    curves, best = paper_scores.curves.get(column, {}), by_name.get("cumulative")
     printed = {name: curve[-1] for name, curve in curves.items()}
 
     def relative(name: str) -> str:
@@ -202,7 +200,7 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: P
         ),
     )
     source = f" Paper: {paper_scores.name}." if curves else ""
-    caption = f"{scenario}: mean ± standard deviation over the runs.{source}"
+    caption = f"{column}: mean ± standard deviation over the runs.{source}"
     return table_of(caption, {name: name for name in by_name}, specs)
 
 

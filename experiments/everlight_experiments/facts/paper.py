@@ -100,8 +100,8 @@ def experiment(
         inputs = inputs_of(facts_config.features, learned[scale_name].images, options.runs)
         by_split = fact_benchmarks(facts_config, learned[scale_name], inputs)
         columns = {
-            f"{scale_name}, {name}": bench._replace(prefix=scale_name)
-            for name, bench in by_split.items()
+            f"{scale_name}, {split}": bench._replace(prefix=scale_name)
+            for split, bench in by_split.items()
         }
         seq_ids = [SequenceId("evaluation", options.seed, number) for number in range(seeds)]
         baselines |= report.baselines_of(learned[scale_name], columns, seq_ids)
@@ -115,8 +115,8 @@ def experiment(
     sizes += [f"{name}: left out, there is no such split" for name in tasks.keys() - learned]
     note = "; ".join(sizes)
     benchmarks = {
-        name: bench._replace(data=bench.data._replace(note=note))
-        for name, bench in benchmarks.items()
+        column: bench._replace(data=bench.data._replace(note=note))
+        for column, bench in benchmarks.items()
     }
     return Experiment(benchmarks, jobs, data=report.FactsData(learned, baselines))
 

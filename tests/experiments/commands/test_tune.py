@@ -107,7 +107,7 @@ def test_nets_of_core50_are_pretrained_each(tmp_path):
 
 
 def tried(rate, values, other=(0.0, 0.0)):
-    names = [tune.MethodInSetting("task-incremental", method) for method in ("a", "b")]
+    names = [tune.MethodInColumn("task-incremental", method) for method in ("a", "b")]
     result = dict(zip(names, map(np.array, (values, other)), strict=True))
     choices = dict.fromkeys(names, fixed_hyperparameter())
     return tune.Tried({"learning-rate": rate}, None, "", result, choices)

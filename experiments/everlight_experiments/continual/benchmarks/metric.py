@@ -21,7 +21,7 @@ entries, or one per name."""
 class Metric(NamedTuple):
     """A named quantity of a run: a function, and the axes of its values.
 
-    `results.npz` holds it as `setting/method/name`, with a leading axis over seeds.
+    `results.npz` holds it as `column/method/name`, with a leading axis over seeds.
     """
 
     name: str

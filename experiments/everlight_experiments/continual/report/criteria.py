@@ -29,7 +29,7 @@ class Published(NamedTuple):
     curves: Mapping[str, Mapping[str, Sequence[float]]] = {}
     """Score over time, by column and method."""
     criteria: Mapping[str, Mapping[str, Sequence[float]]] = {}
-    """The seven criteria, CL scores and CL stabilities, by scenario and method."""
+    """The seven criteria, CL scores and CL stabilities, by column and method."""
 
 
 NOTHING_PUBLISHED = Published()
@@ -86,12 +86,12 @@ def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
 
 
 def criteria_tables(
-    by_name: Mapping[str, Outcome], naive: str, published: Published, scenario: str
+    by_name: Mapping[str, Outcome], naive: str, published: Published, column: str
 ) -> list[Table]:
     """Return the seven criteria and their scores; none without naive, whose steps make a pass."""
     if naive not in by_name:
         return []
-    printed = published.criteria.get(scenario)
+    printed = published.criteria.get(column)
     score = f"CL score: weighted mean of the criteria. {weightings()}"
     stability = (
         "CL stability: 1 minus the mean, with the same weights, of the criteria's standard "
@@ -124,7 +124,7 @@ def criteria_tables(
             )
         rows.append(row)
     if printed is not None:
-        names = [f"{column.group} {column.name}".removeprefix("criteria ") for column in columns]
+        names = [f"{each.group} {each.name}".removeprefix("criteria ") for each in columns]
         columns += [Column(name, PUBLISHED_GROUP) for name in names]
     caption = [
         "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher.",

@@ -118,7 +118,9 @@ class ReportInput(NamedTuple):
 def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Section]]:
     """Return the opening and the sections of the report; pictures go into the folder."""
     outcomes, rows, benchmark = report.outcomes, report.rows, report.benchmark
-    capabilities = {name: bench.setting.capabilities for name, bench in report.benchmarks.items()}
+    capabilities = {
+        column: benchmark.setting.capabilities for column, benchmark in report.benchmarks.items()
+    }
     selection = hyperparameters_table(benchmark.criterion, choices_of(outcomes))
     details = {
         "Learning rates and arguments of the methods": (

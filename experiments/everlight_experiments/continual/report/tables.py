@@ -323,7 +323,7 @@ def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
 def left_out_table(
     rows: Sequence[Method], capabilities: Mapping[str, frozenset[Requirement]]
 ) -> Table:
-    """Return the methods that were not run in some setting, with the requirement that it lacks."""
+    """Return the methods that were not run in some column, with the requirement that it lacks."""
     reasons = {
         f"{method.name}, {column}": reason
         for column, offered in capabilities.items()

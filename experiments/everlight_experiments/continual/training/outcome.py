@@ -17,7 +17,7 @@ from everlight_experiments.report.over_time import learns_at_once, mean_over_tim
 
 
 class Outcome(NamedTuple):
-    """A method in a setting; the first axis of every array is over seeds."""
+    """A method in a column; the first axis of every array is over seeds."""
 
     score: str
     """Name of the metric that is the score over time."""
