@@ -217,7 +217,7 @@ def fail(settings: Nothing):
 )
 def test_errors_of_the_system_are_one_line(capsys, monkeypatch, error, message):
     monkeypatch.setattr(fail, "error", error, raising=False)
-    monkeypatch.setattr(cli, "_imported", lambda place: fail)
+    monkeypatch.setattr(cli, "_import_target", lambda place: fail)
     monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run"))
     output = refusal(capsys, "test")
     assert message in output
@@ -230,7 +230,7 @@ def test_errors_of_the_system_are_one_line(capsys, monkeypatch, error, message):
 )
 def test_faults_of_the_program_keep_their_traceback(monkeypatch, error):
     monkeypatch.setattr(fail, "error", error, raising=False)
-    monkeypatch.setattr(cli, "_imported", lambda place: fail)
+    monkeypatch.setattr(cli, "_import_target", lambda place: fail)
     monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run"))
     with pytest.raises(type(error)) as caught:
         cli.main(["test"])

@@ -86,7 +86,7 @@ def run_compare(options: CompareOptions) -> Path:
         ("Selection rule", "each run's own, stated in its report"),
     ]
     columns = list(dict.fromkeys(column for run in runs for column in run.finals))
-    items = {column: _compared(folder.path, column, runs) for column in columns}
+    items = {column: _comparison_items(folder.path, column, runs) for column in columns}
     table, figure = items.pop(columns[0])
     summary = Summary(_headline(columns[0], runs), figure, table)
     sections = [Section(sentence(column), items=shown) for column, shown in items.items()]
@@ -128,7 +128,9 @@ def _name(folders: Sequence[Path]) -> str:
     return name if len(content) <= LONGEST else f"{len(folders)}-runs-{crc32(content):08x}"
 
 
-def _compared(folder: Path, column: str, runs: Sequence[FinishedRun]) -> list[Table | Figure]:
+def _comparison_items(
+    folder: Path, column: str, runs: Sequence[FinishedRun]
+) -> list[Table | Figure]:
     """Return a table of the final scores of all runs with paired differences, and a picture."""
     first, *others = runs
     final = f"final {first.score}"
@@ -139,7 +141,7 @@ def _compared(folder: Path, column: str, runs: Sequence[FinishedRun]) -> list[Ta
     ]
     for other in others:
         gaps, group = differences(first, other, column), f"{other.name} − {first.name}"
-        columns.append(values_column("difference", gaps, _signed, group))
+        columns.append(values_column("difference", gaps, _signed_interval, group))
         columns.append(values_column("seeds above", gaps, seeds_above, group))
     caption = (
         f"{sentence(final)} of each run ({column}; mean ± standard deviation over seeds), and "
@@ -152,7 +154,7 @@ def _compared(folder: Path, column: str, runs: Sequence[FinishedRun]) -> list[Ta
     ]
 
 
-def _signed(gaps: Float[np.ndarray, "seeds"]) -> str:
+def _signed_interval(gaps: Float[np.ndarray, "seeds"]) -> str:
     """Return mean and interval of differences, with signs."""
     mean, half = student_interval(gaps)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"

@@ -26,9 +26,9 @@ from everlight_experiments.commands.benchmark_registry import (
 from everlight_experiments.commands.columns import ranks_of, score_figure, values_column
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
-    Loaded,
-    load_requested,
-    train_loaded,
+    Suite,
+    load_suite,
+    train_suites,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
 from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
@@ -45,7 +45,7 @@ from everlight_experiments.continual.report.tables import (
 from everlight_experiments.continual.training.outcome import Outcomes, arrays_of
 from everlight_experiments.report.cells import dash, final_cell, interval_cell
 from everlight_experiments.report.writer import Report, Section, Summary, Table, write_report
-from everlight_experiments.run_folder.config_options import changed, option_named, with_config
+from everlight_experiments.run_folder.config_options import change_config, find_option, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.usage import options_by_name
 
@@ -63,28 +63,28 @@ def run_grid(options: GridOptions) -> Path:
     if not requested:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
     # All before the first is trained: one whose data are missing is then known.
-    loaded = {name: load_requested(run) for name, run in requested.items()}
-    for name, suite in loaded.items():
+    suites = {name: load_suite(run) for name, run in requested.items()}
+    for name, suite in suites.items():
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
     folder = RunFolder("grid", "", options, shared=True)
-    for name, suite in loaded.items():
+    for name, suite in suites.items():
         outline = next(iter(suite.outlines.values()))
         print(f"{name}: {outline.data.words}", flush=True)
-    benchmarks, outcomes = train_loaded(folder, options, loaded)
+    benchmarks, outcomes = train_suites(folder, options, suites)
     folder.save_results(**arrays_of(outcomes))
-    rows = _rows_of(loaded)
+    rows = _rows_of(suites)
     left_out = [
         left_out_table(suite.rows, {f"{name}, {setting}": benchmark.setting.capabilities})
-        for name, suite in loaded.items()
+        for name, suite in suites.items()
         for setting, benchmark in suite.outlines.items()
     ]
     not_run = [row for table in left_out for row in table.rows]
-    title = f"Continual learning: {len(rows)} methods on {', '.join(loaded)}"
+    title = f"Continual learning: {len(rows)} methods on {', '.join(suites)}"
     rule = selection_rule(outcomes, options.validation_seeds)
     firsts = {
         name: next(bench for bench in benchmarks.values() if bench.prefix == name)
-        for name in loaded
+        for name in suites
     }
     summary_rows = _summary_rows(options, firsts, rule, folder.duration())
     ranks = _ranks(outcomes, rows)
@@ -98,10 +98,10 @@ def run_grid(options: GridOptions) -> Path:
     return write_report(folder.path, title, Report(summary_rows, sections, summary))
 
 
-def _rows_of(loaded: Mapping[str, Loaded]) -> list[Method]:
+def _rows_of(suites: Mapping[str, Suite]) -> list[Method]:
     """Return the methods of all benchmarks, in the table's order; the user's own come last."""
     positions = {name: position for position, name in enumerate(METHODS)}
-    rows = {row.label: row for suite in loaded.values() for row in suite.rows}
+    rows = {row.label: row for suite in suites.values() for row in suite.rows}
     return sorted(rows.values(), key=lambda row: positions.get(row.row_name, len(positions)))
 
 
@@ -135,7 +135,7 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
         except ValueError as error:
             raise DataError(f"{SET} {assignment!a}: {error}; close the quotation") from error
         for name, setting in _changed_by(key, configs).items():
-            configs[name] = changed(configs[name], {setting: words}, SET)
+            configs[name] = change_config(configs[name], {setting: words}, SET)
     shared = {opt.name: getattr(options, opt.name) for opt in dataclasses.fields(TrainOptions)}
     return {
         name: with_config(RunOptions, configs[name])(
@@ -153,7 +153,7 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     if dot and name in configs:
         return {name: setting}
     options = {name: options_by_name(config) for name, config in configs.items()}
-    named = {name: option_named(list(by_option), key) for name, by_option in options.items()}
+    named = {name: find_option(list(by_option), key) for name, by_option in options.items()}
     having = {name: setting for name, setting in named.items() if setting in options[name]}
     if not having:
         check_name(f"setting of {SET}", key, sorted(set().union(*options.values())))

@@ -70,7 +70,7 @@ OTHER_NAMES = {
 """Names of methods in Avalanche and Mammoth, in lower case, which no spelling leads to here."""
 
 
-class Loaded(NamedTuple):
+class Suite(NamedTuple):
     """Benchmarks by setting, and the methods to train on them."""
 
     benchmarks: RequestedBenchmarks
@@ -84,7 +84,7 @@ class Loaded(NamedTuple):
         return outlines_of(self.benchmarks)
 
 
-def load_requested(options: RunOptions) -> Loaded:
+def load_suite(options: RunOptions) -> Suite:
     """Return the benchmarks and methods that the options select, in the table's order.
 
     The baseline naive is among them; the user's own come last.
@@ -96,13 +96,13 @@ def load_requested(options: RunOptions) -> Loaded:
     requested = requested_methods(options)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
-    benchmarks = load_benchmarks(configured(options, requested))
+    benchmarks = load_benchmarks(configure_options(options, requested))
     outlines = outlines_of(benchmarks)
     applicable, lines = applicable_methods(options, outlines, requested)
     rows = fitted_methods(options, next(iter(outlines.values())), applicable)
     ready = {name: bench for name, bench in benchmarks.items() if isinstance(bench, Benchmark)}
     trace_user_strategies(ready, rows)
-    return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
+    return Suite(benchmarks, with_published(rows) if options.published else rows, lines)
 
 
 def requested_methods(options: RunOptions) -> list[Method]:
@@ -118,7 +118,7 @@ def requested_methods(options: RunOptions) -> list[Method]:
     return [row for name, row in METHODS.items() if name in names or name == "naive"] + strategies
 
 
-def configured(options: RunOptions, methods: Sequence[Method]) -> RunOptions:
+def configure_options(options: RunOptions, methods: Sequence[Method]) -> RunOptions:
     """Return the options with a configuration that has the published and the given arguments.
 
     Raises:
@@ -181,14 +181,16 @@ def applicable_methods(
         elif all(reasons) and reasons[0] in _REMEDIES:
             warned[reasons[0]].append(method.name)
     lines = [
-        f"--methods all leaves out {_listed(names, reason)}; --methods runs it by name"
+        f"--methods all leaves out {_name_list(names, reason)}; --methods runs it by name"
         for reason, names in left_out.items()
     ]
-    lines += [f"of little use here: {_listed(names, reason)}" for reason, names in warned.items()]
+    lines += [
+        f"of little use here: {_name_list(names, reason)}" for reason, names in warned.items()
+    ]
     return selected, lines
 
 
-def _listed(names: Sequence[str], reason: str) -> str:
+def _name_list(names: Sequence[str], reason: str) -> str:
     remedy = _REMEDIES.get(reason)
     return f"{', '.join(names)}, which {reason}{f'; give {remedy}' if remedy else ''}"
 
@@ -203,8 +205,8 @@ def trace_user_strategies(benchmarks: Benchmarks, rows: Sequence[Method]) -> Non
         MethodPrograms(benchmarks[job.column]).trace(job.method)
 
 
-def train_loaded(
-    folder: RunFolder, options: TrainOptions, loaded: Mapping[str, Loaded]
+def train_suites(
+    folder: RunFolder, options: TrainOptions, suites: Mapping[str, Suite]
 ) -> tuple[Benchmarks, Outcomes]:
     """Train all methods on all benchmarks; return the benchmarks, prepared, and the outcomes.
 
@@ -212,7 +214,7 @@ def train_loaded(
     """
     benchmarks: dict[str, Benchmark] = {}
     jobs: list[Job] = []
-    for name, suite in loaded.items():
+    for name, suite in suites.items():
         columns = {}
         for setting, benchmark in suite.benchmarks.items():
             column = f"{name}, {setting}" if name else setting

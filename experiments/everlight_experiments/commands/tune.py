@@ -49,7 +49,11 @@ from everlight_experiments.continual.training.queue import jobs_of, runners_of
 from everlight_experiments.report.cells import final_cell, interval_cell, spread
 from everlight_experiments.report.writer import Report, Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs
-from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
+from everlight_experiments.run_folder.config_options import (
+    change_config,
+    changed_options,
+    with_config,
+)
 from everlight_experiments.run_folder.folder import RunFolder
 
 VARY = "--vary"
@@ -68,7 +72,7 @@ class MethodInColumn(NamedTuple):
     method: str
 
 
-class Tried(NamedTuple):
+class Trial(NamedTuple):
     """One combination of values."""
 
     changes: Mapping[str, Any]
@@ -100,7 +104,7 @@ def run_tune(options: TuneOptions) -> Path:
     """
     names = selected_methods(options.methods)
     candidates = configs_of(options)
-    tried: list[Tried] = []
+    trials: list[Trial] = []
     with loading_once():
         first = outlines_of(load_benchmarks(replace(options, config=candidates[0][1])))
         rows = [row_on(next(iter(first.values())), METHODS[name]) for name in names]
@@ -119,29 +123,29 @@ def run_tune(options: TuneOptions) -> Path:
         print(f"{len(candidates)} × {runs} runs", flush=True)
         for changes, config in candidates:
             benchmarks = load_benchmarks(replace(options, config=config))
-            tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
-            print(f"{label_of(changes)}: {tried[-1].scores_by_seed.mean():.3f}", flush=True)
+            trials.append(_try_all(folder, options, benchmarks, rows, changes, config))
+            print(f"{label_of(changes)}: {trials[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
     scores = {
         f"{trial.label}/{name.column}/{name.method}": values
-        for trial in tried
+        for trial in trials
         for name, values in trial.scores.items()
     }
     folder.save_results(**scores)
-    best, near = ranked(tried)
+    best, near = rank_trials(trials)
     benchmark = next(iter(first.values()))
     criterion = benchmark.criterion
     rule = rule_of(benchmark, options.validation_seeds)
     summary_rows = [
         ("Data", benchmark.data.words),
         ("Selection rule", f"{rule} {BEST}"),
-        ("Training with the best", tried[best].training),
-        ("Command for the best", run_command(options, tried[best].config)),
+        ("Training with the best", trials[best].training),
+        ("Command for the best", run_command(options, trials[best].config)),
         ("Duration", folder.duration()),
     ]
     title = f"Grid search of {benchmark.name} on validation seeds"
-    summary = _results_summary(folder.path, criterion, tried, best, near)
-    report = Report(summary_rows, _hyperparameters(criterion, tried), summary)
+    summary = _results_summary(folder.path, criterion, trials, best, near)
+    report = Report(summary_rows, _hyperparameters(criterion, trials), summary)
     return write_report(folder.path, title, report)
 
 
@@ -164,18 +168,18 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
         raise DataError(f"{VARY} {count:,} combinations; give at most {MAX_COMBINATIONS:,}")
     candidates = list(combinations(grids))
     # All before the first is trained: a value that cannot be is known then.
-    return [(changes, changed(options.config, changes, VARY)) for changes in candidates]
+    return [(changes, change_config(options.config, changes, VARY)) for changes in candidates]
 
 
-def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
+def rank_trials(trials: Sequence[Trial]) -> tuple[int, list[int]]:
     """Return the best combination, and those that are statistically tied with it.
 
     Raises:
       DataError: every run diverged.
     """
-    if all(np.isnan(values).all() for trial in tried for values in trial.scores.values()):
+    if all(np.isnan(values).all() for trial in trials for values in trial.scores.values()):
         raise DataError("every run diverged and none is best; give smaller learning rates")
-    scores_by_seed = np.stack([trial.scores_by_seed for trial in tried])
+    scores_by_seed = np.stack([trial.scores_by_seed for trial in trials])
     best = int(np.argmax(scores_by_seed.mean(axis=1)))
     return best, [
         place for place in np.flatnonzero(tied_with(best, scores_by_seed)) if place != best
@@ -226,7 +230,7 @@ def _try_all(
     rows: Sequence[Method],
     changes: Mapping[str, Any],
     config: Any,
-) -> Tried:
+) -> Trial:
     """Return the scores of every method with one combination of values."""
     # Another order on the command line repeats no training.
     prefix = label_of(dict(sorted(changes.items())))
@@ -239,27 +243,27 @@ def _try_all(
     choices: dict[MethodInColumn, Choice] = {}
     for column, method, _ in jobs_of(prepared, rows, 1):
         runners[column].check_validation(method)
-        values, grid = runners[column].on_validation_seeds(method), method.hyperparameters
+        values, grid = runners[column].validation_criteria(method), method.hyperparameters
         several = len(grid) > 1
         choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()
         row = grid.index(choice.hyperparameter) if several else 0
         name = MethodInColumn(column, method.name)
         scores[name], choices[name] = values[row], choice
     training = next(iter(prepared.values())).training.words
-    return Tried(changes, config, training, scores, choices)
+    return Trial(changes, config, training, scores, choices)
 
 
 def _results_summary(
-    folder: Path, criterion: str, tried: Sequence[Tried], best: int, near: Sequence[int]
+    folder: Path, criterion: str, trials: Sequence[Trial], best: int, near: Sequence[int]
 ) -> Summary:
     """Return the best configuration, its distance from the others, and ties and edges."""
-    labels, metric = [trial.label for trial in tried], f"{criterion} on validation samples"
+    labels, metric = [trial.label for trial in trials], f"{criterion} on validation samples"
     scores = {
-        name: {trial.label: trial.scores[name] for trial in tried} for name in tried[0].scores
+        name: {trial.label: trial.scores[name] for trial in trials} for name in trials[0].scores
     }
-    means = {trial.label: f"{trial.scores_by_seed.mean():.3f}" for trial in tried}
+    means = {trial.label: f"{trial.scores_by_seed.mean():.3f}" for trial in trials}
     below = {
-        trial.label: spread(tried[best].scores_by_seed - trial.scores_by_seed) for trial in tried
+        trial.label: spread(trials[best].scores_by_seed - trial.scores_by_seed) for trial in trials
     }
     below[labels[best]] = "best"
     columns = [
@@ -277,7 +281,7 @@ def _results_summary(
     figure = score_figure(folder / "tried.png", labels, shown, metric, "validation seeds")
     sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
-        f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].scores_by_seed)}.",
+        f"Best, with 95% interval: {labels[best]}, {interval_cell(trials[best].scores_by_seed)}.",
     ]
     if best:
         sentences.append(f"Baseline, the first: {labels[0]}, {means[labels[0]]}.")
@@ -285,15 +289,15 @@ def _results_summary(
     if near:
         tied = "; ".join(labels[number] for number in near)
         remarks.append(f"Settings statistically tied with the best: {tied}.")
-    if edges := edges_of([trial.changes for trial in tried], best):
+    if edges := edges_of([trial.changes for trial in trials], best):
         remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
     return Summary(tuple(sentences), figure, table, tuple(remarks))
 
 
-def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:
+def _hyperparameters(criterion: str, trials: Sequence[Trial]) -> list[Section]:
     choices = {
         f"{name.method}, {name.column}, {trial.label}": choice
-        for trial in tried
+        for trial in trials
         for name, choice in trial.choices.items()
     }
     table = hyperparameters_table(criterion, choices)

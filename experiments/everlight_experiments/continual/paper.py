@@ -20,7 +20,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     RequestedBenchmarks,
     prepare_benchmark,
 )
-from everlight_experiments.continual.report.criteria import NOTHING_PUBLISHED, Published
+from everlight_experiments.continual.report.criteria import NO_PUBLISHED_NUMBERS, PublishedNumbers
 from everlight_experiments.continual.report.sections import (
     ReportInput,
     report_sections,
@@ -67,14 +67,14 @@ class Experiment(NamedTuple, Generic[D]):
     benchmarks: RequestedBenchmarks
     jobs: Sequence[Job]
     """Methods by column, each with its number of seeds."""
-    aside: frozenset[str] = frozenset()
+    hidden_columns: frozenset[str] = frozenset()
     """Columns that only the paper's own sections show."""
     data: D = None
 
     @property
-    def shown(self) -> list[str]:
+    def shown_columns(self) -> list[str]:
         """Columns of the general report."""
-        return [column for column in self.benchmarks if column not in self.aside]
+        return [column for column in self.benchmarks if column not in self.hidden_columns]
 
     @property
     def seeds(self) -> int:
@@ -84,7 +84,9 @@ class Experiment(NamedTuple, Generic[D]):
     @property
     def rows(self) -> list[Method]:
         """Methods of the general report, each once."""
-        methods = {job.method.name: job.method for job in self.jobs if job.column in self.shown}
+        methods = {
+            job.method.name: job.method for job in self.jobs if job.column in self.shown_columns
+        }
         return list(methods.values())
 
 
@@ -135,14 +137,16 @@ class Paper(NamedTuple, Generic[C, D]):
     """Sections before those of the general report."""
     summary_rows: Callable[[Results[C, D]], Sequence[tuple[str, str]]] = lambda results: ()
     """Summary rows in addition to those of every report."""
-    published: Callable[[Results[C, D]], Published] = lambda results: NOTHING_PUBLISHED
+    published_numbers: Callable[[Results[C, D]], PublishedNumbers] = lambda results: (
+        NO_PUBLISHED_NUMBERS
+    )
     rule: str | None = None
     """Selection rule; None is the common one, on one validation seed."""
     results_summary: Callable[[Results[C, D]], Summary] | None = None
     """Opening of a report that has only the paper's own sections; None makes the general report."""
     arrays: Callable[[Results[C, D]], Mapping[str, np.ndarray]] = lambda results: {}
     """Arrays of results.npz in addition to those of the outcomes."""
-    unexplained: Callable[[Results[C, D]], Sequence[str]] = lambda results: ()
+    unexplained_lines: Callable[[Results[C, D]], Sequence[str]] = lambda results: ()
     """Differences from published numbers that have no known cause, a line each (`--check`)."""
     findings: Callable[[Results[C, D]], Sequence[Finding]] = lambda results: ()
     """Claims that are about this configuration, checked in the results."""
@@ -168,7 +172,7 @@ class Paper(NamedTuple, Generic[C, D]):
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)
         written = write_report(folder.path, self.title(results.config), report)
-        unexplained = self.unexplained(results) if options.check else ()
+        unexplained = self.unexplained_lines(results) if options.check else ()
         if unexplained:
             differences = "\n".join(unexplained)
             sys.exit(f"differences from published numbers without a known cause:\n{differences}")
@@ -192,10 +196,10 @@ def train_paper(paper: Paper[C, D], folder: RunFolder, options: PaperOptions) ->
 def paper_report(paper: Paper[C, D], folder: RunFolder, results: Results[C, D]) -> Report:
     """Return the report of a paper's results; pictures go into the folder."""
     experiment = results.experiment
-    shown = {column: results.benchmarks[column] for column in experiment.shown}
+    shown = {column: results.benchmarks[column] for column in experiment.shown_columns}
     if paper.results_summary is None:
         by_column = {column: results.outcomes[column] for column in shown}
-        general = ReportInput(shown, by_column, experiment.rows, paper.published(results))
+        general = ReportInput(shown, by_column, experiment.rows, paper.published_numbers(results))
         summary, sections = report_sections(folder.path, general)
     else:
         summary, sections = paper.results_summary(results), []

@@ -42,7 +42,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
 )
 from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric, Metrics, once_per_run
 from everlight_experiments.continual.benchmarks.parts import load_features
-from everlight_experiments.continual.benchmarks.run_data import RunData, Trained, Use
+from everlight_experiments.continual.benchmarks.run_data import RunData, TrainedRun, Use
 from everlight_experiments.continual.benchmarks.shapes import blank_images, stored_shapes
 from everlight_experiments.core50.config import GRIDS, Base, Core50Config, Length, Scenario
 from everlight_experiments.core50.start import (
@@ -92,7 +92,7 @@ class SharedFrames(NamedTuple):
     """Factor of the learning rate in all batches but the first."""
 
 
-def accuracy_by_task(run: Trained) -> Float[np.ndarray, "t t"]:
+def accuracy_by_task(run: TrainedRun) -> Float[np.ndarray, "t t"]:
     """Return the accuracy on the classes that each batch is the first to bring, after every batch.
 
     Every class has equally many test frames.
@@ -103,7 +103,7 @@ def accuracy_by_task(run: Trained) -> Float[np.ndarray, "t t"]:
 
 
 @once_per_run
-def open_set(run: Trained) -> OpenSet:
+def open_set(run: TrainedRun) -> OpenSet:
     """Return the paper's two other ways to test (section 5.2): options 1 and 3."""
     sequence = run.sequence
     seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
@@ -162,10 +162,10 @@ def batch_benchmarks(
     config, seed = request.config, request.seed
     check_net(config)
     material = load_material(config, level, seed)
-    start = functools.cache(partial(_start, config, material, seed, request.runs))
+    start = functools.cache(partial(_load_weights, config, material, seed, request.runs))
     outline = start_of_shapes(material.frames.images)
 
-    def in_scenario(scenario: Scenario) -> UnpreparedBenchmark:
+    def scenario_benchmark(scenario: Scenario) -> UnpreparedBenchmark:
         schedule = schedule_of(config, scenario)
 
         def prepare(folder: RunFolder) -> tuple[Data, Training]:
@@ -176,7 +176,7 @@ def batch_benchmarks(
         benchmark = core50_benchmark(config, schedule, material, seed, outline)
         return UnpreparedBenchmark(benchmark, prepare)
 
-    return {scenario: in_scenario(scenario) for scenario in scenarios}
+    return {scenario: scenario_benchmark(scenario) for scenario in scenarios}
 
 
 class BlankFrames(LabelledFrames):
@@ -220,7 +220,7 @@ def schedule_of(config: Core50Config, scenario: Scenario) -> TrainingSchedule:
     )
 
 
-def _start(
+def _load_weights(
     config: Core50Config, material: LabelledFrames, seed: int, runs: Path, folder: RunFolder
 ) -> InitialWeights:
     frames = material.frames
@@ -274,7 +274,7 @@ def _data(
     checksums = (*material.checksums, *start.checksums)
 
     @functools.cache
-    def ordered(use: Use, number: int) -> TaskSequence:
+    def load_sequence(use: Use, number: int) -> TaskSequence:
         if use == "validation":
             return material.sequence(schedule.scenario, RUNS - 1 - number, True)
         return material.sequence(schedule.scenario, number)
@@ -299,7 +299,7 @@ def _data(
         checksums=checksums,
         fingerprint=fingerprint,
         shared=shared,
-        sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
+        sequence=lambda method, seq_id: load_sequence(seq_id.use, seq_id.number),
     )
 
 
@@ -329,16 +329,16 @@ def _training(
 
 
 def setup_factory(
-    config: Base, schedule: TrainingSchedule, classes: int, on_features: bool = False
+    config: Base, schedule: TrainingSchedule, classes: int, has_feature_inputs: bool = False
 ) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the parts of strategies: softmax over all classes, SGD with momentum and decay.
 
-    With `on_features` every method learns a head on features in the frames' place.
+    With `has_feature_inputs` every method learns a head on features in the frames' place.
     """
 
     def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
         shared: SharedFrames = data.shared
-        frozen = on_features or method.trains == "head"
+        frozen = has_feature_inputs or method.trains == "head"
         optimizer = optax.chain(
             optax.add_decayed_weights(WEIGHT_DECAY),
             optax.sgd(shared.rate, momentum=MOMENTUM),

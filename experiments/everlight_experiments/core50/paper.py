@@ -15,7 +15,7 @@ from everlight_experiments.continual.paper import (
     Results,
     Verdict,
 )
-from everlight_experiments.continual.report.criteria import Published
+from everlight_experiments.continual.report.criteria import PublishedNumbers
 from everlight_experiments.continual.report.tables import ColumnSpec, table_of
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes
 from everlight_experiments.continual.training.queue import Job
@@ -42,13 +42,13 @@ NOISE = 0.02
 """Largest fall of a curve that still counts as rising."""
 
 
-def published(results: Results[PaperConfig, None]) -> Published:
+def published_numbers(results: Results[PaperConfig, None]) -> PublishedNumbers:
     """Return the published curves of the run's scenarios, which are of objects."""
     config = results.config
     scenarios = config.scenarios if config.level == "object" else ()
     net, data = published_net(config.benchmark.net), config.benchmark.data
     curves = {scenario: published_curves(net, scenario) for scenario in scenarios}
-    return Published(published_name(net, data), curves)
+    return PublishedNumbers(published_name(net, data), curves)
 
 
 def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment[None]:
@@ -82,7 +82,7 @@ class Claim(NamedTuple):
     holds: Callable[..., Holds]
     """Function from the methods' curves to whether the claim holds for each run."""
 
-    def checked(self, outcomes: Outcomes) -> Finding:
+    def check(self, outcomes: Outcomes) -> Finding:
         """Return the claim with its verdict over the runs that all methods have."""
         claim, ran = f"{self.scenario}: {self.text}", outcomes.get(self.scenario, {})
         if missing := set(self.methods) - ran.keys():
@@ -152,12 +152,12 @@ CLAIMS = (
 
 def findings(outcomes: Outcomes) -> list[Finding]:
     """Return all claims, checked."""
-    return [claim.checked(outcomes) for claim in CLAIMS]
+    return [claim.check(outcomes) for claim in CLAIMS]
 
 
 def sections(results: Results[PaperConfig, None]) -> list[Section]:
     """Return what the paper's report shows in addition to the general one."""
-    paper_scores, outcomes = published(results), results.outcomes
+    paper_scores, outcomes = published_numbers(results), results.outcomes
     costs = (
         "The paper compares accuracy relative to cumulative training, extra storage and "
         "computation. Extra storage is the method's memory and the maximum of stored samples "
@@ -168,7 +168,9 @@ def sections(results: Results[PaperConfig, None]) -> list[Section]:
     return [Section("Accuracy relative to cumulative training, and costs", [costs], tables)]
 
 
-def _scores_table(column: str, by_name: Mapping[str, Outcome], paper_scores: Published) -> Table:
+def _scores_table(
+    column: str, by_name: Mapping[str, Outcome], paper_scores: PublishedNumbers
+) -> Table:
     curves, best = paper_scores.curves.get(column, {}), by_name.get("cumulative")
     printed = {name: curve[-1] for name, curve in curves.items()}
 
@@ -246,7 +248,7 @@ PAPER = Paper(
     experiment,
     sections,
     summary_rows,
-    published,
+    published_numbers,
     "The network after the last step of every batch is evaluated. Hyper-parameters of other "
     "methods were not selected.",
     findings=lambda results: findings(results.outcomes) if results.config.level == "object" else (),

@@ -16,7 +16,7 @@ from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50.frames import LabelledFrames
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
 from everlight_experiments.continual.benchmarks.metric import Metric
-from everlight_experiments.continual.benchmarks.run_data import Trained
+from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.continual.training.queue import Job
@@ -58,16 +58,16 @@ def experiment(
     start.check_net(config)
     materials = {level: start.load_material(config, level, options.seed) for level in config.levels}
     frames = next(iter(materials.values())).frames
-    begun = start.initial_weights(folder, config, frames, options.seed)
+    weights = start.initial_weights(folder, config, frames, options.seed)
     benchmarks = {
-        f"{level}, {name}": _benchmark(config, name, material, options.seed, begun)
+        f"{level}, {name}": _benchmark(config, name, material, options.seed, weights)
         for level, material in materials.items()
         for name in (SCRATCH, TUNING)
     }
     jobs = [Job(column, FIXED["naive"], 1) for column in benchmarks]
-    values, svm = np.asarray(begun.features().values), {}
+    values, svm = np.asarray(weights.features().values), {}
     for level, material in materials.items():
-        fingerprint = {"level": level, "learned": LEARNED, "beginning": begun.fingerprint}
+        fingerprint = {"level": level, "learned": LEARNED, "beginning": weights.fingerprint}
         fingerprint["frames"] = len(frames.images)
         compute = partial(svm_accuracies, material, values)
         svm[level] = folder.computed(f"svm-{level}", fingerprint, compute)
@@ -115,10 +115,10 @@ def _benchmark(
         confidence = jax.nn.softmax(score_test_set(left, result.memory, result.learner))
         return {**benchmark.training.keep(method, result), "confidences": confidence}
 
-    def fused(run: Trained) -> Float[np.ndarray, "windows"]:
+    def fused_scores(run: TrainedRun) -> Float[np.ndarray, "windows"]:
         return fused_accuracies(run.arrays["confidences"], *tested)
 
-    metric = Metric(FUSION, fused, (tuple(map(str, windows)),))
+    metric = Metric(FUSION, fused_scores, (tuple(map(str, windows)),))
     metrics = benchmark.setting.metrics._replace(others=(metric,))
     return benchmark._replace(
         prefix=material.level,

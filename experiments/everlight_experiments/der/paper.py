@@ -9,7 +9,7 @@ from everlight_experiments.der.config import (
 )
 from everlight_experiments.der.published_tables import PRINTED
 from everlight_experiments.images.table_columns import (
-    ComparedTable,
+    ReferenceTable,
     TableColumn,
     column_name,
     table_paper,
@@ -53,7 +53,7 @@ PAPER = table_paper(
     "Dark experience replay and its rivals by benchmark and buffer",
     PAPER_PRESETS,
     PAPER_METHODS,
-    ComparedTable(
+    ReferenceTable(
         columns_of,
         REFERENCES,
         SOURCE,

@@ -62,7 +62,7 @@ from everlight_experiments.continual.benchmarks.parts import (
     network_capabilities,
     optimizer,
 )
-from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, Trained
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun
 from everlight_experiments.continual.benchmarks.shapes import image_set, stored_shapes
 from everlight_experiments.iirc.config import IIRCConfig
 from everlight_experiments.run_folder.folder import RunFolder
@@ -281,7 +281,7 @@ def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
 
 
 _AFTER_LAST = "Mean over the test samples of all tasks, after the last task."
-OF_SCORES = Metrics(
+SCORE_METRICS = Metrics(
     score=Metric(SCORE, lambda scores: scores.means.union.precision_weighted_jaccard, ("time",)),
     score_by_task=Metric(
         BY_TASK.format(SCORE),
@@ -329,24 +329,24 @@ def metrics_of(data: IIRCData) -> Metrics:
     """Return all metrics, which share the scores of a run."""
 
     @once_per_run
-    def scores(run: Trained) -> LabelScores:
+    def scores(run: TrainedRun) -> LabelScores:
         number = run.sequence_id.number
         superclass = data.superclass(-1 - number if run.sequence_id.use == "validation" else number)
         return label_scores(run.sequence, run.arrays["predicted"], superclass)
 
-    def of_run(metric: Metric) -> Metric:
+    def run_metric(metric: Metric) -> Metric:
         read, axes = metric.compute, metric.axes
-        return metric._replace(compute=lambda run: at_the_end(run, read(scores(run)), axes))
+        return metric._replace(compute=lambda run: align_to_last_task(run, read(scores(run)), axes))
 
     confusion = Metric(CONFUSION, lambda scores: scores.confusion, (data.classes, data.classes))
     return Metrics(
-        score=of_run(OF_SCORES.score),
-        score_by_task=of_run(OF_SCORES.score_by_task),
-        others=tuple(map(of_run, (*OF_SCORES.others, confusion))),
+        score=run_metric(SCORE_METRICS.score),
+        score_by_task=run_metric(SCORE_METRICS.score_by_task),
+        others=tuple(map(run_metric, (*SCORE_METRICS.others, confusion))),
     )
 
 
-def at_the_end(run: Trained, value: Array, axes: Sequence[Axis]) -> np.ndarray:
+def align_to_last_task(run: TrainedRun, value: Array, axes: Sequence[Axis]) -> np.ndarray:
     """Return joint training's values as those after the last task; NaN where it has none."""
     value, missing = np.asarray(value), run.tasks - len(run.sequence.tasks.id)
     if not missing or "time" not in axes:

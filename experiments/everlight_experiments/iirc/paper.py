@@ -159,7 +159,7 @@ CHECKS = (
 def sections(results: Results[PaperConfig, IIRCData]) -> list[Section]:
     """Return what only this paper's report shows."""
     body = [Section("Confusion of labels", items=[confusion(results)])]
-    if results.experiment.aside:
+    if results.experiment.hidden_columns:
         body.append(Section("More exemplars", items=[exemplars(results)]))
     return body
 

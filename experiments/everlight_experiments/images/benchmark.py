@@ -54,7 +54,7 @@ from everlight_experiments.images.metrics import (
     read_diagnostics,
     read_predictions,
 )
-from everlight_experiments.images.normalization import normalized_by
+from everlight_experiments.images.normalization import normalize_inputs
 from everlight_experiments.images.pretrained import Pretrained, with_pretrained_layers
 
 
@@ -96,7 +96,7 @@ def image_benchmarks(request: Request[Config], images: LoadedImages | None = Non
     inputs = load_inputs(request, images)
     if config.stream != "classes":
         settings = (DOMAIN,)
-    return in_settings(request.name, inputs, settings)
+    return setting_benchmarks(request.name, inputs, settings)
 
 
 def shapes(name: str, config: Config, setting: str) -> Benchmark:
@@ -112,10 +112,10 @@ def shapes(name: str, config: Config, setting: str) -> Benchmark:
         net=network(config.net, request, (side, side, 3)),
         checksums=(),
     )
-    return in_settings(name, inputs, (setting,))[setting]
+    return setting_benchmarks(name, inputs, (setting,))[setting]
 
 
-def in_settings(name: str, inputs: ImageInputs, settings: tuple[str, ...]) -> Benchmarks:
+def setting_benchmarks(name: str, inputs: ImageInputs, settings: tuple[str, ...]) -> Benchmarks:
     """Return the benchmark of the same data in every setting."""
     config, net, data = inputs.config, inputs.net, inputs.data
     words = training_words(config, net, settings)
@@ -177,7 +177,7 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
         fingerprint=fingerprint,
         setup=setup_factory(config, net, task_given, images_of),
         protocol=protocol,
-        keep=lambda method, result: kept_arrays(config.metrics, task_given, result),
+        keep=lambda method, result: run_arrays(config.metrics, task_given, result),
         learning_rate=lambda method: f"{config_of(config, method).learning_rate:g}",
         compute_budget=config.compute_budget,
         # Settings differ in their data and protocol alone, unless predictions are kept.
@@ -185,7 +185,7 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
     )
 
 
-def kept_arrays(
+def run_arrays(
     metrics: tuple[str, ...], task_given: bool, result: SequenceResult
 ) -> dict[str, Array]:
     """Return the arrays of a run that accuracies and the named metrics read."""
@@ -234,7 +234,7 @@ def setup_factory(
             objective = with_predictions(objective, task_given)
         pretrained = isinstance(data.shared, Pretrained)
         stored = data.shared.stored if pretrained else data.shared
-        stored = normalized_by(stored, data.per_run.normalization)
+        stored = normalize_inputs(stored, data.per_run.normalization)
         module = module_of(net, method, pretrained)
         setup = network_setup(module, stored, objective, updates.transformation, augment)
         if config.initialization == "xavier":

@@ -17,13 +17,17 @@ from everlight.checks import Between, UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.models import networks
-from everlight_experiments.continual.benchmarks.chosen import NOTHING_TUNED, Chosen, Statements
 from everlight_experiments.continual.benchmarks.config import (
     UNNAMED,
     BenchmarkConfig,
     Dtype,
     Features,
     Side,
+)
+from everlight_experiments.continual.benchmarks.statements import (
+    NOTHING_TUNED,
+    Statement,
+    Statements,
 )
 from everlight_experiments.run_folder.options import Count, Rate
 
@@ -42,13 +46,13 @@ DIVIDING: tuple[Stream, ...] = ("classes", "split-domains")
 """Streams that divide the classes among the tasks; in the others every task has all classes."""
 FIVE_EPOCHS = Protocol(epochs=5, batch_size=16, select="last")
 FEATURES_CHOSEN = (
-    Chosen(
+    Statement(
         "among 0.0003, 0.001 and 0.003, the one with the highest accuracy of joint and ER-balanced "
         "on a validation seed of Tiny-ImageNet's first 100 classes.",
         ("learning-rate",),
     ),
-    Chosen("among 2, 5 and 15, by the same accuracy.", ("epochs",)),
-    Chosen("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
+    Statement("among 2, 5 and 15, by the same accuracy.", ("epochs",)),
+    Statement("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
 )
 
 
@@ -199,23 +203,23 @@ DIGITS = Config(
     protocol=Protocol(epochs=10, batch_size=16, select="last"),
     exemplars_per_class=10,
     chosen=(
-        Chosen(
+        Statement(
             "among 0.005, 0.01, 0.02, 0.05 and 0.1, the one with the highest accuracy of joint and "
             "ER-balanced on validation seeds.",
             ("learning-rate",),
         ),
-        Chosen("among 3, 10 and 30, by the same accuracy.", ("epochs",)),
-        Chosen("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
+        Statement("among 3, 10 and 30, by the same accuracy.", ("epochs",)),
+        Statement("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
     ),
 )
 PICTURES = Config(
     chosen=(
-        Chosen(
+        Statement(
             "among 0.005, 0.01, 0.02 and 0.05, the one with the highest accuracy of joint and "
             "ER-balanced on validation seeds of the procedural world.",
             ("learning-rate",),
         ),
-        Chosen("not tuned.", ("epochs", "batch-size", "buffer-size", "exemplars-per-class")),
+        Statement("not tuned.", ("epochs", "batch-size", "buffer-size", "exemplars-per-class")),
     ),
 )
 _SIZES = {
@@ -233,11 +237,11 @@ IDX = replace(
     protocol=Protocol(epochs=1, batch_size=10, select="last"),
     buffer_size=500,
     chosen=(
-        Chosen(
+        Statement(
             "those of Buzzega et al. 2020 (ICPR) for ER with 200 stored samples.",
             ("optimizer", "learning-rate", "batch-size"),
         ),
-        Chosen("that of the batch; the paper has 128.", ("replay-batch-size",)),
+        Statement("that of the batch; the paper has 128.", ("replay-batch-size",)),
         *NOTHING_TUNED,
     ),
 )

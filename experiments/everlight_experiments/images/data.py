@@ -111,7 +111,7 @@ def load_inputs(request: Request[Config], images: LoadedImages | None = None) ->
         shape = images.images.shape[1:]
         network_request = NetworkRequest(labels, shape[0], config.dtype, config.dropout)
         net = network(config.net, network_request, shape)
-        stored, layers = _pretrained(config, images, net)
+        stored, layers = _load_pretrained(config, images, net)
         content += map(np.asarray, jax.tree.leaves(layers))
     else:
         net = feature_head(features.note, labels)
@@ -174,7 +174,7 @@ def _refuse_options_of_images(config: Config) -> None:
         )
 
 
-def _pretrained(
+def _load_pretrained(
     config: Config, images: ImageSet, net: Network
 ) -> tuple[StoredImages, dict[str, PyTree] | None]:
     """Return the images as the network reads them, and its layers if they are given."""

@@ -45,8 +45,8 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
         )
         return tested_on_validation(sequence) if use == "validation" else sequence
 
-    of_seed = draws_stream(config) and config.stream == "permuted-labels"
-    return lambda seed, use: sequence_of(STREAM_SEED + seed if of_seed else STREAM_SEED, use)
+    draws_labels = draws_stream(config) and config.stream == "permuted-labels"
+    return lambda seed, use: sequence_of(STREAM_SEED + seed if draws_labels else STREAM_SEED, use)
 
 
 def draws_stream(config: Config) -> bool:

@@ -28,7 +28,7 @@ from everlight_experiments.continual.benchmarks.metric import (
     Metrics,
     once_per_run,
 )
-from everlight_experiments.continual.benchmarks.run_data import Trained
+from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 
 ACCURACY = "accuracy"
 TASK_MASKED = "task-masked accuracy"
@@ -46,16 +46,16 @@ def has_an_earlier_test(sequence: TaskSequence) -> Bool[np.ndarray, "t"]:
 
 
 @once_per_run
-def matrix_of(run: Trained) -> Float[np.ndarray, "t t"]:
+def matrix_of(run: TrainedRun) -> Float[np.ndarray, "t t"]:
     """Return the accuracy after each task on each task; NaN on one with an earlier test set.
 
     So no class counts twice. Comparisons of a task's accuracies with its first one are not defined
     where its classes are learned again.
     """
-    return _counted_once(run, MATRIX)
+    return _unrepeated_scores(run, MATRIX)
 
 
-def _counted_once(run: Trained, name: str) -> Float[np.ndarray, "t t"]:
+def _unrepeated_scores(run: TrainedRun, name: str) -> Float[np.ndarray, "t t"]:
     return np.where(has_an_earlier_test(run.sequence), np.nan, run.arrays[name])
 
 
@@ -69,7 +69,7 @@ def _learned_tests(matrix: Float[np.ndarray, "t t"]) -> Bool[np.ndarray, "t t"]:
     return np.tri(len(matrix), dtype=bool) & ~np.isnan(matrix).all(axis=0)
 
 
-def over_all_times(run: Trained) -> Float[Array, ""] | float:
+def accuracy_over_all_times(run: TrainedRun) -> Float[Array, ""] | float:
     """Return the accuracy over all times of `run.tasks`; of joint training, after its only task."""
     matrix = matrix_of(run)[: run.tasks, : run.tasks]
     learned = _learned_tests(matrix)
@@ -80,20 +80,22 @@ def over_all_times(run: Trained) -> Float[Array, ""] | float:
     return float(np.mean(matrix, where=learned))
 
 
-OVER_ALL_TIMES = Metric("accuracy over all times (A)", over_all_times, works_on_first_tasks=True)
+OVER_ALL_TIMES = Metric(
+    "accuracy over all times (A)", accuracy_over_all_times, works_on_first_tasks=True
+)
 
 
-def accuracy_by_class(run: Trained) -> Float[np.ndarray, "t c"]:
+def accuracy_by_class(run: TrainedRun) -> Float[np.ndarray, "t c"]:
     """Return the accuracy on every class after every task; NaN before the class was seen."""
     return class_accuracies(confusion_counts(run))
 
 
-def final_confusion(run: Trained) -> Int[np.ndarray, "c c"]:
+def final_confusion(run: TrainedRun) -> Int[np.ndarray, "c c"]:
     """Return how many test samples of the class of the row are predicted as that of the column."""
     return confusion_counts(run)[-1]
 
 
-def confusion_counts(run: Trained) -> Int[np.ndarray, "t c c"]:
+def confusion_counts(run: TrainedRun) -> Int[np.ndarray, "t c c"]:
     """Return true against predicted classes after every task; unseen classes are left out."""
     test, classes = run.sequence.test, run.sequence.class_task.shape[0]
     labels, mask = np.asarray(test.labels[:, 0]), np.asarray(test.mask)
@@ -147,7 +149,7 @@ EXTRA: dict[str, Metric] = {
         ),
         Metric(
             TASK_MASKED,
-            lambda run: mean_so_far(_counted_once(run, MASKED_MATRIX)),
+            lambda run: mean_so_far(_unrepeated_scores(run, MASKED_MATRIX)),
             ("time",),
             "Accuracy among the classes of each test sample's task, of the same training: the "
             "literature's Task-IL beside Class-IL.",
@@ -198,12 +200,12 @@ SCORES: Mapping[str, Callable[[Array, Array], Array]] = {
 
 
 @once_per_run
-def accuracy_by_step(run: Trained) -> Float[np.ndarray, "n t"]:
+def accuracy_by_step(run: TrainedRun) -> Float[np.ndarray, "n t"]:
     """Return the accuracy on each task at each evaluation; NaN where none took place."""
     return accuracies_in_order(run.arrays[WITHIN], run.arrays[STEPS_WITHIN], run.arrays[MATRIX])
 
 
-def scores_within(run: Trained) -> Float[np.ndarray, "scores"]:
+def scores_within(run: TrainedRun) -> Float[np.ndarray, "scores"]:
     """Return `SCORES`; NaN for joint training, which learns one task alone."""
     accuracies = accuracy_by_step(run)
     took_place = np.isfinite(accuracies).all(axis=1)

@@ -36,7 +36,7 @@ def first_task_statistics(
     return statistics
 
 
-def normalized_by(stored: StoredImages, normalization: Normalization) -> StoredImages:
+def normalize_inputs(stored: StoredImages, normalization: Normalization) -> StoredImages:
     """Return stored inputs with a run's own mean and deviation, if it has them."""
     if not normalization:
         return stored

@@ -68,7 +68,7 @@ class PaperConfig(Protocol):
 C = TypeVar("C", bound=PaperConfig)
 
 
-class ComparedTable(NamedTuple, Generic[C]):
+class ReferenceTable(NamedTuple, Generic[C]):
     """Columns of a paper's table, and what is known of their final scores."""
 
     columns: Callable[[C], Mapping[str, TableColumn]]
@@ -82,22 +82,25 @@ class ComparedTable(NamedTuple, Generic[C]):
     is_comparable: Callable[[C], bool] = lambda config: True
     """Function from the configuration to True if its data are the paper's."""
 
-    def compared(self, results: Results[C, None]) -> list[reproduction.PublishedComparison]:
+    def comparisons(self, results: Results[C, None]) -> list[reproduction.PublishedComparison]:
         """Return the known numbers and everlight's; none where the data are not the paper's."""
-        known = self.references if self.is_comparable(results.config) else []
-        return reproduction.compare(known, results.outcomes)
+        references = self.references if self.is_comparable(results.config) else []
+        return reproduction.compare_scores(references, results.outcomes)
 
     def sections(self, results: Results[C, None]) -> list[Section]:
         """Return the table of known numbers, if there are any, and each method's settings."""
         rows = _settings_table(results, self.columns(results.config), self.settings_caption)
-        settings, compared = Section("Settings of each method", (), [rows]), self.compared(results)
-        if not compared:
+        settings, comparisons = (
+            Section("Settings of each method", (), [rows]),
+            self.comparisons(results),
+        )
+        if not comparisons:
             return [settings]
-        return [reproduction.reproduction_section(compared, self.causes, self.source), settings]
+        return [reproduction.reproduction_section(comparisons, self.causes, self.source), settings]
 
-    def unexplained(self, results: Results[C, None]) -> list[str]:
+    def unexplained_lines(self, results: Results[C, None]) -> list[str]:
         """Return a line for every difference that has no known cause."""
-        return reproduction.unexplained(self.compared(results), self.causes)
+        return reproduction.unexplained_lines(self.comparisons(results), self.causes)
 
 
 def table_paper(
@@ -106,7 +109,7 @@ def table_paper(
     title: str,
     presets: Mapping[Preset, C],
     methods: Mapping[str, Method],
-    table: ComparedTable[C],
+    table: ReferenceTable[C],
 ) -> Paper[C, None]:
     """Return a paper whose report has a table of known final scores.
 
@@ -130,7 +133,7 @@ def table_paper(
         presets,
         experiment,
         table.sections,
-        unexplained=table.unexplained,
+        unexplained_lines=table.unexplained_lines,
     )
 
 

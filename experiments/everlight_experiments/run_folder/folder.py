@@ -190,10 +190,10 @@ class RunFolder:
 
     def seconds_of_parts(self) -> dict[str, float | None]:
         """Return the logged seconds of parts by name; None of a part that was continued."""
-        events = [event for event in self.logged() if {"seconds", PART} <= event.keys()]
+        events = [event for event in self.read_events() if {"seconds", PART} <= event.keys()]
         return {event[PART]: event["seconds"] for event in events}
 
-    def logged(self) -> list[dict[str, Any]]:
+    def read_events(self) -> list[dict[str, Any]]:
         """Return the events in metrics.jsonl, except lines that a kill cut short.
 
         Raises:

@@ -10,7 +10,7 @@ from everlight.continual.methods.method import INCOMPATIBILITIES
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS
-from everlight_experiments.commands.load_and_train import applicable_methods, load_requested
+from everlight_experiments.commands.load_and_train import applicable_methods, load_suite
 from everlight_experiments.continual.benchmarks.parts import feature_head
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import PRESETS
@@ -79,13 +79,13 @@ def test_one_setting_with_pretrained_layers_is_enough():
 
 
 def test_the_command_leaves_them_out_of_split_digits():
-    loaded = load_requested(options_of("run", ["digits", "--methods", "all", "--no-published"]))
+    loaded = load_suite(options_of("run", ["digits", "--methods", "all", "--no-published"]))
     names = {row.name for row in loaded.rows}
     assert not names & (FOR_PRETRAINED | {*REPRODUCTIONS})
     assert {"ER", "SLCA", "CoFiMA", "CWR*", "nearest mean"} <= names
     assert len(loaded.lines) == 3
     requested = ["digits", "--methods", "TIES", "--no-published"]
-    assert [row.name for row in load_requested(options_of("run", requested)).rows] == [
+    assert [row.name for row in load_suite(options_of("run", requested)).rows] == [
         "naive",
         "TIES",
     ]

@@ -6,7 +6,7 @@ from everlight.continual.methods.method import INCOMPATIBILITIES, incompatibilit
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.load_and_train import load_requested
+from everlight_experiments.commands.load_and_train import load_suite
 from everlight_experiments.continual.training.programs import MethodPrograms, row_on
 from tests.experiments.command_runs import run
 
@@ -16,7 +16,7 @@ NOT_ACTING = ("naive", "ER", "DER++", "MIR", "nearest mean", "streaming LDA")
 
 
 def loaded(*words):
-    return load_requested(options_of("run", [*ONLINE, "--methods", "all", *words]))
+    return load_suite(options_of("run", [*ONLINE, "--methods", "all", *words]))
 
 
 def test_without_boundaries_methods_that_act_at_them_are_left_out():

@@ -15,7 +15,7 @@ from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.benchmarks.metric import Metric
 from everlight_experiments.continual.benchmarks.parts import network
-from everlight_experiments.continual.benchmarks.run_data import SequenceId, Trained
+from everlight_experiments.continual.benchmarks.run_data import SequenceId, TrainedRun
 from everlight_experiments.images import metrics
 from everlight_experiments.images.benchmark import compose
 from everlight_experiments.images.config import DIGITS, Config
@@ -54,7 +54,7 @@ def stored_stripes(monkeypatch):
 def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
     tmp_path, stored_stripes, monkeypatch
 ):
-    def first_class(run: Trained):
+    def first_class(run: TrainedRun):
         return accuracy_by_class(run)[-1, 0]
 
     meaning = "Accuracy on the first class after the last task."
@@ -113,7 +113,7 @@ def test_class_accuracies_and_confusion_are_counts_of_predictions():
     labels = np.asarray(sequence.test.labels[:, 0])
     # After the first task everything of it is right, after the second all is called class 2.
     predicted = np.stack([np.where(labels < 2, labels, -1), np.full(len(labels), 2)])
-    result = Trained({"predicted": predicted}, sequence, None, 2)
+    result = TrainedRun({"predicted": predicted}, sequence, None, 2)
     np.testing.assert_array_equal(accuracy_by_class(result), [[1, 1, np.nan, np.nan], [0, 0, 1, 0]])
     np.testing.assert_array_equal(final_confusion(result), [[0, 0, 4, 0]] * 4)
 

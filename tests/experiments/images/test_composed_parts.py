@@ -17,13 +17,13 @@ from everlight_data.images.digits import load_digits
 from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.commands.load_and_train import load_requested
+from everlight_experiments.commands.load_and_train import load_suite
 from everlight_experiments.continual.benchmarks.benchmark import (
     UnpreparedBenchmark,
     prepare_benchmark,
 )
-from everlight_experiments.continual.benchmarks.chosen import Chosen, in_sentences
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
+from everlight_experiments.continual.benchmarks.statements import Statement, statement_paragraph
 from everlight_experiments.core50 import config as core50
 from everlight_experiments.facts import config as facts
 from everlight_experiments.iirc import config as iirc
@@ -161,7 +161,7 @@ def test_the_replay_batch_size_is_an_option_of_every_paper_s_benchmark(name, pre
 def test_requested_hyperparameters_replace_the_tables():
     words = ["digits", "--methods", "EWC", "MAS", "LwF"]
     options = options_of("run", [*words, "--hyperparameters", "LwF=2", "EWC=1e6,1e2,1e2"])
-    rows = {row.name: row.hyperparameters for row in load_requested(options).rows}
+    rows = {row.name: row.hyperparameters for row in load_suite(options).rows}
     assert rows["EWC"] == (100, 1e6)
     assert rows["LwF"] == (2,)
     assert rows["MAS"] == METHODS["MAS"].hyperparameters
@@ -173,7 +173,7 @@ def test_requested_hyperparameters_replace_the_tables():
 def test_a_prepared_benchmark_has_the_data_and_the_training_that_are_made(digits):
     others = digits.data._replace(note="prepared"), digits.training._replace(words="prepared")
     selection = digits.selection._replace(
-        chosen=(Chosen("Given."),), grids={"EWC": (7.0,)}, validation_tasks=2
+        chosen=(Statement("Given."),), grids={"EWC": (7.0,)}, validation_tasks=2
     )
     requested = digits._replace(selection=selection, prefix="p", name="n")
     unprepared = UnpreparedBenchmark(requested, lambda folder: others)
@@ -188,7 +188,7 @@ def test_the_report_names_the_options_that_were_given(tmp_path):
     (benchmark,) = load_benchmarks(options_of("run", words)).values()
     chosen = benchmark.selection.words
     assert chosen.startswith("Given by the user: epochs. The rest: Learning rate: among")
-    assert "Epochs: among" in in_sentences(DIGITS.chosen)
+    assert "Epochs: among" in statement_paragraph(DIGITS.chosen)
     assert "Epochs: among" not in chosen
     assert chosen.endswith("Batch size, buffer size and exemplars per class: not tuned.")
 
@@ -204,9 +204,9 @@ def test_the_report_names_the_options_that_were_given(tmp_path):
 )
 def test_options_that_were_given_are_taken_out_of_a_list(digits, inputs, rest):
     statements = (
-        Chosen("those of A et al. 2020.", ("epochs", "batch-size", "rate")),
-        Chosen("3.", ("steps",)),
-        Chosen("All is well."),
+        Statement("those of A et al. 2020.", ("epochs", "batch-size", "rate")),
+        Statement("3.", ("steps",)),
+        Statement("All is well."),
     )
     result = digits.selection._replace(chosen=statements).with_changed(inputs).words
     assert result == f"Given by the user: {', '.join(inputs)}. The rest: {rest}"

@@ -6,9 +6,9 @@ import pytest
 from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.metric import STEPS_WITHIN
-from everlight_experiments.continual.benchmarks.run_data import Trained
+from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 from everlight_experiments.continual.report.metric_items import curves_within
-from everlight_experiments.continual.training.outcome import measured
+from everlight_experiments.continual.training.outcome import compute_metrics
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.continual.training.runs import DIVERGED_AT
 from everlight_experiments.images import metrics
@@ -24,7 +24,7 @@ def trained(diverged_at=(-1, -1)):
     matrix = np.array([[1.0, 0.0], [0.75, 1.0]], np.float32)
     arrays = {metrics.WITHIN: within, STEPS_WITHIN: steps, metrics.MATRIX: matrix}
     arrays[DIVERGED_AT] = np.array(diverged_at)
-    return Trained(arrays, sequence=None, sequence_id=None, tasks=2)
+    return TrainedRun(arrays, sequence=None, sequence_id=None, tasks=2)
 
 
 def test_a_task_ends_with_the_evaluation_after_it_and_scores_are_those_of_their_definitions():
@@ -43,7 +43,7 @@ def test_joint_training_has_no_scores_and_a_diverged_run_is_nan():
     joint = trained()
     joint.arrays[STEPS_WITHIN][0], joint.arrays[metrics.WITHIN][0] = 0, np.nan
     assert np.isnan(metrics.scores_within(joint)).all()
-    result = measured(metrics.BY_STEP, [trained(), trained((1, 0))])
+    result = compute_metrics(metrics.BY_STEP, [trained(), trained((1, 0))])
     assert result["accuracy by step"].shape == (2, 6, 2)
     assert np.isnan(result["accuracy by step"][1]).all()
     assert np.isnan(result["continual evaluation"][1]).all()

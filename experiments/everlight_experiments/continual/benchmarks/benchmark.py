@@ -15,7 +15,6 @@ from everlight.continual.methods.method import Method, Requirement, StrategyArgu
 from everlight_data.errors import DataError
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.benchmarks.chosen import Chosen, in_sentences
 from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
 from everlight_experiments.continual.benchmarks.metric import Metric, Metrics
 from everlight_experiments.continual.benchmarks.run_data import (
@@ -23,8 +22,9 @@ from everlight_experiments.continual.benchmarks.run_data import (
     PerRunData,
     RunData,
     SequenceId,
-    Trained,
+    TrainedRun,
 )
+from everlight_experiments.continual.benchmarks.statements import Statement, statement_paragraph
 from everlight_experiments.report.writer import Section
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -101,7 +101,7 @@ class Training(NamedTuple):
 class Selection(NamedTuple):
     """Rules by which hyper-parameters are selected, and other values were."""
 
-    chosen: tuple[Chosen, ...]
+    chosen: tuple[Statement, ...]
     """Statements for the report how network, optimizer and length were chosen."""
     criterion: Metric | None = None
     """Number that selects hyper-parameters; None is the score after the last task."""
@@ -128,7 +128,7 @@ class Selection(NamedTuple):
     @property
     def words(self) -> str:
         """Statements on the choice of the configuration's values, in sentences."""
-        rest = in_sentences(self.chosen)
+        rest = statement_paragraph(self.chosen)
         if not self.changed:
             return rest
         return f"Given by the user: {', '.join(self.changed)}." + (rest and f" The rest: {rest}")
@@ -136,7 +136,9 @@ class Selection(NamedTuple):
     def with_changed(self, options: Sequence[str]) -> "Selection":
         """Return the selection of a configuration in which the user set these options."""
         names = {option.rpartition(".")[2] for option in options}
-        chosen = tuple(left for part in self.chosen if (left := part.without(names)) is not None)
+        chosen = tuple(
+            left for part in self.chosen if (left := part.drop_options(names)) is not None
+        )
         return self._replace(chosen=chosen, changed=tuple(options))
 
 
@@ -191,7 +193,7 @@ class Benchmark(NamedTuple):
         grid = self.selection.grids.get(method.name, method.hyperparameters)
         return method._replace(hyperparameters=grid)
 
-    def select_by(self, run: Trained) -> float:
+    def select_by(self, run: TrainedRun) -> float:
         """Return the value by which hyper-parameters are selected."""
         tasks, criterion = self.selection.validation_tasks or run.tasks, self.selection.criterion
         if criterion is not None:

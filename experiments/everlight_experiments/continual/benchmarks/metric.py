@@ -4,14 +4,14 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from everlight_experiments.continual.benchmarks.run_data import Trained
+from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 
 BY_TASK = "{} by task"
 """Name of the metric that is the score after the task of the row on the task of the column."""
 STEPS_WITHIN = "within_tasks_steps"
 """Stored array: optimizer steps before each evaluation within tasks; 0 where none took place."""
 once_per_run = lru_cache(maxsize=1)
-"""Decorator of a function of `Trained` whose value is computed once, for all metrics that read
+"""Decorator of a function of `TrainedRun` whose value is computed once, for all metrics that read
 it."""
 Axis = Literal["time", "task", "class", "evaluation"] | int | tuple[str, ...]
 """One entry per finished task, one per task or class, one per evaluation within tasks, a number of
@@ -25,7 +25,7 @@ class Metric(NamedTuple):
     """
 
     name: str
-    compute: Callable[[Trained], Any]
+    compute: Callable[[TrainedRun], Any]
     """Function that returns an array with these axes; a diverged run has NaN without a call."""
     axes: tuple[Axis, ...] = ()
     meaning: str = ""
@@ -33,7 +33,7 @@ class Metric(NamedTuple):
     works_on_first_tasks: bool = False
     """True if it is also defined for a run of fewer tasks, its first ones."""
 
-    def shape(self, run: Trained) -> tuple[int, ...]:
+    def shape(self, run: TrainedRun) -> tuple[int, ...]:
         """Return the shape of a run's values."""
         sizes = {"time": run.tasks, "task": run.tasks}
         if STEPS_WITHIN in run.arrays:

@@ -60,7 +60,7 @@ class RunData(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Trained:
+class TrainedRun:
     """One finished run, from which metrics are computed."""
 
     arrays: dict[str, np.ndarray]

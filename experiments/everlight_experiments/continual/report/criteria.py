@@ -21,7 +21,7 @@ from everlight_experiments.report.cells import dash, plus_minus
 from everlight_experiments.report.writer import PUBLISHED_GROUP, Column, Table
 
 
-class Published(NamedTuple):
+class PublishedNumbers(NamedTuple):
     """A paper's numbers, in the table with everlight's."""
 
     name: str = ""
@@ -32,7 +32,7 @@ class Published(NamedTuple):
     """The seven criteria, CL scores and CL stabilities, by column and method."""
 
 
-NOTHING_PUBLISHED = Published()
+NO_PUBLISHED_NUMBERS = PublishedNumbers()
 
 
 EFFICIENCIES = {
@@ -86,12 +86,12 @@ def summarize(outcome: Outcome, naive: Outcome) -> RunSummary:
 
 
 def criteria_tables(
-    by_name: Mapping[str, Outcome], naive: str, published: Published, column: str
+    by_name: Mapping[str, Outcome], naive: str, published_numbers: PublishedNumbers, column: str
 ) -> list[Table]:
     """Return the seven criteria and their scores; none without naive, whose steps make a pass."""
     if naive not in by_name:
         return []
-    printed = published.criteria.get(column)
+    printed = published_numbers.criteria.get(column)
     score = f"CL score: weighted mean of the criteria. {weightings()}"
     stability = (
         "CL stability: 1 minus the mean, with the same weights, of the criteria's standard "
@@ -130,6 +130,6 @@ def criteria_tables(
         "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher.",
         "" if all(outcome.predicts_future for outcome in by_name.values()) else NO_FORWARD_TRANSFER,
         "Joint training has no criteria." if len(rows) < len(by_name) else "",
-        published.name if printed is not None else "",
+        published_numbers.name if printed is not None else "",
     ]
     return [Table(" ".join(filter(None, caption)), [Column("method"), *columns], rows)]

@@ -16,7 +16,7 @@ TOLERANCE = 2.0
 """Largest difference, in standard errors, of a number that counts as reproduced."""
 
 
-class Known(NamedTuple):
+class ReferenceScore(NamedTuple):
     """Mean of a final score over runs of others' code."""
 
     mean: float
@@ -25,7 +25,7 @@ class Known(NamedTuple):
     runs: int = 1
 
     @classmethod
-    def of_runs(cls, scores: Sequence[float]) -> "Known":
+    def summarize(cls, scores: Sequence[float]) -> "ReferenceScore":
         """Return mean and deviation of scores; one alone has no deviation."""
         deviation = float(np.std(scores, ddof=1)) if len(scores) > 1 else None
         return cls(float(np.mean(scores)), deviation, len(scores))
@@ -42,10 +42,10 @@ class PublishedComparison(NamedTuple):
 
     column: str
     method: str
-    published: Known | None = None
-    code: Known | None = None
+    published: ReferenceScore | None = None
+    code: ReferenceScore | None = None
     """Score of the authors' code, run for this project on the same data."""
-    measured: Float[np.ndarray, "seeds"] = np.zeros(0)
+    scores: Float[np.ndarray, "seeds"] = np.zeros(0)
 
     @property
     def name(self) -> str:
@@ -53,35 +53,37 @@ class PublishedComparison(NamedTuple):
         return f"{self.method}, {self.column}"
 
     @property
-    def verified(self) -> str:
+    def verification(self) -> str:
         """Return which numbers everlight's agrees with: "table", "code", "both", or "no"."""
         known = {"table": self.published, "code": self.code}
         agree = [name for name, number in known.items() if abs(self.errors(number)) <= TOLERANCE]
         return "both" if len(agree) == 2 else "".join(agree) or "no"
 
-    def errors(self, known: Known | None) -> float:
+    def errors(self, known: ReferenceScore | None) -> float:
         """Return our difference from a known number in standard errors; NaN if it is unknown."""
         if known is None:
             return float("nan")
         mean, deviation, runs = known
-        return standard_errors_apart(self.measured, mean, deviation or 0.0, runs)
+        return standard_errors_apart(self.scores, mean, deviation or 0.0, runs)
 
     def cause(self, causes: Mapping[str, str]) -> str:
         """Return the known cause of a difference, or that there is none."""
         return causes.get(self.name, causes.get(self.method, "not known"))
 
 
-def compare(known: Sequence[PublishedComparison], outcomes: Outcomes) -> list[PublishedComparison]:
+def compare_scores(
+    references: Sequence[PublishedComparison], outcomes: Outcomes
+) -> list[PublishedComparison]:
     """Return known numbers with our final scores, for the methods that the run has."""
     return [
-        row._replace(measured=np.asarray(outcomes[row.column][row.method].final, np.float64))
-        for row in known
+        row._replace(scores=np.asarray(outcomes[row.column][row.method].final, np.float64))
+        for row in references
         if row.method in outcomes.get(row.column, {})
     ]
 
 
 def reproduction_section(
-    compared: Sequence[PublishedComparison], causes: Mapping[str, str], source: str
+    comparisons: Sequence[PublishedComparison], causes: Mapping[str, str], source: str
 ) -> Section:
     """Return the table of known and own numbers.
 
@@ -97,15 +99,15 @@ def reproduction_section(
         ColumnSpec(
             "authors' code", lambda row: "–" if row.code is None else row.code.cell, PUBLISHED_GROUP
         ),
-        ColumnSpec("everlight", lambda row: percent(row.measured)),
+        ColumnSpec("everlight", lambda row: percent(row.scores)),
         ColumnSpec(
             "from published", lambda row: _errors(row.errors(row.published)), "standard errors"
         ),
         ColumnSpec("from the code", lambda row: _errors(row.errors(row.code)), "standard errors"),
-        ColumnSpec("verified", lambda row: row.verified),
+        ColumnSpec("verified", lambda row: row.verification),
         ColumnSpec(
             "cause of a difference",
-            lambda row: "–" if row.verified in ("both", "table") else row.cause(causes),
+            lambda row: "–" if row.verification in ("both", "table") else row.cause(causes),
         ),
     ]
     caption = (
@@ -113,18 +115,20 @@ def reproduction_section(
         f"everlight is within {TOLERANCE:g} standard errors of the published table, of the "
         "authors' code as run here on the same images, or of both."
     )
-    table = table_of(caption, {row.name: row for row in compared}, specs)
+    table = table_of(caption, {row.name: row for row in comparisons}, specs)
     return Section("Published and own numbers", [source], [table])
 
 
-def unexplained(compared: Sequence[PublishedComparison], causes: Mapping[str, str]) -> list[str]:
+def unexplained_lines(
+    comparisons: Sequence[PublishedComparison], causes: Mapping[str, str]
+) -> list[str]:
     """Return a line for every number that agrees with neither and has no known cause."""
     return [
-        f"{row.name}: {percent(row.measured)}, {_errors(row.errors(row.published))} standard "
+        f"{row.name}: {percent(row.scores)}, {_errors(row.errors(row.published))} standard "
         f"errors from the published number and {_errors(row.errors(row.code))} from the "
         "authors' code"
-        for row in compared
-        if row.verified == "no" and row.cause(causes) == "not known"
+        for row in comparisons
+        if row.verification == "no" and row.cause(causes) == "not known"
     ]
 
 

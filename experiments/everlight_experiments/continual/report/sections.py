@@ -10,8 +10,8 @@ from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.report.criteria import (
-    NOTHING_PUBLISHED,
-    Published,
+    NO_PUBLISHED_NUMBERS,
+    PublishedNumbers,
     criteria_tables,
 )
 from everlight_experiments.continual.report.metric_items import metric_items
@@ -83,7 +83,7 @@ class ReportInput(NamedTuple):
     """Outcomes by column and method."""
     rows: Sequence[Method]
     """All methods, including those that do not apply in some column."""
-    published: Published = NOTHING_PUBLISHED
+    published_numbers: PublishedNumbers = NO_PUBLISHED_NUMBERS
 
     @property
     def benchmark(self) -> Benchmark:
@@ -102,7 +102,7 @@ class ReportInput(NamedTuple):
         """Name of the final score."""
         return f"final {self.benchmark.score}"
 
-    def ranked(self, column: str) -> list[str]:
+    def rank_methods(self, column: str) -> list[str]:
         """Return sequential methods from the best; references only where there is no other.
 
         A diverged method is last; where every method diverged, none is returned.
@@ -141,7 +141,7 @@ def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Se
 
 def _results_summary(folder: Path, report: ReportInput) -> Summary:
     benchmark, outcomes, rows = report.benchmark, report.outcomes, report.rows
-    published = report.published
+    published_numbers = report.published_numbers
     at_once = {row.name for row in rows if row.strategy_key == METHODS["joint"].strategy_key}
     curves = {
         column: {
@@ -156,13 +156,13 @@ def _results_summary(folder: Path, report: ReportInput) -> Summary:
         curves,
         what,
         order=[row.name for row in rows],
-        published=published.curves,
-        paper=published.name,
+        published=published_numbers.curves,
+        paper=published_numbers.name,
         rows=1 if len(curves) < 4 else 2,
         baseline=report.naive,
     )
     level = " Level line: joint training on all tasks." if at_once else ""
-    dashed = f" Dashed: {published.name}." if published.curves else ""
+    dashed = f" Dashed: {published_numbers.name}." if published_numbers.curves else ""
     caption = (
         f"{sentence(what)}, mean over seeds; bands are one standard deviation.{level}{dashed}"
         f"{curves_left_out(curves, report.naive)}"
@@ -175,7 +175,7 @@ def _headline(report: ReportInput) -> tuple[str, ...]:
     """Return the question, the best method with its interval, and the baseline."""
     best, baseline = [], []
     for column, by_name in report.outcomes.items():
-        if by_name and (ranked := report.ranked(column)):
+        if by_name and (ranked := report.rank_methods(column)):
             best.append(f"{ranked[0]} {interval_cell(by_name[ranked[0]].final)} ({column})")
         if report.naive in by_name:
             baseline.append(f"{spread(by_name[report.naive].final)} ({column})")
@@ -190,7 +190,7 @@ def _headline(report: ReportInput) -> tuple[str, ...]:
 
 def _runner_up(column: str, report: ReportInput) -> str:
     """Return the second sequential method and its distance from the best; empty without one."""
-    by_name, ranked = report.outcomes[column], report.ranked(column)
+    by_name, ranked = report.outcomes[column], report.rank_methods(column)
     strategies = {row.name: row.strategy_key for row in report.rows}
     # A method's other hyper-parameter does not make another method.
     second = next((name for name in ranked[1:] if strategies[name] != strategies[ranked[0]]), None)
@@ -207,7 +207,7 @@ def _finals(report: ReportInput) -> Table:
     meaning = FORGETTING.format(score=report.benchmark.score)
     names = dict.fromkeys(name for by_name in columns.values() for name in by_name)
 
-    def known(column: str, cell: Callable[[Outcome], str]) -> Callable[[str], str]:
+    def column_cell(column: str, cell: Callable[[Outcome], str]) -> Callable[[str], str]:
         return lambda name: cell(columns[column][name]) if name in columns[column] else "–"
 
     specs = [
@@ -216,11 +216,11 @@ def _finals(report: ReportInput) -> Table:
         for spec in (
             ColumnSpec(
                 report.score,
-                known(column, _final_cell),
+                column_cell(column, _final_cell),
                 column,
                 MEANINGS.get(column, ""),
             ),
-            ColumnSpec("forgetting", known(column, forgetting_cell), column, meaning),
+            ColumnSpec("forgetting", column_cell(column, forgetting_cell), column, meaning),
         )
     ]
     caption = (
@@ -248,7 +248,7 @@ def _column(folder: Path, column: str, report: ReportInput) -> Section:
     path = folder / f"matrices_{file_name(column)}.png"
     items = [
         scores_table(benchmark, by_name, report.naive),
-        *criteria_tables(by_name, report.naive, report.published, column),
+        *criteria_tables(by_name, report.naive, report.published_numbers, column),
         *metric_items(folder, column, benchmark, by_name),
         Figure(
             f"{sentence(benchmark.score)}, mean over seeds: after learning the task of the row, "

@@ -55,10 +55,10 @@ FORGETTING = (
 
 def score_cell(outcome: Outcome, metric: Callable) -> str:
     """Return a metric of the matrices over seeds; – where it is not defined or not known."""
-    return _known(outcome, outcome.of_matrices(metric))
+    return _spread_cell(outcome, outcome.matrix_scores(metric))
 
 
-def _known(outcome: Outcome, values: Float[np.ndarray, "seeds"]) -> str:
+def _spread_cell(outcome: Outcome, values: Float[np.ndarray, "seeds"]) -> str:
     """Return `spread` of values; – where one of a run that has not diverged is NaN."""
     return "–" if np.isnan(values[~outcome.diverged]).any() else spread(values)
 
@@ -77,7 +77,7 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
     specs = [
         ColumnSpec(
             f"average incremental {score}",
-            lambda outcome: _known(outcome, outcome.mean_over_time),
+            lambda outcome: _spread_cell(outcome, outcome.mean_over_time),
             meaning=f"Average incremental {score}: the mean over time of the {score} on "
             f"{benchmark.setting.tested}, measured after every task. Every time has the same "
             "weight. Joint training has none: it learns all tasks at once.",
@@ -95,11 +95,11 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             "chance included.",
         ),
     ]
-    specs += [_final_value(metric.name) for metric in over_time(benchmark)]
+    specs += [_final_value(metric.name) for metric in time_metrics(benchmark)]
     if base is not None:
 
         def pair(outcome: Outcome) -> tuple[str, str]:
-            return ("–", "–") if outcome is base else paired(outcome, base)
+            return ("–", "–") if outcome is base else paired_cells(outcome, base)
 
         specs += [
             ColumnSpec(f"final {score} minus {naive}'s", lambda outcome: pair(outcome)[0], BY_SEED),
@@ -108,7 +108,7 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
     return table_of("Mean ± standard deviation over seeds.", by_name, specs, UNDEFINED)
 
 
-def over_time(benchmark: Benchmark) -> list[Metric]:
+def time_metrics(benchmark: Benchmark) -> list[Metric]:
     """Return the metrics beside the score that have one value after every task."""
     return [metric for metric in benchmark.setting.metrics.others if metric.axes == ("time",)]
 
@@ -120,7 +120,7 @@ def _final_value(name: str) -> ColumnSpec:
     )
 
 
-def paired(above: Outcome, below: Outcome) -> tuple[str, str]:
+def paired_cells(above: Outcome, below: Outcome) -> tuple[str, str]:
     """Return the final difference and where it is positive, as cells."""
     difference = final_difference(above, below)
     return spread(difference, "+"), seeds_above(difference)
@@ -193,7 +193,7 @@ def user_strategy_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
     """Return differences of a user's strategies from all others."""
     strategies = [row.name for row in rows if row.version]
     pairs = {
-        f"{mine} above {name}, {column}": paired(by_name[mine], by_name[name])
+        f"{mine} above {name}, {column}": paired_cells(by_name[mine], by_name[name])
         for column, by_name in outcomes.items()
         for mine in strategies
         for name in by_name

@@ -11,9 +11,9 @@ from jaxtyping import Bool, Float, Int
 from everlight.continual import Choice, RunCost
 from everlight.metrics import forward_transfer
 from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric
-from everlight_experiments.continual.benchmarks.run_data import Trained
+from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 from everlight_experiments.continual.training.runs import has_diverged
-from everlight_experiments.report.over_time import learns_at_once, mean_over_time, of_learned
+from everlight_experiments.report.over_time import learns_at_once, mean_over_time, score_matrices
 
 
 class Outcome(NamedTuple):
@@ -94,10 +94,10 @@ class Outcome(NamedTuple):
         """
         return bool(np.any(np.nan_to_num(self.matrices[:, self.future_scores]) != 0))
 
-    def of_matrices(self, metric: Callable) -> Float[np.ndarray, "seeds"]:
+    def matrix_scores(self, metric: Callable) -> Float[np.ndarray, "seeds"]:
         """Return a metric of each seed's matrix; NaN where it is undefined or the run diverged."""
         if metric is not forward_transfer:
-            return of_learned(metric, self.matrices, self.steps, self.diverged)
+            return score_matrices(metric, self.matrices, self.steps, self.diverged)
         values = np.asarray(jax.vmap(metric)(jnp.asarray(self.matrices)))
         return np.where(self.diverged | (not self.predicts_future), np.nan, values)
 
@@ -127,7 +127,7 @@ Outcomes = Mapping[str, Mapping[str, Outcome]]
 """Outcomes by column (setting, or prefix and setting) and method."""
 
 
-def measured(metrics: Sequence[Metric], runs: Sequence[Trained]) -> dict[str, np.ndarray]:
+def compute_metrics(metrics: Sequence[Metric], runs: Sequence[TrainedRun]) -> dict[str, np.ndarray]:
     """Return metrics of all runs by name, `[runs, *axes]`; NaN for runs that diverged."""
     by_run = [
         [

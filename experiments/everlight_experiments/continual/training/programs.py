@@ -139,12 +139,12 @@ class MethodPrograms:
                 "out"
             )
         if self.benchmark.training.compute_budget is not None:
-            return self._within_budget(method, protocol)
+            return self._budget_protocol(method, protocol)
         if self.benchmark.setting.name != "online" or self.strategy(method).needs_boundaries:
             return protocol
         return dataclasses.replace(protocol, boundaries=False)
 
-    def _within_budget(self, method: Method, protocol: Protocol) -> Protocol:
+    def _budget_protocol(self, method: Method, protocol: Protocol) -> Protocol:
         """Return one epoch of as many steps as the operations of a task's budget allow."""
         if method not in self.budget_steps:
             self.budget_steps[method] = self._steps_of_budget(method)

@@ -27,8 +27,8 @@ from everlight_data.errors import DataError
 from everlight_data.images.inputs.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
-from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, Trained, Use
-from everlight_experiments.continual.training.outcome import Outcome, measured
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun, Use
+from everlight_experiments.continual.training.outcome import Outcome, compute_metrics
 from everlight_experiments.continual.training.programs import MethodPrograms, saved_state
 from everlight_experiments.continual.training.runs import (
     DIVERGED_AT,
@@ -86,7 +86,7 @@ class Runner:
         """Train a method on evaluation seeds; validation seeds select its hyper-parameter."""
         choice = self.choose(method)
         runs = self._trained_runs(method, "evaluation", [choice.hyperparameter], seeds)
-        metrics = measured(self.benchmark.setting.metrics.all, runs)
+        metrics = compute_metrics(self.benchmark.setting.metrics.all, runs)
         score = metrics[self.benchmark.score]
         run_ids = self._run_ids(method, "evaluation", [choice.hyperparameter], seeds)
         for run_id, over_time in zip(run_ids, score, strict=True):
@@ -97,13 +97,13 @@ class Runner:
             self.folder.record_method_arguments(label, arguments)
         tasks = score.shape[1]
         steps, stored = (
-            np.stack([_padded(run.arrays.get(name, np.zeros(0, int)), tasks) for run in runs])
+            np.stack([_pad_tasks(run.arrays.get(name, np.zeros(0, int)), tasks) for run in runs])
             for name in ("steps", "stored_samples")
         )
-        samples = np.stack([_padded(_sizes(run.sequence), tasks) for run in runs])
+        samples = np.stack([_pad_tasks(_task_sizes(run.sequence), tasks) for run in runs])
         if method.label_setting == "incremental joint":
             # Its sequence has the samples of earlier tasks among each task's own.
-            new = np.stack([_sizes(self._sequence(METHODS["naive"], n)) for n in range(seeds)])
+            new = np.stack([_task_sizes(self._sequence(METHODS["naive"], n)) for n in range(seeds)])
             samples, stored = new, samples - new
         return Outcome(
             score=self.benchmark.score,
@@ -177,9 +177,9 @@ class Runner:
         hyperparameters = method.hyperparameters
         if len(hyperparameters) < 2:
             return fixed_hyperparameter(*hyperparameters)
-        return choose_hyperparameter(hyperparameters, self.on_validation_seeds(method))
+        return choose_hyperparameter(hyperparameters, self.validation_criteria(method))
 
-    def on_validation_seeds(self, method: Method) -> Float[np.ndarray, "s draws"]:
+    def validation_criteria(self, method: Method) -> Float[np.ndarray, "s draws"]:
         """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
         hyperparameters = method.hyperparameters or (0.0,)
         runs = self._trained_runs(method, "validation", hyperparameters, self.validation_seeds)
@@ -193,11 +193,11 @@ class Runner:
         name = self._name(f"cost-{self._setting}-{method.label}")
         fingerprint = {"setting": self._setting, **self.benchmark.fingerprint(method)}
 
-        def counted() -> dict[str, np.ndarray]:
+        def cost_arrays() -> dict[str, np.ndarray]:
             cost = self.programs.cost(method)
             return {field: np.array(value) for field, value in cost._asdict().items()}
 
-        costs = self.folder.computed(name, fingerprint, counted)
+        costs = self.folder.computed(name, fingerprint, cost_arrays)
         return RunCost(**{key: np.asarray(x).item() for key, x in costs.items()})
 
     def _sequence(self, method: Method, number: int) -> TaskSequence:
@@ -234,7 +234,7 @@ class Runner:
 
     def _trained_runs(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
-    ) -> list[Trained]:
+    ) -> list[TrainedRun]:
         """Return all runs, trained now or read back."""
         benchmark, data = self.benchmark, self.benchmark.data
         run_ids = self._run_ids(method, use, hyperparameters, count)
@@ -269,7 +269,7 @@ class Runner:
             )
         took = self.folder.seconds_of_parts()
         return [
-            Trained(
+            TrainedRun(
                 {**arrays, "seconds": np.array(took.get(run.name) or np.nan)},
                 run.sequence,
                 run_id.sequence_id,
@@ -279,11 +279,11 @@ class Runner:
         ]
 
 
-def _sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:
+def _task_sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:
     """Return the number of training samples of each task."""
     return np.sum(np.asarray(sequence.tasks.train.mask), axis=1)
 
 
-def _padded(values: Int[np.ndarray, "some"], tasks: int) -> Int[np.ndarray, "t"]:
+def _pad_tasks(values: Int[np.ndarray, "some"], tasks: int) -> Int[np.ndarray, "t"]:
     """Pad the values of joint training, whose only task stands for the last one."""
     return np.pad(values, (tasks - len(values), 0))

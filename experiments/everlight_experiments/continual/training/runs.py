@@ -45,7 +45,7 @@ from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints, Resumed
 from everlight_data.runs.processes import is_first
 from everlight_experiments.run_folder.folder import PART, RunFolder
-from everlight_experiments.run_folder.interruption import saving_when_stopped, uninterrupted
+from everlight_experiments.run_folder.interruption import save_when_stopped, uninterrupted
 from everlight_experiments.run_folder.memory import refuse_large
 
 DIVERGED_AT = "diverged_at"
@@ -131,8 +131,8 @@ def train_runs(
     if one_by_one and full_mesh.is_multi_process:
         raise DataError("this trains on one device; leave out --distributed")
     one_each = jax.default_backend() == "cpu" or announce is not None
-    at_once = 1 if one_by_one else full_mesh.size if one_each else max(1, len(runs))
-    for group, read in _claimed(folder, runs, at_once):
+    group_size = 1 if one_by_one else full_mesh.size if one_each else max(1, len(runs))
+    for group, read in _claim_groups(folder, runs, group_size):
         finished |= read
         if not group:
             continue
@@ -163,7 +163,7 @@ def train_runs(
         if is_first():
             shutil.rmtree(checkpoints, ignore_errors=True)
     if is_first():
-        _remove_left(folder, runs)
+        _remove_stale_checkpoints(folder, runs)
     return [finished[run.name] for run in runs]
 
 
@@ -172,8 +172,8 @@ def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
     return bool(arrays[DIVERGED_AT][0] >= 0)
 
 
-def _claimed(
-    folder: RunFolder, runs: Sequence[TrainingRun], at_once: int
+def _claim_groups(
+    folder: RunFolder, runs: Sequence[TrainingRun], group_size: int
 ) -> Iterator[tuple[list[TrainingRun], dict[str, dict[str, np.ndarray]]]]:
     """Yield runs for this process to train, at most so many at once, and arrays of finished ones.
 
@@ -183,7 +183,7 @@ def _claimed(
     while missing:
         group, read = [], {}
         for run in missing:
-            if len(group) == at_once:
+            if len(group) == group_size:
                 break
             # First the claim: between reading and claiming, another could finish it.
             claimed = folder.claim_part(run.name)
@@ -211,7 +211,7 @@ def group_name(group: Sequence[TrainingRun]) -> str:
     return f"{group[0].name} and {len(group) - 1} more {checksum:08x}"
 
 
-def _remove_left(folder: RunFolder, runs: Sequence[TrainingRun]) -> None:
+def _remove_stale_checkpoints(folder: RunFolder, runs: Sequence[TrainingRun]) -> None:
     """Remove the checkpoints of groups that were stopped and did not form again."""
     for run in runs:
         groups = folder.checkpoints.glob(f"{glob.escape(run.name)} and * more *")
@@ -250,7 +250,7 @@ def _train_group(
             checkpoints.save(epochs, state, fingerprint)
 
     # A signal may come to one of several processes, which save together.
-    saving = nullcontext() if jax.process_count() > 1 else saving_when_stopped(save)
+    saving = nullcontext() if jax.process_count() > 1 else save_when_stopped(save)
     total = protocol.epochs_before(tasks or runs.sequence.tasks.id.shape[1])
     title = (group[0].title or group[0].name) + f" ({len(group)} runs)" * (len(group) > 1)
     diverged = np.zeros(len(group), bool)

@@ -40,7 +40,7 @@ def with_method_arguments(config: Any, texts: Sequence[str], methods: Sequence[M
             raise DataError(f"{OPTION} {text!a}; give NAME:ARGUMENT=VALUE,...")
         if name in by_method:
             raise DataError(f"{OPTION} has {name!r} twice; give all its arguments in one")
-        checked = {key: _checked(rows[name], key, value) for key, value in arguments.items()}
+        checked = {key: _check_argument(rows[name], key, value) for key, value in arguments.items()}
         base = config.method_settings.get(name, MethodSettings())
         by_method[name] = replace(base, arguments={**(base.arguments or {}), **checked})
     return replace(config, method_settings={**config.method_settings, **by_method})
@@ -82,7 +82,7 @@ def _choices(method: Method) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _checked(method: Method, argument: str, value: Any) -> float | str:
+def _check_argument(method: Method, argument: str, value: Any) -> float | str:
     if method.hyperparameters and argument == method.tunes:
         raise DataError(
             f"{OPTION}: {argument} of {method.name} is its hyper-parameter; give "

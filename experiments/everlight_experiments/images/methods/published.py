@@ -6,7 +6,7 @@ from typing import Any
 
 from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
-from everlight_experiments.continual.benchmarks.chosen import stated
+from everlight_experiments.continual.benchmarks.statements import general_statement
 from everlight_experiments.images.config import Config, MethodSettings
 from everlight_experiments.images.methods.published_settings import (
     PUBLISHED,
@@ -53,7 +53,7 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
         config,
         method_settings={**config.method_settings, **settings_of(settings)},
         grids={**config.grids, **grids_of({name: settings[name] for name in having})},
-        chosen=stated(words),
+        chosen=general_statement(words),
     )
 
 

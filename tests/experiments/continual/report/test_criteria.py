@@ -8,8 +8,8 @@ from everlight_experiments.cl_metrics.published_tables import COLUMNS as PUBLISH
 from everlight_experiments.cl_metrics.published_tables import CRITERIA as PAPER_CRITERIA
 from everlight_experiments.cl_metrics.published_tables import PRINTED
 from everlight_experiments.continual.report.criteria import (
-    NOTHING_PUBLISHED,
-    Published,
+    NO_PUBLISHED_NUMBERS,
+    PublishedNumbers,
     criteria_tables,
     summarize,
 )
@@ -50,7 +50,7 @@ def test_the_criteria_of_two_runs_are_those_by_hand():
 
 def test_the_criteria_stand_beside_the_papers():
     by_name = {"Naive": naive, "LwF": method, "one's own": method}
-    published = Published("theirs", criteria={"task-incremental": PRINTED})
+    published = PublishedNumbers("theirs", criteria={"task-incremental": PRINTED})
     (table,) = criteria_tables(by_name, "Naive", published, "task-incremental")
     _, paper, measured = table.rows
     mean, of = summarize(method, naive)
@@ -67,14 +67,14 @@ def test_the_criteria_stand_beside_the_papers():
     ] * 13
     # The paper has no rows of the scenario, and no learner's pass is known.
     assert len(criteria_tables(by_name, "Naive", published, "class-incremental")[0].columns) == 14
-    assert criteria_tables(by_name, "", NOTHING_PUBLISHED, "task-incremental") == []
+    assert criteria_tables(by_name, "", NO_PUBLISHED_NUMBERS, "task-incremental") == []
 
 
 def test_unknown_values_of_a_benchmark_are_dashes():
     future = np.triu(np.ones((outcomes.TASKS, outcomes.TASKS), bool), 1)
     unknown = outcomes.with_metrics(method, matrices=np.where(future, np.nan, outcomes.ACCURACY))
     (table,) = criteria_tables(
-        {"naive": naive, "x": unknown}, "naive", NOTHING_PUBLISHED, "task-incremental"
+        {"naive": naive, "x": unknown}, "naive", NO_PUBLISHED_NUMBERS, "task-incremental"
     )
     row = dict(zip([column.name for column in table.columns[:8]], table.rows[1], strict=False))
     assert row["FWT"] == "–"
@@ -86,7 +86,7 @@ def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer():
     """A dash stands for a value that is 0 by definition; a 0 by chance is printed."""
     blind = outcomes.with_metrics(method, matrices=np.tril(outcomes.ACCURACY))
     (table,) = criteria_tables(
-        {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "class-incremental"
+        {"naive": naive, "x": blind}, "naive", NO_PUBLISHED_NUMBERS, "class-incremental"
     )
     place = [column.name for column in table.columns].index("FWT")
     assert [row[place] for row in table.rows] == ["0.133 ± 0.094", "–"]
@@ -103,7 +103,7 @@ def test_joint_training_has_no_forgetting():
     assert [scores.rows[1][place] for place in places] == ["–"] * 2
     assert "–" not in [scores.rows[0][place] for place in places]
     (table,) = criteria_tables(
-        {"naive": naive, "joint": joint}, "naive", NOTHING_PUBLISHED, "class-incremental"
+        {"naive": naive, "joint": joint}, "naive", NO_PUBLISHED_NUMBERS, "class-incremental"
     )
     assert [row[0] for row in table.rows] == ["naive"]
 
@@ -123,7 +123,7 @@ def test_a_run_that_diverged_has_no_part_in_means_of_what_it_cost():
     assert (row["held in the last task"], row["steps"]) == ("40", "4,800")
     blind = outcomes.with_metrics(removed, matrices=np.tril(removed.matrices))
     (table,) = criteria_tables(
-        {"naive": naive, "x": blind}, "naive", NOTHING_PUBLISHED, "task-incremental"
+        {"naive": naive, "x": blind}, "naive", NO_PUBLISHED_NUMBERS, "task-incremental"
     )
     assert table.rows[1][[column.name for column in table.columns].index("FWT")] == "–"
 
@@ -132,7 +132,7 @@ def test_definitions_are_those_of_the_columns_that_are_shown():
     """One seed has no stability; the weights name their criteria, shown or not."""
 
     def caption(**methods):
-        (table,) = criteria_tables(methods, "naive", NOTHING_PUBLISHED, "class-incremental")
+        (table,) = criteria_tables(methods, "naive", NO_PUBLISHED_NUMBERS, "class-incremental")
         return table.shown.caption
 
     both = caption(naive=naive, x=method)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from everlight_experiments.continual.report.reproduction import (
-    Known,
     PublishedComparison,
-    compare,
+    ReferenceScore,
+    compare_scores,
     reproduction_section,
-    unexplained,
+    unexplained_lines,
 )
 
 ACTUAL = np.array([0.70, 0.74, 0.72, 0.71])
@@ -23,24 +23,24 @@ def of(published, code):
 @pytest.mark.parametrize(
     ("published", "code", "verified"),
     [
-        (Known(0.72), Known(0.715, 0.01, 5), "both"),
-        (Known(0.72), Known(0.60, 0.01, 5), "table"),
-        (Known(0.80), Known(0.72, 0.01, 5), "code"),
-        (Known(0.80), Known(0.60, 0.01, 5), "no"),
-        (Known(0.80), None, "no"),
-        (None, Known(0.72, 0.01, 5), "code"),
+        (ReferenceScore(0.72), ReferenceScore(0.715, 0.01, 5), "both"),
+        (ReferenceScore(0.72), ReferenceScore(0.60, 0.01, 5), "table"),
+        (ReferenceScore(0.80), ReferenceScore(0.72, 0.01, 5), "code"),
+        (ReferenceScore(0.80), ReferenceScore(0.60, 0.01, 5), "no"),
+        (ReferenceScore(0.80), None, "no"),
+        (None, ReferenceScore(0.72, 0.01, 5), "code"),
     ],
 )
 def test_a_number_is_verified_by_the_table_or_by_the_code(published, code, verified):
     result = of(published, code)
-    assert result.verified == verified
-    assert bool(unexplained([result], {})) == (verified == "no")
+    assert result.verification == verified
+    assert bool(unexplained_lines([result], {})) == (verified == "no")
 
 
 def test_a_known_cause_explains_and_stands_in_the_table():
-    result = of(Known(0.80), None)
-    assert unexplained([result], {"ER": "another learning rate"}) == []
-    assert unexplained([result], {"ER, buffer of 500": "another learning rate"})
+    result = of(ReferenceScore(0.80), None)
+    assert unexplained_lines([result], {"ER": "another learning rate"}) == []
+    assert unexplained_lines([result], {"ER, buffer of 500": "another learning rate"})
     section = reproduction_section([result], {"ER": "another learning rate"}, "From a table.")
     (row,) = section.items[0].rows
     errors = (ACTUAL.mean() - 0.8) / (ACTUAL.std(ddof=1) / 2)
@@ -53,6 +53,6 @@ def test_a_known_cause_explains_and_stands_in_the_table():
 def test_only_methods_that_were_run_are_compared():
     outcomes = {"buffer of 200": {"ER": SimpleNamespace(final=ACTUAL)}}
     references = [PublishedComparison("buffer of 200", name) for name in ("ER", "GEM")]
-    (result,) = compare([*references, PublishedComparison("no memory", "ER")], outcomes)
+    (result,) = compare_scores([*references, PublishedComparison("no memory", "ER")], outcomes)
     assert result.method == "ER"
-    np.testing.assert_array_equal(result.measured, ACTUAL)
+    np.testing.assert_array_equal(result.scores, ACTUAL)

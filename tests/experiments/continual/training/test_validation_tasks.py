@@ -7,7 +7,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.tune import run_tune
-from everlight_experiments.continual.benchmarks.run_data import SequenceId, Trained
+from everlight_experiments.continual.benchmarks.run_data import SequenceId, TrainedRun
 from everlight_experiments.continual.report.sections import report_summary_rows
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.continual.training.runner import Runner
@@ -81,7 +81,7 @@ def test_validation_criteria_use_the_first_tasks_alone(tasks, final, over_all_ti
         benchmark = loaded("--tasks", "3", "--criterion", criterion, *words)
         seq_id = SequenceId("validation", 0, 0)
         arrays = {"matrix": matrix, "steps": np.array([1, 2, 3])}
-        run = Trained(arrays, benchmark.data.sequence(METHODS["EWC"], seq_id), seq_id, 3)
+        run = TrainedRun(arrays, benchmark.data.sequence(METHODS["EWC"], seq_id), seq_id, 3)
         assert benchmark.select_by(run) == pytest.approx(value)
 
 

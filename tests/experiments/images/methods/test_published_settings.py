@@ -11,8 +11,8 @@ from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.load_and_train import load_requested
-from everlight_experiments.continual.benchmarks.chosen import in_sentences
+from everlight_experiments.commands.load_and_train import load_suite
+from everlight_experiments.continual.benchmarks.statements import statement_paragraph
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.images.config import CONFIGS, config_of
 from everlight_experiments.images.methods.published import with_published_settings
@@ -66,8 +66,8 @@ def test_a_configuration_has_each_method_s_values_and_names_the_others():
     assert (er.learning_rate, er.replay_batch_size) == (0.1, 128)
     assert (gem.learning_rate, gem.arguments) == (0.03, {"margin": 1.0})
     assert scr.learning_rate == FASHION.learning_rate
-    assert "of naive, GEM, ER: published by Buzzega" in in_sentences(config.chosen)
-    assert "None are published there for SCR: the benchmark's are kept." in in_sentences(
+    assert "of naive, GEM, ER: published by Buzzega" in statement_paragraph(config.chosen)
+    assert "None are published there for SCR: the benchmark's are kept." in statement_paragraph(
         config.chosen
     )
     arguments = StrategyArguments(5, 10, 50, buffer_size=500, arguments=gem.arguments)
@@ -108,7 +108,7 @@ def test_the_command_takes_them_and_a_further_value(monkeypatch):
     monkeypatch.setitem(PUBLISHED, ("digits", "classes"), result)
     words = "--pixels unit --batch-size 10 --epochs 1 --optimizer sgd --net mlp:8"
     arguments = "--buffer-size 200 --seeds 1 --methods ER SI --hyperparameters published SI=0.1"
-    loaded = load_requested(options_of("run", f"digits {words} {arguments}".split()))
+    loaded = load_suite(options_of("run", f"digits {words} {arguments}".split()))
     (benchmark,) = loaded.benchmarks.values()
     message = "Learning rates and coefficients of naive, ER: published by Buzzega"
     assert message in benchmark.selection.words

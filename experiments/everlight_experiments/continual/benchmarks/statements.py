@@ -10,7 +10,7 @@ from everlight_experiments.run_folder.options import TEXTS
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Statement:
     """A statement on how values were chosen."""
 
     statement: str
@@ -27,26 +27,26 @@ class Chosen:
         listed = f"{', '.join(first)} and {last}" if first else last
         return f"{listed[0].upper()}{listed[1:]}: {self.statement}"
 
-    def without(self, options: Collection[str]) -> "Chosen | None":
+    def drop_options(self, options: Collection[str]) -> "Statement | None":
         """Return the statement on the other options; None if it is about none of them."""
         left = tuple(option for option in self.options if option not in options)
         return replace(self, options=left) if left or not self.options else None
 
 
-Statements = tyro.conf.Suppress[tyro.conf.Fixed[tuple[Chosen, ...]]]
+Statements = tyro.conf.Suppress[tyro.conf.Fixed[tuple[Statement, ...]]]
 """Statements on how network, learning rate and epochs were selected, for the report."""
 
 
-def stated(text: str) -> tuple[Chosen, ...]:
+def general_statement(text: str) -> tuple[Statement, ...]:
     """Return the statements of a configuration that are about no option alone."""
-    return (Chosen(text),)
+    return (Statement(text),)
 
 
-NOTHING_TUNED = stated("Nothing was tuned.")
-AS_PUBLISHED = stated("All is as published.")
+NOTHING_TUNED = general_statement("Nothing was tuned.")
+AS_PUBLISHED = general_statement("All is as published.")
 
 
-def in_sentences(statements: Sequence[Chosen]) -> str:
+def statement_paragraph(statements: Sequence[Statement]) -> str:
     """Return statements as a paragraph of a report."""
     return " ".join(part.words for part in statements)
 
