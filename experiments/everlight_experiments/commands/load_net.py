@@ -22,7 +22,11 @@ from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_suite
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import GridOptions, RunOptions
-from everlight_experiments.continual.benchmarks.benchmark import Benchmark, UnpreparedBenchmark
+from everlight_experiments.continual.benchmarks.benchmark import (
+    Benchmark,
+    UnpreparedBenchmark,
+    prepare_benchmark,
+)
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.continual.training.runner import NETS, nets_folder
@@ -113,7 +117,7 @@ def _rebuild_benchmark(
     benchmark = loaded.benchmarks[setting]
     # Only what a folder prepares needs it open.
     if isinstance(benchmark, UnpreparedBenchmark):
-        benchmark = benchmark.prepared(open_folder())
+        benchmark = prepare_benchmark(benchmark, open_folder())
     return benchmark, loaded.rows
 
 

@@ -238,11 +238,6 @@ class UnpreparedBenchmark(NamedTuple):
     """The benchmark as far as it is known before, for checks; nothing is trained on it."""
     prepare: Callable[[RunFolder], tuple[Data, Training]]
 
-    def prepared(self, folder: RunFolder) -> Benchmark:
-        """Return the benchmark with the data and the training that are made in the folder."""
-        data, training = self.prepare(folder)
-        return self.outline._replace(data=data, training=training)
-
 
 RequestedBenchmarks = Mapping[str, Benchmark | UnpreparedBenchmark]
 """Benchmarks by column before the run's folder is open."""
@@ -258,7 +253,10 @@ def outlines_of(benchmarks: RequestedBenchmarks) -> dict[str, Benchmark]:
 
 def prepare_benchmark(benchmark: Benchmark | UnpreparedBenchmark, folder: RunFolder) -> Benchmark:
     """Return a benchmark that can be trained on, prepared in the folder if it has to be."""
-    return benchmark.prepared(folder) if isinstance(benchmark, UnpreparedBenchmark) else benchmark
+    if not isinstance(benchmark, UnpreparedBenchmark):
+        return benchmark
+    data, training = benchmark.prepare(folder)
+    return benchmark.outline._replace(data=data, training=training)
 
 
 C = TypeVar("C", bound=BenchmarkConfig)

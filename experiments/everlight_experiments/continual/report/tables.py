@@ -10,7 +10,6 @@ from everlight.continual import Choice
 from everlight.continual.methods.method import Method, Requirement, incompatibility
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
-from everlight_experiments.continual.benchmarks.metric import Metric
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes
 from everlight_experiments.report.cells import dash, sentence, spread
 from everlight_experiments.report.writer import Column, Table
@@ -95,7 +94,11 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             "chance included.",
         ),
     ]
-    specs += [_final_value(metric.name) for metric in time_metrics(benchmark)]
+    specs += [
+        _final_value(metric.name)
+        for metric in benchmark.setting.metrics.others
+        if metric.axes == ("time",)
+    ]
     if base is not None:
 
         def pair(outcome: Outcome) -> tuple[str, str]:
@@ -106,11 +109,6 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             ColumnSpec(f"seeds above {naive}", lambda outcome: pair(outcome)[1], BY_SEED),
         ]
     return table_of("Mean ± standard deviation over seeds.", by_name, specs, UNDEFINED)
-
-
-def time_metrics(benchmark: Benchmark) -> list[Metric]:
-    """Return the metrics beside the score that have one value after every task."""
-    return [metric for metric in benchmark.setting.metrics.others if metric.axes == ("time",)]
 
 
 def _final_value(name: str) -> ColumnSpec:

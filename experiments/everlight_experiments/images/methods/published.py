@@ -65,13 +65,10 @@ def _differing_options(config: Config, paper: PublishedProtocol) -> list[str]:
         "--optimizer sgd": config.optimizer == "sgd",
         f"--batch-size {paper.batch_size}": protocol.batch_size == paper.batch_size,
         f"--epochs {paper.epochs}": protocol.epochs == paper.epochs,
-        _milestones_option(paper): protocol.milestones == paper.milestones,
+        " ".join(["--milestones", *map(str, paper.milestones)]): protocol.milestones
+        == paper.milestones,
     }
     return [option for option, same in pairs.items() if not same]
-
-
-def _milestones_option(paper: PublishedProtocol) -> str:
-    return " ".join(["--milestones", *map(str, paper.milestones)])
 
 
 def grids_of(published: Mapping[str, PublishedSettings]) -> dict[str, tuple[float, ...]]:
