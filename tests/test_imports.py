@@ -46,11 +46,11 @@ START = """
 import sys
 for name in {blocked}:
     sys.modules[name] = None
-from everlight_experiments.cli import COMMANDS, _imported
+from everlight_experiments.cli import COMMANDS, _import_target
 for name, command in COMMANDS.items():
     if name != "paper core50-static":
         for place in filter(None, (command.target, command.options)):
-            _imported(place)
+            _import_target(place)
 import everlight_data.image_requests
 print(len(COMMANDS))
 """

@@ -25,7 +25,7 @@ from everlight.metrics import CRITERIA, WEIGHTINGS
 from everlight_experiments.cli import COMMANDS, options_of
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.tune import configs_of
-from everlight_experiments.continual.metrics import DIAGNOSTICS
+from everlight_experiments.images.metrics import DIAGNOSTICS
 from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED
 
 DOCS = ROOT / "docs" / "pages"

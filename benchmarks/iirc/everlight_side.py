@@ -25,7 +25,8 @@ from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.objectives.many_labels import label_scores
 from everlight.metrics.multilabel import TaskMeans
 from everlight_data.iirc.sets import IIRCData
-from everlight_experiments.continual.benchmark import Benchmark, RunData, SequenceId
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId
 from everlight_experiments.iirc.benchmark import iirc_benchmark, load_inputs
 from everlight_experiments.iirc.config import FORMS, IIRCConfig
 

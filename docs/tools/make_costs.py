@@ -11,8 +11,8 @@ import jax
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.continual.method_programs import MethodPrograms
-from everlight_experiments.continual.train_methods import jobs_of
+from everlight_experiments.continual.training.programs import MethodPrograms
+from everlight_experiments.continual.training.queue import jobs_of
 
 # A method is costed in the first setting that it applies to.
 SETTINGS = ("class-incremental", "task-incremental")

@@ -12,8 +12,8 @@ from typing import Any
 from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.commands.benchmark_registry import default_config
-from everlight_experiments.continual.config import config_of
-from everlight_experiments.continual.parts import optimizer
+from everlight_experiments.continual.benchmarks.parts import optimizer
+from everlight_experiments.images.config import config_of
 
 PAGE = Path(__file__).parents[1] / "pages" / "official_code.md"
 COLUMN = "default in the command differs in"

@@ -13,9 +13,10 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from everlight_experiments.commands.load_net import load_net
-    from everlight_experiments.continual.benchmark import Benchmark, Metric
-    from everlight_experiments.continual.config import Config
-    from everlight_experiments.continual.image_benchmarks import compose
+    from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+    from everlight_experiments.continual.benchmarks.metric import Metric
+    from everlight_experiments.images.benchmark import compose
+    from everlight_experiments.images.config import Config
 
     public = Benchmark, Config, Metric, compose, load_net
     return dict(zip(__all__, public, strict=True))[name]

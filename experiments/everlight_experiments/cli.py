@@ -15,7 +15,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import did_you_mean
 from everlight_experiments.command_end import end_by_error
 from everlight_experiments.errors import UsageError
-from everlight_experiments.run_folder.interruption import stopping_on_signals
+from everlight_experiments.run_folder.interruption import stop_on_signals
 from everlight_experiments.terminal import printable_output
 
 HELP = ("-h", "--help")
@@ -150,7 +150,7 @@ GROUPS = {"", *(name.partition(" ")[0] for name in COMMANDS if " " in name)}
 
 def command() -> None:
     """Run the command line of this process; the entry point of the console script."""
-    main(prepare=lambda: _imported("run_folder.compilation:prepare_jax")())
+    main(prepare=lambda: _import_target("run_folder.compilation:prepare_jax")())
 
 
 def main(
@@ -170,7 +170,7 @@ def main(
         # Names of files may hold bytes that are not valid text.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    with stopping_on_signals():
+    with stop_on_signals():
         try:
             _run(arguments, prepare)
             sys.stdout.flush()
@@ -190,16 +190,16 @@ def _run(arguments: list[str], prepare: Callable[[], None]) -> None:
     prepare()
     options = options_of(name, arguments[len(name.split()) :])
     from everlight_experiments.run_folder.processes import join_processes
-    from everlight_experiments.usage import in_options, options_by_name
+    from everlight_experiments.usage import name_options, options_by_name
 
     join_processes(getattr(options, "distributed", None))
-    target = _imported(COMMANDS[name].target)
+    target = _import_target(COMMANDS[name].target)
     # Not around the parser, whose help has colours of its own.
     with printable_output():
         try:
             getattr(target, "run", target)(options)
         except ArgumentError as error:
-            raise DataError(in_options(error, options_by_name(options))) from error
+            raise DataError(name_options(error, options_by_name(options))) from error
 
 
 def command_name(arguments: Sequence[str]) -> str:
@@ -232,7 +232,7 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     """
     from everlight_experiments.command_help import short_help
     from everlight_experiments.run_folder.config_options import refuse_empty
-    from everlight_experiments.usage import in_options, options_by_name, parsed
+    from everlight_experiments.usage import name_options, options_by_name, parse_options
 
     arguments, program = list(arguments), f"everlight {name}"
     kind = options_type(name, arguments)
@@ -243,12 +243,12 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
     try:
         # An empty path would be the directory that the user is in.
         refuse_empty(arguments, "--runs")
-        return parsed(kind, arguments, program)
+        return parse_options(kind, arguments, program)
     except UsageError as error:
         raise UsageError(f"{error} {program} --help lists all options.") from error
     # A part of the configuration refuses a value.
     except ArgumentError as error:
-        reason = in_options(error, options_by_name(kind))
+        reason = name_options(error, options_by_name(kind))
         raise UsageError(f"{reason}. {program} --help lists all options.") from error
 
 
@@ -259,15 +259,15 @@ def options_type(name: str, arguments: list[str]) -> type:
     """
     command = COMMANDS[name]
     if command.options:
-        return _imported(command.options)(arguments)
-    target = _imported(command.target)
+        return _import_target(command.options)(arguments)
+    target = _import_target(command.target)
     if hasattr(target, "options"):
         return target.options(arguments)
     first, *_ = typing.get_type_hints(target).values()
     return first
 
 
-def _imported(place: str) -> Any:
+def _import_target(place: str) -> Any:
     module, _, name = place.partition(":")
     return getattr(importlib.import_module(f"everlight_experiments.{module}"), name)
 

@@ -38,7 +38,7 @@ def short_help(kind: type, program: str) -> str:
     lines = ["usage: " + " ".join([program, *places, "[options]"])]
     for paragraph in inspect.cleandoc(kind.__doc__ or "").split("\n\n")[:2]:
         lines += ["", *textwrap.wrap(paragraph, width)]
-    for owner, members in _by_class(kind, fields).items():
+    for owner, members in _options_by_class(kind, fields).items():
         # A command's own options come under its summary.
         lines += ["", *([_summary(owner)] if owner.__name__ != kind.__name__ else [])]
         for field in members:
@@ -48,7 +48,7 @@ def short_help(kind: type, program: str) -> str:
     return "\n".join([*lines, "", EPILOG])
 
 
-def _by_class(
+def _options_by_class(
     kind: type, fields: Mapping[str, dataclasses.Field]
 ) -> dict[type, list[dataclasses.Field]]:
     """Return fields by the class that introduces them, the command's own class first."""

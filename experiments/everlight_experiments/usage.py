@@ -57,7 +57,7 @@ class Option(NamedTuple):
     """Dataclass that has it as a field."""
 
 
-def parsed(
+def parse_options(
     kind: type[T],
     words: Sequence[str],
     program: str = "",
@@ -111,7 +111,7 @@ def _reason(event: refusals.ParseErrorEvent, kind: type) -> str:
         options = [f"--{name}" for name in options_by_name(kind)]
         other = OTHER_NAMES.get(word.lower())
         hint = f"; did you mean {other}?" if other in options else _hint(word, options)
-        return f"no option {shortened(ascii(word))}{hint}"
+        return f"no option {shorten_text(ascii(word))}{hint}"
     if isinstance(event, refusals.MissingArgs):
         missing = event.missing_arguments[0].arg
         text = missing.field.helptext
@@ -123,12 +123,12 @@ def _reason(event: refusals.ParseErrorEvent, kind: type) -> str:
         return f"{option} has no value; give one."
     if isinstance(event, refusals.InvalidChoice):
         hint, listed = _hint(event.value, event.choices), ", ".join(sorted(event.choices))
-        return f"no {option} {shortened(repr(event.value))}{hint} There are {listed}."
+        return f"no {option} {shorten_text(repr(event.value))}{hint} There are {listed}."
     if not isinstance(event, refusals.InstantiationFailure):
         return ""
     form = argument.get_invocation_text()[1].as_str_no_ansi()
     no_reason = event.message.startswith("no type matching")
-    reason = "" if no_reason else " ".join(map(shortened, event.message.split())) + "; "
+    reason = "" if no_reason else " ".join(map(shorten_text, event.message.split())) + "; "
     return f"{option}: {reason}give {form}."
 
 
@@ -179,7 +179,7 @@ def _default(field: dataclasses.Field) -> Any:
     return field.default
 
 
-def in_options(error: ArgumentError, options: Iterable[str]) -> str:
+def name_options(error: ArgumentError, options: Iterable[str]) -> str:
     """Return the message of an error with options in place of the arguments that they set.
 
     Args:
@@ -206,6 +206,6 @@ def _as_option(argument: Argument, options: Sequence[str]) -> str:
     return f"--{options[0]} {shlex.quote(value) if isinstance(value, str) else value}"
 
 
-def shortened(word: str) -> str:
+def shorten_text(word: str) -> str:
     """Return a word of the command line for a message, cut where it is long."""
     return word if len(word) <= LONGEST else f"{word[:LONGEST]}..."

@@ -1,5 +1,6 @@
 """The papers' benchmarks: sequences, scores and refusals, by hand."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,11 +13,11 @@ from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, 
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks
-from everlight_experiments.commands.load_and_train import load_requested
-from everlight_experiments.continual.benchmark import Request, SequenceId, Trained
-from everlight_experiments.continual.chosen import in_sentences
-from everlight_experiments.continual.metrics import mean_so_far
-from everlight_experiments.continual.parts import network
+from everlight_experiments.commands.load_and_train import load_suite
+from everlight_experiments.continual.benchmarks.benchmark import Request, outlines_of
+from everlight_experiments.continual.benchmarks.parts import network
+from everlight_experiments.continual.benchmarks.run_data import SequenceId, TrainedRun
+from everlight_experiments.continual.benchmarks.statements import statement_paragraph
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50 import start
 from everlight_experiments.core50.config import PAPER_PRESETS as CORE50_PAPER
@@ -29,7 +30,8 @@ from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import network_of
 from everlight_experiments.iirc.config import IMAGENET
 from everlight_experiments.iirc.config import PRESETS as IIRC
-from everlight_experiments.run_folder.config_options import changed
+from everlight_experiments.images.metrics import mean_so_far
+from everlight_experiments.run_folder.config_options import change_config
 
 NAIVE = METHODS["naive"]
 
@@ -50,7 +52,8 @@ def core50(frames):
         # Places in the sequences are then places in the frames.
         patch.setattr(start, "thin_test", lambda frames, count: frames)
         request = Request("core50", CORE50["demo"])
-        return core50_benchmark.batch_benchmarks(request, "object", ("NI", "NC", "NIC"))
+        benchmarks = core50_benchmark.batch_benchmarks(request, "object", ("NI", "NC", "NIC"))
+        return outlines_of(benchmarks)
 
 
 @pytest.mark.parametrize(("scenario", "batches"), [("NI", 6), ("NC", 9), ("NIC", 59)])
@@ -75,9 +78,9 @@ def test_orders_that_choose_hyperparameters_see_no_test_frame(core50, frames, sc
         np.testing.assert_array_equal(sequence.class_task, last.class_task)
 
 
-def test_data_of_runs_are_refused_before_weights_are_prepared(core50):
-    with pytest.raises(RuntimeError, match="open the benchmark in a folder first"):
-        core50["NC"].data.shared(NAIVE)
+def test_before_weights_are_prepared_frames_are_shapes_alone(core50):
+    stored = core50["NC"].data.shared(NAIVE).frames
+    assert all(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(stored))
 
 
 def core50_metrics(benchmark, accuracy):
@@ -85,7 +88,7 @@ def core50_metrics(benchmark, accuracy):
     seq_id = SequenceId("evaluation", 0, 0)
     sequence = benchmark.data.sequence(NAIVE, seq_id)
     arrays = {"class_accuracy": accuracy, "accuracy": accuracy[:, 0]}
-    run = Trained(arrays, sequence, seq_id, len(accuracy))
+    run = TrainedRun(arrays, sequence, seq_id, len(accuracy))
     metrics = benchmark.setting.metrics
     return metrics.score.compute(run), metrics.score_by_task.compute(run)
 
@@ -134,7 +137,7 @@ def test_a_published_hyperparameter_is_a_row_of_its_own():
 
 def test_variants_are_rows_after_their_methods():
     words = ["digits", "--methods", "EWC", "ER", "--no-published", "--variants", "review"]
-    loaded = load_requested(options_of("run", words))
+    loaded = load_suite(options_of("run", words))
     assert [row.name for row in loaded.rows] == ["naive", "EWC", "ER", "ER, review"]
 
 
@@ -166,8 +169,8 @@ def test_every_configuration_states_how_it_was_chosen(config):
     """A value was published, needs no data, or was chosen on data that are not evaluated."""
     known = ("published", "not chosen on any data", "validation seed", "validation configuration")
     known += ("Nothing was tuned.",)
-    assert any(word in in_sentences(config.chosen) for word in known)
-    assert "by hand" not in in_sentences(config.chosen)
+    assert any(word in statement_paragraph(config.chosen) for word in known)
+    assert "by hand" not in statement_paragraph(config.chosen)
 
 
 def classes_net(config):
@@ -197,8 +200,8 @@ NETS = {
 def test_every_network_computes_in_the_configured_dtype(name, preset):
     configs, created = NETS[name]
     for dtype in ("float32", "bfloat16"):
-        net = created(changed(configs[preset], {"dtype": dtype}, "--set"))
+        net = created(change_config(configs[preset], {"dtype": dtype}, "--set"))
         assert not isinstance(net, MLP)
         assert jnp.dtype(net.dtype) == dtype
     with pytest.raises(DataError, match=r"dtype=float16: no --.*dtype 'float16'.* float32"):
-        changed(configs[preset], {"dtype": "float16"}, "--set")
+        change_config(configs[preset], {"dtype": "float16"}, "--set")

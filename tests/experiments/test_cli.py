@@ -19,7 +19,7 @@ from everlight.illuminant.image_model import UnsuitableImageError
 from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.methods import VALUES
-from everlight_experiments.continual.method_arguments import read_hyperparameters
+from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.usage import OTHER_NAMES, options_by_name
 
 TRAINING = {
@@ -217,7 +217,7 @@ def fail(settings: Nothing):
 )
 def test_errors_of_the_system_are_one_line(capsys, monkeypatch, error, message):
     monkeypatch.setattr(fail, "error", error, raising=False)
-    monkeypatch.setattr(cli, "_imported", lambda place: fail)
+    monkeypatch.setattr(cli, "_import_target", lambda place: fail)
     monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run"))
     output = refusal(capsys, "test")
     assert message in output
@@ -230,7 +230,7 @@ def test_errors_of_the_system_are_one_line(capsys, monkeypatch, error, message):
 )
 def test_faults_of_the_program_keep_their_traceback(monkeypatch, error):
     monkeypatch.setattr(fail, "error", error, raising=False)
-    monkeypatch.setattr(cli, "_imported", lambda place: fail)
+    monkeypatch.setattr(cli, "_import_target", lambda place: fail)
     monkeypatch.setitem(cli.COMMANDS, "test", cli.Command("A test.", "run"))
     with pytest.raises(type(error)) as caught:
         cli.main(["test"])

@@ -7,8 +7,8 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
-from everlight_experiments.continual.chosen import Chosen
-from everlight_experiments.continual.config import DIGITS
+from everlight_experiments.continual.benchmarks.statements import Statement
+from everlight_experiments.images.config import DIGITS
 from everlight_experiments.run_folder.folder import RunFolder
 
 SHORT = "--tasks 2 --epochs 1 --seeds 1 --methods ER"
@@ -45,7 +45,7 @@ def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(
         "from dataclasses import replace\n"
-        "from everlight_experiments.continual.config import DIGITS\n"
+        "from everlight_experiments.images.config import DIGITS\n"
         "MINE = replace(DIGITS, net='mlp:3')\nnumber = 3\n"
         "NET, TASKS = replace(DIGITS, net=5), replace(DIGITS, tasks='5')\n"
     )
@@ -62,7 +62,7 @@ def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
     ):
         with pytest.raises(DataError, match=message):
             options_of("run", ["--config", *words])
-    with pytest.raises(DataError, match=r"continual.config.Config; iirc takes .*iirc"):
+    with pytest.raises(DataError, match=r"images.config.Config; iirc takes .*iirc"):
         options_of("run", ["iirc", "--config", f"{path}:MINE"])
 
 
@@ -93,7 +93,7 @@ def test_texts_of_the_report_may_differ_from_the_folder_s(tmp_path):
     RunFolder("run", "digits", options).log(unit="a", seconds=1.0)
     (tmp_path / "run-digits-demo" / "units").mkdir()
     (tmp_path / "run-digits-demo" / "units" / "a.npz").write_bytes(b"work")
-    texts = replace(options.config, chosen=(Chosen("Otherwise."),), features_chosen=())
+    texts = replace(options.config, chosen=(Statement("Otherwise."),), features_chosen=())
     RunFolder("run", "digits", replace(options, config=texts))
     rate = replace(options.config, learning_rate=0.5)
     with pytest.raises(DataError, match=r"other settings .*learning_rate"):

@@ -10,9 +10,9 @@ import tyro
 from everlight.errors import Argument, ArgumentError
 from everlight_data.errors import DataError
 from everlight_experiments import cli
-from everlight_experiments.continual.benchmark import SequenceId
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.errors import UsageError
-from everlight_experiments.usage import in_options, parsed
+from everlight_experiments.usage import name_options, parse_options
 
 NO_NUMBER = "--epochs: invalid literal for int() with base 10:"
 
@@ -31,9 +31,9 @@ class Options:
 
 def test_options_are_read():
     words = ["here", "--sizes", "3", "4", "--no-published"]
-    assert parsed(Options, words) == Options(Path("here"), sizes=(3, 4), published=False)
+    assert parse_options(Options, words) == Options(Path("here"), sizes=(3, 4), published=False)
     before = Options(Path("there"), epochs=7)
-    changed = parsed(Options, ["--published", "False"], default=before, flags=False)
+    changed = parse_options(Options, ["--published", "False"], default=before, flags=False)
     assert changed == Options(Path("there"), epochs=7, published=False)
 
 
@@ -59,7 +59,7 @@ def test_options_are_read():
 )
 def test_unparsable_options_are_named_with_the_remedy(words, message):
     with pytest.raises(UsageError) as refused:
-        parsed(Options, words.split())
+        parse_options(Options, words.split())
     assert str(refused.value) == message
 
 
@@ -86,7 +86,7 @@ def test_unparsable_options_are_named_with_the_remedy(words, message):
 )
 def test_arguments_that_one_option_sets_are_named_by_it(parts, words):
     options = ["epochs", "select", "boundaries", "dropout", "nc.first", "nc.later", "ni.later"]
-    assert in_options(ArgumentError(*parts), options) == words
+    assert name_options(ArgumentError(*parts), options) == words
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_part_that_refuses_a_value_is_named_by_its_option(command, words, mess
     ["grid", "paper cl-metrics", "paper rethinking-er", "paper der", "paper three-scenarios"],
 )
 def test_validation_seeds_are_never_evaluated_on(command):
-    assert SequenceId("evaluation", 0, 1_000).order == SequenceId("validation", 0, 0).order
+    assert SequenceId("evaluation", 0, 1_000).seed == SequenceId("validation", 0, 0).seed
     assert cli.options_of(command, ["--seeds", "1000"])
     with pytest.raises(DataError, match=r"^--seeds 1001; give 1 to 1,000"):
         cli.options_of(command, ["--seeds", "1001"])

@@ -19,21 +19,21 @@ _REMEDY = "Name the folder of a finished run of methods, such as `everlight run`
 
 
 class ResultKey(NamedTuple):
-    """Name of an array of results; setting and method are empty where it is of the whole run."""
+    """Name of an array of results; column and method are empty where it is of the whole run."""
 
-    setting: str
+    column: str
     method: str
     metric: str
 
     @classmethod
     def parse(cls, name: str) -> "ResultKey":
-        """Return the parts of `setting/method/metric`; another name is a metric as a whole."""
+        """Return the parts of `column/method/metric`; another name is a metric as a whole."""
         before, _, metric = name.rpartition("/")
-        setting, _, method = before.partition("/")
-        return cls(setting, method, metric) if method else cls("", "", name)
+        column, _, method = before.partition("/")
+        return cls(column, method, metric) if method else cls("", "", name)
 
     def __str__(self) -> str:
-        return f"{self.setting}/{self.method}/{self.metric}" if self.method else self.metric
+        return f"{self.column}/{self.method}/{self.metric}" if self.method else self.metric
 
     def sibling(self, metric: str) -> str:
         """Return the name of another metric of the method."""
@@ -64,7 +64,7 @@ class FinishedRun(NamedTuple):
     score: str
     """Name of the metric in `finals`."""
     finals: dict[str, dict[str, Float[np.ndarray, "_"]]]
-    """Final scores of the seeds by setting and method; NaN where a run diverged."""
+    """Final scores of the seeds by column and method; NaN where a run diverged."""
     options: dict[str, Any]
     """Options by name, those of the configuration too."""
 
@@ -85,7 +85,7 @@ def read_finished_run(folder: Path) -> FinishedRun:
     for name, values in arrays.items():
         key = ResultKey.parse(name)
         if key.metric == score and key.method:
-            finals.setdefault(key.setting, {})[key.method] = values[:, -1]
+            finals.setdefault(key.column, {})[key.method] = values[:, -1]
     config = folder / "config.json"
     stored = read_any_config(config, _REMEDY)
     with refusing(config, _REMEDY):
@@ -157,10 +157,10 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
 
 
 def differences(
-    first: FinishedRun, other: FinishedRun, setting: str
+    first: FinishedRun, other: FinishedRun, column: str
 ) -> dict[str, Float[np.ndarray, "seeds"]]:
     """Return final scores minus those of the first run on the seeds that both have, by method."""
-    base, compared = (run.finals.get(setting, {}) for run in (first, other))
+    base, compared = (run.finals.get(column, {}) for run in (first, other))
     by_method = {}
     for name in base.keys() & compared.keys():
         # A method of a paper's run may have fewer seeds than the others.
@@ -207,7 +207,7 @@ def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterato
         task, tested = [*place[1 : 1 + count], "", ""][:2]
         left = ",".join(map(str, place[of_seeds + count :]))
         metric = key.metric + (f"[{left}]" if left else "")
-        yield Number(key.method, key.setting, seed, task, tested, metric, value)
+        yield Number(key.method, key.column, seed, task, tested, metric, value)
 
 
 def _flat(name: str, part: Any) -> dict[str, Any]:

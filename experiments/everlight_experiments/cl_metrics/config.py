@@ -13,9 +13,10 @@ from typing import Annotated
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_experiments.continual.benchmark import Seeds
-from everlight_experiments.continual.chosen import stated
-from everlight_experiments.continual.config import UNNAMED, Config
+from everlight_experiments.continual.benchmarks.config import UNNAMED
+from everlight_experiments.continual.benchmarks.run_data import Seeds
+from everlight_experiments.continual.benchmarks.statements import general_statement
+from everlight_experiments.images.config import Config
 from everlight_experiments.run_folder.options import Preset
 
 GRIDS = {"EWC": (10, 100, 1e3, 1e4), "LwF": (1, 3, 10, 30), "SI": (0.1, 1, 10, 100)}
@@ -51,12 +52,12 @@ SMALL = Config(
     online_batch=32,
     criterion="accuracy over all times (A)",
     grids=GRIDS,
-    chosen=stated(
+    chosen=general_statement(
         "The learning rate (0.0003 to 0.01) and the dropout (this or the paper's) have the "
         "highest accuracy of naive and joint on validation seeds. Sizes and epochs are limited "
         "by two cores."
     ),
-    features_chosen=stated("Nothing was tuned for a head on features."),
+    features_chosen=general_statement("Nothing was tuned for a head on features."),
 )
 DEMO = replace(
     SMALL,
@@ -69,7 +70,7 @@ DEMO = replace(
     features_learning_rate=3e-3,
     protocol=Protocol(epochs=6),
     grids={name: grid[:2] for name, grid in GRIDS.items()},
-    chosen=stated(
+    chosen=general_statement(
         "The learning rate (0.0003 to 0.01) has the highest accuracy of naive and joint on "
         "validation seeds. Sizes and epochs are limited by the demo's time."
     ),
@@ -84,7 +85,9 @@ FULL = replace(
     net="small-cnn:32,64,512",
     dropout=(0.25, 0.25, 0.5),
     protocol=Protocol(epochs=22),
-    chosen=stated("All is as published; the number of epochs is that implied by the paper's CE."),
+    chosen=general_statement(
+        "All is as published; the number of epochs is that implied by the paper's CE."
+    ),
 )
 PRESETS: Mapping[Preset, Config] = {"demo": DEMO, "small": SMALL, "paper": FULL}
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {

@@ -6,11 +6,11 @@ task identity is right by chance on later tasks.
 
 from everlight_experiments.cl_metrics.config import PAPER_METHODS, PAPER_PRESETS, PaperConfig
 from everlight_experiments.cl_metrics.published_tables import PRINTED
-from everlight_experiments.continual.benchmark import Request
-from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
-from everlight_experiments.continual.report_criteria import Published
-from everlight_experiments.continual.train_methods import jobs_of
+from everlight_experiments.continual.report.criteria import PublishedNumbers
+from everlight_experiments.continual.training.queue import jobs_of
+from everlight_experiments.images.benchmark import image_benchmarks
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import check_methods
 
@@ -21,7 +21,7 @@ CITATION = (
 SETTINGS = ("task-incremental", "class-incremental")
 
 
-def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment[None]:
     """Return both settings with the paper's methods."""
     check_methods(config.methods, PAPER_METHODS)
     request = Request(
@@ -33,7 +33,7 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     return Experiment(benchmarks, jobs_of(benchmarks, rows, config.seeds))
 
 
-def published(results: Results) -> Published:
+def published_criteria(results: Results[PaperConfig, None]) -> PublishedNumbers:
     """Return the printed criteria and scores."""
     difference = "" if results.config.benchmark.data == "cifar100" else ", not ours"
     note = (
@@ -41,7 +41,7 @@ def published(results: Results) -> Published:
         "print the deviations behind its stabilities; no deviations give those of EWC, LwF and SI "
         "under all three weightings."
     )
-    return Published(note, criteria={"task-incremental": PRINTED})
+    return PublishedNumbers(note, criteria={"task-incremental": PRINTED})
 
 
 PAPER = Paper(
@@ -50,5 +50,5 @@ PAPER = Paper(
     lambda config: "Continual learning: five strategies by seven criteria",
     PAPER_PRESETS,
     experiment,
-    published=published,
+    published_numbers=published_criteria,
 )

@@ -2,31 +2,39 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
 from everlight_experiments.commands.user_benchmark import is_user_file, load_user_benchmark
-from everlight_experiments.continual.benchmark import Benchmarks, Request
-from everlight_experiments.continual.config import CONFIGS
-from everlight_experiments.continual.image_benchmarks import image_benchmarks
+from everlight_experiments.continual.benchmarks.benchmark import (
+    Benchmark,
+    Request,
+    RequestedBenchmarks,
+    UnpreparedBenchmark,
+)
+from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
 from everlight_experiments.core50.benchmark import core50_benchmarks
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.facts.benchmark import facts_benchmarks
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
+from everlight_experiments.images.benchmark import image_benchmarks
+from everlight_experiments.images.config import CONFIGS
 from everlight_experiments.run_folder.config_options import changed_options
 from everlight_experiments.run_folder.options import Preset
 
+C = TypeVar("C", bound=BenchmarkConfig)
 
-class Entry(NamedTuple):
+
+class Entry(NamedTuple, Generic[C]):
     """A row of the registry."""
 
-    configs: Mapping[Preset, Any]
-    make: Callable[[Request], Benchmarks]
+    configs: Mapping[Preset, C]
+    make: Callable[[Request[C]], RequestedBenchmarks]
     """Benchmarks by setting."""
     own_settings: bool = False
     """True if the benchmark has settings of its own."""
@@ -65,13 +73,13 @@ def benchmark_name(text: str) -> str:
     return text.rpartition(":")[2] if is_user_file(text) else split_preset(text)[0]
 
 
-def default_config(text: str, preset: Preset = "demo") -> Any:
+def default_config(text: str, preset: Preset = "demo") -> BenchmarkConfig:
     """Return the configuration of NAME or NAME:PRESET."""
     name, preset = split_preset(text, preset)
     return BENCHMARKS[name].configs[preset]
 
 
-def load_benchmarks(options: RunOptions | TuneOptions) -> Benchmarks:
+def load_benchmarks(options: RunOptions | TuneOptions) -> RequestedBenchmarks:
     """Return the benchmarks that the options select, by setting.
 
     Raises:
@@ -99,11 +107,16 @@ def load_benchmarks(options: RunOptions | TuneOptions) -> Benchmarks:
         default = default_config(options.benchmark, options.preset)
         benchmarks = BENCHMARKS[name].make(request)
         changes = list(changed_options(default, options.config))
-    return {
-        setting: benchmark._replace(
-            selection=benchmark.selection.with_changed(changes)._replace(
-                validation_tasks=options.validation_tasks
-            )
+
+    def selecting(benchmark: Benchmark) -> Benchmark:
+        selection = benchmark.selection.with_changed(changes)
+        return benchmark._replace(
+            selection=selection._replace(validation_tasks=options.validation_tasks)
         )
+
+    return {
+        setting: benchmark._replace(outline=selecting(benchmark.outline))
+        if isinstance(benchmark, UnpreparedBenchmark)
+        else selecting(benchmark)
         for setting, benchmark in benchmarks.items()
     }

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from scipy.stats import rankdata
 
 from everlight.plots import COLORS
-from everlight_experiments.continual.report_tables import ColumnSpec
+from everlight_experiments.continual.report.tables import ColumnSpec
 from everlight_experiments.report.cells import deviation, sentence
 from everlight_experiments.report.plots import MARKERS, new_canvas, save
 from everlight_experiments.report.writer import Figure
@@ -28,7 +28,7 @@ def ranks_of(scores: Mapping[str, Float[np.ndarray, "seeds"]]) -> dict[str, floa
     return dict(zip(scores, rankdata(-np.nan_to_num(means, nan=-np.inf)), strict=True))
 
 
-def column(
+def values_column(
     name: str, values: Mapping[str, Any], cell: Callable[[Any], str] = str, group: str = ""
 ) -> ColumnSpec:
     """Return a table's column of values by row; rows without one have a dash."""

@@ -26,8 +26,8 @@ from everlight_data.runs.finished_runs import (
     read_finished_run,
 )
 from everlight_data.texts import printable
-from everlight_experiments.commands.columns import DIVERGED, column, score_figure
-from everlight_experiments.continual.report_tables import seeds_above, table_of
+from everlight_experiments.commands.columns import DIVERGED, score_figure, values_column
+from everlight_experiments.continual.report.tables import seeds_above, table_of
 from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell, sentence
 from everlight_experiments.report.writer import (
     Figure,
@@ -85,11 +85,11 @@ def run_compare(options: CompareOptions) -> Path:
         ("Settings that differ", name_other_options(runs, NO_DIFFERENCE)),
         ("Selection rule", "each run's own, stated in its report"),
     ]
-    settings = list(dict.fromkeys(setting for run in runs for setting in run.finals))
-    items = {setting: _compared(folder.path, setting, runs) for setting in settings}
-    table, figure = items.pop(settings[0])
-    summary = Summary(_headline(settings[0], runs), figure, table)
-    sections = [Section(sentence(setting), items=shown) for setting, shown in items.items()]
+    columns = list(dict.fromkeys(column for run in runs for column in run.finals))
+    items = {column: _comparison_items(folder.path, column, runs) for column in columns}
+    table, figure = items.pop(columns[0])
+    summary = Summary(_headline(columns[0], runs), figure, table)
+    sections = [Section(sentence(column), items=shown) for column, shown in items.items()]
     report = Report(summary_rows, sections, summary)
     return write_report(folder.path, f"{len(runs)} runs side by side", report)
 
@@ -104,18 +104,18 @@ def _distinct_names(folders: Sequence[Path]) -> list[str]:
     return [printable(str(Path(*folder.parts[-length:]))) for folder in folders]
 
 
-def _headline(setting: str, runs: Sequence[FinishedRun]) -> tuple[str, ...]:
+def _headline(column: str, runs: Sequence[FinishedRun]) -> tuple[str, ...]:
     """Return the question, the highest score with its interval, and the run compared with."""
     finals = {
         f"{name} of {run.name}": values
         for run in runs
-        for name, values in run.finals.get(setting, {}).items()
+        for name, values in run.finals.get(column, {}).items()
         if not np.isnan(values).any()
     }
     best = max(finals, key=lambda name: finals[name].mean(), default=None)
     highest = "none, all diverged" if best is None else f"{best}, {interval_cell(finals[best])}"
     return (
-        f"How do the runs differ in final {runs[0].score} ({setting})?",
+        f"How do the runs differ in final {runs[0].score} ({column})?",
         f"Best, with {LEVEL:.0%} interval: {highest}.",
         f"Baseline of all differences: {runs[0].name}.",
     )
@@ -128,29 +128,33 @@ def _name(folders: Sequence[Path]) -> str:
     return name if len(content) <= LONGEST else f"{len(folders)}-runs-{crc32(content):08x}"
 
 
-def _compared(folder: Path, setting: str, runs: Sequence[FinishedRun]) -> list[Table | Figure]:
+def _comparison_items(
+    folder: Path, column: str, runs: Sequence[FinishedRun]
+) -> list[Table | Figure]:
     """Return a table of the final scores of all runs with paired differences, and a picture."""
     first, *others = runs
     final = f"final {first.score}"
-    scores = {run.name: run.finals.get(setting, {}) for run in runs}
+    scores = {run.name: run.finals.get(column, {}) for run in runs}
     names = list(dict.fromkeys(name for by_name in scores.values() for name in by_name))
-    columns = [column(name, by_method, final_cell, final) for name, by_method in scores.items()]
+    columns = [
+        values_column(name, by_method, final_cell, final) for name, by_method in scores.items()
+    ]
     for other in others:
-        gaps, group = differences(first, other, setting), f"{other.name} − {first.name}"
-        columns.append(column("difference", gaps, _signed, group))
-        columns.append(column("seeds above", gaps, seeds_above, group))
+        gaps, group = differences(first, other, column), f"{other.name} − {first.name}"
+        columns.append(values_column("difference", gaps, _signed_interval, group))
+        columns.append(values_column("seeds above", gaps, seeds_above, group))
     caption = (
-        f"{sentence(final)} of each run ({setting}; mean ± standard deviation over seeds), and "
+        f"{sentence(final)} of each run ({column}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
     )
-    path = folder / f"compared_{file_name(setting)}.png"
+    path = folder / f"compared_{file_name(column)}.png"
     return [
         table_of(caption, {name: name for name in names}, columns, DIVERGED),
-        score_figure(path, names, scores, f"{final} ({setting})"),
+        score_figure(path, names, scores, f"{final} ({column})"),
     ]
 
 
-def _signed(gaps: Float[np.ndarray, "seeds"]) -> str:
+def _signed_interval(gaps: Float[np.ndarray, "seeds"]) -> str:
     """Return mean and interval of differences, with signs."""
     mean, half = student_interval(gaps)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"

@@ -21,9 +21,8 @@ from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
-from everlight_experiments.continual import image_benchmarks
-from everlight_experiments.continual.benchmark import Benchmark
-from everlight_experiments.continual.method_programs import MethodPrograms
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.core50 import benchmark as core50_benchmark
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.der.config import PAPER_METHODS as DER_METHODS
@@ -33,6 +32,7 @@ from everlight_experiments.facts import benchmark as facts_benchmark
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc import benchmark as iirc_benchmark
 from everlight_experiments.iirc.config import PRESETS as IIRC
+from everlight_experiments.images import benchmark as images_benchmark
 from everlight_experiments.run_folder.compilation import describe_tpu
 
 Device = Literal["here", "tpu-v5e", "h100"]
@@ -113,7 +113,7 @@ def _device(name: Device) -> jax.Device:
 
 def icifar() -> Work:
     """Return EWC on iCIFAR-100."""
-    benchmark = image_benchmarks.shapes("icifar", ICIFAR["paper"], "task-incremental")
+    benchmark = images_benchmark.shapes("icifar", ICIFAR["paper"], "task-incremental")
     return Work("icifar", benchmark, METHODS["EWC"])
 
 
@@ -140,7 +140,7 @@ def der_on_images(name: BenchmarkName, classes: int, per_class: tuple[int, int],
     """Return DER++ with 500 samples on a benchmark of DER's table."""
     config = DER["paper"].benchmark_of(name, 500)
     sized = replace(config, classes=classes, per_class=per_class, side=side)
-    benchmark = image_benchmarks.shapes("der", sized, "class-incremental")
+    benchmark = images_benchmark.shapes("der", sized, "class-incremental")
     return Work(f"der, {name}", benchmark, DER_METHODS["DER++"])
 
 

@@ -23,18 +23,17 @@ from everlight_experiments.commands.benchmark_registry import (
     default_config,
     split_preset,
 )
-from everlight_experiments.commands.columns import column, ranks_of, score_figure
+from everlight_experiments.commands.columns import ranks_of, score_figure, values_column
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
-    Loaded,
-    load_requested,
-    train_loaded,
+    Suite,
+    load_suite,
+    train_suites,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
-from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.outcome import Outcomes, arrays_of
-from everlight_experiments.continual.report import report_summary_rows
-from everlight_experiments.continual.report_tables import (
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.report.sections import report_summary_rows
+from everlight_experiments.continual.report.tables import (
     FORGETTING,
     choices_of,
     forgetting_cell,
@@ -43,9 +42,10 @@ from everlight_experiments.continual.report_tables import (
     selection_rule,
     table_of,
 )
+from everlight_experiments.continual.training.outcome import Outcomes, arrays_of
 from everlight_experiments.report.cells import dash, final_cell, interval_cell
 from everlight_experiments.report.writer import Report, Section, Summary, Table, write_report
-from everlight_experiments.run_folder.config_options import changed, option_named, with_config
+from everlight_experiments.run_folder.config_options import change_config, find_option, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.usage import options_by_name
 
@@ -63,25 +63,29 @@ def run_grid(options: GridOptions) -> Path:
     if not requested:
         raise DataError(f"--benchmarks without a name; there are {', '.join(BENCHMARKS)}")
     # All before the first is trained: one whose data are missing is then known.
-    loaded = {name: load_requested(run) for name, run in requested.items()}
-    for name, suite in loaded.items():
+    suites = {name: load_suite(run) for name, run in requested.items()}
+    for name, suite in suites.items():
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
     folder = RunFolder("grid", "", options, shared=True)
-    firsts = {name: next(iter(suite.benchmarks.values())) for name, suite in loaded.items()}
-    for name, benchmark in firsts.items():
-        print(f"{name}: {benchmark.data.words}", flush=True)
-    benchmarks, outcomes = train_loaded(folder, options, loaded)
+    for name, suite in suites.items():
+        outline = next(iter(suite.outlines.values()))
+        print(f"{name}: {outline.data.words}", flush=True)
+    benchmarks, outcomes = train_suites(folder, options, suites)
     folder.save_results(**arrays_of(outcomes))
-    rows = _rows_of(loaded)
+    rows = _rows_of(suites)
     left_out = [
         left_out_table(suite.rows, {f"{name}, {setting}": benchmark.setting.capabilities})
-        for name, suite in loaded.items()
-        for setting, benchmark in suite.benchmarks.items()
+        for name, suite in suites.items()
+        for setting, benchmark in suite.outlines.items()
     ]
     not_run = [row for table in left_out for row in table.rows]
-    title = f"Continual learning: {len(rows)} methods on {', '.join(firsts)}"
+    title = f"Continual learning: {len(rows)} methods on {', '.join(suites)}"
     rule = selection_rule(outcomes, options.validation_seeds)
+    firsts = {
+        name: next(bench for bench in benchmarks.values() if bench.prefix == name)
+        for name in suites
+    }
     summary_rows = _summary_rows(options, firsts, rule, folder.duration())
     ranks = _ranks(outcomes, rows)
     summary = _results_summary(folder.path, benchmarks, outcomes, ranks, _headline(ranks, rows))
@@ -94,11 +98,11 @@ def run_grid(options: GridOptions) -> Path:
     return write_report(folder.path, title, Report(summary_rows, sections, summary))
 
 
-def _rows_of(loaded: Mapping[str, Loaded]) -> list[Method]:
+def _rows_of(suites: Mapping[str, Suite]) -> list[Method]:
     """Return the methods of all benchmarks, in the table's order; the user's own come last."""
-    places = {name: place for place, name in enumerate(METHODS)}
-    rows = {row.label: row for suite in loaded.values() for row in suite.rows}
-    return sorted(rows.values(), key=lambda row: places.get(row.row_name, len(places)))
+    positions = {name: position for position, name in enumerate(METHODS)}
+    rows = {row.label: row for suite in suites.values() for row in suite.rows}
+    return sorted(rows.values(), key=lambda row: positions.get(row.row_name, len(positions)))
 
 
 def runs_of(options: GridOptions) -> dict[str, RunOptions]:
@@ -131,7 +135,7 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
         except ValueError as error:
             raise DataError(f"{SET} {assignment!a}: {error}; close the quotation") from error
         for name, setting in _changed_by(key, configs).items():
-            configs[name] = changed(configs[name], {setting: words}, SET)
+            configs[name] = change_config(configs[name], {setting: words}, SET)
     shared = {opt.name: getattr(options, opt.name) for opt in dataclasses.fields(TrainOptions)}
     return {
         name: with_config(RunOptions, configs[name])(
@@ -149,7 +153,7 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     if dot and name in configs:
         return {name: setting}
     options = {name: options_by_name(config) for name, config in configs.items()}
-    named = {name: option_named(list(by_option), key) for name, by_option in options.items()}
+    named = {name: find_option(list(by_option), key) for name, by_option in options.items()}
     having = {name: setting for name, setting in named.items() if setting in options[name]}
     if not having:
         check_name(f"setting of {SET}", key, sorted(set().union(*options.values())))
@@ -192,18 +196,19 @@ def _results_summary(
 ) -> Summary:
     """Return the scores with ranks in every column, and mean ranks."""
     scores = {
-        place: {name: outcome.final for name, outcome in by_name.items()}
-        for place, by_name in outcomes.items()
+        column: {name: outcome.final for name, outcome in by_name.items()}
+        for column, by_name in outcomes.items()
     }
     columns = []
-    for place, finals in scores.items():
-        within = ranks_of(finals)
+    for column, finals in scores.items():
+        column_ranks = ranks_of(finals)
         cells = {
-            name: f"{final_cell(values)} ({within[name]:g})" for name, values in finals.items()
+            name: f"{final_cell(values)} ({column_ranks[name]:g})"
+            for name, values in finals.items()
         }
-        columns.append(column(f"{place}: {benchmarks[place].score}", cells))
-    columns.append(column("mean", ranks, lambda places: f"{np.mean(places):.2f}", "rank"))
-    columns.append(column("benchmarks", ranks, lambda places: str(len(places)), "rank"))
+        columns.append(values_column(f"{column}: {benchmarks[column].score}", cells))
+    columns.append(values_column("mean", ranks, lambda values: f"{np.mean(values):.2f}", "rank"))
+    columns.append(values_column("benchmarks", ranks, lambda values: str(len(values)), "rank"))
     caption = (
         "Final score, mean ± standard deviation over seeds, in each benchmark's own metric. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
@@ -225,8 +230,11 @@ def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:
         for name in order
     }
     columns = [
-        *(column(place, cells, forgetting_cell, "forgetting") for place, cells in outcomes.items()),
-        column("sum", sums, lambda seconds: dash(f"{seconds:,.1f}"), "seconds per run"),
+        *(
+            values_column(column, cells, forgetting_cell, "forgetting")
+            for column, cells in outcomes.items()
+        ),
+        values_column("sum", sums, lambda seconds: dash(f"{seconds:,.1f}"), "seconds per run"),
     ]
     caption = (
         f"{FORGETTING.format(score='score')} Each benchmark has its own metric. Seconds per "
@@ -244,13 +252,13 @@ def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> t
     """
     references = {row.name for row in rows if row.is_reference}
     most = max(map(len, ranks.values()))
-    full = [name for name, places in ranks.items() if len(places) == most]
+    full = [name for name, values in ranks.items() if len(values) == most]
     ranked = [name for name in full if name not in references] or full
     best = min(ranked, key=lambda name: np.mean(ranks[name]))
     among = f"{most} benchmark{'s' * (most > 1)}"
     leader = f"{best}, {np.mean(ranks[best]):.2f}"
     if most > 1:
-        highest = float(max(max(places, default=1) for places in ranks.values()))
+        highest = float(max(max(values, default=1) for values in ranks.values()))
         leader = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
     return (
         f"Which continual-learning method has the best mean rank over {among}?",

@@ -21,22 +21,27 @@ from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmark_registry import benchmark_name, load_benchmarks
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.user_strategy import load_strategy
-from everlight_experiments.continual.benchmark import Benchmark, Benchmarks
-from everlight_experiments.continual.method_arguments import (
-    read_hyperparameters,
-    with_method_arguments,
+from everlight_experiments.continual.benchmarks.benchmark import (
+    Benchmark,
+    Benchmarks,
+    RequestedBenchmarks,
+    UnpreparedBenchmark,
+    outlines_of,
+    prepare_benchmark,
 )
-from everlight_experiments.continual.method_programs import MethodPrograms, row_on
-from everlight_experiments.continual.method_runner import NETS
-from everlight_experiments.continual.outcome import Outcomes
-from everlight_experiments.continual.published import WORD, with_published_settings
-from everlight_experiments.continual.train_methods import (
+from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
+from everlight_experiments.continual.training.outcome import Outcomes
+from everlight_experiments.continual.training.programs import MethodPrograms, row_on
+from everlight_experiments.continual.training.queue import (
     Job,
     jobs_of,
     print_size_of_nets,
     runners_of,
     train_jobs,
 )
+from everlight_experiments.continual.training.runner import NETS
+from everlight_experiments.images.methods.arguments import with_method_arguments
+from everlight_experiments.images.methods.published import WORD, with_published_settings
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import check_methods
 
@@ -65,16 +70,21 @@ OTHER_NAMES = {
 """Names of methods in Avalanche and Mammoth, in lower case, which no spelling leads to here."""
 
 
-class Loaded(NamedTuple):
+class Suite(NamedTuple):
     """Benchmarks by setting, and the methods to train on them."""
 
-    benchmarks: Benchmarks
+    benchmarks: RequestedBenchmarks
     rows: list[Method]
     lines: list[str]
     """Lines for the user on methods that are left out or of little use (`applicable_methods`)."""
 
+    @property
+    def outlines(self) -> Benchmarks:
+        """What is known of the benchmarks before the run's folder is open."""
+        return outlines_of(self.benchmarks)
 
-def load_requested(options: RunOptions) -> Loaded:
+
+def load_suite(options: RunOptions) -> Suite:
     """Return the benchmarks and methods that the options select, in the table's order.
 
     The baseline naive is among them; the user's own come last.
@@ -86,12 +96,13 @@ def load_requested(options: RunOptions) -> Loaded:
     requested = requested_methods(options)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
-    benchmarks = load_benchmarks(configured(options, requested))
-    applicable, lines = applicable_methods(options, benchmarks, requested)
-    rows = fitted_methods(options, next(iter(benchmarks.values())), applicable)
-    ready = {name: benchmark for name, benchmark in benchmarks.items() if benchmark.prepare is None}
+    benchmarks = load_benchmarks(configure_options(options, requested))
+    outlines = outlines_of(benchmarks)
+    applicable, lines = applicable_methods(options, outlines, requested)
+    rows = fitted_methods(options, next(iter(outlines.values())), applicable)
+    ready = {name: bench for name, bench in benchmarks.items() if isinstance(bench, Benchmark)}
     trace_user_strategies(ready, rows)
-    return Loaded(benchmarks, with_published(rows) if options.published else rows, lines)
+    return Suite(benchmarks, with_published(rows) if options.published else rows, lines)
 
 
 def requested_methods(options: RunOptions) -> list[Method]:
@@ -107,7 +118,7 @@ def requested_methods(options: RunOptions) -> list[Method]:
     return [row for name, row in METHODS.items() if name in names or name == "naive"] + strategies
 
 
-def configured(options: RunOptions, methods: Sequence[Method]) -> RunOptions:
+def configure_options(options: RunOptions, methods: Sequence[Method]) -> RunOptions:
     """Return the options with a configuration that has the published and the given arguments.
 
     Raises:
@@ -170,14 +181,16 @@ def applicable_methods(
         elif all(reasons) and reasons[0] in _REMEDIES:
             warned[reasons[0]].append(method.name)
     lines = [
-        f"--methods all leaves out {_listed(names, reason)}; --methods runs it by name"
+        f"--methods all leaves out {_name_list(names, reason)}; --methods runs it by name"
         for reason, names in left_out.items()
     ]
-    lines += [f"of little use here: {_listed(names, reason)}" for reason, names in warned.items()]
+    lines += [
+        f"of little use here: {_name_list(names, reason)}" for reason, names in warned.items()
+    ]
     return selected, lines
 
 
-def _listed(names: Sequence[str], reason: str) -> str:
+def _name_list(names: Sequence[str], reason: str) -> str:
     remedy = _REMEDIES.get(reason)
     return f"{', '.join(names)}, which {reason}{f'; give {remedy}' if remedy else ''}"
 
@@ -192,21 +205,21 @@ def trace_user_strategies(benchmarks: Benchmarks, rows: Sequence[Method]) -> Non
         MethodPrograms(benchmarks[job.column]).trace(job.method)
 
 
-def train_loaded(
-    folder: RunFolder, options: TrainOptions, loaded: Mapping[str, Loaded]
+def train_suites(
+    folder: RunFolder, options: TrainOptions, suites: Mapping[str, Suite]
 ) -> tuple[Benchmarks, Outcomes]:
-    """Train all methods on all benchmarks; return the opened benchmarks, and outcomes by column.
+    """Train all methods on all benchmarks; return the benchmarks, prepared, and the outcomes.
 
     The argument has the benchmarks by their name in the folder; a single one may have the name "".
     """
     benchmarks: dict[str, Benchmark] = {}
     jobs: list[Job] = []
-    for name, suite in loaded.items():
+    for name, suite in suites.items():
         columns = {}
         for setting, benchmark in suite.benchmarks.items():
             column = f"{name}, {setting}" if name else setting
-            columns[column] = benchmark._replace(prefix=name).opened(folder)
-            if benchmark.prepare is not None:
+            columns[column] = prepare_benchmark(benchmark, folder)._replace(prefix=name)
+            if isinstance(benchmark, UnpreparedBenchmark):
                 # The others were traced before the folder was made.
                 trace_user_strategies({column: columns[column]}, suite.rows)
         benchmarks |= columns

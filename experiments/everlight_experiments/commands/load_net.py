@@ -19,12 +19,17 @@ from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.descriptions import name_differences
 from everlight_experiments.commands.benchmark_registry import benchmark_name
 from everlight_experiments.commands.grid import runs_of
-from everlight_experiments.commands.load_and_train import load_requested
+from everlight_experiments.commands.load_and_train import load_suite
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import GridOptions, RunOptions
-from everlight_experiments.continual.benchmark import Benchmark, SequenceId
-from everlight_experiments.continual.method_programs import MethodPrograms
-from everlight_experiments.continual.method_runner import NETS, nets_folder
+from everlight_experiments.continual.benchmarks.benchmark import (
+    Benchmark,
+    UnpreparedBenchmark,
+    prepare_benchmark,
+)
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
+from everlight_experiments.continual.training.programs import MethodPrograms
+from everlight_experiments.continual.training.runner import NETS, nets_folder
 from everlight_experiments.run_folder.folder import RunFolder
 
 _REMEDY = "Name the folder of an `everlight run` or `everlight grid` with --keep-nets."
@@ -59,14 +64,14 @@ def load_net(
         were; a network that is damaged, or of other data.
     """
     run = Path(run)
-    options, prefix, opened = _stored(run, benchmark)
+    options, prefix, open_folder = _stored_options(run, benchmark)
     nets = run / NETS / prefix
     if not nets.is_dir():
         raise MissingDataError(f"{run} holds no nets; give its command --keep-nets and a --tag")
     setting = _setting_of(run, nets, setting)
     labels = _names(nets / setting)
     check_name("net of method", method, [Method.name_in(label) for label in labels])
-    loaded, rows = _rebuilt(options, setting, opened)
+    loaded, rows = _rebuild_benchmark(options, setting, open_folder)
     row = next((row for row in rows if row.name == method), None)
     if row is None or row.label not in labels:
         raise DataError(f"{run}: its {method} was trained with another version of your file")
@@ -83,7 +88,7 @@ def load_net(
         learner=saved.learner,
         memory=saved.memory,
         build=programs.build(row),
-        data=loaded.run_data(row, sequence, hyperparameter, seq_id.order),
+        data=loaded.run_data(row, sequence, hyperparameter, seq_id.seed),
         size=loaded.training.protocol(row).evaluation_batch,
         masked="class scores" in loaded.setting.capabilities,
     )
@@ -99,8 +104,8 @@ def _setting_of(run: Path, nets: Path, setting: str | None) -> str:
     return setting
 
 
-def _rebuilt(
-    options: RunOptions, setting: str, opened: Callable[[], RunFolder]
+def _rebuild_benchmark(
+    options: RunOptions, setting: str, open_folder: Callable[[], RunFolder]
 ) -> tuple[Benchmark, list[Method]]:
     """Return the benchmark of a run in one setting, and every method on it."""
     # Settings of earlier starts are there too.
@@ -108,10 +113,12 @@ def _rebuilt(
     all_rows = dataclasses.replace(
         options, setting=selected, methods=tuple(METHODS), published=True
     )
-    loaded = load_requested(all_rows)
+    loaded = load_suite(all_rows)
     benchmark = loaded.benchmarks[setting]
     # Only what a folder prepares needs it open.
-    return benchmark if benchmark.prepare is None else benchmark.opened(opened()), loaded.rows
+    if isinstance(benchmark, UnpreparedBenchmark):
+        benchmark = prepare_benchmark(benchmark, open_folder())
+    return benchmark, loaded.rows
 
 
 def _verified_hyperparameter(
@@ -125,7 +132,9 @@ def _verified_hyperparameter(
     return stored["hyperparameter"]
 
 
-def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable[[], RunFolder]]:
+def _stored_options(
+    run: Path, benchmark: str | None
+) -> tuple[RunOptions, str, Callable[[], RunFolder]]:
     """Return a benchmark's options, its name among several, and the settings of the folder.
 
     The options are those with which the run began, even if its folder was moved.
@@ -141,7 +150,7 @@ def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable
         (benchmark,) = by_name
     check_name("benchmark", benchmark, list(by_name))
 
-    def opened() -> RunFolder:
+    def open_folder() -> RunFolder:
         if is_grid:
             folder = RunFolder("grid", "", options, shared=True)
         else:
@@ -152,7 +161,7 @@ def _stored(run: Path, benchmark: str | None) -> tuple[RunOptions, str, Callable
             raise DataError(f"{run} was {folder.path.name}; give it its name again")
         return folder
 
-    return by_name[benchmark], benchmark if is_grid else "", opened
+    return by_name[benchmark], benchmark if is_grid else "", open_folder
 
 
 def _names(folder: Path) -> list[str]:

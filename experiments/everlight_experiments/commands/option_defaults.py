@@ -19,7 +19,7 @@ from everlight_experiments.commands.benchmark_registry import (
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
 from everlight_experiments.commands.user_benchmark import is_user_file
-from everlight_experiments.continual.chosen import with_statements
+from everlight_experiments.continual.benchmarks.statements import with_statements
 from everlight_experiments.run_folder.config_options import option_value, take_option, with_config
 from everlight_experiments.terminal import printable
 from everlight_experiments.usage import options_by_name

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import tyro
 
 from everlight.continual.methods.replay_variants import VariantName
-from everlight_experiments.continual.benchmark import Seeds
+from everlight_experiments.continual.benchmarks.run_data import Seeds
 from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
 
 SettingName = Literal["task-incremental", "class-incremental", "online"]

@@ -11,14 +11,18 @@ from pathlib import Path
 from everlight_experiments.commands.benchmark_registry import benchmark_name
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
-    load_requested,
+    load_suite,
     refuse_inapplicable,
-    train_loaded,
+    train_suites,
 )
 from everlight_experiments.commands.options import RunOptions
-from everlight_experiments.continual.report import ReportInput, report_sections, report_summary_rows
-from everlight_experiments.continual.report_tables import selection_rule
-from everlight_experiments.continual.train_methods import save_outcomes
+from everlight_experiments.continual.report.sections import (
+    ReportInput,
+    report_sections,
+    report_summary_rows,
+)
+from everlight_experiments.continual.report.tables import selection_rule
+from everlight_experiments.continual.training.queue import save_outcomes
 from everlight_experiments.report.writer import Report, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -30,11 +34,11 @@ def run_benchmark(options: RunOptions) -> Path:
       DataError: a benchmark or method that does not exist; data, settings or a strategy that cannot
         be used.
     """
-    loaded = load_requested(options)
-    refuse_inapplicable(loaded.benchmarks, options.methods, loaded.rows)
-    print(*loaded.lines, sep="\n", end="\n" * bool(loaded.lines), flush=True)
+    suite = load_suite(options)
+    refuse_inapplicable(suite.outlines, options.methods, suite.rows)
+    print(*suite.lines, sep="\n", end="\n" * bool(suite.lines), flush=True)
     folder = RunFolder("run", benchmark_name(options.benchmark), options, shared=True)
-    benchmarks, outcomes = train_loaded(folder, options, {"": loaded})
+    benchmarks, outcomes = train_suites(folder, options, {"": suite})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)
     benchmark = next(iter(benchmarks.values()))
     rule = selection_rule(outcomes, options.validation_seeds)
@@ -43,6 +47,6 @@ def run_benchmark(options: RunOptions) -> Path:
     )
     if options.keep_nets:
         summary_rows.append(NETS_KEPT)
-    title = f"Continual learning of {benchmark.name}: {len(loaded.rows)} methods"
-    summary, sections = report_sections(folder.path, ReportInput(benchmarks, outcomes, loaded.rows))
+    title = f"Continual learning of {benchmark.name}: {len(suite.rows)} methods"
+    summary, sections = report_sections(folder.path, ReportInput(benchmarks, outcomes, suite.rows))
     return write_report(folder.path, title, Report(summary_rows, sections, summary))

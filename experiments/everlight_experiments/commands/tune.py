@@ -29,7 +29,7 @@ from everlight_experiments.commands.benchmark_registry import (
     load_benchmarks,
     split_preset,
 )
-from everlight_experiments.commands.columns import DIVERGED, column, score_figure
+from everlight_experiments.commands.columns import DIVERGED, score_figure, values_column
 from everlight_experiments.commands.load_and_train import (
     applicable_methods,
     refuse_inapplicable,
@@ -37,14 +37,23 @@ from everlight_experiments.commands.load_and_train import (
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
-from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.method_programs import row_on
-from everlight_experiments.continual.report_tables import hyperparameters_table, rule_of, table_of
-from everlight_experiments.continual.train_methods import jobs_of, runners_of
+from everlight_experiments.continual.benchmarks.benchmark import (
+    Benchmarks,
+    RequestedBenchmarks,
+    outlines_of,
+    prepare_benchmark,
+)
+from everlight_experiments.continual.report.tables import hyperparameters_table, rule_of, table_of
+from everlight_experiments.continual.training.programs import row_on
+from everlight_experiments.continual.training.queue import jobs_of, runners_of
 from everlight_experiments.report.cells import final_cell, interval_cell, spread
 from everlight_experiments.report.writer import Report, Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs
-from everlight_experiments.run_folder.config_options import changed, changed_options, with_config
+from everlight_experiments.run_folder.config_options import (
+    change_config,
+    changed_options,
+    with_config,
+)
 from everlight_experiments.run_folder.folder import RunFolder
 
 VARY = "--vary"
@@ -56,14 +65,14 @@ BEST = (
 )
 
 
-class MethodInSetting(NamedTuple):
-    """A method in a setting, by their names."""
+class MethodInColumn(NamedTuple):
+    """A method in a column, by their names."""
 
-    setting: str
+    column: str
     method: str
 
 
-class Tried(NamedTuple):
+class Trial(NamedTuple):
     """One combination of values."""
 
     changes: Mapping[str, Any]
@@ -71,9 +80,9 @@ class Tried(NamedTuple):
     config: Any
     training: str
     """Network, optimizer and length in words."""
-    scores: Mapping[MethodInSetting, Float[np.ndarray, "seeds"]]
+    scores: Mapping[MethodInColumn, Float[np.ndarray, "seeds"]]
     """Scores of the best hyper-parameter; NaN where a run diverged."""
-    choices: Mapping[MethodInSetting, Choice]
+    choices: Mapping[MethodInColumn, Choice]
 
     @property
     def label(self) -> str:
@@ -95,9 +104,9 @@ def run_tune(options: TuneOptions) -> Path:
     """
     names = selected_methods(options.methods)
     candidates = configs_of(options)
-    tried: list[Tried] = []
+    trials: list[Trial] = []
     with loading_once():
-        first = load_benchmarks(replace(options, config=candidates[0][1]))
+        first = outlines_of(load_benchmarks(replace(options, config=candidates[0][1])))
         rows = [row_on(next(iter(first.values())), METHODS[name]) for name in names]
         refuse_inapplicable(first, options.methods, rows)
         rows, lines = applicable_methods(options, first, rows)
@@ -114,29 +123,29 @@ def run_tune(options: TuneOptions) -> Path:
         print(f"{len(candidates)} × {runs} runs", flush=True)
         for changes, config in candidates:
             benchmarks = load_benchmarks(replace(options, config=config))
-            tried.append(_try_all(folder, options, benchmarks, rows, changes, config))
-            print(f"{label_of(changes)}: {tried[-1].scores_by_seed.mean():.3f}", flush=True)
+            trials.append(_try_all(folder, options, benchmarks, rows, changes, config))
+            print(f"{label_of(changes)}: {trials[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
     scores = {
-        f"{trial.label}/{name.setting}/{name.method}": values
-        for trial in tried
+        f"{trial.label}/{name.column}/{name.method}": values
+        for trial in trials
         for name, values in trial.scores.items()
     }
     folder.save_results(**scores)
-    best, near = ranked(tried)
+    best, near = rank_trials(trials)
     benchmark = next(iter(first.values()))
     criterion = benchmark.criterion
     rule = rule_of(benchmark, options.validation_seeds)
     summary_rows = [
         ("Data", benchmark.data.words),
         ("Selection rule", f"{rule} {BEST}"),
-        ("Training with the best", tried[best].training),
-        ("Command for the best", run_command(options, tried[best].config)),
+        ("Training with the best", trials[best].training),
+        ("Command for the best", run_command(options, trials[best].config)),
         ("Duration", folder.duration()),
     ]
     title = f"Grid search of {benchmark.name} on validation seeds"
-    summary = _results_summary(folder.path, criterion, tried, best, near)
-    report = Report(summary_rows, _hyperparameters(criterion, tried), summary)
+    summary = _results_summary(folder.path, criterion, trials, best, near)
+    report = Report(summary_rows, _hyperparameters(criterion, trials), summary)
     return write_report(folder.path, title, report)
 
 
@@ -159,18 +168,18 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
         raise DataError(f"{VARY} {count:,} combinations; give at most {MAX_COMBINATIONS:,}")
     candidates = list(combinations(grids))
     # All before the first is trained: a value that cannot be is known then.
-    return [(changes, changed(options.config, changes, VARY)) for changes in candidates]
+    return [(changes, change_config(options.config, changes, VARY)) for changes in candidates]
 
 
-def ranked(tried: Sequence[Tried]) -> tuple[int, list[int]]:
+def rank_trials(trials: Sequence[Trial]) -> tuple[int, list[int]]:
     """Return the best combination, and those that are statistically tied with it.
 
     Raises:
       DataError: every run diverged.
     """
-    if all(np.isnan(values).all() for trial in tried for values in trial.scores.values()):
+    if all(np.isnan(values).all() for trial in trials for values in trial.scores.values()):
         raise DataError("every run diverged and none is best; give smaller learning rates")
-    scores_by_seed = np.stack([trial.scores_by_seed for trial in tried])
+    scores_by_seed = np.stack([trial.scores_by_seed for trial in trials])
     best = int(np.argmax(scores_by_seed.mean(axis=1)))
     return best, [
         place for place in np.flatnonzero(tied_candidates(best, scores_by_seed)) if place != best
@@ -198,16 +207,16 @@ def _refuse_unlike(
     """Refuse values that change the data, which methods apply, or nothing, before any training."""
     seen: dict[str, str] = {}
     for changes, config in candidates:
-        benchmarks = load_benchmarks(replace(options, config=config))
+        benchmarks = outlines_of(load_benchmarks(replace(options, config=config)))
         label = label_of(changes)
         option = f"{VARY} {label}"
-        for name, benchmark in benchmarks.items():
-            if benchmark.data.words != first[name].data.words:
+        for column, benchmark in benchmarks.items():
+            if benchmark.data.words != first[column].data.words:
                 raise DataError(
                     f"{option} changes the data or their use ({benchmark.data.words}), so that "
                     "scores cannot be compared; give it as an option"
                 )
-            if benchmark.setting.capabilities != first[name].setting.capabilities:
+            if benchmark.setting.capabilities != first[column].setting.capabilities:
                 raise DataError(f"{option} changes which methods apply; run them separately")
         identity = repr([bench.fingerprint(row) for bench in benchmarks.values() for row in rows])
         if (same := seen.setdefault(identity, label)) != label:
@@ -217,61 +226,62 @@ def _refuse_unlike(
 def _try_all(
     folder: RunFolder,
     options: TuneOptions,
-    benchmarks: Benchmarks,
+    benchmarks: RequestedBenchmarks,
     rows: Sequence[Method],
     changes: Mapping[str, Any],
     config: Any,
-) -> Tried:
+) -> Trial:
     """Return the scores of every method with one combination of values."""
     # Another order on the command line repeats no training.
     prefix = label_of(dict(sorted(changes.items())))
-    opened = {
-        name: bench.opened(folder)._replace(prefix=prefix) for name, bench in benchmarks.items()
+    prepared = {
+        column: prepare_benchmark(benchmark, folder)._replace(prefix=prefix)
+        for column, benchmark in benchmarks.items()
     }
-    runners = runners_of(folder, opened, options.seed, options.validation_seeds)
-    scores: dict[MethodInSetting, np.ndarray] = {}
-    choices: dict[MethodInSetting, Choice] = {}
-    for setting, method, _ in jobs_of(opened, rows, 1):
-        runners[setting].check_validation(method)
-        values, grid = runners[setting].on_validation_seeds(method), method.hyperparameters
+    runners = runners_of(folder, prepared, options.seed, options.validation_seeds)
+    scores: dict[MethodInColumn, np.ndarray] = {}
+    choices: dict[MethodInColumn, Choice] = {}
+    for column, method, _ in jobs_of(prepared, rows, 1):
+        runners[column].check_validation(method)
+        values, grid = runners[column].validation_criteria(method), method.hyperparameters
         several = len(grid) > 1
         choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()
         row = grid.index(choice.hyperparameter) if several else 0
-        name = MethodInSetting(setting, method.name)
+        name = MethodInColumn(column, method.name)
         scores[name], choices[name] = values[row], choice
-    training = next(iter(opened.values())).training.words
-    return Tried(changes, config, training, scores, choices)
+    training = next(iter(prepared.values())).training.words
+    return Trial(changes, config, training, scores, choices)
 
 
 def _results_summary(
-    folder: Path, criterion: str, tried: Sequence[Tried], best: int, near: Sequence[int]
+    folder: Path, criterion: str, trials: Sequence[Trial], best: int, near: Sequence[int]
 ) -> Summary:
     """Return the best configuration, its distance from the others, and ties and edges."""
-    labels, metric = [trial.label for trial in tried], f"{criterion} on validation samples"
+    labels, metric = [trial.label for trial in trials], f"{criterion} on validation samples"
     scores = {
-        name: {trial.label: trial.scores[name] for trial in tried} for name in tried[0].scores
+        name: {trial.label: trial.scores[name] for trial in trials} for name in trials[0].scores
     }
-    means = {trial.label: f"{trial.scores_by_seed.mean():.3f}" for trial in tried}
+    means = {trial.label: f"{trial.scores_by_seed.mean():.3f}" for trial in trials}
     below = {
-        trial.label: spread(tried[best].scores_by_seed - trial.scores_by_seed) for trial in tried
+        trial.label: spread(trials[best].scores_by_seed - trial.scores_by_seed) for trial in trials
     }
     below[labels[best]] = "best"
     columns = [
         *(
-            column(name.method, by_label, final_cell, name.setting)
+            values_column(name.method, by_label, final_cell, name.column)
             for name, by_label in scores.items()
         ),
-        column("mean", means),
-        column("below the best", below, group="paired by validation seed"),
+        values_column("mean", means),
+        values_column("below the best", below, group="paired by validation seed"),
     ]
     caption = f"{metric}, mean ± standard deviation over seeds."
     table = table_of(caption, {label: label for label in labels}, columns, DIVERGED, "settings")
     table = replace(table, strong_rows=frozenset((best,)))
-    shown = {f"{name.method}, {name.setting}": by_label for name, by_label in scores.items()}
+    shown = {f"{name.method}, {name.column}": by_label for name, by_label in scores.items()}
     figure = score_figure(folder / "tried.png", labels, shown, metric, "validation seeds")
     sentences = [
         f"Which configuration has the highest {criterion} on validation seeds?",
-        f"Best, with 95% interval: {labels[best]}, {interval_cell(tried[best].scores_by_seed)}.",
+        f"Best, with 95% interval: {labels[best]}, {interval_cell(trials[best].scores_by_seed)}.",
     ]
     if best:
         sentences.append(f"Baseline, the first: {labels[0]}, {means[labels[0]]}.")
@@ -279,15 +289,15 @@ def _results_summary(
     if near:
         tied = "; ".join(labels[number] for number in near)
         remarks.append(f"Settings statistically tied with the best: {tied}.")
-    if edges := edges_of([trial.changes for trial in tried], best):
+    if edges := edges_of([trial.changes for trial in trials], best):
         remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
     return Summary(tuple(sentences), figure, table, tuple(remarks))
 
 
-def _hyperparameters(criterion: str, tried: Sequence[Tried]) -> list[Section]:
+def _hyperparameters(criterion: str, trials: Sequence[Trial]) -> list[Section]:
     choices = {
-        f"{name.method}, {name.setting}, {trial.label}": choice
-        for trial in tried
+        f"{name.method}, {name.column}, {trial.label}": choice
+        for trial in trials
         for name, choice in trial.choices.items()
     }
     table = hyperparameters_table(criterion, choices)

@@ -7,7 +7,7 @@ from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_data.user_code.objects import load_object
 from everlight_experiments.commands.user_strategy import naming_lines
-from everlight_experiments.continual.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark
 
 _FORM = "give my_file.py:my_benchmark, a Benchmark or a function without arguments that returns one"
 

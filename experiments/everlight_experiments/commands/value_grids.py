@@ -52,18 +52,18 @@ def label_of(values: Mapping[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
 
 
-def edges_of(tried: Sequence[Mapping[str, Any]], best: int) -> list[str]:
+def edges_of(candidates: Sequence[Mapping[str, Any]], best: int) -> list[str]:
     """Return the names of numbers of which the best combination has the least or the greatest.
 
     Names with a single value, and values that are not numbers, have no edge.
 
     Args:
-      tried: combinations of values by name.
+      candidates: combinations of values by name.
       best: position of the best one.
     """
     names = []
-    for name, value in tried[best].items():
-        values = {combination[name] for combination in tried}
+    for name, value in candidates[best].items():
+        values = {combination[name] for combination in candidates}
         numbers = all(
             isinstance(number, (int, float)) and not isinstance(number, bool) for number in values
         )

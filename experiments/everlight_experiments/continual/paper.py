@@ -8,18 +8,31 @@ import dataclasses
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool
 
 from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
-from everlight_experiments.continual.benchmark import Benchmarks
-from everlight_experiments.continual.outcome import Outcomes
-from everlight_experiments.continual.report import ReportInput, report_sections, report_summary_rows
-from everlight_experiments.continual.report_criteria import NOTHING_PUBLISHED, Published
-from everlight_experiments.continual.train_methods import Job, runners_of, save_outcomes, train_jobs
+from everlight_experiments.continual.benchmarks.benchmark import (
+    Benchmarks,
+    RequestedBenchmarks,
+    prepare_benchmark,
+)
+from everlight_experiments.continual.report.criteria import NO_PUBLISHED_NUMBERS, PublishedNumbers
+from everlight_experiments.continual.report.sections import (
+    ReportInput,
+    report_sections,
+    report_summary_rows,
+)
+from everlight_experiments.continual.training.outcome import Outcomes
+from everlight_experiments.continual.training.queue import (
+    Job,
+    runners_of,
+    save_outcomes,
+    train_jobs,
+)
 from everlight_experiments.report.writer import (
     Column,
     Report,
@@ -42,22 +55,26 @@ class PaperOptions(ExperimentOptions):
     """Exit with status 1 if a number differs from the published one without a known cause."""
 
 
-class Experiment(NamedTuple):
+C = TypeVar("C")
+"""Configuration of a paper's command."""
+D = TypeVar("D")
+"""Data that a paper's own sections need besides outcomes; None where it needs no others."""
+
+
+class Experiment(NamedTuple, Generic[D]):
     """Benchmarks and methods that a paper trains with one configuration."""
 
-    benchmarks: Benchmarks
-    """Benchmarks by column."""
+    benchmarks: RequestedBenchmarks
     jobs: Sequence[Job]
     """Methods by column, each with its number of seeds."""
-    aside: frozenset[str] = frozenset()
+    hidden_columns: frozenset[str] = frozenset()
     """Columns that only the paper's own sections show."""
-    data: Any = None
-    """Data that the paper's own sections need besides outcomes."""
+    data: D = None
 
     @property
-    def shown(self) -> list[str]:
+    def shown_columns(self) -> list[str]:
         """Columns of the general report."""
-        return [column for column in self.benchmarks if column not in self.aside]
+        return [column for column in self.benchmarks if column not in self.hidden_columns]
 
     @property
     def seeds(self) -> int:
@@ -67,16 +84,20 @@ class Experiment(NamedTuple):
     @property
     def rows(self) -> list[Method]:
         """Methods of the general report, each once."""
-        methods = {job.method.name: job.method for job in self.jobs if job.column in self.shown}
+        methods = {
+            job.method.name: job.method for job in self.jobs if job.column in self.shown_columns
+        }
         return list(methods.values())
 
 
-class Results(NamedTuple):
+class Results(NamedTuple, Generic[C, D]):
     """A trained experiment."""
 
     folder: Path
-    config: Any
-    experiment: Experiment
+    config: C
+    experiment: Experiment[D]
+    benchmarks: Benchmarks
+    """The experiment's benchmarks, prepared."""
     outcomes: Outcomes
     """Outcomes by column and method, including columns that only the paper's sections show."""
     seed: int
@@ -100,32 +121,34 @@ class Finding(NamedTuple):
     """Methods or data that the run lacks, in words."""
 
 
-class Paper(NamedTuple):
+class Paper(NamedTuple, Generic[C, D]):
     """Everything that is particular to a paper."""
 
     name: str
     """Name of the command and of the run's folder."""
     citation: str
-    title: Callable[[Any], str]
+    title: Callable[[C], str]
     """Function from the configuration to the report's title."""
-    presets: Mapping[Preset, Any]
+    presets: Mapping[Preset, C]
     """Configurations, dataclass instances whose fields are options of the command."""
-    experiment: Callable[[Any, RunFolder, PaperOptions], Experiment]
+    experiment: Callable[[C, RunFolder, PaperOptions], Experiment[D]]
     """Function from the configuration to benchmarks and methods."""
-    sections: Callable[[Results], Sequence[Section]] = lambda results: ()
+    sections: Callable[[Results[C, D]], Sequence[Section]] = lambda results: ()
     """Sections before those of the general report."""
-    summary_rows: Callable[[Results], Sequence[tuple[str, str]]] = lambda results: ()
+    summary_rows: Callable[[Results[C, D]], Sequence[tuple[str, str]]] = lambda results: ()
     """Summary rows in addition to those of every report."""
-    published: Callable[[Results], Published] = lambda results: NOTHING_PUBLISHED
+    published_numbers: Callable[[Results[C, D]], PublishedNumbers] = lambda results: (
+        NO_PUBLISHED_NUMBERS
+    )
     rule: str | None = None
     """Selection rule; None is the common one, on one validation seed."""
-    results_summary: Callable[[Results], Summary] | None = None
+    results_summary: Callable[[Results[C, D]], Summary] | None = None
     """Opening of a report that has only the paper's own sections; None makes the general report."""
-    arrays: Callable[[Results], Mapping[str, np.ndarray]] = lambda results: {}
+    arrays: Callable[[Results[C, D]], Mapping[str, np.ndarray]] = lambda results: {}
     """Arrays of results.npz in addition to those of the outcomes."""
-    unexplained: Callable[[Results], Sequence[str]] = lambda results: ()
+    unexplained_lines: Callable[[Results[C, D]], Sequence[str]] = lambda results: ()
     """Differences from published numbers that have no known cause, a line each (`--check`)."""
-    findings: Callable[[Results], Sequence[Finding]] = lambda results: ()
+    findings: Callable[[Results[C, D]], Sequence[Finding]] = lambda results: ()
     """Claims that are about this configuration, checked in the results."""
     findings_source: str = ""
     """Sentence on what the claims are about in the paper."""
@@ -149,32 +172,34 @@ class Paper(NamedTuple):
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)
         written = write_report(folder.path, self.title(results.config), report)
-        unexplained = self.unexplained(results) if options.check else ()
+        unexplained = self.unexplained_lines(results) if options.check else ()
         if unexplained:
             differences = "\n".join(unexplained)
             sys.exit(f"differences from published numbers without a known cause:\n{differences}")
         return written
 
 
-def train_paper(paper: Paper, folder: RunFolder, options: PaperOptions) -> Results:
+def train_paper(paper: Paper[C, D], folder: RunFolder, options: PaperOptions) -> Results[C, D]:
     """Train every method on every benchmark, and save the outcomes."""
     experiment = paper.experiment(options.config, folder, options)
-    opened = {name: bench.opened(folder) for name, bench in experiment.benchmarks.items()}
-    experiment = experiment._replace(benchmarks=opened)
-    outcomes = train_jobs(runners_of(folder, opened, options.seed), experiment.jobs)
-    results = Results(folder.path, options.config, experiment, outcomes, options.seed)
+    benchmarks = {
+        column: prepare_benchmark(benchmark, folder)
+        for column, benchmark in experiment.benchmarks.items()
+    }
+    outcomes = train_jobs(runners_of(folder, benchmarks, options.seed), experiment.jobs)
+    results = Results(folder.path, options.config, experiment, benchmarks, outcomes, options.seed)
     arrays = paper.arrays(results)
-    save_outcomes(folder, opened, options.seed, experiment.seeds, outcomes, arrays)
+    save_outcomes(folder, benchmarks, options.seed, experiment.seeds, outcomes, arrays)
     return results
 
 
-def paper_report(paper: Paper, folder: RunFolder, results: Results) -> Report:
+def paper_report(paper: Paper[C, D], folder: RunFolder, results: Results[C, D]) -> Report:
     """Return the report of a paper's results; pictures go into the folder."""
     experiment = results.experiment
-    shown = {name: experiment.benchmarks[name] for name in experiment.shown}
+    shown = {column: results.benchmarks[column] for column in experiment.shown_columns}
     if paper.results_summary is None:
-        by_column = {name: results.outcomes[name] for name in shown}
-        general = ReportInput(shown, by_column, experiment.rows, paper.published(results))
+        by_column = {column: results.outcomes[column] for column in shown}
+        general = ReportInput(shown, by_column, experiment.rows, paper.published_numbers(results))
         summary, sections = report_sections(folder.path, general)
     else:
         summary, sections = paper.results_summary(results), []

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, PyTree, UInt8
 
 from everlight.continual import (
     SequenceResult,
@@ -31,24 +31,19 @@ from everlight_data.images.core50.frames import LabelledFrames
 from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_data.images.inputs.as_inputs import store_features
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.benchmark import (
+from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
-    Benchmarks,
     Data,
-    Metric,
-    Metrics,
     Request,
-    RunData,
     Selection,
     Setting,
-    Trained,
     Training,
-    Use,
-    once_per_run,
+    UnpreparedBenchmark,
 )
-from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import load_features
-from everlight_experiments.continual.shapes import blank_images, stored_shapes
+from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric, Metrics, once_per_run
+from everlight_experiments.continual.benchmarks.parts import load_features
+from everlight_experiments.continual.benchmarks.run_data import RunData, TrainedRun, Use
+from everlight_experiments.continual.benchmarks.shapes import blank_images, stored_shapes
 from everlight_experiments.core50.config import GRIDS, Base, Core50Config, Length, Scenario
 from everlight_experiments.core50.start import (
     InitialWeights,
@@ -97,7 +92,7 @@ class SharedFrames(NamedTuple):
     """Factor of the learning rate in all batches but the first."""
 
 
-def accuracy_by_task(run: Trained) -> Float[np.ndarray, "t t"]:
+def accuracy_by_task(run: TrainedRun) -> Float[np.ndarray, "t t"]:
     """Return the accuracy on the classes that each batch is the first to bring, after every batch.
 
     Every class has equally many test frames.
@@ -108,7 +103,7 @@ def accuracy_by_task(run: Trained) -> Float[np.ndarray, "t t"]:
 
 
 @once_per_run
-def open_set(run: Trained) -> OpenSet:
+def open_set(run: TrainedRun) -> OpenSet:
     """Return the paper's two other ways to test (section 5.2): options 1 and 3."""
     sequence = run.sequence
     seen = jnp.cumsum(sequence.tasks.classes, axis=0) > 0
@@ -144,7 +139,9 @@ METRICS = Metrics(
 )
 
 
-def core50_benchmarks(scenario: Scenario, request: Request) -> Benchmarks:
+def core50_benchmarks(
+    scenario: Scenario, request: Request[Core50Config]
+) -> dict[str, UnpreparedBenchmark]:
     """Return the benchmark of a scenario, for any methods.
 
     Raises:
@@ -154,7 +151,9 @@ def core50_benchmarks(scenario: Scenario, request: Request) -> Benchmarks:
     return batch_benchmarks(request, "object", (scenario,))
 
 
-def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenario]) -> Benchmarks:
+def batch_benchmarks(
+    request: Request[Core50Config], level: Level, scenarios: Sequence[Scenario]
+) -> dict[str, UnpreparedBenchmark]:
     """Return the benchmarks of scenarios, which share frames, weights and features.
 
     Raises:
@@ -163,9 +162,10 @@ def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenari
     config, seed = request.config, request.seed
     check_net(config)
     material = load_material(config, level, seed)
-    start = functools.cache(partial(_start, config, material, seed, request.runs))
+    start = functools.cache(partial(_load_weights, config, material, seed, request.runs))
+    outline = start_of_shapes(material.frames.images)
 
-    def in_scenario(scenario: Scenario) -> Benchmark:
+    def scenario_benchmark(scenario: Scenario) -> UnpreparedBenchmark:
         schedule = schedule_of(config, scenario)
 
         def prepare(folder: RunFolder) -> tuple[Data, Training]:
@@ -173,9 +173,10 @@ def batch_benchmarks(request: Request, level: Level, scenarios: Sequence[Scenari
             data = _data(schedule, material, seed, weights)
             return data, _training(config, schedule, material, weights)
 
-        return core50_benchmark(config, schedule, material, seed)._replace(prepare=prepare)
+        benchmark = core50_benchmark(config, schedule, material, seed, outline)
+        return UnpreparedBenchmark(benchmark, prepare)
 
-    return {scenario: in_scenario(scenario) for scenario in scenarios}
+    return {scenario: scenario_benchmark(scenario) for scenario in scenarios}
 
 
 class BlankFrames(LabelledFrames):
@@ -197,11 +198,13 @@ def shapes(config: Core50Config, scenario: Scenario) -> Benchmark:
         object_names=OBJECT_NAMES,
         category_names=CATEGORY_NAMES,
     )
-    start = InitialWeights(
-        layers={}, stored=stored_shapes(images), source="", features=lambda: None
-    )
-    schedule = schedule_of(config, scenario)
+    schedule, start = schedule_of(config, scenario), start_of_shapes(images)
     return core50_benchmark(config, schedule, BlankFrames(frames, "object"), 0, start)
+
+
+def start_of_shapes(images: UInt8[np.ndarray, "n side side 3"]) -> InitialWeights:
+    """Return the frames' shapes, and no weights: all are drawn."""
+    return InitialWeights({}, stored_shapes(images), source="", features=lambda: None)
 
 
 def schedule_of(config: Core50Config, scenario: Scenario) -> TrainingSchedule:
@@ -217,7 +220,7 @@ def schedule_of(config: Core50Config, scenario: Scenario) -> TrainingSchedule:
     )
 
 
-def _start(
+def _load_weights(
     config: Core50Config, material: LabelledFrames, seed: int, runs: Path, folder: RunFolder
 ) -> InitialWeights:
     frames = material.frames
@@ -242,9 +245,9 @@ def core50_benchmark(
     schedule: TrainingSchedule,
     material: LabelledFrames,
     seed: int,
-    start: InitialWeights | None = None,
+    start: InitialWeights,
 ) -> Benchmark:
-    """Return a benchmark of published orders; without `start` it is yet to be prepared."""
+    """Return a benchmark of published orders."""
     capabilities = {"class scores", "one label", "last weights", "pretrained layers"}
     if schedule.scenario == "NC":
         capabilities.add("own classes")
@@ -260,34 +263,27 @@ def core50_benchmark(
     return Benchmark("core50", data, setting, training, Selection(config.chosen, grids=GRIDS))
 
 
-def _prepared(start: InitialWeights | None) -> InitialWeights:
-    """Return the weights that methods begin with; without them nothing can be trained."""
-    if start is None:
-        raise RuntimeError("open the benchmark in a folder first, which prepares its weights")
-    return start
-
-
 def _reads_trunk(method: Method, start: InitialWeights) -> bool:
     """Return True if a method learns a head on the frozen convolutions' features of frames."""
     return method.trains == "head" and start.features is not None
 
 
 def _data(
-    schedule: TrainingSchedule, material: LabelledFrames, seed: int, start: InitialWeights | None
+    schedule: TrainingSchedule, material: LabelledFrames, seed: int, start: InitialWeights
 ) -> Data:
-    checksums = (*material.checksums, *(start.checksums if start else ()))
+    checksums = (*material.checksums, *start.checksums)
 
     @functools.cache
-    def ordered(use: Use, number: int) -> TaskSequence:
+    def load_sequence(use: Use, number: int) -> TaskSequence:
         if use == "validation":
             return material.sequence(schedule.scenario, RUNS - 1 - number, True)
         return material.sequence(schedule.scenario, number)
 
     def shared(method: Method) -> SharedFrames:
-        weights, length = _prepared(start), schedule.length(method)
-        frames, layers = weights.stored, weights.layers if schedule.pretrained else {}
-        if _reads_trunk(method, weights):
-            values = weights.features().values
+        length = schedule.length(method)
+        frames, layers = start.stored, start.layers if schedule.pretrained else {}
+        if _reads_trunk(method, start):
+            values = start.features().values
             frames, layers = StoredImages.of(values, jnp.float32(0), jnp.float32(1)), {}
         rate, factor = jnp.float32(length.learning_rate), jnp.float32(length.later_factor)
         return SharedFrames(frames, layers, rate, factor)
@@ -296,15 +292,14 @@ def _data(
         "seed": seed,
         "level": material.level,
         "data": list(checksums),
-        # `tune` compares configurations before anything is pretrained.
-        "beginning": start.fingerprint if start and schedule.pretrained else None,
+        "beginning": start.fingerprint if schedule.pretrained else None,
     }
     return Data(
         note=material.note,
         checksums=checksums,
         fingerprint=fingerprint,
         shared=shared,
-        sequence=lambda method, seq_id: ordered(seq_id.use, seq_id.number),
+        sequence=lambda method, seq_id: load_sequence(seq_id.use, seq_id.number),
     )
 
 
@@ -312,21 +307,19 @@ def _training(
     config: Base,
     schedule: TrainingSchedule,
     material: LabelledFrames,
-    start: InitialWeights | None,
+    start: InitialWeights,
 ) -> Training:
     def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
-        weights = _prepared(start)
-        operations = weights.features().operations if _reads_trunk(method, weights) else 0.0
+        operations = start.features().operations if _reads_trunk(method, start) else 0.0
         return {**result.evaluation._asdict(), "trunk_operations": np.array(operations)}
 
-    on_features = start is not None and start.features is None
     return Training(
         words=_training_words(config, start),
         fingerprint=lambda method: {
             "length": dataclasses.asdict(schedule.length(method)),
             **config.fingerprint(),
         },
-        setup=setup_factory(config, schedule, len(material.names), on_features),
+        setup=setup_factory(config, schedule, len(material.names), start.features is None),
         protocol=lambda method: schedule.length(method).protocol(config.batch_size),
         keep=keep,
         learning_rate=lambda method: schedule.length(method).rates_in_words,
@@ -336,16 +329,16 @@ def _training(
 
 
 def setup_factory(
-    config: Base, schedule: TrainingSchedule, classes: int, on_features: bool = False
+    config: Base, schedule: TrainingSchedule, classes: int, has_feature_inputs: bool = False
 ) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
     """Return the parts of strategies: softmax over all classes, SGD with momentum and decay.
 
-    With `on_features` every method learns a head on features in the frames' place.
+    With `has_feature_inputs` every method learns a head on features in the frames' place.
     """
 
     def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
         shared: SharedFrames = data.shared
-        frozen = on_features or method.trains == "head"
+        frozen = has_feature_inputs or method.trains == "head"
         optimizer = optax.chain(
             optax.add_decayed_weights(WEIGHT_DECAY),
             optax.sgd(shared.rate, momentum=MOMENTUM),
@@ -370,15 +363,16 @@ def setup_factory(
     return make
 
 
-def _training_words(config: Base, start: InitialWeights | None) -> str:
-    net, weights = net_note(config), ""
-    if start is not None and start.features is None:
-        net, weights = "a linear head", start.source
-    elif start is not None:
-        weights = (
+def _training_words(config: Base, start: InitialWeights) -> str:
+    net, weights = (
+        net_note(config),
+        (
             f"every method begins with weights {start.source}; CWR and methods of "
             "counting work on the frozen trunk's features"
-        )
+        ),
+    )
+    if start.features is None:
+        net, weights = "a linear head", start.source
     return (
         f"{net}, SGD with momentum {MOMENTUM} and weight decay {WEIGHT_DECAY:g}, restarted at "
         f"every batch, in batches of {config.batch_size}; fully connected layers of the whole "

@@ -21,9 +21,20 @@ from everlight.continual import Protocol, fixed_steps_protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.scenarios.core50 import Level
-from everlight_experiments.continual.benchmark_config import BenchmarkConfig
-from everlight_experiments.continual.chosen import AS_PUBLISHED, NOTHING_TUNED, Statements, stated
-from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
+from everlight_experiments.continual.benchmarks.config import (
+    UNNAMED,
+    BenchmarkConfig,
+    Dtype,
+    Features,
+    Replay,
+    Side,
+)
+from everlight_experiments.continual.benchmarks.statements import (
+    AS_PUBLISHED,
+    NOTHING_TUNED,
+    Statements,
+    general_statement,
+)
 from everlight_experiments.run_folder.options import Count, Preset, Rate
 
 CITATION = (
@@ -182,7 +193,7 @@ class PaperConfig:
     """Largest number of runs of cumulative in NI, NC and NIC."""
 
 
-ON_TRAINING_SESSIONS = stated(
+ON_TRAINING_SESSIONS = general_statement(
     "Hidden units, learning rates and gain have the highest mean accuracy over batches on "
     "training sessions 6 and 11, with the steps of the preset small. The last published orders "
     "serve as validation seeds. Numbers of steps are limited by two cores."

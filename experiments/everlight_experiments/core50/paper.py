@@ -6,8 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_experiments.continual.benchmark import Request
-from everlight_experiments.continual.outcome import Outcome, Outcomes
+from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.paper import (
     Experiment,
     Finding,
@@ -16,9 +15,10 @@ from everlight_experiments.continual.paper import (
     Results,
     Verdict,
 )
-from everlight_experiments.continual.report_criteria import Published
-from everlight_experiments.continual.report_tables import ColumnSpec, table_of
-from everlight_experiments.continual.train_methods import Job
+from everlight_experiments.continual.report.criteria import PublishedNumbers
+from everlight_experiments.continual.report.tables import ColumnSpec, table_of
+from everlight_experiments.continual.training.outcome import Outcome, Outcomes
+from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.core50.benchmark import TRUNK_OPERATIONS, batch_benchmarks, length_of
 from everlight_experiments.core50.config import (
     CITATION,
@@ -42,16 +42,16 @@ NOISE = 0.02
 """Largest fall of a curve that still counts as rising."""
 
 
-def published(results: Results) -> Published:
+def published_numbers(results: Results[PaperConfig, None]) -> PublishedNumbers:
     """Return the published curves of the run's scenarios, which are of objects."""
-    config: PaperConfig = results.config
+    config = results.config
     scenarios = config.scenarios if config.level == "object" else ()
     net, data = published_net(config.benchmark.net), config.benchmark.data
     curves = {scenario: published_curves(net, scenario) for scenario in scenarios}
-    return Published(published_name(net, data), curves)
+    return PublishedNumbers(published_name(net, data), curves)
 
 
-def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment[None]:
     """Return the scenarios, each with the paper's methods or those that are named."""
     check_methods(config.methods, FIXED)
     request = Request("core50", config.benchmark, seed=options.seed, runs=options.runs)
@@ -82,7 +82,7 @@ class Claim(NamedTuple):
     holds: Callable[..., Holds]
     """Function from the methods' curves to whether the claim holds for each run."""
 
-    def checked(self, outcomes: Outcomes) -> Finding:
+    def check(self, outcomes: Outcomes) -> Finding:
         """Return the claim with its verdict over the runs that all methods have."""
         claim, ran = f"{self.scenario}: {self.text}", outcomes.get(self.scenario, {})
         if missing := set(self.methods) - ran.keys():
@@ -152,26 +152,26 @@ CLAIMS = (
 
 def findings(outcomes: Outcomes) -> list[Finding]:
     """Return all claims, checked."""
-    return [claim.checked(outcomes) for claim in CLAIMS]
+    return [claim.check(outcomes) for claim in CLAIMS]
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results[PaperConfig, None]) -> list[Section]:
     """Return what the paper's report shows in addition to the general one."""
-    paper_scores, outcomes = published(results), results.outcomes
+    paper_scores, outcomes = published_numbers(results), results.outcomes
     costs = (
         "The paper compares accuracy relative to cumulative training, extra storage and "
         "computation. Extra storage is the method's memory and the maximum of stored samples "
         "(frames, or features of a frozen trunk). Operations are those of one step's program "
         "times the steps, plus the frozen trunk's once per training frame."
     )
-    tables = [
-        _scores_table(scenario, by_name, paper_scores) for scenario, by_name in outcomes.items()
-    ]
+    tables = [_scores_table(column, by_name, paper_scores) for column, by_name in outcomes.items()]
     return [Section("Accuracy relative to cumulative training, and costs", [costs], tables)]
 
 
-def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: Published) -> Table:
-    curves, best = paper_scores.curves.get(scenario, {}), by_name.get("cumulative")
+def _scores_table(
+    column: str, by_name: Mapping[str, Outcome], paper_scores: PublishedNumbers
+) -> Table:
+    curves, best = paper_scores.curves.get(column, {}), by_name.get("cumulative")
     printed = {name: curve[-1] for name, curve in curves.items()}
 
     def relative(name: str) -> str:
@@ -202,7 +202,7 @@ def _scores_table(scenario: str, by_name: Mapping[str, Outcome], paper_scores: P
         ),
     )
     source = f" Paper: {paper_scores.name}." if curves else ""
-    caption = f"{scenario}: mean ± standard deviation over the runs.{source}"
+    caption = f"{column}: mean ± standard deviation over the runs.{source}"
     return table_of(caption, {name: name for name in by_name}, specs)
 
 
@@ -218,7 +218,7 @@ def training_operations(outcome: Outcome) -> float:
     return float(outcome.steps[:, -1].mean() * outcome.cost.operations + frames)
 
 
-def summary_rows(results: Results) -> list[tuple[str, str]]:
+def summary_rows(results: Results[PaperConfig, None]) -> list[tuple[str, str]]:
     """Return steps, scenarios and the forms of CWR."""
     lengths: dict[str, list[str]] = {}
     for column, method, _ in results.experiment.jobs:
@@ -248,7 +248,7 @@ PAPER = Paper(
     experiment,
     sections,
     summary_rows,
-    published,
+    published_numbers,
     "The network after the last step of every batch is evaluated. Hyper-parameters of other "
     "methods were not selected.",
     findings=lambda results: findings(results.outcomes) if results.config.level == "object" else (),

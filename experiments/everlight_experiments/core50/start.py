@@ -38,7 +38,7 @@ from everlight_data.pretrained.caffe_weights import load_caffe_layers
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import PerClass
-from everlight_experiments.continual.train_runs import (
+from everlight_experiments.continual.training.runs import (
     DIVERGED_AT,
     SharedTraining,
     TrainingRun,
@@ -149,13 +149,15 @@ def initial_weights(folder: RunFolder, config: Base, frames: Core50, seed: int) 
       DataError: weights do not fit the network; the message names them. Or the pretraining
         diverges.
     """
-    begin = _pretrained if config.net == "small" else _given_or_drawn
+    begin = _pretrain_weights if config.net == "small" else _load_or_draw_weights
     weights = begin(folder, config, frames, seed)
     return weights._replace(features=functools.cache(partial(trunk_features, weights, config)))
 
 
-def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
-    layers = _drawn(config, seed)
+def _load_or_draw_weights(
+    folder: RunFolder, config: Base, frames: Core50, seed: int
+) -> InitialWeights:
+    layers = _draw_layers(config, seed)
     if config.weights is None:
         # Weights that are drawn are for inputs of deviation 1, given ones for Caffe's.
         deviation = DRAWN_DEVIATION
@@ -172,18 +174,18 @@ def _given_or_drawn(folder: RunFolder, config: Base, frames: Core50, seed: int) 
     return InitialWeights(layers, stored, source)
 
 
-def _drawn(config: Base, seed: int) -> Layers:
+def _draw_layers(config: Base, seed: int) -> Layers:
     net, image = make_net(config, classes=1), jnp.zeros((1, config.side, config.side, 3))
     init = jax.jit(lambda key: net.init(key, image, False)["params"])
-    return _without_head(config, init(jax.random.key(seed)))
+    return _remove_head(config, init(jax.random.key(seed)))
 
 
-def _without_head(config: Base, layers: Layers) -> Layers:
+def _remove_head(config: Base, layers: Layers) -> Layers:
     head = "Dense_1" if config.net == "small" else "head"
     return {name: layer for name, layer in layers.items() if name != head}
 
 
-def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
+def _pretrain_weights(folder: RunFolder, config: Base, frames: Core50, seed: int) -> InitialWeights:
     """Return the small network's weights after training on the procedural world's other objects."""
     pretraining = config.pretraining
     world = WORLD._replace(
@@ -231,7 +233,7 @@ def _pretrained(folder: RunFolder, config: Base, frames: Core50, seed: int) -> I
         f"{pretraining.images} images each, of whose new images it names {accuracy:.0%}; this "
         "stands in for ILSVRC-2012"
     )
-    return InitialWeights(_without_head(config, layers), stored.with_images(frames.images), source)
+    return InitialWeights(_remove_head(config, layers), stored.with_images(frames.images), source)
 
 
 def trunk_features(weights: InitialWeights, config: Base) -> FrozenFeatures:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from everlight.scenarios.core50 import Level
-from everlight_experiments.continual.chosen import AS_PUBLISHED
+from everlight_experiments.continual.benchmarks.statements import AS_PUBLISHED
 from everlight_experiments.core50.config import ON_TRAINING_SESSIONS, Base, Length, Pretraining
 from everlight_experiments.run_folder.options import Preset
 

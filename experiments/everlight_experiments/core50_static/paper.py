@@ -14,10 +14,12 @@ from everlight.continual.engine.evaluation import score_test_set
 from everlight.continual.methods.method import Method
 from everlight.metrics.frame_fusion import fused_accuracies
 from everlight_data.images.core50.frames import LabelledFrames
-from everlight_experiments.continual.benchmark import Benchmark, Metric, Trained
-from everlight_experiments.continual.method_programs import MethodPrograms
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.metric import Metric
+from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
-from everlight_experiments.continual.train_methods import Job
+from everlight_experiments.continual.training.programs import MethodPrograms
+from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.core50 import start
 from everlight_experiments.core50.benchmark import ACCURACY, TrainingSchedule, core50_benchmark
 from everlight_experiments.core50.config import CITATION, FIXED
@@ -45,30 +47,34 @@ FUSION, SESSIONS = "accuracy by fused frames", "sessions"
 
 Accuracies = Mapping[str, Mapping[str, Float[np.ndarray, "windows"]]]
 """Accuracies by level and strategy, for each of the first `WINDOWS`."""
+SvmAccuracies = Mapping[str, Mapping[str, np.ndarray]]
+"""Accuracies of the SVM by level: by fused frames, and by sessions."""
 
 
-def experiment(config: StaticConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+def experiment(
+    config: StaticConfig, folder: RunFolder, options: PaperOptions
+) -> Experiment[SvmAccuracies]:
     """Return both networks at every level, and the SVM's accuracies."""
     start.check_net(config)
     materials = {level: start.load_material(config, level, options.seed) for level in config.levels}
     frames = next(iter(materials.values())).frames
-    begun = start.initial_weights(folder, config, frames, options.seed)
+    weights = start.initial_weights(folder, config, frames, options.seed)
     benchmarks = {
-        f"{level}, {name}": _benchmark(config, name, material, options.seed, begun)
+        f"{level}, {name}": _benchmark(config, name, material, options.seed, weights)
         for level, material in materials.items()
         for name in (SCRATCH, TUNING)
     }
     jobs = [Job(column, FIXED["naive"], 1) for column in benchmarks]
-    values, svm = np.asarray(begun.features().values), {}
+    values, svm = np.asarray(weights.features().values), {}
     for level, material in materials.items():
-        fingerprint = {"level": level, "learned": LEARNED, "beginning": begun.fingerprint}
+        fingerprint = {"level": level, "learned": LEARNED, "beginning": weights.fingerprint}
         fingerprint["frames"] = len(frames.images)
         compute = partial(svm_accuracies, material, values)
         svm[level] = folder.computed(f"svm-{level}", fingerprint, compute)
     return Experiment(benchmarks, jobs, data=svm)
 
 
-def accuracies_of(results: Results) -> Accuracies:
+def accuracies_of(results: Results[StaticConfig, SvmAccuracies]) -> Accuracies:
     """Return the accuracies of all three strategies."""
     accuracies = {level: {SVM: svm[FUSION]} for level, svm in results.experiment.data.items()}
     for level, by_name in accuracies.items():
@@ -77,7 +83,7 @@ def accuracies_of(results: Results) -> Accuracies:
     return accuracies
 
 
-def arrays(results: Results) -> dict[str, np.ndarray]:
+def arrays(results: Results[StaticConfig, SvmAccuracies]) -> dict[str, np.ndarray]:
     """Return the accuracies as `level/strategy`, and those by sessions as `level/sessions`."""
     svm = results.experiment.data
     return {
@@ -109,10 +115,10 @@ def _benchmark(
         confidence = jax.nn.softmax(score_test_set(left, result.memory, result.learner))
         return {**benchmark.training.keep(method, result), "confidences": confidence}
 
-    def fused(run: Trained) -> Float[np.ndarray, "windows"]:
+    def fused_scores(run: TrainedRun) -> Float[np.ndarray, "windows"]:
         return fused_accuracies(run.arrays["confidences"], *tested)
 
-    metric = Metric(FUSION, fused, (tuple(map(str, windows)),))
+    metric = Metric(FUSION, fused_scores, (tuple(map(str, windows)),))
     metrics = benchmark.setting.metrics._replace(others=(metric,))
     return benchmark._replace(
         prefix=material.level,
@@ -163,7 +169,7 @@ def svm_confidence(
     return machine.decision_function(features[tested] / scale)
 
 
-def results_summary(results: Results) -> Summary:
+def results_summary(results: Results[StaticConfig, SvmAccuracies]) -> Summary:
     """Return the best strategy of each level, the accuracy by fused frames, and table 2."""
     accuracies = accuracies_of(results)
     best, baseline, panels = [], [], {}
@@ -192,7 +198,7 @@ def reach(accuracies: Accuracies) -> int:
     return min(len(values) for by_name in accuracies.values() for values in by_name.values())
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results[StaticConfig, SvmAccuracies]) -> list[Section]:
     """Return the section on the number of training sessions."""
     split = (
         "Frozen features and the SVM are trained on the first k sessions and tested on all later "

@@ -15,12 +15,12 @@ from typing import Literal
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_experiments.continual.benchmark import Seeds
-from everlight_experiments.continual.chosen import stated
-from everlight_experiments.continual.config import Config
-from everlight_experiments.continual.published import grids_of, settings_of
-from everlight_experiments.continual.published_settings import PUBLISHED, PublishedProtocol
-from everlight_experiments.continual.table_columns import TableColumn, methods_with
+from everlight_experiments.continual.benchmarks.run_data import Seeds
+from everlight_experiments.continual.benchmarks.statements import general_statement
+from everlight_experiments.images.config import Config
+from everlight_experiments.images.methods.published import grids_of, settings_of
+from everlight_experiments.images.methods.published_settings import PUBLISHED, PublishedProtocol
+from everlight_experiments.images.table_columns import TableColumn, methods_with
 from everlight_experiments.run_folder.options import Count, Preset
 
 BenchmarkName = Literal[
@@ -56,7 +56,7 @@ _ROWS: dict[str, Method] = {
 PAPER_METHODS: dict[str, Method] = {
     name: row._replace(name=name, published=None) for name, row in _ROWS.items()
 }
-CHOSEN = stated(
+CHOSEN = general_statement(
     "All is as in the authors' code, whose settings of each method were selected on this benchmark "
     "and buffer. Joint training has the learning rate of SGD."
 )
@@ -94,7 +94,7 @@ DIGITS = replace(
     data="digits",
     tasks=(4,),
     protocol=replace(MNIST.protocol, batch_size=32, evaluate_every=4),
-    chosen=stated("Each method has the settings that the authors selected on MNIST."),
+    chosen=general_statement("Each method has the settings that the authors selected on MNIST."),
 )
 CONFIGS: dict[BenchmarkName, Config] = {
     "permuted-mnist": replace(MNIST, stream="permuted"),

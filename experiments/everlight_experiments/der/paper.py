@@ -1,12 +1,6 @@
 """The paper's report: final accuracy by benchmark, method and buffer, beside the printed one."""
 
-from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.table_columns import (
-    ComparedTable,
-    TableColumn,
-    column_name,
-    table_paper,
-)
+from everlight_experiments.continual.report import reproduction
 from everlight_experiments.der.config import (
     PAPER_METHODS,
     PAPER_PRESETS,
@@ -14,6 +8,12 @@ from everlight_experiments.der.config import (
     PaperConfig,
 )
 from everlight_experiments.der.published_tables import PRINTED
+from everlight_experiments.images.table_columns import (
+    ReferenceTable,
+    TableColumn,
+    column_name,
+    table_paper,
+)
 
 CITATION = (
     "Buzzega et al. 2020 (NeurIPS), "
@@ -53,7 +53,7 @@ PAPER = table_paper(
     "Dark experience replay and its rivals by benchmark and buffer",
     PAPER_PRESETS,
     PAPER_METHODS,
-    ComparedTable(
+    ReferenceTable(
         columns_of,
         REFERENCES,
         SOURCE,

@@ -48,27 +48,26 @@ from everlight_data.facts.splits.fact_splits import SPLITS, Part, Split, SplitFa
 from everlight_data.images.inputs.as_inputs import DeviceStatistics, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.features import Features
-from everlight_experiments.continual.benchmark import (
-    Axis,
+from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Benchmarks,
     Data,
+    Request,
+    Selection,
+    Setting,
+    Training,
+)
+from everlight_experiments.continual.benchmarks.metric import (
+    BY_TASK,
+    Axis,
     Metric,
     Metrics,
-    Request,
-    RunData,
-    Selection,
-    SequenceId,
-    Setting,
-    Trained,
-    Training,
-    Use,
     once_per_run,
 )
-from everlight_experiments.continual.method_programs import build_with
-from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import Inputs, inputs_of
-from everlight_experiments.continual.shapes import image_set, stored_shapes
+from everlight_experiments.continual.benchmarks.parts import Inputs, inputs_of
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun, Use
+from everlight_experiments.continual.benchmarks.shapes import image_set, stored_shapes
+from everlight_experiments.continual.training.programs import build_with
 from everlight_experiments.facts.config import GRIDS, FactsConfig, Network
 
 GATE_SIDE = 8
@@ -103,7 +102,7 @@ def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId],
     bins = tuple(f"{name} ({count:,})" for name, count in zip(BINS, inside, strict=True))
 
     @once_per_run
-    def scores(run: Trained) -> FactScores:
+    def scores(run: TrainedRun) -> FactScores:
         """Return every score; there is no transfer where all was learned at once."""
         start = None
         if np.any(run.arrays["steps"][:-1]):
@@ -112,12 +111,12 @@ def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId],
         member = jnp.asarray(run.sequence.test_member)[:, :size]
         return fact_scores(ranks, member, groups, jnp.asarray(EDGES), TOP, start)
 
-    def of_run(metric: Metric) -> Metric:
+    def run_metric(metric: Metric) -> Metric:
         read = metric.compute
         return metric._replace(compute=lambda run: np.asarray(read(scores(run))))
 
     generalised = means(GENERALISED, lambda scores: scores.top_k.generalised, "time")
-    of_scores = (
+    score_metrics = (
         generalised.task_mean,
         *means(STANDARD, lambda scores: scores.top_k.standard, "time"),
         *means(DROP, lambda scores: scores.top_k.drop, "time"),
@@ -133,9 +132,9 @@ def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId],
     )
     nearest = Metric(NEAREST, lambda run: run.arrays["found"][-1], (shown, TOP))
     return Metrics(
-        score=of_run(generalised.example_mean),
-        score_by_task=of_run(generalised.by_task),
-        others=(*map(of_run, of_scores), nearest),
+        score=run_metric(generalised.example_mean),
+        score_by_task=run_metric(generalised.by_task),
+        others=(*map(run_metric, score_metrics), nearest),
     )
 
 
@@ -166,7 +165,7 @@ class SharedFacts(NamedTuple):
     """Test samples whose nearest facts are kept, of facts from head to tail."""
 
 
-def facts_benchmarks(request: Request) -> Benchmarks:
+def facts_benchmarks(request: Request[FactsConfig]) -> Benchmarks:
     """Return the benchmarks of `everlight run facts`, by split.
 
     Raises:
@@ -228,7 +227,7 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
     )
     held_out = Metric(f"{GENERALISED} on held-out training scenes", held_out_score)
 
-    def in_split(split: Split) -> Benchmark:
+    def split_benchmark(split: Split) -> Benchmark:
         return Benchmark(
             "facts",
             Data(
@@ -249,7 +248,7 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
             Selection(config.chosen, held_out, GRIDS),
         )
 
-    benchmarks = {split: in_split(split) for split in SPLITS}
+    benchmarks = {split: split_benchmark(split) for split in SPLITS}
     initial = initial_ranking(benchmarks)
     return benchmarks
 
@@ -285,7 +284,7 @@ def keep(method: Method, result: SequenceResult) -> dict[str, Any]:
     return {**ranking.ranks._asdict(), "found": ranking.nearest}
 
 
-def held_out_score(run: Trained) -> float:
+def held_out_score(run: TrainedRun) -> float:
     """Return the generalised Top-5 on the held-out scenes, over examples."""
     tested = np.asarray(run.sequence.test.mask)
     return float(np.mean(run.arrays["generalised"][-1][tested] <= TOP))

@@ -18,10 +18,20 @@ from everlight.continual.methods.method import Method, with_published
 from everlight.continual.methods.registry import METHODS
 from everlight_data.facts.splits.fact_images import FactSource
 from everlight_data.facts.splits.fact_splits import PerFact, Size
-from everlight_experiments.continual.benchmark import Seeds
-from everlight_experiments.continual.benchmark_config import BenchmarkConfig
-from everlight_experiments.continual.chosen import NOTHING_TUNED, Statements, stated
-from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
+from everlight_experiments.continual.benchmarks.config import (
+    UNNAMED,
+    BenchmarkConfig,
+    Dtype,
+    Features,
+    Replay,
+    Side,
+)
+from everlight_experiments.continual.benchmarks.run_data import Seeds
+from everlight_experiments.continual.benchmarks.statements import (
+    NOTHING_TUNED,
+    Statements,
+    general_statement,
+)
 from everlight_experiments.facts.published_tables import TABLES
 from everlight_experiments.run_folder.options import Count, Preset, Rate
 
@@ -134,7 +144,7 @@ DEMO = PaperConfig(
             hyperparameters=2,
         )
     },
-    chosen=stated(
+    chosen=general_statement(
         "The learning rate (0.0003, 0.001 or 0.003) is that of the papers. It is "
         "statistically tied with the best for finetune and joint on held-out scenes with a "
         "validation seed. Sizes and epochs are limited by the demo's time."
@@ -149,7 +159,7 @@ SMALL = PaperConfig(
             Scale(None, 8, (20, 3), _last(4, 32)), (*TABLES, "SI, published", "MAS, published")
         ),
     },
-    chosen=stated(
+    chosen=general_statement(
         "Learning rates of 0.0003, 0.001 and 0.003 and, mid-scale, 6 and 12 epochs were "
         "compared. The papers' learning rate is statistically tied with the best for finetune "
         "and joint on held-out scenes with a validation seed. The rest is limited by two "
@@ -163,7 +173,7 @@ FULL = PaperConfig(
         "mid-scale": PaperScale(Scale(186, 4, (150, 75), _last(30, 64)), seeds=5),
         "large-scale": PaperScale(Scale(None, 8, (100_000, 100_000), _last(10, 64))),
     },
-    chosen=stated("The paper gives none, and these were not chosen on any data."),
+    chosen=general_statement("The paper gives none, and these were not chosen on any data."),
 )
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {"demo": DEMO, "small": SMALL, "paper": FULL}
 

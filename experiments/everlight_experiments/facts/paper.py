@@ -9,7 +9,9 @@ from everlight_data.facts.parts.word_vectors import vectors_note
 from everlight_data.facts.splits.fact_images import pictured_facts
 from everlight_data.facts.splits.fact_splits import SPLITS
 from everlight_data.facts.splits.published_splits import published_scales
-from everlight_experiments.continual.benchmark import Benchmark, SequenceId
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.parts import inputs_of
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.paper import (
     Experiment,
     Finding,
@@ -18,8 +20,7 @@ from everlight_experiments.continual.paper import (
     Results,
     Verdict,
 )
-from everlight_experiments.continual.parts import inputs_of
-from everlight_experiments.continual.train_methods import Job
+from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.facts import report
 from everlight_experiments.facts.benchmark import fact_benchmarks
 from everlight_experiments.facts.config import (
@@ -83,7 +84,9 @@ def finding(claim: Claim, values: report.Values) -> Finding:
     return Finding(text, Verdict(holds, numbers))
 
 
-def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+def experiment(
+    config: PaperConfig, folder: RunFolder, options: PaperOptions
+) -> Experiment[report.FactsData]:
     """Return both splits of every scale with the paper's methods."""
     load = pictured_facts(config.data, config.network.side, options.seed)
     learned, baselines, benchmarks, jobs = {}, {}, {}, []
@@ -97,8 +100,8 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
         inputs = inputs_of(facts_config.features, learned[scale_name].images, options.runs)
         by_split = fact_benchmarks(facts_config, learned[scale_name], inputs)
         columns = {
-            f"{scale_name}, {name}": bench._replace(prefix=scale_name)
-            for name, bench in by_split.items()
+            f"{scale_name}, {split}": bench._replace(prefix=scale_name)
+            for split, bench in by_split.items()
         }
         seq_ids = [SequenceId("evaluation", options.seed, number) for number in range(seeds)]
         baselines |= report.baselines_of(learned[scale_name], columns, seq_ids)
@@ -112,8 +115,8 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     sizes += [f"{name}: left out, there is no such split" for name in tasks.keys() - learned]
     note = "; ".join(sizes)
     benchmarks = {
-        name: bench._replace(data=bench.data._replace(note=note))
-        for name, bench in benchmarks.items()
+        column: bench._replace(data=bench.data._replace(note=note))
+        for column, bench in benchmarks.items()
     }
     return Experiment(benchmarks, jobs, data=report.FactsData(learned, baselines))
 
@@ -125,11 +128,11 @@ def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:
     return method._replace(hyperparameters=grid[first : first + count])
 
 
-def summary_rows(results: Results) -> list[tuple[str, str]]:
+def summary_rows(results: Results[PaperConfig, report.FactsData]) -> list[tuple[str, str]]:
     """Return a description of the images and word vectors, and the number of seeds."""
     config, experiment = results.config, results.experiment
     learned = experiment.data.learned
-    seeds = {experiment.benchmarks[job.column].prefix: job.seeds for job in experiment.jobs}
+    seeds = {results.benchmarks[job.column].prefix: job.seeds for job in experiment.jobs}
     named = ", ".join(f"{scale_name}: {count}" for scale_name, count in seeds.items())
     return [
         ("Pixels", f"{config.network.side}×{config.network.side}, {config.data.pixels}"),

@@ -62,7 +62,7 @@ class MethodGroup(NamedTuple):
     methods: Sequence[str]
     metric: str = GENERALISED
 
-    def of(self, scale: str) -> tuple[Quantity, ...]:
+    def quantities(self, scale: str) -> tuple[Quantity, ...]:
         """Return the quantities of one of the paper's benchmarks."""
         return tuple(Quantity(scale, self.split, name, self.metric) for name in self.methods)
 
@@ -172,14 +172,16 @@ MEAN_DROP = "(1) The drop is larger on mid-scale than on large-scale (mean of li
 
 def _mean_drops(scale: str) -> tuple[Quantity, ...]:
     """Return the drops of the lifelong methods on both splits."""
-    return tuple(row for split in SPLITS for row in MethodGroup(split, LIFELONG, DROP).of(scale))
+    return tuple(
+        row for split in SPLITS for row in MethodGroup(split, LIFELONG, DROP).quantities(scale)
+    )
 
 
 CLAIMS = [
     Claim(
         f"{scale}: {text}",
-        first=template.above.of(scale),
-        second=template.below.of(scale),
+        first=template.above.quantities(scale),
+        second=template.below.quantities(scale),
         rule=template.rule,
         in_paper=in_paper,
     )

@@ -24,12 +24,15 @@ from everlight.scenarios.facts import split_statistics
 from everlight.scenarios.facts_splits import semantic_split
 from everlight_data.facts.splits.fact_images import PicturedFacts
 from everlight_data.facts.splits.fact_splits import SPLITS, SplitFacts
-from everlight_experiments.continual.benchmark import Benchmarks, SequenceId, Trained
-from everlight_experiments.continual.outcome import BY_TASK, measured
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.benchmarks.metric import BY_TASK
+from everlight_experiments.continual.benchmarks.run_data import SequenceId, TrainedRun
 from everlight_experiments.continual.paper import Results
-from everlight_experiments.continual.train_runs import DIVERGED_AT
+from everlight_experiments.continual.training.outcome import compute_metrics
+from everlight_experiments.continual.training.runs import DIVERGED_AT
 from everlight_experiments.facts.baselines import baseline_embeddings
 from everlight_experiments.facts.benchmark import LEAST, SPO, TOP, group_tests
+from everlight_experiments.facts.config import PaperConfig
 from everlight_experiments.facts.published_tables import OTHER_DATA, PRINTED, SIMILARITY, SPO_TOP5
 from everlight_experiments.report.cells import dash, percent, spread
 from everlight_experiments.report.writer import PUBLISHED_GROUP, Column, Section, Table
@@ -68,24 +71,26 @@ def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[Sequ
     divided, shown = data.split_facts, data.shown
     facts, joint = divided.label_space, METHODS["joint"]
     metrics: dict[str, dict[str, Metrics]] = {column: {} for column in benchmarks}
-    for name, embeddings in baseline_embeddings(divided, [seq_id.order for seq_id in ids]).items():
+    for name, embeddings in baseline_embeddings(divided, [seq_id.seed for seq_id in ids]).items():
         for column, benchmark in benchmarks.items():
             runs = []
             for seq_id, points in zip(ids, jnp.asarray(embeddings), strict=True):
                 sequence = benchmark.data.sequence(joint, seq_id)
-                ranks = _ranked(points, jnp.asarray(divided.test.fact), facts, sequence.class_task)
+                ranks = _rank_facts(
+                    points, jnp.asarray(divided.test.fact), facts, sequence.class_task
+                )
                 arrays = {name: np.asarray(rank)[None] for name, rank in ranks._asdict().items()}
                 arrays["found"] = np.asarray(nearest_facts(points[shown], facts, TOP))[None]
                 arrays |= {"steps": np.zeros(1, int), DIVERGED_AT: np.array(NOT_DIVERGED)}
-                runs.append(Trained(arrays, sequence, seq_id, len(sequence.tasks.id)))
-            metrics[column][name] = measured(benchmark.setting.metrics.all, runs)
+                runs.append(TrainedRun(arrays, sequence, seq_id, len(sequence.tasks.id)))
+            metrics[column][name] = compute_metrics(benchmark.setting.metrics.all, runs)
     return metrics
 
 
-_ranked = jax.jit(rank_facts)
+_rank_facts = jax.jit(rank_facts)
 
 
-def values_of(results: Results) -> Values:
+def values_of(results: Results[PaperConfig, FactsData]) -> Values:
     """Return all metrics, those of baselines too."""
     baselines = results.experiment.data.baselines
     return {
@@ -94,7 +99,7 @@ def values_of(results: Results) -> Values:
     }
 
 
-def fact_sections(results: Results) -> list[Section]:
+def fact_sections(results: Results[PaperConfig, FactsData]) -> list[Section]:
     """Return all sections but the findings."""
     values, learned = values_of(results), results.experiment.data.learned
     scales = {scale: pictured.split_facts for scale, pictured in learned.items()}
@@ -105,10 +110,10 @@ def fact_sections(results: Results) -> list[Section]:
     )
     sections = []
     for scale, divided in scales.items():
-        of_scale = {split: values[f"{scale}, {split}"] for split in SPLITS}
-        items = [_final_table(scale, split, divided, of_scale[split]) for split in SPLITS]
+        split_values = {split: values[f"{scale}, {split}"] for split in SPLITS}
+        items = [_final_table(scale, split, divided, split_values[split]) for split in SPLITS]
         sections.append(Section(f"{scale}: Top-5 after the last task", [text], items))
-        sections.append(_tail_section(scale, divided, of_scale))
+        sections.append(_tail_section(scale, divided, split_values))
     tables = [_similarity_table(scales)]
     tables += [_statistics_table(scale, divided) for scale, divided in scales.items()]
     return [*sections, Section("The splits", split_notes(scales), tables)]
@@ -159,7 +164,7 @@ def _final_table(
                 row += [f"{100 * value:.1f}" for value in by_task]
             row += [percent(metrics[key][:, -1]) for key in (OVER_TASKS.format(metric), metric)]
         row += [dash(spread(metrics[key])) for key in (BACKWARD, FORWARD)]
-        standard, generalised, _, *printed = _printed(column, name)
+        standard, generalised, _, *printed = _printed_cells(column, name)
         row += [dash(f"{value:.1f}") for value in (standard, generalised, standard - generalised)]
         rows.append([*row, *(dash(f"{value:.2f}") for value in printed)])
     caption = (
@@ -181,7 +186,7 @@ def _chance(divided: SplitFacts, split: str) -> Metrics:
     return metrics
 
 
-def _printed(column: str, method: str) -> tuple[float, ...]:
+def _printed_cells(column: str, method: str) -> tuple[float, ...]:
     """Return the paper's standard, generalised and few-shot Top-5, BWT and FWT; NaN for none."""
     row = PRINTED.get(column, {}).get(method, ())
     return (*row, *[np.nan] * (5 - len(row)))
@@ -196,7 +201,7 @@ def _tail_section(scale: str, divided: SplitFacts, values: Values) -> Section:
         means = _means(values, OVER_TASKS.format(FEW_SHOT))
         rows = {}
         for name, values_by_task in by_task.items():
-            printed = _printed(f"{scale}, {name.split}", name.method)[2]
+            printed = _printed_cells(f"{scale}, {name.split}", name.method)[2]
             rows[str(name)] = [*values_by_task, *means[name], printed]
         caption = (
             f"Generalised Top-5 on the {groups.few.sum():,} test examples of facts with at most "

@@ -35,24 +35,24 @@ from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.inputs.as_inputs import stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import PerClass
-from everlight_experiments.continual.benchmark import (
-    Axis,
+from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
-    Benchmarks,
     Data,
+    Request,
+    RequestedBenchmarks,
+    Selection,
+    Setting,
+    Training,
+    UnpreparedBenchmark,
+)
+from everlight_experiments.continual.benchmarks.metric import (
+    BY_TASK,
+    Axis,
     Metric,
     Metrics,
-    Request,
-    RunData,
-    Selection,
-    SequenceId,
-    Setting,
-    Trained,
-    Training,
     once_per_run,
 )
-from everlight_experiments.continual.outcome import BY_TASK
-from everlight_experiments.continual.parts import (
+from everlight_experiments.continual.benchmarks.parts import (
     AS_THEY_COME,
     Inputs,
     feature_head,
@@ -62,7 +62,8 @@ from everlight_experiments.continual.parts import (
     network_capabilities,
     optimizer,
 )
-from everlight_experiments.continual.shapes import image_set, stored_shapes
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun
+from everlight_experiments.continual.benchmarks.shapes import image_set, stored_shapes
 from everlight_experiments.iirc.config import IIRCConfig
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.streaming import leave_out_undecodable
@@ -93,7 +94,7 @@ class IIRCInputs(NamedTuple):
     sequence: Sequences
 
 
-def iirc_benchmarks(request: Request) -> Benchmarks:
+def iirc_benchmarks(request: Request[IIRCConfig]) -> RequestedBenchmarks:
     """Return the benchmark of `everlight run iirc`, whose last configurations are for validation.
 
     Raises:
@@ -111,7 +112,8 @@ def iirc_benchmarks(request: Request) -> Benchmarks:
         return prepared.data, prepared.training
 
     bench = benchmark_of(data)
-    return {SETTING: bench._replace(prepare=prepare) if config.undecodable == "skip" else bench}
+    skips = config.undecodable == "skip"
+    return {SETTING: UnpreparedBenchmark(bench, prepare) if skips else bench}
 
 
 def shapes(config: IIRCConfig) -> Benchmark:
@@ -279,7 +281,7 @@ def keep(method: Method, result: SequenceResult) -> dict[str, Array]:
 
 
 _AFTER_LAST = "Mean over the test samples of all tasks, after the last task."
-OF_SCORES = Metrics(
+SCORE_METRICS = Metrics(
     score=Metric(SCORE, lambda scores: scores.means.union.precision_weighted_jaccard, ("time",)),
     score_by_task=Metric(
         BY_TASK.format(SCORE),
@@ -327,24 +329,24 @@ def metrics_of(data: IIRCData) -> Metrics:
     """Return all metrics, which share the scores of a run."""
 
     @once_per_run
-    def scores(run: Trained) -> LabelScores:
+    def scores(run: TrainedRun) -> LabelScores:
         number = run.sequence_id.number
         superclass = data.superclass(-1 - number if run.sequence_id.use == "validation" else number)
         return label_scores(run.sequence, run.arrays["predicted"], superclass)
 
-    def of_run(metric: Metric) -> Metric:
+    def run_metric(metric: Metric) -> Metric:
         read, axes = metric.compute, metric.axes
-        return metric._replace(compute=lambda run: at_the_end(run, read(scores(run)), axes))
+        return metric._replace(compute=lambda run: align_to_last_task(run, read(scores(run)), axes))
 
     confusion = Metric(CONFUSION, lambda scores: scores.confusion, (data.classes, data.classes))
     return Metrics(
-        score=of_run(OF_SCORES.score),
-        score_by_task=of_run(OF_SCORES.score_by_task),
-        others=tuple(map(of_run, (*OF_SCORES.others, confusion))),
+        score=run_metric(SCORE_METRICS.score),
+        score_by_task=run_metric(SCORE_METRICS.score_by_task),
+        others=tuple(map(run_metric, (*SCORE_METRICS.others, confusion))),
     )
 
 
-def at_the_end(run: Trained, value: Array, axes: Sequence[Axis]) -> np.ndarray:
+def align_to_last_task(run: TrainedRun, value: Array, axes: Sequence[Axis]) -> np.ndarray:
     """Return joint training's values as those after the last task; NaN where it has none."""
     value, missing = np.asarray(value), run.tasks - len(run.sequence.tasks.id)
     if not missing or "time" not in axes:

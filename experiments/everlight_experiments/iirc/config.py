@@ -20,9 +20,15 @@ from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
-from everlight_experiments.continual.benchmark_config import BenchmarkConfig
-from everlight_experiments.continual.chosen import Statements, stated
-from everlight_experiments.continual.config import UNNAMED, Dtype, Features, Replay, Side
+from everlight_experiments.continual.benchmarks.config import (
+    UNNAMED,
+    BenchmarkConfig,
+    Dtype,
+    Features,
+    Replay,
+    Side,
+)
+from everlight_experiments.continual.benchmarks.statements import Statements, general_statement
 from everlight_experiments.run_folder.options import Bytes, Count, Preset, Rate
 
 _AS_THEY_ARE = (
@@ -39,7 +45,7 @@ FORMS: dict[str, Method] = PAPER_METHODS | {
 }
 """The paper's methods, LUCIR with weaker distillation, and BiC with other stages 1 and 2."""
 WITH_EXEMPLARS = tuple(name for name, row in FORMS.items() if row.stores_samples)
-NOT_ON_DATA = stated("All is as published, or not chosen on any data.")
+NOT_ON_DATA = general_statement("All is as published, or not chosen on any data.")
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ DEMO = PaperConfig(
         per_class=(100, 50),
         learning_rate=0.3,
         protocol=Protocol(epochs=10, first_epochs=20, batch_size=32, plateau_factor=0.1),
-        chosen=stated(
+        chosen=general_statement(
             "The learning rate (0.03, 0.1, 0.3 or 1) has the highest pw-JS of joint, ER-"
             "balanced and iCaRL-norm on post-task validation of validation configurations. "
             "Sizes and epochs are limited by the demo's time."
@@ -131,7 +137,7 @@ SMALL = PaperConfig(
         learning_rate=0.3,
         protocol=Protocol(epochs=15, first_epochs=30, batch_size=32, plateau_factor=0.1),
         joint_epochs=43,
-        chosen=stated(
+        chosen=general_statement(
             "The learning rate (0.1, 0.3 or 1) has the highest pw-JS of joint, ER-balanced and "
             "iCaRL-norm on post-task validation of a validation configuration. The number of "
             "classes was set after test scores of the first configuration had been seen. The "

@@ -11,10 +11,9 @@ from everlight.continual import multi_hot
 from everlight.continual.methods.registry import METHODS
 from everlight.metrics import confusion_matrix
 from everlight_data.errors import DataError
-from everlight_data.iirc.sets import is_imagenet
+from everlight_data.iirc.sets import IIRCData, is_imagenet
 from everlight_data.names import check_name
-from everlight_experiments.continual.benchmark import SequenceId
-from everlight_experiments.continual.outcome import Outcome
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.paper import (
     Experiment,
     Finding,
@@ -23,8 +22,9 @@ from everlight_experiments.continual.paper import (
     Results,
     Verdict,
 )
-from everlight_experiments.continual.report import plot_shares
-from everlight_experiments.continual.train_methods import jobs_of
+from everlight_experiments.continual.report.metric_items import plot_shares
+from everlight_experiments.continual.training.outcome import Outcome
+from everlight_experiments.continual.training.queue import jobs_of
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import (
     FORMS,
@@ -50,7 +50,9 @@ Check = Callable[[Outcomes], Finding]
 """Function from the outcomes of the first setting to a finding."""
 
 
-def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) -> Experiment:
+def experiment(
+    config: PaperConfig, folder: RunFolder, options: PaperOptions
+) -> Experiment[IIRCData]:
     """Return the benchmark with the paper's methods, and one per further number of exemplars."""
     check_methods(config.methods, FORMS)
     for name in config.ablated:
@@ -154,17 +156,17 @@ CHECKS = (
 )
 
 
-def sections(results: Results) -> list[Section]:
+def sections(results: Results[PaperConfig, IIRCData]) -> list[Section]:
     """Return what only this paper's report shows."""
     body = [Section("Confusion of labels", items=[confusion(results)])]
-    if results.experiment.aside:
+    if results.experiment.hidden_columns:
         body.append(Section("More exemplars", items=[exemplars(results)]))
     return body
 
 
-def confusion(results: Results) -> Figure:
+def confusion(results: Results[PaperConfig, IIRCData]) -> Figure:
     """Return the labels that are predicted for samples of each label, and those that are true."""
-    order, benchmark = results.experiment.data.order(0), results.experiment.benchmarks[iirc.SETTING]
+    order, benchmark = results.experiment.data.order(0), results.benchmarks[iirc.SETTING]
     sequence = benchmark.data.sequence(METHODS["naive"], SequenceId("evaluation", results.seed, 0))
     labels = multi_hot(sequence.test.labels, len(order))
     squares = {"truth": np.asarray(confusion_matrix(labels, labels, jnp.arange(len(order))))}
@@ -180,7 +182,7 @@ def confusion(results: Results) -> Figure:
     return Figure(caption, plot_shares(results.folder / "confusion.png", squares, "label"))
 
 
-def exemplars(results: Results) -> Table:
+def exemplars(results: Results[PaperConfig, IIRCData]) -> Table:
     """Return the final pw-JS by the number of exemplars per class."""
     by_count = {count: results.outcomes[column_of(count)] for count in results.config.ablation}
     names = next(iter(by_count.values()))
@@ -195,7 +197,7 @@ def exemplars(results: Results) -> Table:
     return Table(caption, columns, rows)
 
 
-def file_remarks(results: Results) -> list[tuple[str, str]]:
+def file_remarks(results: Results[PaperConfig, IIRCData]) -> list[tuple[str, str]]:
     """Return deviations of ImageNet's files from the complete set."""
     remarks = getattr(results.experiment.data.images, "remarks", ())
     return [("Files", remark) for remark in remarks]

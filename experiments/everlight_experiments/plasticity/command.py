@@ -27,7 +27,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.continual.method_arguments import read_hyperparameters
+from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.plasticity.config import CONFIGS, PlasticityConfig
 from everlight_experiments.plasticity.problems import (
     Problem,

@@ -46,8 +46,8 @@ from everlight_data.image_requests import load_images
 from everlight_data.images.inputs.as_inputs import store_images
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.metrics import DIAGNOSTICS
-from everlight_experiments.continual.parts import network, network_capabilities
+from everlight_experiments.continual.benchmarks.parts import network, network_capabilities
+from everlight_experiments.images.metrics import DIAGNOSTICS
 from everlight_experiments.plasticity.config import PlasticityConfig
 
 INPUTS, SLOW = 20, 15

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from everlight_experiments.continual.metrics import DIAGNOSTICS
-from everlight_experiments.continual.report_tables import ColumnSpec, table_of
+from everlight_experiments.continual.report.tables import ColumnSpec, table_of
+from everlight_experiments.images.metrics import DIAGNOSTICS
 from everlight_experiments.plasticity.config import PlasticityConfig
 from everlight_experiments.plasticity.problems import ERROR, ONLINE, TESTED, Problem
 from everlight_experiments.report.cells import spread
@@ -73,7 +73,7 @@ def answer(score: str, sign: int, early: BySeed, late: BySeed) -> tuple[str, ...
     level = [
         name for name in late if name != best and not _is_above(sign * (late[best] - late[name]))
     ]
-    others = f"; the seeds do not separate it from {_listed(level)}" if level else ""
+    others = f"; the seeds do not separate it from {_name_list(level)}" if level else ""
     sentences = [
         "Which method keeps the ability to learn?",
         f"{best} has the {'highest' if sign > 0 else 'lowest'} {score} in the last tenth of the "
@@ -98,7 +98,7 @@ def _is_above(differences: Float[np.ndarray, "seeds"]) -> bool:
     return bool(differences.mean() > 2 * error)
 
 
-def _listed(names: Sequence[str], most: int = 4) -> str:
+def _name_list(names: Sequence[str], most: int = 4) -> str:
     shown = "; ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
@@ -129,7 +129,7 @@ def _figure(
 ) -> Figure:
     """Draw the same rows in the same colours for every score."""
     tasks = next(iter(rows.values()))[score].shape[1]
-    curves = {name: _thinned(rows[name][score]) for name in drawn}
+    curves = {name: _thin_curves(rows[name][score]) for name in drawn}
     width = -(-tasks // POINTS)
     axis = "task" if width == 1 else f"part of the tasks, about {width} each"
     where = plot_curves(folder / f"{file}.png", {"": curves}, score, axis, drawn, baseline="naive")
@@ -148,7 +148,7 @@ def _summary_rows(config: PlasticityConfig, problem: Problem, seeds: int) -> lis
     ]
 
 
-def _thinned(values: Float[np.ndarray, "seeds t"]) -> Float[np.ndarray, "seeds p"]:
+def _thin_curves(values: Float[np.ndarray, "seeds t"]) -> Float[np.ndarray, "seeds p"]:
     """Return means over neighbouring tasks, at most `POINTS` of them."""
     parts = np.array_split(values, min(POINTS, values.shape[1]), axis=1)
     return np.stack([part.mean(axis=1) for part in parts], axis=1)

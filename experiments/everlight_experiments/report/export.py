@@ -18,7 +18,7 @@ from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import read_scalars
 from everlight_data.runs.finished_runs import Number, ResultKey, list_numbers, read_results
 from everlight_data.writing import make_folder, written_whole
-from everlight_experiments.report.over_time import mean_over_time, of_learned
+from everlight_experiments.report.over_time import mean_over_time, score_matrices
 from everlight_experiments.report.writer import file_name
 
 WAIT = "Wait for the run's end, or run it again."
@@ -82,8 +82,8 @@ def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         criteria |= {
             key.sibling(f"final {score}"): values[:, -1],
             key.sibling(f"average incremental {score}"): mean_over_time(values, steps),
-            key.sibling("forgetting"): of_learned(forgetting, *learned),
-            key.sibling("backward transfer"): of_learned(backward_transfer, *learned),
+            key.sibling("forgetting"): score_matrices(forgetting, *learned),
+            key.sibling("backward transfer"): score_matrices(backward_transfer, *learned),
         }
     return criteria
 

@@ -20,7 +20,7 @@ def mean_over_time(
     return np.where(learns_at_once(steps), np.nan, over_time.mean(axis=1))
 
 
-def of_learned(
+def score_matrices(
     metric: Callable,
     matrices: Float[np.ndarray, "seeds t t"],
     steps: Int[np.ndarray, "seeds t"],

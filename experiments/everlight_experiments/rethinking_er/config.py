@@ -15,15 +15,16 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_experiments.continual.benchmark import Seeds
-from everlight_experiments.continual.chosen import stated
-from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
-from everlight_experiments.continual.published import settings_of
-from everlight_experiments.continual.published_settings import PUBLISHED
+from everlight_experiments.continual.benchmarks.config import UNNAMED
+from everlight_experiments.continual.benchmarks.run_data import Seeds
+from everlight_experiments.continual.benchmarks.statements import general_statement
+from everlight_experiments.images.config import Config, MethodSettings
+from everlight_experiments.images.methods.published import settings_of
+from everlight_experiments.images.methods.published_settings import PUBLISHED
 from everlight_experiments.run_folder.options import Count, Preset
 
 
-def _with(name: str, **arguments: Any) -> Method:
+def _change_arguments(name: str, **arguments: Any) -> Method:
     """Return a method with arguments that replace the registry's."""
     row = METHODS[name]
     return row._replace(fixed=FrozenDict({**row.fixed, **arguments}))
@@ -40,10 +41,14 @@ _ROWS: dict[str, Method] = {
     "SI": METHODS["SI"]._replace(hyperparameters=(1.0,)),
     "ER": METHODS["ER"],
     "ER-tricks": METHODS["ER-tricks"],
-    "ER with bias control": _with("ER-tricks", **_NONE | {"bias_epochs": 50}),
-    "ER with rate decay": _with("ER-tricks", **_NONE | {"decay": 0.99995}),
-    "ER with balanced reservoir": _with("ER-tricks", **_NONE | {"replacement": "balanced"}),
-    "ER with loss-aware reservoir": _with("ER-tricks", **_NONE | {"replacement": "loss-aware"}),
+    "ER with bias control": _change_arguments("ER-tricks", **_NONE | {"bias_epochs": 50}),
+    "ER with rate decay": _change_arguments("ER-tricks", **_NONE | {"decay": 0.99995}),
+    "ER with balanced reservoir": _change_arguments(
+        "ER-tricks", **_NONE | {"replacement": "balanced"}
+    ),
+    "ER with loss-aware reservoir": _change_arguments(
+        "ER-tricks", **_NONE | {"replacement": "loss-aware"}
+    ),
     "GEM": METHODS["GEM"],
     "A-GEM": METHODS["A-GEM"],
     "HAL": METHODS["HAL"],
@@ -102,7 +107,7 @@ FASHION = Config(
     learning_rate=0.1,
     protocol=Protocol(epochs=1, batch_size=10, select="last"),
     validation_fraction=0.0,
-    chosen=stated(
+    chosen=general_statement(
         "All is as in the authors' code, whose hidden layers have 256 units; the text says "
         "100. Each method has the learning rate, the replay batch and the coefficients of that "
         "code."

@@ -1,8 +1,8 @@
 """The paper's report: final accuracy of every method and buffer, with the published one."""
 
-from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.table_columns import (
-    ComparedTable,
+from everlight_experiments.continual.report import reproduction
+from everlight_experiments.images.table_columns import (
+    ReferenceTable,
     TableColumn,
     column_name,
     methods_with,
@@ -41,8 +41,8 @@ def reference_of(method: str, size: int | None) -> reproduction.PublishedCompari
     return reproduction.PublishedComparison(
         column_name(size),
         method,
-        None if printed is None else reproduction.Known(printed),
-        None if code is None else reproduction.Known.of_runs(code),
+        None if printed is None else reproduction.ReferenceScore(printed),
+        None if code is None else reproduction.ReferenceScore.summarize(code),
     )
 
 
@@ -57,7 +57,7 @@ def columns_of(config: PaperConfig) -> dict[str, TableColumn]:
     }
 
 
-TABLE = ComparedTable(
+TABLE = ReferenceTable(
     columns_of,
     [reference_of(*key) for key in dict.fromkeys((*PRINTED, *CODE))],
     SOURCE,

@@ -11,7 +11,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.errors import UsageError
 from everlight_experiments.run_folder.options import check_options
-from everlight_experiments.usage import options_by_name, parsed
+from everlight_experiments.usage import options_by_name, parse_options
 
 C = TypeVar("C")
 
@@ -38,7 +38,7 @@ def with_config(options: type, config: Any = None, **defaults: Any) -> type:
     return options_type
 
 
-def changed(config: C, changes: Mapping[str, Any], option: str) -> C:
+def change_config(config: C, changes: Mapping[str, Any], option: str) -> C:
     """Return a configuration with values changed by name, those of its parts after a dot.
 
     Args:
@@ -51,12 +51,12 @@ def changed(config: C, changes: Mapping[str, Any], option: str) -> C:
     """
     names = list(options_by_name(config))
     for key, value in changes.items():
-        name = option_named(names, key)
+        name = find_option(names, key)
         check_name(f"setting of {option}", name, names)
         words = _texts(value)
         try:
             setting = [f"--{name}", *words]
-            config = parsed(type(config), setting, default=config, flags=False)
+            config = parse_options(type(config), setting, default=config, flags=False)
             check_options(config)
         except ArgumentError as error:
             # A part's own checks, which name its field.
@@ -67,7 +67,7 @@ def changed(config: C, changes: Mapping[str, Any], option: str) -> C:
     return config
 
 
-def option_named(names: Sequence[str], key: str) -> str:
+def find_option(names: Sequence[str], key: str) -> str:
     """Return the option that a name means, which may be the part after its last dot."""
     key = key.replace("_", "-")
     matches = [name for name in names if name.split(".")[-1] == key]

@@ -57,6 +57,10 @@ class RunFolder:
     One process at a time works in it, or any number if the folder is shared. Each process claims
     the parts that it computes; the claims of a process that dies are free again. Joined processes
     (`processes.py`) count as one: their first process claims, reads and writes for all.
+
+    The object owns the folder's lock. It is held while the folder is opened and, until the object
+    is gone, after that: from the start where one process works alone, from its results on where
+    the folder is shared.
     """
 
     def __init__(self, command: str, name: str, options: FolderOptions, *, shared: bool = False):
@@ -80,6 +84,7 @@ class RunFolder:
         self._shared, self._claims = shared, Claims()
         self._reuse_announced, self._opened = False, time.monotonic()
         self._is_new, self._written = False, None
+        self._lock = contextlib.ExitStack()
         broadcast_from_first(lambda: self._open(options))
         if not is_first():
             # Nobody reads the files that this process writes.
@@ -89,8 +94,26 @@ class RunFolder:
 
     def _open(self, options: FolderOptions) -> None:
         make_folder(self.path)
-        # Another process may be opening a shared folder, or writing its report.
-        self._lock = lock_folder(self.path, REMEDY, PATIENCE if self._shared else 0)
+        with contextlib.ExitStack() as opening:
+            opening.callback(lock_folder(self.path, REMEDY, self._patience).release)
+            self._make_config(options)
+            _OPENED.add(self)
+            if not self._shared:
+                self._lock = opening.pop_all()
+        where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
+        print(
+            f"{'resuming in' if self._continued else 'writes to'} {self.path}, on {where}; the "
+            "first minute or two may be compilation",
+            flush=True,
+        )
+
+    @property
+    def _patience(self) -> float:
+        """Seconds to wait for a process that is opening a shared folder, or writing its report."""
+        return PATIENCE if self._shared else 0
+
+    def _make_config(self, options: FolderOptions) -> None:
+        """Write config.json, or check that the options are those of the run in the folder."""
         self._is_new = not (self.path / "config.json").exists()
         remove_unfinished(self.path)
         for path in (self.path / PARTS).glob(f"*{UNFINISHED}"):
@@ -104,26 +127,12 @@ class RunFolder:
         chosen.pop("distributed", None)
         config = self.path / "config.json"
         # A run that was killed before it saved anything claims nothing.
-        begun = self._holds_work()
-        try:
-            # The folder of runs may have moved, or be named from another directory.
-            free = "runs", *options.run_selectors
-            recorded = read_config(config, chosen, free, TEXTS) if begun else {}
-            self._continued = begun
-            write_config(config, chosen, recorded)
-        except DataError:
-            self._lock.release()
-            raise
+        self._continued = self._holds_work()
+        # The folder of runs may have moved, or be named from another directory.
+        free = "runs", *options.run_selectors
+        recorded = read_config(config, chosen, free, TEXTS) if self._continued else {}
+        write_config(config, chosen, recorded)
         self._written = file_state(config)
-        _OPENED.add(self)
-        if self._shared:
-            self._lock.release()
-        where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
-        print(
-            f"{'resuming in' if begun else 'writes to'} {self.path}, on {where}; the first minute "
-            "or two may be compilation",
-            flush=True,
-        )
 
     def _holds_work(self) -> bool:
         """Return True if the folder has any file except config.json and locks."""
@@ -162,7 +171,7 @@ class RunFolder:
         """Write the arguments of a method into config.json; those of later starts may differ."""
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
-        with locked_folder(self.path, REMEDY, PATIENCE if self._shared else 0):
+        with locked_folder(self.path, REMEDY, self._patience):
             self._refuse_gone()
             content, since = read_json(config, REMEDY), file_state(config)
             content["methods"] = {**content.get("methods", {}), name: as_json(arguments)}
@@ -181,10 +190,10 @@ class RunFolder:
 
     def seconds_of_parts(self) -> dict[str, float | None]:
         """Return the logged seconds of parts by name; None of a part that was continued."""
-        events = [event for event in self.logged() if {"seconds", PART} <= event.keys()]
+        events = [event for event in self.read_events() if {"seconds", PART} <= event.keys()]
         return {event[PART]: event["seconds"] for event in events}
 
-    def logged(self) -> list[dict[str, Any]]:
+    def read_events(self) -> list[dict[str, Any]]:
         """Return the events in metrics.jsonl, except lines that a kill cut short.
 
         Raises:
@@ -285,7 +294,7 @@ class RunFolder:
         self._refuse_gone()
         if self._shared:
             # Processes write results and report one after another, with the same content.
-            self._lock = lock_folder(self.path, REMEDY, patience=-1)
+            self._lock.callback(lock_folder(self.path, REMEDY, patience=-1).release)
         path = self.path / "results.npz"
         save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})
         return path

@@ -34,7 +34,7 @@ class _Signals:
 
 
 @contextmanager
-def stopping_on_signals() -> Iterator[None]:
+def stop_on_signals() -> Iterator[None]:
     """Raise StoppedError when a signal arrives; ignored signals (nohup) stay ignored."""
     before = {number: signal.getsignal(number) for number in SIGNALS}
     heeded = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
@@ -50,7 +50,7 @@ def stopping_on_signals() -> Iterator[None]:
 
 
 @contextmanager
-def signals_as_before() -> Iterator[None]:
+def restore_signals() -> Iterator[None]:
     """Let a signal end the process at once, while no Python code runs that could raise."""
     handled = [number for number in SIGNALS if signal.getsignal(number) is _receive]
     for number in handled:
@@ -95,7 +95,7 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def saving_when_stopped(save: Callable[[], None]) -> Iterator[None]:
+def save_when_stopped(save: Callable[[], None]) -> Iterator[None]:
     """Call `save` if a signal stops the block, whatever error the signal has caused."""
     try:
         yield

@@ -11,7 +11,7 @@ from everlight.checks import Between, check_fields
 from everlight.errors import Argument, ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.usage import in_options
+from everlight_experiments.usage import name_options
 
 Preset = Literal["demo", "small", "paper"]
 TEXTS = ("chosen", "features_chosen")
@@ -89,7 +89,7 @@ def check_options(options: Any, before: str = "") -> None:
             _check_value(name, value, hints[name])
     except ArgumentError as error:
         names = [f"{before}{name}".replace("_", "-") for name in values]
-        raise DataError(in_options(error, names)) from error
+        raise DataError(name_options(error, names)) from error
 
 
 def _dataclasses_of(value: Any) -> list[tuple[str, Any]]:

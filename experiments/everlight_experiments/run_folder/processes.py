@@ -14,7 +14,7 @@ import jax
 from everlight_data.errors import DataError
 from everlight_data.runs import processes
 from everlight_data.runs.processes import is_first
-from everlight_experiments.run_folder.interruption import signals_as_before
+from everlight_experiments.run_folder.interruption import restore_signals
 
 CLUSTER = "cluster"
 PATIENCE = 300
@@ -49,7 +49,7 @@ def join_processes(distributed: str | None) -> None:
     whom = f"process {number} of {count}, at {address}," if named else "this process"
     print(f"--distributed: {whom} waits for the others, {PATIENCE} s at most", flush=True)
     try:
-        with signals_as_before():
+        with restore_signals():
             if named:
                 jax.distributed.initialize(
                     address, int(count), int(number), initialization_timeout=PATIENCE

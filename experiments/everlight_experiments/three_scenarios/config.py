@@ -18,10 +18,11 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_experiments.continual.benchmark import Seeds
-from everlight_experiments.continual.chosen import stated
-from everlight_experiments.continual.config import UNNAMED, Config, MethodSettings
-from everlight_experiments.continual.table_columns import TableColumn
+from everlight_experiments.continual.benchmarks.config import UNNAMED
+from everlight_experiments.continual.benchmarks.run_data import Seeds
+from everlight_experiments.continual.benchmarks.statements import general_statement
+from everlight_experiments.images.config import Config, MethodSettings
+from everlight_experiments.images.table_columns import TableColumn
 from everlight_experiments.run_folder.options import Preset
 
 Scenario = Literal["task-incremental", "domain-incremental", "class-incremental"]
@@ -105,7 +106,7 @@ MNIST = Config(
     ),
     exemplars_per_class=100,
     validation_fraction=0.0,
-    chosen=stated(
+    chosen=general_statement(
         "All is as in the authors' code, which selected each coefficient on one seed by the test "
         "accuracy of its scenario."
     ),
@@ -116,7 +117,7 @@ DIGITS = replace(
     net="mlp:100,100",
     protocol=replace(MNIST.protocol, epochs=10, epoch_steps=10, batch_size=32),
     exemplars_per_class=10,
-    chosen=stated("Each method has the coefficient that the authors selected on MNIST."),
+    chosen=general_statement("Each method has the coefficient that the authors selected on MNIST."),
 )
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {
     "demo": PaperConfig(DIGITS, methods=("none", "joint", "SI", "ER"), seeds=2),

@@ -1,7 +1,7 @@
 """The paper's report: final accuracy by method and scenario, beside that of the authors' code."""
 
-from everlight_experiments.continual import reproduction
-from everlight_experiments.continual.table_columns import ComparedTable, table_paper
+from everlight_experiments.continual.report import reproduction
+from everlight_experiments.images.table_columns import ReferenceTable, table_paper
 from everlight_experiments.three_scenarios.config import PAPER_METHODS, PAPER_PRESETS
 from everlight_experiments.three_scenarios.published_tables import CODE
 
@@ -15,7 +15,9 @@ SOURCE = (
     "single run are only of everlight's seeds."
 )
 REFERENCES = [
-    reproduction.PublishedComparison(scenario, method, code=reproduction.Known.of_runs(code))
+    reproduction.PublishedComparison(
+        scenario, method, code=reproduction.ReferenceScore.summarize(code)
+    )
     for (scenario, method), code in CODE.items()
 ]
 
@@ -26,7 +28,7 @@ PAPER = table_paper(
     "Split digits in three scenarios: task, domain and class known or not",
     PAPER_PRESETS,
     PAPER_METHODS,
-    ComparedTable(
+    ReferenceTable(
         lambda config: {scenario: config.column_of(scenario) for scenario in config.scenarios},
         REFERENCES,
         SOURCE,

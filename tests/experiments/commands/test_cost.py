@@ -12,8 +12,8 @@ from everlight.continual.engine.sequence import initial_state
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_experiments.commands import cost
-from everlight_experiments.continual.config import DIGITS
-from everlight_experiments.continual.image_benchmarks import compose
+from everlight_experiments.images.benchmark import compose
+from everlight_experiments.images.config import DIGITS
 from everlight_experiments.run_folder.compilation import describe_tpu
 
 

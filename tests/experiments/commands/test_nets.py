@@ -8,7 +8,7 @@ from everlight_data.images.digits import load_digits
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.method_runner import CHECKPOINT_OVERHEAD_BYTES
+from everlight_experiments.continual.training.runner import CHECKPOINT_OVERHEAD_BYTES
 from tests.experiments.command_runs import arrays_of
 
 # One worker runs the group, so that the module's fixtures are computed once.

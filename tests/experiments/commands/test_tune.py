@@ -16,8 +16,8 @@ from everlight_data.sets.data_set import DataSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands import tune
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
-from everlight_experiments.continual.method_programs import MethodPrograms
-from everlight_experiments.continual.method_runner import Runner
+from everlight_experiments.continual.training.programs import MethodPrograms
+from everlight_experiments.continual.training.runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.command_runs import arrays_of
@@ -107,10 +107,10 @@ def test_nets_of_core50_are_pretrained_each(tmp_path):
 
 
 def tried(rate, values, other=(0.0, 0.0)):
-    names = [tune.MethodInSetting("task-incremental", method) for method in ("a", "b")]
+    names = [tune.MethodInColumn("task-incremental", method) for method in ("a", "b")]
     result = dict(zip(names, map(np.array, (values, other)), strict=True))
     choices = dict.fromkeys(names, fixed_hyperparameter())
-    return tune.Tried({"learning-rate": rate}, None, "", result, choices)
+    return tune.Trial({"learning-rate": rate}, None, "", result, choices)
 
 
 def test_values_tied_with_the_best_by_two_seeds_are_stated():
@@ -120,15 +120,15 @@ def test_values_tied_with_the_best_by_two_seeds_are_stated():
     """
     complete = [tried(0.1, (0.6, 0.8)), tried(0.2, (0.5, 0.86)), tried(0.3, (0.4, 0.4))]
     np.testing.assert_allclose(complete[1].scores_by_seed, [0.25, 0.43])
-    assert tune.ranked(complete) == (0, [1])
+    assert tune.rank_trials(complete) == (0, [1])
 
 
 def test_a_run_that_diverged_counts_as_nothing_right():
     """Without this rule 0.9 would be the greatest mean."""
     complete = [tried(0.1, (0.5, 0.5)), tried(0.2, (0.9, np.nan))]
-    assert tune.ranked(complete)[0] == 0
+    assert tune.rank_trials(complete)[0] == 0
     with pytest.raises(DataError, match="every run diverged"):
-        tune.ranked([tried(0.1, (np.nan, np.nan), (np.nan, np.nan))])
+        tune.rank_trials([tried(0.1, (np.nan, np.nan), (np.nan, np.nan))])
 
 
 def test_the_command_has_all_that_was_given():

@@ -11,8 +11,8 @@ from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.tune import run_tune
-from everlight_experiments.continual.config import DIGITS
-from everlight_experiments.continual.image_benchmarks import compose
+from everlight_experiments.images.benchmark import compose
+from everlight_experiments.images.config import DIGITS
 
 GUIDE = Path(__file__).parents[3] / "docs" / "pages" / "guide" / "benchmarks.md"
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.chosen import Chosen
+from everlight_experiments.continual.benchmarks.statements import Statement
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.core50 import config as settings
 from everlight_experiments.core50_static.config import StaticConfig
@@ -13,7 +13,7 @@ from everlight_experiments.run_folder.config_options import with_config
 SMALLEST = {
     "side": 8,
     "batch_size": 16,
-    "chosen": (Chosen("not chosen"),),
+    "chosen": (Statement("not chosen"),),
     "pretraining": settings.Pretraining(subclasses=1, images=8, epochs=1),
     "frames": 2,
     "channels": (2, 4),

@@ -14,7 +14,7 @@ import pytest
 from everlight.continual import StoredImages
 from everlight_data.errors import DataError
 from everlight_data.images.core50 import frames as core50_frames
-from everlight_experiments.continual.chosen import in_sentences
+from everlight_experiments.continual.benchmarks.statements import statement_paragraph
 from everlight_experiments.continual.paper import findings_section
 from everlight_experiments.core50 import config as settings
 from everlight_experiments.core50 import paper, start
@@ -105,7 +105,7 @@ def test_the_static_benchmark_has_both_nets_the_svm_and_fusion(tmp_path, colors)
     page = report.read_text()
     assert "77.8" in page
     assert "65.9" not in page, "the object level was not requested"
-    assert in_sentences(TINY.chosen) in page
+    assert statement_paragraph(TINY.chosen) in page
     assert "2 frames fused, %" in page
     with np.load(report.parent / "results.npz") as results:
         accuracies = {name for name in results if name.startswith("category/")}
@@ -215,7 +215,7 @@ def test_the_trunk_is_the_convolutions_of_the_whole_net():
     """The whole net's dense layer reads the features; 300 frames are three passes."""
     config, frames = TINY, colored_frames(1)
     frames = frames._replace(images=frames.images[:300])
-    layers = start._drawn(config, 0)
+    layers = start._draw_layers(config, 0)
     stored = StoredImages.of(frames.images, jnp.full(3, 100.0), jnp.full(3, 64.0))
     weights = start.InitialWeights(layers, stored, "drawn")
     features = start.trunk_features(weights, config)

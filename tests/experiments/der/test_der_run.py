@@ -8,11 +8,11 @@ import pytest
 
 from everlight.continual import Protocol
 from everlight_experiments.cli import options_of
-from everlight_experiments.continual.config import config_of
-from everlight_experiments.continual.image_benchmarks import shapes
-from everlight_experiments.continual.method_programs import MethodPrograms
+from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.der import config as settings
 from everlight_experiments.der import paper
+from everlight_experiments.images.benchmark import shapes
+from everlight_experiments.images.config import config_of
 from tests.experiments.command_runs import arrays_of
 
 FULL = settings.PAPER_PRESETS["paper"]

@@ -29,7 +29,7 @@ from everlight_data.facts.splits.fact_splits import (
 )
 from everlight_data.facts.splits.published_splits import open_photographs, read_published
 from everlight_experiments.cli import options_of
-from everlight_experiments.continual.chosen import Chosen
+from everlight_experiments.continual.benchmarks.statements import Statement
 from everlight_experiments.continual.paper import PaperOptions, findings_section
 from everlight_experiments.facts.config import (
     PAPER_PRESETS,
@@ -52,7 +52,7 @@ TINY = PaperConfig(
     FactSource("procedural", scenes=(200, 40)),
     Network(8, (2,), 2, 4),
     {"mid-scale": MID},
-    chosen=(Chosen("not chosen"),),
+    chosen=(Statement("not chosen"),),
 )
 SIZE = Size(24, 2, PerFact(10, 5))
 

@@ -17,7 +17,8 @@ from everlight_data.iirc import sets
 from everlight_data.iirc.metadata import Metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.benchmark import Request, RunData, SequenceId, Trained
+from everlight_experiments.continual.benchmarks.benchmark import Request
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun
 from everlight_experiments.continual.paper import PaperOptions
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc import config as settings
@@ -142,7 +143,7 @@ def test_joint_training_has_a_score_at_the_end_alone(benchmark):
     joint, seq_id = METHODS["joint"], SequenceId("evaluation", 0, 0)
     sequence = benchmark.data.sequence(joint, seq_id)
     predicted = np.packbits(np.ones((1, len(sequence.test.mask), 5), np.uint8), axis=-1)
-    trained = Trained({"predicted": predicted}, sequence, seq_id, tasks=2)
+    trained = TrainedRun({"predicted": predicted}, sequence, seq_id, tasks=2)
     for metric in benchmark.setting.metrics.all:
         assert np.shape(metric.compute(trained)) == metric.shape(trained), metric.name
     score = benchmark.setting.metrics.score.compute(trained)
@@ -160,7 +161,7 @@ def test_the_metrics_of_a_run_share_one_computation(benchmark, monkeypatch):
     naive, seq_id = METHODS["naive"], SequenceId("evaluation", 0, 1)
     sequence = benchmark.data.sequence(naive, seq_id)
     predicted = np.zeros((2, len(sequence.test.mask), 1), np.uint8)
-    runs = [Trained({"predicted": predicted}, sequence, seq_id, tasks=2) for _ in range(2)]
+    runs = [TrainedRun({"predicted": predicted}, sequence, seq_id, tasks=2) for _ in range(2)]
     for item in runs:
         for metric in benchmark.setting.metrics.all:
             metric.compute(item)

@@ -13,8 +13,8 @@ import numpy as np
 from everlight.continual import Setup, StoredImages, Strategy
 from everlight.scenarios.core50 import core50
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.benchmark import PerRunData, RunData
-from everlight_experiments.continual.train_runs import SharedTraining, TrainingRun, train_runs
+from everlight_experiments.continual.benchmarks.run_data import PerRunData, RunData
+from everlight_experiments.continual.training.runs import SharedTraining, TrainingRun, train_runs
 from everlight_experiments.core50.benchmark import SharedFrames, TrainingSchedule, setup_factory
 from everlight_experiments.core50.config import FIXED, PRESETS, Length
 from everlight_experiments.run_folder.folder import RunFolder

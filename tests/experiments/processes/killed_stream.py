@@ -33,7 +33,7 @@ from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.inputs.as_inputs import imagenet_statistics, stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.train_runs import (
+from everlight_experiments.continual.training.runs import (
     SharedTraining,
     TrainingRun,
     group_name,

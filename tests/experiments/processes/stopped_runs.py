@@ -23,11 +23,11 @@ class Settings:
 
 
 def run(settings: Settings) -> None:
-    from everlight_experiments.continual import train_runs
-    from tests.experiments.continual.ewc_runs import train
+    from everlight_experiments.continual.training import runs
+    from tests.experiments.images.ewc_runs import train
 
     folder, _, *stop = sys.argv[1:]
-    driven = train_runs.drive_runs
+    driven = runs.drive_runs
     advanced = iter(range(1_000))
 
     def stopping(*arguments):
@@ -39,7 +39,7 @@ def run(settings: Settings) -> None:
             shared.log(runs=len(state.result.losses), epoch=number, process=os.getpid())
             yield state
 
-    train_runs.drive_runs = stopping
+    runs.drive_runs = stopping
     shared = RunFolder("paper", "run", ExperimentOptions(runs=Path(folder)), shared=True)
     train(shared)
     write_report(shared.path, "Runs", Report([("Selection rule", "nothing was chosen")]))

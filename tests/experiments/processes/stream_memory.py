@@ -22,7 +22,7 @@ from everlight_data.images.imagenet import list_imagenet
 from everlight_data.images.inputs.as_inputs import imagenet_statistics
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
-from everlight_experiments.continual.train_runs import SharedTraining, train_runs
+from everlight_experiments.continual.training.runs import SharedTraining, train_runs
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.experiments.checkpoint_intervals import due_every

@@ -7,8 +7,8 @@ import pytest
 from everlight.continual import Protocol
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
-from everlight_experiments.continual.config import MethodSettings, config_of
-from everlight_experiments.continual.reproduction import Known, PublishedComparison
+from everlight_experiments.continual.report.reproduction import PublishedComparison, ReferenceScore
+from everlight_experiments.images.config import MethodSettings, config_of
 from everlight_experiments.rethinking_er import config as settings
 from everlight_experiments.rethinking_er import paper
 from tests.experiments.command_runs import arrays_of
@@ -75,7 +75,7 @@ def test_a_method_without_settings_has_the_benchmark_s():
 
 def test_check_ends_with_the_differences_that_have_no_cause(finished):
     report, _ = finished
-    known = PublishedComparison("buffer of 50", "ER", Known(0.99))
+    known = PublishedComparison("buffer of 50", "ER", ReferenceScore(0.99))
     causes = {}
     table = paper.TABLE._replace(
         references=[known], causes=causes, is_comparable=lambda config: True

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from everlight_experiments.continual.train_runs import SharedTraining, TrainingRun, train_runs
+from everlight_experiments.continual.training.runs import SharedTraining, TrainingRun, train_runs
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
 from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with

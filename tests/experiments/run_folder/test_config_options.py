@@ -63,10 +63,10 @@ def test_names_of_options_are_those_of_the_command_line():
     assert {"parts.mid-scale.steps", "parts.mid-scale.rate"} <= set(names)
     assert not {"chosen", "protocol", "unnamed", "parts"} & set(names)
     # The part after the last dot is enough where it has one meaning.
-    assert config_options.option_named(names, "epochs") == "protocol.epochs"
-    assert config_options.option_named(names, "batch_size") == "protocol.batch-size"
-    assert config_options.option_named(names, "rate") == "rate"
-    assert config_options.option_named(names, "nothing") == "nothing"
+    assert config_options.find_option(names, "epochs") == "protocol.epochs"
+    assert config_options.find_option(names, "batch_size") == "protocol.batch-size"
+    assert config_options.find_option(names, "rate") == "rate"
+    assert config_options.find_option(names, "nothing") == "nothing"
 
 
 def test_values_are_changed_wherever_they_stand():
@@ -90,11 +90,13 @@ def test_values_are_changed_wherever_they_stand():
         shares=(0.1, 1.0),
         augment=False,
     )
-    result = config_options.changed(Config(), changes, "--set")
+    result = config_options.change_config(Config(), changes, "--set")
     assert result == expected
     assert isinstance(result.unnamed.rate, float)
-    assert config_options.changed(Config(), {"epochs": 5}, "--set") == Config(Protocol(epochs=5))
-    assert config_options.changed(Config(), {}, "--set") == Config()
+    assert config_options.change_config(Config(), {"epochs": 5}, "--set") == Config(
+        Protocol(epochs=5)
+    )
+    assert config_options.change_config(Config(), {}, "--set") == Config()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +117,7 @@ def test_values_are_changed_wherever_they_stand():
 )
 def test_settings_that_cannot_be_changed_are_named(changes, message):
     with pytest.raises(DataError, match=message):
-        config_options.changed(Config(), changes, "--set")
+        config_options.change_config(Config(), changes, "--set")
 
 
 def test_changed_options_make_one_configuration_of_another():

@@ -26,4 +26,4 @@ def test_damaged_events_are_named_with_what_to_do(folder, damage):
         stream.write(damage + b"\n")
     folder.log(unit="a", seconds=1.0)
     with pytest.raises(DataError, match=r"metrics\.jsonl .* only times of the report are lost"):
-        folder.logged()
+        folder.read_events()

@@ -19,7 +19,7 @@ from everlight_data.writing import read_sealed, written_whole
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import Report, write_report
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.interruption import StoppedError, stopping_on_signals
+from everlight_experiments.run_folder.interruption import StoppedError, stop_on_signals
 from everlight_experiments.run_folder.options import ExperimentOptions
 
 
@@ -208,7 +208,7 @@ def test_a_signal_while_a_slow_disk_writes_leaves_what_was_there(tmp_path, monke
 
     monkeypatch.setattr(os, "fsync", slow)
 
-    @stopping_on_signals()
+    @stop_on_signals()
     def stopped():
         folder.save_results(x=np.ones(3))
 

@@ -29,7 +29,7 @@ def heeded():
 def test_a_signal_raises_once_and_what_was_there_before_is_put_back(number):
     before = signal.getsignal(number)
 
-    @interruption.stopping_on_signals()
+    @interruption.stop_on_signals()
     def stopped():
         try:
             os.kill(os.getpid(), number)
@@ -44,7 +44,7 @@ def test_a_signal_raises_once_and_what_was_there_before_is_put_back(number):
 def test_a_signal_waits_for_what_must_not_be_interrupted():
     done = []
 
-    @interruption.stopping_on_signals()
+    @interruption.stop_on_signals()
     def stopped():
         with interruption.uninterrupted():
             with interruption.uninterrupted():
@@ -67,7 +67,7 @@ def test_a_signal_that_was_swallowed_is_raised_at_the_next_safe_point():
             os.kill(os.getpid(), signal.SIGTERM)
             return np.zeros(2)
 
-    @interruption.stopping_on_signals()
+    @interruption.stop_on_signals()
     def stopped():
         with contextlib.suppress(ValueError, interruption.StoppedError):
             np.array([Swallowing(), Swallowing()])
@@ -84,7 +84,7 @@ def test_a_signal_that_was_swallowed_is_raised_at_the_next_safe_point():
 def test_results_after_a_signal_are_dropped(tmp_path):
     folder = RunFolder("paper", "run", ExperimentOptions(runs=tmp_path))
 
-    @interruption.stopping_on_signals()
+    @interruption.stop_on_signals()
     def stopped():
         with contextlib.suppress(interruption.StoppedError):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -99,7 +99,7 @@ def test_an_ignored_signal_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     done = []
     try:
-        with interruption.stopping_on_signals():
+        with interruption.stop_on_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             done.append(signal.getsignal(signal.SIGHUP))
             done.append(interruption.signal_received())

@@ -233,7 +233,7 @@ def test_a_run_that_goes_on_logs_nothing_twice_and_reads_it_back(settings):
         folder = RunFolder("paper", "run", settings)
         folder.log(unit="GW", error=[1.0, np.nan])
         folder.log(unit="WP", error=[2.0])
-        assert folder.logged() == [
+        assert folder.read_events() == [
             {"unit": "GW", "error": [1.0, None]},
             {"unit": "WP", "error": [2.0]},
         ]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from everlight_experiments.cli import options_of
-from everlight_experiments.continual.config import config_of
+from everlight_experiments.images.config import config_of
 from everlight_experiments.three_scenarios import config as settings
 from everlight_experiments.three_scenarios import paper
 from tests.experiments.command_runs import arrays_of

@@ -1,0 +1,1 @@
+"""Benchmarks as values: data, network, training and metrics in one setting."""

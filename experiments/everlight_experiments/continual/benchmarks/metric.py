@@ -1,0 +1,58 @@
+"""Named metrics of finished runs, as functions with the axes of their values."""
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+from everlight_experiments.continual.benchmarks.run_data import TrainedRun
+
+BY_TASK = "{} by task"
+"""Name of the metric that is the score after the task of the row on the task of the column."""
+STEPS_WITHIN = "within_tasks_steps"
+"""Stored array: optimizer steps before each evaluation within tasks; 0 where none took place."""
+once_per_run = lru_cache(maxsize=1)
+"""Decorator of a function of `TrainedRun` whose value is computed once, for all metrics that read
+it."""
+Axis = Literal["time", "task", "class", "evaluation"] | int | tuple[str, ...]
+"""One entry per finished task, one per task or class, one per evaluation within tasks, a number of
+entries, or one per name."""
+
+
+class Metric(NamedTuple):
+    """A named quantity of a run: a function, and the axes of its values.
+
+    `results.npz` holds it as `column/method/name`, with a leading axis over seeds.
+    """
+
+    name: str
+    compute: Callable[[TrainedRun], Any]
+    """Function that returns an array with these axes; a diverged run has NaN without a call."""
+    axes: tuple[Axis, ...] = ()
+    meaning: str = ""
+    """Definition in one sentence, for the report."""
+    works_on_first_tasks: bool = False
+    """True if it is also defined for a run of fewer tasks, its first ones."""
+
+    def shape(self, run: TrainedRun) -> tuple[int, ...]:
+        """Return the shape of a run's values."""
+        sizes = {"time": run.tasks, "task": run.tasks}
+        if STEPS_WITHIN in run.arrays:
+            sizes["evaluation"] = run.arrays[STEPS_WITHIN].size
+        return tuple(
+            len(axis) if isinstance(axis, tuple) else sizes.get(axis, axis) for axis in self.axes
+        )
+
+
+class Metrics(NamedTuple):
+    """Metrics of every run in a setting."""
+
+    score: Metric
+    """Score over time, on all classes so far."""
+    score_by_task: Metric
+    """Score after the task of the row on the task of the column."""
+    others: tuple[Metric, ...] = ()
+
+    @property
+    def all(self) -> tuple[Metric, ...]:
+        """All metrics, the score first."""
+        return self.score, self.score_by_task, *self.others

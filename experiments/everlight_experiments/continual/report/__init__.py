@@ -1,0 +1,1 @@
+"""Reports of strategies on benchmarks: summary, tables, pictures, published numbers."""

@@ -1,0 +1,1 @@
+"""Training of all methods on benchmarks, and the outcomes that reports read."""

@@ -1,0 +1,182 @@
+"""Programs of methods on a benchmark, which are built and costed without a run's folder."""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+
+from everlight.base import Memory
+from everlight.continual import (
+    Build,
+    Learner,
+    Protocol,
+    Run,
+    RunCost,
+    SequenceResult,
+    Setup,
+    Strategy,
+    TaskSequence,
+    count_cost,
+    initial_state,
+    operations_per_step,
+    run_sequence,
+)
+from everlight.continual.engine.updates import StrategyError
+from everlight.continual.methods.method import Method, incompatibility
+from everlight.continual.methods.registry import METHODS
+from everlight_data.errors import DataError
+from everlight_data.texts import one_line
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId
+from everlight_experiments.run_folder.compilation import release_programs
+
+Builds = dict[tuple[str, str, Method], Build]
+"""Build functions by prefix and program of benchmarks, and method."""
+
+
+class SavedState(NamedTuple):
+    """Learner without optimizer state, and memory: a run keeps them after a task."""
+
+    learner: Learner
+    memory: Memory
+
+
+def saved_state(result: SequenceResult) -> SavedState:
+    """Return the learner and the memory that predict after a task."""
+    return SavedState(result.learner._replace(opt_state=()), result.memory)
+
+
+def build_with(benchmark: Benchmark, method: Method) -> Build:
+    """Return how the engine builds a method on a benchmark."""
+
+    def build(data: RunData) -> tuple[Setup, Strategy]:
+        setup, arguments = benchmark.training.setup(method, data)
+        return setup, method.make(
+            setup, arguments._replace(hyperparameter=data.per_run.hyperparameter)
+        )
+
+    return build
+
+
+def row_on(benchmark: Benchmark, method: Method) -> Method:
+    """Return a method's row on a benchmark, with its grid there.
+
+    Without task boundaries, a method that acts at the start or end of a task requires them.
+    """
+    row = benchmark.row(method)
+    # Methods that do not apply cannot be built.
+    applies = incompatibility(row, benchmark.setting.capabilities) is None
+    if not applies or benchmark.training.protocol(row).boundaries:
+        return row
+    if not MethodPrograms(benchmark).strategy(row).needs_boundaries:
+        return row
+    return row._replace(requirements=(*row.requirements, "task boundaries"))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class MethodPrograms:
+    """Methods on a benchmark as the engine runs them, from the shapes of its first sequence."""
+
+    benchmark: Benchmark
+    builds: Builds = dataclasses.field(default_factory=dict)
+    """Build functions of one method at a time, which identify its compiled programs; all
+    benchmarks of a command share them."""
+    budget_steps: dict[Method, int] = dataclasses.field(default_factory=dict)
+    """Steps per task of each method that a compute budget allows, counted once."""
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks of the benchmark."""
+        return len(self._sequence(METHODS["naive"]).tasks.id)
+
+    def build(self, method: Method) -> Build:
+        """Return the method's build function; drop the programs of other methods to free memory."""
+        if any(other.strategy_key != method.strategy_key for *_, other in self.builds):
+            release_programs()
+            self.builds.clear()
+        # A row with the published hyper-parameter has the programs of its method.
+        row = method._replace(name="", hyperparameters=(), published=None)
+        key = self.benchmark.prefix, self.benchmark.training.program, row
+        return self.builds.setdefault(key, build_with(self.benchmark, method))
+
+    def strategy(self, method: Method) -> Strategy:
+        """Return the strategy as runs have it, to see whether it can be built and what it needs."""
+        return self.build(method)(self._data(method))[1]
+
+    def arguments(self, method: Method, hyperparameter: float) -> dict[str, Any]:
+        """Return the arguments of the method's function, for reports."""
+        _, arguments = self.benchmark.training.setup(method, self._data(method))
+        return method.arguments(arguments._replace(hyperparameter=hyperparameter))
+
+    def cost(self, method: Method) -> RunCost:
+        """Return costs, counted from shapes and from the step's program."""
+        return count_cost(self.run(method))
+
+    def saved_shapes(self, method: Method) -> SavedState:
+        """Return the shapes and dtypes of the arrays that a run keeps after a task."""
+        return saved_state(initial_state(self.run(method)).result)
+
+    def trace(self, method: Method) -> None:
+        """Trace a whole run of a user's own strategy, so that its errors are known beforehand.
+
+        Raises:
+          DataError: a function of the strategy fails, or returns what the engine cannot use.
+        """
+        build = build_with(self.benchmark, method)
+        protocol = self.benchmark.training.protocol(method)
+        try:
+            jax.eval_shape(run_sequence, self._run(build, method, protocol))
+        except StrategyError as error:
+            raise DataError(f"--strategy {method.name}: {one_line(error)}") from error
+
+    def protocol(self, method: Method) -> Protocol:
+        """Return the benchmark's protocol; online, only methods that act at boundaries get them."""
+        protocol = self.benchmark.training.protocol(method)
+        by_step = any("evaluation" in metric.axes for metric in self.benchmark.setting.metrics.all)
+        if protocol.evaluate_steps and not by_step:
+            raise DataError(
+                f"--evaluate-steps: {self.benchmark.name} is evaluated only after tasks; leave it "
+                "out"
+            )
+        if self.benchmark.training.compute_budget is not None:
+            return self._budget_protocol(method, protocol)
+        if self.benchmark.setting.name != "online" or self.strategy(method).needs_boundaries:
+            return protocol
+        return dataclasses.replace(protocol, boundaries=False)
+
+    def _budget_protocol(self, method: Method, protocol: Protocol) -> Protocol:
+        """Return one epoch of as many steps as the operations of a task's budget allow."""
+        if method not in self.budget_steps:
+            self.budget_steps[method] = self._steps_of_budget(method)
+        steps = self.budget_steps[method]
+        return dataclasses.replace(protocol, epochs=1, first_epochs=None, epoch_steps=steps)
+
+    def _steps_of_budget(self, method: Method) -> int:
+        """Return the steps per task that take the operations of the budget."""
+        # Builds of their own: those of `build` lead to compiled programs, one method's at a time.
+        naive, run = (
+            self._run(build_with(self.benchmark, row), row, self.benchmark.training.protocol(row))
+            for row in (METHODS["naive"], method)
+        )
+        if run.build(run.data)[1].memory_training is not None:
+            raise DataError(
+                f"--compute-budget counts training steps, and {method.name} trains before "
+                "evaluations; leave one of them out"
+            )
+        # Joint training spends the budgets of all tasks at the last one.
+        tasks = len(run.sequence.tasks.id) if method.label_setting == "joint" else 1
+        relative = operations_per_step(naive) / operations_per_step(run)
+        return max(1, int(self.benchmark.training.compute_budget * tasks * relative))
+
+    def run(self, method: Method) -> Run:
+        """Return the engine's argument for a run without a hyper-parameter."""
+        return self._run(self.build(method), method, self.protocol(method))
+
+    def _run(self, build: Build, method: Method, protocol: Protocol) -> Run:
+        return Run(build, protocol, self._data(method), self._sequence(method), jax.random.key(0))
+
+    def _sequence(self, method: Method) -> TaskSequence:
+        return self.benchmark.data.sequence(method, SequenceId("evaluation", 0, 0))
+
+    def _data(self, method: Method) -> RunData:
+        return self.benchmark.run_data(method, self._sequence(method))

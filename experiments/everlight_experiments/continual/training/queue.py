@@ -1,0 +1,117 @@
+"""The queue of a run: its methods on its benchmarks, trained one after another, and its results."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from everlight.continual.methods.method import Method, incompatibility
+from everlight.continual.methods.registry import METHODS
+from everlight.trees import checksums_of, tree_bytes
+from everlight_data.writing import amount
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
+from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
+from everlight_experiments.continual.training.programs import Builds, MethodPrograms
+from everlight_experiments.continual.training.runner import CHECKPOINT_OVERHEAD_BYTES, NETS, Runner
+from everlight_experiments.run_folder.folder import RunFolder
+
+
+class Job(NamedTuple):
+    """A method on a benchmark."""
+
+    column: str
+    """Name of the benchmark among those of the run."""
+    method: Method
+    seeds: int
+
+
+def runners_of(
+    folder: RunFolder,
+    benchmarks: Benchmarks,
+    seed: int,
+    validation_seeds: int = 1,
+    keep_nets: bool = False,
+) -> dict[str, Runner]:
+    """Return a runner for every benchmark; they share compiled programs."""
+    builds: Builds = {}
+    return {
+        column: Runner(folder, MethodPrograms(benchmark, builds), seed, validation_seeds, keep_nets)
+        for column, benchmark in benchmarks.items()
+    }
+
+
+def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:
+    """Return every method, with its grid, on every benchmark that it applies to.
+
+    Settings follow each other within a method: they may share programs.
+    """
+    return [
+        Job(column, method, seeds)
+        for method in rows
+        for column, benchmark in benchmarks.items()
+        if incompatibility(method, benchmark.setting.capabilities) is None
+    ]
+
+
+def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
+    """Train all jobs; those that other processes are training come last.
+
+    Returns:
+      outcomes by column and method, in the order of the runners and jobs.
+    """
+    for job in jobs:
+        runners[job.column].check(job.method)
+    by_job: dict[tuple[str, str], Outcome] = {}
+    left = list(jobs)
+    while left:
+        free = (job for job in left if not runners[job.column].is_elsewhere(job.method, job.seeds))
+        job = next(free, left[0])
+        left.remove(job)
+        outcome = runners[job.column].outcome(job.method, job.seeds)
+        by_job[job.column, job.method.name] = outcome
+        score = f"{outcome.score} {outcome.final.mean():.3f}"
+        print(f"{job.column}, {job.method.name}: final {score}", flush=True)
+    outcomes: dict[str, dict[str, Outcome]] = {column: {} for column in runners}
+    for job in jobs:
+        outcomes[job.column][job.method.name] = by_job[job.column, job.method.name]
+    return outcomes
+
+
+def print_size_of_nets(runners: Mapping[str, Runner], jobs: Sequence[Job], path: str) -> None:
+    """Print, before anything is trained, how much space the kept networks take."""
+    needed = 0
+    for job in jobs:
+        programs = runners[job.column].programs
+        size = CHECKPOINT_OVERHEAD_BYTES + tree_bytes(programs.saved_shapes(job.method))
+        needed += job.seeds * programs.run(job.method).tasks * size
+    print(f"--keep-nets: about {amount(needed)} in all, in {path}/{NETS}", flush=True)
+
+
+def save_outcomes(
+    folder: RunFolder,
+    benchmarks: Benchmarks,
+    seed: int,
+    seeds: int,
+    outcomes: Outcomes,
+    others: Mapping[str, np.ndarray] = {},
+) -> None:
+    """Save all metrics as `column/method/name`, checksums for `compare`, and other arrays."""
+
+    def checksum(number: int) -> int:
+        """Return the checksum of the order of samples, which equal seeds need not share."""
+        seq_id = SequenceId("evaluation", seed, number)
+        sequences = [bench.data.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
+        leaves = checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))
+        return checksums_of(np.array(leaves))[0]
+
+    first = next(iter(benchmarks.values()))
+    folder.save_results(
+        draws=np.array([checksum(number) for number in range(seeds)]),
+        data=np.array(first.data.checksums),
+        measure=np.array(first.score),
+        tested=np.array(first.setting.tested),
+        **arrays_of(outcomes),
+        **others,
+    )

@@ -1,0 +1,284 @@
+"""Training of all seeds and hyper-parameter values of one method at once, with checkpoints.
+
+The result of each is kept as one file of the run folder, which later starts read back.
+"""
+
+import dataclasses
+import glob
+import json
+import shutil
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+from jaxtyping import PRNGKeyArray, PyTree
+
+from everlight.continual import (
+    Build,
+    Protocol,
+    Runs,
+    SequenceResult,
+    SequenceState,
+    TaskSequence,
+    drive_runs,
+    initial_runs_state,
+    runs_mesh,
+)
+from everlight.continual.engine.driver import Join, ignore_run_data
+from everlight.continual.engine.run import Announce
+from everlight.continual.engine.run_states import (
+    NOT_DIVERGED,
+    epochs_done,
+    first_divergence,
+    result_of_run,
+    shapes_on_mesh,
+)
+from everlight.meshes import RUNS_AXIS
+from everlight.trees import stacked
+from everlight_data.errors import DataError
+from everlight_data.progress import progress
+from everlight_data.runs.checkpoints import Checkpoints, Resumed
+from everlight_data.runs.processes import is_first
+from everlight_experiments.run_folder.folder import PART, RunFolder
+from everlight_experiments.run_folder.interruption import save_when_stopped, uninterrupted
+from everlight_experiments.run_folder.memory import refuse_large
+
+DIVERGED_AT = "diverged_at"
+"""Task and epoch of the first loss that is not a finite number, or `NOT_DIVERGED`."""
+POLL = 0.5
+"""Seconds between checks for runs that other processes have finished."""
+
+
+class TrainingRun(NamedTuple):
+    """A training of one method on one sequence, with one hyper-parameter."""
+
+    name: str
+    fingerprint: dict
+    """Values that identify the run, independent of its neighbours."""
+    sequence: TaskSequence
+    key: PRNGKeyArray
+    run_data: PyTree = ()
+    """Data that `join` adds to those that all share: a hyper-parameter, the groups of classes."""
+    title: str = ""
+    """Name on the progress bar; empty is the name."""
+
+
+class SharedTraining(NamedTuple):
+    """Programs and data that all runs of a call share."""
+
+    build: Build
+    protocol: Protocol
+    shared: Any
+    """Data of all runs."""
+    keep: Callable[[SequenceResult], dict[str, Any]]
+    """Function from the result of a sequence to the arrays that the run saves."""
+    join: Join = ignore_run_data
+    """Function from `shared` and a run's `run_data` to its data; it must live as long as `build`,
+    since programs are compiled once for both."""
+
+    def runs_of(self, group: Sequence[TrainingRun]) -> Runs:
+        """Return runs as the engine trains them together."""
+        rows = stacked([(run.sequence, run.key, run.run_data) for run in group])
+        return Runs(self.build, self.protocol, self.shared, *rows, self.join)
+
+
+AfterTask = Callable[[TrainingRun, int, SequenceResult], None]
+"""Called with a run's result of each task, from 0, unless it diverged; restarts may repeat it."""
+
+
+def train_runs(
+    folder: RunFolder,
+    runs: Sequence[TrainingRun],
+    training: SharedTraining,
+    after_task: AfterTask | None = None,
+    announce: Announce | None = None,
+    one_by_one: bool = False,
+    tasks: int | None = None,
+) -> list[dict[str, np.ndarray]]:
+    """Train runs of one shape together; finished runs are read back.
+
+    On CPU, and where images are streamed, one run per device is trained at once, elsewhere all.
+    After an interruption the same call continues to the same bits. Other processes that share the
+    folder train some of the runs meanwhile, and runs of a process that dies are taken over. Joined
+    processes (`processes.py`) train on all of their devices together; if one is killed, all end.
+    Each run's share of its process's seconds, compilation included, goes to metrics.jsonl, unless
+    it continued from a checkpoint.
+
+    Args:
+      folder: folder of the run.
+      runs: runs of equal shapes (`scenarios.pad_sequences`), perhaps none.
+      training: programs and data of all runs.
+      after_task: called after every task that this process learns.
+      announce: as for `drive_runs`.
+      one_by_one: whether runs follow one another on one device, so that each has its own time.
+      tasks: number of tasks that are learned, the first ones; None is all. Results of the others
+        are placeholders.
+
+    Returns:
+      Arrays of each run; `DIVERGED_AT` states whether it diverged.
+
+    Raises:
+      DataError: the folder holds one of the runs, or their checkpoints, with another
+        fingerprint; the runs need more memory than is free; or processes were joined and the runs
+        are trained one by one.
+    """
+    full_mesh, finished, fits = runs_mesh(), {}, False
+    if one_by_one and full_mesh.is_multi_process:
+        raise DataError("this trains on one device; leave out --distributed")
+    one_each = jax.default_backend() == "cpu" or announce is not None
+    group_size = 1 if one_by_one else full_mesh.size if one_each else max(1, len(runs))
+    for group, read in _claim_groups(folder, runs, group_size):
+        finished |= read
+        if not group:
+            continue
+        mesh = full_mesh
+        if one_by_one or (announce is not None and not full_mesh.is_multi_process):
+            # A device without a run of its own would read the last one's images again.
+            mesh = runs_mesh(jax.devices()[: len(group)])
+        checkpoints = folder.checkpoints / group_name(group)
+        batch = training.runs_of(_padded_group(group, mesh))
+        if not fits:
+            # All groups have these shapes, and later ones are no larger.
+            refuse_large(initial_runs_state(batch), "--net", "--buffer-size")
+            fits = True
+        continued, began = checkpoints.exists(), time.monotonic()
+        state = _train_group(
+            Checkpoints(checkpoints), group, batch, mesh, after_task, announce, tasks
+        )
+        divergences = first_divergence(training.protocol, state)
+        for number, run in enumerate(group):
+            outputs = training.keep(result_of_run(state, number, mesh))
+            arrays = {name: np.asarray(value) for name, value in outputs.items()}
+            arrays[DIVERGED_AT] = divergences[number]
+            folder.save_part(run.name, run.fingerprint, **arrays)
+            seconds = None if continued else (time.monotonic() - began) / len(group)
+            folder.log_part(run.name, seconds=seconds, diverged=has_diverged(arrays))
+            finished[run.name] = arrays
+        # The numbers of finished runs are kept; their networks would take most of the disk.
+        if is_first():
+            shutil.rmtree(checkpoints, ignore_errors=True)
+    if is_first():
+        _remove_stale_checkpoints(folder, runs)
+    return [finished[run.name] for run in runs]
+
+
+def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
+    """Return True if the arrays are those of a run that diverged."""
+    return bool(arrays[DIVERGED_AT][0] >= 0)
+
+
+def _claim_groups(
+    folder: RunFolder, runs: Sequence[TrainingRun], group_size: int
+) -> Iterator[tuple[list[TrainingRun], dict[str, dict[str, np.ndarray]]]]:
+    """Yield runs for this process to train, at most so many at once, and arrays of finished ones.
+
+    It ends when all runs were yielded as one or the other.
+    """
+    printed, missing = False, list(runs)
+    while missing:
+        group, read = [], {}
+        for run in missing:
+            if len(group) == group_size:
+                break
+            # First the claim: between reading and claiming, another could finish it.
+            claimed = folder.claim_part(run.name)
+            arrays = folder.read_part(run.name, run.fingerprint)
+            if arrays is not None:
+                read[run.name] = {DIVERGED_AT: np.array(NOT_DIVERGED), **arrays}
+                folder.release_part(run.name)
+            elif claimed:
+                group.append(run)
+        yield group, read
+        done = {*read, *(run.name for run in group)}
+        missing = [run for run in missing if run.name not in done]
+        if missing and not group:
+            if not printed:
+                print(f"waits for what other processes train in {folder.path}", flush=True)
+                printed = True
+            time.sleep(POLL)
+
+
+def group_name(group: Sequence[TrainingRun]) -> str:
+    """Return the name of a group's checkpoints, with a checksum: other groups may begin alike."""
+    if len(group) == 1:
+        return group[0].name
+    checksum = zlib.crc32(json.dumps([run.name for run in group]).encode())
+    return f"{group[0].name} and {len(group) - 1} more {checksum:08x}"
+
+
+def _remove_stale_checkpoints(folder: RunFolder, runs: Sequence[TrainingRun]) -> None:
+    """Remove the checkpoints of groups that were stopped and did not form again."""
+    for run in runs:
+        groups = folder.checkpoints.glob(f"{glob.escape(run.name)} and * more *")
+        for left in (folder.checkpoints / run.name, *groups):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _train_group(
+    checkpoints: Checkpoints,
+    group: Sequence[TrainingRun],
+    runs: Runs,
+    mesh: Mesh,
+    after_task: AfterTask | None,
+    announce: Announce | None,
+    tasks: int | None,
+) -> SequenceState:
+    """Return the state after so many tasks, or where all of them have diverged."""
+    protocol = runs.protocol
+    fingerprint = {
+        "runs": [{PART: run.name, **run.fingerprint} for run in group],
+        "protocol": dataclasses.asdict(protocol),
+        "keys": jax.random.key_data(runs.key).tolist(),
+    }
+    if mesh.is_multi_process:
+        fingerprint["devices"] = mesh.size
+
+    def shapes() -> SequenceState:
+        return shapes_on_mesh(initial_runs_state(runs), mesh)
+
+    done, state = checkpoints.resume(fingerprint, shapes) or Resumed(0, None)
+    driven = drive_runs(runs, 1, mesh, state, announce)
+
+    def save() -> None:
+        epochs = 0 if state is None else epochs_done(protocol, state)
+        if epochs > (checkpoints.newest() or 0):
+            checkpoints.save(epochs, state, fingerprint)
+
+    # A signal may come to one of several processes, which save together.
+    saving = nullcontext() if jax.process_count() > 1 else save_when_stopped(save)
+    total = protocol.epochs_before(tasks or runs.sequence.tasks.id.shape[1])
+    title = (group[0].title or group[0].name) + f" ({len(group)} runs)" * (len(group) > 1)
+    diverged = np.zeros(len(group), bool)
+    with saving, progress(title, total, done, "epoch") as bar:
+        while not diverged.all() and bar.n < total:
+            # The next state takes over the arrays of this one; a signal waits until it is complete.
+            with uninterrupted():
+                state = next(driven, state)
+                reached = epochs_done(protocol, state)
+                divergences = first_divergence(protocol, state)[: len(group)]
+                previous, diverged = diverged, divergences[:, 0] >= 0
+                # Ended tasks are announced before the checkpoint, from which a run would skip them.
+                if after_task is not None and int(state.epoch) == 0:
+                    for number in np.flatnonzero(~diverged).tolist():
+                        result = result_of_run(state, number, mesh)
+                        after_task(group[number], int(state.task) - 1, result)
+            # Complete runs are kept as parts at once.
+            if reached < total and checkpoints.due():
+                with uninterrupted():
+                    save()
+            bar.update(reached - bar.n)
+            for number in np.flatnonzero(diverged & ~previous):
+                place = "task {}, epoch {}".format(*divergences[number])
+                print(f"{group[number].name}: the loss is not finite at {place}", flush=True)
+    return state
+
+
+def _padded_group(group: Sequence[TrainingRun], mesh: Mesh) -> list[TrainingRun]:
+    """Return the group, its last run repeated until each of several processes has as many."""
+    missing = -len(group) % mesh.shape[RUNS_AXIS] if mesh.is_multi_process else 0
+    return [*group, *group[-1:] * missing]

@@ -1,0 +1,277 @@
+"""Benchmarks of images or features with one class each, composed from a configuration."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from jaxtyping import Array
+
+from everlight.continual import (
+    Protocol,
+    SequenceResult,
+    Setup,
+    network_setup,
+    softmax_objective,
+    with_predictions,
+)
+from everlight.continual.methods.method import Method, Requirement, StrategyArguments
+from everlight.continual.objectives import Accuracies
+from everlight.metrics import diagnose_plasticity
+from everlight.models import Network, NetworkRequest, VisionTransformer, crop_and_flip, with_xavier
+from everlight_data.sets.image_set import ImageSet, LoadedImages
+from everlight_experiments.continual.benchmarks.benchmark import (
+    Benchmark,
+    Benchmarks,
+    Request,
+    Selection,
+    Setting,
+    Training,
+)
+from everlight_experiments.continual.benchmarks.metric import STEPS_WITHIN
+from everlight_experiments.continual.benchmarks.parts import (
+    module_of,
+    network,
+    network_capabilities,
+    optimizer,
+)
+from everlight_experiments.continual.benchmarks.run_data import PerRunData, RunData
+from everlight_experiments.continual.benchmarks.shapes import image_set, stored_shapes
+from everlight_experiments.images.config import DIVIDING, Config, config_of
+from everlight_experiments.images.config_checks import DOMAIN, check_options
+from everlight_experiments.images.data import ImageInputs, load_inputs
+from everlight_experiments.images.descriptions import number_of_tasks, training_words
+from everlight_experiments.images.domain_streams import draws_stream, with_stream
+from everlight_experiments.images.methods.arguments import loss_arguments
+from everlight_experiments.images.metrics import (
+    BY_STEP,
+    MASKED_MATRIX,
+    MATRIX,
+    OVER_ALL_TIMES,
+    PREDICTED,
+    TASK_MASKED,
+    WITHIN,
+    class_metrics,
+    read_diagnostics,
+    read_predictions,
+)
+from everlight_experiments.images.normalization import normalize_inputs
+from everlight_experiments.images.pretrained import Pretrained, with_pretrained_layers
+
+
+def compose(
+    config: Config,
+    images: ImageSet | None = None,
+    name: str = "images",
+    setting: str = "class-incremental",
+    seed: int = 0,
+    runs: Path = Path("runs"),
+) -> Benchmark:
+    """Return the benchmark of a configuration in one setting.
+
+    Args:
+      config: data, tasks, network, optimizer, protocol, memory and metrics.
+      images: images in the place of those of `config.data`.
+      name: name of the benchmark.
+      setting: class-incremental, task-incremental or online.
+      seed: seed of the procedural world.
+      runs: folder of run folders; computed features are kept there.
+
+    Raises:
+      DataError: data that cannot be read, or parts that do not fit together.
+    """
+    request = Request(name=name, config=config, settings=(setting,), seed=seed, runs=runs)
+    loaded = None if images is None else LoadedImages(images, images.name)
+    (benchmark,) = image_benchmarks(request, loaded).values()
+    return benchmark
+
+
+def image_benchmarks(request: Request[Config], images: LoadedImages | None = None) -> Benchmarks:
+    """Return the benchmark of a configuration in every setting; `images` replace its data set.
+
+    Raises:
+      DataError: data that cannot be read, or parts that do not fit together.
+    """
+    config, settings = request.config, request.settings
+    check_options(config, settings)
+    inputs = load_inputs(request, images)
+    if config.stream != "classes":
+        settings = (DOMAIN,)
+    return setting_benchmarks(request.name, inputs, settings)
+
+
+def shapes(name: str, config: Config, setting: str) -> Benchmark:
+    """Return the benchmark of a configuration whose images are shapes alone."""
+    side, names = config.side, tuple(map(str, range(config.classes)))
+    images = image_set(names, config.per_class, side)
+    request = NetworkRequest(len(names), side, config.dtype, config.dropout)
+    inputs = ImageInputs(
+        config=config,
+        images=images,
+        note="",
+        stored=stored_shapes(images.images),
+        net=network(config.net, request, (side, side, 3)),
+        checksums=(),
+    )
+    return setting_benchmarks(name, inputs, (setting,))[setting]
+
+
+def setting_benchmarks(name: str, inputs: ImageInputs, settings: tuple[str, ...]) -> Benchmarks:
+    """Return the benchmark of the same data in every setting."""
+    config, net, data = inputs.config, inputs.net, inputs.data
+    words = training_words(config, net, settings)
+    criterion = None if config.criterion == "final accuracy" else OVER_ALL_TIMES
+    metrics = class_metrics(config.metrics, inputs.images.class_names)
+    if config.protocol.evaluate_steps:
+        metrics = metrics._replace(others=(*metrics.others, *BY_STEP))
+    return {
+        setting: Benchmark(
+            name,
+            data,
+            Setting(
+                setting,
+                draws=_draws(config),
+                capabilities=capabilities_of(net, setting, config),
+                metrics=metrics,
+            ),
+            _training(name, words, inputs, setting),
+            Selection(config.chosen, criterion, config.grids),
+        )
+        for setting in settings
+    }
+
+
+def _draws(config: Config) -> str:
+    """Return what differs between seeds, in words."""
+    if draws_stream(config):
+        return "permutations or angles of the tasks"
+    ordered = config.order == "seeded" and config.stream in DIVIDING
+    return "order of classes" if ordered else "initial network"
+
+
+def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Training:
+    """Return the training of one setting."""
+    config, net = inputs.config, inputs.net
+    task_given = setting == "task-incremental"
+    online = Protocol(
+        epochs=1,
+        batch_size=config.online_batch,
+        select="last",
+        evaluate_steps=config.protocol.evaluate_steps,
+        boundaries=config.protocol.boundaries,
+    )
+
+    def protocol(method: Method) -> Protocol:
+        return online if setting == "online" else config_of(config, method).protocol
+
+    def fingerprint(method: Method) -> dict[str, Any]:
+        values = config_of(config, method).fingerprint()
+        # A run's own `order` is the seed of its sequence.
+        values["class_order"] = values.pop("order")
+        return {"benchmark": name, **values, **net.fingerprint()}
+
+    def images_of(setup: Setup, per_run: PerRunData) -> Setup:
+        return with_stream(setup, inputs.images, config, per_run)
+
+    return Training(
+        words=words,
+        fingerprint=fingerprint,
+        setup=setup_factory(config, net, task_given, images_of),
+        protocol=protocol,
+        keep=lambda method, result: run_arrays(config.metrics, task_given, result),
+        learning_rate=lambda method: f"{config_of(config, method).learning_rate:g}",
+        compute_budget=config.compute_budget,
+        # Settings differ in their data and protocol alone, unless predictions are kept.
+        program=setting if read_predictions(config.metrics) else "",
+    )
+
+
+def run_arrays(
+    metrics: tuple[str, ...], task_given: bool, result: SequenceResult
+) -> dict[str, Array]:
+    """Return the arrays of a run that accuracies and the named metrics read."""
+    predicts, measures = read_predictions(metrics), read_diagnostics(metrics)
+
+    def both_accuracies(evaluation: Any) -> Accuracies:
+        scored = evaluation.evaluation if measures else evaluation
+        return scored[0] if predicts else scored
+
+    def accuracies(evaluation: Any) -> Array:
+        both = both_accuracies(evaluation)
+        return both.task_masked if task_given else both.class_incremental
+
+    arrays = {MATRIX: accuracies(result.evaluation), "validation": result.validation}
+    within, scored = result.within_tasks, result.evaluation
+    if within is not None:
+        arrays |= {WITHIN: accuracies(within.evaluation), STEPS_WITHIN: within.steps}
+    if TASK_MASKED in metrics:
+        arrays[MASKED_MATRIX] = both_accuracies(scored).task_masked
+    if measures:
+        arrays |= scored.measured._asdict()
+        scored = scored.evaluation
+    return arrays | ({PREDICTED: scored[1]} if predicts else {})
+
+
+def setup_factory(
+    config: Config,
+    net: Network,
+    task_given: bool,
+    images_of: Callable[[Setup, PerRunData], Setup] = lambda setup, per_run: setup,
+) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
+    """Return the function that makes the parts of a strategy: softmax over the seen classes.
+
+    With `task_given` every task has its own head. `images_of` changes the setup's inputs, such as
+    to ones that depend on the task.
+    """
+    augment = crop_and_flip if config.augmentation == "crop-and-flip" else None
+
+    def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
+        method_config, group = config_of(config, method), data.per_run.class_group
+        updates = optimizer(
+            method_config.optimizer, method_config.learning_rate, method_config.weight_decay
+        )
+        objective = softmax_objective(group, config.loss_classes == "seen")
+        if read_predictions(config.metrics):
+            objective = with_predictions(objective, task_given)
+        pretrained = isinstance(data.shared, Pretrained)
+        stored = data.shared.stored if pretrained else data.shared
+        stored = normalize_inputs(stored, data.per_run.normalization)
+        module = module_of(net, method, pretrained)
+        setup = network_setup(module, stored, objective, updates.transformation, augment)
+        if config.initialization == "xavier":
+            setup = with_xavier(setup)
+        if read_diagnostics(config.metrics):
+            setup = setup._replace(measure=diagnose_plasticity)
+        arguments = StrategyArguments(
+            number_of_tasks(config),
+            net.classes,
+            config.exemplars_per_class,
+            implicit_rate=updates.implicit_rate,
+            layers=net.layers if method.trains == "net" else (),
+            class_group=group,
+            replay_batch_size=method_config.replay_batch_size,
+            buffer_size=config.buffer_size,
+            ema_decay=config.ema_decay,
+            arguments={**loss_arguments(config, method), **method_config.arguments},
+        )
+        if pretrained:
+            setup = with_pretrained_layers(setup, module, data.shared.layers, method, arguments)
+        return images_of(setup, data.per_run), arguments
+
+    return make
+
+
+def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Requirement]:
+    """Return what methods may require of images with classes."""
+    has = {
+        "task-incremental": setting == "task-incremental",
+        # No class belongs to one task if every task has all classes.
+        "own classes": setting != DOMAIN and config.cycles == 1,
+        "task boundaries": config.protocol.boundaries,
+        "chosen classes": setting != DOMAIN and config.loss_classes == "seen",
+        "last weights": config.ema_decay is None,
+        "pretrained layers": config.pretrained is not None or config.features is not None,
+        "pretrained transformer": config.pretrained is not None
+        and isinstance(net.shape, VisionTransformer),
+    }
+    met = {name for name, is_met in has.items() if is_met}
+    return network_capabilities(net) | {"class scores", "one label", *met}

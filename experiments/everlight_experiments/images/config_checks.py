@@ -1,0 +1,118 @@
+"""Checks that the parts of a configuration fit together and fit the images of a data set."""
+
+import numpy as np
+from jaxtyping import Int
+
+from everlight_data.errors import DataError
+from everlight_experiments.images.config import DIVIDING, Config
+from everlight_experiments.images.metrics import read_predictions
+from everlight_experiments.images.pretrained import is_released
+
+DOMAIN = "domain-incremental"
+
+
+def check_options(config: Config, settings: tuple[str, ...]) -> None:
+    """Refuse options that exclude each other, whatever the data.
+
+    Raises:
+      DataError: two options do not fit together; the message names them and the remedy.
+    """
+    features = config.features is not None
+    if features and config.pretrained is not None:
+        raise DataError("--pretrained and --features both replace the network; give one of them")
+    if features and config.augmentation != "none":
+        raise DataError("--augmentation changes images; leave out --features")
+    if config.compute_budget is not None and "online" in settings:
+        raise DataError("--compute-budget: the online setting is one pass; leave one of them out")
+    if config.cycles > 1 and config.protocol.evaluate_steps:
+        raise DataError(
+            f"--cycles {config.cycles} with --evaluate-steps, whose scores compare a task with its "
+            "first accuracy; leave one of them out"
+        )
+    if not config.tasks:
+        raise DataError("--tasks without a number; give how many tasks there are")
+    _check_normalization(config)
+    if config.stream != "classes":
+        _check_stream(config, settings)
+    if config.stream in DIVIDING and config.stream_draws != "shared":
+        raise DataError(
+            "--stream-draws seeded draws permutations or angles; give --stream permuted or rotated"
+        )
+
+
+def _check_normalization(config: Config) -> None:
+    """Refuse first-task statistics where the images of a task do not set the normalization."""
+    if config.normalization is None:
+        return
+    features, path = config.features is not None, config.pretrained
+    reasons = {
+        f"--stream {config.stream} has the same images in every task": config.stream
+        not in DIVIDING,
+        f"--pixels {config.pixels} takes no statistics": config.pixels == "unit" and not features,
+        "--pretrained has the statistics of its release": path is not None and is_released(path),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise DataError(f"--normalization {config.normalization}: {reason}; leave it out")
+
+
+def _check_stream(config: Config, settings: tuple[str, ...]) -> None:
+    """Refuse options that do not apply to a domain-incremental stream."""
+    changes_images = config.stream in ("permuted", "rotated")
+    reasons = {
+        f"is {DOMAIN}; leave out --setting": settings != ("class-incremental",),
+        "has equally many classes in every task; give --tasks one number": len(config.tasks) != 1,
+        "changes images; leave out --features": config.features is not None and changes_images,
+        "brings no new labels; leave out --shots": config.shots is not None,
+        "has the same labels in every task; leave out --cycles": config.cycles > 1,
+        "has no --metrics of classes; leave them out": read_predictions(config.metrics),
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise DataError(f"--stream {config.stream} {reason}")
+
+
+def check_sizes(config: Config, settings: tuple[str, ...], images: Int[np.ndarray, "c"]) -> None:
+    """Refuse sizes of tasks, validation and memory that a data set does not have.
+
+    `images` has the number of training images of every class.
+
+    Raises:
+      DataError: parts do not fit; the message has the option, its value and the remedy.
+    """
+    tasks, classes, fewest = config.tasks, len(images), int(images.min())
+    fraction = config.validation_fraction
+    # Every class has a validation image.
+    left = fewest - (max(int(fraction * fewest), 1) if fraction else 0)
+    if left == 0 and config.stream in DIVIDING:
+        raise DataError(
+            "a class has one training image, which validation would take; give more images per "
+            "class, or --validation-fraction 0"
+        )
+    if config.cycles > left:
+        raise DataError(
+            f"--cycles {config.cycles}; a class has {left} images to train on, give {left} or less"
+        )
+    # The online setting has one pass and validates nothing.
+    if config.protocol.validates and not fraction and {*settings} != {"online"}:
+        best = config.protocol.select == "best"
+        option, instead = ("--select best", "last") if best else ("--plateau-factor", "1")
+        raise DataError(
+            f"{option} needs validation images, and --validation-fraction 0 leaves none; give a "
+            f"fraction, or {option.split()[0]} {instead}"
+        )
+    if len(tasks) == 1 and tasks[0] > classes and config.stream in DIVIDING:
+        raise DataError(f"--tasks {tasks[0]} of {classes} classes; give {classes} or fewer")
+    if config.stream == "split-domains" and classes % tasks[0]:
+        raise DataError(
+            f"--stream split-domains with --tasks {tasks[0]} of {classes} classes; give a "
+            "number of tasks that divides them, or --classes"
+        )
+    if len(tasks) > 1 and sum(tasks) != classes:
+        raise DataError(
+            f"--tasks {' '.join(map(str, tasks))} are {sum(tasks)} classes of {classes}; give "
+            "sizes that sum to the number of classes, or only the number of tasks"
+        )
+    size = config.buffer_size
+    if size is not None and size < classes:
+        raise DataError(f"--buffer-size {size} for {classes} classes; give {classes} or more")

@@ -1,0 +1,221 @@
+"""Images or features of a configuration: loaded, divided into tasks, as networks read them."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from everlight.continual import StoredImages, TaskSequence
+from everlight.models import Network, NetworkRequest
+from everlight.scenarios import (
+    class_incremental_by_seed,
+    noisy_labels,
+    validation_fractions,
+    with_shots,
+    without_validation,
+)
+from everlight.trees import checksums_of
+from everlight_data.errors import DataError
+from everlight_data.image_requests import load_images
+from everlight_data.images.inputs.as_inputs import store_features, store_images
+from everlight_data.images.user_files.feature_files import features_alone
+from everlight_data.pretrained.trunk_features import LITE0
+from everlight_data.registry import IMAGE_SETS
+from everlight_data.sets.data_set import ImageRequest
+from everlight_data.sets.features import Features
+from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass
+from everlight_experiments.continual.benchmarks.benchmark import Data, Request
+from everlight_experiments.continual.benchmarks.parts import (
+    TRUNK_SIDE,
+    feature_head,
+    load_features,
+    network,
+)
+from everlight_experiments.continual.benchmarks.run_data import Use
+from everlight_experiments.images.config import DIVIDING, Config
+from everlight_experiments.images.config_checks import check_sizes
+from everlight_experiments.images.descriptions import data_counts, data_sections, number_of_tasks
+from everlight_experiments.images.domain_streams import (
+    STREAM_SEED,
+    domain_sequences,
+    draws_stream,
+    number_of_labels,
+)
+from everlight_experiments.images.normalization import first_task_statistics
+from everlight_experiments.images.pretrained import RELEASED, Pretrained, is_released, load_layers
+
+
+class ImageInputs(NamedTuple):
+    """Images, stored inputs and network that a configuration loads before training."""
+
+    config: Config
+    images: ImageSet
+    note: str
+    stored: StoredImages
+    """Images, or features, as networks read them."""
+    net: Network
+    checksums: tuple[int, ...]
+    layers: dict[str, PyTree] | None = None
+    """Layers with which the network begins; None draws them."""
+    features: Features | None = None
+    """Features that replace the images."""
+
+    @property
+    def data(self) -> Data:
+        """The data of the benchmark, the same in all settings."""
+        config, images, stored = self.config, self.images, self.stored
+        sequences = sequences_of(images, config)
+        undivided = sequences_of(images, replace(config, shots=None))(0, "evaluation")
+        data = Data(
+            note=self.note,
+            checksums=self.checksums,
+            fingerprint={"data": list(self.checksums)},
+            shared=lambda method: (
+                stored if self.layers is None else Pretrained(stored, self.layers)
+            ),
+            sequence=lambda method, seq_id: sequences(seq_id.seed, seq_id.use),
+            counts=data_counts(images, config, undivided),
+            images=images,
+            sections=partial(data_sections, images=images),
+            draws_stream=draws_stream(config),
+        )
+        if config.normalization is None:
+            return data
+        statistics = first_task_statistics(images, self.features, stored.offset)
+        return data._replace(normalization=statistics)
+
+
+def load_inputs(request: Request[Config], images: LoadedImages | None = None) -> ImageInputs:
+    """Return the inputs of a configuration; `images` stand in the place of its data set.
+
+    Raises:
+      DataError: data that cannot be read, or parts that do not fit together.
+    """
+    config = request.config
+    images, note, features = _load(request, images)
+    if features is not None:
+        rate, chosen = config.features_learning_rate, config.features_chosen
+        config = replace(config, learning_rate=rate, chosen=chosen)
+    classes = len(images.class_names)
+    check_sizes(config, request.settings, np.bincount(images.train_labels, minlength=classes))
+    noisy = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
+    images = images._replace(train_labels=noisy)
+    content, layers = [images.images, images.train_labels, images.test_labels], None
+    labels = number_of_labels(config, classes)
+    if features is None:
+        shape = images.images.shape[1:]
+        network_request = NetworkRequest(labels, shape[0], config.dtype, config.dropout)
+        net = network(config.net, network_request, shape)
+        stored, layers = _load_pretrained(config, images, net)
+        content += map(np.asarray, jax.tree.leaves(layers))
+    else:
+        net = feature_head(features.note, labels)
+        stored = store_features(features, slice(len(images.train_labels)))
+        content += [np.asarray(stored.pieces), *features.marks()]
+    if config.stream not in DIVIDING:
+        stored = replace(stored, copies=number_of_tasks(config))
+    checksums = checksums_of(*content)
+    return ImageInputs(config, images, note, stored, net, checksums, layers, features)
+
+
+def _load(
+    request: Request[Config], loaded: LoadedImages | None
+) -> tuple[ImageSet, str, Features | None]:
+    config = request.config
+    if loaded is None and not config.data and config.features not in (None, LITE0):
+        _refuse_options_of_images(config)
+        features, images, note = features_alone(config.features, config.test_every)
+        return images, note, features
+    images, note = _load_images(config, request.seed) if loaded is None else loaded
+    if config.features is None:
+        return images, note, None
+    return images, note, load_features(config.features, images, request.runs)
+
+
+def _load_images(config: Config, seed: int) -> LoadedImages:
+    if not config.data:
+        raise DataError(
+            "give --data: the name of an image set, tfds:NAME, a folder with one sub-folder per "
+            "class, a .csv of file and label, an .npz of images and labels, or a folder of IDX "
+            "files"
+        )
+    side, per_class = config.side, config.per_class
+    if config.features is not None:
+        # A pretrained network has its own size, to which it enlarges small images.
+        side = None if config.data in IMAGE_SETS else side or TRUNK_SIDE
+    return load_images(
+        ImageRequest(
+            data=config.data,
+            side=side,
+            classes=config.classes,
+            per_class=None if per_class is None else PerClass(*per_class),
+            test_every=config.test_every,
+            test_data=config.test_data,
+            seed=seed,
+            first_class=config.first_class,
+        )
+    )
+
+
+def _refuse_options_of_images(config: Config) -> None:
+    """Refuse options that a file of features without images does not have."""
+    options = ("test_data", "classes", "first_class", "per_class", "side")
+    values = [name for name in options if getattr(config, name) != getattr(Config(), name)]
+    if values:
+        names = ", ".join("--" + name.replace("_", "-") for name in values)
+        raise DataError(
+            f"{names} with only the features of {config.features}; leave out {names}, and put the "
+            "selected rows into the file, of which --test-every sets the test rows"
+        )
+
+
+def _load_pretrained(
+    config: Config, images: ImageSet, net: Network
+) -> tuple[StoredImages, dict[str, PyTree] | None]:
+    """Return the images as the network reads them, and its layers if they are given."""
+    unit, path = config.pixels == "unit", config.pretrained
+    if path is None:
+        return store_images(images, unit=unit), None
+    layers = load_layers(path, net, images.images.shape[1:])
+    channels = RELEASED if is_released(path) else None
+    return store_images(images, channels, unit=unit), layers
+
+
+def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
+    """Return the sequence of every seed and use, all of one shape."""
+    if config.stream not in DIVIDING:
+        return domain_sequences(images, config)
+    classes, fraction = len(images.class_names), config.validation_fraction
+    tasks = config.tasks if len(config.tasks) > 1 else config.tasks[0]
+    train, test = images.train_labels, images.test_labels
+    natural = config.order == "natural"
+    fractions = fraction and validation_fractions(train, classes, fraction)
+    by_seed = class_incremental_by_seed(
+        train,
+        test,
+        tasks,
+        classes,
+        natural,
+        fractions,
+        config.cycles,
+        within_tasks=config.stream == "split-domains",
+    )
+
+    @functools.cache
+    def sequence(seed: int, use: Use) -> TaskSequence:
+        if use == "validation" and not fraction:
+            raise DataError(
+                "--validation-fraction 0 leaves nothing to select hyper-parameters on; give each "
+                "method's value, as in --hyperparameters EWC=100, or a fraction"
+            )
+        tasks_of_seed = by_seed(seed, use == "validation")
+        if config.shots is not None:
+            tasks_of_seed = with_shots(tasks_of_seed, config.shots, seed)
+        return tasks_of_seed if config.protocol.validates else without_validation(tasks_of_seed)
+
+    return sequence

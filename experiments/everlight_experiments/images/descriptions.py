@@ -1,0 +1,100 @@
+"""Descriptions of a benchmark of images: its network and training, and the sizes of its data."""
+
+from pathlib import Path
+
+import numpy as np
+
+from everlight.continual import TaskSequence
+from everlight.models import Network
+from everlight_data.sets.image_set import ImageSet
+from everlight_experiments.continual.benchmarks.parts import optimizer
+from everlight_experiments.images.config import Config
+from everlight_experiments.images.normalization import normalization_words
+from everlight_experiments.report.cells import counted
+from everlight_experiments.report.plots import plot_samples
+from everlight_experiments.report.writer import Figure, Section
+
+
+def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> str:
+    """Return network, optimizer, length and memory in words, for the report."""
+    held, per_class = config.buffer_size, ""
+    if held is None:
+        held = config.exemplars_per_class * net.classes
+        per_class = f" ({config.exemplars_per_class} per class)"
+    replay, protocol = config.replay_batch_size, config.protocol
+    updates = optimizer(config.optimizer, config.learning_rate, config.weight_decay)
+    begun = "" if config.pretrained is None else f", begun with the layers of {config.pretrained}"
+    changed = "" if config.augmentation == "none" else f", images changed by {config.augmentation}"
+    restarted = ", restarted at every task" * protocol.new_optimizer
+    parts = [net.note + begun + changed, normalization_words(config), updates.note + restarted]
+    if set(settings) - {"online"}:
+        length = counted(protocol.epochs, "epoch")
+        if config.compute_budget is not None:
+            length = f"the operations of {counted(config.compute_budget, 'step')} of naive"
+        parts.append(f"{length} per task in batches of {protocol.batch_size}")
+        if protocol.milestones:
+            at = ", ".join(map(str, protocol.milestones))
+            parts.append(
+                f"learning rate multiplied by {protocol.milestone_factor:g} after epochs {at} of a "
+                "task"
+            )
+    if "online" in settings:
+        parts.append(f"online one pass in batches of {config.online_batch}")
+        if protocol.boundaries:
+            parts.append(
+                "online task boundaries given to methods that act at them, and to no other"
+            )
+    if not protocol.boundaries:
+        parts.append("no task boundaries, a class counts as seen from its first sample")
+    parts.append(f"replay memory of {held:,} samples in total{per_class}")
+    return "; ".join(parts) + ("" if replay is None else f", replayed in batches of {replay}")
+
+
+def number_of_tasks(config: Config) -> int:
+    """Return the number of tasks of a configuration."""
+    divided = config.tasks[0] if len(config.tasks) == 1 else len(config.tasks)
+    return divided * config.cycles
+
+
+def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:
+    """Return the sizes of the data in words, with those of a sequence of all training images."""
+    trained = np.asarray(sequence.tasks.train.mask).sum(axis=1)
+    if config.stream == "split-domains":
+        of_task = len(images.class_names) // len(trained)
+        divided = f"{len(trained)} tasks of {of_task} classes, labelled by position in their task"
+        learned = trained.sum()
+    elif config.stream == "classes":
+        sizes = np.bincount(np.asarray(sequence.class_task)).tolist()
+        several = " or ".join(map(str, sorted(set(sizes))))
+        class_counts = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
+        divided, learned = f"{len(trained)} tasks of {class_counts} classes", trained.sum()
+        if config.cycles > 1:
+            divided += (
+                f", each class in {config.cycles} of them with other training images and the same "
+                "test images, which count once; forgetting and transfer are not defined where "
+                "classes are learned again"
+            )
+    else:
+        drawn = ", drawn for every seed" if config.stream_draws == "seeded" else ""
+        divided = f"{len(trained)} tasks of all classes ({config.stream}{drawn})"
+        learned = trained[0]
+    if config.shots is not None:
+        divided += f", {counted(config.shots, 'image')} per class after the first"
+    held_out = len(images.train_labels) - learned
+    selects = "epochs and hyper-parameters" if config.protocol.validates else "hyper-parameters"
+    least, most = np.bincount(images.train_labels).min(), np.bincount(images.train_labels).max()
+    per_class = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    return (
+        f"; {len(images.train_labels):,} training images ({per_class} per class), of which "
+        f"{held_out:,} are for validation only (they select {selects}), and "
+        f"{len(images.test_labels):,} test images; {divided}"
+    )
+
+
+def data_sections(folder: Path, images: ImageSet) -> list[Section]:
+    """Return the section of some samples; none of features without images."""
+    if not images.images.size:
+        return []
+    picture = plot_samples(folder / "samples.png", images)
+    caption = "Training images of some classes at the network's resolution."
+    return [Section("The data", [], [Figure(caption, picture)])]

@@ -1,0 +1,1 @@
+"""Settings of single methods: given on the command line, or published."""

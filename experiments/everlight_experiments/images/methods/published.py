@@ -1,0 +1,90 @@
+"""`--hyperparameters published`: a configuration with the settings that authors published."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from everlight.continual.methods.method import Method
+from everlight_data.errors import DataError
+from everlight_experiments.continual.benchmarks.statements import general_statement
+from everlight_experiments.images.config import Config, MethodSettings
+from everlight_experiments.images.methods.published_settings import (
+    PUBLISHED,
+    PublishedProtocol,
+    PublishedSettings,
+)
+
+WORD = "published"
+"""Word that stands for published settings in `--hyperparameters`."""
+
+
+def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
+    """Return a configuration in which methods have the published settings for its data and buffer.
+
+    Methods without them keep their own; the configuration's `chosen` names both.
+
+    Raises:
+      DataError: no settings are known for the data or the buffer, or the protocol is not the one
+        that they were selected for.
+    """
+    known = " and ".join(
+        f"{data} ({stream})" if stream != "classes" else data for data, stream in PUBLISHED
+    )
+    paper = PUBLISHED.get((config.data, config.stream)) if isinstance(config, Config) else None
+    if paper is None:
+        raise DataError(f"--hyperparameters {WORD}: settings are known for {known}; leave it out")
+    others = _differing_options(config, paper)
+    if others:
+        raise DataError(
+            f"--hyperparameters {WORD}: {paper.source} selected them with other values; give "
+            f"{' '.join(others)}"
+        )
+    settings = paper.with_buffer(config.buffer_size)
+    names = list(dict.fromkeys(method.row_name for method in methods))
+    having = [name for name in names if name in settings]
+    others = [name for name in names if name not in settings]
+    words = (
+        f"Learning rates and coefficients of {', '.join(having)}: published by {paper.source}, who "
+        "train on all images, in natural order (--order natural --validation-fraction 0)."
+    )
+    if others:
+        words += f" None are published there for {', '.join(others)}: the benchmark's are kept."
+    return replace(
+        config,
+        method_settings={**config.method_settings, **settings_of(settings)},
+        grids={**config.grids, **grids_of({name: settings[name] for name in having})},
+        chosen=general_statement(words),
+    )
+
+
+def _differing_options(config: Config, paper: PublishedProtocol) -> list[str]:
+    """Return the options, with the source's values, that are set to other values."""
+    protocol = config.protocol
+    pairs = {
+        f"--pixels {paper.pixels}": config.pixels == paper.pixels,
+        "--optimizer sgd": config.optimizer == "sgd",
+        f"--batch-size {paper.batch_size}": protocol.batch_size == paper.batch_size,
+        f"--epochs {paper.epochs}": protocol.epochs == paper.epochs,
+        " ".join(["--milestones", *map(str, paper.milestones)]): protocol.milestones
+        == paper.milestones,
+    }
+    return [option for option, same in pairs.items() if not same]
+
+
+def grids_of(published: Mapping[str, PublishedSettings]) -> dict[str, tuple[float, ...]]:
+    """Return the grid of one value of every method with a published hyper-parameter."""
+    return {
+        name: (row.hyperparameter,)
+        for name, row in published.items()
+        if row.hyperparameter is not None
+    }
+
+
+def settings_of(published: Mapping[str, PublishedSettings]) -> dict[str, MethodSettings]:
+    """Return published settings as a configuration has them, by method."""
+    return {
+        name: MethodSettings(
+            row.learning_rate, row.replay_batch_size, row.weight_decay, row.arguments
+        )
+        for name, row in published.items()
+    }

@@ -1,0 +1,109 @@
+"""Methods that `--methods all` leaves out: reproductions, and those for pretrained layers."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from everlight.continual.methods.method import INCOMPATIBILITIES
+from everlight.continual.methods.registry import METHODS
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmark_registry import BENCHMARKS
+from everlight_experiments.commands.load_and_train import applicable_methods, load_suite
+from everlight_experiments.continual.benchmarks.parts import feature_head
+from everlight_experiments.iirc import benchmark as iirc
+from everlight_experiments.iirc.config import PRESETS
+from everlight_experiments.images import benchmark as images_benchmark
+from everlight_experiments.images.config import DIGITS
+
+FOR_PRETRAINED = {"APER", "task arithmetic", "TIES"}
+REPRODUCTIONS = {
+    "CWR as coded": ("core50-ni", "core50-nc", "core50-nic"),
+    **dict.fromkeys(("iCaRL-CNN", "iCaRL-norm", "BiC-whole-pwJS"), ("iirc",)),
+}
+CAPABILITIES = frozenset(("one label", "class scores", "last weights"))
+
+
+def stored(benchmark, capabilities, *requested):
+    options = SimpleNamespace(benchmark=benchmark, methods=requested)
+    settings = [SimpleNamespace(capabilities=names) for names in capabilities]
+    benchmarks = {str(place): SimpleNamespace(setting=item) for place, item in enumerate(settings)}
+    rows, lines = applicable_methods(options, benchmarks, list(METHODS.values()))
+    return {*METHODS} - {row.name for row in rows}, lines
+
+
+def test_rows_of_the_registry_state_where_they_belong():
+    stated = {name: row.benchmarks for name, row in METHODS.items() if row.benchmarks}
+    assert stated == REPRODUCTIONS
+    assert {name for names in stated.values() for name in names} <= {*BENCHMARKS}
+    advised = {name for name, row in METHODS.items() if row.advised}
+    assert advised == FOR_PRETRAINED
+
+
+def test_all_leaves_out_reproductions_and_methods_for_pretrained_layers():
+    missing, lines = stored("digits", [CAPABILITIES], "all")
+    assert missing == FOR_PRETRAINED | {*REPRODUCTIONS}
+    assert len(lines) == 3
+    (advice,) = [line for line in lines if "TIES" in line]
+    assert advice == (
+        "--methods all leaves out task arithmetic, TIES, APER, which "
+        f"{INCOMPATIBILITIES['pretrained layers']}; give --pretrained or --features; "
+        "--methods runs it by name"
+    )
+    assert any("CWR as coded" in line and "core50-ni" in line for line in lines)
+
+
+@pytest.mark.parametrize("benchmark", ["core50-nc:small", "iirc"])
+def test_papers_benchmarks_and_pretrained_layers_keep_them(benchmark):
+    result, _ = stored(benchmark, [CAPABILITIES | {"pretrained layers"}], "all")
+    belongs = {name for name, names in REPRODUCTIONS.items() if benchmark.split(":")[0] in names}
+    assert result == {*REPRODUCTIONS} - belongs
+    assert belongs
+
+
+def test_a_name_runs_them_and_one_line_warns_of_layers_drawn_at_random():
+    missing, lines = stored("digits", [CAPABILITIES], "TIES", "CWR as coded", "ER")
+    assert not missing & {"TIES", "CWR as coded", "ER"}
+    warning = [line for line in lines if line.startswith("of little use here")]
+    expected = (
+        f"TIES, which {INCOMPATIBILITIES['pretrained layers']}; give --pretrained or --features"
+    )
+    assert warning == [f"of little use here: {expected}"]
+    assert "CWR as coded" not in warning[0]
+
+
+def test_one_setting_with_pretrained_layers_is_enough():
+    missing, _ = stored("digits", [CAPABILITIES, CAPABILITIES | {"pretrained layers"}], "all")
+    assert not missing & FOR_PRETRAINED
+
+
+def test_the_command_leaves_them_out_of_split_digits():
+    loaded = load_suite(options_of("run", ["digits", "--methods", "all", "--no-published"]))
+    names = {row.name for row in loaded.rows}
+    assert not names & (FOR_PRETRAINED | {*REPRODUCTIONS})
+    assert {"ER", "SLCA", "CoFiMA", "CWR*", "nearest mean"} <= names
+    assert len(loaded.lines) == 3
+    requested = ["digits", "--methods", "TIES", "--no-published"]
+    assert [row.name for row in load_suite(options_of("run", requested)).rows] == [
+        "naive",
+        "TIES",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "pretrained"),
+    [({}, False), ({"features": "f.npz"}, True), ({"pretrained": Path("v.npz")}, True)],
+)
+def test_images_have_pretrained_layers_where_they_are_given(changes, pretrained):
+    config = replace(DIGITS, **changes)
+    net = feature_head("features", 10)
+    result = images_benchmark.capabilities_of(net, "class-incremental", config)
+    assert ("pretrained layers" in result) == pretrained
+
+
+@pytest.mark.parametrize("features", [None, "efficientnet-lite0"])
+def test_iirc_has_pretrained_layers_with_features_alone(features):
+    config = replace(PRESETS["demo"], features=features)
+    result = iirc.capabilities_of(config, feature_head("features", 10))
+    assert ("pretrained layers" in result) == (features is not None)
