@@ -67,7 +67,7 @@ def programs_let_go():
 
 @pytest.fixture(autouse=True)
 def figures_closed():
-    """Close the figures of pyplot that a test opened."""
+    """Release pyplot's figures after every test."""
     yield
     if "matplotlib.pyplot" in sys.modules:
         sys.modules["matplotlib.pyplot"].close("all")
