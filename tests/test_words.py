@@ -59,7 +59,7 @@ FRAGMENT = re.compile(
     r"Takes|Numbers that)\b"
 )
 VERBS = re.compile(
-    r"(?:Add|Answer|Apply|Begin|Bind|Build|Call|Change|Check|Commit|Compare|Compile|Compute|"
+    r"(?:Add|Answer|Apply|Begin|Bind|Build|Call|Change|Check|Close|Commit|Compare|Compile|Compute|"
     r"Convolve|Copy|Count|Cover|Create|Descend|Draw|Drive|End|Export|Fail|Fill|Flip|Give|Herd|"
     r"Ignore|Insert|Interpolate|Interrupt|Invert|Join|Kill|Let|Link|List|Load|Map|Measure|Minimize|"
     r"Normalize|Open|Parse|Patch|Permute|Plot|Pool|Predict|Prepare|Print|Put|Read|Record|Redraw|"
