@@ -24,6 +24,7 @@ from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.fdr import fdr
 from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
@@ -87,6 +88,7 @@ __all__ = [
     "ewc",
     "experience_replay",
     "expert_gate",
+    "fdr",
     "fecam",
     "gdumb",
     "gem",
