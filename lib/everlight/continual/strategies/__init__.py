@@ -49,6 +49,7 @@ from everlight.continual.strategies.parts.replay_tricks import (
     predict_by_nearest_mean,
     review_memory,
 )
+from everlight.continual.strategies.pcr import pcr
 from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
@@ -110,6 +111,7 @@ __all__ = [
     "nearest_mean",
     "onpro",
     "packnet",
+    "pcr",
     "podnet",
     "predict_by_nearest_mean",
     "randumb",
