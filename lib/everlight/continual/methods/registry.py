@@ -10,7 +10,7 @@ from everlight.continual.methods.method import Method
 from everlight.declared_rows import declared_rows
 
 ORDER = (
-    *("naive", "cumulative", "ewc", "si", "mas", "lwf"),
+    *("naive", "cumulative", "ewc", "si", "rwalk", "mas", "lwf"),
     *("imm", "task_arithmetic", "ties", "cofima", "gpm", "trgp"),
     *("balanced_replay", "experience_replay", "unlimited_replay", "der", "der_plus_plus", "fdr"),
     *("mir", "er_ace", "er_aml", "scr", "pcr", "onpro", "er_tricks", "xder_rpc", "cls_er"),

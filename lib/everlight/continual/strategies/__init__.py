@@ -54,6 +54,7 @@ from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
+from everlight.continual.strategies.rwalk import rwalk
 from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
@@ -118,6 +119,7 @@ __all__ = [
     "ranpac",
     "redo",
     "review_memory",
+    "rwalk",
     "scr",
     "shrink_and_perturb",
     "si",
