@@ -58,6 +58,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "CoFiMA": _GAUSSIANS,
     "GPM": {"threshold": 0.9, "samples": 16},
     "TRGP": {"threshold": 0.9, "samples": 16},
+    "FDR": {"loss_over": "seen"},
     "ER-AML": {"replay_batch_size": 24},
     "SCR": {"width": 8},
     "OnPro": {

@@ -11,10 +11,11 @@ from everlight.continual.methods.method import Method
 from everlight.declared_rows import declared_rows
 
 ORDER = (
-    *("naive", "cumulative", "ewc", "si", "mas", "lwf"),
+    *("naive", "cumulative", "ewc", "si", "rwalk", "mas", "lwf"),
     *("imm", "task_arithmetic", "ties", "cofima", "gpm", "trgp"),
-    *("balanced_replay", "experience_replay", "unlimited_replay", "der", "der_plus_plus", "mir"),
-    *("er_ace", "er_aml", "scr", "onpro", "er_tricks", "xder_rpc", "cls_er", "mkd", "gdumb"),
+    *("balanced_replay", "experience_replay", "unlimited_replay", "der", "der_plus_plus", "fdr"),
+    *("mir", "er_ace", "er_aml", "scr", "pcr", "onpro", "er_tricks", "xder_rpc", "cls_er"),
+    *("mkd", "gdumb"),
     *("agem", "gem", "hal", "icarl", "lucir", "podnet", "bic", "aper", "slca", "wa", "ss_il"),
     *("expert_gate", "packnet", "hat", "continual_backprop", "redo", "shrink_and_perturb"),
     *("l2_init", "cwr", "streaming_lda", "nearest_mean", "simple_cil", "fecam", "randumb"),

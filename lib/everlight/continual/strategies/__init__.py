@@ -24,6 +24,7 @@ from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
+from everlight.continual.strategies.fdr import fdr
 from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
@@ -48,10 +49,12 @@ from everlight.continual.strategies.parts.replay_tricks import (
     predict_by_nearest_mean,
     review_memory,
 )
+from everlight.continual.strategies.pcr import pcr
 from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
+from everlight.continual.strategies.rwalk import rwalk
 from everlight.continual.strategies.scr import scr
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
@@ -87,6 +90,7 @@ __all__ = [
     "ewc",
     "experience_replay",
     "expert_gate",
+    "fdr",
     "fecam",
     "gdumb",
     "gem",
@@ -108,12 +112,14 @@ __all__ = [
     "nearest_mean",
     "onpro",
     "packnet",
+    "pcr",
     "podnet",
     "predict_by_nearest_mean",
     "randumb",
     "ranpac",
     "redo",
     "review_memory",
+    "rwalk",
     "scr",
     "shrink_and_perturb",
     "si",
