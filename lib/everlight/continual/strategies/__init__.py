@@ -27,6 +27,7 @@ from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.generative_classifier import generative_classifier
 from everlight.continual.strategies.gpm import gpm
 from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
@@ -90,6 +91,7 @@ __all__ = [
     "fecam",
     "gdumb",
     "gem",
+    "generative_classifier",
     "gpm",
     "hal",
     "hat",
