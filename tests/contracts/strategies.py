@@ -76,6 +76,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     # Four of the nine later tasks are related to an earlier one by more.
     "ExpertGate-LwF": {**_GATE, "relatedness_threshold": 0.25},
     "PackNet": {"prune": 0.75, "retrain_epochs": 2, "batch_size": 8},
+    "XdG": {"gated_share": 0.25},
     "CBP": {"replacement_rate": 0.01, "maturity": 20},
     "ReDo": {"threshold": 0.3, "period": 30},
     "shrink and perturb": {"shrinkage": 0.8},

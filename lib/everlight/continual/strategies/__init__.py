@@ -54,6 +54,7 @@ from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
 from everlight.continual.strategies.scr import scr
+from everlight.continual.strategies.separate_networks import separate_networks
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.simple_cil import simple_cil
@@ -66,6 +67,7 @@ from everlight.continual.strategies.trgp import trgp
 from everlight.continual.strategies.unlimited_replay import unlimited_replay
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
+from everlight.continual.strategies.xdg import xdg
 
 __all__ = [
     "acil",
@@ -117,6 +119,7 @@ __all__ = [
     "redo",
     "review_memory",
     "scr",
+    "separate_networks",
     "shrink_and_perturb",
     "si",
     "simple_cil",
@@ -129,4 +132,5 @@ __all__ = [
     "unlimited_replay",
     "wa",
     "xder_rpc",
+    "xdg",
 ]
