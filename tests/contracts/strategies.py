@@ -77,6 +77,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "ExpertGate-LwF": {**_GATE, "relatedness_threshold": 0.25},
     "PackNet": {"prune": 0.75, "retrain_epochs": 2, "batch_size": 8},
     "XdG": {"gated_share": 0.25},
+    "DGR": {"hidden": (16,), "latent": 3, "rate": 0.01},
     "CBP": {"replacement_rate": 0.01, "maturity": 20},
     "ReDo": {"threshold": 0.3, "period": 30},
     "shrink and perturb": {"shrinkage": 0.8},

@@ -15,7 +15,7 @@ ORDER = (
     *("balanced_replay", "experience_replay", "unlimited_replay", "der", "der_plus_plus", "mir"),
     *("er_ace", "er_aml", "scr", "onpro", "er_tricks", "xder_rpc", "cls_er", "mkd", "gdumb"),
     *("agem", "gem", "hal", "icarl", "lucir", "podnet", "bic", "aper", "slca", "wa", "ss_il"),
-    *("separate_networks", "expert_gate", "packnet", "hat", "xdg"),
+    *("generative_replay", "separate_networks", "expert_gate", "packnet", "hat", "xdg"),
     *("continual_backprop", "redo", "shrink_and_perturb", "l2_init"),
     *("cwr", "streaming_lda", "nearest_mean", "simple_cil", "fecam", "randumb", "ranpac"),
     *("acil", "ds_al", "generative_classifier", "l2p", "coda_prompt", "lora", "inflora"),

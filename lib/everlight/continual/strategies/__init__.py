@@ -28,6 +28,7 @@ from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
 from everlight.continual.strategies.generative_classifier import generative_classifier
+from everlight.continual.strategies.generative_replay import generative_replay
 from everlight.continual.strategies.gpm import gpm
 from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
@@ -94,6 +95,7 @@ __all__ = [
     "gdumb",
     "gem",
     "generative_classifier",
+    "generative_replay",
     "gpm",
     "hal",
     "hat",
