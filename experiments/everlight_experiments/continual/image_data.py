@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.continual import StoredImages, TaskSequence
+from everlight.continual.methods.method import Method
 from everlight.models import Network, NetworkRequest
 from everlight.scenarios import (
     class_incremental_by_seed,
@@ -30,7 +31,7 @@ from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass
 from everlight_experiments.continual.benchmark import Data, Request, Use
-from everlight_experiments.continual.config import DIVIDING, Config
+from everlight_experiments.continual.config import DIVIDING, Config, config_of
 from everlight_experiments.continual.config_checks import check_sizes
 from everlight_experiments.continual.domain_streams import (
     STREAM_SEED,
@@ -67,6 +68,15 @@ class ImageInputs(NamedTuple):
     """Layers with which the network begins; None draws them."""
     features: Features | None = None
     """Features that replace the images."""
+
+    def network_of(self, method: Method) -> Network:
+        """Return the network of a method: the benchmark's, unless its settings name another one."""
+        config = config_of(self.config, method)
+        if config.net == self.config.net:
+            return self.net
+        shape = self.images.images.shape[1:]
+        request = NetworkRequest(self.net.classes, shape[0], config.dtype, config.dropout)
+        return network(config.net, request, shape)
 
     @property
     def data(self) -> Data:
