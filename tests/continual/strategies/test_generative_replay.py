@@ -76,14 +76,14 @@ def test_a_step_weighs_new_and_generated_inputs_by_the_number_of_tasks(per_task)
 
     def loss(params):
         new = logits_of(params, DATA[INDEX] + SHIFT, GAIN)
-        own = np.isin(np.arange(CLASSES), [4, 5] if per_task else range(6))
+        current_classes = np.isin(np.arange(CLASSES), [4, 5] if per_task else range(6))
         replayed = []
         for known, active in parts:
             labels = np.argmax(np.where(np.isin(np.arange(CLASSES), known), old, -np.inf), axis=1)
             logits = logits_of(params, generated, GAIN)
             among = np.isin(np.arange(CLASSES), active)
             replayed.append(cross_entropies(logits, labels, among).mean())
-        current = cross_entropies(new, LABELS[INDEX], own).mean()
+        current = cross_entropies(new, LABELS[INDEX], current_classes).mean()
         return current / 3 + 2 / 3 * np.mean(replayed)
 
     start = {name: np.float64(leaf) for name, leaf in learner.params.items()}

@@ -27,8 +27,8 @@ def after_tasks():
 
 def trained_by_hand(task):
     """Train a new network on the task's own classes."""
-    own = np.isin(np.arange(CLASSES), TASKS[task])
-    return net.descend(net.START, BATCHES[task], own, net.no_penalty)[0]
+    active = np.isin(np.arange(CLASSES), TASKS[task])
+    return net.descend(net.START, BATCHES[task], active, net.no_penalty)[0]
 
 
 def logits_by_hand(task):
@@ -71,8 +71,8 @@ def test_during_a_task_its_network_and_classes_predict():
     scores = np.asarray(STRATEGY.predict(memory, moved, INPUTS))
     np.testing.assert_allclose(scores[:, 2:4], expected[:, 2:4], rtol=1e-4, atol=1e-5)
     assert np.all(scores[:, [0, 1, 4, 5]] == -np.inf)
-    given = STRATEGY.predict_task(memory, moved, INPUTS, jnp.int32(1))
-    np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-5)
+    scores = STRATEGY.predict_task(memory, moved, INPUTS, jnp.int32(1))
+    np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_optimizer_begins_anew_and_frozen_parameters_stay():
