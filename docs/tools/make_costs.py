@@ -26,14 +26,15 @@ Computed by `python -m docs.tools.make_costs` on {date}, JAX {version}, {device}
 compiled and not run.
 Split digits as in [Results](results/strategies.md#split-digits): five tasks of two,
 an MLP 64-100-100-10 of {parameters:,} parameters in float32, batches of 16,
-class-incremental (HAT and PackNet: task-incremental), ten exemplars per class and
+class-incremental (those that need the task: task-incremental), ten exemplars per class and
 a hundred in memories that classes share.
 
 - **Operations** of one training step, from the compiler's analysis of its program, which counts a
-  loop once (GEM's quadratic program). The number of steps differs: cumulative and joint train on
-  all samples so far; GDumb trains a new network on its memory before every evaluation, and its step
-  is one on memory; closed-form heads, which train nothing, take one pass over a task whatever the
-  epochs. Computations once per task (importances, herding, a ridge's solution) are not counted.
+  loop once (GEM's quadratic program, the generative classifier's step of one class). The number of
+  steps differs: cumulative and joint train on all samples so far; GDumb trains a new network on its
+  memory before every evaluation, and its step is one on memory; closed-form heads, which train
+  nothing, take one pass over a task whatever the epochs. Computations once per task (importances,
+  herding, a ridge's solution) are not counted.
 - CBP and ReDo draw new units only in steps that replace some; the operations count the draw
   in every step.
 - **Memory** of the strategy between steps; replayed images are stored as indices into the data
@@ -41,7 +42,8 @@ a hundred in memories that classes share.
 - **Copies** of the parameters that count as the model's memory in the criteria of
   Díaz-Rodríguez et al. 2018.
 - L2P, CODA-Prompt, LoRA and InfLoRA need a pretrained transformer and are left out.
-- Rows from CWR on train or compute only a head on the pixels, of {head:,} parameters.
+- Rows from CWR on train or compute only a head on the pixels, of {head:,} parameters. The
+  generative classifier trains a VAE per class.
 
 | strategy | operations per step | relative to naive | memory, bytes | copies of the parameters |
 |---|---|---|---|---|

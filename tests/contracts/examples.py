@@ -111,7 +111,9 @@ ROWS: dict[str, Any] = {
     "continual.nnx_setup": {"make": lambda rngs: nnx.Linear(3, 4, rngs=rngs), **OF_A_NETWORK},
     "continual.inflora": ON_PLAIN,
     "continual.gpm": ON_PLAIN,
+    "continual.generative_replay": {"class_group": integers(6)},
     "continual.hat": {"layers": ("a",)},
+    "continual.xdg": {"layers": ("a",)},
     "continual.learn_generated": lambda: {
         "generator": continual.TaskGenerator(
             lambda key: (), lambda state, key: state, lambda state, count, key: SAMPLES

@@ -20,7 +20,7 @@ PASSES = {
     *("dual_mapping.DualMappingNet", "sensor_independent.HistogramNet"),
     *("generator_net.GeneratorNet", "generator_net.Merge", "generator_net.upsample_2x"),
     *("mlp.MLP", "heads.cosines", "heads.local_similarities", "lora.lora_products"),
-    *("vit.VisionTransformer", "vit._Block", "vit.attention"),
+    *("vit.VisionTransformer", "vit._Block", "vit.attention", "vae.VAE"),
     *("prompts.prompt_pool", "prompts.prompt_components"),
     *("projection.projected", "expert_gate._decoded", "polytope.with_polytope"),
     # These are networks of the tests.

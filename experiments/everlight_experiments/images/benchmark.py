@@ -150,7 +150,7 @@ def _draws(config: Config) -> str:
 
 def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Training:
     """Return the training of one setting."""
-    config, net = inputs.config, inputs.net
+    config = inputs.config
     task_given = setting == "task-incremental"
     online = Protocol(
         epochs=1,
@@ -167,7 +167,7 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
         values = config_of(config, method).fingerprint()
         # A run's own `order` is the seed of its sequence.
         values["class_order"] = values.pop("order")
-        return {"benchmark": name, **values, **net.fingerprint()}
+        return {"benchmark": name, **values, **inputs.network_of(method).fingerprint()}
 
     def images_of(setup: Setup, per_run: PerRunData) -> Setup:
         return with_stream(setup, inputs.images, config, per_run)
@@ -175,7 +175,7 @@ def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Train
     return Training(
         words=words,
         fingerprint=fingerprint,
-        setup=setup_factory(config, net, task_given, images_of),
+        setup=setup_factory(config, inputs.network_of, task_given, images_of),
         protocol=protocol,
         keep=lambda method, result: run_arrays(config.metrics, task_given, result),
         learning_rate=lambda method: f"{config_of(config, method).learning_rate:g}",
@@ -213,7 +213,7 @@ def run_arrays(
 
 def setup_factory(
     config: Config,
-    net: Network,
+    network_of: Callable[[Method], Network],
     task_given: bool,
     images_of: Callable[[Setup, PerRunData], Setup] = lambda setup, per_run: setup,
 ) -> Callable[[Method, RunData], tuple[Setup, StrategyArguments]]:
@@ -225,6 +225,7 @@ def setup_factory(
     augment = crop_and_flip if config.augmentation == "crop-and-flip" else None
 
     def make(method: Method, data: RunData) -> tuple[Setup, StrategyArguments]:
+        net = network_of(method)
         method_config, group = config_of(config, method), data.per_run.class_group
         updates = optimizer(
             method_config.optimizer, method_config.learning_rate, method_config.weight_decay

@@ -65,6 +65,7 @@ class MethodSettings:
     weight_decay: UnitInterval | None = None
     arguments: Mapping[str, float | str | bool] | None = None
     epochs: Count | None = None
+    net: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from everlight.continual import StoredImages, TaskSequence
+from everlight.continual.methods.method import Method
 from everlight.models import Network, NetworkRequest
 from everlight.scenarios import (
     class_incremental_by_seed,
@@ -37,7 +38,7 @@ from everlight_experiments.continual.benchmarks.parts import (
     network,
 )
 from everlight_experiments.continual.benchmarks.run_data import Use
-from everlight_experiments.images.config import DIVIDING, Config
+from everlight_experiments.images.config import DIVIDING, Config, config_of
 from everlight_experiments.images.config_checks import check_sizes
 from everlight_experiments.images.descriptions import data_counts, data_sections, number_of_tasks
 from everlight_experiments.images.domain_streams import (
@@ -64,6 +65,15 @@ class ImageInputs(NamedTuple):
     """Layers with which the network begins; None draws them."""
     features: Features | None = None
     """Features that replace the images."""
+
+    def network_of(self, method: Method) -> Network:
+        """Return the network of a method: the benchmark's, unless its settings name another one."""
+        config = config_of(self.config, method)
+        if config.net == self.config.net:
+            return self.net
+        shape = self.images.images.shape[1:]
+        request = NetworkRequest(self.net.classes, shape[0], config.dtype, config.dropout)
+        return network(config.net, request, shape)
 
     @property
     def data(self) -> Data:

@@ -39,12 +39,21 @@ SI_COEFFICIENTS: Mapping[Scenario, float] = {
 }
 # All samples count, and every label by its probability, as in the authors' code.
 _FISHER = {"fisher": "expected", "importance_samples": 12_800}
+# The likelihood that the authors have for pixels from 0 to 1.
+_OF_PIXELS = {"likelihood": "bernoulli"}
 _ROWS: dict[str, Method] = {
     "none": METHODS["naive"],
     "joint": METHODS["joint"],
+    "separate networks": METHODS["separate networks"],
+    "XdG": METHODS["XdG"]._replace(fixed=FrozenDict(gated_share=0.9)),
     "EWC": METHODS["EWC"]._replace(fixed=FrozenDict(_FISHER)),
     "SI": METHODS["SI"]._replace(fixed=FrozenDict(damping=0.1)),
-    **{name: METHODS[name] for name in ("LwF", "ER", "A-GEM", "iCaRL")},
+    "LwF": METHODS["LwF"],
+    "DGR": METHODS["DGR"]._replace(fixed=FrozenDict(_OF_PIXELS)),
+    **{name: METHODS[name] for name in ("ER", "A-GEM", "iCaRL")},
+    "generative classifier": METHODS["generative classifier"]._replace(
+        fixed=FrozenDict(_OF_PIXELS)
+    ),
 }
 PAPER_METHODS: dict[str, Method] = {
     name: row._replace(name=name, published=None) for name, row in _ROWS.items()
@@ -61,8 +70,11 @@ class PaperConfig:
     scenarios: tuple[Scenario, ...] = SCENARIOS
     """Scenarios to run: task-incremental, domain-incremental, class-incremental."""
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
-    """Methods to train: none (finetuning), joint, EWC, SI, LwF, ER, A-GEM, iCaRL. Those that do not
-    apply to a scenario are left out there."""
+    """Methods to train: none (finetuning), joint, separate networks, XdG, EWC, SI, LwF, DGR, ER,
+    A-GEM, iCaRL, generative classifier. Those that do not apply to a scenario are left out."""
+    separate_net: str = "mlp:100,100"
+    """Network of each task with separate networks; all together have about as many parameters as
+    the network of the other methods."""
     seeds: Seeds = 20
     """Number of evaluation seeds, each with its own order of classes and initial network."""
 
@@ -81,7 +93,10 @@ class PaperConfig:
         config = replace(
             config,
             **(domains if by_domain else {}),
-            method_settings={"joint": MethodSettings(epochs=tasks * config.protocol.epochs)},
+            method_settings={
+                "joint": MethodSettings(epochs=tasks * config.protocol.epochs),
+                "separate networks": MethodSettings(net=self.separate_net),
+            },
             grids={
                 "EWC": (EWC_COEFFICIENTS[scenario],),
                 "SI": (SI_COEFFICIENTS[scenario],),
@@ -120,7 +135,9 @@ DIGITS = replace(
     chosen=general_statement("Each method has the coefficient that the authors selected on MNIST."),
 )
 PAPER_PRESETS: Mapping[Preset, PaperConfig] = {
-    "demo": PaperConfig(DIGITS, methods=("none", "joint", "SI", "ER"), seeds=2),
+    "demo": PaperConfig(
+        DIGITS, methods=("none", "joint", "SI", "ER"), separate_net="mlp:32,32", seeds=2
+    ),
     "small": PaperConfig(MNIST, seeds=3),
     "paper": PaperConfig(MNIST),
 }

@@ -6,6 +6,8 @@ known here.
 """
 
 CODE: dict[tuple[str, str], tuple[float, ...]] = {
+    ("task-incremental", "separate networks"): (0.9957,),
+    ("task-incremental", "XdG"): (0.9932,),
     ("domain-incremental", "none"): (0.6848,),
     ("domain-incremental", "SI"): (0.7667,),
     ("domain-incremental", "ER"): (0.9481,),
@@ -15,4 +17,5 @@ CODE: dict[tuple[str, str], tuple[float, ...]] = {
     ("class-incremental", "LwF"): (0.2113,),
     ("class-incremental", "ER"): (0.8912,),
     ("class-incremental", "A-GEM"): (0.4843,),
+    ("class-incremental", "generative classifier"): (0.9499,),
 }

@@ -34,10 +34,12 @@ from everlight.models.resnet import (
 )
 from everlight.models.resnet18 import ResNet18
 from everlight.models.small_cnn import SmallCNN
+from everlight.models.vae import VAE
 from everlight.models.vit import Prompts, VisionTransformer, interpolate_positions, vit_layers
 
 __all__ = [
     "MLP",
+    "VAE",
     "BasicBlock",
     "BottleneckBlock",
     "CosineHead",

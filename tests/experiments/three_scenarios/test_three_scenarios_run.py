@@ -1,11 +1,14 @@
 """The command of the three scenarios on digits: columns, settings by scenario, joint training."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from everlight_experiments.cli import options_of
+from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.images.config import config_of
+from everlight_experiments.images.data import load_inputs
 from everlight_experiments.three_scenarios import config as settings
 from everlight_experiments.three_scenarios import paper
 from tests.experiments.command_runs import arrays_of
@@ -56,6 +59,28 @@ def test_steps_and_memory_are_those_of_the_authors(scenario):
         assert steps == (10_000 if method.name == "joint" else 2000)
     labels = 2 if scenario == "domain-incremental" else 10
     assert config.exemplars_per_class * labels == 1000
+
+
+@pytest.mark.parametrize(("preset", "inputs"), [("demo", 8 * 8), ("paper", 28 * 28)])
+def test_five_separate_networks_have_about_as_many_parameters_as_one(preset, inputs):
+    config, *_ = settings.PAPER_PRESETS[preset].column_of("task-incremental")
+
+    def parameters(name):
+        net = config_of(config, settings.PAPER_METHODS[name]).net
+        units = [inputs, *map(int, net.removeprefix("mlp:").split(",")), 10]
+        return sum((below + 1) * above for below, above in pairwise(units))
+
+    assert 5 * parameters("separate networks") == pytest.approx(parameters("none"), rel=0.1)
+
+
+def test_a_method_s_network_is_the_one_of_its_settings():
+    config, methods, setting = settings.PAPER_PRESETS["demo"].column_of("task-incremental")
+    inputs = load_inputs(Request("digits", config, (setting,)))
+    hidden = {method.name: inputs.network_of(method).shape.hidden for method in methods}
+    assert set(hidden.values()) == {(100, 100)}
+    separate = inputs.network_of(settings.PAPER_METHODS["separate networks"])
+    assert separate.shape.hidden == (32, 32)
+    assert separate.shape.classes == 10
 
 
 def test_numbers_of_the_authors_code_are_of_methods_of_the_command():

@@ -17,9 +17,10 @@ ORDER = (
     *("mir", "er_ace", "er_aml", "scr", "pcr", "onpro", "er_tricks", "xder_rpc", "cls_er"),
     *("mkd", "gdumb"),
     *("agem", "gem", "hal", "icarl", "lucir", "podnet", "bic", "aper", "slca", "wa", "ss_il"),
-    *("expert_gate", "packnet", "hat", "continual_backprop", "redo", "shrink_and_perturb"),
-    *("l2_init", "cwr", "streaming_lda", "nearest_mean", "simple_cil", "fecam", "randumb"),
-    *("ranpac", "acil", "ds_al", "l2p", "coda_prompt", "lora", "inflora"),
+    *("generative_replay", "separate_networks", "expert_gate", "packnet", "hat", "xdg"),
+    *("continual_backprop", "redo", "shrink_and_perturb", "l2_init"),
+    *("cwr", "streaming_lda", "nearest_mean", "simple_cil", "fecam", "randumb", "ranpac"),
+    *("acil", "ds_al", "generative_classifier", "l2p", "coda_prompt", "lora", "inflora"),
 )
 """Files in the order of tables, by kind of method; others follow by name."""
 

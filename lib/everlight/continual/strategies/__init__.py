@@ -28,6 +28,8 @@ from everlight.continual.strategies.fdr import fdr
 from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
+from everlight.continual.strategies.generative_classifier import generative_classifier
+from everlight.continual.strategies.generative_replay import generative_replay
 from everlight.continual.strategies.gpm import gpm
 from everlight.continual.strategies.hal import hal
 from everlight.continual.strategies.hat import hat
@@ -56,6 +58,7 @@ from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
 from everlight.continual.strategies.rwalk import rwalk
 from everlight.continual.strategies.scr import scr
+from everlight.continual.strategies.separate_networks import separate_networks
 from everlight.continual.strategies.shrink_and_perturb import shrink_and_perturb
 from everlight.continual.strategies.si import si
 from everlight.continual.strategies.simple_cil import simple_cil
@@ -68,6 +71,7 @@ from everlight.continual.strategies.trgp import trgp
 from everlight.continual.strategies.unlimited_replay import unlimited_replay
 from everlight.continual.strategies.wa import wa
 from everlight.continual.strategies.xder_rpc import xder_rpc
+from everlight.continual.strategies.xdg import xdg
 
 __all__ = [
     "acil",
@@ -94,6 +98,8 @@ __all__ = [
     "fecam",
     "gdumb",
     "gem",
+    "generative_classifier",
+    "generative_replay",
     "gpm",
     "hal",
     "hat",
@@ -121,6 +127,7 @@ __all__ = [
     "review_memory",
     "rwalk",
     "scr",
+    "separate_networks",
     "shrink_and_perturb",
     "si",
     "simple_cil",
@@ -133,4 +140,5 @@ __all__ = [
     "unlimited_replay",
     "wa",
     "xder_rpc",
+    "xdg",
 ]

@@ -45,7 +45,7 @@ from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.engine.evaluation import over_samples
 from everlight.continual.engine.updates import optimizer_step
-from everlight.continual.methods.method import COUNTING, Method, Source
+from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import (
     batch_at,
@@ -209,7 +209,7 @@ METHODS = (
     Method(
         "FDR",
         fdr,
-        Source("Benjamin et al.", 2019, "ICLR", ("samples",)),
+        Publication("Benjamin et al.", 2019, "ICLR", ("samples",)),
         "function distance regularization (FDR)",
         requirements=COUNTING,
     ),

@@ -34,7 +34,7 @@ from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import trainable_part
-from everlight.continual.methods.method import Method, Source
+from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.quadratic import (
     QuadraticSums,
@@ -186,7 +186,7 @@ METHODS = (
     Method(
         "RWalk",
         rwalk,
-        Source("Chaudhry et al.", 2018, "ECCV", ("old net", "statistics")),
+        Publication("Chaudhry et al.", 2018, "ECCV", ("old net", "statistics")),
         "Riemannian walk (RWalk), without replay",
         tunes="regularization",
         hyperparameters=(0.1, 1, 10, 100, 1e3),
