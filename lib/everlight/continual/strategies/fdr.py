@@ -43,7 +43,7 @@ from everlight.base import (
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
-from everlight.continual.engine.evaluation import over_samples
+from everlight.continual.engine.evaluation import map_samples
 from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive
@@ -142,7 +142,7 @@ def fdr(
         def probabilities(inputs: Float[Array, "s *shape"]) -> Float[Array, "s c"]:
             return jax.nn.softmax(evaluation_outputs(setup, learner, inputs).logits)
 
-        stored = FunctionMemory(new, over_samples(setup, probabilities, new, size=256))
+        stored = FunctionMemory(new, map_samples(setup, probabilities, new, size=256))
         return with_task(memory, stored, task.id.astype(jnp.int32)), learner
 
     return naive(setup)._replace(

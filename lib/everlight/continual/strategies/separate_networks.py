@@ -25,7 +25,7 @@ from everlight.base import Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.naive import naive_on_task_classes
-from everlight.continual.strategies.parts.passes import among_current
+from everlight.continual.strategies.parts.passes import mask_other_classes
 
 
 class TaskNetworks(NamedTuple):
@@ -104,7 +104,7 @@ def separate_networks(setup: Setup, tasks: PositiveInt) -> Strategy:
         now = scores_of(learner.params, learner.batch_stats, inputs)
         between = jax.lax.fori_loop(0, tasks, of_task, jnp.zeros_like(now))
         scores = jnp.where(jnp.any(memory.classes), now, between)
-        return among_current(memory.classes, scores)
+        return mask_other_classes(memory.classes, scores)
 
     def predict_task(
         memory: TaskNetworks,

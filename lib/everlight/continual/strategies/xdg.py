@@ -29,9 +29,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
-from everlight.continual.strategies.hat import gated
+from everlight.continual.strategies.hat import gate
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts.passes import among_current, batch_loss
+from everlight.continual.strategies.parts.passes import mask_other_classes, batch_loss
 from everlight.errors import ArgumentError
 
 
@@ -101,7 +101,7 @@ def xdg(
         gates, among = gates_at(memory, task.id), learner._replace(seen=task.classes)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
-            value, (_, batch_stats) = batch_loss(setup, gated(params, gates), among, batch, key)
+            value, (_, batch_stats) = batch_loss(setup, gate(params, gates), among, batch, key)
             return value, batch_stats
 
         (value, batch_stats), gradient = jax.value_and_grad(loss, has_aux=True)(learner.params)
@@ -117,7 +117,7 @@ def xdg(
         gates: Mapping[str, Float[Array, "u"]],
         inputs: Float[Array, "b *shape"],
     ) -> Float[Array, "b c"]:
-        return plain.predict((), learner._replace(params=gated(learner.params, gates)), inputs)
+        return plain.predict((), learner._replace(params=gate(learner.params, gates)), inputs)
 
     def predict(
         memory: TaskGates, learner: Learner, inputs: Float[Array, "b *shape"]
@@ -126,7 +126,7 @@ def xdg(
         gates = jax.tree.map(
             lambda gate: jnp.where(learning, gate, 1), gates_at(memory, memory.task)
         )
-        return among_current(memory.classes, predict_gated(learner, gates, inputs))
+        return mask_other_classes(memory.classes, predict_gated(learner, gates, inputs))
 
     def predict_task(
         memory: TaskGates, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
