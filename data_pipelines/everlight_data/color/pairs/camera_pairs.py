@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.color.chromaticity import to_chromaticity
-from everlight.color.transforms import scale_free
+from everlight.color.transforms import mean_normalized
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
 from everlight_data.color.s20 import load_s20
@@ -98,8 +98,10 @@ def quasi_real_pairs(
       note: description of the data for reports.
       view: camera whose illuminant is estimated.
     """
+    transforms = mean_normalized(quasi.transforms, quasi.main.means, quasi.second.means)
+    flat = np.asarray(transforms).reshape(-1, 9)
     return CameraPairs(
-        inputs=alone_and_joined({TRANSFORM: flat_transforms(quasi.transforms), MOMENTS: moments}),
+        inputs=alone_and_joined({TRANSFORM: flat, MOMENTS: moments}),
         main=quasi.main.illuminants,
         second=quasi.second.illuminants,
         folds=np.stack(quasi.folds),
@@ -113,12 +115,6 @@ def alone_and_joined(inputs: Mapping[str, Float[Array, "*n _"]]) -> dict[str, Fl
     """Return inputs by name, and all of them joined as the input "FIRST and SECOND"."""
     joined = np.concatenate([*inputs.values()], axis=-1)
     return {**inputs, " and ".join(inputs): joined}
-
-
-def flat_transforms(transforms: Float[Array, "*n 3 3"]) -> Float[np.ndarray, "*n 9"]:
-    """Return transforms of a mean row sum of 1, row by row."""
-    flat = np.asarray(scale_free(jnp.asarray(transforms)))
-    return flat.reshape(*flat.shape[:-2], 9)
 
 
 def released_pairs(view: View = "main") -> CameraPairs:

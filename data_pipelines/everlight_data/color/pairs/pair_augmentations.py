@@ -21,7 +21,6 @@ from everlight_data.color.pairs.camera_pairs import (
     CameraPairs,
     Samples,
     alone_and_joined,
-    flat_transforms,
 )
 from everlight_data.color.pairs.quasi_real import (
     reilluminate_training,
@@ -81,7 +80,7 @@ def _relit_by_charts(
     moments = jax.vmap(reilluminate_moments)(
         jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
     )
-    inputs = {TRANSFORM: flat_transforms(augmented.transforms), MOMENTS: moments}
+    inputs = {TRANSFORM: augmented.normalized.reshape(-1, 9), MOMENTS: moments}
     return Samples(alone_and_joined(inputs), to_chromaticity(jnp.asarray(view.illuminants)))
 
 
@@ -98,8 +97,9 @@ def relit_inputs(
     relit = relight_by_charts(quasi, np.arange(len(quasi.names)))
     relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
     relit_moments = relight_all(jnp.asarray(moments), getattr(relit, view))
-    inputs = {TRANSFORM: flat_transforms(relit.transforms), MOMENTS: np.asarray(relit_moments)}
-    return alone_and_joined(inputs)
+    count = len(moments)
+    transforms = np.asarray(relit.normalized).reshape(count, count, 9)
+    return alone_and_joined({TRANSFORM: transforms, MOMENTS: np.asarray(relit_moments)})
 
 
 def _relit_by_von_kries(
