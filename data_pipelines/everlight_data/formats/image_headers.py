@@ -1,12 +1,16 @@
 """Sizes, colours and orientations in the headers of PNG, TIFF and JPEG; no pixel is decoded."""
 
+import operator
 import struct
 from typing import NamedTuple
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 # Tags and types of numbers of TIFF 6.0.
 _WIDTH, _HEIGHT, _PHOTOMETRIC, _ORIENTATION, _PLANAR = 256, 257, 262, 274, 284
-_SHORT, _LONG = 3, 4
+_SHORT, _LONG, _RATIONAL = 3, 4, 5
+_LEVEL_CODES = {_SHORT: "H", _LONG: "I", _RATIONAL: "II"}
+# Tags of DNG 1.7 that pictures of sensor values may have, too.
+_BLACK_LEVEL, _WHITE_LEVEL = 50714, 50717
 
 
 class TiffHeader(NamedTuple):
@@ -20,6 +24,10 @@ class TiffHeader(NamedTuple):
     """The tag PhotometricInterpretation; None where there is none."""
     orientation: int
     """The tag Orientation, from 1 to 8; 1 (upright) where there is none."""
+    black_level: tuple[float, ...] | None = None
+    """The tag BlackLevel; None where there is none."""
+    white_level: tuple[float, ...] | None = None
+    """The tag WhiteLevel; None where there is none."""
 
 
 def png_size(content: bytes) -> tuple[int, int]:
@@ -41,7 +49,8 @@ def tiff_header(content: bytes) -> TiffHeader:
       ValueError: the content is not a TIFF, is truncated, states no size, or has an unknown
         PlanarConfiguration or Orientation.
     """
-    numbers = _tiff_numbers(content)
+    entries = _tiff_entries(content)
+    numbers = _first_numbers(entries)
     if _HEIGHT not in numbers or _WIDTH not in numbers:
         raise ValueError("the TIFF states no size")
     planar = numbers.get(_PLANAR, 1)
@@ -53,6 +62,8 @@ def tiff_header(content: bytes) -> TiffHeader:
         planar == 2,
         numbers.get(_PHOTOMETRIC),
         _orientation(numbers),
+        _level_values(content, entries.get(_BLACK_LEVEL)),
+        _level_values(content, entries.get(_WHITE_LEVEL)),
     )
 
 
@@ -66,7 +77,8 @@ def png_orientation(content: bytes) -> int:
     while place + 8 <= len(content):
         length, kind = int.from_bytes(content[place : place + 4]), content[place + 4 : place + 8]
         if kind == b"eXIf":
-            return _orientation(_tiff_numbers(content[place + 8 : place + 8 + length]))
+            entries = _tiff_entries(content[place + 8 : place + 8 + length])
+            return _orientation(_first_numbers(entries))
         place += 12 + length
     return 1
 
@@ -78,25 +90,67 @@ def _orientation(numbers: dict[int, int]) -> int:
     return orientation
 
 
-def _tiff_numbers(content: bytes) -> dict[int, int]:
-    """Return the first number of each tag of whole numbers in a TIFF's first directory."""
+class _Entry(NamedTuple):
+    """An entry of a TIFF's directory; `field` has its values, or the place where they are."""
+
+    order: str
+    kind: int
+    count: int
+    field: bytes
+
+
+def _tiff_entries(content: bytes) -> dict[int, _Entry]:
+    """Return the entries of a TIFF's first directory by their tags."""
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(content[:4])
     if content[:4] in (b"II+\0", b"MM\0+"):
         raise ValueError("it is a BigTIFF; save it as a classic TIFF")
     if order is None:
         raise ValueError("not a TIFF file")
-    numbers = {}
+    entries = {}
     try:
         (place,) = struct.unpack_from(f"{order}I", content, 4)
-        (count,) = struct.unpack_from(f"{order}H", content, place)
-        for start in range(place + 2, place + 2 + 12 * count, 12):
-            tag, kind, _ = struct.unpack_from(f"{order}HHI", content, start)
-            if kind in (_SHORT, _LONG):
-                code = "H" if kind == _SHORT else "I"
-                (numbers[tag],) = struct.unpack_from(f"{order}{code}", content, start + 8)
+        (length,) = struct.unpack_from(f"{order}H", content, place)
+        for start in range(place + 2, place + 2 + 12 * length, 12):
+            tag, kind, count, field = struct.unpack_from(f"{order}HHI4s", content, start)
+            entries[tag] = _Entry(order, kind, count, field)
     except struct.error:
         raise ValueError("the TIFF's first directory is truncated") from None
-    return numbers
+    return entries
+
+
+def _first_numbers(entries: dict[int, _Entry]) -> dict[int, int]:
+    """Return the first number of each tag of whole numbers."""
+    return {
+        tag: struct.unpack_from(f"{entry.order}{_LEVEL_CODES[entry.kind]}", entry.field)[0]
+        for tag, entry in entries.items()
+        if entry.kind in (_SHORT, _LONG)
+    }
+
+
+def _level_values(content: bytes, entry: _Entry | None) -> tuple[float, ...] | None:
+    """Return the levels that an entry states, one or one per channel; None without the entry."""
+    if entry is None:
+        return None
+    if entry.kind not in _LEVEL_CODES or entry.count not in (1, 3):
+        raise ValueError(
+            f"its levels are {entry.count} values of type {entry.kind}, not 1 or 3 of SHORT, LONG "
+            "or RATIONAL"
+        )
+    code = f"{entry.order}{entry.count * _LEVEL_CODES[entry.kind]}"
+    try:
+        if struct.calcsize(code) <= len(entry.field):
+            numbers = struct.unpack_from(code, entry.field)
+        else:
+            numbers = struct.unpack_from(
+                code, content, *struct.unpack(f"{entry.order}I", entry.field)
+            )
+    except struct.error:
+        raise ValueError("the TIFF's levels are truncated") from None
+    if entry.kind != _RATIONAL:
+        return numbers
+    if 0 in numbers[1::2]:
+        raise ValueError("a level is a fraction whose denominator is 0")
+    return tuple(map(operator.truediv, numbers[::2], numbers[1::2]))
 
 
 # The markers of a frame (ITU T.81, table B.1) but those of tables among them.

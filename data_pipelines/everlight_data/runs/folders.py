@@ -1,16 +1,37 @@
 """Folders of runs: what each holds, for a list of all."""
 
 import datetime
-import html
-import re
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_text, refusing
+from everlight_data.formats.files import refusing
 from everlight_data.formats.tables import read_json
+from everlight_data.writing import written_whole
 
 _REMEDY = "Run it again, or delete its folder."
+_SUMMARY = "report.json"
+"""File beside a run's report with the texts of it that a list of runs shows."""
+
+
+class ReportTexts(NamedTuple):
+    """Texts of a run's report that a list of runs shows."""
+
+    headline: str
+    """Heading of the report."""
+    first_sentence: str
+    """First sentences of the report; empty where it has no summary."""
+
+
+def write_report_texts(folder: Path, texts: ReportTexts) -> None:
+    """Write report.json into a run's folder, for `list_runs`.
+
+    Raises:
+      DataError: the file cannot be written.
+    """
+    with written_whole(folder / _SUMMARY) as unfinished:
+        unfinished.write_text(json.dumps(texts._asdict(), indent=2))
 
 
 class RunEntry(NamedTuple):
@@ -22,7 +43,7 @@ class RunEntry(NamedTuple):
     headline: str
     """Heading of its report, or the reason why there is none."""
     first_sentence: str
-    """First sentence of its report; empty where there is none."""
+    """First sentences of its report; empty where there is none."""
     finished: bool
 
 
@@ -41,15 +62,18 @@ def _entry(folder: Path) -> RunEntry:
         content = read_json(config, _REMEDY)
         with refusing(config, _REMEDY):
             preset = str(content["settings"].get("preset", "–"))
-        page = read_text(report, _REMEDY) if finished else "<h1>not finished</h1>"
-        headline = _text_of("h1", page) or "no heading"
-        first_sentence = _text_of('p class="summary"', page)
+        texts = _read_report_texts(folder) if finished else ReportTexts("not finished", "")
     except DataError as error:
-        preset, headline, first_sentence = "?", str(error), ""
-    return RunEntry(when, folder.name, preset, headline, first_sentence, finished)
+        preset, texts = "?", ReportTexts(str(error), "")
+    return RunEntry(when, folder.name, preset, *texts, finished)
 
 
-def _text_of(tag: str, page: str) -> str:
-    """Return the text within the first element of a tag; empty where there is none."""
-    match = re.search(rf"<{tag}>(.*?)</{tag.split()[0]}>", page, re.DOTALL)
-    return html.unescape(match[1]) if match else ""
+def _read_report_texts(folder: Path) -> ReportTexts:
+    """Return the texts of a folder's report.json."""
+    path = folder / _SUMMARY
+    content = read_json(path, _REMEDY)
+    with refusing(path, _REMEDY):
+        texts = ReportTexts(**content)
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("its values are not texts")
+    return texts

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jinja2
 
 from everlight_data.formats.tables import read_json
+from everlight_data.runs.folders import ReportTexts, write_report_texts
 from everlight_data.writing import FOLDER_GONE, written_whole
 
 PUBLISHED_GROUP = "paper"
@@ -125,7 +126,7 @@ class Report(NamedTuple):
 
 
 def write_report(folder: Path, title: str, report: Report) -> Path:
-    """Write report.html into a run's folder, whose config.json is shown at the end.
+    """Write report.html and report.json into a run's folder; config.json is shown at the end.
 
     Raises:
       ValueError: no summary row states how values were selected.
@@ -141,6 +142,8 @@ def write_report(folder: Path, title: str, report: Report) -> Path:
         config=json.dumps(read_json(config, remedy), indent=2),
         paper=PUBLISHED_GROUP,
     )
+    sentences = report.summary.sentences if report.summary else ()
+    write_report_texts(folder, ReportTexts(title, " ".join(sentences)))
     print(f"report: {path}")
     return path
 

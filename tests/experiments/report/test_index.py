@@ -12,6 +12,7 @@ from tensorboardX.proto.event_pb2 import Event
 
 from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
+from everlight_data.runs.folders import ReportTexts, write_report_texts
 from everlight_data.writing import save_sealed
 from everlight_experiments.report.export import ExportOptions, export
 from everlight_experiments.report.index import ReportsOptions, write_index
@@ -27,13 +28,14 @@ def make_run(runs, name, preset="demo", headline=None, when=0):
     last = folder / "config.json"
     if headline is not None:
         last = folder / "report.html"
-        last.write_text(f"<title>x</title><h1>{headline}</h1><h1>another</h1>")
+        last.write_text("<h1>another</h1>")
+        write_report_texts(folder, ReportTexts(headline, ""))
     os.utime(last, (when, when))
     return folder
 
 
 def test_runs_are_listed_newest_first_with_links_to_their_reports(tmp_path):
-    make_run(tmp_path, "old-demo", headline="It&#39;s old", when=86400)
+    make_run(tmp_path, "old-demo", headline="It's old", when=86400)
     make_run(tmp_path, "new one#2", preset="small", headline="New", when=2 * 86400)
     make_run(tmp_path, "begun", when=0)
     (tmp_path / "no-run").mkdir()
@@ -53,8 +55,7 @@ def test_a_name_that_is_no_text_is_linked_by_its_bytes(tmp_path):
 
 
 def test_names_and_headlines_are_escaped_and_nothing_is_loaded(tmp_path):
-    headline = HOSTILE.replace("<", "&lt;").replace(">", "&gt;")
-    make_run(tmp_path, "a&b", preset=HOSTILE, headline=headline)
+    make_run(tmp_path, "a&b", preset=HOSTILE, headline=HOSTILE)
     page = write_index(ReportsOptions(tmp_path)).read_text()
     assert page.count("<script") == 1
     assert page.count("&lt;script&gt;alert(1)") == 2
@@ -67,16 +68,21 @@ def test_results_stand_beside_a_run(tmp_path):
     (folder / "plot.png").write_bytes(b"picture")
     figure, table = Figure("", folder / "plot.png"), Table("", [Column("a")], [])
     summary = Summary(("A < B & C.",), figure, table)
-    write_report(folder, "t", Report([("Selection rule", "")], summary=summary))
-    assert "<br>A &lt; B &amp; C.</td>" in write_index(ReportsOptions(tmp_path)).read_text()
+    write_report(folder, "Title > x", Report([("Selection rule", "")], summary=summary))
+    page = write_index(ReportsOptions(tmp_path)).read_text()
+    assert "Title &gt; x</a><br>A &lt; B &amp; C.</td>" in page
 
 
 def test_a_damaged_run_is_listed_with_the_reason(tmp_path):
     make_run(tmp_path, "fine", headline="Fine")
     (make_run(tmp_path, "broken", headline="x") / "config.json").write_text("{")
+    (make_run(tmp_path, "earlier", headline="x") / "report.json").unlink()
+    (make_run(tmp_path, "other", headline="x") / "report.json").write_text('{"headline": 1}')
     page = write_index(ReportsOptions(tmp_path)).read_text()
     assert "Fine</a>" in page
     assert "broken/config.json" in page
+    assert "earlier/report.json does not exist. Run it again" in page
+    assert "other/report.json is damaged" in page
 
 
 def test_a_folder_without_runs_is_refused(tmp_path):

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.rendering import white_balance
+from everlight.illuminant.charted_pairs import PairedView, QuasiReal
 from everlight.illuminant.pair_model import VIEWS, View
 from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.chart_colors import reference_colors
@@ -24,7 +25,6 @@ from everlight_data.color.charts.measured_pair import MeasuredPair, measure_pair
 from everlight_data.color.charts.measurement_store import Store, measure_stored
 from everlight_data.color.charts.pair_files import PairFiles
 from everlight_data.color.photographs.camera_images import IlluminantImages
-from everlight_data.sets.charted_pairs import PairedView, QuasiReal
 
 
 class ChartedPairs(NamedTuple):

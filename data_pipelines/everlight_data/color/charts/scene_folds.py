@@ -6,10 +6,10 @@ import numpy as np
 from jaxtyping import Int
 from scipy.sparse.csgraph import connected_components
 
+from everlight.illuminant.charted_pairs import QuasiReal
 from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.pair_files import MIN_PAIRS
 from everlight_data.errors import DataError
-from everlight_data.sets.charted_pairs import QuasiReal
 
 MAX_FOLDS = 8
 """Maximum number of folds; each two folds are another training."""

@@ -1,1 +1,1 @@
-"""Pairs of views of one scene by two cameras: reading, alignment and augmentation."""
+"""Pairs of views of one scene by two cameras: reading and alignment."""

@@ -47,6 +47,10 @@ class OrientedPicture(NamedTuple):
     pixels: UInt16[np.ndarray, "h w 3"]
     orientation: int
     """TIFF's number from 1 to 8; 1 is upright, and stands for pictures that state none."""
+    black_level: tuple[float, ...] | None = None
+    """Black level that the file states, one value or one per channel; None if it states none."""
+    white_level: tuple[float, ...] | None = None
+    """White level that the file states, as `black_level`."""
 
 
 def decode_oriented(path: Path, remedy: str) -> OrientedPicture:
@@ -85,7 +89,8 @@ def decode_oriented(path: Path, remedy: str) -> OrientedPicture:
             f"{path}: PhotometricInterpretation is {header.photometric}, not 2 (RGB); its channels "
             f"are not linear red, green and blue. {remedy}"
         )
-    return OrientedPicture(pixels, orientation)
+    levels = (None, None) if header is None else (header.black_level, header.white_level)
+    return OrientedPicture(pixels, orientation, *levels)
 
 
 # Black is zero (written for channels without a meaning), RGB, LinearRaw; files may state none.
@@ -95,5 +100,12 @@ _FORMS = {"i": " with sign", "f": " (floats)", "c": " (complex)"}
 
 def linear(raw: np.ndarray, black: float | int, white: float | int) -> Float[np.ndarray, "h w 3"]:
     """Scale raw values to 0 at the black level and below and 1 at the white level, as float32."""
+    return np.maximum(scale_levels(raw, black, white), 0)
+
+
+def scale_levels(
+    raw: np.ndarray, black: float | np.ndarray, white: float
+) -> Float[np.ndarray, "h w 3"]:
+    """Scale raw values to 0 at the black level and 1 at the white level, as float32."""
     scaled = (raw.astype(np.float32) - black) / (white - black)
-    return np.maximum(scaled, 0, dtype=np.float32)
+    return scaled.astype(np.float32)

@@ -5,12 +5,19 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from everlight.color.thumbnails import below_saturation
-from everlight_data.color.photographs.linear_pictures import decode_oriented, linear
+from everlight_data.color.photographs.linear_pictures import (
+    OrientedPicture,
+    decode_oriented,
+    scale_levels,
+)
 from everlight_data.color.raw_files.dng_mosaic import FILE_LEVELS, FLIPS, LevelArguments
 from everlight_data.color.raw_files.raw import RawImage, read_raw, upright
+from everlight_data.color.raw_files.raw_refusals import check_level_arguments
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.texts import one_line
 
 PICTURES = (".png", ".tif", ".tiff")
 """Endings of pictures; every other file is read as a raw file."""
@@ -50,12 +57,13 @@ def is_picture(path: Path) -> bool:
 def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:
     """Read a raw file as `read_raw` does, or a linear picture without white balance.
 
-    Both are turned upright by the orientation that the file states.
+    Both are turned upright by the orientation that the file states, and clipped at white but not at
+    black (`RawImage.image`).
 
     Args:
       path: path of the file.
-      levels: levels that replace a raw file's; a picture's are single values, 0 and its maximum by
-        default.
+      levels: levels that replace the file's; of a picture that states none they are 0 and its
+        maximum by default.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -67,22 +75,42 @@ def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:
     picture = decode_oriented(path, REMEDY)
     flip = FLIPS[picture.orientation]
     pixels = upright(picture.pixels, flip)
-    black = levels.black_level or 0
-    white = int(pixels.max()) if levels.white_level is None else levels.white_level
-    if not 0 <= black < white:
-        raise DataError(
-            f"{path}: black level {black} does not lie between 0 and the white level {white}; give "
-            "both levels of the sensor."
-        )
-    image = np.minimum(linear(pixels, black, white), 1)
+    black, white = _picture_levels(path, picture, levels)
+    image = np.minimum(scale_levels(pixels, black[:3].astype(np.float32), white), 1)
     return RawImage(
         image=image,
         saturated=~np.asarray(below_saturation(jnp.asarray(image))),
-        black_level=np.full(4, black),
+        black_level=black,
         white_level=white,
         xyz_to_camera=None,
         as_shot_neutral=None,
         camera=None,
         flip=flip,
         path=path,
+        levels=levels,
     )
+
+
+def _picture_levels(
+    path: Path, picture: OrientedPicture, levels: LevelArguments
+) -> tuple[Float[np.ndarray, "4"], int]:
+    """Return the levels that are given, or else those that the picture states, or the default."""
+    check_level_arguments(path, levels)
+    black = picture.black_level or 0 if levels.black_level is None else levels.black_level
+    black = np.ravel(np.asarray(black, float))
+    black = black[[0, 1, 2, 1]] if len(black) == 3 else np.broadcast_to(black, 4)
+    white = levels.white_level
+    if white is None:
+        white = max(picture.white_level or (picture.pixels.max(),))
+        if picture.white_level and min(picture.white_level) < white:
+            raise DataError(
+                f"{path} states different white levels {one_line(picture.white_level)}; give one "
+                "for all channels as white_level."
+            )
+    if not 0 <= black.min() <= black.max() < white:
+        text = " to ".join(f"{level:g}" for level in sorted({black.min(), black.max()}))
+        raise DataError(
+            f"{path}: black level {text} does not lie between 0 and the white level {white}; give "
+            "both levels of the sensor."
+        )
+    return black, int(white)

@@ -19,13 +19,13 @@ from everlight.color.transform_prior import (
     learn_transform_prior,
 )
 from everlight.color.transforms import fit_color_transform, scale_free
-from everlight.illuminant.illuminant_training import Problem
-from everlight.illuminant.pair_model import View
-from everlight_data.color.pairs.camera_pairs import (
+from everlight.illuminant.camera_pairs import (
     Samples,
     finite_rows,
     problem_of,
 )
+from everlight.illuminant.illuminant_training import Problem
+from everlight.illuminant.pair_model import View
 from everlight_data.color.rendered.ambient_sensor import read_ambient
 from everlight_data.color.rendered.radiometric import (
     IlluminantSplit,

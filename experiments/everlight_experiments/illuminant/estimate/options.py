@@ -83,10 +83,10 @@ class EstimateOptions:
     """Side in pixels of the blocks averaged before the fit of pairs."""
     main_black_level: Level | None = None
     """Black level that replaces that of the main file or photo, in sensor units; without it a PNG
-    or TIFF has 0."""
+    or TIFF has the one that it states, or 0."""
     main_white_level: Level | None = None
     """White level that replaces that of the main file or photo, in sensor units; without it a PNG
-    or TIFF has its maximum."""
+    or TIFF has the one that it states, or its maximum."""
     second_black_level: Level | None = None
     """Black level that replaces the second file's, in sensor units."""
     second_white_level: Level | None = None

@@ -26,8 +26,14 @@ from jaxtyping import Float, Int
 
 from everlight.checks import Between
 from everlight.color.illuminant_registry import ESTIMATORS
+from everlight.illuminant.camera_pairs import quasi_real_pairs
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.out_of_distribution import cross_calibrate_distances
+from everlight.illuminant.pair_augmentations import (
+    chart_augmentations,
+    relit_inputs,
+    resampled,
+)
 from everlight.illuminant.pair_model import VIEWS, PairModel
 from everlight_data.color.charts.chart_pairs import PairCharts, align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
@@ -35,12 +41,6 @@ from everlight_data.color.charts.pair_files import PairFiles, find_pairs
 from everlight_data.color.charts.pair_measurements import Measured, measure_pairs, read_charts
 from everlight_data.color.charts.scene_folds import draw_scene_folds, group_scenes
 from everlight_data.color.models.pair_model_files import save_pair_model
-from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
-from everlight_data.color.pairs.pair_augmentations import (
-    chart_augmentations,
-    relit_inputs,
-    resampled,
-)
 from everlight_data.color.pairs.view_pairs import described_view, read_homography, write_homography
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.errors import DataError

@@ -8,11 +8,11 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
+from everlight.illuminant.camera_pairs import MOMENTS, TRANSFORM
+from everlight.illuminant.charted_pairs import QuasiReal
 from everlight.illuminant.pair_model import PairModel, View
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_measurements import sensor_differences
-from everlight_data.color.pairs.camera_pairs import MOMENTS, TRANSFORM
-from everlight_data.sets.charted_pairs import QuasiReal
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,

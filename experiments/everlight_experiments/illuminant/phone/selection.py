@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import from_chromaticity
+from everlight.illuminant.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight.illuminant.illuminant_interval import (
     IntervalCoverage,
     cross_coverage,
@@ -22,7 +23,6 @@ from everlight.illuminant.illuminant_interval import (
 )
 from everlight.illuminant.out_of_distribution import DistanceCalibration
 from everlight.illuminant.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
-from everlight_data.color.pairs.camera_pairs import TRANSFORM, Augment, CameraPairs
 from everlight_experiments.illuminant.core.cross_validation import (
     CrossValidation,
     Estimator,

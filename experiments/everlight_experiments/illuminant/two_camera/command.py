@@ -18,8 +18,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from everlight_data.color.pairs.camera_pairs import quasi_real_pairs
-from everlight_data.color.pairs.pair_augmentations import chart_augmentations
+from everlight.illuminant.camera_pairs import quasi_real_pairs
+from everlight.illuminant.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from everlight.errors import ArgumentError
+from everlight.illuminant.pair_reillumination import reilluminate_training
 from everlight_data.color.nus8 import load_official
-from everlight_data.color.pairs.quasi_real import build_quasi_real, reilluminate_training
+from everlight_data.color.pairs.quasi_real import build_quasi_real
 from everlight_data.errors import DataError
 from tests.nus_files import BLACK, MAIN, SECOND, WHITE, render, write_camera
 
@@ -124,7 +126,7 @@ def test_the_choice_of_illuminants_follows_its_seed(world):
 def test_more_reilluminations_than_other_pairs_are_refused(world):
     cameras, pairs, *_ = world
     data = build_quasi_real(*cameras, pairs, seed=0)
-    with pytest.raises(DataError, match=r"reilluminations=99, but there are 4 training pairs"):
+    with pytest.raises(ArgumentError, match=r"reilluminations=99, but there are 4 training pairs"):
         reilluminate_training(data, np.arange(4), seed=0)
 
 
@@ -132,7 +134,7 @@ def test_a_chart_that_cannot_be_reilluminated_is_named(world):
     cameras, pairs, *_ = world
     data = build_quasi_real(*cameras, pairs, seed=0)
     data.usable[2, 2:] = False
-    with pytest.raises(DataError, match=rf"re-illuminate .*{pairs[2][0]}"):
+    with pytest.raises(ArgumentError, match=rf"re-illuminate .*{pairs[2][0]}"):
         reilluminate_training(data, np.arange(4), seed=0, reilluminations=3)
 
 

@@ -107,3 +107,76 @@ def test_a_bigtiff_is_named(tmp_path):
     tifffile.imwrite(path, np.ones((24, 96, 3), np.uint16), photometric="rgb", bigtiff=True)
     with pytest.raises(DataError, match=r"a\.tif .*it is a BigTIFF; save it as a classic TIFF"):
         read_photo(path)
+
+
+def noisy_dark_picture(rng):
+    """Return sensor values around a black level of 512, and the same scaled with white at 4095."""
+    pixels = np.round(rng.normal(512, 30, (24, 96, 3))).astype(np.uint16)
+    return pixels, (pixels.astype(float) - 512) / (4095 - 512)
+
+
+@pytest.mark.parametrize("kind", ["tif", "png"])
+def test_noise_below_the_black_level_stays_negative_as_in_raw_files(tmp_path, rng, kind):
+    """It was clipped at 0, which biased the means of dark areas."""
+    pixels, expected = noisy_dark_picture(rng)
+    path = tmp_path / f"a.{kind}"
+    encode = imagecodecs.tiff_encode if kind == "tif" else imagecodecs.png_encode
+    path.write_bytes(encode(pixels))
+    levels = LevelArguments(512, 4095)
+    photo = read_photo(path, levels)
+    np.testing.assert_allclose(photo.image, expected, rtol=1e-5, atol=1e-7)
+    assert photo.image.min() < 0
+    assert photo.levels == levels
+    assert photo.black_level.tolist() == [512] * 4
+
+
+def test_a_black_level_per_channel_is_subtracted_from_its_channel(tmp_path, rng):
+    pixels, _ = noisy_dark_picture(rng)
+    path = tmp_path / "a.png"
+    path.write_bytes(imagecodecs.png_encode(pixels))
+    photo = read_photo(path, LevelArguments([500, 512, 520, 512], 4095))
+    black = np.array([500, 512, 520])
+    np.testing.assert_allclose(photo.image, (pixels - black) / (4095 - black), rtol=1e-5, atol=1e-7)
+    with pytest.raises(DataError, match=r"black_level is \[1, 2\]; give 1 or 4 finite numbers"):
+        read_photo(path, LevelArguments([1, 2], 4095))
+
+
+@pytest.mark.parametrize(
+    ("kind", "black"),
+    [(3, [512]), (4, [500, 512, 520]), (5, [512.5]), (5, [500.5, 512, 520])],
+)
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+def test_levels_that_a_tiff_states_are_its_levels(tmp_path, rng, kind, black, byteorder):
+    """A file's BlackLevel was ignored, so that the pedestal counted as light."""
+    pixels, _ = noisy_dark_picture(rng)
+    path = tmp_path / "a.tif"
+    values = [number for level in black for number in (int(2 * level), 2)] if kind == 5 else black
+    tags = [(50714, kind, len(black), tuple(values), True), (50717, 3, 1, 4095, True)]
+    tifffile.imwrite(path, pixels, photometric="rgb", byteorder=byteorder, extratags=tags)
+    photo = read_photo(path)
+    expected = (pixels - np.array(black)) / (4095 - np.array(black))
+    np.testing.assert_allclose(photo.image, expected, rtol=1e-4, atol=1e-6)
+    assert photo.white_level == 4095
+    given = read_photo(path, LevelArguments(0, 65535))
+    np.testing.assert_allclose(given.image, pixels / 65535, rtol=1e-6)
+
+
+def test_levels_of_other_kinds_are_refused(tmp_path):
+    path = tmp_path / "a.tif"
+    pixels = np.ones((24, 96, 3), np.uint16)
+
+    def write(*tags):
+        tifffile.imwrite(path, pixels, photometric="rgb", extratags=tags)
+
+    write((50714, 3, 2, (1, 2), True))
+    with pytest.raises(DataError, match=r"its levels are 2 values of type 3, not 1 or 3"):
+        read_photo(path)
+    write((50714, 5, 1, (1, 0), True))
+    with pytest.raises(DataError, match="denominator is 0"):
+        read_photo(path)
+    write((50717, 3, 3, (9, 8, 9), True))
+    with pytest.raises(DataError, match=r"a\.tif states different white levels \(9, 8, 9\)"):
+        read_photo(path)
+    write((50714, 3, 1, 9, True))
+    with pytest.raises(DataError, match="black level 9 does not lie between 0 and the white level"):
+        read_photo(path)

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.illuminant import camera_pairs, pair_augmentations
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight_data.color.pairs import camera_pairs, pair_augmentations
 from everlight_experiments.illuminant.core import cross_validation
 from everlight_experiments.illuminant.core.cross_validation import (
     CHOSEN,

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.pair_augmentations import relit_inputs
 from everlight.illuminant.pair_model import VIEWS
 from everlight_data.color.charts import chart_pairs, pair_files, pair_measurements, scene_folds
 from everlight_data.color.charts.chart_geometry import CENTERS, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.measured_pair import in_blocks
 from everlight_data.color.charts.pair_files import find_pairs
-from everlight_data.color.pairs.pair_augmentations import relit_inputs
 from everlight_data.color.pairs.view_pairs import align_thumbnails
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from everlight.color.learned.linear_regression import LinearRegression
+from everlight.illuminant.camera_pairs import CameraPairs
 from everlight.illuminant.illuminant_batches import TrainedNetworks
 from everlight.illuminant.illuminant_training import IlluminantModel, TrainingSettings
-from everlight_data.color.pairs.camera_pairs import CameraPairs
 from everlight_experiments.illuminant.core.cross_validation import CrossValidation
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.phone import selection

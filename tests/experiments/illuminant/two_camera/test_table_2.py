@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from everlight.color import ESTIMATORS, ILLUMINANT_METHODS, methods_for
+from everlight.illuminant.camera_pairs import problem_of, quasi_real_pairs
 from everlight.illuminant.illuminant_training import TrainingSettings
+from everlight.illuminant.pair_augmentations import chart_augmentations
 from everlight_data.color.dmcc_thumbnails import thumbnail_files
-from everlight_data.color.pairs.camera_pairs import problem_of, quasi_real_pairs
-from everlight_data.color.pairs.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import IlluminantImages, read_camera_images
 from everlight_data.color.photographs.published_folds import draw_folds

@@ -9,10 +9,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.color.chromaticity import to_chromaticity
 from everlight.color.transforms import mean_normalized
+from everlight.illuminant.charted_pairs import QuasiReal
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
-from everlight_data.color.s20 import load_s20
-from everlight_data.sets.charted_pairs import QuasiReal
 
 TRANSFORM = "T"
 MOMENTS = "moments"
@@ -115,26 +114,3 @@ def alone_and_joined(inputs: Mapping[str, Float[Array, "*n _"]]) -> dict[str, Fl
     """Return inputs by name, and all of them joined as the input "FIRST and SECOND"."""
     joined = np.concatenate([*inputs.values()], axis=-1)
     return {**inputs, " and ".join(inputs): joined}
-
-
-def released_pairs(view: View = "main") -> CameraPairs:
-    """Return S20's transforms of the whole image, its illuminants, white balance and folds.
-
-    Raises:
-      MissingDataError: the release is missing.
-      DataError: a file is damaged.
-    """
-    data = load_s20()
-    neutral = data.as_shot_neutral_main if view == "main" else data.as_shot_neutral_second
-    transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
-    white_balance = np.asarray(to_chromaticity(jnp.asarray(neutral)))
-    return CameraPairs(
-        inputs=alone_and_joined({TRANSFORM: transforms, WHITE_BALANCE: white_balance}),
-        main=data.illuminant_main.astype(np.float32),
-        second=data.illuminant_second.astype(np.float32),
-        folds=np.stack(data.folds),
-        cameras=("S20 Ultra main", "S20 Ultra wide-angle"),
-        note=f"S20 release: {len(data.names)} real pairs (the paper counts 156), transforms of "
-        "sum-normalised images",
-        view=view,
-    )

@@ -12,8 +12,7 @@ from everlight.color.mixing import mix_neighbors
 from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import scale_free
-from everlight.illuminant.pair_model import View
-from everlight_data.color.pairs.camera_pairs import (
+from everlight.illuminant.camera_pairs import (
     MOMENTS,
     TRANSFORM,
     WHITE_BALANCE,
@@ -22,11 +21,12 @@ from everlight_data.color.pairs.camera_pairs import (
     Samples,
     alone_and_joined,
 )
-from everlight_data.color.pairs.quasi_real import (
+from everlight.illuminant.charted_pairs import QuasiReal
+from everlight.illuminant.pair_model import View
+from everlight.illuminant.pair_reillumination import (
     reilluminate_training,
     relight_by_charts,
 )
-from everlight_data.sets.charted_pairs import QuasiReal
 
 COPIES = 99
 """Re-illuminations of each pair or image, the paper's number."""

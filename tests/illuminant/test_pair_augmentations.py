@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from everlight_data.color.pairs.camera_pairs import (
+from everlight.illuminant.camera_pairs import (
     TRANSFORM,
     TRANSFORM_AND_WHITE_BALANCE,
     WHITE_BALANCE,
@@ -12,7 +12,7 @@ from everlight_data.color.pairs.camera_pairs import (
     alone_and_joined,
     finite_rows,
 )
-from everlight_data.color.pairs.pair_augmentations import PHONE_AUGMENTATIONS, resampled
+from everlight.illuminant.pair_augmentations import PHONE_AUGMENTATIONS, resampled
 
 
 @pytest.fixture
