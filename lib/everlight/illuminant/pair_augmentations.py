@@ -45,7 +45,7 @@ def repeat_samples(data: CameraPairs, train: Int[np.ndarray, "k"], times: int) -
 def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
     """Return the training pairs as they are, and the paper's re-illumination by their charts."""
     return {
-        "none": lambda data, train, _: repeat_samples(data, train, 1 + _copies(train)),
+        "none": lambda data, train, _: repeat_samples(data, train, 1 + copies_of(train)),
         "re-illuminated": partial(_relit_by_charts, quasi),
     }
 
@@ -66,8 +66,8 @@ def resampled(augment: Augment, count: int) -> Augment:
     return augmented
 
 
-def _copies(train: Int[np.ndarray, "k"]) -> int:
-    # Without the validation pairs some folds have fewer than 99 others.
+def copies_of(train: Int[np.ndarray, "k"]) -> int:
+    """Return the re-illuminations of each row: `COPIES`, or as many as there are other rows."""
     return min(COPIES, len(train) - 1)
 
 
@@ -75,7 +75,7 @@ def _relit_by_charts(
     quasi: QuasiReal, data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     seed = int(jax.random.bits(key))
-    augmented = reilluminate_training(quasi, np.sort(train), seed, _copies(train))
+    augmented = reilluminate_training(quasi, np.sort(train), seed, copies_of(train))
     view = augmented.main if data.view == "main" else augmented.second
     moments = jax.vmap(reilluminate_moments)(
         jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
@@ -111,7 +111,7 @@ def _relit_by_von_kries(
     transforms = jnp.asarray(data.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
     # Rows of sum-normalized transforms add up to about 1, which the factors change.
     everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
-    target = _draw_targets(key, len(train), COPIES)
+    target = draw_targets(key, len(train), COPIES)
     inputs = {TRANSFORM: everything[np.arange(len(train))[:, None], target].reshape(-1, 9)}
     targets = data.targets(train)
     if WHITE_BALANCE in data.inputs:
@@ -121,7 +121,7 @@ def _relit_by_von_kries(
     return Samples(inputs, targets[target.ravel()])
 
 
-def _draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray, "count t"]:
+def draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray, "count t"]:
     """Return each row's own number and those of `copies` others; too few others occur twice."""
     rows = np.arange(count)[:, None]
     others = jax.vmap(lambda row_key: jax.random.permutation(row_key, count - 1))
@@ -130,14 +130,14 @@ def _draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray,
 
 
 def _image_copies(train: Int[np.ndarray, "k"]) -> int:
-    return min(SAMPLES // len(train), _copies(train))
+    return min(SAMPLES // len(train), copies_of(train))
 
 
 def _relit_moments_by_von_kries(
     data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     """Return each image's moments under its own and other training illuminants."""
-    target = _draw_targets(key, len(train), _image_copies(train))
+    target = draw_targets(key, len(train), _image_copies(train))
     relights = np.asarray(von_kries(jnp.asarray(data.main[train])))
     relights = relights[np.arange(len(train))[:, None], target].reshape(-1, 3, 3)
     moments = jnp.asarray(data.inputs[MOMENTS][np.repeat(train, target.shape[1])])

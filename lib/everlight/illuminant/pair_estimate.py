@@ -15,6 +15,8 @@ MAX_CONDITION = 300
 
 The 1,853 photos of NUS-8 stay below 147; a grey wall with 0.2% noise has 900.
 """
+SINGULAR = 100_000
+"""Condition number from which colours have a rank below 3 in single precision."""
 MAX_SCORE = 3.0
 """Maximum out-of-distribution score; above 1 a warning is given.
 
@@ -108,10 +110,15 @@ def estimate_pair(
     return PairEstimate(estimates, transform, condition, tuple(warnings))
 
 
-def transform_obstacle(main: Float[np.ndarray, "n 3"], second: Float[np.ndarray, "n 3"]) -> str:
+def transform_obstacle(
+    main: Float[np.ndarray, "n 3"],
+    second: Float[np.ndarray, "n 3"],
+    max_condition: float = MAX_CONDITION,
+) -> str:
     """Return why both cameras' colours at the same places determine no transform, or "".
 
-    The transform is that of `fit_color_transform` with the normalization "mean".
+    The transform is that of `fit_color_transform` with the normalization "mean". A comparison of
+    methods takes every pair that has one, with the limit `SINGULAR`; an estimate does not.
     """
     for view, colors in zip(VIEWS, (main, second), strict=True):
         if not np.isfinite(colors).all():
@@ -122,11 +129,11 @@ def transform_obstacle(main: Float[np.ndarray, "n 3"], second: Float[np.ndarray,
                 "is unknown; give another file, or its true black level"
             )
     condition = np.linalg.cond(main)
-    if condition <= MAX_CONDITION:
+    if condition <= max_condition:
         return ""
     return (
         f"the {len(main)} colours seen by both cameras hold fewer than three independent colours, "
-        f"too few for a transform (condition number {condition:.0f}, more than {MAX_CONDITION}); "
+        f"too few for a transform (condition number {condition:.0f}, more than {max_condition}); "
         "photograph a more colourful scene"
     )
 

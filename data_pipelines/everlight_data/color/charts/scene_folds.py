@@ -1,5 +1,7 @@
 """Scenes among raw pairs, by their illuminants, and folds of whole scenes."""
 
+from collections.abc import Sequence
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -39,10 +41,17 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
 _angles = jax.jit(jax.vmap(jax.vmap(angular_error, (None, 0)), (0, None)))
 
 
-def draw_scene_folds(scenes: Int[np.ndarray, "n"], seed: int) -> list[Int[np.ndarray, "k"]]:
-    """Draw folds of whole scenes; shorter folds repeat rows, so that all have one length."""
+def draw_scene_folds(
+    scenes: Int[np.ndarray, "n"], seed: int, limit: int = MAX_FOLDS
+) -> list[Int[np.ndarray, "k"]]:
+    """Draw at most `limit` folds of whole scenes, of one length (`of_one_length`)."""
     order = np.random.default_rng(seed).permutation(scenes.max() + 1)
-    count = min(len(order), MAX_FOLDS)
+    count = min(len(order), limit)
     rows = [np.flatnonzero(np.isin(scenes, order[fold::count])) for fold in range(count)]
-    longest = max(map(len, rows))
-    return [np.resize(fold, longest) for fold in rows]
+    return of_one_length(rows)
+
+
+def of_one_length(folds: Sequence[Int[np.ndarray, "_"]]) -> list[Int[np.ndarray, "k"]]:
+    """Return folds whose shorter ones repeat rows, so that all have one length."""
+    longest = max(map(len, folds))
+    return [np.resize(fold, longest) for fold in folds]

@@ -25,7 +25,17 @@ def draw_folds(count: int, seed: int) -> list[Int[np.ndarray, "k"]]:
 def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
     """Read three sets of test images of equal size from a published split.
 
-    Larger folds lose their last images. Two layouts are known: each image's fold (text, or a MATLAB
+    Larger folds lose their last images. Raises as `read_whole_folds` does.
+    """
+    folds = read_whole_folds(path, count)
+    size = min(map(len, folds))
+    return [fold[:size] for fold in folds]
+
+
+def read_whole_folds(path: Path, count: int) -> list[Int[np.ndarray, "_"]]:
+    """Read three sets of test images, perhaps of different sizes, from a published split.
+
+    Two layouts are known: each image's fold (text, or a MATLAB
     file with `indices`), and FC4's MATLAB file with the image numbers of `te_split` and `tr_split`.
 
     Raises:
@@ -39,10 +49,9 @@ def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
         with refusing(path, FOLD_LAYOUT):
             assigned = np.array(text.split(), int)
         folds = _folds_of(path, assigned, count)
-    size = min(map(len, folds))
-    if sum(map(len, folds)) < count or not size:
+    if sum(map(len, folds)) < count or not all(map(len, folds)):
         raise DataError(f"{path} leaves images of {count} in no fold. {FOLD_LAYOUT}")
-    return [fold[:size] for fold in folds]
+    return folds
 
 
 def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
