@@ -107,25 +107,25 @@ def register_images(
       second_mask: 0 excludes a pixel, `[k, l]`.
     """
     images = (main, main_mask), (second, second_mask)
-    every = max(1, min(main_mask.shape) // POINTS)
-    coarse = _views(*images, COARSE_SIGMA, 2 * every)
+    pixel_step = max(1, min(main_mask.shape) // POINTS)
+    coarse = _views(*images, COARSE_SIGMA, 2 * pixel_step)
     starts = jnp.asarray(_starts())
     scores = jax.vmap(lambda start: _score(start, coarse))(starts)
     best = jax.lax.top_k(scores.reshape(len(TURNS), -1), STARTS)[1]
     refined = starts.reshape(len(TURNS), -1, 2, 3)[jnp.arange(len(TURNS))[:, None], best]
     refined = refined.reshape(-1, 2, 3)
     for sigma in SIGMAS:
-        views = _views(*images, sigma, every)
+        views = _views(*images, sigma, pixel_step)
         refined = jax.vmap(partial(_refined, views=views))(refined)
     full = _views(*images, SIGMAS[-1], 1)
     scores = jax.vmap(lambda affine: _score(affine, full))(refined)
     affine = refined[jnp.argmax(scores)]
     residuals, overlap = _compared(affine, full)
     correlation = 1 - jnp.sum(residuals**2) / 2
-    found = jnp.max(scores) > -jnp.inf
+    registered = jnp.max(scores) > -jnp.inf
     return Registration(
         _to_pixels(affine, main_mask.shape, second_mask.shape),
-        jnp.where(found, correlation, jnp.nan),
+        jnp.where(registered, correlation, jnp.nan),
         overlap,
     )
 
@@ -176,19 +176,21 @@ def _starts() -> Float[np.ndarray, "n 2 3"]:
 
 
 def _views(
-    main: tuple[Array, Array], second: tuple[Array, Array], sigma: float, every: int
+    main: tuple[Array, Array], second: tuple[Array, Array], sigma: float, pixel_step: int
 ) -> _Views:
     """Return blurred logarithmic brightness, of the main image at every so many pixels."""
     height, width = main[1].shape
     values = _structure(*main, sigma)
-    y, x = jnp.meshgrid(jnp.arange(0, height, every), jnp.arange(0, width, every), indexing="ij")
+    y, x = jnp.meshgrid(
+        jnp.arange(0, height, pixel_step), jnp.arange(0, width, pixel_step), indexing="ij"
+    )
     half = max(height, width) / 2
     points = jnp.stack([x.ravel() - (width - 1) / 2, y.ravel() - (height - 1) / 2], axis=1) / half
     weights = (main[1] > 0).astype(values.dtype)
     return _Views(
         points,
-        values[::every, ::every].ravel(),
-        weights[::every, ::every].ravel(),
+        values[::pixel_step, ::pixel_step].ravel(),
+        weights[::pixel_step, ::pixel_step].ravel(),
         _structure(*second, sigma),
         (second[1] > 0).astype(values.dtype),
     )
@@ -297,6 +299,6 @@ def _to_pixels(
         half = max(height, width) / 2
         return np.array([[half, 0, (width - 1) / 2], [0, half, (height - 1) / 2], [0, 0, 1]])
 
-    whole = jnp.concatenate([affine, jnp.array([[0.0, 0.0, 1.0]], affine.dtype)])
+    homogeneous = jnp.concatenate([affine, jnp.array([[0.0, 0.0, 1.0]], affine.dtype)])
     back = np.linalg.inv(centered(main)).astype(np.float32)
-    return matrix_product(matrix_product(np.float32(centered(second)), whole), back)
+    return matrix_product(matrix_product(np.float32(centered(second)), homogeneous), back)

@@ -53,15 +53,15 @@ class RegisteredPairs(NamedTuple):
 
     def inputs(self, view: View) -> dict[str, Float[np.ndarray, "n f"]]:
         """Return inputs by name: all for the main camera, moments alone for the second one."""
-        alone = {MOMENTS_AND_EDGES: self.moments[view]}
+        single = {MOMENTS_AND_EDGES: self.moments[view]}
         if view == "second":
-            return alone
+            return single
         flat = self.transforms.reshape(-1, 9)
         joined = alone_and_joined({TRANSFORM: flat, MOMENTS: self.moments[view][:, :9]})
         main, second = (
             np.asarray(to_chromaticity(jnp.asarray(self.illuminants[view]))) for view in VIEWS
         )
-        return {**joined, **alone, WHITES: main / second}
+        return {**joined, **single, WHITES: main / second}
 
 
 def registered_augmentations(pairs: RegisteredPairs) -> dict[str, Augment]:

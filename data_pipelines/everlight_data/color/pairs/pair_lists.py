@@ -49,14 +49,19 @@ def match_images(
                 f"two images of the {camera} camera have one name or number; give --match. "
                 f"{MATCH_REMEDY}"
             )
-    alone = [
-        [name for name, key in zip(names, own, strict=True) if key not in other]
-        for names, own, other in ((main, keys[0], {*keys[1]}), (second, keys[1], {*keys[0]}))
+    unpaired = [
+        [name for name, key in zip(names, own_keys, strict=True) if key not in partners]
+        for names, own_keys, partners in (
+            (main, keys[0], {*keys[1]}),
+            (second, keys[1], {*keys[0]}),
+        )
     ]
-    if any(alone):
+    if any(unpaired):
         parts = [
-            f"{len(names)} of {len(whole)} images of the {camera} camera ({_few(names)})"
-            for names, whole, camera in zip(alone, (main, second), ("main", "second"), strict=True)
+            f"{len(names)} of {len(camera_names)} images of the {camera} camera ({_few(names)})"
+            for names, camera_names, camera in zip(
+                unpaired, (main, second), ("main", "second"), strict=True
+            )
             if names
         ]
         raise DataError(

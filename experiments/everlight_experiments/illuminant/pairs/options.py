@@ -14,10 +14,10 @@ class PairsOptions(ExperimentOptions):
     """Test whether a second camera helps, on pairs of photographs with known illuminants."""
 
     main: Path | None = None
-    """Photographs of the camera whose illuminant is estimated: an .npz file of thumbnails as for
-    `illuminant dataset`, or a folder of raw files, or of linear PNG and TIFF of 16 bits. A folder
-    holds illuminants.csv too, with the columns file, red, green, blue: the raw colour of a grey
-    surface in each photo."""
+    """Photographs of the camera whose illuminant is estimated: a folder of raw files, or of linear
+    PNG and TIFF of 16 bits, with illuminants.csv (columns file, red, green, blue); or an .npz file
+    of thumbnails as for `illuminant dataset`. An illuminant is the raw colour of a grey surface in
+    the photo, on any scale."""
     second: Path | None = None
     """Photographs of the second camera, in either form."""
     preset: Preset = "small"
@@ -27,8 +27,8 @@ class PairsOptions(ExperimentOptions):
     """CSV file with the columns main and second: the names of both images of each pair, without
     the extension of a photo. Without it both names are equal, or end in the same number."""
     groups: Path | None = None
-    """Text file with a word per pair, in the order of the main images' names or of --match: its
-    scene or session. Folds and intervals take whole groups. Without it each --block is a group."""
+    """Text file with a word per pair, in the order of the main images or of --match: its scene
+    or session. Folds and intervals take whole groups. Without it each --block is a group."""
     block: Annotated[int, Between(1, 10_000)] = 1
     """Number of consecutive pairs in a group. Pictures taken one after another share their light:
     give the number that does."""

@@ -23,14 +23,14 @@ def draw_pairs(rng, count, side=40):
     images, truth = {"main": [], "second": []}, {"main": [], "second": []}
     for _ in range(count):
         reflected = scene(rng, side + 3)
-        light = np.array([rng.uniform(0.4, 1), 1, rng.uniform(0.4, 1)])
+        illuminant = np.array([rng.uniform(0.4, 1), 1, rng.uniform(0.4, 1)])
         second = reflected @ CAMERA_CHANGE
-        views = {"main": reflected[:side, :side] * light}
-        other_light = light @ CAMERA_CHANGE
-        views["second"] = (second[3:, 3:] * other_light)[::-1, ::-1]
+        views = {"main": reflected[:side, :side] * illuminant}
+        second_illuminant = illuminant @ CAMERA_CHANGE
+        views["second"] = (second[3:, 3:] * second_illuminant)[::-1, ::-1]
         for view, image in views.items():
             images[view].append(image / image.max())
-            truth[view].append({"main": light, "second": other_light}[view])
+            truth[view].append({"main": illuminant, "second": second_illuminant}[view])
     return {view: np.float32(images[view]) for view in images}, truth
 
 
@@ -38,9 +38,9 @@ def write_folder(folder, images, illuminants, prefix):
     """Write PNGs of 16 bits with illuminants.csv."""
     folder.mkdir(parents=True)
     rows = ["file,red,green,blue"]
-    for number, (image, light) in enumerate(zip(images, illuminants, strict=True), start=1):
+    for number, (image, illuminant) in enumerate(zip(images, illuminants, strict=True), start=1):
         name = f"{prefix}_{number:03}.png"
         pixels = np.uint16(np.round(image * 65535))
         (folder / name).write_bytes(imagecodecs.png_encode(pixels))
-        rows.append(f"{name},{light[0]:.5f},{light[1]:.5f},{light[2]:.5f}")
+        rows.append(f"{name},{illuminant[0]:.5f},{illuminant[1]:.5f},{illuminant[2]:.5f}")
     (folder / "illuminants.csv").write_text("\n".join(rows) + "\n")

@@ -39,8 +39,8 @@ def compared(rng):
     errors[TWO_CAMERAS] = np.stack([shared - gains - 0.1, shared - gains + 0.1])[:, None]
     estimates = {name: at_angles(values) for name, values in errors.items()}
     truth = np.ones((1, COUNT, 3), np.float32)
-    found = angular_error(jnp.asarray(estimates[ONE_CAMERA][0, 0, 0]), jnp.ones(3))
-    np.testing.assert_allclose(found, shared[0], rtol=1e-3)
+    degrees = angular_error(jnp.asarray(estimates[ONE_CAMERA][0, 0, 0]), jnp.ones(3))
+    np.testing.assert_allclose(degrees, shared[0], rtol=1e-3)
     return (
         Comparison(estimates, truth, units=ResamplingUnits("groups", groups[None])),
         gains,
