@@ -17,13 +17,13 @@ def scene(seed):
     """Return a function from places (x, y) in pixels to positive colours of three channels."""
     rng = np.random.default_rng(seed)
     waves = rng.normal(0, 0.25, (24, 2))
-    phases, strengths = rng.uniform(0, 6.3, (24, 3)), rng.normal(0, 0.25, (24, 1))
+    phases, amplitudes = rng.uniform(0, 6.3, (24, 3)), rng.normal(0, 0.25, (24, 1))
     # Channels share most of their waves, as surfaces of one brightness do.
     phases[:16] = phases[:16, :1]
 
     def colors(places):
         angles = places @ waves.T
-        return np.exp(np.einsum("...kc,ko->...c", np.sin(angles[..., None] + phases), strengths))
+        return np.exp(np.einsum("...kc,ko->...c", np.sin(angles[..., None] + phases), amplitudes))
 
     return colors
 

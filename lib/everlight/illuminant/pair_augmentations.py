@@ -45,7 +45,7 @@ def repeat_samples(data: CameraPairs, train: Int[np.ndarray, "k"], times: int) -
 def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
     """Return the training pairs as they are, and the paper's re-illumination by their charts."""
     return {
-        "none": lambda data, train, _: repeat_samples(data, train, 1 + copies_of(train)),
+        "none": lambda data, train, _: repeat_samples(data, train, 1 + copy_count(train)),
         "re-illuminated": partial(_relit_by_charts, quasi),
     }
 
@@ -66,7 +66,7 @@ def resampled(augment: Augment, count: int) -> Augment:
     return augmented
 
 
-def copies_of(train: Int[np.ndarray, "k"]) -> int:
+def copy_count(train: Int[np.ndarray, "k"]) -> int:
     """Return the re-illuminations of each row: `COPIES`, or as many as there are other rows."""
     return min(COPIES, len(train) - 1)
 
@@ -75,7 +75,7 @@ def _relit_by_charts(
     quasi: QuasiReal, data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     seed = int(jax.random.bits(key))
-    augmented = reilluminate_training(quasi, np.sort(train), seed, copies_of(train))
+    augmented = reilluminate_training(quasi, np.sort(train), seed, copy_count(train))
     view = augmented.main if data.view == "main" else augmented.second
     moments = jax.vmap(reilluminate_moments)(
         jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
@@ -130,7 +130,7 @@ def draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray, 
 
 
 def _image_copies(train: Int[np.ndarray, "k"]) -> int:
-    return min(SAMPLES // len(train), copies_of(train))
+    return min(SAMPLES // len(train), copy_count(train))
 
 
 def _relit_moments_by_von_kries(

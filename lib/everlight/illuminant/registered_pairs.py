@@ -24,7 +24,7 @@ from everlight.illuminant.camera_pairs import (
     Samples,
     alone_and_joined,
 )
-from everlight.illuminant.pair_augmentations import copies_of, draw_targets, repeat_samples
+from everlight.illuminant.pair_augmentations import copy_count, draw_targets, repeat_samples
 from everlight.illuminant.pair_model import VIEWS, View
 
 MOMENTS_AND_EDGES = "moments and edge moments"
@@ -67,7 +67,7 @@ class RegisteredPairs(NamedTuple):
 def registered_augmentations(pairs: RegisteredPairs) -> dict[str, Augment]:
     """Return the training pairs as they are, and re-illuminated by von Kries factors."""
     return {
-        "none": lambda data, train, _: repeat_samples(data, train, 1 + copies_of(train)),
+        "none": lambda data, train, _: repeat_samples(data, train, 1 + copy_count(train)),
         "von Kries": partial(_relit, pairs),
     }
 
@@ -80,7 +80,7 @@ def _relit(
     Diagonal factors also scale the gradients of their channels, so that edge moments follow
     `reilluminate_moments` exactly.
     """
-    target = draw_targets(key, len(train), copies_of(train))
+    target = draw_targets(key, len(train), copy_count(train))
     factors = {
         view: jnp.asarray(illuminants[train][target] / illuminants[train][:, None])
         for view, illuminants in pairs.illuminants.items()

@@ -33,7 +33,7 @@ class ChartedPairs(NamedTuple):
     files: Sequence[PairFiles]
     charts: Sequence[PairCharts]
 
-    def at(self, indices: Sequence[int]) -> "ChartedPairs":
+    def subset(self, indices: Sequence[int]) -> "ChartedPairs":
         """Return some of the pairs."""
         return ChartedPairs(*([part[index] for index in indices] for part in self))
 
@@ -106,7 +106,7 @@ def measure_pairs(
     ]
     arrays = measure_stored("transforms", charted.files, fingerprints, measure, store)
     indices = list(arrays)
-    usable = charted.at(indices)
+    usable = charted.subset(indices)
     charts = usable.charts
     pairs = map(MeasuredPair.from_arrays, arrays.values())
     stacked = jax.tree.map(lambda *values: np.stack(values), *pairs)

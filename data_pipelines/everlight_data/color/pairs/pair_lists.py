@@ -1,4 +1,4 @@
-"""Which images of two cameras are a pair, which pairs belong to a group, and folds of groups."""
+"""Pairs of two cameras' images by name or list, their groups, and folds of whole groups."""
 
 import re
 from collections.abc import Sequence
@@ -7,8 +7,12 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from everlight_data.color.charts.scene_folds import draw_scene_folds, of_one_length
-from everlight_data.color.photographs.published_folds import FOLDS, read_whole_folds
+from everlight_data.color.photographs.published_folds import (
+    FOLDS,
+    draw_scene_folds,
+    padded_folds,
+    read_whole_folds,
+)
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_text
 from everlight_data.formats.tables import read_columns
@@ -135,7 +139,7 @@ def group_folds(
     folds = [np.flatnonzero(assigned == fold) for fold in range(FOLDS)]
     if not all(map(len, folds)):
         raise DataError(f"a fold of --folds has no usable pair; give {FOLDS} folds with pairs")
-    return np.stack(of_one_length(folds))
+    return np.stack(padded_folds(folds))
 
 
 def read_assigned_folds(path: Path, count: int) -> Int[np.ndarray, "n"]:

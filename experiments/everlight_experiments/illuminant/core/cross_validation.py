@@ -218,7 +218,7 @@ def split_samples(
     return augment(data, train, key), data.samples(valid)
 
 
-def by_row(
+def pooled_rows(
     estimates: Float[np.ndarray, "runs folds k c"], folds: Int[np.ndarray, "folds k"], count: int
 ) -> Float[np.ndarray, "runs n c"]:
     """Return each row's estimates from its test fold; a row that a fold repeats has its last."""

@@ -26,9 +26,9 @@ from everlight.illuminant.registered_pairs import (
 from everlight.trees import checksums_of
 from everlight_experiments.illuminant.core.cross_validation import (
     Estimator,
-    by_row,
     cross_validate,
     method_name,
+    pooled_rows,
 )
 from everlight_experiments.illuminant.core.experiment import Comparison, ResamplingUnits
 from everlight_experiments.illuminant.core.networks import NetworkTraining
@@ -72,7 +72,8 @@ def compare_methods(folder: RunFolder, usable: PairSet, training: NetworkTrainin
         estimates[averaged_name(method)] = averaged_estimates(usable, views, method)
     count = len(usable.names)
     pooled = {
-        name: by_row(values, usable.folds, count)[:, None] for name, values in estimates.items()
+        name: pooled_rows(values, usable.folds, count)[:, None]
+        for name, values in estimates.items()
     }
     groups = len(np.unique(usable.groups))
     return Comparison(

@@ -39,10 +39,11 @@ from everlight_data.color.charts.chart_pairs import PairCharts, align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.pair_files import PairFiles, find_pairs
 from everlight_data.color.charts.pair_measurements import Measured, measure_pairs, read_charts
-from everlight_data.color.charts.scene_folds import draw_scene_folds, group_scenes
+from everlight_data.color.charts.scene_folds import group_scenes
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.view_pairs import described_view, read_homography, write_homography
 from everlight_data.color.photographs.camera_images import IlluminantImages
+from everlight_data.color.photographs.published_folds import draw_scene_folds
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import CALIBRATE
 from everlight_experiments.illuminant.core.experiment import (
@@ -145,7 +146,7 @@ def _measure_phone(options: CalibrateOptions, folder: RunFolder) -> PhonePairs:
             "away, or give a greater --downsample"
         )
     measured = measure_pairs(charted, homography, options.downsample, folder, note)
-    files, charts = charted.at(measured.indices)
+    files, charts = charted.subset(measured.indices)
     residuals = residuals[measured.indices]
     scenes = group_scenes(measured.quasi)
     folds = draw_scene_folds(scenes, options.seed)

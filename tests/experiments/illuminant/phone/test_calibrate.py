@@ -20,6 +20,7 @@ from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.measured_pair import in_blocks
 from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.pairs.view_pairs import align_thumbnails
+from everlight_data.color.photographs.published_folds import draw_scene_folds
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes
@@ -194,7 +195,7 @@ def test_pairs_under_one_illuminant_are_one_scene(measured):
 @pytest.mark.parametrize("scenes", [6, 8, 30])
 def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
     numbers = np.concatenate([np.arange(scenes), rng.integers(0, scenes, 9)])
-    folds = scene_folds.draw_scene_folds(numbers, seed=0)
+    folds = draw_scene_folds(numbers, seed=0)
     assert len(folds) == min(scenes, 8)
     assert len({len(fold) for fold in folds}) == 1
     owners = [set(numbers[fold].tolist()) for fold in folds]
