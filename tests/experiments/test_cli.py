@@ -145,7 +145,7 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
     cli.main(["illuminant", "--help"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "usage: everlight illuminant COMMAND [options]"
-    runs = ["dataset", "thumbnails", "train", "calibrate", "estimate"]
+    runs = ["dataset", "thumbnails", "train", "calibrate", "pairs", "estimate"]
     listed = [line.split() for line in lines[2 : 2 + len(runs)]]
     assert [line[:2] for line in listed] == [["illuminant", run] for run in runs]
     assert all(len(line) > 4 for line in listed)

@@ -30,8 +30,8 @@ class PairsOptions(ExperimentOptions):
     """Text file with a word per pair, in the order of the main images or of --match: its scene
     or session. Folds and intervals take whole groups. Without it each --block is a group."""
     block: Annotated[int, Between(1, 10_000)] = 1
-    """Number of consecutive pairs in a group. Pictures taken one after another share their light:
-    give the number that does."""
+    """Number of consecutive pairs in a group. Pictures taken one after another share their
+    illuminant: give the number that does."""
     folds: Path | None = None
     """File with the fold, 1 to 3, of each pair, as for `illuminant dataset`. Without it folds of
     whole groups are drawn by --seed."""
