@@ -24,6 +24,7 @@ from everlight.illuminant.registered_pairs import (
     registered_augmentations,
 )
 from everlight.trees import checksums_of
+from everlight_experiments.illuminant.config import SAMPLES
 from everlight_experiments.illuminant.core.cross_validation import (
     Estimator,
     cross_validate,
@@ -37,8 +38,6 @@ from everlight_experiments.illuminant.phone.selection import DEPTH
 from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
 from everlight_experiments.run_folder.folder import RunFolder
 
-SAMPLES = 4_096
-"""Samples of a training with its re-illuminations, equal in every fold."""
 FFCC = "FFCC"
 ONE_CAMERA = method_name(MOMENTS_AND_EDGES, DEPTH)
 """Network of the size of `TWO_CAMERAS` that reads one camera."""

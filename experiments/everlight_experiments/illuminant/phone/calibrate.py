@@ -45,7 +45,7 @@ from everlight_data.color.pairs.view_pairs import described_view, read_homograph
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.color.photographs.published_folds import draw_scene_folds
 from everlight_data.errors import DataError
-from everlight_experiments.illuminant.config import CALIBRATE
+from everlight_experiments.illuminant.config import CALIBRATE, SAMPLES
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     ResamplingUnits,
@@ -62,8 +62,6 @@ from everlight_experiments.illuminant.phone.selection import NESTED, ViewChoice,
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
 
-SAMPLES = 4_096
-"""Samples of a training with its re-illuminations, equal in every fold."""
 DEMO_PAIRS = 30
 
 
