@@ -33,7 +33,7 @@ def load_images(request: ImageRequest) -> LoadedImages:
     """
     _check_request(request)
     if request.data in IMAGE_SETS:
-        images = _chosen(_loaded(IMAGE_SETS[request.data], request), request)
+        images = _choose_classes(_load_row(IMAGE_SETS[request.data], request), request)
         if request.side is not None:
             images = shrink_images(images, request.side)
         after = f", after the first {request.first_class}" if request.first_class else ""
@@ -42,7 +42,7 @@ def load_images(request: ImageRequest) -> LoadedImages:
     images, note = load_user_images(
         request.data, request.side, request.test_every, request.test_data
     )
-    return LoadedImages(_chosen(images, request), note + _note_of_choice(request))
+    return LoadedImages(_choose_classes(images, request), note + _note_of_choice(request))
 
 
 def _check_request(request: ImageRequest) -> None:
@@ -71,13 +71,13 @@ def _check_source(data: str) -> None:
     )
 
 
-def _loaded(data: DataSet, request: ImageRequest) -> ImageSet:
-    if data.class_count is not None:
-        _check_classes(request, data.class_count(request))
-    return data.load(request)
+def _load_row(row: DataSet, request: ImageRequest) -> ImageSet:
+    if row.class_count is not None:
+        _check_classes(request, row.class_count(request))
+    return row.load(request)
 
 
-def _chosen(images: ImageSet, request: ImageRequest) -> ImageSet:
+def _choose_classes(images: ImageSet, request: ImageRequest) -> ImageSet:
     available = len(images.class_names)
     _check_classes(request, available)
     first, count = request.first_class, request.classes

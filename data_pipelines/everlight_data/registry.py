@@ -1,13 +1,12 @@
 """Registry of data sets: the rows that files of the data package declare as `DATA_SETS`.
 
-A new data set is one file of a folder such as `images`, or a folder there. `everlight data` and
-`everlight run --data` read the rows.
+A new data set is one file of a folder of `KINDS` such as `images`, or a folder there, whose
+`__init__` imports the rows. `everlight data` and `everlight run --data` read the rows.
 """
 
 import importlib
-import re
+import pkgutil
 from collections.abc import Iterable
-from pathlib import Path
 from types import ModuleType
 
 from everlight_data.errors import DataError
@@ -22,19 +21,26 @@ ORDER = (
 )
 """Data sets in the order of tables; others follow by name."""
 # fmt: on
-_PACKAGE = Path(__file__).parent
-_HAS_ROWS = re.compile(r"^DATA_SETS\b", re.MULTILINE)
+KINDS = ("color", "facts", "images")
+"""Folders whose files and folders are data sets, or folders of helpers without rows."""
 
 
-def data_set_modules() -> list[ModuleType]:
-    """Return the modules of the packages that declare rows.
+def data_set_modules(package: str = "everlight_data") -> list[ModuleType]:
+    """Return the modules that declare rows: folders of the package, and files of its `KINDS`.
 
-    Others are not imported, since many need JAX, which takes seconds.
+    Other files are not imported, since many need JAX, which takes seconds.
     """
-    files = sorted(_PACKAGE.glob("*/**/*.py"))
-    rows = [file for file in files if _HAS_ROWS.search(file.read_text(encoding="utf-8"))]
-    inner = (file.relative_to(_PACKAGE).with_suffix("").parts for file in rows)
-    return [importlib.import_module(".".join(("everlight_data", *parts))) for parts in inner]
+    names = [f"{package}.{entry.name}" for entry in _entries(package) if entry.ispkg]
+    for kind in KINDS:
+        names += [f"{package}.{kind}.{entry.name}" for entry in _entries(f"{package}.{kind}")]
+    modules = map(importlib.import_module, names)
+    return [module for module in modules if hasattr(module, "DATA_SETS")]
+
+
+def _entries(package: str) -> list[pkgutil.ModuleInfo]:
+    """Return the files and folders of a package by name."""
+    entries = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return sorted(entries, key=lambda entry: entry.name)
 
 
 def collect_data_sets(modules: Iterable[ModuleType]) -> dict[str, DataSet]:
@@ -58,11 +64,11 @@ def collect_data_sets(modules: Iterable[ModuleType]) -> dict[str, DataSet]:
 
 DATA_SETS = collect_data_sets(data_set_modules())
 """All data sets by name."""
-STORED_SETS = {name: data for name, data in DATA_SETS.items() if data.files}
+STORED_SETS = {name: row for name, row in DATA_SETS.items() if row.files}
 """Data sets with files below EVERLIGHT_DATA, which `everlight data` lists."""
-IMAGE_SETS = {name: data for name, data in DATA_SETS.items() if data.load}
+IMAGE_SETS = {name: row for name, row in DATA_SETS.items() if row.load}
 """Data sets with labelled images, which `everlight run --data` takes."""
 PHOTOGRAPH_SETS = {
-    name: data.read_photographs for name, data in DATA_SETS.items() if data.read_photographs
+    name: row.read_photographs for name, row in DATA_SETS.items() if row.read_photographs
 }
 """Readers of releases of photographs with measured illuminants, which `--release` takes."""

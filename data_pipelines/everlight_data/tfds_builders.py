@@ -24,8 +24,8 @@ from everlight_data.color.s20 import load_s20
 from everlight_data.images.core50.prepared import (
     CATEGORY_NAMES,
     OBJECT_NAMES,
-    category_of,
     load_core50,
+    object_category,
 )
 from everlight_data.images.core50.release import SIDE
 from everlight_data.optional_packages import import_package
@@ -50,22 +50,22 @@ class Core50(tfds.core.GeneratorBasedBuilder):
             "session": tfds.features.Scalar(np.int32),
             "frame": tfds.features.Scalar(np.int32),
         }
-        return _info_of(self, features, "https://vlomonaco.github.io/core50")
+        return _dataset_info(self, features, "https://vlomonaco.github.io/core50")
 
     def _split_generators(self, download_manager: Any) -> dict[str, Samples]:
         return {"train": self._generate_examples(False), "test": self._generate_examples(True)}
 
     def _generate_examples(self, test: bool) -> Samples:
-        data = load_core50(partial=True)
-        for place in np.flatnonzero(np.isin(data.session, TEST_SESSIONS) == test).tolist():
+        frames = load_core50(partial=True)
+        for place in np.flatnonzero(np.isin(frames.session, TEST_SESSIONS) == test).tolist():
             yield (
                 place,
                 {
-                    "image": _png(data.images[place]),
-                    "label": int(data.object[place]),
-                    "category": int(category_of(data.object[place])),
-                    "session": int(data.session[place]),
-                    "frame": int(data.frame[place]),
+                    "image": _png(frames.images[place]),
+                    "label": int(frames.object[place]),
+                    "category": int(object_category(frames.object[place])),
+                    "session": int(frames.session[place]),
+                    "frame": int(frames.frame[place]),
                 },
             )
 
@@ -88,17 +88,17 @@ class S20TwoCamera(tfds.core.GeneratorBasedBuilder):
             "transform_chart": transform,
         }
         page = "https://github.com/SamsungLabs/two-camera-white-balance"
-        return _info_of(self, features, page)
+        return _dataset_info(self, features, page)
 
     def _split_generators(self, download_manager: Any) -> dict[str, Samples]:
         return {"train": self._generate_examples()}
 
     def _generate_examples(self) -> Samples:
-        data = load_s20()
+        release = load_s20()
         tensors = [name for name in self.info.features if name not in ("name", "fold")]
-        for place, name in enumerate(data.names):
-            fold = next(number for number, fold in enumerate(data.folds) if place in fold)
-            values = {field: getattr(data, field)[place] for field in tensors}
+        for place, name in enumerate(release.names):
+            fold = next(number for number, fold in enumerate(release.folds) if place in fold)
+            values = {field: getattr(release, field)[place] for field in tensors}
             yield name, {"name": name, "fold": fold} | values
 
 
@@ -117,14 +117,14 @@ class ProceduralWorld(tfds.core.GeneratorBasedBuilder):
             "label": tfds.features.ClassLabel(names=list(class_names(self.WORLD))),
             "superclass": tfds.features.ClassLabel(num_classes=self.WORLD.superclasses),
         }
-        return _info_of(self, features, None)
+        return _dataset_info(self, features, None)
 
     def _split_generators(self, download_manager: Any) -> dict[str, Samples]:
-        data = load_procedural(self.WORLD, self.PER_CLASS)
-        train = len(data.train_labels)
+        images = load_procedural(self.WORLD, self.PER_CLASS)
+        train = len(images.train_labels)
         return {
-            "train": self._generate_examples(data.images[:train], data.train_labels),
-            "test": self._generate_examples(data.images[train:], data.test_labels),
+            "train": self._generate_examples(images.images[:train], images.train_labels),
+            "test": self._generate_examples(images.images[train:], images.test_labels),
         }
 
     def _generate_examples(self, images: np.ndarray, labels: np.ndarray) -> Samples:
@@ -134,7 +134,7 @@ class ProceduralWorld(tfds.core.GeneratorBasedBuilder):
             yield place, sample | {"superclass": int(superclasses[place])}
 
 
-def _info_of(
+def _dataset_info(
     builder: tfds.core.DatasetBuilder, features: dict[str, Any], page: str | None
 ) -> tfds.core.DatasetInfo:
     return tfds.core.DatasetInfo(

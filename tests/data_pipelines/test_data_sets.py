@@ -161,7 +161,7 @@ def test_tiny_imagenet_at_its_size_has_all_images_in_the_order_of_numbers(
     known = tiny_imagenet_64.PUBLISHED._replace(
         train_counts=(3, 3),
         test_counts=(1, 1),
-        channels=(pixels.mean((0, 1, 2)), pixels.std((0, 1, 2))),
+        statistics=(pixels.mean((0, 1, 2)), pixels.std((0, 1, 2))),
     )
     monkeypatch.setattr(tiny_imagenet_64, "PUBLISHED", known)
     row = STORED_SETS["tiny-imagenet-64"]

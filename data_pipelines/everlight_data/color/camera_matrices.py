@@ -107,7 +107,7 @@ def _published_names(camera: ElementTree.Element) -> tuple[str, ...]:
     return tuple(plain.values())
 
 
-def matrix_for(
+def find_matrix(
     cameras: Mapping[str, Float[np.ndarray, "3 3"]], camera: str
 ) -> Float[np.ndarray, "3 3"]:
     """Return the matrix of a camera by its name or alias, as `plain_name` compares them.

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from everlight_data.color.photographs.linear_pictures import linear, read_picture
 from everlight_data.color.photographs.release_files import (
-    by_stem,
     files_below,
+    files_by_stem,
     only_file,
     read_illuminants,
 )
@@ -33,7 +33,7 @@ def load_cube_plus(folder: Path) -> dict[str, ConstancySet]:
     """
     truth = only_file(folder, "cube+_gt.txt", OWNER)
     illuminants = read_illuminants(truth, OWNER)
-    paths = by_stem(files_below(folder, "*.png"))
+    paths = files_by_stem(files_below(folder, "*.png"))
     names = tuple(str(number) for number in range(1, len(illuminants) + 1))
     missing = [name for name in names if name not in paths]
     if missing:

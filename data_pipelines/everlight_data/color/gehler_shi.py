@@ -12,7 +12,7 @@ from everlight_data.color.photographs.linear_pictures import (
     linear,
     read_picture,
 )
-from everlight_data.color.photographs.release_files import by_stem, files_below, only_file
+from everlight_data.color.photographs.release_files import files_below, files_by_stem, only_file
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.matlab import read_mat
@@ -44,8 +44,8 @@ def load_gehler_shi(folder: Path) -> dict[str, ConstancySet]:
         for path in files_below(folder, "*.png")
         if "png" in map(str.lower, path.relative_to(folder).parts[:-1])
     )
-    paths = [path for _, path in sorted(by_stem(below_png).items())]
-    charts = by_stem(files_below(folder, "*_macbeth.txt"))
+    paths = [path for _, path in sorted(files_by_stem(below_png).items())]
+    charts = files_by_stem(files_below(folder, "*_macbeth.txt"))
     with refusing(truth, f"Download it again from {OWNER}."):
         illuminants = checked_illuminants(illuminants)
     if len(paths) != len(illuminants):
@@ -89,13 +89,11 @@ def _read_gehler_shi(
         if numbers.shape != (5, 2) or not np.isfinite(numbers).all() or (numbers[0] <= 0).any():
             raise ValueError("it does not hold the corners of a chart")
     corners = numbers[1:] * raw.shape[1::-1] / numbers[0]
-    usable = (raw < SATURATION * _GEHLER_WHITE).all(axis=-1) & ~_within_corners(
-        corners, raw.shape[:2]
-    )
+    usable = (raw < SATURATION * _GEHLER_WHITE).all(axis=-1) & ~_corner_mask(corners, raw.shape[:2])
     return Photograph(linear(raw, black, _GEHLER_WHITE), usable)
 
 
-def _within_corners(
+def _corner_mask(
     corners: Float[np.ndarray, "4 2"], shape: tuple[int, int]
 ) -> Bool[np.ndarray, "h w"]:
     """Return the pixels inside the hull of four corners (x, y), given in any order."""

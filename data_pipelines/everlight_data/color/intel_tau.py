@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from everlight_data.color.photographs.linear_pictures import linear, read_picture
-from everlight_data.color.photographs.release_files import by_stem, read_illuminants
+from everlight_data.color.photographs.release_files import files_by_stem, read_illuminants
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet
@@ -34,7 +34,7 @@ def load_intel_tau(folder: Path) -> dict[str, ConstancySet]:
     for camera in sorted(path for path in folder.glob("*") if path.is_dir()):
         paths = sorted(path for path in camera.glob("*/*") if path.suffix.lower() in _TIFF)
         for part in sorted({path.parent for path in paths}):
-            by_stem(path for path in paths if path.parent == part)
+            files_by_stem(path for path in paths if path.parent == part)
         if paths:
             white_points = [_white_point(path) for path in paths]
             _refuse_shared(paths, white_points)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from everlight.illuminant.charted_pairs import ChartColors
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.color.photographs.linear_pictures import (
     checked_illuminants,
@@ -17,6 +16,7 @@ from everlight_data.color.photographs.linear_pictures import (
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import leads_outside, read_text, refusing
 from everlight_data.formats.matlab import read_mat
+from everlight_data.sets.chart_colors import ChartColors
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet
 

@@ -109,7 +109,7 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
                 rows.setdefault((image, *_object(relation[role], categories)), len(rows))
                 for role in ("subject", "object")
             )
-            predicate = _checked_integer(relation["predicate"], len(PREDICATES))
+            predicate = _check_integer(relation["predicate"], len(PREDICATES))
             relations.append((subject, predicate, other))
     table = np.array(list(rows), np.int32)
     scenes = AnnotatedScenes(
@@ -126,11 +126,11 @@ def _relations(part: str, annotations: dict[str, Any], categories: int) -> Relat
 def _object(role: dict[str, Any], categories: int) -> tuple[int, ...]:
     """Return category and box of an annotated object."""
     top, bottom, left, right = role["bbox"]
-    box = (_checked_integer(edge, MAX_SIDE) for edge in (top, bottom, left, right))
-    return _checked_integer(role["category"], categories), *box
+    box = (_check_integer(edge, MAX_SIDE) for edge in (top, bottom, left, right))
+    return _check_integer(role["category"], categories), *box
 
 
-def _checked_integer(value: Any, count: int) -> int:
+def _check_integer(value: Any, count: int) -> int:
     # A JSON's true, "3" and 1.7 would pass for numbers in an array.
     if type(value) is not int or not 0 <= value < count:
         raise ValueError(f"{value!r} instead of an integer from 0 to {count - 1}")

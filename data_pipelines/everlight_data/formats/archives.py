@@ -83,12 +83,12 @@ def opened_archive(path: Path, remedy: str, limit: int = 1 << 40) -> Iterator[Ar
       DataError: the path is not a regular file or an intact zip, or the zip holds too many files or
         duplicate names.
     """
-    with opened(path, limit, remedy) as stream, archive_in(stream, path, remedy) as archive:
+    with opened(path, limit, remedy) as stream, open_inner_archive(stream, path, remedy) as archive:
         yield archive
 
 
 @contextmanager
-def archive_in(stream: BinaryIO, path: Path, remedy: str) -> Iterator[Archive]:
+def open_inner_archive(stream: BinaryIO, path: Path, remedy: str) -> Iterator[Archive]:
     """Open a zip archive whose bytes a stream gives; raises as `opened_archive` does."""
     with refusing(path, remedy):
         archive = zipfile.ZipFile(stream)

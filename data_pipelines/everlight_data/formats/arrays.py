@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.formats.archives import Archive, archive_in, opened_archive
+from everlight_data.formats.archives import Archive, open_inner_archive, opened_archive
 from everlight_data.formats.files import MAX_RELEASE_BYTES, opened, read_bytes
 
 MAX_BYTES = 4_000_000_000
@@ -78,7 +78,7 @@ def parse_header(content: bytes) -> Header:
     return Header(dtype, columns_first == "True", shape, start + length)
 
 
-def array_of(content: bytes | memoryview, header: Header) -> np.ndarray:
+def build_array(content: bytes | memoryview, header: Header) -> np.ndarray:
     """Return the array stored after a header, read-only.
 
     Raises:
@@ -137,7 +137,7 @@ def decode_npy(content: bytes, name: str, remedy: str) -> np.ndarray:
       DataError: the bytes are damaged, or the array holds anything but numbers and text.
     """
     try:
-        return array_of(content, parse_header(content))
+        return build_array(content, parse_header(content))
     except ValueError as error:
         raise DataError(
             f"{name} is not an intact .npy of numbers or text: {error}. {remedy}"
@@ -166,7 +166,7 @@ def decode_npz(content: bytes, path: Path, remedy: str) -> dict[str, np.ndarray]
     Raises:
       DataError: the bytes are damaged, or hold too much, or anything but numbers and text.
     """
-    with archive_in(io.BytesIO(content), path, remedy) as archive:
+    with open_inner_archive(io.BytesIO(content), path, remedy) as archive:
         return _arrays(archive, MAX_BYTES)
 
 

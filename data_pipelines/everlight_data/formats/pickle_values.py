@@ -106,11 +106,11 @@ def array_from_state(
         if not isinstance(content, list):
             raise Refused("objects that are not a list")
         budget.charge(len(content))
-        return _object_array(content, _checked_shape(shape), bool(columns_first))
-    return _filled(budget, dtype, shape, bool(columns_first), content)
+        return _object_array(content, _check_shape(shape), bool(columns_first))
+    return _fill_array(budget, dtype, shape, bool(columns_first), content)
 
 
-def _filled(
+def _fill_array(
     budget: Budget, dtype: Any, shape: Any, columns_first: bool, content: Any
 ) -> np.ndarray:
     """Return an array of numbers or text from its bytes."""
@@ -122,7 +122,7 @@ def _filled(
         content = content.encode("latin1")
     if not isinstance(content, (bytes, bytearray)) or not isinstance(dtype, np.dtype):
         raise Refused("an array of something other than bytes")
-    sizes = _checked_shape(shape)
+    sizes = _check_shape(shape)
     budget.charge_objects(DIMENSION_BYTES * len(sizes))
     array = shaped(bytes(content), dtype, sizes, columns_first)
     array.flags.writeable = False
@@ -143,7 +143,7 @@ def dtype_from_state(unbuilt: Unbuilt, version: Any, order: Any, *state: Any) ->
     return dtype if text_of(order) == "|" else dtype.newbyteorder(text_of(order))
 
 
-def _checked_shape(shape: Any) -> tuple[int, ...]:
+def _check_shape(shape: Any) -> tuple[int, ...]:
     sizes = shape if isinstance(shape, tuple) else ()
     if shape != sizes or not all(type(size) is int and size >= 0 for size in sizes):
         raise Refused("an invalid shape")
@@ -200,13 +200,13 @@ def _make_scalar(budget: Budget, dtype: Any, content: Any) -> np.generic:
     # A scalar is a copy, unlike an array over the same bytes.
     if isinstance(content, bytes):
         budget.charge(len(content))
-    return _filled(budget, dtype, (), False, content)[()]
+    return _fill_array(budget, dtype, (), False, content)[()]
 
 
 def _make_from_buffer(
     budget: Budget, content: Any, dtype: Any, shape: Any, order: Any
 ) -> np.ndarray:
-    return _filled(budget, dtype, shape, order == "F", content)
+    return _fill_array(budget, dtype, shape, order == "F", content)
 
 
 def _make_bytes(budget: Budget, text: Any, encoding: Any) -> bytes:

@@ -56,10 +56,10 @@ def open_image(path: Path, remedy: str) -> Image.Image:
       DataError: the file is not a regular file, or is too large.
       Exception: any error of Pillow about content that is not an image.
     """
-    return image_from(read_bytes(path, MAX_BYTES, remedy), path, remedy)
+    return decode_image(read_bytes(path, MAX_BYTES, remedy), path, remedy)
 
 
-def image_from(content: bytes, name: object, remedy: str) -> Image.Image:
+def decode_image(content: bytes, name: object, remedy: str) -> Image.Image:
     """Read an image's header from the bytes of its file.
 
     Raises:
@@ -114,7 +114,7 @@ def opaque(image: Image.Image) -> Opaque:
     """
     mode = "L" if image.mode in ("1", "L", "LA") else "RGB"
     if not image.has_transparency_data:
-        return Opaque(in_mode(image, mode), False)
+        return Opaque(convert_mode(image, mode), False)
     layered = image.convert("RGBA")
     if layered.getchannel("A").getextrema() == (255, 255):
         return Opaque(layered.convert(mode), False)
@@ -122,7 +122,7 @@ def opaque(image: Image.Image) -> Opaque:
     return Opaque(Image.alpha_composite(behind, layered).convert(mode), True)
 
 
-def in_mode(image: Image.Image, mode: str) -> Image.Image:
+def convert_mode(image: Image.Image, mode: str) -> Image.Image:
     """Return an image in one of Pillow's modes; one that has it is not copied."""
     return image if image.mode == mode else image.convert(mode)
 

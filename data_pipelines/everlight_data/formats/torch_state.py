@@ -68,7 +68,7 @@ def read_torch_state(path: Path, remedy: str) -> dict[str, np.ndarray]:
         if following()["little_endian"] is not True:
             raise ValueError("it was written on a big-endian machine")
         state, keys = following(), following()
-        known = _referenced(state)
+        known = _find_storages(state)
         copied = sum(math.prod(t.shape) * t.storage.dtype.itemsize for t in state.values())
         # Weights that two layers share are written twice.
         if copied > 2 * len(content):
@@ -77,7 +77,7 @@ def read_torch_state(path: Path, remedy: str) -> dict[str, np.ndarray]:
         return {name: _array(tensor, numbers) for name, tensor in state.items()}
 
 
-def _referenced(state: Any) -> dict[str, _Storage]:
+def _find_storages(state: Any) -> dict[str, _Storage]:
     if not isinstance(state, dict) or not all(
         isinstance(name, str) and isinstance(value, _Tensor) for name, value in state.items()
     ):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from everlight_data.errors import DataError
-from everlight_data.formats.arrays import array_of, parse_header
+from everlight_data.formats.arrays import build_array, parse_header
 from everlight_data.formats.files import read_bytes
 from everlight_data.formats.pickle_machine import MAX_OBJECTS, Encoding, Foreign, run_pickle
 from everlight_data.formats.pickle_values import SCALARS, Refused
@@ -120,7 +120,7 @@ def load_npy_restricted(content: bytes, name: str) -> np.ndarray:
     try:
         header = parse_header(content)
         if header.dtype is not None:
-            return array_of(content, header)
+            return build_array(content, header)
     except ValueError as error:
         raise DataError(
             f"{name} is not an intact .npy file ({one_line(error)}). {_REMEDY}"

@@ -55,14 +55,14 @@ def official_metadata(name: OfficialName) -> Metadata:
     Raises:
       MissingPackageError: the package `iirc` is not installed.
     """
-    data = "cifar100" if "cifar100" in name else "imagenet"
+    images = "cifar100" if "cifar100" in name else "imagenet"
     incremental = name.startswith("incremental")
-    hierarchy = {} if incremental else _hierarchy(data)
-    classes = [*hierarchy, *_package_table(f"{data}_classes.json")["classes"]]
-    tables = _in_order(_package_table(f"{name}_task_configurations.json"), "configuration")
-    orders = [_in_order(table, "task") for table in tables]
+    hierarchy = {} if incremental else _hierarchy(images)
+    classes = [*hierarchy, *_package_table(f"{images}_classes.json")["classes"]]
+    tables = _ordered_items(_package_table(f"{name}_task_configurations.json"), "configuration")
+    orders = [_ordered_items(table, "task") for table in tables]
     # The package has no entry of its own for full and lite.
-    settings = _package_table("dataset_configurations.json")[f"{name.split('_')[0]}_{data}"]
+    settings = _package_table("dataset_configurations.json")[f"{name.split('_')[0]}_{images}"]
     return Metadata(
         hierarchy,
         tuple(_configuration(order, classes) for order in orders),
@@ -178,13 +178,13 @@ def _fill_tasks(tasks: list[list[str]], rest: list[str], hierarchy: Hierarchy) -
     return tasks
 
 
-def _hierarchy(data: str) -> dict[str, tuple[str, ...]]:
-    suffix = "_wnids" if data == "imagenet" else ""
-    groups = _package_table(f"iirc_{data}_hierarchy{suffix}.json")["super_classes"]
+def _hierarchy(images: str) -> dict[str, tuple[str, ...]]:
+    suffix = "_wnids" if images == "imagenet" else ""
+    groups = _package_table(f"iirc_{images}_hierarchy{suffix}.json")["super_classes"]
     return {name: tuple(members) for name, members in groups.items()}
 
 
-def _in_order(table: dict[str, Any], prefix: str) -> list[Any]:
+def _ordered_items(table: dict[str, Any], prefix: str) -> list[Any]:
     return [table[f"{prefix}_{number}"] for number in range(len(table))]
 
 

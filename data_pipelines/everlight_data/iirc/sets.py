@@ -22,13 +22,13 @@ from everlight_data.iirc.metadata import (
     superclasses_first,
     tiny_imagenet_metadata,
 )
-from everlight_data.images.cifar100 import IIRC_CHANNELS, load_cifar100
+from everlight_data.images.cifar100 import IIRC_STATISTICS, load_cifar100
 from everlight_data.images.imagenet import ImageFiles, list_imagenet
 from everlight_data.images.tiny_imagenet import load_tiny_imagenet_32, tiny_imagenet_names
 from everlight_data.procedural.render import World
 from everlight_data.procedural.world import load_procedural
 from everlight_data.sets.image_set import (
-    Channels,
+    ChannelStatistics,
     ImageSet,
     PerClass,
     first_per_class,
@@ -37,8 +37,8 @@ from everlight_data.sets.image_set import (
 from everlight_data.sets.loading import loaded_once
 
 IIRCName = Literal["procedural", "tiny-imagenet"] | OfficialName
-CHANNELS: Mapping[str, Channels] = dict.fromkeys(
-    ("iirc_cifar100", "incremental_cifar100"), IIRC_CHANNELS
+STATISTICS: Mapping[str, ChannelStatistics] = dict.fromkeys(
+    ("iirc_cifar100", "incremental_cifar100"), IIRC_STATISTICS
 )
 """Channel means and deviations that the authors fix for a data set."""
 

@@ -20,7 +20,7 @@ PUBLISHED = PublishedSet(
     class_names=CLASSES,
     train_counts=(5000,) * 10,
     test_counts=(1000,) * 10,
-    channels=((0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)),
+    statistics=((0.49139968, 0.48215841, 0.44653091), (0.24703223, 0.24348513, 0.26158784)),
 )
 RELEASE = CifarRelease(
     "CIFAR-10",

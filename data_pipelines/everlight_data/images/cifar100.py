@@ -7,7 +7,7 @@ from everlight_data.images.published_forms.prepared_sets import (
     load_published,
     locate_published,
 )
-from everlight_data.sets.image_set import Channels, ImageSet
+from everlight_data.sets.image_set import ChannelStatistics, ImageSet
 
 # fmt: off
 CLASSES = (
@@ -31,7 +31,7 @@ PUBLISHED = PublishedSet(
     class_names=CLASSES,
     train_counts=(500,) * 100,
     test_counts=(100,) * 100,
-    channels=((0.50707516, 0.48654887, 0.44091784), (0.26733429, 0.25643846, 0.27615047)),
+    statistics=((0.50707516, 0.48654887, 0.44091784), (0.26733429, 0.25643846, 0.27615047)),
 )
 RELEASE = CifarRelease(
     "CIFAR-100",
@@ -49,7 +49,7 @@ RELEASE = CifarRelease(
         "meta": Original(None, "7973b15100ade9c7d40fb424638fde48"),
     },
 )
-IIRC_CHANNELS: Channels = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
+IIRC_STATISTICS: ChannelStatistics = (0.5071, 0.4866, 0.4409), (0.2009, 0.1984, 0.2023)
 """Mean and deviation by which IIRC's authors normalize.
 
 Over all training pixels the deviations are greater, 0.267 for red.

@@ -27,7 +27,7 @@ PUBLISHED = PublishedSet(
     class_names=tuple("0123456789"),
     train_counts=(5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
     test_counts=(980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
-    channels=((0.13066048,), (0.30810780,)),
+    statistics=((0.13066048,), (0.30810780,)),
     originals={file: Original(None, digest) for file, digest in SHA256.items()},
 )
 
@@ -59,14 +59,14 @@ def _read_idx_files(source: Source) -> ImageSet | None:
     return load_idx(folder, PUBLISHED.name, PUBLISHED.class_names, PUBLISHED.originals)
 
 
-def _prepare(data: DataSet, request: PreparationRequest) -> str:
+def _prepare(row: DataSet, request: PreparationRequest) -> str:
     """Prepare the set in a folder without the publisher's files, which are read as they are."""
     if not (request.folder / CLASSES_FILE).exists() and is_idx_folder(request.folder):
         raise DataError(
             f"{request.folder} has IDX files already, which are read as they are. To prepare MNIST "
             f"from {request.source}, move them away."
         )
-    return _PREPARE(data, request)
+    return _PREPARE(row, request)
 
 
 _PREPARE = prepare_images(PUBLISHED, _read_idx_files)

@@ -168,7 +168,7 @@ def tiny_imagenet_files(source: Source) -> Files:
                 raise ValueError(f"{len(images)} images of {wnid}, not {CUTS[-1]} or more")
             paths += images[first:end]
             labels += [label] * (end - first)
-        return _packed(source, paths, labels)
+        return _pack(source, paths, labels)
 
     trains = {
         file: lambda cut=cut: train(*CUTS[cut : cut + 2]) for cut, file in enumerate(TRAIN_FILES)
@@ -176,11 +176,11 @@ def tiny_imagenet_files(source: Source) -> Files:
     return {
         CLASSES_FILE: names,
         **trains,
-        TEST_FILE: lambda: _packed(source, *test_paths(source, wnids)),
+        TEST_FILE: lambda: _pack(source, *test_paths(source, wnids)),
     }
 
 
-def _packed(source: Source, paths: Sequence[str], labels: Sequence[int]) -> bytes:
+def _pack(source: Source, paths: Sequence[str], labels: Sequence[int]) -> bytes:
     jpegs = [_shrunk(source, path) for path in paths]
     return npz(
         jpeg_bytes=np.frombuffer(b"".join(jpegs), np.uint8),
@@ -200,7 +200,7 @@ def _shrunk(source: Source, path: str) -> bytes:
     return stream.getvalue()
 
 
-def _requested(request: ImageRequest) -> ImageSet:
+def _load_request(request: ImageRequest) -> ImageSet:
     if request.classes is None:
         return load_tiny_imagenet_32()
     # Only the images of these classes are decoded.
@@ -216,7 +216,7 @@ DATA_SETS = {
         size_bytes=56_400_000,
         prepare=file_by_file(tiny_imagenet_files),
         original=ORIGINAL,
-        load=_requested,
+        load=_load_request,
         class_count=lambda _: len(tiny_imagenet_names()),
     )
 }

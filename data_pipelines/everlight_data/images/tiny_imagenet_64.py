@@ -29,7 +29,7 @@ PUBLISHED = PublishedSet(
     class_names=None,
     train_counts=(500,) * 200,
     test_counts=(50,) * 200,
-    channels=((0.48023694, 0.44806704, 0.39750364), (0.27643643, 0.26886328, 0.28158993)),
+    statistics=((0.48023694, 0.44806704, 0.39750364), (0.27643643, 0.26886328, 0.28158993)),
     tolerance=JPEG_TOLERANCE,
 )
 
@@ -44,8 +44,8 @@ def load_tiny_imagenet_64() -> ImageSet:
       MissingDataError: `tiny_imagenet_64x64` below EVERLIGHT_DATA is missing, or lacks a file.
       DataError: a file is damaged, or is not of this set.
     """
-    data = DATA_SETS["tiny-imagenet-64"]
-    return load_published(locate_published("tiny-imagenet-64", data), PUBLISHED)
+    row = DATA_SETS["tiny-imagenet-64"]
+    return load_published(locate_published("tiny-imagenet-64", row), PUBLISHED)
 
 
 def _read_release(source: Source) -> ImageSet | None:

@@ -48,7 +48,7 @@ def trunk_features(
     weights = jax.device_put(weights, NamedSharding(mesh, REPLICATED))
     features = []
     for rows, count in steps(padded_blocks(len(images), BLOCK * mesh.size)):
-        batch = _enlarged(as_rgb(images[rows]))
+        batch = _enlarge(as_rgb(images[rows]))
         placed = jax.device_put(batch, NamedSharding(mesh, RUNS_SPEC))
         features.append(np.asarray(_trunk(weights, placed))[:count])
     return np.concatenate(features)
@@ -104,7 +104,7 @@ def _trunk(weights: PyTree, images: UInt8[Array, "b h w 3"]) -> Float[Array, "b 
     return EfficientNetLite0().apply(weights, inputs, False).features
 
 
-def _enlarged(images: UInt8[np.ndarray, "b h w 3"]) -> UInt8[np.ndarray, "b s s 3"]:
+def _enlarge(images: UInt8[np.ndarray, "b h w 3"]) -> UInt8[np.ndarray, "b s s 3"]:
     if images.shape[1] >= MIN_SIDE:
         return images
     size, resampling = (MIN_SIDE, MIN_SIDE), Image.Resampling.BICUBIC

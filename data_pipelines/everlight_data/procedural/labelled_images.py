@@ -9,7 +9,7 @@ MAX_CLASSES = 100
 """Largest number of classes without repeated textures or palettes."""
 
 
-def _requested(request: ImageRequest) -> ImageSet:
+def _load_request(request: ImageRequest) -> ImageSet:
     # JAX is slow to import, and not needed by the stored sets.
     from everlight_data.procedural.render import World
     from everlight_data.procedural.world import load_procedural
@@ -27,6 +27,6 @@ def _class_count(request: ImageRequest) -> int:
 
 DATA_SETS = {
     "procedural": DataSet(
-        "rendered shapes with textures, by a seed", load=_requested, class_count=_class_count
+        "rendered shapes with textures, by a seed", load=_load_request, class_count=_class_count
     )
 }

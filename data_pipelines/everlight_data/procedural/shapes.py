@@ -36,7 +36,7 @@ def _regular(corners: int, radius: np.ndarray | float) -> np.ndarray:
     return _around(np.arange(corners) * 360 / corners, radius)
 
 
-def _mirrored(right: Sequence[tuple[float, float]]) -> np.ndarray:
+def _mirror(right: Sequence[tuple[float, float]]) -> np.ndarray:
     """Return a closed outline from its right half, top to bottom; both ends lie on the axis."""
     half = np.array(right)
     return np.concatenate([half, half[-2:0:-1] * [-1, 1]])
@@ -78,22 +78,22 @@ _SHAPES = {
     "crescent": (_crescent(), 0.03, 0.0),
     "triangle": (_regular(3, 1.0), 0.08, 0.0),
     "ring": (_regular(VERTICES, 0.62), 0.02, 0.26),
-    "heart": (_mirrored(_HEART), 0.06, 0.0),
-    "arrow": (_mirrored(_ARROW), 0.05, 0.0),
-    "drop": (_mirrored(_DROP), 0.03, 0.0),
-    "hourglass": (_mirrored(_HOURGLASS), 0.06, 0.0),
+    "heart": (_mirror(_HEART), 0.06, 0.0),
+    "arrow": (_mirror(_ARROW), 0.05, 0.0),
+    "drop": (_mirror(_DROP), 0.03, 0.0),
+    "hourglass": (_mirror(_HOURGLASS), 0.06, 0.0),
     "pill": (np.array([(0.0, -0.68), (0.0, 0.68)]), 0.4, 0.0),
 }
 SHAPES = tuple(_SHAPES)
 """Names of the superclasses."""
 
 
-def _padded(polygon: np.ndarray) -> np.ndarray:
+def _pad(polygon: np.ndarray) -> np.ndarray:
     return np.pad(polygon, ((0, VERTICES - len(polygon)), (0, 0)), mode="edge")
 
 
 OUTLINES = Outlines(
-    np.stack([_padded(polygon) for polygon, _, _ in _SHAPES.values()]).astype(np.float32),
+    np.stack([_pad(polygon) for polygon, _, _ in _SHAPES.values()]).astype(np.float32),
     np.array([rounding for _, rounding, _ in _SHAPES.values()], np.float32),
     np.array([hollow for _, _, hollow in _SHAPES.values()], np.float32),
 )

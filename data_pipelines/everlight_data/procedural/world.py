@@ -84,7 +84,7 @@ def render_frames(
         message names it.
     """
     _check_world(world)
-    ids = _checked_ids(world, subclass=subclass, instance=instance, session=session, frame=frame)
+    ids = _check_ids(world, subclass=subclass, instance=instance, session=session, frame=frame)
     block = max(1, BLOCK_PIXELS // world.size**2)
     images = np.empty((ids.shape[1], world.size, world.size, 3), np.uint8)
     for rows, count in padded_blocks(len(images), block):
@@ -152,7 +152,7 @@ def _check_world(world: World) -> None:
             raise DataError(f"World.{name}={value!r}; give a number from 0 to 1")
 
 
-def _checked_ids(world: World, **ids: Int[np.ndarray, "n"]) -> Int[np.ndarray, "4 n"]:
+def _check_ids(world: World, **ids: Int[np.ndarray, "n"]) -> Int[np.ndarray, "4 n"]:
     largest = dict.fromkeys(ids, _LARGEST_ID)
     largest["subclass"] = world.superclasses * world.subclasses - 1
     count = len(ids["subclass"])

@@ -32,7 +32,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import name_first
 from everlight_data.runs.descriptions import as_json, json_checksum, name_differences
 from everlight_data.runs.orbax_messages import silence_orbax, unawaited_unreported
-from everlight_data.runs.processes import from_all, is_first, synchronize
+from everlight_data.runs.processes import gather_arrays, is_first, synchronize
 from everlight_data.texts import one_line
 from everlight_data.writing import check_room
 
@@ -115,7 +115,7 @@ class Checkpoints:
         """Return True if enough was done since the last checkpoint to save the state."""
         late = time.monotonic() - self._since >= SECONDS_AT_STAKE
         # Processes that train together write together.
-        return bool(from_all(np.array(late)).any())
+        return bool(gather_arrays(np.array(late)).any())
 
     def save(self, step: int, state: Any, fingerprint: dict | None = None) -> None:
         """Write a checkpoint; return when it is on disk.
@@ -127,7 +127,7 @@ class Checkpoints:
         # Checked before the first one, for the most that the folder will hold at a time.
         copies = 1 if self.newest() is not None else self._keep + 1
         check_room(self.folder, tree_bytes(state) * copies, "a run's checkpoints")
-        checksums = _of_all_processes(_checksums(state))
+        checksums = _gather_checksums(_array_checksums(state))
         record = {"step": step, "facts": as_json(fingerprint or {}), "arrays": checksums}
         args = ocp.args.Composite(
             state=ocp.args.StandardSave(state),
@@ -162,7 +162,7 @@ class Checkpoints:
         numbers = [number for number in self.numbers() if number >= step]
         if step in numbers:
             with contextlib.suppress(DamagedCheckpointError, OtherStructureError):
-                if _checksums(self.restore(step, state).state) == _checksums(state):
+                if _array_checksums(self.restore(step, state).state) == _array_checksums(state):
                     return
         for number in numbers:
             self._manager.delete(number)
@@ -212,7 +212,7 @@ class Checkpoints:
                 state = self.restore(step, like()).state
             except DamagedCheckpointError as error:
                 damage = error
-            if not from_all(np.array(damage is not None)).any():
+            if not gather_arrays(np.array(damage is not None)).any():
                 return Resumed(step, state)
             self._set_aside(step)
             before = self.newest()
@@ -286,7 +286,7 @@ class Checkpoints:
           OtherStructureError: the checkpoint holds other arrays; the first differences are named.
           OSError: it cannot be read now, damaged or not.
         """
-        abstract = jax.tree.map(_on_local_device, like)
+        abstract = jax.tree.map(_local_struct, like)
         path, record = self.folder / str(step), self._record(step)
         _refuse_other_structure(path, record["arrays"], abstract)
         return Checkpoint(self._state(step, record, abstract), record["facts"])
@@ -305,8 +305,8 @@ class Checkpoints:
     def _state(self, step: int, record: dict, like: Any) -> Any:
         path = self.folder / str(step)
         state = self._item(step, "state", ocp.args.StandardRestore(like))
-        checksums = _checksums(state)
-        expected = _of_this_process(record["arrays"])
+        checksums = _array_checksums(state)
+        expected = _local_checksums(record["arrays"])
         wrong = [name for name, value in expected.items() if checksums.get(name) != value]
         if wrong:
             raise DamagedCheckpointError(
@@ -315,7 +315,7 @@ class Checkpoints:
         return state
 
 
-def _on_local_device(leaf: Any) -> Any:
+def _local_struct(leaf: Any) -> Any:
     """Return the shape and dtype of a leaf, on a device of this process for arrays."""
     if is_random_key(leaf):
         # Orbax would give the shape of its words.
@@ -365,7 +365,7 @@ def _refuse_other_structure(path: Path, stored: dict[str, list], state: Any) -> 
         )
 
 
-def _checksums(tree: Any) -> dict[str, list]:
+def _array_checksums(tree: Any) -> dict[str, list]:
     """Return shape, type and checksum of every array, or of its parts on this process's devices."""
     return {
         name: [describe_array(leaf), array_checksum(leaf)]
@@ -373,19 +373,19 @@ def _checksums(tree: Any) -> dict[str, list]:
     }
 
 
-def _of_all_processes(checksums: dict[str, list]) -> dict[str, list]:
+def _gather_checksums(checksums: dict[str, list]) -> dict[str, list]:
     """Return the checksums, with those of the parts on other processes' devices, by process."""
     if jax.process_count() == 1:
         return checksums
     parts = np.array([parts for _, parts in checksums.values()], np.uint32)
-    gathered = from_all(parts).transpose(1, 0, 2).reshape(len(parts), -1).tolist()
+    gathered = gather_arrays(parts).transpose(1, 0, 2).reshape(len(parts), -1).tolist()
     return {
         name: [shape, all_parts]
         for (name, (shape, _)), all_parts in zip(checksums.items(), gathered, strict=True)
     }
 
 
-def _of_this_process(checksums: dict[str, list]) -> dict[str, list]:
+def _local_checksums(checksums: dict[str, list]) -> dict[str, list]:
     """Return the checksums of this process's parts."""
     if jax.process_count() == 1:
         return checksums

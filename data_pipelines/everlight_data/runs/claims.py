@@ -26,7 +26,7 @@ class Claims:
           DataError: the folder cannot be written.
         """
         make_folder(path.parent)
-        lock = try_lock(_lock_of(path))
+        lock = try_lock(_lock_path(path))
         if lock is not None:
             self._locks[path] = lock
         return lock is not None
@@ -48,7 +48,7 @@ class Claims:
     def is_elsewhere(self, path: Path) -> bool:
         """Return True if another process holds a file."""
         # Without a file to lock it is free, and is not claimed from processes that look for work.
-        if path in self._locks or not _lock_of(path).exists():
+        if path in self._locks or not _lock_path(path).exists():
             return False
         if not self.claim(path):
             return True
@@ -56,5 +56,5 @@ class Claims:
         return False
 
 
-def _lock_of(path: Path) -> Path:
+def _lock_path(path: Path) -> Path:
     return path.with_name(path.name + LOCK)

@@ -22,7 +22,7 @@ FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
 """Prefixes of environment variables that may change numbers, except those of caches."""
 
 
-def state_of(config: Path) -> tuple[int, int]:
+def file_state(config: Path) -> tuple[int, int]:
     """Return a value that changes whenever the file is written, since writing replaces it."""
     state = config.stat()
     return state.st_ino, state.st_mtime_ns
@@ -39,7 +39,7 @@ def write_config(config: Path, chosen: dict, previous: dict) -> None:
     Raises:
       DataError: the file cannot be written.
     """
-    content = {"settings": chosen, "made_with": _made_with(), "crc32": json_checksum(chosen)}
+    content = {"settings": chosen, "made_with": _environment(), "crc32": json_checksum(chosen)}
     with written_whole(config) as unfinished:
         unfinished.write_text(json.dumps({**previous, **content}, indent=2))
 
@@ -90,7 +90,9 @@ def read_config(
     content = read_any_config(config, remedy)
     stored = content["settings"]
     ignored = dict.fromkeys(free)
-    changed = name_differences(_without(texts, stored) | ignored, _without(texts, chosen) | ignored)
+    changed = name_differences(
+        _drop_names(texts, stored) | ignored, _drop_names(texts, chosen) | ignored
+    )
     if changed:
         raise DataError(
             f"{config.parent} holds a run with other settings ({changed}). "
@@ -99,10 +101,10 @@ def read_config(
     return content
 
 
-def _without(names: Collection[str], value: Any) -> Any:
+def _drop_names(names: Collection[str], value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {name: _without(names, part) for name, part in value.items() if name not in names}
+    return {name: _drop_names(names, part) for name, part in value.items() if name not in names}
 
 
 def _commit() -> str | None:
@@ -117,7 +119,7 @@ def _commit() -> str | None:
     return answer.stdout.strip() or None
 
 
-def _made_with() -> dict:
+def _environment() -> dict:
     return {
         "commit": _commit(),
         "devices": {"number": jax.device_count(), "kind": jax.devices()[0].device_kind},

@@ -44,11 +44,13 @@ def from_json(kind: Any, value: Any) -> Any:
             return None
         return from_json(next(member for member in arguments if member is not type(None)), value)
     if dataclasses.is_dataclass(kind):
-        return kind(**_fields_from_json(kind, _of_type(dict, value)))
+        return kind(**_fields_from_json(kind, _check_type(dict, value)))
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        return {key: from_json(arguments[1], part) for key, part in _of_type(dict, value).items()}
+        return {
+            key: from_json(arguments[1], part) for key, part in _check_type(dict, value).items()
+        }
     if origin is tuple:
-        value = _of_type(list, value)
+        value = _check_type(list, value)
         kinds = [arguments[0]] * len(value) if arguments[-1] is Ellipsis else arguments
         return tuple(from_json(*pair) for pair in zip(kinds, value, strict=True))
     if origin is Literal:
@@ -56,10 +58,10 @@ def from_json(kind: Any, value: Any) -> Any:
             raise ValueError(f"{value!r} is none of {', '.join(map(repr, arguments))}")
         return value
     if kind is Path:
-        return Path(_of_type(str, value))
+        return Path(_check_type(str, value))
     if kind is float and type(value) is int:
         return float(value)
-    return _of_type(kind, value)
+    return _check_type(kind, value)
 
 
 def json_checksum(values: dict) -> int:
@@ -117,7 +119,7 @@ def read_described(path: Path, name: str, remedy: str) -> tuple[dict, dict[str, 
         return described["facts"], arrays
 
 
-def _of_type(kind: type, value: Any) -> Any:
+def _check_type(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value

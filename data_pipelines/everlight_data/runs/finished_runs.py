@@ -57,7 +57,8 @@ class FinishedRun(NamedTuple):
 
     name: str
     """Name of its folder."""
-    data: DataChecksums
+    checksums: DataChecksums
+    """Checksums of the data."""
     draws: Int[np.ndarray, "seeds"]
     """Checksum of the order of samples, for each seed."""
     score: str
@@ -89,9 +90,9 @@ def read_finished_run(folder: Path) -> FinishedRun:
     stored = read_any_config(config, _REMEDY)
     with refusing(config, _REMEDY):
         options = _flat("", stored["settings"])
-    data = DataChecksums.from_stored(arrays["data"])
+    checksums = DataChecksums.from_stored(arrays["data"])
     name = printable(folder.resolve().name)
-    return FinishedRun(name, data, arrays["draws"], score, finals, options)
+    return FinishedRun(name, checksums, arrays["draws"], score, finals, options)
 
 
 def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
@@ -140,8 +141,10 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
     for other in runs[1:]:
         # Images of another size, or generated from another seed, have other checksums.
         seeds = {run.options.get("seed") for run in (first, other)}
-        data = other.data if len(seeds) > 1 else other.data._replace(images=first.data.images)
-        if data != first.data or other.score != first.score:
+        compared = other.checksums
+        if len(seeds) == 1:
+            compared = compared._replace(images=first.checksums.images)
+        if compared != first.checksums or other.score != first.score:
             raise DataError(
                 f"{other.name} has other data than {first.name}; they cannot be paired. Give runs "
                 "of one benchmark, on the same images and labels."
@@ -179,7 +182,7 @@ def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = (
     return "; ".join(differing) or "none"
 
 
-def numbers_of(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[Number]:
+def list_numbers(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[Number]:
     """Yield every number of a results.npz; texts are left out.
 
     Places along other axes stand in brackets behind the metric, as in `tried[2]`.

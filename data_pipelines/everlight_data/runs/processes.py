@@ -21,7 +21,7 @@ def is_first() -> bool:
     return jax.process_index() == 0
 
 
-def from_all(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "processes *shape"]:
+def gather_arrays(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "processes *shape"]:
     """Return arrays of equal shape from every process."""
     if jax.process_count() == 1:
         return array[None]
@@ -48,7 +48,7 @@ def broadcast_from_first(
     """
     if jax.process_count() == 1:
         return find()
-    message = _packed(find, refusal) if is_first() else b""
+    message = _pack(find, refusal) if is_first() else b""
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(message))))
     content = np.zeros(size, np.uint8)
     content[: len(message)] = np.frombuffer(message, np.uint8)
@@ -62,7 +62,7 @@ def broadcast_from_first(
     return arrays
 
 
-def _packed(find: Callable[[], Arrays | None], refusal: type[Exception]) -> bytes:
+def _pack(find: Callable[[], Arrays | None], refusal: type[Exception]) -> bytes:
     try:
         arrays = find()
     except refusal as error:

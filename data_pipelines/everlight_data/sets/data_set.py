@@ -2,7 +2,8 @@
 
 A data set is one file of a folder such as `images` or `color`, or a folder there, and helpers of
 several are in folders of other names. A file has its row at the bottom,
-`DATA_SETS = {"NAME": DataSet(...)}`. `everlight_data.registry` collects the rows.
+`DATA_SETS = {"NAME": DataSet(...)}`, which the `__init__` of a folder imports.
+`everlight_data.registry` collects the rows.
 """
 
 from collections.abc import Callable, Sequence
@@ -156,13 +157,13 @@ class DataSet(NamedTuple):
 
 
 def prepare_recipe(
-    recipe: Recipe, data: DataSet, request: PreparationRequest, together: bool = False
+    recipe: Recipe, row: DataSet, request: PreparationRequest, together: bool = False
 ) -> list[str]:
     """Make the files of a recipe and return the names of those that this call made.
 
     Args:
       recipe: function from the opened source to its files.
-      data: row of the data set.
+      row: the data set.
       request: source and destination.
       together: True if files of different sources do not fit together; see `prepare_files`.
     """
@@ -170,9 +171,9 @@ def prepare_recipe(
         request.source,
         request.folder,
         recipe,
-        remedy=f"Download {data.source} again: {data.owner}.",
-        room=data.size_bytes or 0,
-        original=data.original,
+        remedy=f"Download {row.source} again: {row.owner}.",
+        room=row.size_bytes or 0,
+        original=row.original,
         together=together,
     )
 
@@ -184,4 +185,4 @@ def describe_created(files: Sequence[str]) -> str:
 
 def file_by_file(recipe: Recipe) -> Prepare:
     """Return a preparation function that makes the files of a recipe one by one."""
-    return lambda data, request: describe_created(prepare_recipe(recipe, data, request))
+    return lambda row, request: describe_created(prepare_recipe(recipe, row, request))

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int, UInt8
 
 from everlight_data.errors import DataError
 
-Channels = tuple[tuple[float, float, float], tuple[float, float, float]]
+ChannelStatistics = tuple[tuple[float, float, float], tuple[float, float, float]]
 """Mean and standard deviation of red, green and blue, on a scale of 0 to 1."""
 
 

@@ -139,7 +139,7 @@ def matching(source: Source, condition: Callable[[str], object]) -> list[str]:
     return sorted(name for name in names if "__MACOSX/" not in name and condition(name))
 
 
-def read_text_of(source: Source, name: str) -> str:
+def read_member_text(source: Source, name: str) -> str:
     """Return the text of a source's file, which may be compressed as `name.gz`.
 
     Raises:

@@ -35,7 +35,7 @@ def sources_checksum(content: bytes, most_bytes: int) -> str:
     """
     checksum = zlib.crc32(content)
     modules: dict[str, bytes] = {}
-    waiting = list(_imported(content, ""))
+    waiting = list(_list_imports(content, ""))
     while waiting:
         name = waiting.pop()
         spec = None if name in modules else _users_spec(name)
@@ -45,13 +45,13 @@ def sources_checksum(content: bytes, most_bytes: int) -> str:
         text = b"" if spec.origin is None else read_bytes(Path(spec.origin), most_bytes, _REMEDY)
         modules[name] = text
         if spec.origin is None or spec.origin.endswith(".py"):
-            waiting += _imported(text, name if spec.submodule_search_locations else spec.parent)
+            waiting += _list_imports(text, name if spec.submodule_search_locations else spec.parent)
     for name in sorted(modules):
         checksum = zlib.crc32(modules[name], zlib.crc32(name.encode(), checksum))
     return f"{checksum:08x}"
 
 
-def _imported(content: bytes, package: str) -> Iterator[str]:
+def _list_imports(content: bytes, package: str) -> Iterator[str]:
     """Yield names of modules that a text may import; some may be names within modules."""
     try:
         tree = ast.parse(content)
@@ -65,7 +65,7 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
             base = _absolute(node, package)
             names = [base, *(f"{base}.{alias.name}" for alias in node.names)]
         elif isinstance(node, ast.Call):
-            names = _called(node, package)
+            names = _list_calls(node, package)
         else:
             continue
         for name in names:
@@ -73,7 +73,7 @@ def _imported(content: bytes, package: str) -> Iterator[str]:
             yield from (".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
-def _called(node: ast.Call, package: str) -> list[str]:
+def _list_calls(node: ast.Call, package: str) -> list[str]:
     """Return the module that a call of `import_module` or `__import__` names by a text."""
     function = node.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")

@@ -116,7 +116,7 @@ def load_network(reference: str, option: str, classes: int, shape: tuple[int, ..
     loaded = load_object(reference, option, form)
     # Anything may fail in a user's code, which may also leave.
     try:
-        net = _network_of(loaded.value, classes)
+        net = _build_network(loaded.value, classes)
     except (Exception, SystemExit) as error:
         message = f"{type(error).__name__}: {one_line(error)}"
         raise DataError(f"{option} {reference} cannot be built ({message}); {form}") from error
@@ -131,7 +131,7 @@ def load_network(reference: str, option: str, classes: int, shape: tuple[int, ..
     return Network(net, note, layers.hidden, layers.head, classes, loaded.version)
 
 
-def _network_of(make: Callable[..., Any], classes: int) -> Net:
+def _build_network(make: Callable[..., Any], classes: int) -> Net:
     """Return the linen module of a user's function, or the function of rngs or key alone."""
     arguments = arguments_of(make)
     if "rngs" in arguments:

@@ -22,8 +22,8 @@ from everlight.errors import ArgumentError
 from everlight.models import MLP, Network, NetworkRequest, named_network, networks
 from everlight_data.errors import DataError
 from everlight_data.images.inputs.as_inputs import (
-    DeviceChannels,
-    channels,
+    DeviceStatistics,
+    imagenet_statistics,
     store_features,
     store_images,
 )
@@ -34,7 +34,7 @@ from everlight_data.padded_blocks import PaddedBlock
 from everlight_data.pretrained.trunk_features import LITE0, stored_features
 from everlight_data.progress import progress
 from everlight_data.sets.features import Features
-from everlight_data.sets.image_set import Channels, ImageSet
+from everlight_data.sets.image_set import ChannelStatistics, ImageSet
 from everlight_data.user_code.objects import load_network
 from everlight_experiments.run_folder.interruption import stop_if_requested
 
@@ -123,7 +123,7 @@ def _steps(blocks: Sequence[PaddedBlock]) -> Iterator[PaddedBlock]:
 class Inputs(NamedTuple):
     """Images in memory, images streamed from files, or features, as networks read them."""
 
-    stored: StoredImages | DeviceChannels
+    stored: StoredImages | DeviceStatistics
     """Images or features on the device; of streamed images the channels alone."""
     store: JpegStore | None = None
     """Reader of streamed images."""
@@ -139,7 +139,7 @@ def inputs_of(
     reference: str | None,
     images: ImageSet | JpegStore,
     runs: Path,
-    normalization: Channels | None = None,
+    normalization: ChannelStatistics | None = None,
 ) -> Inputs:
     """Return a benchmark's images, or the features that `--features` names in their place.
 
@@ -150,7 +150,7 @@ def inputs_of(
     """
     if reference is None:
         streamed = isinstance(images, JpegStore)
-        stored = channels() if streamed else store_images(images, normalization)
+        stored = imagenet_statistics() if streamed else store_images(images, normalization)
         return Inputs(stored, images if streamed else None)
     if isinstance(images, JpegStore):
         raise DataError("--features is not for images that are streamed from files; leave it out")

@@ -45,7 +45,7 @@ from everlight.trees import checksums_of
 from everlight_data.facts.parts.word_vectors import WordVectors
 from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_facts
 from everlight_data.facts.splits.fact_splits import SPLITS, Part, Split, SplitFacts
-from everlight_data.images.inputs.as_inputs import DeviceChannels, naming_files, stream_centers
+from everlight_data.images.inputs.as_inputs import DeviceStatistics, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.features import Features
 from everlight_experiments.continual.benchmark import (
@@ -159,7 +159,7 @@ def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> MeanMe
 class SharedFacts(NamedTuple):
     """Data of all runs."""
 
-    images: StoredImages | DeviceChannels
+    images: StoredImages | DeviceStatistics
     """Channels alone where images are streamed."""
     facts: Facts
     shown: Int[Array, "s"]
@@ -204,7 +204,7 @@ def shapes(config: FactsConfig) -> Benchmarks:
 
 def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs) -> Benchmarks:
     """Return the benchmark of each split; a seed is an initial network."""
-    divided, net = learned.divided, config.network
+    divided, net = learned.split_facts, config.network
     shared = SharedFacts(inputs.stored, divided.label_space, jnp.asarray(learned.shown))
     links = np.array("\n".join((*divided.train.links, *divided.test.links)))
     content = [links, divided.train.fact, divided.test.fact, *inputs.feature_arrays]

@@ -133,7 +133,10 @@ def summary_rows(results: Results) -> list[tuple[str, str]]:
     named = ", ".join(f"{scale_name}: {count}" for scale_name, count in seeds.items())
     return [
         ("Pixels", f"{config.network.side}×{config.network.side}, {config.data.pixels}"),
-        ("Word vectors", vectors_note([pictured.divided.words for pictured in learned.values()])),
+        (
+            "Word vectors",
+            vectors_note([pictured.split_facts.words for pictured in learned.values()]),
+        ),
         ("Seeds of each benchmark", f"{named}; all seeds share the splits"),
     ]
 

@@ -65,7 +65,7 @@ def baselines_of(data: PicturedFacts, benchmarks: Benchmarks, ids: Sequence[Sequ
 
     One knows only the boxes, where there are some; the other has no input.
     """
-    divided, shown = data.divided, data.shown
+    divided, shown = data.split_facts, data.shown
     facts, joint = divided.label_space, METHODS["joint"]
     metrics: dict[str, dict[str, Metrics]] = {column: {} for column in benchmarks}
     for name, embeddings in baseline_embeddings(divided, [seq_id.order for seq_id in ids]).items():
@@ -97,7 +97,7 @@ def values_of(results: Results) -> Values:
 def fact_sections(results: Results) -> list[Section]:
     """Return all sections but the findings."""
     values, learned = values_of(results), results.experiment.data.learned
-    scales = {scale: pictured.divided for scale, pictured in learned.items()}
+    scales = {scale: pictured.split_facts for scale, pictured in learned.items()}
     text = (
         "Standard: among the facts of the test's own task; generalised: among those of all tasks. "
         "Layout only knows the boxes and no pixel, and learns all at once as joint does; no input "

@@ -30,7 +30,7 @@ from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
 from everlight.trees import checksums_of
 from everlight_data.iirc.metadata import official_metadata
-from everlight_data.iirc.sets import CHANNELS, IIRCData, IIRCRequest, load_iirc
+from everlight_data.iirc.sets import STATISTICS, IIRCData, IIRCRequest, load_iirc
 from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.inputs.as_inputs import stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
@@ -168,7 +168,7 @@ def load_inputs(
     """
     images = data.images
     source = reader(config, images) if isinstance(images, ImageFiles) else images
-    inputs = inputs_of(config.features, source, runs, CHANNELS.get(config.data))
+    inputs = inputs_of(config.features, source, runs, STATISTICS.get(config.data))
     if inputs.features is None:
         net = network_of(config, data.classes)
     else:

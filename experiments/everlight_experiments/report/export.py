@@ -16,7 +16,7 @@ from everlight_data.errors import DataError
 from everlight_data.optional_packages import import_package
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import read_scalars
-from everlight_data.runs.finished_runs import Number, ResultKey, numbers_of, read_results
+from everlight_data.runs.finished_runs import Number, ResultKey, list_numbers, read_results
 from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.over_time import mean_over_time, of_learned
 from everlight_experiments.report.writer import file_name
@@ -59,10 +59,10 @@ def export(options: ExportOptions) -> Path:
 
 
 def _write_csv(run: Path) -> Path:
-    """Write a line per number, as `numbers_of` gives them."""
+    """Write a line per number, as `list_numbers` gives them."""
     arrays = read_results(run / "results.npz", WAIT)
     first = read_any_config(run / "config.json", NAME_A_RUN)["settings"].get("seed", 0)
-    rows = numbers_of(arrays | _criteria(arrays), first)
+    rows = list_numbers(arrays | _criteria(arrays), first)
     columns = [field.replace("_", " ") for field in Number._fields]
     return _write_table(run / "scores.csv", columns, rows)
 

@@ -18,7 +18,7 @@ from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.tables import read_json
 from everlight_data.locks import LOCK, lock_folder, locked_folder, try_lock
 from everlight_data.runs.claims import Claims
-from everlight_data.runs.configs import read_config, state_of, write_config
+from everlight_data.runs.configs import file_state, read_config, write_config
 from everlight_data.runs.descriptions import (
     as_json,
     name_differences,
@@ -114,7 +114,7 @@ class RunFolder:
         except DataError:
             self._lock.release()
             raise
-        self._written = state_of(config)
+        self._written = file_state(config)
         _OPENED.add(self)
         if self._shared:
             self._lock.release()
@@ -149,7 +149,7 @@ class RunFolder:
             lock.release(force=unused)
 
     def _is_as_opened(self) -> bool:
-        unchanged = self._is_new and state_of(self.path / "config.json") == self._written
+        unchanged = self._is_new and file_state(self.path / "config.json") == self._written
         return unchanged and not self._holds_work()
 
     def duration(self) -> str:
@@ -164,12 +164,12 @@ class RunFolder:
         # Another process that opens a shared folder removes what is half written there.
         with locked_folder(self.path, REMEDY, PATIENCE if self._shared else 0):
             self._refuse_gone()
-            content, since = read_json(config, REMEDY), state_of(config)
+            content, since = read_json(config, REMEDY), file_state(config)
             content["methods"] = {**content.get("methods", {}), name: as_json(arguments)}
             with written_whole(config) as unfinished:
                 unfinished.write_text(json.dumps(content, indent=2))
             if since == self._written:
-                self._written = state_of(config)
+                self._written = file_state(config)
 
     def log(self, **event: Any) -> None:
         """Append one event to metrics.jsonl, unless it is there; NaN is null."""

@@ -1,16 +1,9 @@
-"""Records of colour charts in photographs, and of pairs of photographs that show them."""
+"""Records of pairs of photographs by two cameras that show colour charts."""
 
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-
-
-class ChartColors(NamedTuple):
-    """Chart colours in one image; `usable` is False for patches with a saturated pixel."""
-
-    colors: Float[np.ndarray, "24 3"]
-    usable: Bool[np.ndarray, "24"]
 
 
 class PairedView(NamedTuple):

@@ -36,16 +36,16 @@ NEIGHBORS = (5, 20)
 """Numbers of neighbours to mix a pair with; each fold's validation pairs select one."""
 
 
-def repeat_samples(data: CameraPairs, train: Int[np.ndarray, "k"], times: int) -> Samples:
+def repeat_samples(pairs: CameraPairs, train: Int[np.ndarray, "k"], times: int) -> Samples:
     """Return the training rows repeated, as many samples as an augmentation gives."""
-    inputs = {name: np.tile(values[train], (times, 1)) for name, values in data.inputs.items()}
-    return Samples(inputs, np.tile(data.targets(train), (times, 1)))
+    inputs = {name: np.tile(values[train], (times, 1)) for name, values in pairs.inputs.items()}
+    return Samples(inputs, np.tile(pairs.targets(train), (times, 1)))
 
 
 def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
     """Return the training pairs as they are, and the paper's re-illumination by their charts."""
     return {
-        "none": lambda data, train, _: repeat_samples(data, train, 1 + copy_count(train)),
+        "none": lambda pairs, train, _: repeat_samples(pairs, train, 1 + copy_count(train)),
         "re-illuminated": partial(_relit_by_charts, quasi),
     }
 
@@ -56,9 +56,9 @@ def resampled(augment: Augment, count: int) -> Augment:
     The key draws both the augmentation and its samples, so that trainings of other seeds differ.
     """
 
-    def augmented(data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
+    def augmented(pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
         augment_key, draw_key = jax.random.split(key)
-        samples = augment(data, train, augment_key)
+        samples = augment(pairs, train, augment_key)
         rows = np.resize(jax.random.permutation(draw_key, len(samples.targets)), count)
         inputs = {name: np.asarray(values)[rows] for name, values in samples.inputs.items()}
         return Samples(inputs, np.asarray(samples.targets)[rows])
@@ -72,13 +72,13 @@ def copy_count(train: Int[np.ndarray, "k"]) -> int:
 
 
 def _relit_by_charts(
-    quasi: QuasiReal, data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+    quasi: QuasiReal, pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     seed = int(jax.random.bits(key))
     augmented = reilluminate_training(quasi, np.sort(train), seed, copy_count(train))
-    view = augmented.main if data.view == "main" else augmented.second
+    view = augmented.main if pairs.view == "main" else augmented.second
     moments = jax.vmap(reilluminate_moments)(
-        jnp.asarray(data.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
+        jnp.asarray(pairs.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
     )
     inputs = {TRANSFORM: augmented.normalized.reshape(-1, 9), MOMENTS: moments}
     return Samples(alone_and_joined(inputs), to_chromaticity(jnp.asarray(view.illuminants)))
@@ -103,20 +103,20 @@ def relit_inputs(
 
 
 def _relit_by_von_kries(
-    data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+    pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     """Return each pair under its own and `COPIES` other training illuminants."""
-    green = [truth[train] / truth[train][:, 1:2] for truth in (data.main, data.second)]
+    green = [truth[train] / truth[train][:, 1:2] for truth in (pairs.main, pairs.second)]
     factors = [von_kries(jnp.asarray(illuminants)) for illuminants in green]
-    transforms = jnp.asarray(data.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
+    transforms = jnp.asarray(pairs.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
     # Rows of sum-normalized transforms add up to about 1, which the factors change.
     everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
     target = draw_targets(key, len(train), COPIES)
     inputs = {TRANSFORM: everything[np.arange(len(train))[:, None], target].reshape(-1, 9)}
-    targets = data.targets(train)
-    if WHITE_BALANCE in data.inputs:
+    targets = pairs.targets(train)
+    if WHITE_BALANCE in pairs.inputs:
         # The phone's estimate changes with the illuminant.
-        balance = data.inputs[WHITE_BALANCE][train][:, None] * targets[target] / targets[:, None]
+        balance = pairs.inputs[WHITE_BALANCE][train][:, None] * targets[target] / targets[:, None]
         inputs = alone_and_joined({**inputs, WHITE_BALANCE: balance.reshape(-1, 2)})
     return Samples(inputs, targets[target.ravel()])
 
@@ -134,23 +134,23 @@ def _image_copies(train: Int[np.ndarray, "k"]) -> int:
 
 
 def _relit_moments_by_von_kries(
-    data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+    pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     """Return each image's moments under its own and other training illuminants."""
     target = draw_targets(key, len(train), _image_copies(train))
-    relights = np.asarray(von_kries(jnp.asarray(data.main[train])))
+    relights = np.asarray(von_kries(jnp.asarray(pairs.main[train])))
     relights = relights[np.arange(len(train))[:, None], target].reshape(-1, 3, 3)
-    moments = jnp.asarray(data.inputs[MOMENTS][np.repeat(train, target.shape[1])])
+    moments = jnp.asarray(pairs.inputs[MOMENTS][np.repeat(train, target.shape[1])])
     relit = {MOMENTS: jax.vmap(reilluminate_moments)(moments, relights)}
-    return Samples(relit, data.targets(train)[target.ravel()])
+    return Samples(relit, pairs.targets(train)[target.ravel()])
 
 
 def _mixed(
-    neighbors: int, data: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+    neighbors: int, pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
-    targets = jnp.asarray(data.targets(train))
+    targets = jnp.asarray(pairs.targets(train))
     inputs = {}
-    for name, values in data.inputs.items():
+    for name, values in pairs.inputs.items():
         # One key mixes every input with the same partner in the same proportion.
         mixed = mix_neighbors(key, jnp.asarray(values[train]), targets, neighbors, COPIES)
         inputs[name] = mixed.features
@@ -158,13 +158,13 @@ def _mixed(
 
 
 PHONE_AUGMENTATIONS: dict[str, Augment] = {
-    "none": lambda data, train, _: repeat_samples(data, train, 1 + COPIES),
+    "none": lambda pairs, train, _: repeat_samples(pairs, train, 1 + COPIES),
     "von Kries": _relit_by_von_kries,
     **{f"mixed with {count}": partial(_mixed, count) for count in NEIGHBORS},
 }
 """Augmentations without charts; mixing pairs under similar illuminants is new here."""
 IMAGE_AUGMENTATIONS: dict[str, Augment] = {
-    "none": lambda data, train, _: repeat_samples(data, train, 1 + _image_copies(train)),
+    "none": lambda pairs, train, _: repeat_samples(pairs, train, 1 + _image_copies(train)),
     "re-illuminated": _relit_moments_by_von_kries,
 }
 """Augmentations of colour moments of single images."""

@@ -48,7 +48,7 @@ class Relit(NamedTuple):
 
 
 def reilluminate_training(
-    data: QuasiReal, train: Int[np.ndarray, "k"], seed: int, reilluminations: int = 99
+    pairs: QuasiReal, train: Int[np.ndarray, "k"], seed: int, reilluminations: int = 99
 ) -> Augmented:
     """Return training pairs, each unchanged and re-illuminated as randomly chosen others.
 
@@ -57,8 +57,8 @@ def reilluminate_training(
     distinct training pairs, so no test illuminant is seen.
 
     Args:
-      data: pairs with their charts.
-      train: training pairs, rows of `data`.
+      pairs: pairs with their charts.
+      train: training pairs, rows of `pairs`.
       seed: random seed of the choice.
       reilluminations: number per pair; the paper's is 99.
 
@@ -73,7 +73,7 @@ def reilluminate_training(
             f"reilluminations={reilluminations}, but there are {len(train)} training pairs; give "
             f"at most {len(train) - 1}, the number of other pairs."
         )
-    relit = relight_by_charts(data, train)
+    relit = relight_by_charts(pairs, train)
     rng = np.random.default_rng(seed)
     rows = np.arange(len(train))
     targets = np.stack(
@@ -82,7 +82,7 @@ def reilluminate_training(
     chosen = np.asarray(relit.transforms)[rows[:, None], targets]
     faulty = ~np.isfinite(chosen).all(axis=(1, 2, 3))
     if faulty.any():
-        names = ", ".join(data.names[i][0] for i in train[faulty])
+        names = ", ".join(pairs.names[i][0] for i in train[faulty])
         raise ArgumentError(
             f"Too few unsaturated patches to re-illuminate {names}; remove these pairs."
         )
@@ -90,7 +90,7 @@ def reilluminate_training(
     for view in VIEWS:
         relights = np.asarray(getattr(relit, view))[rows[:, None], targets]
         views[view] = RelitView(
-            illuminants=getattr(data, view).illuminants[train][targets].reshape(-1, 3),
+            illuminants=getattr(pairs, view).illuminants[train][targets].reshape(-1, 3),
             relights=relights.reshape(-1, 3, 3),
         )
     return Augmented(
@@ -101,17 +101,17 @@ def reilluminate_training(
     )
 
 
-def relight_by_charts(data: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:
+def relight_by_charts(pairs: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:
     """Return some pairs under each other's illuminants; NaN where charts have too few patches."""
-    weights = jnp.asarray(data.usable[rows], jnp.float32)
+    weights = jnp.asarray(pairs.usable[rows], jnp.float32)
     main, second = (
         chart_transforms(jnp.asarray(view.charts[rows]), weights)
-        for view in (data.main, data.second)
+        for view in (pairs.main, pairs.second)
     )
-    transforms = augment_transforms(jnp.asarray(data.transforms[rows]), main, second)
+    transforms = augment_transforms(jnp.asarray(pairs.transforms[rows]), main, second)
     means = (
         jnp.einsum("ic,ijcd->ijd", jnp.asarray(view.means[rows]), relights, precision="highest")
-        for view, relights in ((data.main, main), (data.second, second))
+        for view, relights in ((pairs.main, main), (pairs.second, second))
     )
     normalized = mean_normalized(transforms, *means)
     return Relit(transforms=transforms, normalized=normalized, main=main, second=second)

@@ -33,7 +33,7 @@ def published(images, **changes):
         class_names=NAMES,
         train_counts=(3, 2, 2),
         test_counts=(2, 1, 1),
-        channels=tuple(map(tuple, constants(images))),
+        statistics=tuple(map(tuple, constants(images))),
     )
     return known._replace(**changes)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.images.core50.prepared import category_of
+from everlight_data.images.core50.prepared import object_category
 from everlight_data.procedural.core50 import WORLD, load_procedural_core50
 
 FRAMES = 4
@@ -37,7 +37,7 @@ def test_a_category_is_a_shape_and_its_objects_differ_in_texture_and_palette(wor
     assert len(set(world.category_names)) == 10
     names = [name.split() for name in world.object_names]
     for number, (_, _, shape) in enumerate(names):
-        assert shape == world.category_names[category_of(np.array(number))]
+        assert shape == world.category_names[object_category(np.array(number))]
     for start in range(0, 50, 5):
         for part in (0, 1):
             assert len({name[part] for name in names[start : start + 5]}) == 5
@@ -56,7 +56,7 @@ def test_a_linear_fit_generalizes_to_the_test_sessions_far_above_chance_and_not_
     inputs -= inputs[~held_out].mean(axis=0)
     train, test = inputs[~held_out], inputs[held_out]
     gram = train.T @ train + 30 * np.eye(train.shape[1], dtype=np.float32)
-    for labels, classes, low in ((world.object, 50, 0.3), (category_of(world.object), 10, 0.3)):
+    for labels, classes, low in ((world.object, 50, 0.3), (object_category(world.object), 10, 0.3)):
         targets = np.eye(classes, dtype=np.float32)[labels[~held_out]] - 1 / classes
         scores = test @ np.linalg.solve(gram, train.T @ targets)
         accuracy = (scores.argmax(axis=1) == labels[held_out]).mean()

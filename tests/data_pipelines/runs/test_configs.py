@@ -5,7 +5,7 @@ import json
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
-from everlight_data.runs.configs import read_any_config, read_config, state_of, write_config
+from everlight_data.runs.configs import file_state, read_any_config, read_config, write_config
 from everlight_data.runs.descriptions import json_checksum
 
 SETTINGS = {"runs": "a", "seeds": 3, "config": {"rate": 0.1, "chosen": "On validation."}}
@@ -22,9 +22,9 @@ def test_settings_replace_those_before_and_all_else_is_kept(config):
     content = read_config(config, SETTINGS)
     assert content["settings"] == SETTINGS
     assert content["methods"] == {"EWC": 1}
-    before = state_of(config)
+    before = file_state(config)
     write_config(config, SETTINGS, content)
-    assert state_of(config) != before
+    assert file_state(config) != before
     assert read_config(config, SETTINGS) == content
 
 

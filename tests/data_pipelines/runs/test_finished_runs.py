@@ -7,8 +7,8 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs.configs import write_config
 from everlight_data.runs.finished_runs import (
     ResultKey,
+    list_numbers,
     name_other_options,
-    numbers_of,
     read_finished_run,
 )
 from everlight_data.writing import read_sealed, save_sealed
@@ -32,7 +32,7 @@ def finished(folder, rate):
 def test_finals_and_options_are_read_by_name(tmp_path):
     first, second = (read_finished_run(finished(tmp_path / str(rate), rate)) for rate in (0.1, 0.5))
     np.testing.assert_array_equal(first.finals["online"]["ER"], [0.2, 0.4])
-    assert (first.name, first.score, first.data) == ("0.1", "accuracy", (0, 1, 2))
+    assert (first.name, first.score, first.checksums) == ("0.1", "accuracy", (0, 1, 2))
     assert first.options == {"seed": 0, "learning_rate": 0.1, "protocol.epochs": 2}
     assert name_other_options([first, second]) == "learning_rate: 0.1 | 0.5"
     assert name_other_options([first, second], {"learning_rate"}) == "none"
@@ -55,7 +55,7 @@ def test_a_key_is_its_parts_and_its_text(name, parts):
 
 def test_numbers_name_method_setting_and_seed(tmp_path):
     arrays = read_sealed(finished(tmp_path / "a", 0.1) / "results.npz", "")
-    rows = list(numbers_of(arrays, first_seed=3))
+    rows = list(list_numbers(arrays, first_seed=3))
     accuracy = [(row.seed, row.task, row.value) for row in rows if row.metric == "accuracy"]
     assert accuracy == [(3, 0, 0.1), (3, 1, 0.2), (4, 0, 0.3), (4, 1, 0.4)]
     assert {(row.setting, row.method) for row in rows if row.seed != ""} == {("online", "ER")}

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.runs.processes import from_all, is_first
+from everlight_data.runs.processes import gather_arrays, is_first
 from everlight_experiments.run_folder.processes import broadcast_from_first, join_processes
 
 
@@ -38,4 +38,4 @@ def test_one_process_is_recognized():
     result = {"a": np.arange(3)}
     assert broadcast_from_first(lambda: result) is result
     assert broadcast_from_first(lambda: None) is None
-    np.testing.assert_array_equal(from_all(np.arange(3)), [[0, 1, 2]])
+    np.testing.assert_array_equal(gather_arrays(np.arange(3)), [[0, 1, 2]])

@@ -30,7 +30,7 @@ from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import same_shapes
 from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.images.imagenet import list_imagenet
-from everlight_data.images.inputs.as_inputs import channels, stream
+from everlight_data.images.inputs.as_inputs import imagenet_statistics, stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import (
@@ -119,7 +119,9 @@ def run(settings: Settings) -> None:
         killed = shared.checkpoints / group_name(runs_of(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
-    training = SharedTraining(make_build(partial(stream, store)), PROTOCOL, channels(), keep)
+    training = SharedTraining(
+        make_build(partial(stream, store)), PROTOCOL, imagenet_statistics(), keep
+    )
     train_runs(shared, runs_of(files), training, announce=store.announce)
     Path(f"{folder}-read-{jax.process_index()}").write_text(str(np.sum(counts)))
 

@@ -23,7 +23,7 @@ from everlight.scenarios.shapes import same_shapes
 from everlight_data.errors import DataError
 from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.images.imagenet import list_imagenet
-from everlight_data.images.inputs.as_inputs import channels, naming_files, stream_centers
+from everlight_data.images.inputs.as_inputs import imagenet_statistics, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from tests.continual.engine.setups.image_strategies import PROTOCOL, STRATEGIES
 
@@ -85,15 +85,17 @@ def recorded_reads(store):
 def main() -> None:
     files = list_imagenet(imagenet_listing("iirc_imagenet_full"), WNIDS)
     runs, store = some_runs(files), JpegStore(files.folder, files.images, SIDE, 10**6)
-    stored = StoredImages.of(jnp.asarray(store.read(np.arange(len(files.images)))), *channels())
-    streamed = channels(), store, store.announce
+    stored = StoredImages.of(
+        jnp.asarray(store.read(np.arange(len(files.images)))), *imagenet_statistics()
+    )
+    streamed = imagenet_statistics(), store, store.announce
     answer = {"stored": final_states_in_turn("naive", runs, stored)}
     for name in ("naive", "icarl"):
         answer[name] = [
             item(name, runs, *streamed) for item in (final_states_in_turn, final_states)
         ]
     events, answer["read"] = [], recorded_reads(store)
-    final_states("naive", runs, channels(), store, events.append)
+    final_states("naive", runs, imagenet_statistics(), store, events.append)
     answer["announced"] = [order.tolist() for order in events]
     path = files.folder / files.images[files.train_labels.tolist().index(2)].decode()
     path.write_bytes(path.read_bytes()[:300])

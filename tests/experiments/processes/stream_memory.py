@@ -19,7 +19,7 @@ from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.sources import StreamedImages
 from everlight_data.iirc.metadata import imagenet_listing
 from everlight_data.images.imagenet import list_imagenet
-from everlight_data.images.inputs.as_inputs import channels
+from everlight_data.images.inputs.as_inputs import imagenet_statistics
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.train_runs import SharedTraining, train_runs
@@ -57,7 +57,7 @@ def main() -> None:
 
     def train(folder):
         runs = RunFolder("paper", folder, ExperimentOptions(runs=scratch))
-        training = SharedTraining(build, PROTOCOL, channels(), keep)
+        training = SharedTraining(build, PROTOCOL, imagenet_statistics(), keep)
         return train_runs(runs, runs_of(files)[:1], training, announce=store.announce)[0]
 
     train("warm")

@@ -13,7 +13,7 @@ from everlight_data.errors import DataError
 from everlight_data.iirc import sets
 from everlight_data.iirc.metadata import Metadata
 from everlight_data.iirc.sets import IIRCRequest, load_iirc
-from everlight_data.images.inputs.as_inputs import channels, naming_files, stream
+from everlight_data.images.inputs.as_inputs import imagenet_statistics, naming_files, stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.paper import PaperOptions
@@ -168,7 +168,7 @@ def test_a_file_that_fails_within_a_program_is_named(tree):
     files, metadata = load_iirc(IIRCRequest("iirc_imagenet_lite", 8, PerClass(12, 3), 1))
     assert metadata.configurations == (CONFIGURATION,)
     store = JpegStore(files.folder, files.images, 8, 10**7)
-    gather = jax.jit(stream(store, channels()).take)
+    gather = jax.jit(stream(store, imagenet_statistics()).take)
     (place,) = np.flatnonzero(np.char.endswith(files.images, f"{WNIDS[1]}_10.JPEG".encode()))
     with naming_files(store):
         assert gather(jnp.array([0, 1]), None).shape == (2, 8, 8, 3)

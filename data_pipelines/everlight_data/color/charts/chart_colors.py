@@ -3,9 +3,9 @@
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight.illuminant.charted_pairs import ChartColors
 from everlight_data.color.charts.chart_geometry import CENTERS, map_points
 from everlight_data.optional_packages import import_package
+from everlight_data.sets.chart_colors import ChartColors
 
 NEUTRALS = slice(18, 24)
 """Patches from white to black."""

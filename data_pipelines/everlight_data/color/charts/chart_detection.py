@@ -57,7 +57,7 @@ def find_charts(
     for flat in SLOPE_LIMITS:
         # At one place the first limit that finds a chart has the best centres of patches.
         for homography in _fits(small, reference, flat):
-            if not any(_at_one_place(homography, other) for other in charts):
+            if not any(_is_one_place(homography, other) for other in charts):
                 charts.append(homography)
     return [map_points(chart, CORNERS) * factor + (factor - 1) / 2 for chart in charts]
 
@@ -81,7 +81,7 @@ def _fits(
     return [homography for score, homography in ranked if score < MAX_RESIDUAL]
 
 
-def _at_one_place(first: Float[np.ndarray, "3 3"], second: Float[np.ndarray, "3 3"]) -> bool:
+def _is_one_place(first: Float[np.ndarray, "3 3"], second: Float[np.ndarray, "3 3"]) -> bool:
     """Return True if the outline of one of two charts holds the centre of the other."""
     for one, other in ((first, second), (second, first)):
         center = map_points(one, CORNERS.mean(axis=0, keepdims=True))

@@ -49,10 +49,10 @@ class PairCharts(NamedTuple):
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "PairCharts":
         """Return the charts from their arrays, as `to_arrays` names them."""
-        return cls(main=_stored_chart(arrays, 0), second=_stored_chart(arrays, 1))
+        return cls(main=_parse_chart(arrays, 0), second=_parse_chart(arrays, 1))
 
 
-def _stored_chart(arrays: Mapping[str, np.ndarray], row: int) -> MeasuredChart:
+def _parse_chart(arrays: Mapping[str, np.ndarray], row: int) -> MeasuredChart:
     fields = {field: arrays[stored][row] for field, stored in STORED_NAMES.items()}
     return MeasuredChart(
         homography=fields["homography"],
@@ -95,16 +95,16 @@ def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[Pa
       DataError: the message names two of them.
     """
     for kind, differ in ONE_KIND.items():
-        first = _of_both(kind, charts[0])
+        first = _merge_views(kind, charts[0])
         for pair, pair_charts in zip(files, charts, strict=True):
-            if _of_both(kind, pair_charts) != first:
+            if _merge_views(kind, pair_charts) != first:
                 raise DataError(
                     f"{folder}: {differ}, as in {pair.name} and {files[0].name}; give one "
                     "camera's photos in main/, the other's in second/, all in the same orientation"
                 )
 
 
-def _of_both(field: str, charts: PairCharts) -> dict[View, Any]:
+def _merge_views(field: str, charts: PairCharts) -> dict[View, Any]:
     return {view: getattr(getattr(charts, view), field) for view in VIEWS}
 
 

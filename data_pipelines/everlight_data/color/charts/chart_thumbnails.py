@@ -14,8 +14,8 @@ from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb
 from everlight_data.color.charts.chart_geometry import CORNERS, map_points
 from everlight_data.color.charts.measured_chart import measure_chart
-from everlight_data.color.charts.measured_pair import in_blocks, small_without_chart
-from everlight_data.color.photographs.camera_images import on_one_canvas
+from everlight_data.color.charts.measured_pair import fit_blocks, small_without_chart
+from everlight_data.color.photographs.camera_images import join_on_canvas
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.sets.preparing import npz
 from everlight_data.writing import written_whole
@@ -71,7 +71,7 @@ def measure_thumbnail(
         image,
         seen.illuminant,
         np.asarray(area_downsample(jnp.asarray(photo.image), factor).image),
-        map_points(in_blocks(factor) @ seen.homography, CORNERS),
+        map_points(fit_blocks(factor) @ seen.homography, CORNERS),
     )
 
 
@@ -82,7 +82,7 @@ def write_thumbnails(path: Path, photos: Sequence[ChartThumbnail]) -> None:
       DataError: the file cannot be written.
     """
     content = npz(
-        images=on_one_canvas([photo.image for photo in photos]),
+        images=join_on_canvas([photo.image for photo in photos]),
         illuminant_rgb=np.array([photo.illuminant for photo in photos], np.float32),
         names=np.array([f"{photo.camera}_{n:04}" for n, photo in enumerate(photos, start=1)]),
         files=np.array([photo.file for photo in photos]),

@@ -21,17 +21,17 @@ def released_pairs(view: View = "main") -> CameraPairs:
       MissingDataError: the release is missing.
       DataError: a file is damaged.
     """
-    data = load_s20()
-    neutral = data.as_shot_neutral_main if view == "main" else data.as_shot_neutral_second
-    transforms = data.transform_image.reshape(-1, 9).astype(np.float32)
+    release = load_s20()
+    neutral = release.as_shot_neutral_main if view == "main" else release.as_shot_neutral_second
+    transforms = release.transform_image.reshape(-1, 9).astype(np.float32)
     white_balance = np.asarray(to_chromaticity(jnp.asarray(neutral)))
     return CameraPairs(
         inputs=alone_and_joined({TRANSFORM: transforms, WHITE_BALANCE: white_balance}),
-        main=data.illuminant_main.astype(np.float32),
-        second=data.illuminant_second.astype(np.float32),
-        folds=np.stack(data.folds),
+        main=release.illuminant_main.astype(np.float32),
+        second=release.illuminant_second.astype(np.float32),
+        folds=np.stack(release.folds),
         cameras=("S20 Ultra main", "S20 Ultra wide-angle"),
-        note=f"S20 release: {len(data.names)} real pairs (the paper counts 156), transforms of "
+        note=f"S20 release: {len(release.names)} real pairs (the paper counts 156), transforms of "
         "sum-normalised images",
         view=view,
     )

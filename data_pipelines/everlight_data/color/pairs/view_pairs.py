@@ -68,12 +68,12 @@ def _refuse_other_views(path: Path, views: Any, main: RawImage, second: RawImage
         taken = described_view(*view.image.shape[:2], view.flip)
         if views.get(name, taken) != taken:
             raise DataError(
-                f"{view.path} has {_in_words(taken)}, and the homography of {path} is for "
-                f"{_in_words(views[name])}; use the same orientation, or align again."
+                f"{view.path} has {_describe_view(taken)}, and the homography of {path} is for "
+                f"{_describe_view(views[name])}; use the same orientation, or align again."
             )
 
 
-def _in_words(view: Any) -> str:
+def _describe_view(view: Any) -> str:
     """Return the entry of a homography file in words; a damaged one as it is."""
     if not isinstance(view, dict) or view.keys() != described_view(0, 0, 0).keys():
         return one_line(view)

@@ -105,10 +105,12 @@ def _shrunk(
         shrink_image(jnp.asarray(image), jnp.asarray(mask, bool), side) for image, mask in pairs
     ]
     images, masks = zip(*shrunk, strict=True)
-    return on_one_canvas(images), on_one_canvas(masks)
+    return join_on_canvas(images), join_on_canvas(masks)
 
 
-def on_one_canvas(images: Sequence[Shaped[ArrayLike, "_ _ *c"]]) -> Float[np.ndarray, "n h w *c"]:
+def join_on_canvas(
+    images: Sequence[Shaped[ArrayLike, "_ _ *c"]],
+) -> Float[np.ndarray, "n h w *c"]:
     """Return images of several sizes as one array, with zeros to the right of and below each."""
     canvas = np.max([image.shape for image in images], axis=0)
     stacked = np.zeros((len(images), *canvas), np.float32)
@@ -127,41 +129,43 @@ def read_camera_images(camera: ConstancySet, side: int) -> CameraImages:
     return CameraImages(images, masks, camera.illuminants, names, camera.captures)
 
 
-def check_edges(camera: str, data: CameraImages) -> None:
+def check_edges(camera: str, photos: CameraImages) -> None:
     """Check that edges can be measured in a camera's images, which many estimators need.
 
     Raises:
       DataError: all images are too small or masked, or all have one colour; the message names the
         camera.
     """
-    height, width = data.masks.shape[1:]
+    height, width = photos.masks.shape[1:]
     # Zeros stand around the images: a support that leaves one counts as masked.
-    inside = minimum_filter(data.masks, (1, SUPPORT, SUPPORT), mode="constant") > 0
+    inside = minimum_filter(photos.masks, (1, SUPPORT, SUPPORT), mode="constant") > 0
     if not inside.any():
         raise DataError(
             f"{camera}: none of the images of {height}x{width} pixels has {SUPPORT}x{SUPPORT} "
             f"unmasked pixels side by side; give images of {MIN_SIDE}x{MIN_SIDE} or more, with "
             "less of them masked or saturated"
         )
-    seen = data.masks[..., None] > 0
-    least = np.min(data.images, axis=(1, 2), where=seen, initial=np.inf)
-    most = np.max(data.images, axis=(1, 2), where=seen, initial=0)
+    seen = photos.masks[..., None] > 0
+    least = np.min(photos.images, axis=(1, 2), where=seen, initial=np.inf)
+    most = np.max(photos.images, axis=(1, 2), where=seen, initial=0)
     if not (most > least).any():
         raise DataError(f"{camera}: every image has only one colour; give photographs")
 
 
-def split_within(camera: str, data: CameraImages, folds: Sequence[np.ndarray]) -> IlluminantImages:
+def split_within(
+    camera: str, photos: CameraImages, folds: Sequence[np.ndarray]
+) -> IlluminantImages:
     """Return one camera's images, without those that are in no fold."""
     used = np.sort(np.concatenate(folds))
     return IlluminantImages(
-        images=data.images[used],
-        masks=data.masks[used],
-        illuminants=data.illuminants[used],
+        images=photos.images[used],
+        masks=photos.masks[used],
+        illuminants=photos.illuminants[used],
         folds=[np.searchsorted(used, fold) for fold in folds],
-        note=_note(camera, len(used), len(data.names)),
+        note=_note(camera, len(used), len(photos.names)),
         camera=camera,
         taken_by=[camera] * len(used),
-        captures=None if data.captures is None else data.captures[used],
+        captures=None if photos.captures is None else photos.captures[used],
     )
 
 
@@ -170,24 +174,24 @@ def split_in_folds(
 ) -> dict[str, IlluminantImages]:
     """Return each camera's images in the folds of a published split, or in drawn ones."""
     sets = {}
-    for camera, data in cameras.items():
-        count = len(data.names)
+    for camera, photos in cameras.items():
+        count = len(photos.names)
         folds = draw_folds(count, seed) if path is None else read_folds(path, count)
-        sets[camera] = split_within(camera, data, folds)
+        sets[camera] = split_within(camera, photos, folds)
     return sets
 
 
 def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantImages]:
     """Return all cameras' images on one canvas, with each camera as the test fold in turn."""
-    images = on_one_canvas([image for data in cameras.values() for image in data.images])
-    masks = on_one_canvas([mask for data in cameras.values() for mask in data.masks])
-    illuminants = np.concatenate([data.illuminants for data in cameras.values()])
-    taken_by = [camera for camera, data in cameras.items() for _ in data.names]
-    known = [data.captures for data in cameras.values() if data.captures is not None]
+    images = join_on_canvas([image for photos in cameras.values() for image in photos.images])
+    masks = join_on_canvas([mask for photos in cameras.values() for mask in photos.masks])
+    illuminants = np.concatenate([photos.illuminants for photos in cameras.values()])
+    taken_by = [camera for camera, photos in cameras.items() for _ in photos.names]
+    known = [photos.captures for photos in cameras.values() if photos.captures is not None]
     captures = np.concatenate(known) if len(known) == len(cameras) else None
     sets, start = {}, 0
-    for camera, data in cameras.items():
-        rows = np.arange(start, start := start + len(data.names))
+    for camera, photos in cameras.items():
+        rows = np.arange(start, start := start + len(photos.names))
         sets[camera] = IlluminantImages(
             images=images,
             masks=masks,

@@ -67,7 +67,7 @@ def read_whole_folds(path: Path, count: int) -> list[Int[np.ndarray, "_"]]:
         text = read_text(path, FOLD_LAYOUT)
         with refusing(path, FOLD_LAYOUT):
             assigned = np.array(text.split(), int)
-        folds = _folds_of(path, assigned, count)
+        folds = _split_folds(path, assigned, count)
     if sum(map(len, folds)) < count or not all(map(len, folds)):
         raise DataError(f"{path} leaves images of {count} in no fold. {FOLD_LAYOUT}")
     return folds
@@ -82,7 +82,7 @@ def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
         except DataError:
             raise DataError(f"{error} {FOLD_LAYOUT}") from None
     else:
-        return _folds_of(path, assigned.ravel(), count)
+        return _split_folds(path, assigned.ravel(), count)
     with refusing(path, FOLD_LAYOUT):
         folds, training = (
             [np.sort(np.asarray(cell, int).ravel()) - 1 for cell in cells.ravel()]
@@ -97,7 +97,7 @@ def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
     return folds
 
 
-def _folds_of(path: Path, assigned: np.ndarray, count: int) -> list[Int[np.ndarray, "k"]]:
+def _split_folds(path: Path, assigned: np.ndarray, count: int) -> list[Int[np.ndarray, "k"]]:
     if len(assigned) != count:
         raise DataError(f"{path} has {len(assigned)} entries for {count} images. {FOLD_LAYOUT}")
     return [np.flatnonzero(assigned == fold) for fold in range(1, FOLDS + 1)]

@@ -34,7 +34,7 @@ def files_below(folder: Path, pattern: str) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if fnmatchcase(path.name.lower(), pattern))
 
 
-def by_stem(paths: Iterable[Path]) -> dict[str, Path]:
+def files_by_stem(paths: Iterable[Path]) -> dict[str, Path]:
     """Return files by their names in lower case without the ending; folders are not looked at.
 
     Raises:

@@ -53,20 +53,20 @@ _ENCODED = "these seem to be gamma-encoded; give linear raw values"
 _angles = jax.jit(jax.vmap(angular_error))
 
 
-def check_thumbnails(file: Path, camera: str, data: CameraImages) -> None:
+def check_thumbnails(file: Path, camera: str, thumbnails: CameraImages) -> None:
     """Refuse illuminants that seem to be gains; warn of other orders of channels and of gamma.
 
     Raises:
       DataError: the reciprocals of the illuminants are much nearer to Shades-of-Gray.
     """
-    shades = _shades_of_gray(data.images, data)
-    angle = _median(shades, data.illuminants)
+    shades = _shades_of_gray(thumbnails.images, thumbnails)
+    angle = _median(shades, thumbnails.illuminants)
     if angle <= EXCHANGED_MEDIAN:
         return
     # The greatest channel becomes 1, so that no reciprocal overflows.
-    inverse = data.illuminants.min(axis=1, keepdims=True) / data.illuminants
+    inverse = thumbnails.illuminants.min(axis=1, keepdims=True) / thumbnails.illuminants
     reciprocal = _median(shades, inverse)
-    decoded = _shades_of_gray(data.images**GAMMA, data)
+    decoded = _shades_of_gray(thumbnails.images**GAMMA, thumbnails)
     readings = [
         (EXCHANGED_MEDIAN, shades[:, list(order)], words) for order, words in _ORDERS.items()
     ]
@@ -75,7 +75,7 @@ def check_thumbnails(file: Path, camera: str, data: CameraImages) -> None:
         (ENCODED_MEDIAN, decoded[:, list(order)], f"to the power of {GAMMA} {words}; {_ENCODED}")
         for order, words in _ORDERS.items()
     ]
-    medians = [_median(estimates, data.illuminants) for _, estimates, _ in readings]
+    medians = [_median(estimates, thumbnails.illuminants) for _, estimates, _ in readings]
     least = min(medians)
     if angle > GAINS_MEDIAN and reciprocal < angle / 2 and reciprocal < least:
         raise DataError(
@@ -94,9 +94,9 @@ def check_thumbnails(file: Path, camera: str, data: CameraImages) -> None:
 
 
 def _shades_of_gray(
-    images: Float[np.ndarray, "n h w 3"], data: CameraImages
+    images: Float[np.ndarray, "n h w 3"], thumbnails: CameraImages
 ) -> Float[jax.Array, "n 3"]:
-    return map_images(ESTIMATORS["SoG"], jnp.asarray(images), jnp.asarray(data.masks))
+    return map_images(ESTIMATORS["SoG"], jnp.asarray(images), jnp.asarray(thumbnails.masks))
 
 
 def _median(estimates: Float[jax.Array, "n 3"], illuminants: Float[np.ndarray, "n 3"]) -> float:

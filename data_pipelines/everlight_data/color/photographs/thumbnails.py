@@ -64,10 +64,10 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
       DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
     arrays = read_npz(path, remedy)
-    stored = _stored_images(arrays, path, remedy)
+    stored = _find_images(arrays, path, remedy)
     with refusing(path, remedy):
         illuminants = checked_illuminants(arrays["illuminant_rgb"])
-        images = _scaled_images(stored)
+        images = _scale_images(stored)
         if len(images) != len(illuminants):
             raise ValueError(f"{len(images)} images, {len(illuminants)} illuminants")
         names, masks = _names(arrays, len(images)), _masks(arrays, images.shape[:3])
@@ -75,7 +75,7 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
     return Thumbnails(images, illuminants, names, masks, captures)
 
 
-def _stored_images(arrays: Mapping[str, np.ndarray], path: Path, remedy: str) -> np.ndarray:
+def _find_images(arrays: Mapping[str, np.ndarray], path: Path, remedy: str) -> np.ndarray:
     """Return the images as stored; the file has illuminants beside them."""
     images = arrays.get("images_u16", arrays.get("images"))
     if images is None or "illuminant_rgb" not in arrays:
@@ -91,7 +91,7 @@ def _stored_images(arrays: Mapping[str, np.ndarray], path: Path, remedy: str) ->
     return images
 
 
-def _scaled_images(images: np.ndarray) -> Float[np.ndarray, "n h w 3"]:
+def _scale_images(images: np.ndarray) -> Float[np.ndarray, "n h w 3"]:
     """Return images whose white is 1, as float32."""
     is_integer = images.dtype == np.uint16
     shaped = images.ndim == 4 and images.shape[3] == 3 and images.size
@@ -173,7 +173,7 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
         sets[str(name)] = ConstancySet(
             names=tuple(np.array(stored.names)[rows].tolist()),
             illuminants=stored.illuminants[rows],
-            read_image=partial(_masked_thumbnail, stored.images[rows], stored.masks[rows]),
+            read_image=partial(_mask_thumbnail, stored.images[rows], stored.masks[rows]),
             captures=None if stored.captures is None else stored.captures[rows],
             file=path,
         )
@@ -201,7 +201,7 @@ def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, Cons
     return sets
 
 
-def _masked_thumbnail(
+def _mask_thumbnail(
     images: Float[np.ndarray, "n h w 3"], masks: Bool[np.ndarray, "n h w"], index: int
 ) -> Photograph:
     """Return an image and its mask, without pixels of 0 or from `SATURATION` of its maximum on."""

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.learned.parts.camera_mapping import WHITE
 from everlight_data.color.camera_matrices import (
+    find_matrix,
     is_alias,
-    matrix_for,
     read_camera_matrices,
     stored_matrices,
     unknown_camera,
@@ -87,7 +87,7 @@ def camera_calibrations(names: Sequence[str]) -> CameraCalibration:
     """
     known = stored_matrices()
     try:
-        matrices = [single_matrix(matrix_for(known, name)) for name in names]
+        matrices = [single_matrix(find_matrix(known, name)) for name in names]
     except DataError as error:
         raise MissingDataError(str(error)) from error
     return stack_calibrations(matrices)
@@ -122,7 +122,7 @@ def read_dng_calibration(path: Path) -> DngCalibration:
     return DngCalibration(calibration, np.stack(colors.forward)[order] if has_forward else None)
 
 
-def calibrations_from(
+def read_calibrations(
     paths: Sequence[Path], cameras: Sequence[str]
 ) -> dict[str, CameraCalibration]:
     """Return cameras' calibrations from DNGs by them and from lists such as cameras.xml.
@@ -154,7 +154,7 @@ def calibrations_from(
         by_dng = [entry for name, entry in taken.items() if is_same_camera(name, camera)]
         if not by_dng and plain_name(camera) not in map(plain_name, listed):
             raise unknown_camera(camera, [*taken, *listed])
-        profiles[camera] = by_dng[0] if by_dng else single_matrix(matrix_for(listed, camera))
+        profiles[camera] = by_dng[0] if by_dng else single_matrix(find_matrix(listed, camera))
         _refuse_dark(profiles[camera], f"{' '.join(map(str, paths))} for {camera}")
     temperatures = {
         camera: tuple(profile.temperatures.tolist()) for camera, profile in profiles.items()
@@ -193,7 +193,7 @@ def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCa
                 f"{photo.path} names no camera, and {matrices} lists matrices by camera; give a "
                 "DNG by the camera as --matrices"
             )
-        calibration = single_matrix(matrix_for(read_camera_matrices(matrices), photo.camera))
+        calibration = single_matrix(find_matrix(read_camera_matrices(matrices), photo.camera))
     elif matrices is not None:
         calibration = read_dng_calibration(matrices).calibration
     elif states_color_matrix(photo.path):

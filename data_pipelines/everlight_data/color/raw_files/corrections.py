@@ -53,7 +53,7 @@ def write_correction(
         elif kind == "tiff":
             neutral = jnp.asarray(illuminant, jnp.float32)
             linear = _render(jnp.asarray(main.image), neutral, camera_matrix(main))
-            write_linear_tiff(path, np.asarray(linear), f"linear {space_of(main)}")
+            write_linear_tiff(path, np.asarray(linear), f"linear {color_space_name(main)}")
         else:
             rewrite_with_illuminant(main, illuminant, path)
         written.append(path)
@@ -108,7 +108,7 @@ def camera_matrix(photo: RawImage) -> Float[Array, "3 3"] | None:
     return None if photo.xyz_to_camera is None else jnp.asarray(photo.xyz_to_camera)
 
 
-def space_of(photo: RawImage) -> str:
+def color_space_name(photo: RawImage) -> str:
     """Return the name of the colour space of a corrected photo."""
     return "camera RGB" if photo.xyz_to_camera is None else "sRGB"
 
@@ -131,7 +131,7 @@ def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image
     labels = (
         "input: raw with gamma only",
         f"corrected by r/g {illuminant[0] / illuminant[1]:.3f}, "
-        f"b/g {illuminant[2] / illuminant[1]:.3f}, in {space_of(main)}",
+        f"b/g {illuminant[2] / illuminant[1]:.3f}, in {color_space_name(main)}",
     )
     return _side_by_side([np.asarray(before), np.asarray(after)], labels)
 

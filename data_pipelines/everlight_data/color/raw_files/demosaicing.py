@@ -5,7 +5,7 @@ from jaxtyping import Float, Int
 
 from everlight_data.color.raw_files.dng_mosaic import BLUE, GREEN, RED, SECOND_GREEN
 
-CHANNELS = ((RED,), (GREEN, SECOND_GREEN), (BLUE,))
+MOSAIC_CHANNELS = ((RED,), (GREEN, SECOND_GREEN), (BLUE,))
 """Channels of the mosaic that make red, green and blue."""
 
 
@@ -22,15 +22,15 @@ def demosaic(
     """
     height, width = mosaic.shape
     image = np.empty((height, width, 3), mosaic.dtype)
-    for color, channels in enumerate(CHANNELS):
+    for color, channels in enumerate(MOSAIC_CHANNELS):
         values, weights = np.zeros_like(mosaic), np.zeros_like(mosaic)
         for row, column in np.argwhere(np.isin(pattern, channels)):
             values[row::2, column::2] = mosaic[row::2, column::2]
             weights += np.outer(
-                _smoothed(_comb(height, row, mosaic.dtype)),
-                _smoothed(_comb(width, column, mosaic.dtype)),
+                _smooth(_comb(height, row, mosaic.dtype)),
+                _smooth(_comb(width, column, mosaic.dtype)),
             )
-        image[..., color] = _smoothed(_smoothed(values).T).T / weights
+        image[..., color] = _smooth(_smooth(values).T).T / weights
         for row, column in np.argwhere(np.isin(pattern, channels)):
             image[row::2, column::2, color] = mosaic[row::2, column::2]
     return image
@@ -55,7 +55,7 @@ def _comb(length: int, first: int, dtype: np.dtype) -> Float[np.ndarray, "n"]:
     return (np.arange(length) % 2 == first).astype(dtype)
 
 
-def _smoothed(values: np.ndarray) -> np.ndarray:
+def _smooth(values: np.ndarray) -> np.ndarray:
     """Return the sums along the first axis with the weights 1, 2, 1."""
     sums = 2 * values
     sums[1:] += values[:-1]

@@ -162,7 +162,7 @@ def _black_tags(black: BlackLevels) -> list[tuple]:
         (50713, SHORT, 2, black.pattern.shape),  # BlackLevelRepeatDim
         (50714, RATIONAL, black.pattern.size, rationals(black.pattern)),  # BlackLevel
     ]
-    for code, additions in ((50715, black.of_columns), (50716, black.of_rows)):
+    for code, additions in ((50715, black.column_additions), (50716, black.row_additions)):
         if additions is not None:
             fractions = rationals(additions)
             tags.append((code, SIGNED_RATIONAL, len(additions), fractions))

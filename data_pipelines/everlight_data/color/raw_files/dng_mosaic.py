@@ -46,9 +46,9 @@ class BlackLevels(NamedTuple):
 
     pattern: Float[np.ndarray, "rows columns"]
     """Levels that repeat from the top left, `[rows, columns]`."""
-    of_rows: Float[np.ndarray, "h"] | None = None
+    row_additions: Float[np.ndarray, "h"] | None = None
     """Addition per row, `[h]`; None adds nothing."""
-    of_columns: Float[np.ndarray, "w"] | None = None
+    column_additions: Float[np.ndarray, "w"] | None = None
     """Addition per column, `[w]`; None adds nothing."""
 
 
@@ -71,17 +71,17 @@ def black_map(black: BlackLevels, height: int, width: int) -> Float[np.ndarray, 
     """Return the black level of each pixel."""
     rows, columns = black.pattern.shape
     tiled = np.tile(black.pattern, (-(-height // rows), -(-width // columns)))[:height, :width]
-    if black.of_rows is not None:
-        tiled = tiled + black.of_rows[:, None]
-    return tiled if black.of_columns is None else tiled + black.of_columns
+    if black.row_additions is not None:
+        tiled = tiled + black.row_additions[:, None]
+    return tiled if black.column_additions is None else tiled + black.column_additions
 
 
 def shifted_black(black: BlackLevels, rows: int, columns: int) -> BlackLevels:
     """Return the levels of the area that begins so many rows and columns further on."""
     return BlackLevels(
         np.roll(black.pattern, (-rows, -columns), (0, 1)),
-        None if black.of_rows is None else black.of_rows[rows:],
-        None if black.of_columns is None else black.of_columns[columns:],
+        None if black.row_additions is None else black.row_additions[rows:],
+        None if black.column_additions is None else black.column_additions[columns:],
     )
 
 

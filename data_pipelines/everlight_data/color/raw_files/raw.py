@@ -146,7 +146,7 @@ def read_raw(
     }
     return RawImage(
         image=upright(image, sensor.flip),
-        saturated=upright(_saturated(sensor, black, half_size), sensor.flip),
+        saturated=upright(_saturated_pixels(sensor, black, half_size), sensor.flip),
         black_level=np.array([means[channel] for channel in range(4)]),
         white_level=sensor.white,
         xyz_to_camera=sensor.xyz_to_camera,
@@ -256,8 +256,10 @@ def _visible_black(raw: "rawpy.RawPy", stated: MosaicTags) -> BlackLevels:
     rows, columns = sizes.top_margin - stated.area[0], sizes.left_margin - stated.area[1]
     moved = shifted_black(stated.black, max(rows, 0), max(columns, 0))
     return moved._replace(
-        of_rows=None if moved.of_rows is None else moved.of_rows[: sizes.height],
-        of_columns=None if moved.of_columns is None else moved.of_columns[: sizes.width],
+        row_additions=None if moved.row_additions is None else moved.row_additions[: sizes.height],
+        column_additions=None
+        if moved.column_additions is None
+        else moved.column_additions[: sizes.width],
     )
 
 
@@ -271,7 +273,7 @@ def _check_black_level(path: Path, black: BlackLevels, white: int, shape: tuple[
         )
 
 
-def _saturated(
+def _saturated_pixels(
     sensor: SensorValues, black: Float[np.ndarray, "h w"], half_size: bool
 ) -> Bool[np.ndarray, "h w"]:
     saturated = clipped_sites(sensor.values, black, sensor.white)

@@ -38,7 +38,7 @@ def refusing_raw(path: Path) -> AbstractContextManager[None]:
 
     def convert(error: Exception) -> DataError:
         if isinstance(error, rawpy.LibRawFileUnsupportedError | rawpy.LibRawNotImplementedError):
-            return _refused_tag(path) or _unsupported(path, _reason(error))
+            return _refused_tag(path) or _unsupported_error(path, _reason(error))
         if isinstance(error, rawpy.LibRawError):
             return _refused_tag(path) or DataError(
                 f"{path} is truncated or damaged ({_reason(error)}); {_COPY_AGAIN}"
@@ -99,7 +99,7 @@ def _refused_tag(path: Path) -> DataError | None:
     return None
 
 
-def _unsupported(path: Path, reason: str) -> DataError:
+def _unsupported_error(path: Path, reason: str) -> DataError:
     """Return the error for a file that LibRaw does not decode."""
     try:
         with raw_directories(path) as tags:

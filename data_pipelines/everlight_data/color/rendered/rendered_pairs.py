@@ -39,8 +39,8 @@ from everlight_data.color.rendered.rendered_views import (
     BLOCK,
     RenderedView,
     exposure_features,
-    in_pieces,
-    views_of,
+    map_pieces,
+    render_views,
 )
 from everlight_data.color.spectra.library import SpectralLibrary
 from everlight_data.errors import DataError
@@ -125,7 +125,7 @@ class RenderedPair(NamedTuple):
             raise DataError(f"no scene determines the input {input_name!r}; render more scenes")
         return Samples({input_name: inputs[chosen]}, np.asarray(self.targets(rows, view))[chosen])
 
-    def determined(self, rows: slice) -> Bool[np.ndarray, "k"]:
+    def find_determined(self, rows: slice) -> Bool[np.ndarray, "k"]:
         """Return which noisy scenes have enough colours to determine more than the prior.
 
         Raises:
@@ -169,23 +169,23 @@ def render_conditions(
     Raises:
       DataError: there are too few scenes, surfaces or illuminants, or a camera is unknown.
     """
-    data: dict[SceneKind, list[RenderedPair]] = {}
+    rendered: dict[SceneKind, list[RenderedPair]] = {}
     for split in ILLUMINANT_SPLITS:
         scenes = draw_scenes(library, RadiometricSettings(count, split, seed))
-        views = views_of(library, pairs, scenes, seed)
+        views = render_views(library, pairs, scenes, seed)
         exact = [pair_inputs(views[main], views[second], scenes) for main, second in pairs]
         generator = np.random.default_rng((seed, 2))
         fewer = show_colors(scenes, draw_color_counts(generator, count))
         low, high = TRAINING_NOISE
         noise = low * (high / low) ** generator.random(count)
-        views = views_of(library, pairs, fewer, seed, noise)
-        data[SceneKind("exact", split)] = exact
+        views = render_views(library, pairs, fewer, seed, noise)
+        rendered[SceneKind("exact", split)] = exact
         ambient = read_ambient(library, fewer, seed)
-        data[SceneKind("noisy", split)] = [
-            noisy_inputs(views[main], views[second], fewer, prior_of(inputs), ambient)
+        rendered[SceneKind("noisy", split)] = [
+            noisy_inputs(views[main], views[second], fewer, learn_pair_prior(inputs), ambient)
             for (main, second), inputs in zip(pairs, exact, strict=True)
         ]
-    return data
+    return rendered
 
 
 def pair_inputs(
@@ -206,7 +206,7 @@ def pair_inputs(
         inputs["T"] = _least_squares(main, second, "scale")
         inputs["T with exposure"] = _least_squares(main, second, None)
     else:
-        fit = in_pieces(
+        fit = map_pieces(
             lambda rows: _probable(main.colors[rows], second.colors[rows], prior), len(main.colors)
         )
         inputs["T"], distances = _flat_or_nan(fit), fit.distance
@@ -234,7 +234,7 @@ def noisy_inputs(
     return pair._replace(inputs={**pair.inputs, **single, **with_moments})
 
 
-def prior_of(exact: RenderedPair) -> TransformPrior:
+def learn_pair_prior(exact: RenderedPair) -> TransformPrior:
     """Return the distribution of the training scenes' exact transforms."""
     train = exact.scenes.train
     return _learn_prior(exact.main.exact[train], exact.second.exact[train], MISFIT)

@@ -88,7 +88,7 @@ def exposure_features(view: RenderedView) -> Float[Array, "n 9"]:
     if view.read_noise is None:
         raise ValueError("exact responses have no exposures; render the view with read noise")
     parts = view.keys, view.exact, view.read_noise
-    return in_pieces(lambda rows: _expose_piece(*(part[rows] for part in parts)), len(view.exact))
+    return map_pieces(lambda rows: _expose_piece(*(part[rows] for part in parts)), len(view.exact))
 
 
 @jax.jit
@@ -103,7 +103,7 @@ def _expose_piece(
     return jax.lax.map(one, (keys, exact, read_noise), batch_size=BLOCK)
 
 
-def views_of(
+def render_views(
     library: SpectralLibrary,
     pairs: Sequence[tuple[str, str]],
     scenes: Scenes,
@@ -129,16 +129,16 @@ def render_thumbnails(
     return by_camera
 
 
-def in_pieces(of_rows: Callable[[slice], PyTree], count: int) -> PyTree:
+def map_pieces(row_additions: Callable[[slice], PyTree], count: int) -> PyTree:
     """Concatenate the results of a function that takes `PIECE` scenes at a time."""
-    pieces = [of_rows(slice(start, start + PIECE)) for start in range(0, count, PIECE)]
+    pieces = [row_additions(slice(start, start + PIECE)) for start in range(0, count, PIECE)]
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *pieces)
 
 
 def _photographs(
     keys: PRNGKeyArray, colors: Float[Array, "n 24 3"], read_noise: Float[Array, "n"], means: bool
 ) -> Float[Array, "n ..."]:
-    return in_pieces(
+    return map_pieces(
         lambda rows: _take_piece(keys[rows], colors[rows], read_noise[rows], means), len(colors)
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 from everlight_data.color.rendered.ambient_sensor import read_ambient
 from everlight_data.color.rendered.radiometric import PATCHES, IlluminantSplit, Scenes, show_colors
 from everlight_data.color.rendered.rendered_pairs import RenderedPair, SceneKind, noisy_inputs
-from everlight_data.color.rendered.rendered_views import views_of
+from everlight_data.color.rendered.rendered_views import render_views
 from everlight_data.color.spectra.library import SpectralLibrary
 
 REPORTED_NOISE = 0.01
@@ -50,12 +50,12 @@ REPORTED_VARIANT = Variant().name
 def render_variants(
     library: SpectralLibrary,
     pairs: Sequence[tuple[str, str]],
-    data: Mapping[SceneKind, Sequence[RenderedPair]],
+    trained: Mapping[SceneKind, Sequence[RenderedPair]],
     split: IlluminantSplit,
     seed: int,
 ) -> dict[str, list[RenderedPair]]:
     """Render the first test scenes under every variant for every pair."""
-    scenes = data[SceneKind("exact", split)][0].scenes
+    scenes = trained[SceneKind("exact", split)][0].scenes
     rows = slice(scenes.test.start, min(scenes.test.start + VARIANT_SCENES, scenes.test.stop))
     count = rows.stop - rows.start
     photographed = Scenes(
@@ -70,10 +70,10 @@ def render_variants(
     for number, (name, variant) in enumerate(VARIANTS.items(), start=1):
         shown = show_colors(photographed, np.full(count, variant.colors), variant.dominant_patches)
         noise = np.full(count, variant.read_noise)
-        views = views_of(library, pairs, shown, seed + 1_000 * number, noise)
+        views = render_views(library, pairs, shown, seed + 1_000 * number, noise)
         ambient = read_ambient(library, shown, seed + 1_000 * number)
         rendered[name] = [
-            noisy_inputs(views[main], views[second], shown, trained.prior, ambient)
-            for (main, second), trained in zip(pairs, data[SceneKind("noisy", split)], strict=True)
+            noisy_inputs(views[main], views[second], shown, pair.prior, ambient)
+            for (main, second), pair in zip(pairs, trained[SceneKind("noisy", split)], strict=True)
         ]
     return rendered

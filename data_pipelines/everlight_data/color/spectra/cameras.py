@@ -8,7 +8,7 @@ import numpy as np
 
 from everlight_data.formats.originals import Original
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Source, npz, one_file, read_text_of
+from everlight_data.sets.preparing import Source, npz, one_file, read_member_text
 
 CAMERAS_FILE = "camspec_database.txt"
 CAMERAS_ORIGINAL = Original(
@@ -19,7 +19,7 @@ CAMERA_WAVELENGTHS = np.arange(400, 721, 10)
 
 def camera_sensitivities(source: Source) -> bytes:
     """Return the cameras' sensitivities, `[c, 3, 33]`, in their published scale."""
-    text = read_text_of(source, CAMERAS_FILE)
+    text = read_member_text(source, CAMERAS_FILE)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     # A line of dashes ends the description of the source.
     rule = next((n for n, line in enumerate(lines) if set(line) == {"-"}), -1)

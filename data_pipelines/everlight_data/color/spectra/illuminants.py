@@ -8,7 +8,7 @@ import io
 import numpy as np
 
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Source, one_file, parse_numbers, read_text_of
+from everlight_data.sets.preparing import Source, one_file, parse_numbers, read_member_text
 
 ILLUMINANTS_FILE = "measured_with_sources.illum"
 ILLUMINANTS_SHAPE = (102, 101)
@@ -16,7 +16,7 @@ ILLUMINANTS_SHAPE = (102, 101)
 
 def illuminant_spectra(source: Source) -> bytes:
     """Return the illuminants' spectra, `[102, 101]`."""
-    spectra = parse_numbers(read_text_of(source, ILLUMINANTS_FILE)).reshape(ILLUMINANTS_SHAPE)
+    spectra = parse_numbers(read_member_text(source, ILLUMINANTS_FILE)).reshape(ILLUMINANTS_SHAPE)
     stream = io.BytesIO()
     np.save(stream, spectra)
     return stream.getvalue()

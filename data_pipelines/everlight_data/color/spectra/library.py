@@ -71,15 +71,15 @@ def embedded_library() -> SpectralLibrary:
     for name, spectrum in spectra.items():
         covers = spectrum.wavelengths[0] <= 400 and spectrum.wavelengths[-1] >= 720
         if covers and name != "LPS":
-            illuminants[name] = _on_grid(spectrum.wavelengths, spectrum.values, None)
+            illuminants[name] = _interpolate(spectrum.wavelengths, spectrum.values, None)
         else:
             left_out.append(name)
     patches = colour.characterisation.read_training_data_rawtoaces_v1()
     checker = colour.SDS_COLOURCHECKERS["ColorChecker N Ohta"].values()
-    reflectances = [_on_grid(patches.wavelengths, patches.values.T, None)]
-    reflectances += [_on_grid(s.wavelengths, s.values[None], None) for s in checker]
+    reflectances = [_interpolate(patches.wavelengths, patches.values.T, None)]
+    reflectances += [_interpolate(s.wavelengths, s.values[None], None) for s in checker]
     cameras = [colour.MSDS_CAMERA_SENSITIVITIES[name] for name in EMBEDDED_CAMERAS]
-    sensitivities = np.stack([_on_grid(c.wavelengths, c.values.T, 0.0) for c in cameras])
+    sensitivities = np.stack([_interpolate(c.wavelengths, c.values.T, 0.0) for c in cameras])
     return SpectralLibrary(
         illuminants=_unit_peak(np.stack(list(illuminants.values()))),
         illuminant_names=tuple(illuminants),
@@ -110,17 +110,17 @@ def measured_library(reflectance_count: int = 1995, seed: int = 0) -> SpectralLi
         _read_spectra("munsell", "reflectance", "wavelengths_nm"),
         *(_read_spectra("psychtoolbox", f"sur_{name}", f"sur_{name}_wl") for name in SURFACES),
     ]
-    sets = [_on_grid(spectra.wavelengths, spectra.values, None) for spectra in measured]
+    sets = [_interpolate(spectra.wavelengths, spectra.values, None) for spectra in measured]
     surfaces = np.clip(np.concatenate(sets), 0, None)
     if not 1 <= reflectance_count <= len(surfaces):
         raise DataError(f"reflectance_count={reflectance_count}; give 1 to {len(surfaces)}")
     drawn = np.sort(np.random.default_rng(seed).permutation(len(surfaces))[:reflectance_count])
     illuminant_grid = np.linspace(380.0, 780.0, illuminants.shape[-1])
     return SpectralLibrary(
-        illuminants=_unit_peak(_on_grid(illuminant_grid, illuminants, None)),
+        illuminants=_unit_peak(_interpolate(illuminant_grid, illuminants, None)),
         illuminant_names=tuple(f"SFU {i}" for i in range(len(illuminants))),
         reflectances=surfaces[drawn],
-        sensitivities=_on_grid(sensitivities.wavelengths, sensitivities.values, 0.0),
+        sensitivities=_interpolate(sensitivities.wavelengths, sensitivities.values, 0.0),
         camera_names=sensitivities.names,
         note=(
             f"{len(sensitivities.names)} cameras (Jiang et al. 2013), {len(illuminants)} SFU "
@@ -169,7 +169,7 @@ def _read_spectra(
         return Spectra(tuple(map(str, stored[names])) if names else (), grid, spectra)
 
 
-def _on_grid(wavelengths: np.ndarray, values: np.ndarray, outside: float | None) -> np.ndarray:
+def _interpolate(wavelengths: np.ndarray, values: np.ndarray, outside: float | None) -> np.ndarray:
     """Interpolate `[..., w]` linearly; with `outside` None, end values are repeated."""
     rows = values.reshape(-1, values.shape[-1])
     grid = [np.interp(WAVELENGTHS, wavelengths, row, left=outside, right=outside) for row in rows]

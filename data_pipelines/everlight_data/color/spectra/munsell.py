@@ -7,7 +7,14 @@ import numpy as np
 
 from everlight_data.formats.matlab import MAX_BYTES, decode_mat
 from everlight_data.sets.data_set import DataSet, file_by_file
-from everlight_data.sets.preparing import Source, find, npz, one_file, parse_numbers, read_text_of
+from everlight_data.sets.preparing import (
+    Source,
+    find,
+    npz,
+    one_file,
+    parse_numbers,
+    read_member_text,
+)
 
 MUNSELL_STEM = "munsell380_800_1"
 MUNSELL_WAVELENGTHS = np.arange(380, 801)
@@ -20,7 +27,7 @@ def munsell_reflectances(source: Source) -> bytes:
         (columns,) = decode_mat(source.read(path, MAX_BYTES), path, ["munsell"])
         spectra = columns.T
     else:
-        spectra = parse_numbers(read_text_of(source, f"{MUNSELL_STEM}.asc"))
+        spectra = parse_numbers(read_member_text(source, f"{MUNSELL_STEM}.asc"))
     return npz(
         wavelengths_nm=MUNSELL_WAVELENGTHS,
         reflectance=spectra.reshape(-1, len(MUNSELL_WAVELENGTHS)).astype(np.float32),

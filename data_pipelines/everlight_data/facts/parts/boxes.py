@@ -79,7 +79,7 @@ def box_features(samples: BoxedSamples) -> Float[np.ndarray, "n 13"]:
     - 1 if there is an object; else 0, like all its features.
     """
     square = squares(samples)[None]
-    centers, halves = within_squares(_boxes_of_pair(samples), square)
+    centers, halves = scale_to_squares(_boxes_of_pair(samples), square)
     offset = (centers[1] - centers[0]) / (2 * halves[0])
     ratio = np.log(halves[1] / halves[0])
     has_other = (samples.other >= 0)[:, None]
@@ -94,7 +94,7 @@ def _boxes_of_pair(samples: BoxedSamples) -> Float[np.ndarray, "2 n 4"]:
     return samples.scenes.box[np.stack([samples.subject, other])].astype(np.float64)
 
 
-def within_squares(
+def scale_to_squares(
     box: Float[np.ndarray, "*n 4"], square: Float[np.ndarray, "*n 4"]
 ) -> tuple[Float[np.ndarray, "*n 2"], Float[np.ndarray, "*n 2"]]:
     """Return centres and half sizes (y, x) of boxes, in a square that spans -1 to 1."""
@@ -127,7 +127,7 @@ def boxed_facts(
       test: relations in the test images.
     """
     is_action = np.isin(predicates, actions)
-    pieces, samples = zip(*(_samples_of(part, is_action) for part in (train, test)), strict=True)
+    pieces, samples = zip(*(_draw_samples(part, is_action) for part in (train, test)), strict=True)
     distinct, first, inverse = np.unique(
         np.concatenate(pieces), axis=0, return_index=True, return_inverse=True
     )
@@ -146,7 +146,7 @@ def boxed_facts(
     return BoxedFacts(FactSet(name, facts, *labelled), tuple(categories), *samples)
 
 
-def _samples_of(
+def _draw_samples(
     relations: Relations, is_action: Bool[np.ndarray, "p"]
 ) -> tuple[Int[np.ndarray, "n 3"], BoxedSamples]:
     """Return the components of each sample's fact, -1 if undefined, and its boxes."""

@@ -22,8 +22,8 @@ from everlight_data.errors import DataError
 from everlight_data.facts.parts.boxes import (
     AnnotatedScenes,
     BoxedSamples,
+    scale_to_squares,
     squares,
-    within_squares,
 )
 from everlight_data.padded_blocks import padded_blocks
 from everlight_data.procedural.render import Ids, World, object_colors, texture_and_palette
@@ -86,8 +86,8 @@ def render_facts(samples: BoxedSamples, side: int) -> UInt8[np.ndarray, "n side 
         filled = order[block_rows]
         mask = places < count[filled][:, None]
         rows = row[np.where(mask, first[filled][:, None] + places, 0)]
-        drawn = _rendered(
-            _placed(scenes, scene, rows, square[filled], mask),
+        drawn = _render(
+            _place(scenes, scene, rows, square[filled], mask),
             scene[scenes.image[samples.subject[filled]]],
             (square[filled] / 256).astype(np.float32),
             count[filled].max(),
@@ -107,7 +107,7 @@ def _visible(
     count = starts[image + 1] - starts[image]
     sample = np.repeat(np.arange(len(image)), count)
     row = np.arange(len(sample)) - np.repeat(np.cumsum(count) - count - starts[image], count)
-    center, half = within_squares(scenes.box[row], square[sample])
+    center, half = scale_to_squares(scenes.box[row], square[sample])
     reaches = (np.abs(center) - half < 1).all(axis=1)
     area = np.prod(scenes.box[:, [1, 3]] - scenes.box[:, [0, 2]], axis=1)
     sample, row = sample[reaches], row[reaches]
@@ -115,14 +115,14 @@ def _visible(
     return row[order], np.bincount(sample, minlength=len(image))
 
 
-def _placed(
+def _place(
     scenes: AnnotatedScenes,
     scene: Int[np.ndarray, "i"],
     rows: Int[np.ndarray, "n k"],
     square: Float[np.ndarray, "n 4"],
     mask: Bool[np.ndarray, "n k"],
 ) -> Placed:
-    center, half = within_squares(scenes.box[rows], square[:, None])
+    center, half = scale_to_squares(scenes.box[rows], square[:, None])
     image = scenes.image[rows]
     # Objects of an image are numbered from its first, so that other images change nothing.
     number = rows - np.searchsorted(scenes.image, image)
@@ -135,7 +135,7 @@ def _placed(
 
 
 @functools.partial(jax.jit, static_argnames="side")
-def _rendered(
+def _render(
     placed: Placed,
     scene: Int[Array, "n"],
     square: Float[Array, "n 4"],
@@ -193,13 +193,13 @@ def _object(
         v=y / size,
         depth=-distance / size,
         frequency=jnp.float32(1.2),
-        phase=_drawn(_PHASE, one.instance, 2),
+        phase=_draw(_PHASE, one.instance, 2),
         pixel=2 / len(axis) / size,
     )
     return distance, second
 
 
-def _drawn(stream: int, number: Int[Array, ""], count: int) -> Float[Array, "c"]:
+def _draw(stream: int, number: Int[Array, ""], count: int) -> Float[Array, "c"]:
     return jax.random.uniform(jax.random.fold_in(jax.random.key(stream), number), (count,))
 
 
@@ -207,7 +207,7 @@ def _background(
     axis: Float[Array, "s"], scene: Int[Array, ""], square: Float[Array, "4"]
 ) -> Float[Array, "3 s s"]:
     """Return crossed slow waves between two muted colours, equal in all squares of a scene."""
-    turn, slow, fast, *drawn = _drawn(_BACKGROUND, scene, 8)
+    turn, slow, fast, *drawn = _draw(_BACKGROUND, scene, 8)
     y, x = ((square[i] + square[i + 1] + axis * (square[i + 1] - square[i])) / 2 for i in (0, 2))
     x, y = jnp.meshgrid(x, y)
     cosine, sine = jnp.cos(2 * jnp.pi * turn), jnp.sin(2 * jnp.pi * turn)

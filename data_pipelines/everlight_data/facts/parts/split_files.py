@@ -91,7 +91,7 @@ def read_split(folder: Path) -> FactSplit:
         [_read_samples(folder, k, part, table) for k, table in enumerate(tables, 1)]
         for part in ("train", "test")
     )
-    samples = (FactSamples(*_joined(part, places)) for part in parts)
+    samples = (FactSamples(*_join(part, places)) for part in parts)
     task = np.array([task for _, task in order], np.int32)
     return FactSplit(FactSet(folder.name, facts, *samples), task)
 
@@ -236,7 +236,7 @@ def _read_samples(
     return [link.strip("'") for link, _ in rows], numbers
 
 
-def _joined(
+def _join(
     parts: Sequence[tuple[list[str], list[int]]], places: dict[int, int]
 ) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
     links = tuple(itertools.chain.from_iterable(links for links, _ in parts))

@@ -146,7 +146,7 @@ def _binary_entries(path: Path, vocabulary: set[str]) -> Iterator[tuple[str, np.
         place = content.find(b"\n", 0, MAX_LINE_BYTES) + 1
         count, dimension = map(int, content[:place].split())
         # A word takes a letter and a space beside its numbers.
-        most = len(content) // (4 * _checked_dimension(dimension) + 2)
+        most = len(content) // (4 * _check_dimension(dimension) + 2)
         if not 0 < count <= most:
             raise ValueError(
                 f"{count} words of {dimension} numbers, where at most {most} have room"
@@ -169,7 +169,7 @@ def _text_entries(path: Path, vocabulary: set[str]) -> Iterator[tuple[str, np.nd
         first = lines.readline(MAX_LINE_BYTES).split()
         # word2vec's first line counts words and numbers; GloVe has none.
         counted = len(first) == 2
-        dimension = _checked_dimension(int(first[1]) if counted else len(first) - 1)
+        dimension = _check_dimension(int(first[1]) if counted else len(first) - 1)
         if not counted:
             lines.seek(0)
         for number, line in enumerate(
@@ -187,7 +187,7 @@ def _text_entries(path: Path, vocabulary: set[str]) -> Iterator[tuple[str, np.nd
                 yield encoded[word], np.array(numbers, np.float32)
 
 
-def _checked_dimension(dimension: int) -> int:
+def _check_dimension(dimension: int) -> int:
     if not 1 <= dimension <= MAX_DIMENSIONS:
         raise ValueError(f"vectors of {dimension} numbers")
     return dimension

@@ -31,22 +31,22 @@ SHOWN = 48
 class PicturedFacts(NamedTuple):
     """Facts, and their images in memory or read when steps need them."""
 
-    divided: SplitFacts
+    split_facts: SplitFacts
     images: ImageSet | JpegStore
     """Images, training first."""
 
     @property
     def shown(self) -> Int[np.ndarray, "s"]:
         """Return the first test samples of facts that are evenly spaced by training examples."""
-        facts, first = np.unique(self.divided.test.fact, return_index=True)
-        order = np.argsort(-self.divided.train_counts[facts], kind="stable")
+        facts, first = np.unique(self.split_facts.test.fact, return_index=True)
+        order = np.argsort(-self.split_facts.train_counts[facts], kind="stable")
         spaced = np.unique(np.linspace(0, len(order) - 1, SHOWN).astype(int))
         return first[order[spaced]]
 
     @property
     def sizes(self) -> str:
         """Return the numbers of facts, tasks and examples in words."""
-        divided = self.divided
+        divided = self.split_facts
         return (
             f"{len(divided.facts):,} facts in {divided.tasks} tasks, {len(divided.train.fact):,} "
             f"training and {len(divided.test.fact):,} test examples"

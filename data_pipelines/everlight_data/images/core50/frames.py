@@ -11,7 +11,7 @@ from everlight.continual import TaskSequence
 from everlight.scenarios.core50 import OBJECTS, TEST_SESSIONS, Level, Scenario, core50
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
-from everlight_data.images.core50.prepared import Core50, category_of, load_core50
+from everlight_data.images.core50.prepared import Core50, load_core50, object_category
 from everlight_data.images.core50.release import count_frames
 from everlight_data.sets.data_checksums import DataChecksums
 from everlight_data.sets.image_set import equal_steps
@@ -42,7 +42,7 @@ def load_release(side: int, partial: bool) -> Core50:
 
 def thin_test(frames: Core50, count: int | None) -> Core50:
     """Return the frames with at most `count`, evenly spaced, of each object and test session."""
-    places = thinned(frames, TEST_SESSIONS, count)
+    places = thin_frames(frames, TEST_SESSIONS, count)
     return frames._replace(
         images=frames.images[places],
         session=frames.session[places],
@@ -51,7 +51,7 @@ def thin_test(frames: Core50, count: int | None) -> Core50:
     )
 
 
-def thinned(frames: Core50, sessions: Sequence[int], count: int | None) -> Int[np.ndarray, "k"]:
+def thin_frames(frames: Core50, sessions: Sequence[int], count: int | None) -> Int[np.ndarray, "k"]:
     """Return the places of all frames except those left out of some sessions.
 
     Args:
@@ -85,7 +85,7 @@ class LabelledFrames:
     def labels(self) -> Int[np.ndarray, "n"]:
         """Class of each frame."""
         objects = self.frames.object
-        return objects if self.level == "object" else category_of(objects)
+        return objects if self.level == "object" else object_category(objects)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -140,5 +140,5 @@ class LabelledFrames:
             self.level,
             train_sessions=VALIDATION_TRAIN_SESSIONS,
             test_sessions=VALIDATION_TEST_SESSIONS,
-            frames=thinned(self.frames, VALIDATION_TEST_SESSIONS, self.test_frames),
+            frames=thin_frames(self.frames, VALIDATION_TEST_SESSIONS, self.test_frames),
         )

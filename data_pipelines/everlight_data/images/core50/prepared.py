@@ -65,7 +65,7 @@ class Core50(NamedTuple):
     category_names: tuple[str, ...]
 
 
-def category_of(objects: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
+def object_category(objects: Int[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
     """Return the category, 0 to 9, of each object; five consecutive objects share one."""
     return objects // 5
 
@@ -106,7 +106,7 @@ def prepare_core50(
             def block(start: int, stop: int) -> list[np.ndarray]:
                 return list(threads.map(bind(decode_frame, read, source), names[start:stop]))
 
-            _prepare_in(destination, table, block)
+            _prepare_folder(destination, table, block)
     return table
 
 
@@ -114,7 +114,7 @@ def _frame_file(folder: Path, count: int, side: int) -> FrameFile:
     return FrameFile(folder / f"images_{side}.npy", count, side)
 
 
-def _prepare_in(folder: Path, table: FrameTable, block: Block) -> None:
+def _prepare_folder(folder: Path, table: FrameTable, block: Block) -> None:
     remove_unfinished(folder)
     images = _frame_file(folder, len(table.frame), SIDE)
     if not _is_prepared_from(folder, table):

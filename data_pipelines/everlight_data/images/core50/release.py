@@ -169,16 +169,18 @@ def check_counts(counts: Int[np.ndarray, "11 50"], origin: Path, partial: bool) 
     if not partial and (counts < FRAME_COUNTS).any():
         raise DataError(
             f"{origin} is incomplete, {counts.sum()} of {FRAME_COUNTS.sum()} frames: "
-            f"{_missing(counts)}. Download the rest ({SOURCE}), or give partial (--partial) to "
-            "use what is there."
+            f"{_describe_missing(counts)}. Download the rest ({SOURCE}), or give partial "
+            "(--partial) to use what is there."
         )
 
 
-def _missing(counts: Int[np.ndarray, "11 50"]) -> str:
+def _describe_missing(counts: Int[np.ndarray, "11 50"]) -> str:
     """Describe the missing frames by object if that is short, else by session."""
     short = [np.flatnonzero(lacks) for lacks in counts < FRAME_COUNTS]
     sessions = [session for session, objects in enumerate(short) if len(objects)]
-    parts = {session: _by_object(counts[session], session, short[session]) for session in sessions}
+    parts = {
+        session: _object_counts(counts[session], session, short[session]) for session in sessions
+    }
     if sum(map(len, parts.values())) <= MAX_SHOWN_PARTS:
         return "; ".join(f"s{s + 1}: {', '.join(text)}" for s, text in parts.items())
     totals = []
@@ -190,7 +192,7 @@ def _missing(counts: Int[np.ndarray, "11 50"]) -> str:
     return "; ".join(totals)
 
 
-def _by_object(
+def _object_counts(
     counts: Int[np.ndarray, "50"], session: int, short: Int[np.ndarray, "k"]
 ) -> list[str]:
     """Describe objects that lack frames, as in `o7 20 of 300` and `o9-o50 0 of 12587`."""

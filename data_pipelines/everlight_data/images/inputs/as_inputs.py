@@ -13,32 +13,32 @@ from everlight.continual.training.labelled_images import channel_statistics, sto
 from everlight_data.errors import DataError
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.features import Features
-from everlight_data.sets.image_set import Channels, ImageSet
+from everlight_data.sets.image_set import ChannelStatistics, ImageSet
 
 MEAN = np.array([123.675, 116.28, 103.53], np.float32)
 DEVIATION = np.array([58.395, 57.12, 57.375], np.float32)
 """Mean and standard deviation of ImageNet's channels, 0 to 255, which normalize photographs."""
 
-DeviceChannels = tuple[Float[Array, "3"], Float[Array, "3"]]
+DeviceStatistics = tuple[Float[Array, "3"], Float[Array, "3"]]
 """Mean and deviation on the device: the only part of streamed images that programs receive."""
 
 
 def store_images(
-    images: ImageSet, channels: Channels | None = None, unit: bool = False
+    images: ImageSet, statistics: ChannelStatistics | None = None, unit: bool = False
 ) -> StoredImages:
     """Return a set's images on the device, normalized by channel when a network reads them.
 
     Args:
       images: image set.
-      channels: mean and standard deviation of each channel, 0 to 1; None is those of the training
+      statistics: mean and standard deviation of each channel, 0 to 1; None is those of the training
         images.
       unit: divide by 255 instead.
     """
     stored = images.images
     if unit:
         return StoredImages.of(stored, jnp.float32(0), jnp.float32(255))
-    if channels is not None:
-        mean, deviation = (255 * jnp.asarray(values, jnp.float32) for values in channels)
+    if statistics is not None:
+        mean, deviation = (255 * jnp.asarray(values, jnp.float32) for values in statistics)
         return StoredImages.of(stored, mean, deviation)
     mean, deviation = image_statistics(stored[: len(images.train_labels)])
     return StoredImages.of(
@@ -93,17 +93,17 @@ def feature_statistics(
     return mean, deviation
 
 
-def channels() -> DeviceChannels:
+def imagenet_statistics() -> DeviceStatistics:
     """Return mean and standard deviation of ImageNet's channels on the device."""
     return jnp.asarray(MEAN), jnp.asarray(DEVIATION)
 
 
-def stream(store: JpegStore, data: DeviceChannels) -> StreamedImages:
-    """Return the store's images, normalized by `data`; crops and mirrors are drawn in training."""
-    return StreamedImages(store.read, store.shape, *data)
+def stream(store: JpegStore, statistics: DeviceStatistics) -> StreamedImages:
+    """Return the store's images, normalized; crops and mirrors are drawn in training."""
+    return StreamedImages(store.read, store.shape, *statistics)
 
 
-def stream_centers(store: JpegStore, data: DeviceChannels) -> StreamedImages:
+def stream_centers(store: JpegStore, statistics: DeviceStatistics) -> StreamedImages:
     """Return the store's images without random crops, where left must not become right."""
 
     def read(
@@ -111,7 +111,7 @@ def stream_centers(store: JpegStore, data: DeviceChannels) -> StreamedImages:
     ) -> UInt8[np.ndarray, "*b side side 3"]:
         return store.read(index)
 
-    return StreamedImages(read, store.shape, *data)
+    return StreamedImages(read, store.shape, *statistics)
 
 
 @contextmanager

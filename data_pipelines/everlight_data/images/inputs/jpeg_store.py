@@ -16,7 +16,7 @@ from PIL import Image
 
 from everlight_data.errors import DataError
 from everlight_data.formats.files import converting
-from everlight_data.formats.pictures import in_mode, opaque, open_image
+from everlight_data.formats.pictures import convert_mode, opaque, open_image
 from everlight_data.texts import one_line
 
 CROP_AREA = (0.08, 1.0)
@@ -165,7 +165,7 @@ class JpegStore:
     def _with_image(self, index: int, use: Callable[[Image.Image], None]) -> None:
         """Call a function with an image that was not decoded ahead."""
         image = self._open(index)
-        size = _decoded_bytes(image)
+        size = _count_decoded_bytes(image)
         if size > self._memory_limit // 2:
             image.close()
             raise DataError(
@@ -200,7 +200,7 @@ class JpegStore:
                 image = self._open(index)
             except DataError:
                 continue  # The reading call raises the error.
-            size, future = _decoded_bytes(image), Future()
+            size, future = _count_decoded_bytes(image), Future()
             with self._changed:
                 self._changed.wait_for(lambda size=size: self._room_ahead >= size or is_unneeded())
                 if is_unneeded():
@@ -228,7 +228,7 @@ class JpegStore:
         with _naming(self._path(index)), image:
             image.load()
             # Some of ImageNet's files are grey, some CMYK, one a PNG.
-            return in_mode(opaque(image).image, "RGB")
+            return convert_mode(opaque(image).image, "RGB")
 
     def _path(self, index: int) -> Path:
         return self._folder / os.fsdecode(self._files[index])
@@ -247,7 +247,7 @@ def _naming(path: Path) -> AbstractContextManager[None]:
     return converting(convert)
 
 
-def _decoded_bytes(image: Image.Image) -> int:
+def _count_decoded_bytes(image: Image.Image) -> int:
     # Pillow holds four bytes per pixel, and briefly the images that it converts from as well.
     of_pixel = 16 if image.has_transparency_data else 4 if image.mode == "RGB" else 8
     return image.width * image.height * of_pixel

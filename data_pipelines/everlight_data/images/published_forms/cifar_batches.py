@@ -74,12 +74,12 @@ def read_batches(source: Source, release: CifarRelease) -> ImageSet | None:
     is_archive = source.path.is_file() and source.path.name.endswith(".tar.gz")
     if is_archive or release.archive in names:
         path = find(source, release.archive)
-        contents = _unpacked(_checked(source, path, release.originals[release.archive]), release)
+        contents = _unpack(_check_file(source, path, release.originals[release.archive]), release)
         return images_of(contents, release, str(source.path))
     if not names.intersection(release.members):
         return None
     contents = {
-        member: _checked(source, find(source, member), release.originals[member])
+        member: _check_file(source, find(source, member), release.originals[member])
         for member in release.members
     }
     return images_of(contents, release, str(source.path))
@@ -102,13 +102,13 @@ def images_of(contents: Mapping[str, bytes], release: CifarRelease, origin: str)
     )
 
 
-def _checked(source: Source, path: str, original: Original) -> bytes:
+def _check_file(source: Source, path: str, original: Original) -> bytes:
     content = source.read(path, MAX_BYTES)
     check_original(io.BytesIO(content), f"{source.path}: {path}", original, source.remedy)
     return content
 
 
-def _unpacked(content: bytes, release: CifarRelease) -> dict[str, bytes]:
+def _unpack(content: bytes, release: CifarRelease) -> dict[str, bytes]:
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
         return {
             member: archive.extractfile(f"{release.folder}/{member}").read()

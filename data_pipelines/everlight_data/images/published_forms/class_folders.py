@@ -10,7 +10,7 @@ from jaxtyping import UInt8
 
 from everlight_data.errors import DataError
 from everlight_data.formats.files import refusing
-from everlight_data.formats.pictures import image_from, opaque
+from everlight_data.formats.pictures import decode_image, opaque
 from everlight_data.sets.image_set import ImageSet
 from everlight_data.sets.preparing import Source, matching
 
@@ -91,7 +91,7 @@ def read_images(
         full = f"{source.path}/{path}"
         content = source.read(path, MAX_IMAGE_BYTES)
         with refusing(full, source.remedy):
-            pixels, _ = opaque(image_from(content, full, source.remedy))
+            pixels, _ = opaque(decode_image(content, full, source.remedy))
             decoded = np.asarray(pixels).reshape(pixels.height, pixels.width, -1)
         if image.shape[2] == 1 and (decoded == decoded[..., :1]).all():
             decoded = decoded[..., :1]

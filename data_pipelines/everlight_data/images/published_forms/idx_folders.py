@@ -67,8 +67,8 @@ def load_idx(
     return ImageSet(
         name or printable(folder.resolve().name),
         np.concatenate([train, test]),
-        _numbered(train_labels, values, train_path),
-        _numbered(test_labels, values, test_path),
+        _number_labels(train_labels, values, train_path),
+        _number_labels(test_labels, values, test_path),
         names,
     )
 
@@ -110,7 +110,7 @@ def _existing(folder: Path, *files: str) -> Path:
     )
 
 
-def _numbered(
+def _number_labels(
     labels: UInt8[np.ndarray, "n"], values: Int[np.ndarray, "classes"], path: Path
 ) -> Int[np.ndarray, "n"]:
     wrong = np.flatnonzero(~np.isin(labels, values))

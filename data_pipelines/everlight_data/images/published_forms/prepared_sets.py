@@ -62,7 +62,7 @@ class PublishedSet(NamedTuple):
     train_counts: tuple[int, ...]
     """Training images of each class."""
     test_counts: tuple[int, ...]
-    channels: tuple[Sequence[float], Sequence[float]]
+    statistics: tuple[Sequence[float], Sequence[float]]
     """Mean and deviation of all training pixels, one number per channel."""
     tolerance: float = TOLERANCE
     originals: Mapping[str, Original] = MappingProxyType({})
@@ -78,25 +78,25 @@ OfficialReader = Callable[[Source], ImageSet | None]
 """Reader of the publisher's files, in their order; it returns None if the source has none."""
 
 
-def locate_published(name: str, data: DataSet) -> Path:
+def locate_published(name: str, row: DataSet) -> Path:
     """Return the folder of a prepared set.
 
     Args:
       name: name of the data set.
-      data: its row.
+      row: its row.
 
     Raises:
       MissingDataError: the folder is missing. If a release lies below EVERLIGHT_DATA, the message
         has the command that prepares it.
     """
     root = data_root()
-    release = None if root is None else data.release(root)
-    if release is not None and not (root / data.folder).exists():
+    release = None if root is None else row.release(root)
+    if release is not None and not (root / row.folder).exists():
         raise MissingDataError(
-            f"{root / data.folder} does not exist, and {release} is not read as it is. Run "
+            f"{root / row.folder} does not exist, and {release} is not read as it is. Run "
             f"`everlight data prepare {name} {shlex.quote(str(release))}` once."
         )
-    return data.locate()
+    return row.locate()
 
 
 def load_published(folder: Path, published: PublishedSet) -> ImageSet:
@@ -140,8 +140,8 @@ def prepare_images(published: PublishedSet, read_official: OfficialReader) -> Pr
     """Return the preparation function of a set, whose sentence has the order of the samples."""
     recipe = _recipe(published, read_official)
 
-    def prepare(data: DataSet, request: PreparationRequest) -> str:
-        created = prepare_recipe(recipe, data, request, together=True)
+    def prepare(row: DataSet, request: PreparationRequest) -> str:
+        created = prepare_recipe(recipe, row, request, together=True)
         order, _ = _read_classes(request.folder, f"Delete {request.folder} and prepare again.")
         result = f"{describe_created(created)}: {_ordered_name(published, order)}"
         another = f"; to take another source, delete {request.folder} first"
@@ -223,7 +223,7 @@ def check_published(images: ImageSet, published: PublishedSet, source: Source) -
     fault = _fault(images, published)
     if fault is None:
         measured = np.array(channel_constants(images.images[: len(images.train_labels)]))
-        known = np.array(published.channels)
+        known = np.array(published.statistics)
         if np.abs(measured - known).max() <= published.tolerance:
             return
         fault = (

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from everlight_data.formats.originals import Original
-from everlight_data.sets.preparing import Source, find, matching, read_text_of
+from everlight_data.sets.preparing import Source, find, matching, read_member_text
 
 OWNER = "Stanford CS231n (cs231n.stanford.edu), research use"
 ZIP = "tiny-imagenet-200.zip"
@@ -40,7 +40,7 @@ def release_wnids(source: Source) -> list[str]:
     Raises:
       ValueError: an id stands twice, or there are none or more than 256.
     """
-    wnids = sorted(read_text_of(source, "wnids.txt").split())
+    wnids = sorted(read_member_text(source, "wnids.txt").split())
     if len(set(wnids)) != len(wnids) or not 0 < len(wnids) <= 256:
         raise ValueError(f"wnids.txt has {len(wnids)} lines, too many or with duplicates")
     return wnids
@@ -48,7 +48,7 @@ def release_wnids(source: Source) -> list[str]:
 
 def release_names(source: Source, wnids: Sequence[str]) -> list[str]:
     """Return the names of the classes in the order of their ids."""
-    words = _unique("words.txt", _pairs(read_text_of(source, "words.txt")))
+    words = _unique("words.txt", _pairs(read_member_text(source, "words.txt")))
     return [words[wnid] for wnid in wnids]
 
 
@@ -69,7 +69,7 @@ def test_paths(source: Source, wnids: Sequence[str]) -> LabelledPaths:
     """
     base = _base(source)
     listed = sorted(
-        _unique(_ANNOTATIONS, _pairs(read_text_of(source, _ANNOTATIONS))).items(),
+        _unique(_ANNOTATIONS, _pairs(read_member_text(source, _ANNOTATIONS))).items(),
         key=lambda pair: _number(pair[0]),
     )
     # A box follows the WordNet id.

@@ -62,7 +62,7 @@ def features_of_images(file: str, images: ImageSet) -> Features:
             f"{path}: row {wrong[0]} is labelled {printable(str(labels[wrong[0]]))!r}, the image "
             f"is {printable(str(expected[wrong[0]]))!r}; give {needed}."
         )
-    return _with_note(path, values)
+    return _note_features(path, values)
 
 
 def features_alone(file: str, test_every: int) -> LabelledFeatures:
@@ -88,10 +88,10 @@ def features_alone(file: str, test_every: int) -> LabelledFeatures:
         f"{len(images.test_labels):,} test (of a class one in {test_every})"
         f"{f'; arrays not read: {others}' if others else ''}"
     )
-    return LabelledFeatures(_with_note(path, rows.images), images, note)
+    return LabelledFeatures(_note_features(path, rows.images), images, note)
 
 
-def _with_note(path: Path, values: Shaped[np.ndarray, "n f"]) -> Features:
+def _note_features(path: Path, values: Shaped[np.ndarray, "n f"]) -> Features:
     note = f"{values.shape[1]:,} features of {printable(path.name)}"
     return Features(values, note, per_column=True)
 

@@ -41,13 +41,13 @@ def list_folder(folder: Path) -> ListedImages:
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder. {remedy}")
     paths, labels, skipped = [], [], Counter()
-    for entry in _listed(folder, remedy):
+    for entry in _list_images(folder, remedy):
         if entry.name.startswith("."):
             skipped["hidden"] += 1
         elif not entry.is_dir():
             skipped["beside the classes' folders"] += 1
         else:
-            for path in _listed(entry, remedy):
+            for path in _list_images(entry, remedy):
                 if path.name.startswith("."):
                     skipped["hidden"] += 1
                 elif path.is_dir():
@@ -67,7 +67,7 @@ def list_folder(folder: Path) -> ListedImages:
     return ListedImages(paths, labels, skipped)
 
 
-def _listed(folder: Path, remedy: str) -> list[Path]:
+def _list_images(folder: Path, remedy: str) -> list[Path]:
     with refusing(printable(str(folder)), remedy):
         return sorted(folder.iterdir())
 

@@ -27,7 +27,7 @@ from everlight_data.formats.pictures import (
     FORMATS,
     MAX_PIXELS,
     DeepImageError,
-    in_mode,
+    convert_mode,
     opaque,
     opened_image,
     square,
@@ -123,7 +123,7 @@ def load_user_images(
                 f"{source} has the training images, and --test-data names the same. Leave out "
                 "--test-data: some of them then test, and do not train."
             )
-        images, tests = _with_tests(part.images, str(test_data), images.images.shape[1])
+        images, tests = _add_tests(part.images, str(test_data), images.images.shape[1])
         notes += tests
         chosen_by = f" (all from {printable(test_data.name)})"
     elif len(images.test_labels):
@@ -155,7 +155,7 @@ def _read_source(source: str, side: int | None, fewest: int) -> _Part:
         pixels = side or images.images.shape[1]
         return _whole_set(shrink_images(images, pixels), f"each at {pixels}×{pixels} pixels")
     if path.suffix.lower() == ".npz" and path.is_file():
-        squares = _from_npz(path, pixels)
+        squares = _read_npz(path, pixels)
     else:
         files = list_csv(path) if path.suffix.lower() == ".csv" else list_folder(path)
         squares = _decode(path, files, pixels)
@@ -170,7 +170,7 @@ def _whole_set(images: ImageSet, size: str) -> _Part:
     return _Part(images, size, ["grey, in one channel"] if gray else [])
 
 
-def _with_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, list[str]]:
+def _add_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, list[str]]:
     """Return a set with the test images of another source, and sentences for the note."""
     part = _read_source(source, side, 1)
     other, trained = part.images, len(images.train_labels)
@@ -220,7 +220,7 @@ def _decode(source: Path, files: ListedImages, side: int) -> _Squares:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for number, read in enumerate(pool.map(lambda path: _read_square(path, side), files.paths)):
             if read.image is None:
-                wrong.append(printable(str(files.paths[number].relative_to(_folder_of(source)))))
+                wrong.append(printable(str(files.paths[number].relative_to(_image_folder(source)))))
             else:
                 squares[number] = read.image
             kinds.update(read.kinds)
@@ -242,7 +242,7 @@ def _decode(source: Path, files: ListedImages, side: int) -> _Squares:
     return _Squares(squares[..., :1].copy() if gray else squares, files.labels, notes)
 
 
-def _folder_of(source: Path) -> Path:
+def _image_folder(source: Path) -> Path:
     return source if source.is_dir() else source.parent
 
 
@@ -265,7 +265,7 @@ def _read_square(path: Path, side: int) -> _ReadImage:
                 plain, is_transparent = opaque(upright)
                 if is_transparent:
                     kinds.append(_TRANSPARENT)
-                return _ReadImage(square(in_mode(plain, "RGB"), side), kinds)
+                return _ReadImage(square(convert_mode(plain, "RGB"), side), kinds)
     except DeepImageError:
         return _ReadImage(None, [_DEEP])
     except DataError:
@@ -279,7 +279,7 @@ def _has_other_colors(image: Image.Image) -> bool:
     return not (is_srgb and 0.4 < gamma < 0.5)
 
 
-def _from_npz(path: Path, side: int) -> _Squares:
+def _read_npz(path: Path, side: int) -> _Squares:
     remedy = (
         "Give it images, uint8 [n, h, w, 3] or grey [n, h, w], and labels [n], text or integers."
     )

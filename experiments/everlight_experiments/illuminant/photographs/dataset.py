@@ -34,7 +34,7 @@ from everlight_data.color.photographs.camera_images import (
     split_in_folds,
 )
 from everlight_data.color.photographs.published_folds import FOLDS
-from everlight_data.color.raw_files.calibrations import calibrations_from
+from everlight_data.color.raw_files.calibrations import read_calibrations
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.progress import progress
@@ -139,7 +139,7 @@ def compare_photographs(
 ) -> IlluminantExperiment:
     """Compare all methods on the images that the options name, and save their errors."""
     cameras, note = load_cameras(options)
-    known = calibrations_from(options.matrices, list(cameras))
+    known = read_calibrations(options.matrices, list(cameras))
     sets = {
         camera: data._replace(calibrations=known)
         for camera, data in split_cameras(cameras, options).items()

@@ -32,7 +32,7 @@ from everlight_data.color.photographs.camera_images import (
     split_across,
     split_in_folds,
 )
-from everlight_data.color.raw_files.calibrations import calibrations_from
+from everlight_data.color.raw_files.calibrations import read_calibrations
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_experiments.illuminant.core.experiment import (
@@ -124,7 +124,7 @@ def _held_out_sets(
     cameras: Mapping[str, CameraImages], options: IlluminantTrainOptions
 ) -> dict[str, IlluminantImages]:
     """Return one camera's images in folds; of several, all images with each camera as the test."""
-    known = calibrations_from(options.matrices, list(cameras))
+    known = read_calibrations(options.matrices, list(cameras))
     sets = split_across(cameras) if len(cameras) > 1 else split_in_folds(cameras, options.seed)
     return {
         camera: data.on_canvas(options.side)._replace(calibrations=known)

@@ -291,7 +291,7 @@ def train_models(
     trained, models = train_by_name(problems, DEPTH, training.below("ensembles")), []
     for pair, cameras in zip(data, pairs, strict=True):
         valid = pair.scenes.valid
-        determined = pair.determined(valid)
+        determined = pair.find_determined(valid)
         known = FeatureDistribution(pair.prior.mean, pair.prior.root)
         distances = calibrate_distances(known, pair.distances[valid][determined])
         views = {}
@@ -320,7 +320,7 @@ def measure_coverage(
     for kind, pairs in tests.items():
         for model, test in zip(models, pairs, strict=True):
             rows = test.scenes.test
-            determined = test.determined(rows)
+            determined = test.find_determined(rows)
             for view in VIEWS if determined.any() else ():
                 features = test.inputs["T"][rows][determined]
                 truth = test.targets(rows, view)[determined]

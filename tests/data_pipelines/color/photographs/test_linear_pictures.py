@@ -117,7 +117,7 @@ def noisy_dark_picture(rng):
 
 @pytest.mark.parametrize("kind", ["tif", "png"])
 def test_noise_below_the_black_level_stays_negative_as_in_raw_files(tmp_path, rng, kind):
-    """It was clipped at 0, which biased the means of dark areas."""
+    """Noise was clipped at 0, which biased the means of dark areas."""
     pixels, expected = noisy_dark_picture(rng)
     path = tmp_path / f"a.{kind}"
     encode = imagecodecs.tiff_encode if kind == "tif" else imagecodecs.png_encode
@@ -157,8 +157,8 @@ def test_levels_that_a_tiff_states_are_its_levels(tmp_path, rng, kind, black, by
     expected = (pixels - np.array(black)) / (4095 - np.array(black))
     np.testing.assert_allclose(photo.image, expected, rtol=1e-4, atol=1e-6)
     assert photo.white_level == 4095
-    given = read_photo(path, LevelArguments(0, 65535))
-    np.testing.assert_allclose(given.image, pixels / 65535, rtol=1e-6)
+    replaced = read_photo(path, LevelArguments(0, 65535))
+    np.testing.assert_allclose(replaced.image, pixels / 65535, rtol=1e-6)
 
 
 def test_levels_of_other_kinds_are_refused(tmp_path):

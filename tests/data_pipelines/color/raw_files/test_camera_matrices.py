@@ -6,12 +6,12 @@ import pytest
 
 from everlight.color.camera_calibration import calibrated_matrix
 from everlight_data.color import camera_matrices
-from everlight_data.color.camera_matrices import matrix_for, read_camera_matrices
+from everlight_data.color.camera_matrices import find_matrix, read_camera_matrices
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS, is_same_camera
 from everlight_data.color.raw_files import dng
 from everlight_data.color.raw_files.calibrations import (
-    calibrations_from,
     other_camera,
+    read_calibrations,
     read_dng_calibration,
     single_matrix,
 )
@@ -50,9 +50,9 @@ def flat_dng(path, **tags):
 def test_the_list_gives_a_matrix_by_name_and_alias(tmp_path):
     cameras = read_camera_matrices(listed(tmp_path))
     assert set(cameras) == {"Canon EOS 550D", "Canon EOS REBEL T2i"}
-    np.testing.assert_allclose(matrix_for(cameras, "Canon550D"), CANON)
+    np.testing.assert_allclose(find_matrix(cameras, "Canon550D"), CANON)
     with pytest.raises(DataError, match=r"no calibration matrix of 'Canon 50D'; did you mean"):
-        matrix_for(cameras, "Canon 50D")
+        find_matrix(cameras, "Canon 50D")
     one = single_matrix(CANON)
     np.testing.assert_allclose(calibrated_matrix(one, jnp.float32(4000)), CANON, rtol=1e-6)
 
@@ -87,11 +87,11 @@ def test_entities_do_not_hide_in_another_encoding(tmp_path, encoding):
 
 def test_matrices_that_give_daylight_no_color_are_refused_for_training_too(tmp_path):
     path = listed(tmp_path)
-    result = calibrations_from([path], ["Canon EOS 550D"])
+    result = read_calibrations([path], ["Canon EOS 550D"])
     np.testing.assert_allclose(result["Canon EOS 550D"].matrices[0], CANON, rtol=1e-6)
     path.write_text(LIST.replace("6941 -1164 -857", "0 0 0"))
     with pytest.raises(DataError, match=r"cameras\.xml for Canon EOS 550D give daylight a colour"):
-        calibrations_from([path], ["Canon EOS 550D"])
+        read_calibrations([path], ["Canon EOS 550D"])
 
 
 def test_a_list_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
@@ -105,7 +105,7 @@ def test_a_list_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
 def test_the_real_list_has_every_camera_of_the_sets(real_data):
     cameras = read_camera_matrices(real_data("camera_matrices/cameras.xml"))
     assert len(cameras) > 500
-    result = {name: matrix_for(cameras, name) for name in (*NUS8_CAMERAS, "Canon550D")}
+    result = {name: find_matrix(cameras, name) for name in (*NUS8_CAMERAS, "Canon550D")}
     np.testing.assert_allclose(result["Canon550D"], CANON)
     # White of D65 has all channels above 0 in a real camera.
     for matrix in result.values():
@@ -264,15 +264,15 @@ def test_two_matrices_need_two_known_illuminants(tmp_path, rng, illuminants, mes
 )
 def test_a_cameras_matrix_is_by_its_whole_name(requested, listed):
     with pytest.raises(DataError, match="no calibration matrix of") as caught:
-        matrix_for(dict.fromkeys(listed, CANON), requested)
+        find_matrix(dict.fromkeys(listed, CANON), requested)
     assert " Give a DNG by the camera, a cameras.xml" in str(caught.value)
 
 
 def test_the_names_of_dngs_are_among_the_nearest(tmp_path):
     path = flat_dng(tmp_path / "a.dng", color_matrix=CANON, model="Maker B2")
     with pytest.raises(DataError, match=r"matrix of 'Maker B'; did you mean 'Maker B2'\?"):
-        calibrations_from([path], ["Maker B"])
-    result = calibrations_from([path], ["maker b2 "])
+        read_calibrations([path], ["Maker B"])
+    result = read_calibrations([path], ["maker b2 "])
     np.testing.assert_allclose(result["maker b2 "].matrices[0], CANON, atol=1e-4)
 
 
@@ -282,7 +282,7 @@ def test_the_names_of_dngs_are_among_the_nearest(tmp_path):
 )
 def test_case_spaces_and_a_repeated_maker_do_not_count(requested):
     cameras = {"Canon EOS 5D": CANON, "Canon EOS 5D Mark II": 2 * CANON}
-    np.testing.assert_array_equal(matrix_for(cameras, requested), CANON)
+    np.testing.assert_array_equal(find_matrix(cameras, requested), CANON)
 
 
 def test_published_names_of_the_real_list(real_data):
@@ -295,11 +295,11 @@ def test_published_names_of_the_real_list(real_data):
     }
     for name, others in same.items():
         for other in others:
-            np.testing.assert_array_equal(matrix_for(cameras, other), matrix_for(cameras, name))
+            np.testing.assert_array_equal(find_matrix(cameras, other), find_matrix(cameras, name))
     # The list is older than these cameras, and has names of several cameras.
     for name in ("Canon EOS R7", "Canon EOS R6 Mark II", "camera", "Panasonic", "Sony"):
         with pytest.raises(DataError, match="no calibration matrix of"):
-            matrix_for(cameras, name)
+            find_matrix(cameras, name)
 
 
 def test_photos_of_one_camera_do_not_pass_for_another(monkeypatch, real_data):

@@ -75,7 +75,7 @@ def test_network_inputs_equal_float64(prepared):
 def test_exact_scenes_have_no_distances_from_a_prior(prepared):
     (exact,) = prepared[1]["exact", "random"]
     with pytest.raises(DataError, match="exact scenes have no prior; give a pair of"):
-        exact.determined(exact.scenes.test)
+        exact.find_determined(exact.scenes.test)
 
 
 def test_a_noisy_image_is_what_its_patch_means_are_of(prepared):

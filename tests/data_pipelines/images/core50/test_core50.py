@@ -15,8 +15,8 @@ from everlight_data.images.core50 import release as core50_release
 from everlight_data.images.core50.prepared import (
     CATEGORY_NAMES,
     OBJECT_NAMES,
-    category_of,
     load_core50,
+    object_category,
     prepare_core50,
 )
 
@@ -26,7 +26,7 @@ from everlight_data.images.core50.prepared import (
 def test_object_names_are_the_authors_and_five_share_a_category(real_data):
     labels = real_data("core50_sample/core50_labels.txt").read_text().split()
     assert list(OBJECT_NAMES) == labels
-    of_object = [CATEGORY_NAMES[category] for category in category_of(np.arange(50))]
+    of_object = [CATEGORY_NAMES[category] for category in object_category(np.arange(50))]
     assert of_object == [label.rstrip("12345") for label in labels]
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everlight_data.images.core50.frames import LabelledFrames, thin_test, thinned
+from everlight_data.images.core50.frames import LabelledFrames, thin_frames, thin_test
 from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 
 
@@ -45,7 +45,7 @@ def test_validation_is_on_training_sessions_that_are_thinned_as_the_test_set():
     material = LabelledFrames(thin_test(recorded(6), 2), "object", 2)
     sequence = material.sequence("NI", 9, validation=True)
     tested, session = np.asarray(sequence.test.index), material.frames.session
-    stored = thinned(material.frames, (5, 10), 2)
+    stored = thin_frames(material.frames, (5, 10), 2)
     np.testing.assert_array_equal(tested, stored[np.isin(session[stored], (5, 10))])
     assert len(tested) == 2 * 50 * 2
     trained = np.asarray(sequence.tasks.train.index)[np.asarray(sequence.tasks.train.mask)]

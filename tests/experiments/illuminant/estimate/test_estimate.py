@@ -136,7 +136,7 @@ def trained_net(tmp_path_factory, rendered):
 
 def test_intervals_hold_on_scenes_that_no_part_of_the_net_has_seen(trained_net, rendered):
     model, (pair,) = load_pair_model(trained_net), rendered
-    rows = np.flatnonzero(pair.determined(pair.scenes.test)) + pair.scenes.test.start
+    rows = np.flatnonzero(pair.find_determined(pair.scenes.test)) + pair.scenes.test.start
     for view in ("main", "second"):
         part = getattr(model, view)
         estimates = ensemble_estimates(part.depth, part.members, pair.inputs["T"][rows])

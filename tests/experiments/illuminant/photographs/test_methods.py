@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from everlight.color import ILLUMINANT_METHODS
-from everlight_data.color.camera_matrices import matrix_for, read_camera_matrices
+from everlight_data.color.camera_matrices import find_matrix, read_camera_matrices
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.color.raw_files.calibrations import single_matrix
 from everlight_experiments.illuminant.core.method_inputs import side_of
@@ -47,7 +47,7 @@ def test_the_cameras_matrices_reach_the_methods(real_data, monkeypatch):
     names = ["Canon550D", "SonyA57"]
     side = side_of(images_by(*names))
     assert CALIBRATED.incompatibility(side) == ""
-    expected = [matrix_for(read_camera_matrices(path), name) for name in names]
+    expected = [find_matrix(read_camera_matrices(path), name) for name in names]
     np.testing.assert_allclose(side.calibrations.matrices[:, 1], expected, rtol=1e-6)
     unknown = side_of(images_by("Canon550D", "Nothing 7"))
     assert "Nothing 7" in CALIBRATED.incompatibility(unknown)

@@ -16,7 +16,7 @@ from everlight.illuminant.image_model import UnsuitableImageError
 from everlight_data.color.models.image_model_files import load_estimator
 from everlight_data.color.raw_files import dng
 from everlight_data.color.raw_files.calibrations import (
-    calibrations_from,
+    read_calibrations,
     read_dng_calibration,
     single_matrix,
 )
@@ -197,15 +197,15 @@ def test_matrices_of_several_cameras(tmp_path):
         tmp_path / "a.dng", scene(), model="A1", extra_tags=two_matrices(MATRIX, OTHER)
     )
     listing = listed(tmp_path / "cameras.xml", A1=MATRIX, B2=OTHER)
-    result = calibrations_from([listing, first], ["A1", "B2"])
+    result = read_calibrations([listing, first], ["A1", "B2"])
     np.testing.assert_allclose(result["A1"].matrices, [MATRIX, OTHER], atol=1e-4)
     np.testing.assert_allclose(result["B2"].matrices, [OTHER, OTHER], atol=1e-4)
     with pytest.raises(DataError, match="no calibration matrix of 'C3'"):
-        calibrations_from([listing, first], ["A1", "C3"])
+        read_calibrations([listing, first], ["A1", "C3"])
     tags = [*two_matrices(MATRIX, OTHER)[:3], (50779, dng.SHORT, 1, 23)]
     second = write_dng(tmp_path / "b.dng", scene(), model="B2", extra_tags=tags)
     with pytest.raises(DataError, match="A1 2856 and 6504, B2 2856 and 5003"):
-        calibrations_from([first, second], ["A1", "B2"])
+        read_calibrations([first, second], ["A1", "B2"])
 
 
 def test_unsuitable_images_are_refused_in_one_line(model, tmp_path):
