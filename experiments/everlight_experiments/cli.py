@@ -117,6 +117,10 @@ COMMANDS: dict[str, Command] = {
         "Choose and train a model for a phone from raw pairs with a colour chart.",
         "illuminant.phone.calibrate:run_calibrate",
     ),
+    "illuminant pairs": Command(
+        "Test whether a second camera helps, on pairs with known illuminants and no chart.",
+        "illuminant.pairs.command:run_pairs",
+    ),
     "illuminant estimate": Command(
         "Estimate illuminants of photos by a kept model, from single images or pairs.",
         "illuminant.estimate.command:estimate",

@@ -12,7 +12,7 @@ from everlight.color.transform_prior import (
     fit_probable_transform,
     learn_transform_prior,
 )
-from everlight.color.transforms import fit_color_transform
+from everlight.color.transforms import fit_color_transform, scale_free
 
 fit = jax.jit(fit_probable_transform)
 BASE = np.array([[0.85, 0.15, 0.05], [0.2, 0.8, 0.2], [0.03, 0.2, 0.9]])
@@ -32,8 +32,10 @@ def scenes(rng, count, colors=24):
     return main, main @ transforms, transforms
 
 
-def row_sum_one(transform):
-    return transform / transform.sum(-1).mean(-1)[..., None, None]
+def between_means(transform, main, second):
+    """Return transforms between views divided by their means over pixels and channels."""
+    ratio = main.mean((-2, -1)) / second.mean((-2, -1))
+    return transform * ratio[..., None, None]
 
 
 @pytest.fixture
@@ -65,7 +67,7 @@ def test_against_float64_normal_equations(rng, prior):
     precision = np.float64(prior.root).T @ np.float64(prior.root)
     scatter = np.kron((a * share[:, None]).T @ a, np.eye(3)) / 0.05**2
     right = ((a * share[:, None]).T @ b).ravel() / 0.05**2 + precision @ np.float64(prior.mean)
-    expected = row_sum_one(np.linalg.solve(scatter + precision, right).reshape(3, 3))
+    expected = np.linalg.solve(scatter + precision, right).reshape(3, 3)
     actual = fit(*map(jnp.float32, (main, second)), prior, jnp.asarray(weights))
     assert actual.valid
     np.testing.assert_allclose(actual.transform, expected, atol=2e-4)
@@ -76,16 +78,16 @@ def test_many_clean_colors_outvote_a_weak_prior(rng, prior):
     trusted = prior._replace(misfit=jnp.float32(1e-4))
     np.testing.assert_allclose(
         fit(main, second, trusted).transform,
-        fit_color_transform(main, second, normalize="scale").transform,
+        fit_color_transform(main, second, normalize="mean").transform,
         atol=1e-3,
     )
 
 
 def test_few_or_noisy_colors_come_out_nearer_to_the_truth_than_by_least_squares(rng, prior):
     main, second, truth = scenes(rng, 200)
-    truth = row_sum_one(truth)
+    truth = between_means(truth, main, second)
     actual = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))
-    plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="scale")))
+    plain = jax.jit(jax.vmap(lambda a, b: fit_color_transform(a, b, normalize="mean")))
     noisy = [jnp.float32(v + rng.normal(0, 0.05, v.shape)) for v in (main, second)]
     assert actual(*noisy).valid.all()
     distance = [np.abs(item(*noisy).transform - truth).mean() for item in (actual, plain)]
@@ -95,8 +97,20 @@ def test_few_or_noisy_colors_come_out_nearer_to_the_truth_than_by_least_squares(
     result = actual(*one_color)
     assert result.valid.all()
     assert not plain(*one_color).valid.any()
-    mean = row_sum_one(np.float64(prior.mean).reshape(3, 3))
+    mean = np.float64(prior.mean).reshape(3, 3)
     assert np.abs(result.transform - truth).mean() < 0.9 * np.abs(mean - truth).mean()
+
+
+def test_a_most_probable_transform_with_a_negative_row_sum_is_valid(rng):
+    """The mean row sum is negative, for which `scale_free` has no result."""
+    transform = np.array([[-1.9, -2.0, -0.4], [2.4, 2.6, 0.9], [-0.9, -0.7, -0.4]]) / 2
+    main = np.array([0.45, 1, 0.5]) * rng.uniform(0.2, 0.8, (24, 1)) + rng.normal(0, 0.01, (24, 3))
+    expected = between_means(transform, main, main @ transform)
+    around = TransformPrior(*map(jnp.float32, (expected.ravel(), np.eye(9) * 30, 0.05)))
+    result = fit(*map(jnp.float32, (main, main @ transform)), around)
+    assert result.valid
+    np.testing.assert_allclose(result.transform, expected, atol=1e-4)
+    assert np.isnan(scale_free(result.transform)).all()
 
 
 @settings(max_examples=20)

@@ -12,6 +12,7 @@ from jaxtyping import TypeCheckError
 from everlight.color.transforms import (
     apply_color_transform,
     fit_color_transform,
+    mean_normalized,
     normalize_sum,
     reilluminate_transform,
     scale_free,
@@ -233,6 +234,72 @@ def test_without_scale_the_exposures_have_no_part(seed, ratio):
     expected /= expected.sum() / 3
     assert fit.valid
     np.testing.assert_allclose(fit.transform, expected, atol=2e-5)
+
+
+MAGENTA_BELOW_ZERO = np.array([[-1.9, -2.0, -0.4], [2.4, 2.6, 0.9], [-0.9, -0.7, -0.4]])
+"""A transform with the mean row sum -0.13, as of scenes of few hues; greens stay positive."""
+
+
+def greens(rng, count):
+    """Return colours of a scene whose second view through `MAGENTA_BELOW_ZERO` is positive."""
+    return np.array([0.45, 1.0, 0.5]) * rng.uniform(0.2, 0.8, (count, 1)) + rng.uniform(
+        -0.01, 0.01, (count, 3)
+    )
+
+
+@settings(max_examples=20)
+@given(seed=seeds, ratio=st.floats(0.01, 100))
+def test_a_valid_pair_with_a_negative_row_sum_has_a_normalized_transform(seed, ratio):
+    """The expected transform is float64 least squares of views divided by their means."""
+    source = greens(np.random.default_rng(seed), 64)
+    target = source @ MAGENTA_BELOW_ZERO
+    assert target.min() > 0
+    assert MAGENTA_BELOW_ZERO.sum() < 0
+    expected = least_squares(source / source.mean(), target / target.mean())
+    views = np.float32(source), np.float32(target * ratio)
+    fit = fit_compiled(*views, normalize="mean")
+    assert fit.valid
+    assert relative_error(fit.transform, expected) < 2e-2
+    assert not fit_compiled(*views, normalize="scale").valid
+
+
+@settings(max_examples=20)
+@given(seed=seeds)
+def test_masked_pixels_have_no_part_in_the_mean(seed):
+    rng = np.random.default_rng(seed)
+    source, target = views(rng, 30, noise=0.05)
+    weights = np.float32(rng.uniform(0, 1, 30) * (np.arange(30) % 3 > 0))
+    share = weights[:, None] / weights.sum()
+    means = [np.sum(np.float64(view) * share) / 3 for view in (source, target)]
+    root = np.sqrt(np.float64(weights))[:, None]
+    expected = least_squares(source * root / means[0], target * root / means[1])
+    fit = fit_compiled(source, target, jnp.asarray(weights), normalize="mean")
+    assert fit.valid
+    np.testing.assert_allclose(fit.transform, expected, atol=5e-5)
+
+
+@settings(max_examples=20)
+@given(seed=seeds)
+def test_the_mean_of_a_re_illuminated_pair_is_known_without_its_pixels(seed):
+    """A pair with a negative row sum, under other illuminants, against a fit of its new pixels."""
+    rng = np.random.default_rng(seed)
+    source = greens(rng, 64)
+    target = source @ MAGENTA_BELOW_ZERO
+    first, second = (np.diag(rng.uniform(0.7, 1.4, 3)) for _ in range(2))
+    relit = np.linalg.solve(first, MAGENTA_BELOW_ZERO) @ second
+    mean_colors = (source @ first).mean(axis=0), (target @ second).mean(axis=0)
+    scaled = mean_normalized(*map(jnp.float32, (relit, *mean_colors)))
+    new = source @ first, target @ second
+    expected = least_squares(*(view / view.mean() for view in new))
+    np.testing.assert_allclose(scaled, expected, rtol=1e-4)
+
+
+def test_black_images_have_no_mean_to_divide_by(rng):
+    source, target = views(rng, 24)
+    fit = fit_compiled(source, target * 0, normalize="mean")
+    assert not fit.valid
+    np.testing.assert_array_equal(fit.transform, np.eye(3))
+    assert np.isnan(mean_normalized(jnp.eye(3), jnp.ones(3), jnp.array([0.5, -0.3, -0.2]))).all()
 
 
 def test_noise_around_black_is_no_color(rng):

@@ -162,7 +162,7 @@ def test_the_ends_of_an_interval():
     assert low.sum() == pytest.approx(1)
 
 
-@pytest.mark.parametrize("normalize", [None, "scale", "sum"])
+@pytest.mark.parametrize("normalize", [None, "mean", "scale", "sum"])
 def test_transforms_and_what_reads_them(normalize):
     second = surfaces() @ jnp.array([[0.8, 0.1, 0.0], [0.1, 0.9, 0.1], [0.0, 0.1, 0.7]])
     transforms = 1 + jax.random.uniform(jax.random.key(3), (12, 3, 3))

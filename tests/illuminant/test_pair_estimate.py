@@ -96,6 +96,39 @@ def test_too_few_colors_are_refused(colors, rng, scene):
         estimated(ClosedFormNet(), scene(colors, rng), colors)
 
 
+def test_a_transform_without_the_models_scale_is_refused_for_this_reason(rng):
+    """The colours determine a transform; the model's scale, its mean row sum, is below 0."""
+
+    class RowSums(ClosedFormNet):
+        fit = "scale"
+
+    transform = np.array([[-1.9, -2.0, -0.4], [2.4, 2.6, 0.9], [-0.9, -0.7, -0.4]])
+    greens = np.array([0.45, 1, 0.5]) * rng.uniform(0.2, 0.8, (64, 1))
+    main = np.float32(greens + rng.uniform(-0.02, 0.02, (64, 3)))[None]
+    second = np.float32(main @ transform)
+    assert np.linalg.cond(main[0]) < 300
+    with pytest.raises(UnsuitablePairError, match=r"mean row sum, which is not positive"):
+        estimated(RowSums(), main, second)
+
+    class Means(RowSums):
+        fit = "mean"
+
+        def estimate(self, inputs):
+            return pair_estimates([0.5, 1, 0.6])
+
+    expected = np.linalg.lstsq(*(np.float64(v[0]) / v.mean() for v in (main, second)))[0]
+    np.testing.assert_allclose(estimated(Means(), main, second).transform, expected, rtol=2e-2)
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "cause"),
+    [(0, "second camera have a mean of 0 or less"), (np.nan, "second camera is NaN or infinite")],
+)
+def test_the_true_cause_is_named(colors, spoiled, cause):
+    with pytest.raises(UnsuitablePairError, match=cause):
+        estimated(ClosedFormNet(), colors, np.full_like(colors, spoiled))
+
+
 def test_an_estimate_that_is_no_illuminant_is_refused(colors):
     with pytest.raises(
         UnsuitablePairError, match=r"is not an illuminant; .*Main Eye and Second Eye"

@@ -4,6 +4,7 @@
   them, `train` fits one for use, `thumbnails` makes the images of a user's own set.
 - `phone`: `calibrate` measures a phone's pairs of raw files with a colour chart, and `selection`
   selects the estimator that is kept.
+- `pairs`: one camera against two, on pairs with known illuminants and no chart.
 - `estimate`: the illuminants of new photos or pairs by a kept model.
 - `two_camera`: the paper's tables, on rendered scenes, NUS photographs and S20 transforms.
 - `core`: what all of them share.

@@ -85,7 +85,9 @@ CALIBRATE: dict[Preset, TrainingSettings] = {
     "small": TrainingSettings(3_000, 128, validate_every=50),
     "paper": TrainingSettings(20_000, 128, validate_every=50),
 }
-"""Training of networks in `everlight illuminant calibrate`."""
+"""Training of networks in `everlight illuminant calibrate` and `pairs`."""
+SAMPLES = 4_096
+"""Samples of a training with its re-illuminations, equal in every fold."""
 
 RATES = (3e-3, 1e-2)
 """Learning rates for a phone's transforms; each fold's validation pairs select one.

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.checks import NOT_NEGATIVE, POSITIVE, PositiveFloat, checked
 from everlight.color.feature_distribution import fit_feature_distribution
-from everlight.color.transforms import fit_color_transform, scale_free
+from everlight.color.transforms import fit_color_transform
 from everlight.precision import full_precision, matrix_product
 
 Misfit = PositiveFloat | Annotated[Float[Array, ""], POSITIVE]
@@ -39,7 +39,7 @@ class ProbableTransform(NamedTuple):
     """Maximum a posteriori transform; the identity where `valid` is false.
 
     Attributes:
-      transform: the transform divided by its mean row sum, `[3, 3]`.
+      transform: the transform between the images divided by their means, `[3, 3]`.
       distance: square root of the minimized objective: deviation of colours and transform from the
         prior's expectation.
       valid: true if the image is not black and every value is finite.
@@ -80,9 +80,9 @@ def fit_probable_transform(
     prior: TransformPrior,
     weights: Annotated[Float[Array, "n"], NOT_NEGATIVE] | None = None,
 ) -> ProbableTransform:
-    """Return the maximum a posteriori transform, divided by its mean row sum (`scale_free`).
+    """Return the maximum a posteriori transform between both images divided by their means.
 
-    Both images are divided by their means, which removes their exposures. The minimized objective
+    This scale, of `mean_normalized`, removes the exposures. The minimized objective
     is mean |source T - target|² / misfit² + |root (T - mean)|². It has the mean over pixels, not
     the sum, because residuals come mostly from model error, which more pixels do not average away.
     A photograph therefore has the same weight as 24 patches.
@@ -109,8 +109,8 @@ def fit_probable_transform(
     design = jnp.einsum("ki,cd->kcid", source * root, identity).reshape(-1, 9)
     rows = jnp.concatenate([design, prior.root])
     right = jnp.concatenate([(target * root).ravel(), matrix_product(prior.root, prior.mean)])
-    entries = _least_squares(rows, right)
-    transform = scale_free(entries.reshape(3, 3))
+    entries = least_squares(rows, right)
+    transform = entries.reshape(3, 3)
     left = right - matrix_product(rows, entries)
     valid = jnp.all(jnp.isfinite(transform)) & jnp.all(weights >= 0)
     return ProbableTransform(
@@ -118,7 +118,7 @@ def fit_probable_transform(
     )
 
 
-def _least_squares(rows: Float[Array, "m k"], right: Float[Array, "m"]) -> Float[Array, "k"]:
+def least_squares(rows: Float[Array, "m k"], right: Float[Array, "m"]) -> Float[Array, "k"]:
     """Solve a least-squares problem by modified Gram-Schmidt of `[rows | right]`.
 
     No library's factorization is used. XLA on CPU runs independent batches of them at once on one

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.color.chromaticity import illuminant_to_chromaticity
-from everlight.color.transforms import scale_free
+from everlight.color.transforms import mean_normalized
 from everlight.illuminant.charted_pairs import QuasiReal
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
@@ -97,8 +97,10 @@ def quasi_real_pairs(
       note: description of the data for reports.
       view: camera whose illuminant is estimated.
     """
+    transforms = mean_normalized(quasi.transforms, quasi.main.means, quasi.second.means)
+    flat = np.asarray(transforms).reshape(-1, 9)
     return CameraPairs(
-        inputs=alone_and_joined({TRANSFORM: flat_transforms(quasi.transforms), MOMENTS: moments}),
+        inputs=alone_and_joined({TRANSFORM: flat, MOMENTS: moments}),
         main=quasi.main.illuminants,
         second=quasi.second.illuminants,
         folds=np.stack(quasi.folds),
@@ -112,9 +114,3 @@ def alone_and_joined(inputs: Mapping[str, Float[Array, "*n _"]]) -> dict[str, Fl
     """Return inputs by name, and all of them joined as the input "FIRST and SECOND"."""
     joined = np.concatenate([*inputs.values()], axis=-1)
     return {**inputs, " and ".join(inputs): joined}
-
-
-def flat_transforms(transforms: Float[Array, "*n 3 3"]) -> Float[np.ndarray, "*n 9"]:
-    """Return transforms of a mean row sum of 1, row by row."""
-    flat = np.asarray(scale_free(jnp.asarray(transforms)))
-    return flat.reshape(*flat.shape[:-2], 9)

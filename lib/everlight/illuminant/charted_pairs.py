@@ -12,6 +12,8 @@ class PairedView(NamedTuple):
     illuminants: Float[np.ndarray, "n 3"]
     charts: Float[np.ndarray, "n 24 3"]
     """The chart's 24 colours in each image."""
+    means: Float[np.ndarray, "n 3"]
+    """Mean colour of each image, in the scale of the pair's transform."""
 
 
 class QuasiReal(NamedTuple):

@@ -20,7 +20,6 @@ from everlight.illuminant.camera_pairs import (
     CameraPairs,
     Samples,
     alone_and_joined,
-    flat_transforms,
 )
 from everlight.illuminant.charted_pairs import QuasiReal
 from everlight.illuminant.pair_model import View
@@ -46,7 +45,7 @@ def repeat_samples(pairs: CameraPairs, train: Int[np.ndarray, "k"], times: int) 
 def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
     """Return the training pairs as they are, and the paper's re-illumination by their charts."""
     return {
-        "none": lambda pairs, train, _: repeat_samples(pairs, train, 1 + _copies(train)),
+        "none": lambda pairs, train, _: repeat_samples(pairs, train, 1 + copy_count(train)),
         "re-illuminated": partial(_relit_by_charts, quasi),
     }
 
@@ -67,8 +66,8 @@ def resampled(augment: Augment, count: int) -> Augment:
     return augmented
 
 
-def _copies(train: Int[np.ndarray, "k"]) -> int:
-    # Without the validation pairs some folds have fewer than 99 others.
+def copy_count(train: Int[np.ndarray, "k"]) -> int:
+    """Return the re-illuminations of each row: `COPIES`, or as many as there are other rows."""
     return min(COPIES, len(train) - 1)
 
 
@@ -76,12 +75,12 @@ def _relit_by_charts(
     quasi: QuasiReal, pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     seed = int(jax.random.bits(key))
-    augmented = reilluminate_training(quasi, np.sort(train), seed, _copies(train))
+    augmented = reilluminate_training(quasi, np.sort(train), seed, copy_count(train))
     view = augmented.main if pairs.view == "main" else augmented.second
     moments = jax.vmap(reilluminate_moments)(
         jnp.asarray(pairs.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
     )
-    inputs = {TRANSFORM: flat_transforms(augmented.transforms), MOMENTS: moments}
+    inputs = {TRANSFORM: augmented.normalized.reshape(-1, 9), MOMENTS: moments}
     return Samples(
         alone_and_joined(inputs), illuminant_to_chromaticity(jnp.asarray(view.illuminants))
     )
@@ -100,8 +99,9 @@ def relit_inputs(
     relit = relight_by_charts(quasi, np.arange(len(quasi.names)))
     relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
     relit_moments = relight_all(jnp.asarray(moments), getattr(relit, view))
-    inputs = {TRANSFORM: flat_transforms(relit.transforms), MOMENTS: np.asarray(relit_moments)}
-    return alone_and_joined(inputs)
+    count = len(moments)
+    transforms = np.asarray(relit.normalized).reshape(count, count, 9)
+    return alone_and_joined({TRANSFORM: transforms, MOMENTS: np.asarray(relit_moments)})
 
 
 def _relit_by_von_kries(
@@ -113,7 +113,7 @@ def _relit_by_von_kries(
     transforms = jnp.asarray(pairs.inputs[TRANSFORM][train]).reshape(-1, 3, 3)
     # Rows of sum-normalized transforms add up to about 1, which the factors change.
     everything = np.asarray(scale_free(augment_transforms(transforms, *factors)))
-    target = _draw_targets(key, len(train), COPIES)
+    target = draw_targets(key, len(train), COPIES)
     inputs = {TRANSFORM: everything[np.arange(len(train))[:, None], target].reshape(-1, 9)}
     targets = pairs.targets(train)
     if WHITE_BALANCE in pairs.inputs:
@@ -123,7 +123,7 @@ def _relit_by_von_kries(
     return Samples(inputs, targets[target.ravel()])
 
 
-def _draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray, "count t"]:
+def draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray, "count t"]:
     """Return each row's own number and those of `copies` others; too few others occur twice."""
     rows = np.arange(count)[:, None]
     others = jax.vmap(lambda row_key: jax.random.permutation(row_key, count - 1))
@@ -132,14 +132,14 @@ def _draw_targets(key: PRNGKeyArray, count: int, copies: int) -> Int[np.ndarray,
 
 
 def _image_copies(train: Int[np.ndarray, "k"]) -> int:
-    return min(SAMPLES // len(train), _copies(train))
+    return min(SAMPLES // len(train), copy_count(train))
 
 
 def _relit_moments_by_von_kries(
     pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     """Return each image's moments under its own and other training illuminants."""
-    target = _draw_targets(key, len(train), _image_copies(train))
+    target = draw_targets(key, len(train), _image_copies(train))
     relights = np.asarray(von_kries(jnp.asarray(pairs.main[train])))
     relights = relights[np.arange(len(train))[:, None], target].reshape(-1, 3, 3)
     moments = jnp.asarray(pairs.inputs[MOMENTS][np.repeat(train, target.shape[1])])

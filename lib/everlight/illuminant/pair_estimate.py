@@ -8,13 +8,15 @@ from jaxtyping import Bool, Float
 
 from everlight.errors import ArgumentError
 from everlight.illuminant.illuminant_interval import COVERAGE
-from everlight.illuminant.pair_model import Estimate, Estimates, PairModel
+from everlight.illuminant.pair_model import VIEWS, Estimate, Estimates, PairModel
 
 MAX_CONDITION = 300
 """Maximum condition number of colours that determine a transform.
 
 The 1,853 photos of NUS-8 stay below 147; a grey wall with 0.2% noise has 900.
 """
+SINGULAR = 100_000
+"""Condition number from which colours have a rank below 3 in single precision."""
 MAX_SCORE = 3.0
 """Maximum out-of-distribution score; above 1 a warning is given.
 
@@ -22,6 +24,18 @@ The unit is the 99th percentile of validation pairs.
 """
 PLAUSIBLE = 20
 """Bound of R/G and B/G and their inverses; no camera exceeds it under any illuminant."""
+
+
+UNDEFINED_SCALE = (
+    "the model divides transforms by their mean row sum, which is not positive for this pair; make "
+    "a model by calibrate, whose transforms have a scale for every pair"
+)
+"""Reason to refuse a pair whose transform exists, but not in the scale of the model."""
+FEW_CHROMATICITIES = (
+    "the colours divided by their own sums hold fewer than three independent ones; photograph a "
+    "more colourful scene"
+)
+"""Reason to refuse a pair for a model of sum-normalized pixels."""
 
 
 class UnsuitablePairError(ArgumentError):
@@ -67,13 +81,11 @@ def estimate_pair(
     colors = (jnp.asarray(image.reshape(-1, 3)) for image in (main, second))
     inputs = model.inputs(*colors, jnp.asarray(usable.ravel(), jnp.float32))
     condition = float(np.linalg.cond(main[usable]))
-    has_transform = bool(inputs.valid) and condition <= MAX_CONDITION
-    if model.needs_transform and not has_transform:
-        raise UnsuitablePairError(
-            f"the {np.sum(usable)} colours seen by both cameras hold fewer than three "
-            f"independent colours, too few for a transform (condition number {condition:.0f}, more "
-            f"than {MAX_CONDITION}); photograph a more colourful scene"
-        )
+    reason = transform_obstacle(main[usable], second[usable])
+    if not reason and not inputs.valid:
+        reason = FEW_CHROMATICITIES if model.fit == "sum" else UNDEFINED_SCALE
+    if model.needs_transform and reason:
+        raise UnsuitablePairError(reason)
     estimates, warnings = model.estimate(inputs), []
     for view, estimate in estimates._asdict().items():
         if estimate is None:
@@ -94,8 +106,36 @@ def estimate_pair(
                 f"these two cameras (this one is for {' and '.join(model.cameras)})"
             )
         warnings += [f"{view} illuminant: {reason}" for reason in reasons_to_distrust(estimate)]
-    transform = np.asarray(inputs.transform) if has_transform else None
+    transform = None if reason else np.asarray(inputs.transform)
     return PairEstimate(estimates, transform, condition, tuple(warnings))
+
+
+def transform_obstacle(
+    main: Float[np.ndarray, "n 3"],
+    second: Float[np.ndarray, "n 3"],
+    max_condition: float = MAX_CONDITION,
+) -> str:
+    """Return why both cameras' colours at the same places determine no transform, or "".
+
+    The transform is that of `fit_color_transform` with the normalization "mean". A comparison of
+    methods takes every pair that has one, with the limit `SINGULAR`; an estimate does not.
+    """
+    for view, colors in zip(VIEWS, (main, second), strict=True):
+        if not np.isfinite(colors).all():
+            return f"a colour of the {view} camera is NaN or infinite; give another file"
+        if not np.mean(colors) > 0:
+            return (
+                f"the colours of the {view} camera have a mean of 0 or less, so that its exposure "
+                "is unknown; give another file, or its true black level"
+            )
+    condition = np.linalg.cond(main)
+    if condition <= max_condition:
+        return ""
+    return (
+        f"the {len(main)} colours seen by both cameras hold fewer than three independent colours, "
+        f"too few for a transform (condition number {condition:.0f}, more than {max_condition}); "
+        "photograph a more colourful scene"
+    )
 
 
 def is_plausible(illuminant: Float[np.ndarray, "3"]) -> bool:

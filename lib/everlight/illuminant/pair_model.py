@@ -20,8 +20,12 @@ from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.feature_distribution import feature_distance
 from everlight.color.learned.linear_regression import LinearRegression, linear_estimate
 from everlight.color.moments import color_moments
-from everlight.color.transform_prior import TransformPrior, fit_probable_transform
-from everlight.color.transforms import Normalization, fit_color_transform
+from everlight.color.transform_prior import (
+    ProbableTransform,
+    TransformPrior,
+    fit_probable_transform,
+)
+from everlight.color.transforms import Normalization, fit_color_transform, scale_free
 from everlight.illuminant.illuminant_interval import (
     ChromaticityInterval,
     IntervalCoverage,
@@ -44,7 +48,10 @@ View = Literal["main", "second"]
 """Camera of a pair; the transform maps main colours to second colours."""
 VIEWS: tuple[View, ...] = ("main", "second")
 Fit = Normalization | Literal["probable"]
-"""Fit of transforms: least squares, normalized, or the most probable under a prior."""
+"""Fit of transforms: least squares, normalized, or the most probable under a prior.
+
+The most probable ones are `scale_free`.
+"""
 
 InputNames = Literal["T", "moments", "T and moments"]
 """Inputs of an estimate; moments are those of the camera's own image."""
@@ -215,7 +222,20 @@ class PairModel:
 
 
 nine_moments = jax.jit(partial(color_moments, degree=2))
-_fit_probable = jax.jit(fit_probable_transform)
+
+
+@jax.jit
+def _fit_probable(
+    main: Float[Array, "n 3"],
+    second: Float[Array, "n 3"],
+    prior: TransformPrior,
+    weights: Float[Array, "n"],
+) -> ProbableTransform:
+    """Fit the most probable transform, in the scale of the models on rendered scenes."""
+    fit = fit_probable_transform(main, second, prior, weights)
+    scaled = scale_free(fit.transform)
+    valid = fit.valid & jnp.all(jnp.isfinite(scaled))
+    return fit._replace(transform=jnp.where(valid, scaled, jnp.eye(3)), valid=valid)
 
 
 @jax.jit

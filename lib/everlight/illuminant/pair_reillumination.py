@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from everlight.color.reillumination import augment_transforms, chart_transforms
+from everlight.color.transforms import mean_normalized
 from everlight.errors import ArgumentError
 from everlight.illuminant.charted_pairs import QuasiReal
 from everlight.illuminant.pair_model import VIEWS
@@ -25,6 +26,8 @@ class Augmented(NamedTuple):
 
     transforms: Float[np.ndarray, "n 3 3"]
     """Colour transforms between the two cameras."""
+    normalized: Float[np.ndarray, "n 3 3"]
+    """The same between images divided by their means."""
     main: RelitView
     second: RelitView
     sources: Int[np.ndarray, "n"]
@@ -36,6 +39,8 @@ class Relit(NamedTuple):
 
     transforms: Float[Array, "n n 3 3"]
     """Colour transforms between the two cameras."""
+    normalized: Float[Array, "n n 3 3"]
+    """The same between images divided by their means."""
     main: Float[Array, "n n 3 3"]
     """Matrices that re-illuminate the main image's colours, as rows."""
     second: Float[Array, "n n 3 3"]
@@ -90,6 +95,7 @@ def reilluminate_training(
         )
     return Augmented(
         transforms=chosen.reshape(-1, 3, 3),
+        normalized=np.asarray(relit.normalized)[rows[:, None], targets].reshape(-1, 3, 3),
         **views,
         sources=np.repeat(train, targets.shape[1]),
     )
@@ -103,4 +109,9 @@ def relight_by_charts(pairs: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:
         for view in (pairs.main, pairs.second)
     )
     transforms = augment_transforms(jnp.asarray(pairs.transforms[rows]), main, second)
-    return Relit(transforms=transforms, main=main, second=second)
+    means = (
+        jnp.einsum("ic,ijcd->ijd", jnp.asarray(view.means[rows]), relights, precision="highest")
+        for view, relights in ((pairs.main, main), (pairs.second, second))
+    )
+    normalized = mean_normalized(transforms, *means)
+    return Relit(transforms=transforms, normalized=normalized, main=main, second=second)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from everlight.color.alignment import area_downsample
 from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
-from everlight.illuminant.pair_estimate import MAX_CONDITION
+from everlight.illuminant.pair_estimate import transform_obstacle
 from everlight.illuminant.pair_model import VIEWS
 from everlight_data.color.charts.chart_geometry import chart_mask
 from everlight_data.color.charts.chart_pairs import PairCharts
@@ -71,12 +71,9 @@ def measure_pair(
     mask = thumbnails.mask & free
     colors = {view: jnp.asarray(getattr(thumbnails, view).reshape(-1, 3)) for view in VIEWS}
     weights = jnp.asarray(mask.ravel(), jnp.float32)
-    fit = fit_color_transform(colors["main"], colors["second"], weights, "scale")
-    if not fit.valid or np.linalg.cond(thumbnails.main[mask]) > MAX_CONDITION:
-        raise DataError(
-            f"{pair.main}: outside the chart are fewer than three independent colours, too few for "
-            "a transform; take the pair out, or photograph a more colourful scene."
-        )
+    if reason := transform_obstacle(thumbnails.main[mask], thumbnails.second[mask]):
+        raise DataError(f"{pair.main}: outside the chart, {reason}.")
+    fit = fit_color_transform(colors["main"], colors["second"], weights, "mean")
     views = {}
     for view in VIEWS:
         chart = getattr(charts, view).homography

@@ -1,11 +1,13 @@
 """Storage of measurements: what a run's folder has is not measured again."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
+from tqdm import tqdm
 
-from everlight_data.color.charts.pair_files import PairFiles
+from everlight_data.color.charts.pair_files import MIN_PAIRS, PairFiles
 from everlight_data.errors import DataError, MissingPackageError
 from everlight_data.progress import progress
 
@@ -26,8 +28,10 @@ def measure_stored(
     fingerprints: Sequence[dict],
     measure: Callable[[int], dict[str, np.ndarray]],
     store: Store,
-) -> list[dict[str, np.ndarray]]:
-    """Return arrays of every pair; those that the store lacks are measured, and saved there.
+) -> dict[int, dict[str, np.ndarray]]:
+    """Return pairs' arrays by index; those that the store lacks are measured, and saved there.
+
+    A pair that cannot be measured is named on the error stream, with the reason, and left out.
 
     Args:
       kind: name of the measurement, with which the names of its parts begin.
@@ -37,9 +41,9 @@ def measure_stored(
       store: place of finished parts.
 
     Raises:
-      DataError: pairs cannot be measured; the message names all of them.
+      DataError: fewer than `MIN_PAIRS` can be measured; the message names all others.
     """
-    measured, failures = [], []
+    measured, failures = {}, []
     for index, pair in enumerate(progress(kind, unit="pair", values=files)):
         name, known = f"{kind}-{pair.name}", {**pair.checksums} | fingerprints[index]
         arrays = store.read_part(name, known)
@@ -50,9 +54,10 @@ def measure_stored(
                 raise
             except DataError as error:
                 failures.append(str(error))
+                tqdm.write(f"LEFT OUT: {error}", file=sys.stderr)
                 continue
             store.save_part(name, known, **arrays)
-        measured.append(arrays)
-    if failures:
+        measured[index] = arrays
+    if len(measured) < MIN_PAIRS:
         raise DataError(f"{len(failures)} of {len(files)} pairs: {' '.join(failures)}")
     return measured

@@ -27,9 +27,22 @@ from everlight_data.color.charts.pair_files import PairFiles
 from everlight_data.color.photographs.camera_images import IlluminantImages
 
 
-class Measured(NamedTuple):
-    """Measurements of all pairs."""
+class ChartedPairs(NamedTuple):
+    """Pairs whose charts were read."""
 
+    files: Sequence[PairFiles]
+    charts: Sequence[PairCharts]
+
+    def subset(self, indices: Sequence[int]) -> "ChartedPairs":
+        """Return some of the pairs."""
+        return ChartedPairs(*([part[index] for index in indices] for part in self))
+
+
+class Measured(NamedTuple):
+    """Measurements of the pairs that have a transform."""
+
+    indices: Sequence[int]
+    """Places of these pairs among the given ones."""
     quasi: QuasiReal
     """Transforms, illuminants and charts."""
     images: Mapping[View, IlluminantImages]
@@ -38,11 +51,13 @@ class Measured(NamedTuple):
     """Nine colour moments of both cameras' images."""
 
 
-def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[PairCharts]:
-    """Read every pair's charts; pairs that the store holds are not measured again.
+def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> ChartedPairs:
+    """Read the pairs' charts; pairs that the store holds are not measured again.
+
+    Pairs without a usable chart are named and left out.
 
     Raises:
-      DataError: charts are not found or not usable; the message names all files.
+      DataError: too few pairs remain, or they are of several cameras.
     """
     listed, reference = read_chart_corners(folder), reference_colors()
 
@@ -55,14 +70,14 @@ def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> list[
         corners = [None if outline is None else outline.tolist() for outline in outlines]
         fingerprints.append({"corners": corners, "measured": list(STORED_NAMES.values())})
     arrays = measure_stored("charts", files, fingerprints, read, store)
-    charts = [PairCharts.from_arrays(pair) for pair in arrays]
-    check_one_kind(folder, files, charts)
-    return charts
+    charts = [PairCharts.from_arrays(pair) for pair in arrays.values()]
+    charted = ChartedPairs([files[index] for index in arrays], charts)
+    check_one_kind(folder, *charted)
+    return charted
 
 
 def measure_pairs(
-    files: Sequence[PairFiles],
-    charts: Sequence[PairCharts],
+    charted: ChartedPairs,
     homography: Float[np.ndarray, "3 3"],
     downsample: int,
     store: Store,
@@ -70,23 +85,30 @@ def measure_pairs(
 ) -> Measured:
     """Measure transforms, illuminants, moments and small images with their charts masked.
 
+    Pairs without a transform are named and left out.
+
     Raises:
-      DataError: pairs have no transform; the message names all of them.
+      DataError: too few pairs remain.
     """
 
     def measure(index: int) -> dict[str, np.ndarray]:
-        return measure_pair(files[index], charts[index], homography, downsample).to_arrays()
+        files, charts = charted.files[index], charted.charts[index]
+        return measure_pair(files, charts, homography, downsample).to_arrays()
 
     fingerprints = [
         {
             "homography": homography.tolist(),
             "chart": pair.main.homography.tolist(),
             "downsample": downsample,
+            "normalize": "mean",
         }
-        for pair in charts
+        for pair in charted.charts
     ]
-    arrays = measure_stored("transforms", files, fingerprints, measure, store)
-    pairs = map(MeasuredPair.from_arrays, arrays)
+    arrays = measure_stored("transforms", charted.files, fingerprints, measure, store)
+    indices = list(arrays)
+    usable = charted.subset(indices)
+    charts = usable.charts
+    pairs = map(MeasuredPair.from_arrays, arrays.values())
     stacked = jax.tree.map(lambda *values: np.stack(values), *pairs)
     truth = {
         view: np.stack([getattr(pair, view).illuminant for pair in charts]).astype(np.float32)
@@ -100,25 +122,30 @@ def measure_pairs(
             folds=(),
             note=note,
             camera=getattr(charts[0], view).camera,
-            taken_by=[getattr(charts[0], view).camera] * len(files),
+            taken_by=[getattr(charts[0], view).camera] * len(charts),
         )
         for view in VIEWS
     }
     moments = {view: getattr(stacked, view).moments for view in VIEWS}
-    return Measured(_quasi_real(files, charts, stacked.transform, truth), images, moments)
+    quasi = _quasi_real(usable, stacked.transform, truth, moments)
+    return Measured(indices, quasi, images, moments)
 
 
 def _quasi_real(
-    files: Sequence[PairFiles],
-    charts: Sequence[PairCharts],
+    pairs: ChartedPairs,
     transforms: Float[np.ndarray, "n 3 3"],
     truth: Mapping[View, Float[np.ndarray, "n 3"]],
+    moments: Mapping[View, Float[np.ndarray, "n 9"]],
 ) -> QuasiReal:
-    """Return the pairs without folds."""
+    """Return the pairs without folds; transforms are between images divided by their means."""
+    files, charts = pairs
     views = {}
     for view in VIEWS:
         colors = np.stack([getattr(pair, view).colors for pair in charts]).astype(np.float32)
-        views[view] = PairedView(illuminants=truth[view], charts=colors)
+        # The first three moments are the means of blue, green and red.
+        means = moments[view][:, 2::-1]
+        means = means / means.mean(axis=1, keepdims=True)
+        views[view] = PairedView(illuminants=truth[view], charts=colors, means=means)
     return QuasiReal(
         names=tuple((pair.name, pair.name) for pair in files),
         transforms=transforms,

@@ -1,4 +1,4 @@
-"""Scenes among raw pairs, by their illuminants, and folds of whole scenes."""
+"""Scenes among raw pairs, by their illuminants."""
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,6 @@ from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.pair_files import MIN_PAIRS
 from everlight_data.errors import DataError
 
-MAX_FOLDS = 8
-"""Maximum number of folds; each two folds are another training."""
 SAME_SCENE = 0.5
 """Maximum angle in degrees between the illuminants of two pairs of one scene, in both cameras."""
 
@@ -37,12 +35,3 @@ def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
 
 
 _angles = jax.jit(jax.vmap(jax.vmap(angular_error, (None, 0)), (0, None)))
-
-
-def draw_scene_folds(scenes: Int[np.ndarray, "n"], seed: int) -> list[Int[np.ndarray, "k"]]:
-    """Draw folds of whole scenes; shorter folds repeat rows, so that all have one length."""
-    order = np.random.default_rng(seed).permutation(scenes.max() + 1)
-    count = min(len(order), MAX_FOLDS)
-    rows = [np.flatnonzero(np.isin(scenes, order[fold::count])) for fold in range(count)]
-    longest = max(map(len, rows))
-    return [np.resize(fold, longest) for fold in rows]

@@ -14,7 +14,12 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.alignment import MaskedImage, area_downsample
-from everlight.color.transforms import Normalization, apply_color_transform, fit_color_transform
+from everlight.color.transforms import (
+    Normalization,
+    apply_color_transform,
+    fit_color_transform,
+    normalize_sum,
+)
 from everlight.illuminant.charted_pairs import PairedView, QuasiReal
 from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
 from everlight_data.color.nus8 import DATA_SETS, OfficialNus, load_official
@@ -53,12 +58,12 @@ def build_quasi_real(
     indices_second = _indices(second, [pair[1] for pair in pairs])
     if len(pairs) < FOLDS:
         raise DataError(f"{len(pairs)} pairs do not suffice for {FOLDS} folds; give more pairs.")
-    transforms, charts_main, charts_second, usable = [], [], [], []
+    fitted, charts_main, charts_second, usable = [], [], [], []
     for i, j in zip(indices_main, indices_second, strict=True):
         chart_main, chart_second = main.read_chart(i), second.read_chart(j)
         both = chart_main.usable & chart_second.usable
         photograph = main.photographs.read_image(i)
-        transform = _pair_transform(
+        fit = _fit_pair(
             jnp.asarray(chart_main.colors, jnp.float32),
             jnp.asarray(chart_second.colors, jnp.float32),
             jnp.asarray(both, jnp.float32),
@@ -66,20 +71,24 @@ def build_quasi_real(
             normalize,
             f"{main.photographs.names[i]} with {second.photographs.names[j]}",
         )
-        transforms.append(transform)
+        fitted.append(fit)
         charts_main.append(chart_main.colors)
         charts_second.append(chart_second.colors)
         usable.append(both)
     order = np.random.default_rng(seed).permutation(len(pairs))
+    transforms, means_main, means_second = map(np.stack, zip(*fitted, strict=True))
     return QuasiReal(
         names=tuple(pairs),
-        transforms=np.stack(transforms),
+        transforms=transforms,
         main=PairedView(
-            illuminants=main.photographs.illuminants[indices_main], charts=np.stack(charts_main)
+            illuminants=main.photographs.illuminants[indices_main],
+            charts=np.stack(charts_main),
+            means=means_main,
         ),
         second=PairedView(
             illuminants=second.photographs.illuminants[indices_second],
             charts=np.stack(charts_second),
+            means=means_second,
         ),
         usable=np.stack(usable),
         folds=tuple(np.sort(order[fold::FOLDS]) for fold in range(FOLDS)),
@@ -138,14 +147,22 @@ def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:
     return [positions[name] for name in names]
 
 
-def _pair_transform(
+class _PairFit(NamedTuple):
+    """T between two images, and their mean colours in its scale."""
+
+    transform: Float[np.ndarray, "3 3"]
+    main: Float[np.ndarray, "3"]
+    second: Float[np.ndarray, "3"]
+
+
+def _fit_pair(
     chart_main: Float[Array, "24 3"],
     chart_second: Float[Array, "24 3"],
     usable: Float[Array, "24"],
     thumbnail: MaskedImage,
     normalize: Normalization,
     pair: str,
-) -> Float[np.ndarray, "3 3"]:
+) -> _PairFit:
     """Return T between the main pixels and those that the charts' transform makes of them."""
     colors = thumbnail.image.reshape(-1, 3)
     between_charts = fit_color_transform(chart_main, chart_second, usable)
@@ -158,4 +175,15 @@ def _pair_transform(
                 f"{pair}: too few {what} of different colours for a transform; "
                 "remove this pair from the list."
             )
-    return np.asarray(fit.transform)
+    views = (
+        (normalize_sum(view) for view in (colors, synthetic))
+        if normalize == "sum"
+        else (
+            colors,
+            synthetic,
+        )
+    )
+    share = weights[:, None] / jnp.sum(weights)
+    return _PairFit(
+        np.asarray(fit.transform), *(np.asarray(jnp.sum(view * share, axis=0)) for view in views)
+    )

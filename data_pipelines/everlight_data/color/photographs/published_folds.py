@@ -1,5 +1,6 @@
-"""The three folds that cross-validation tests in turn: drawn, or read from a published split."""
+"""Folds that cross-validation tests in turn: drawn, or read from a published split of three."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,8 @@ from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.matlab import read_mat
 
 FOLDS = 3
+MAX_FOLDS = 8
+"""Maximum number of folds of scenes; each two folds are another training."""
 FOLD_LAYOUT = (
     "Give a text file or `indices` with each image's fold, 1 to 3, in the order of the images' "
     "names, or `te_split` and `tr_split` with each fold's image numbers, from 1."
@@ -22,10 +25,36 @@ def draw_folds(count: int, seed: int) -> list[Int[np.ndarray, "k"]]:
     return np.split(drawn[: count // FOLDS * FOLDS], FOLDS)
 
 
+def draw_scene_folds(
+    scenes: Int[np.ndarray, "n"], seed: int, limit: int = MAX_FOLDS
+) -> list[Int[np.ndarray, "k"]]:
+    """Draw at most `limit` folds of whole scenes, of one length (`padded_folds`)."""
+    order = np.random.default_rng(seed).permutation(scenes.max() + 1)
+    count = min(len(order), limit)
+    rows = [np.flatnonzero(np.isin(scenes, order[fold::count])) for fold in range(count)]
+    return padded_folds(rows)
+
+
+def padded_folds(folds: Sequence[Int[np.ndarray, "_"]]) -> list[Int[np.ndarray, "k"]]:
+    """Return folds whose shorter ones repeat rows, so that all have one length."""
+    longest = max(map(len, folds))
+    return [np.resize(fold, longest) for fold in folds]
+
+
 def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
     """Read three sets of test images of equal size from a published split.
 
-    Larger folds lose their last images. Two layouts are known: each image's fold (text, or a MATLAB
+    Larger folds lose their last images. Raises as `read_whole_folds` does.
+    """
+    folds = read_whole_folds(path, count)
+    size = min(map(len, folds))
+    return [fold[:size] for fold in folds]
+
+
+def read_whole_folds(path: Path, count: int) -> list[Int[np.ndarray, "_"]]:
+    """Read three sets of test images, perhaps of different sizes, from a published split.
+
+    Two layouts are known: each image's fold (text, or a MATLAB
     file with `indices`), and FC4's MATLAB file with the image numbers of `te_split` and `tr_split`.
 
     Raises:
@@ -39,10 +68,9 @@ def read_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:
         with refusing(path, FOLD_LAYOUT):
             assigned = np.array(text.split(), int)
         folds = _split_folds(path, assigned, count)
-    size = min(map(len, folds))
-    if sum(map(len, folds)) < count or not size:
+    if sum(map(len, folds)) < count or not all(map(len, folds)):
         raise DataError(f"{path} leaves images of {count} in no fold. {FOLD_LAYOUT}")
-    return [fold[:size] for fold in folds]
+    return folds
 
 
 def _matlab_folds(path: Path, count: int) -> list[Int[np.ndarray, "k"]]:

@@ -13,11 +13,12 @@ from jaxtyping import Array, Bool, Float
 from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.color.moments import color_moments
 from everlight.color.transform_prior import (
+    ProbableTransform,
     TransformPrior,
     fit_probable_transform,
     learn_transform_prior,
 )
-from everlight.color.transforms import fit_color_transform
+from everlight.color.transforms import fit_color_transform, scale_free
 from everlight.illuminant.camera_pairs import (
     Samples,
     finite_rows,
@@ -244,9 +245,11 @@ _learn_prior = jax.jit(learn_transform_prior)
 
 @jax.jit
 def _probable(main: Array, second: Array, prior: TransformPrior) -> Any:
-    return jax.lax.map(
-        lambda one: fit_probable_transform(*one, prior), (main, second), batch_size=BLOCK
-    )
+    def fit_scene(views: tuple[Array, Array]) -> ProbableTransform:
+        fit = fit_probable_transform(*views, prior)
+        return fit._replace(transform=scale_free(fit.transform))
+
+    return jax.lax.map(fit_scene, (main, second), batch_size=BLOCK)
 
 
 def _least_squares(

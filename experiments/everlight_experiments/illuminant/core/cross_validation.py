@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.learned.linear_regression import (
@@ -216,6 +216,15 @@ def split_samples(
         valid, train = drawn[:count], drawn[count:]
     key = jax.random.fold_in(jax.random.key(seed), fold)
     return augment(data, train, key), data.samples(valid)
+
+
+def pooled_rows(
+    estimates: Float[np.ndarray, "runs folds k c"], folds: Int[np.ndarray, "folds k"], count: int
+) -> Float[np.ndarray, "runs n c"]:
+    """Return each row's estimates from its test fold; a row that a fold repeats has its last."""
+    pooled = np.full((len(estimates), count, estimates.shape[-1]), np.nan, np.float32)
+    pooled[:, folds] = estimates
+    return pooled
 
 
 def method_name(input_name: str, depth: int | None) -> str:

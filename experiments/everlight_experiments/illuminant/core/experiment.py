@@ -104,6 +104,8 @@ class IlluminantExperiment:
       figures: figures after that of the illuminants.
       before, after: further sections before and after that of illuminants and figures.
       command: command line that uses the kept model.
+      answer: sentences that answer the question; by default they name the best or reported method.
+      answer_figure: figure of the answer; by default the error curves.
     """
 
     title: str
@@ -124,6 +126,8 @@ class IlluminantExperiment:
     before: Sequence[Section] = ()
     after: Sequence[Section] = ()
     command: str = ""
+    answer: tuple[str, ...] = ()
+    answer_figure: Figure | None = None
 
     @property
     def conditions(self) -> list[Comparison]:

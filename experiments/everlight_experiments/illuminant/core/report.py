@@ -97,11 +97,14 @@ def experiment_report(folder: RunFolder, experiment: IlluminantExperiment) -> Re
         "mean. Missing estimates count as invalid and are left out of means.",
         *experiment.notes,
     )
+    shown = [truth]
+    if experiment.answer_figure is not None:
+        shown, picture = [picture, truth], experiment.answer_figure
     tables = experiment.tables or [error_table(compared) for compared in experiment.conditions]
     sections = [
         Section("Angular errors", notes, list(tables)),
         *experiment.before,
-        Section("Illuminants and examples", (), [truth, *experiment.figures]),
+        Section("Illuminants and examples", (), [*shown, *experiment.figures]),
         *experiment.after,
     ]
     return Report(summary_rows, sections, summary(experiment, picture))
@@ -180,9 +183,9 @@ def summary(experiment: IlluminantExperiment, figure: Figure) -> Summary:
         f"{experiment.data}. Mean angular error in degrees of the {LEADERS} best methods of each "
         f"condition{extra}. The tables below have all methods."
     )
-    best = best_in_words(experiment, [conditions[place] for place in places])
-    sentences = [experiment.question, best]
-    if simple:
+    best = [best_in_words(experiment, [conditions[place] for place in places])]
+    sentences = [experiment.question, *(experiment.answer or best)]
+    if simple and not experiment.answer:
         sentences.append(f"Baseline, {SPELLED.get(baseline, baseline)}: {'; '.join(simple)}.")
     table = Table(caption, [Column("Method"), *titles, Column("Mean", PUBLISHED_GROUP)], rows)
     return Summary(tuple(sentences), figure, table)

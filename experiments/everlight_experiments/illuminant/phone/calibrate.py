@@ -39,12 +39,13 @@ from everlight_data.color.charts.chart_pairs import PairCharts, align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.pair_files import PairFiles, find_pairs
 from everlight_data.color.charts.pair_measurements import Measured, measure_pairs, read_charts
-from everlight_data.color.charts.scene_folds import draw_scene_folds, group_scenes
+from everlight_data.color.charts.scene_folds import group_scenes
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.view_pairs import described_view, read_homography, write_homography
 from everlight_data.color.photographs.camera_images import IlluminantImages
+from everlight_data.color.photographs.published_folds import draw_scene_folds
 from everlight_data.errors import DataError
-from everlight_experiments.illuminant.config import CALIBRATE
+from everlight_experiments.illuminant.config import CALIBRATE, SAMPLES
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     ResamplingUnits,
@@ -61,8 +62,6 @@ from everlight_experiments.illuminant.phone.selection import NESTED, ViewChoice,
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
 
-SAMPLES = 4_096
-"""Samples of a training with its re-illuminations, equal in every fold."""
 DEMO_PAIRS = 30
 
 
@@ -136,16 +135,17 @@ def _measure_phone(options: CalibrateOptions, folder: RunFolder) -> PhonePairs:
         # Damage is known before the charts are searched, which takes longest.
         read_homography(options.homography)
     source, note = _source(options, folder)
-    files = find_pairs(source)
-    charts = read_charts(source, files, folder)
-    homography, residuals = align_cameras(options.homography, charts)
+    charted = read_charts(source, find_pairs(source), folder)
+    homography, residuals = align_cameras(options.homography, charted.charts)
     if np.median(residuals) > options.downsample:
         print(
             f"WARNING: the patches lie {np.median(residuals):.1f} pixels from where the homography "
             f"puts them, more than a block of {options.downsample}; take pictures from farther "
             "away, or give a greater --downsample"
         )
-    measured = measure_pairs(files, charts, homography, options.downsample, folder, note)
+    measured = measure_pairs(charted, homography, options.downsample, folder, note)
+    files, charts = charted.subset(measured.indices)
+    residuals = residuals[measured.indices]
     scenes = group_scenes(measured.quasi)
     folds = draw_scene_folds(scenes, options.seed)
     measured = measured._replace(quasi=measured.quasi._replace(folds=tuple(folds)))
@@ -154,7 +154,7 @@ def _measure_phone(options: CalibrateOptions, folder: RunFolder) -> PhonePairs:
 
 def _calibrate(phone: PhonePairs, networks: NetworkTraining) -> Calibration:
     """Select and train each camera's estimator."""
-    quasi, images, moments = phone.measured
+    _, quasi, images, moments = phone.measured
     cameras = (images["main"].camera, images["second"].camera)
     augmentations = {
         name: resampled(augment, SAMPLES) for name, augment in chart_augmentations(quasi).items()
@@ -169,7 +169,7 @@ def _calibrate(phone: PhonePairs, networks: NetworkTraining) -> Calibration:
         distances = cross_calibrate_distances(jnp.asarray(relit), rows)
         choices[view], views[view] = choice, choice.view_model(distances)
         comparisons[view] = compare(choice, images[view], phone.scenes)
-    model = PairModel(**views, prior=None, fit="scale", cameras=cameras, trained_on=phone.note)
+    model = PairModel(**views, prior=None, fit="mean", cameras=cameras, trained_on=phone.note)
     return Calibration(
         quasi, phone.charts, phone.residuals, phone.scenes, choices, comparisons, model
     )

@@ -28,6 +28,7 @@ from everlight_experiments.illuminant.core.cross_validation import (
     Estimator,
     cross_validate,
     method_name,
+    pooled_rows,
 )
 from everlight_experiments.illuminant.core.experiment import angular_errors
 from everlight_experiments.illuminant.core.networks import NetworkTraining
@@ -91,9 +92,7 @@ class ViewChoice(NamedTuple):
     def held_out(self, candidate: Candidate) -> Float[np.ndarray, "seeds n 2"]:
         """Return each pair's estimates by the trainings that left it out."""
         estimates = self.outcome.estimates[candidate.estimator]
-        pooled = np.full((len(estimates), len(self.data.main), 2), np.nan, np.float32)
-        pooled[:, self.data.folds] = estimates
-        return pooled
+        return pooled_rows(estimates, self.data.folds, len(self.data.main))
 
     def illuminants(self) -> dict[str, Float[np.ndarray, "runs n 3"]]:
         """Return each pair's held-out estimates by candidate, ensemble and nested selection."""

@@ -10,7 +10,7 @@ on two cores, `*-paper` has the paper's own optimizer and length and is meant fo
 `nus-small` has the D5200's thumbnails, whose charts are masked, so that quasi-real pairs cannot be
 made; it compares the single-image methods, as `illuminant dataset` does. `nus-paper` reads the
 official release. Its transforms are fitted without normalizing pixels, for which re-illumination in
-closed form is exact, and then scaled to a mean row sum of 1, which removes the exposures. S20's
+closed form is exact, and then scaled to images of mean 1, which removes the exposures. S20's
 transforms are sum-normalized; there the closed form is approximate.
 """
 

@@ -31,7 +31,7 @@ from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.hat import gate
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts.passes import mask_other_classes, batch_loss
+from everlight.continual.strategies.parts.passes import batch_loss, mask_other_classes
 from everlight.errors import ArgumentError
 
 

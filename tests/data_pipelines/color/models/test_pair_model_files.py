@@ -223,7 +223,7 @@ def test_a_model_of_inputs_that_are_not_computed_is_refused(tmp_path):
         load_pair_model(tmp_path / "net")
 
 
-@pytest.mark.parametrize("fit", [None, "scale", "sum"])
+@pytest.mark.parametrize("fit", [None, "mean", "scale", "sum"])
 def test_transforms_are_fitted_as_the_model_states(rng, fit):
     main, second = pair_of(rng)
     expected = fit_color_transform(main, second, normalize=fit).transform

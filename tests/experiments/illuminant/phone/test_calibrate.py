@@ -20,6 +20,7 @@ from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.measured_pair import fit_blocks
 from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.pairs.view_pairs import align_thumbnails
+from everlight_data.color.photographs.published_folds import draw_scene_folds
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes
@@ -52,9 +53,10 @@ def measured(written, tmp_path_factory):
     settings = CalibrateOptions(folder=source, runs=tmp_path_factory.mktemp("runs"))
     run = RunFolder("illuminant", "calibrate", settings)
     files = pair_files.find_pairs(source)
-    charts = pair_measurements.read_charts(source, files, run)
+    charted = pair_measurements.read_charts(source, files, run)
+    charts = charted.charts
     homography, residuals = chart_pairs.align_cameras(None, charts)
-    pairs = pair_measurements.measure_pairs(files, charts, homography, 6, run, "")
+    pairs = pair_measurements.measure_pairs(charted, homography, 6, run, "")
     return charts, homography, residuals, pairs.quasi, pairs
 
 
@@ -80,8 +82,11 @@ def test_transforms_are_those_of_the_two_cameras_under_each_illuminant(written, 
     """Transforms are compared with least squares of all 214 surfaces; scenes show some fifty."""
     _, true = written
     quasi = measured[3]
-    off = np.linalg.norm(quasi.transforms - true.transforms, axis=(1, 2))
-    assert (off / np.linalg.norm(true.transforms, axis=(1, 2))).max() < 0.15
+    fitted, expected = (
+        item / np.linalg.norm(item, axis=(1, 2), keepdims=True)
+        for item in (quasi.transforms, true.transforms)
+    )
+    assert np.linalg.norm(fitted - expected, axis=(1, 2)).max() < 0.15
 
 
 def test_the_chart_has_no_part_in_the_small_images(written, measured):
@@ -103,8 +108,7 @@ def test_training_inputs_equal_those_of_estimate(written, measured):
     thumbnails = align_thumbnails(*photos, measured[1], 6)
     free = chart_mask(thumbnails.mask.shape, fit_blocks(6) @ true.charts[1])
     seen = {view: np.float64(getattr(thumbnails, view)[thumbnails.mask & free]) for view in VIEWS}
-    fitted = np.linalg.lstsq(seen["main"], seen["second"])[0]
-    fitted /= fitted.sum(axis=1).mean()
+    fitted = np.linalg.lstsq(*(seen[view] / seen[view].mean() for view in VIEWS))[0]
     np.testing.assert_allclose(pairs.quasi.transforms[1], fitted, atol=0.02)
     for view, colors in seen.items():
         means = colors[:, ::-1].mean(axis=0)
@@ -146,6 +150,29 @@ def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, mea
     np.testing.assert_allclose(ratio, expected, rtol=0.1)
 
 
+def test_a_pair_without_a_transform_is_named_and_left_out(written, measured, tmp_path, capsys):
+    """The second camera's photo of the last of seven pairs is black."""
+    source, _ = written
+    charts, homography = measured[:2]
+    files = pair_files.find_pairs(source)
+    last = files[5]
+    photo = read_raw(last.second)
+    dark = tmp_path / "dark.dng"
+    raw = last.second.read_bytes()
+    dark.write_bytes(raw[: -2 * photo.saturated.size] + bytes(2 * photo.saturated.size))
+    pairs = pair_measurements.ChartedPairs(
+        [*files, last._replace(name="dark", second=dark, checksums={"main": 0, "second": 0})],
+        [*charts, charts[5]],
+    )
+    settings = CalibrateOptions(folder=source, runs=tmp_path)
+    run = RunFolder("illuminant", "calibrate", settings)
+    result = pair_measurements.measure_pairs(pairs, homography, 6, run, "")
+    assert result.indices == list(range(PAIRS))
+    np.testing.assert_array_equal(result.quasi.transforms, measured[3].transforms)
+    printed = capsys.readouterr().err
+    assert re.search(r"LEFT OUT: .*dark\.dng is all black", printed)
+
+
 def with_illuminants(view, illuminants):
     return view._replace(illuminants=illuminants)
 
@@ -168,7 +195,7 @@ def test_pairs_under_one_illuminant_are_one_scene(measured):
 @pytest.mark.parametrize("scenes", [6, 8, 30])
 def test_no_scene_is_in_two_folds_and_all_are_in_one(rng, scenes):
     numbers = np.concatenate([np.arange(scenes), rng.integers(0, scenes, 9)])
-    folds = scene_folds.draw_scene_folds(numbers, seed=0)
+    folds = draw_scene_folds(numbers, seed=0)
     assert len(folds) == min(scenes, 8)
     assert len({len(fold) for fold in folds}) == 1
     owners = [set(numbers[fold].tolist()) for fold in folds]
@@ -325,9 +352,8 @@ def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
     hidden.write_bytes(full[: -shaded.nbytes] + shaded.tobytes())
 
     def read():
-        return pair_measurements.read_charts(
-            folder, pair_files.find_pairs(folder), store_without(2)
-        )
+        files = pair_files.find_pairs(folder)
+        return pair_measurements.read_charts(folder, files, store_without(2)).charts
 
     with pytest.raises(DataError, match=r"1 of 6 pairs: .*scene-02\.dng: no chart found. Write"):
         read()

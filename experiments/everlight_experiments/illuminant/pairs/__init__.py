@@ -1,0 +1,1 @@
+"""Pairs of two cameras without charts: does the second camera help here?"""

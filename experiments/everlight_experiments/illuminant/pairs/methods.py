@@ -1,0 +1,143 @@
+"""Estimates of the main camera's illuminant from one camera and from two, on the same pairs."""
+
+from collections.abc import Mapping
+from functools import partial
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Int
+
+from everlight.color.chromaticity import chromaticity_to_illuminant, illuminant_to_chromaticity
+from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
+from everlight.illuminant.camera_pairs import (
+    MOMENTS,
+    TRANSFORM,
+    TRANSFORM_AND_MOMENTS,
+    CameraPairs,
+)
+from everlight.illuminant.illuminant_interval import ensemble_chromaticity
+from everlight.illuminant.pair_augmentations import resampled
+from everlight.illuminant.pair_model import VIEWS, View
+from everlight.illuminant.registered_pairs import (
+    MOMENTS_AND_EDGES,
+    WHITES,
+    registered_augmentations,
+)
+from everlight.trees import checksums_of
+from everlight_experiments.illuminant.config import SAMPLES
+from everlight_experiments.illuminant.core.cross_validation import (
+    Estimator,
+    cross_validate,
+    method_name,
+    pooled_rows,
+)
+from everlight_experiments.illuminant.core.experiment import Comparison, ResamplingUnits
+from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.pairs.sources import PairSet
+from everlight_experiments.illuminant.phone.selection import DEPTH
+from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
+from everlight_experiments.run_folder.folder import RunFolder
+
+FFCC = "FFCC"
+ONE_CAMERA = method_name(MOMENTS_AND_EDGES, DEPTH)
+"""Network of the size of `TWO_CAMERAS` that reads one camera."""
+TWO_CAMERAS = method_name(TRANSFORM_AND_MOMENTS, DEPTH)
+TRANSFORM_ALONE = f"Net on {TRANSFORM}"
+MOMENTS_ALONE = method_name(MOMENTS, DEPTH)
+ORACLE = method_name(WHITES, DEPTH)
+TWO_TRAININGS = f"{ONE_CAMERA}, mean of two trainings"
+"""One camera's counterpart of the mean of both cameras, which has two trainings too."""
+AVERAGED = (FFCC, ONE_CAMERA)
+"""Methods of one camera whose estimates of both cameras are averaged too."""
+
+Estimates = dict[str, Float[np.ndarray, "runs folds k 3"]]
+
+
+def averaged_name(method: str) -> str:
+    """Return the name in tables of the mean of both cameras' estimates by a method."""
+    return f"{method}, mean of both cameras"
+
+
+def compare_methods(folder: RunFolder, usable: PairSet, training: NetworkTraining) -> Comparison:
+    """Return every method's estimates, each by trainings without the pair's fold, in one fold."""
+    views: dict[View, Estimates] = {
+        view: _estimate_view(folder, usable, view, training.below(view)) for view in VIEWS
+    }
+    estimates = dict(views["main"])
+    single = illuminant_to_chromaticity(jnp.asarray(estimates[ONE_CAMERA]))
+    twice = ensemble_chromaticity(jnp.stack([single, jnp.roll(single, 1, axis=0)]))
+    estimates[TWO_TRAININGS] = np.asarray(chromaticity_to_illuminant(twice))
+    for method in AVERAGED:
+        estimates[averaged_name(method)] = averaged_estimates(usable, views, method)
+    count = len(usable.names)
+    pooled = {
+        name: pooled_rows(values, usable.folds, count)[:, None]
+        for name, values in estimates.items()
+    }
+    groups = len(np.unique(usable.groups))
+    return Comparison(
+        pooled,
+        usable.pairs.illuminants["main"][None],
+        "main camera",
+        f"Illuminant of {usable.images['main'].camera} for {count} pairs in {groups} groups, each "
+        "by trainings without the pair's fold.",
+        units=ResamplingUnits("groups", usable.groups[None]),
+    )
+
+
+def _estimate_view(
+    folder: RunFolder, usable: PairSet, view: View, training: NetworkTraining
+) -> Estimates:
+    """Return the estimates of one camera's illuminant; the second camera's are of it alone."""
+    pairs, images = usable.pairs, usable.images[view]
+    data = CameraPairs(
+        inputs=pairs.inputs(view),
+        main=pairs.illuminants["main"],
+        second=pairs.illuminants["second"],
+        folds=usable.folds,
+        cameras=(usable.images["main"].camera, usable.images["second"].camera),
+        note=images.note,
+        view=view,
+    )
+    augmentations = {
+        name: resampled(augment, SAMPLES)
+        for name, augment in registered_augmentations(pairs).items()
+    }
+    outcome = cross_validate(data, augmentations, "held-out", training, {TRANSFORM: (DEPTH,)})
+    fingerprint = {"data": checksums_of(images.images, images.masks, images.illuminants)}
+    fingerprint |= {"folds": checksums_of(usable.folds), "view": view}
+    keep = partial(folder.computed, fingerprint=fingerprint)
+    estimates = cross_validate_methods(images, keep, (FFCC,))
+    for name in data.inputs:
+        for depth in (None, DEPTH):
+            method = method_name(name, depth)
+            chromaticities = jnp.asarray(outcome.estimates[Estimator(method)])
+            kind = "Linear regression" if depth is None else "Net"
+            estimates[f"{kind} on {name}"] = np.asarray(chromaticity_to_illuminant(chromaticities))
+    return estimates
+
+
+def averaged_estimates(
+    usable: PairSet, views: Mapping[View, Estimates], method: str
+) -> Float[np.ndarray, "runs folds k 3"]:
+    """Return means of both cameras' own estimates in the main camera's colours.
+
+    An affine map of chromaticities, fitted to the training pairs' illuminants, brings the second
+    camera's estimate to the main one.
+    """
+    main, second = (illuminant_to_chromaticity(jnp.asarray(views[view][method])) for view in VIEWS)
+    mapped = [_mapped(usable, test, second[:, fold]) for fold, test in enumerate(usable.folds)]
+    both = jnp.stack([main, jnp.stack(mapped, axis=1)])
+    return np.asarray(chromaticity_to_illuminant(ensemble_chromaticity(both)))
+
+
+def _mapped(
+    usable: PairSet, test: Int[np.ndarray, "k"], second: Float[np.ndarray, "runs k 2"]
+) -> Float[np.ndarray, "runs k 2"]:
+    """Return the second camera's chromaticities in the main camera's colours."""
+    train = np.setdiff1d(np.arange(len(usable.names)), test)
+    truth = {
+        view: illuminant_to_chromaticity(jnp.asarray(usable.pairs.illuminants[view][train]))
+        for view in VIEWS
+    }
+    return linear_estimate(fit_linear_regression(truth["second"], truth["main"]), second)

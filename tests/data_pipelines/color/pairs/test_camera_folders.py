@@ -1,0 +1,84 @@
+"""Folders of photos with illuminants, and files of thumbnails, as sets of one camera."""
+
+import imagecodecs
+import numpy as np
+import pytest
+
+from everlight_data.color.pairs.camera_folders import camera_set
+from everlight_data.errors import DataError, MissingDataError
+
+
+@pytest.fixture
+def folder(tmp_path, rng):
+    """Write three PNGs, the last one's file as TIFF, and their illuminants in another order."""
+    pixels = rng.integers(100, 60_000, (3, 6, 8, 3), dtype=np.uint16)
+    pixels[:, 2, 3] = 0
+    for name, image in zip(("a.png", "b.png"), pixels, strict=False):
+        (tmp_path / name).write_bytes(imagecodecs.png_encode(image))
+    (tmp_path / "c.tif").write_bytes(imagecodecs.tiff_encode(pixels[2], photometric="rgb"))
+    rows = ["file,red,green,blue", "c.tif,3,4,5", "a.png,1,2,1.5", "b.png,2,2,1"]
+    (tmp_path / "illuminants.csv").write_text("\n".join(rows))
+    return tmp_path, pixels
+
+
+def test_photos_have_the_illuminants_of_their_rows(folder):
+    path, pixels = folder
+    photographs = camera_set(path)
+    assert photographs.names == ("a", "b", "c")
+    np.testing.assert_allclose(photographs.illuminants, [[1, 2, 1.5], [2, 2, 1], [3, 4, 5]])
+    for row in range(3):
+        photo = photographs.read_image(row)
+        white = pixels[row].max()
+        np.testing.assert_allclose(photo.image, pixels[row] / white, rtol=1e-5)
+        usable = (pixels[row].max(axis=-1) > 0) & (pixels[row].max(axis=-1) < 0.95 * white)
+        np.testing.assert_array_equal(photo.mask, usable)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ("a.png,1,2,1\nb.png,2,2,1", r"illuminants.csv has no illuminant of c\.tif"),
+        (
+            "a.png,1,2,1\nb.png,2,2,1\nc.tif,1,1,1\nd.png,1,1,1",
+            r"illuminants of photos that are not there: d\.png",
+        ),
+        ("a.png,1,2,1\na.png,2,2,1\nb.png,1,1,1\nc.tif,1,1,1", r"has a\.png twice"),
+        ("a.png,1,2,1\nb.png,2,0,1\nc.tif,1,1,1", "not above 0"),
+        ("a.png,1,2,1\nb.png,2,x,1\nc.tif,1,1,1", "could not convert"),
+    ],
+)
+def test_illuminants_that_do_not_fit_the_photos_are_refused(folder, rows, message):
+    path, _ = folder
+    (path / "illuminants.csv").write_text(f"file,red,green,blue\n{rows}\n")
+    with pytest.raises(DataError, match=message):
+        camera_set(path)
+
+
+def test_a_folder_without_illuminants_says_how_to_write_them(folder):
+    path, _ = folder
+    (path / "illuminants.csv").unlink()
+    with pytest.raises(MissingDataError, match=r"illuminants\.csv.*columns file, red, green, blue"):
+        camera_set(path)
+
+
+def test_two_photos_of_one_name_are_refused(folder):
+    path, _ = folder
+    (path / "a.tif").write_bytes((path / "c.tif").read_bytes())
+    with pytest.raises(DataError, match="several photos named a"):
+        camera_set(path)
+
+
+def test_a_file_of_thumbnails_is_one_camera(tmp_path, rng):
+    images = rng.uniform(0.1, 1, (4, 5, 6, 3))
+    illuminants, names = rng.uniform(0.5, 1, (4, 3)), np.array(["A_1", "A_2", "B_1", "B_2"])
+    np.savez(tmp_path / "cam.npz", images=images, illuminant_rgb=illuminants, names=names)
+    photographs = camera_set(tmp_path / "cam.npz")
+    assert photographs.names == ("A_1", "A_2", "B_1", "B_2")
+    np.testing.assert_allclose(photographs.read_image(2).image, images[2], rtol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "message"), [("none", "does not exist"), ("a.txt", "neither")])
+def test_other_sources_are_refused(tmp_path, name, message):
+    (tmp_path / "a.txt").write_text("")
+    with pytest.raises(DataError, match=message):
+        camera_set(tmp_path / name)

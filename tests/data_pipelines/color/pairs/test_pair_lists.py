@@ -1,0 +1,88 @@
+"""Pairs by name, number and list; groups, and folds of whole groups."""
+
+import numpy as np
+import pytest
+
+from everlight_data.color.pairs.pair_lists import (
+    group_folds,
+    match_images,
+    read_assigned_folds,
+    read_groups,
+)
+from everlight_data.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("main", "second", "rows"),
+    [
+        (("b", "a"), ("a", "b"), [[0, 1], [1, 0]]),
+        (("C_5DSR_001", "C_5DSR_002"), ("N_D810_002", "N_D810_001"), [[0, 1], [1, 0]]),
+        (("IMG_9", "IMG_10"), ("IMG_10", "IMG_9"), [[0, 1], [1, 0]]),
+    ],
+)
+def test_images_of_equal_names_or_numbers_are_pairs(main, second, rows):
+    assert match_images(main, second, None).tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("main", "second", "message"),
+    [
+        (("a", "b", "c"), ("a", "b"), r"^1 of 3 images of the main camera \(c\) have no partner"),
+        (("a", "x"), ("a", "y"), r"main camera \(x\) and 1 of 2 images of the second camera \(y\)"),
+        (("A_1", "B_1"), ("C_1", "D_2"), "two images of the main camera have one name or number"),
+    ],
+)
+def test_images_without_a_partner_are_named(main, second, message):
+    with pytest.raises(DataError, match=message):
+        match_images(main, second, None)
+
+
+def test_a_list_gives_the_pairs_in_its_order(tmp_path):
+    path = tmp_path / "list.csv"
+    path.write_text("main,second\nb,z\na,x\n")
+    assert match_images(("a", "b", "c"), ("x", "y", "z"), path).tolist() == [[1, 2], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [("a,x\nb,x", "x in two pairs"), ("a,q", "no image 'q'"), ("a,x,x", "3 cells")],
+)
+def test_a_list_of_other_images_is_refused(tmp_path, rows, message):
+    path = tmp_path / "list.csv"
+    path.write_text(f"main,second\n{rows}\n")
+    with pytest.raises(DataError, match=message):
+        match_images(("a", "b"), ("x", "y"), path)
+
+
+def test_groups_are_words_or_blocks(tmp_path):
+    assert read_groups(None, 7, 3).tolist() == [0, 0, 0, 1, 1, 1, 2]
+    path = tmp_path / "groups.txt"
+    path.write_text("park\nhall\npark\n")
+    assert read_groups(path, 3, 1).tolist() == [1, 0, 1]
+    with pytest.raises(DataError, match=r"groups.txt has 3 words for 4 pairs"):
+        read_groups(path, 4, 1)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_drawn_folds_have_whole_groups(seed, rng):
+    groups = rng.integers(0, 9, 40)
+    folds = group_folds(groups, None, seed)
+    owners = [set(groups[fold].tolist()) for fold in folds]
+    assert len(folds) == 3
+    assert sum(map(len, owners)) == len(set().union(*owners)) == len(np.unique(groups))
+    assert set(folds.ravel().tolist()) == set(range(40))
+
+
+def test_given_folds_are_taken_and_may_not_divide_a_group(tmp_path):
+    path = tmp_path / "folds.txt"
+    path.write_text("1 1 2 2 3 3 3")
+    assigned = read_assigned_folds(path, 7)
+    folds = group_folds(np.array([0, 0, 1, 1, 2, 3, 3]), assigned, 0)
+    assert [sorted({*fold.tolist()}) for fold in folds] == [[0, 1], [2, 3], [4, 5, 6]]
+    with pytest.raises(DataError, match=r"pairs of one group \(number 2, 3\)"):
+        group_folds(np.array([0, 1, 1, 2, 3, 4, 5]), assigned, 0)
+
+
+def test_too_few_groups_are_refused():
+    with pytest.raises(DataError, match="2 groups do not suffice for 3 folds"):
+        group_folds(np.array([0, 0, 1, 1]), None, 0)
