@@ -45,7 +45,8 @@ def mean_normalized(
 ) -> Float[Array, "*n 3 3"]:
     """Return transforms between images that are divided by their means over pixels and channels.
 
-    This removes both exposures, and exists for every pair of images that are not black. A
+    This removes both exposures, and exists for every pair of images that are not black. Unlike
+    `scale_free`, it keeps the mean row sum, which depends on the scene's mean colours. A
     re-illuminated pair has the mean colours `source @ A` and `target @ B` and the transform
     `A⁻¹ T B`, whose normalization follows without a pixel.
 
