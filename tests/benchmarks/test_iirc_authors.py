@@ -57,8 +57,8 @@ def test_the_first_tasks_are_a_part_of_the_authors_configuration():
     assert second == ["television", "spider", "shrew", "mountain", "hamster"]
     with pytest.raises(ValueError, match="needs more classes than the first configuration has"):
         inputs.task_order(inputs.Workload(tasks=30))
-    whole, *later = inputs.task_order(inputs.CIFAR)
-    assert (whole[:4], [len(task) for task in (whole, *later)]) == (first, [10] + [5] * 7)
+    beginning, *later = inputs.task_order(inputs.CIFAR)
+    assert (beginning[:4], [len(task) for task in (beginning, *later)]) == (first, [10] + [5] * 7)
 
 
 def test_means_differ_in_units_of_their_standard_error():

@@ -80,7 +80,7 @@ class Suite(NamedTuple):
 
     @property
     def outlines(self) -> Benchmarks:
-        """What is known of the benchmarks before the run's folder is open."""
+        """Return what is known of the benchmarks before the run's folder is open."""
         return outlines_of(self.benchmarks)
 
 

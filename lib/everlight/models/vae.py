@@ -162,13 +162,13 @@ def log_likelihoods(
     """
     latent = vae.apply({"params": params}, inputs, method=vae.encode)
 
-    def of_draw(draw: Float[Array, "z"]) -> Float[Array, "b"]:
+    def draw_likelihoods(draw: Float[Array, "z"]) -> Float[Array, "b"]:
         drawn = latent.at(draw)
         means = decoded_means(vae, params, drawn)
         # The constants of p(z) and q(z | x) cancel.
         log_ratio = jnp.sum(latent.log_variance + draw**2 - drawn**2, axis=-1) / 2
         return log_ratio - reconstruction_losses("gaussian", means, inputs)
 
-    values = jax.lax.map(of_draw, noise)
+    values = jax.lax.map(draw_likelihoods, noise)
     constant = math.log(noise.shape[0]) + vae.width / 2 * math.log(2 * math.pi)
     return jax.nn.logsumexp(values, axis=0) - constant

@@ -124,7 +124,7 @@ def criteria_tables(
             )
         rows.append(row)
     if printed is not None:
-        names = [f"{each.group} {each.name}".removeprefix("criteria ") for each in columns]
+        names = [f"{column.group} {column.name}".removeprefix("criteria ") for column in columns]
         columns += [Column(name, PUBLISHED_GROUP) for name in names]
     caption = [
         "Criteria of Díaz-Rodríguez et al. 2018, each in [0, 1] and better when higher.",

@@ -16,8 +16,8 @@ As in DER, the cross-entropy runs over all outputs of the head.
 Equal to Mammoth (aimagelab/mammoth, `fdr.py`), the common code, at both steps on a batch for given
 stored probabilities, at λ = 1; differs in:
 
-- The stored p' are those of images as they are, in evaluation mode; there those of augmented ones
-  in training mode, which also change the batch statistics.
+- The stored p' are those of images as they are, in evaluation mode; in the official code those of
+  augmented ones in training mode, which also change the batch statistics.
 - At the end of task t that code divides the slots by t − 1 (by 1 at the first two), and a reservoir
   drops the excess, so that earlier tasks have parts of random sizes.
 - That code demands a coefficient, `alpha`, which no line of it uses.

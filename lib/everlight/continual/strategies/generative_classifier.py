@@ -14,10 +14,10 @@ authors' binary cross-entropy, is for pixels from 0 to 1, and gives NaN for othe
 Equal to the code of its first author (GMvandeVen/continual-learning, `generative_classifier.py`,
 `vae.py`) at the VAE's layers, its loss, and the scores of given draws; differs in:
 
-- A step trains the VAEs of all classes of its batch, each on its own samples. There each class has
-  batches of its own, as many as here there are steps per task.
-- The draws ε_s are the same for every image and class, there new ones each time.
-- Initial weights are LeCun-normal, there uniform.
+- A step trains the VAEs of all classes of its batch, each on its own samples. In the official code
+  each class has batches of its own, as many as everlight has steps per task.
+- The draws ε_s are the same for every image and class, in that code new ones each time.
+- Initial weights are LeCun-normal, in that code uniform.
 """
 
 from collections.abc import Sequence
@@ -119,10 +119,10 @@ def generative_classifier(
         features = evaluation_outputs(setup, learner, inputs).features
         vae, (params, _, trained) = vae_of(learner), memory.networks
 
-        def of_class(params: PyTree) -> Float[Array, "b"]:
+        def class_likelihoods(params: PyTree) -> Float[Array, "b"]:
             return log_likelihoods(vae, params, features, memory.noise)
 
-        return jnp.where(trained, jax.vmap(of_class, out_axes=1)(params), -jnp.inf)
+        return jnp.where(trained, jax.vmap(class_likelihoods, out_axes=1)(params), -jnp.inf)
 
     return naive(setup)._replace(init=init, grads=grads, after_step=after_step, predict=predict)
 

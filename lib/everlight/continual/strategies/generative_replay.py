@@ -14,8 +14,8 @@ others.
 
 Equal to the code of van de Ven et al. 2022 (GMvandeVen/continual-learning, `train_task_based.py`,
 `classifier.py`, `vae.py` with `--replay=generative`) at the labels, the weights and the gradient of
-both losses for given draws; differs in the VAE's initial weights, which are LeCun-normal, there
-uniform, and in the generator's optimizer, which is Adam whatever the network's is.
+both losses for given draws; differs in the VAE's initial weights, which are LeCun-normal, in that
+code uniform, and in the generator's optimizer, which is Adam whatever the network's is.
 """
 
 from collections.abc import Sequence

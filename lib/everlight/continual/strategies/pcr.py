@@ -5,8 +5,8 @@
 f are the features of a view. The proxy w_c of a class is its weights in the cosine head. Incoming
 and replayed samples have two views each, and i and a run over all of them. The sum is thus one over
 classes, in which each class counts as often as it has views: the cross-entropy of cosines over the
-classes in both batches, weighted by their frequency there. Classes without a view have no part, so
-that the proxies of old classes are only pushed away by a step that replays them.
+classes in both batches, weighted by their frequency in them. Classes without a view have no part,
+so that the proxies of old classes are only pushed away by a step that replays them.
 
 The first view is the network's usual input, the second is changed at random as well. The incoming
 samples' views have one pass, and the replayed samples' views a second one. The class with the
@@ -16,11 +16,11 @@ head learns nothing. The authors have τ = 0.09, and replay 10 samples per batch
 Equal to the official code (FelixHuiweiLin/PCR, `agents/pcr.py`, `SupConLoss` of `utils/loss.py`
 with `contrast_mode="proxy"`) at the gradient of a step; differs in:
 
-- The second view there also changes colours at random, and makes some images grey.
-- The first step, whose memory is empty, learns from its batch, there from nothing.
-- Lengths there are increased by 0.000001 before features and proxies are divided by them.
-- A smaller last batch is trained on, there left out.
-- The reservoir there counts the arrivals before a batch for all of the batch.
+- The second view of the official code also changes colours at random, and makes some images grey.
+- The first step, whose memory is empty, learns from its batch, in that code from nothing.
+- In that code lengths are increased by 0.000001 before features and proxies are divided by them.
+- A smaller last batch is trained on, in that code left out.
+- That code's reservoir counts the arrivals before a batch for all of the batch.
 """
 
 from collections.abc import Callable

@@ -16,13 +16,13 @@ Equal to the authors' later code (facebookresearch/agem, `model/model.py` and
 `fc_permute_mnist.py`) at the penalty's gradient, the moving average, the score of n steps and the
 scaling, for given sums; differs in:
 
-- Squared gradients there are summed from the start of the task, not of the n steps, although their
-  sum is divided by n. The mean here is the paper's.
+- In the official code squared gradients are summed from the start of the task, not of the n steps,
+  although their sum is divided by n. The mean here is the paper's.
 - After a task that code adds the mean of s and the task's score to s; here, as in the paper, the
   mean replaces s.
-- Steps after the last n of a task count too, as a shorter piece; there they are dropped, so that a
-  task of fewer than n steps has no penalty. The first piece there has n − 1 steps.
-- Gradients of frozen parameters count as 0. There are none in that code.
+- Steps after the last n of a task count too, as a shorter piece; in that code they are dropped, so
+  that a task of fewer than n steps has no penalty. Its first piece has n − 1 steps.
+- Gradients of frozen parameters count as 0. That code has none.
 """
 
 from typing import NamedTuple

@@ -96,13 +96,15 @@ def separate_networks(setup: Setup, tasks: PositiveInt) -> Strategy:
     def predict(
         memory: TaskNetworks, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
-        def of_task(number: Int[Array, ""], scores: Float[Array, "b c"]) -> Float[Array, "b c"]:
+        def replace_scores(
+            number: Int[Array, ""], scores: Float[Array, "b c"]
+        ) -> Float[Array, "b c"]:
             stacked = memory.params, memory.batch_stats
             network = jax.tree.map(lambda leaf: leaf[number], stacked)
             return jnp.where(memory.class_task == number, scores_of(*network, inputs), scores)
 
         now = scores_of(learner.params, learner.batch_stats, inputs)
-        between = jax.lax.fori_loop(0, tasks, of_task, jnp.zeros_like(now))
+        between = jax.lax.fori_loop(0, tasks, replace_scores, jnp.zeros_like(now))
         scores = jnp.where(jnp.any(memory.classes), now, between)
         return mask_other_classes(memory.classes, scores)
 

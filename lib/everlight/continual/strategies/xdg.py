@@ -12,11 +12,12 @@ the penalty of SI or EWC; here as in van de Ven et al. 2022 the gates work alone
 Equal to the code of van de Ven et al. (GMvandeVen/continual-learning, `main.py`,
 `continual_learner.py`) at the number of gated units of a layer, at the open units without the task
 (`reset_XdGmask`), and at outputs and gradients where biases are 0; differs in a gated unit with a
-bias, which is 0 here. There the bias is added after the gate, so that its activity is relu(b_l).
+bias, whose activity is 0. In that code the bias is added after the gate, so that the activity is
+relu(b_l).
 
 The code of Masse et al. (nmasse/Context-Dependent-Gating) multiplies the activity after its ReLU,
-as here, and closes every unit with the probability of the share, so that numbers vary. It has SI's
-penalty, c = 0.05, and dropout of one half.
+as this does, and closes every unit with the probability of the share, so that numbers vary. It has
+SI's penalty, c = 0.05, and dropout of one half.
 """
 
 from collections.abc import Mapping
@@ -150,10 +151,10 @@ def random_gates(
     """Return gates of a layer by task: 0 for ⌊share · units⌋ random units of each, else 1."""
     closed = jnp.arange(units) < int(gated_share * units)
 
-    def of_task(key: PRNGKeyArray) -> Float[Array, "u"]:
+    def draw_task_gates(key: PRNGKeyArray) -> Float[Array, "u"]:
         return jax.random.permutation(key, ~closed).astype(jnp.float32)
 
-    return jax.vmap(of_task)(jax.random.split(key, tasks))
+    return jax.vmap(draw_task_gates)(jax.random.split(key, tasks))
 
 
 METHODS = (

@@ -88,7 +88,7 @@ def _results(jaxpr: Jaxpr, equation: JaxprEqn, inputs: list[Any]) -> Sequence[An
         for atom, value in zip(equation.invars, inputs, strict=True)
         if not isinstance(atom, Literal)
     }
-    alone = jaxpr.replace(
+    single = jaxpr.replace(
         constvars=(),
         invars=list(variables),
         outvars=equation.outvars,
@@ -96,7 +96,7 @@ def _results(jaxpr: Jaxpr, equation: JaxprEqn, inputs: list[Any]) -> Sequence[An
         effects=equation.effects,
         debug_info=jaxpr.debug_info.with_unknown_names(),
     )
-    return jax.core.eval_jaxpr(alone, (), *variables.values())
+    return jax.core.eval_jaxpr(single, (), *variables.values())
 
 
 def _has_replaced(jaxpr: Jaxpr) -> bool:
