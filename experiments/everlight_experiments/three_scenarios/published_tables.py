@@ -15,6 +15,7 @@ CODE: dict[tuple[str, str], tuple[float, ...]] = {
     ("class-incremental", "joint"): (0.9822,),
     ("class-incremental", "SI"): (0.2052,),
     ("class-incremental", "LwF"): (0.2113,),
+    ("class-incremental", "DGR"): (0.9130,),
     ("class-incremental", "ER"): (0.8912,),
     ("class-incremental", "A-GEM"): (0.4843,),
     ("class-incremental", "generative classifier"): (0.9499,),
