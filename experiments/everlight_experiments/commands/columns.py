@@ -1,5 +1,6 @@
 """Scores in rows and columns: ranks, table and picture of grid, tune and compare."""
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,27 @@ def ranks_of(scores: Mapping[str, Float[np.ndarray, "seeds"]]) -> dict[str, floa
     """
     means = np.array([values.mean() for values in scores.values()])
     return dict(zip(scores, rankdata(-np.nan_to_num(means, nan=-np.inf)), strict=True))
+
+
+def mean_ranks(
+    scores: Mapping[str, Mapping[str, Float[np.ndarray, "seeds"]]], benchmarks: Mapping[str, str]
+) -> dict[str, list[float]]:
+    """Return ranks of methods, one per benchmark: the mean over the benchmark's columns.
+
+    Settings of a benchmark share images and tasks. They are not independent units of an interval.
+
+    Args:
+      scores: scores by column and method.
+      benchmarks: benchmark of every column.
+    """
+    ranks = defaultdict(lambda: defaultdict(list))
+    for column, finals in scores.items():
+        for name, rank in ranks_of(finals).items():
+            ranks[name][benchmarks[column]].append(rank)
+    return {
+        name: [float(np.mean(in_columns)) for in_columns in by_benchmark.values()]
+        for name, by_benchmark in ranks.items()
+    }
 
 
 def values_column(

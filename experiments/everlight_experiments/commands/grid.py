@@ -23,7 +23,12 @@ from everlight_experiments.commands.benchmark_registry import (
     default_config,
     split_preset,
 )
-from everlight_experiments.commands.columns import ranks_of, score_figure, values_column
+from everlight_experiments.commands.columns import (
+    mean_ranks,
+    ranks_of,
+    score_figure,
+    values_column,
+)
 from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
     Suite,
@@ -87,7 +92,7 @@ def run_grid(options: GridOptions) -> Path:
         for name in suites
     }
     summary_rows = _summary_rows(options, firsts, rule, folder.duration())
-    ranks = _ranks(outcomes, rows)
+    ranks = _ranks(benchmarks, outcomes, rows)
     summary = _results_summary(folder.path, benchmarks, outcomes, ranks, _headline(ranks, rows))
     details = (
         ("Forgetting and time", _forgetting_table(outcomes, list(ranks))),
@@ -176,15 +181,17 @@ def _summary_rows(
     ]
 
 
-def _ranks(outcomes: Outcomes, rows: Sequence[Method]) -> dict[str, list[float]]:
-    """Return a method's ranks in the columns where it ran, the lowest mean rank first."""
-    by_column = [
-        ranks_of({name: outcome.final for name, outcome in by_name.items()})
-        for by_name in outcomes.values()
-    ]
-    by_method = {row.name: [r[row.name] for r in by_column if row.name in r] for row in rows}
-    ran = {name: ranks for name, ranks in by_method.items() if ranks}
-    return dict(sorted(ran.items(), key=lambda item: np.mean(item[1])))
+def _ranks(
+    benchmarks: Benchmarks, outcomes: Outcomes, rows: Sequence[Method]
+) -> dict[str, list[float]]:
+    """Return a method's ranks in the benchmarks where it ran, the lowest mean rank first."""
+    finals = {
+        column: {name: outcome.final for name, outcome in by_name.items()}
+        for column, by_name in outcomes.items()
+    }
+    means = mean_ranks(finals, {column: benchmarks[column].prefix for column in finals})
+    ran = [row.name for row in rows if row.name in means]
+    return {name: means[name] for name in sorted(ran, key=lambda name: np.mean(means[name]))}
 
 
 def _results_summary(
@@ -212,7 +219,7 @@ def _results_summary(
     caption = (
         "Final score, mean ± standard deviation over seeds, in each benchmark's own metric. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
-        "ran."
+        "ran, each with the mean over its settings."
     )
     marks = {
         "–": "–: not applicable, see below. Compare mean ranks over equally many benchmarks.",

@@ -14,7 +14,7 @@ from everlight_data.images.digits import load_digits
 from everlight_data.runs.descriptions import json_checksum
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.columns import ranks_of
+from everlight_experiments.commands.columns import mean_ranks, ranks_of
 from everlight_experiments.commands.grid import run_grid, runs_of
 from everlight_experiments.report.cells import final_cell
 from tests.experiments.command_runs import arrays_of
@@ -46,6 +46,16 @@ def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
     scores = {"a": [0.4, 0.6], "b": [0.9, np.nan], "c": [0.9, 0.9], "d": [0.5, 0.5]}
     ranks = ranks_of({name: np.array(values) for name, values in scores.items()})
     assert ranks == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
+
+
+def test_settings_of_a_benchmark_count_as_one():
+    scores = {
+        "digits, task": {"a": np.array([0.9]), "b": np.array([0.8]), "c": np.array([0.7])},
+        "digits, class": {"a": np.array([0.1]), "b": np.array([0.3]), "c": np.array([0.2])},
+        "facts": {"a": np.array([0.2]), "b": np.array([0.5])},
+    }
+    benchmarks = {"digits, task": "digits", "digits, class": "digits", "facts": "facts"}
+    assert mean_ranks(scores, benchmarks) == {"a": [2, 2], "b": [1.5, 1], "c": [2.5]}
 
 
 def test_changes_are_of_one_benchmark_or_of_all_that_have_the_option():
