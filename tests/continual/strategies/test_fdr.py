@@ -48,7 +48,7 @@ def train_by_hand(params, held, stored, task, active):
 
 @pytest.mark.parametrize(("inputs", "loss_over"), [({}, "all"), ({"loss_over": "seen"}, "seen")])
 def test_three_tasks_are_two_steps_per_batch_in_float64(inputs, loss_over):
-    strategy = fdr(SETUP, SLOTS, REGULARIZATION, SLOTS, **inputs)
+    strategy = fdr(SETUP, SLOTS, REGULARIZATION, SLOTS + 2, **inputs)
     classes = [[0, 1], [2, 3], [4, 5]]
     tasks = [net.task_of(t, classes[t], TRAIN[t]) for t in range(3)]
     after = net.run_tasks(SETUP, strategy, list(zip(tasks, STREAMS, strict=True)))

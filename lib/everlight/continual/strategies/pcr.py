@@ -17,6 +17,7 @@ Equal to the official code (FelixHuiweiLin/PCR, `agents/pcr.py`, `SupConLoss` of
 with `contrast_mode="proxy"`) at the gradient of a step; differs in:
 
 - The second view of the official code also changes colours at random, and makes some images grey.
+  A setup's own augmentation changes both views; in that code the first is the plain image.
 - The first step, whose memory is empty, learns from its batch, in that code from nothing.
 - In that code lengths are increased by 0.000001 before features and proxies are divided by them.
 - A smaller last batch is trained on, in that code left out.
@@ -37,7 +38,8 @@ from everlight.continual.strategies.experience_replay import Reservoir, experien
 from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts.replayed import joined, replayed_outputs
 from everlight.continual.strategies.scr import random_view
-from everlight.models.heads import cosines, head_kernel
+from everlight.models.heads import head_kernel, unit_vectors
+from everlight.precision import matrix_product
 
 
 @checked
@@ -81,7 +83,8 @@ def pcr(
             after = learner._replace(batch_stats=batch_stats)
             others, batch_stats = replayed_outputs(setup, params, after, replayed, key_second)
             features = jnp.concatenate([outputs.features, others.features])
-            near = cosines(features, head_kernel(params)) / temperature
+            proxies = unit_vectors(head_kernel(params), 0)
+            near = matrix_product(unit_vectors(features, -1), proxies) / temperature
             value = weighted_mean(
                 proxy_losses(near, views.labels[:, 0], views.weight), views.weight
             )

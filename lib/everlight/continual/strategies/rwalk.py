@@ -9,8 +9,9 @@ gradients that moves during training. The score s divides the drop of the loss a
 their length in the metric of F, the change of the predicted distribution. F in it is that before
 the n steps. After a task s is the mean of the earlier s and the task's own, and that of the first
 task alone. F̃ and s̃ are F and s moved and scaled to lie between 0 and 1 over all parameters. The
-only anchor θ* is the last solution. The code has α = 0.9, n = 50 and ξ = 0.001, and λ = 1 on
-permuted MNIST and split CIFAR-100 (Chaudhry et al. 2019). The paper halves F in the metric.
+only anchor θ* is the last solution. The code has α = 0.9 and ξ = 0.001, n = 10 on permuted
+MNIST and 50 on split CIFAR-100, and λ = 1 on both (Chaudhry et al. 2019). The paper halves F in the
+metric.
 
 Equal to the authors' later code (facebookresearch/agem, `model/model.py` and
 `fc_permute_mnist.py`) at the penalty's gradient, the moving average, the score of n steps and the
@@ -20,8 +21,9 @@ scaling, for given sums; differs in:
   although their sum is divided by n. The mean here is the paper's.
 - After a task that code adds the mean of s and the task's score to s; here, as in the paper, the
   mean replaces s.
-- Steps after the last n of a task count too, as a shorter piece; in that code they are dropped, so
-  that a task of fewer than n steps has no penalty. Its first piece has n − 1 steps.
+- Steps after the last n of a task count too, as a shorter piece with the same weight α; in that code
+  they are dropped, so that a task of fewer than n steps adds nothing to F and s. Its first piece has
+  n − 1 steps.
 - Gradients of frozen parameters count as 0. That code has none.
 """
 
@@ -193,9 +195,11 @@ METHODS = (
         authors={
             "regularization": 1,
             "decay": 0.9,
-            "interval": 50,
+            "interval": (10, 50),
             "damping": 0.001,
             "penalty's step": "explicit",
+            "optimizer": "sgd",
+            "learning rate": (0.03, 0.1),
             "batch size": 10,
             "epochs per task": 1,
         },
