@@ -7,7 +7,7 @@ Two likelihoods p(x | z), x̂ being the decoded mean of d inputs:
 
 - gaussian: N(x̂, I), for inputs of any normalization; −log p(x | z) = ½ |x − x̂|² + (d / 2) log 2π.
 - bernoulli: the cross-entropy of x and x̂ = sigmoid(decoder), for pixels from 0 to 1 alone. An input
-  outside makes the loss NaN, since the cross-entropy would have no lower bound.
+  outside makes the loss and its gradient NaN, since the cross-entropy would have no lower bound.
 
 The log likelihood is estimated by importance sampling (Burda et al. 2016, ICLR), z_s from q:
 
@@ -15,8 +15,9 @@ The log likelihood is estimated by importance sampling (Burda et al. 2016, ICLR)
 
 Equal to the code of van de Ven et al. 2022 (GMvandeVen/continual-learning, `models/vae.py`,
 `fc_layer_split`) at the layers, the loss per input and the log likelihood of given draws, whose
-p(x | z) there is the Gaussian one for both losses, without the constant (d / 2) log 2π; differs in
-the initial weights, which here are LeCun-normal with biases of 0.
+p(x | z) is the Gaussian one for both losses in that code, without the constant (d / 2) log 2π;
+differs in the initial weights, which are LeCun-normal with biases of 0, in logarithms, which that
+code cuts at −100, and in the Gaussian decoder, which is linear, in that code a sigmoid.
 """
 
 import math
@@ -116,9 +117,9 @@ def reconstruction_losses(
     """Return −log p(x | z) of each input, without the Gaussian's constant."""
     if likelihood == "gaussian":
         return jnp.sum(jnp.square(inputs - decoded), axis=-1) / 2
-    is_pixel = (inputs >= 0) & (inputs <= 1)
-    losses = optax.sigmoid_binary_cross_entropy(decoded, inputs)
-    return jnp.sum(jnp.where(is_pixel, losses, jnp.nan), axis=-1)
+    # A product, so that the gradient is NaN too.
+    valid = jnp.where((inputs >= 0) & (inputs <= 1), 1, jnp.nan)
+    return jnp.sum(optax.sigmoid_binary_cross_entropy(decoded, inputs) * valid, axis=-1)
 
 
 def divergences(latent: LatentGaussian) -> Float[Array, "b"]:

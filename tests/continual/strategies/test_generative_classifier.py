@@ -1,4 +1,4 @@
-"""The generative classifier against Adam in float64 NumPy, class by class."""
+"""The generative classifier against steps of Adam on the loss of `models.vae`, class by class."""
 
 import functools
 

@@ -1,5 +1,7 @@
 """Deep generative replay against float64 NumPy; gradients of losses are finite differences."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -88,6 +90,17 @@ def test_a_step_weighs_new_and_generated_inputs_by_the_number_of_tasks(per_task)
 
     start = {name: np.float64(leaf) for name, leaf in learner.params.items()}
     net.assert_trees_close(gradient, net.finite_differences(loss, start), rtol=1e-3, atol=1e-5)
+    trained = trained_generator(
+        VAE(FEATURES, (4,), 2),
+        optax.adam(0.05),
+        memory.generator,
+        (jnp.float32(DATA[INDEX] + SHIFT), jnp.ones(len(INDEX))),
+        jnp.float32(generated),
+        jnp.float32(1 / 3),
+        jax.random.split(key, 4)[3],
+    )
+    close = partial(np.testing.assert_allclose, rtol=1e-3, atol=1e-4)
+    jax.tree.map(close, info.aux.params, trained.params)
     assert info.batch_stats["passes"] == learner.batch_stats["passes"] + 2
 
 
@@ -102,6 +115,18 @@ def test_the_first_task_replays_nothing():
     net.assert_trees_close(gradient, plain)
     np.testing.assert_array_equal(info.batch_stats["passes"], expected.batch_stats["passes"])
     np.testing.assert_allclose(info.loss, expected.loss, rtol=1e-5)
+
+
+def test_inputs_that_are_no_pixels_make_a_bernoulli_generator_nan():
+    setup = net.small_setup()
+    strategy = generative_replay(setup, **FORM, likelihood="bernoulli")
+    memory, learner = net.untrained(setup, strategy)
+    task = net.task_of(0, [0, 1], [0, 1])
+    learner, batch = learner._replace(seen=task.classes), net.filled(setup, net.batch_of([0, 1]))
+    for inputs, is_nan in ((jnp.full_like(batch.inputs, 0.5), False), (batch.inputs + 2, True)):
+        changed = batch._replace(inputs=inputs)
+        _, info = jax.jit(strategy.grads)(memory, learner, changed, task, jax.random.key(3))
+        assert bool(jnp.isnan(info.aux.params["output"]["bias"]).all()) == is_nan
 
 
 def test_a_task_s_end_makes_generator_and_network_the_previous_ones():

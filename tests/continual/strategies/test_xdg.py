@@ -41,7 +41,7 @@ def test_each_task_closes_the_floor_of_the_share_of_units(share, closed):
     assert np.all(np.abs(np.mean(gates == 0, axis=0) - expected) <= error)
 
 
-def test_layers_and_runs_have_other_gates():
+def test_tasks_and_runs_have_other_gates():
     first, second = (random_gates(20, 5, 0.5, jax.random.key(seed)) for seed in range(2))
     assert np.any(first != second)
     assert len(np.unique(first, axis=0)) > 1

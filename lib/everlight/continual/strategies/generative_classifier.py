@@ -12,10 +12,12 @@ the network's features: the inputs themselves, or those of a frozen network. The
 authors' binary cross-entropy, is for pixels from 0 to 1, and gives NaN for others.
 
 Equal to the code of its first author (GMvandeVen/continual-learning, `generative_classifier.py`,
-`vae.py`) at the VAE's layers, its loss, and the scores of given draws; differs in:
+`vae.py`) at the VAE's layers, its loss, and the scores of given draws but for a constant of all
+classes; differs in:
 
 - A step trains the VAEs of all classes of its batch, each on its own samples. In the official code
-  each class has batches of its own, as many as everlight has steps per task.
+  each class has batches of its own, in `compare.py` the steps of a task divided by its classes: as
+  many samples in fewer steps.
 - The draws ε_s are the same for every image and class, in that code new ones each time.
 - Initial weights are LeCun-normal, in that code uniform.
 """

@@ -9,13 +9,15 @@ y' is the class of the greatest score of the previous network among the classes 
 one head per task every generated input is labelled for each earlier head, and the losses are
 averaged over these heads. The paper's generator is a generative adversarial network; the VAE is
 that of van de Ven et al. (`models.vae`). Its default likelihood is Gaussian, for inputs of any
-normalization; "bernoulli", their binary cross-entropy, is for pixels from 0 to 1, and gives NaN for
-others.
+normalization; "bernoulli", their binary cross-entropy, is for pixels from 0 to 1. Others make the
+generator NaN, and the network from the second task on.
 
 Equal to the code of van de Ven et al. 2022 (GMvandeVen/continual-learning, `train_task_based.py`,
-`classifier.py`, `vae.py` with `--replay=generative`) at the labels, the weights and the gradient of
-both losses for given draws; differs in the VAE's initial weights, which are LeCun-normal, in that
-code uniform, and in the generator's optimizer, which is Adam whatever the network's is.
+`classifier.py`, `vae.py` with `--replay=generative`) at the labels with
+`--active-classes=all-so-far`, the weights and the gradient of both losses for given draws; differs
+in the labels of that code's default, which may be classes of later tasks, in the VAE's initial
+weights, which are LeCun-normal, in that code uniform, and in the generator's optimizer, which is
+Adam whatever the network's is.
 """
 
 from collections.abc import Sequence

@@ -21,9 +21,9 @@ scaling, for given sums; differs in:
   although their sum is divided by n. The mean here is the paper's.
 - After a task that code adds the mean of s and the task's score to s; here, as in the paper, the
   mean replaces s.
-- Steps after the last n of a task count too, as a shorter piece with the same weight α; in that code
-  they are dropped, so that a task of fewer than n steps adds nothing to F and s. Its first piece has
-  n − 1 steps.
+- Steps after the last n of a task count too, as a shorter piece with the same weight α; in that
+  code they are dropped, so that a task of fewer than n steps adds nothing to F and s. Its first
+  piece has n − 1 steps.
 - Gradients of frozen parameters count as 0. That code has none.
 """
 

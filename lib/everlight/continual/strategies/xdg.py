@@ -5,19 +5,19 @@ of each layer's units and leave the others as they are:
 
     h_l = g_{t,l} ⊙ relu(W_l h_{l−1} + b_l),   g_{t,l} 0 for ⌊share · units⌋ random units, else 1
 
-Weights between open units alone change in a task, so that tasks share few of them. The gates need
-the task, in training and at test. The loss runs over the task's own classes. The paper also adds
-the penalty of SI or EWC; here as in van de Ven et al. 2022 the gates work alone.
+Weights between open units alone have a gradient in a task, so that tasks share few of them. The
+gates need the task, in training and at test. The loss runs over the task's own classes. The paper
+also adds the penalty of SI or EWC; here as in van de Ven et al. 2022 the gates work alone.
 
 Equal to the code of van de Ven et al. (GMvandeVen/continual-learning, `main.py`,
 `continual_learner.py`) at the number of gated units of a layer, at the open units without the task
 (`reset_XdGmask`), and at outputs and gradients where biases are 0; differs in a gated unit with a
-bias, whose activity is 0. In that code the bias is added after the gate, so that the activity is
-relu(b_l).
+bias, whose activity is 0, in that code relu(b_l), since it adds the bias after the gate. All layers
+below the head are gated, in both codes dense ones alone.
 
 The code of Masse et al. (nmasse/Context-Dependent-Gating) multiplies the activity after its ReLU,
 as this does, and closes every unit with the probability of the share, so that numbers vary. It has
-SI's penalty, c = 0.05, and dropout of one half.
+SI's penalty, c = 0.05, dropout of one half, and an output bias of 0.
 """
 
 from collections.abc import Mapping
