@@ -61,7 +61,7 @@ def generative_replay(
     setup: Setup,
     hidden: Sequence[PositiveInt] = (400, 400),
     latent: PositiveInt = 100,
-    rate: PositiveFloat = 1e-3,
+    generator_learning_rate: PositiveFloat = 1e-3,
     likelihood: Likelihood = "gaussian",
     replay_batch_size: PositiveInt | None = None,
     class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
@@ -74,13 +74,13 @@ def generative_replay(
       hidden: units of the hidden layers of the generator's encoder; its decoder has them in
         reverse.
       latent: number of latent variables.
-      rate: learning rate of the generator's optimizer, Adam.
+      generator_learning_rate: learning rate of the generator's optimizer, Adam.
       likelihood: "gaussian", or "bernoulli" for inputs from 0 to 1, such as pixels.
       replay_batch_size: generated inputs per step; None is the size of the incoming batch.
       class_group: head of each class, if tasks have separate heads.
       groups: largest number of heads; heads of `class_group` alone have a part in the loss.
     """
-    optimizer = optax.adam(rate)
+    optimizer = optax.adam(generator_learning_rate)
 
     def vae_of(width: int) -> VAE:
         return VAE(width, tuple(hidden), latent, likelihood)
@@ -202,7 +202,7 @@ METHODS = (
         authors={
             "hidden": (400, 400),
             "latent": 100,
-            "rate": 0.001,
+            "generator_learning_rate": 0.001,
             "likelihood": "bernoulli",
             "batch size": 128,
             "optimizer": "adam",
