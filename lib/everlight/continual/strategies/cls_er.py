@@ -35,7 +35,11 @@ from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
-from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
+from everlight.continual.strategies.parts.replayed import (
+    join_batches,
+    replayed_outputs,
+    with_all_seen,
+)
 
 
 class Average(NamedTuple):
@@ -114,7 +118,7 @@ def cls_er(
                 jnp.mean((outputs.logits - target) ** 2, axis=1), replayed.weight
             )
             after = learner._replace(batch_stats=stats)
-            joint = joined(batch, replayed)
+            joint = join_batches(batch, replayed)
             task_loss, (_, stats) = batch_loss(setup, params, after, joint, key_joint)
             return task_loss + regularization * distance, (task_loss, stats)
 

@@ -40,7 +40,7 @@ from everlight.continual.strategies.experience_replay import Reservoir, experien
 from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.replayed import (
-    joined,
+    join_batches,
     replayed_loss,
     replayed_outputs,
     with_all_seen,
@@ -103,7 +103,7 @@ def er_aml(
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         replayed, positive, negative = batch.replay
         key_batch, key_pairs, key_replay = jax.random.split(key, 3)
-        pairs = joined(positive, negative)
+        pairs = join_batches(positive, negative)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             plain, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key_batch)

@@ -152,11 +152,11 @@ def hat(
         steps = -(-jnp.sum(task.train.mask) // batch.index.shape[0])
         steepness = anneal(learner.step - memory.begun, steps, max_steepness)
         gates = compute_gates(task_embeddings, steepness)
-        among = learner._replace(seen=task.classes)
+        task_learner = learner._replace(seen=task.classes)
 
         def loss(params: PyTree, gates: Gates) -> tuple[Float[Array, ""], tuple]:
-            value, (_, batch_stats) = batch_loss(setup, gate(params, gates), among, batch, key)
-            return value + sparsity * new_use(gates, memory.used), (value, batch_stats)
+            value, (_, stats) = batch_loss(setup, gate(params, gates), task_learner, batch, key)
+            return value + sparsity * new_use(gates, memory.used), (value, stats)
 
         differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)
         (gradient, gate_gradient), (value, batch_stats) = differentiate(learner.params, gates)

@@ -38,7 +38,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.evaluation import gather_inputs
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
@@ -50,7 +50,7 @@ from everlight.continual.strategies.parts.passes import (
     evaluation_outputs,
     weighted_mean,
 )
-from everlight.continual.strategies.parts.replayed import joined, with_all_seen
+from everlight.continual.strategies.parts.replayed import join_batches, with_all_seen
 from everlight.errors import Argument, ArgumentError
 
 CORRECTION_STEPS = 10
@@ -120,7 +120,7 @@ def mkd(
         """Return the gradient of ER's loss and the distillation over a batch."""
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         key_teacher, key_augmented, key_stored = jax.random.split(key, 3)
-        stored = batch._replace(inputs=gathered(setup, batch.index, None))
+        stored = batch._replace(inputs=gather_inputs(setup, batch.index, None))
         targets = jax.vmap(
             lambda params: batch_outputs(setup, params, learner, batch, key_teacher)[0].logits
         )(memory.teachers)
@@ -143,7 +143,7 @@ def mkd(
         memory: Taught, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         replay = batch.replay.labelled if isinstance(batch.replay, TwoDraws) else batch.replay
-        both = joined(batch, replay)
+        both = join_batches(batch, replay)
         if method == "ER":
             return distillation_gradient(memory, learner, both, key)
         key_base, key_distilled = jax.random.split(key)

@@ -35,7 +35,7 @@ from everlight.continual.engine.updates import with_inputs
 from everlight.continual.methods.method import COUNTING, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
-from everlight.continual.strategies.parts.replayed import joined, replayed_outputs
+from everlight.continual.strategies.parts.replayed import join_batches, replayed_outputs
 from everlight.continual.strategies.scr import random_view
 from everlight.models.heads import cosines, head_kernel
 
@@ -66,7 +66,7 @@ def pcr(
         key_inputs, key_view = jax.random.split(key)
         second = with_inputs(setup, batch._replace(replay=()), key_inputs)
         keys = jax.random.split(key_view, second.index.shape[0])
-        return joined(batch, second._replace(inputs=jax.vmap(augment)(second.inputs, keys)))
+        return join_batches(batch, second._replace(inputs=jax.vmap(augment)(second.inputs, keys)))
 
     def grads(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -74,7 +74,7 @@ def pcr(
         key_incoming, key_replayed, key_first, key_second = jax.random.split(key, 4)
         incoming = two_views(batch, key_incoming)
         replayed = two_views(batch.replay, key_replayed)
-        views = joined(incoming, replayed)
+        views = join_batches(incoming, replayed)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             outputs, batch_stats = batch_outputs(setup, params, learner, incoming, key_first)

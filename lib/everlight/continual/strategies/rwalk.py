@@ -105,7 +105,7 @@ def rwalk(
         memory: Walk, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Walk, Learner]:
         gradient = trainable_part(setup, learner.params, info.task_gradient)
-        memory = memory._replace(piece=longer(memory.piece, gradient, info.update))
+        memory = memory._replace(piece=extend_piece(memory.piece, gradient, info.update))
         after = with_piece(memory, learner.params, fisher_update_weight, damping)
         is_full = memory.piece.steps == interval
         return jax.tree.map(lambda new, old: jnp.where(is_full, new, old), after, memory), learner
@@ -140,7 +140,7 @@ def new_piece(params: PyTree) -> Piece:
     return Piece(jnp.int32(0), zeros, zeros, params)
 
 
-def longer(piece: Piece, gradient: PyTree, update: PyTree) -> Piece:
+def extend_piece(piece: Piece, gradient: PyTree, update: PyTree) -> Piece:
     """Return the piece with one more step, whose gradient is of the loss on the task alone."""
     return piece._replace(
         steps=piece.steps + 1,

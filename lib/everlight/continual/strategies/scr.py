@@ -49,7 +49,7 @@ from everlight.continual.strategies.parts.projection import (
     updated_projection,
 )
 from everlight.continual.strategies.parts.replay_tricks import predict_by_nearest_mean
-from everlight.continual.strategies.parts.replayed import joined
+from everlight.continual.strategies.parts.replayed import join_batches
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.precision import matrix_product
 
@@ -100,7 +100,7 @@ def scr(
         memory: ContrastMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         key_inputs, key_view, key_first, key_second = jax.random.split(key, 4)
-        first = joined(batch, batch.replay)
+        first = join_batches(batch, batch.replay)
         second = with_inputs(setup, first, key_inputs)
         keys = jax.random.split(key_view, second.index.shape[0])
         second = second._replace(inputs=jax.vmap(augment)(second.inputs, keys))

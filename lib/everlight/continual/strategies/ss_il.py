@@ -37,7 +37,7 @@ from everlight.continual.strategies.balanced_replay import Exemplars, balanced_r
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import label_softmax, taught_gradient
 from everlight.continual.strategies.parts.memory import draw_batch, fill_up
-from everlight.continual.strategies.parts.replayed import joined
+from everlight.continual.strategies.parts.replayed import join_batches
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
 REPLAYED_SHARE = 4
@@ -98,7 +98,7 @@ def ss_il(
     def grads(
         memory: SeparatedMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        both, teacher = joined(batch, batch.replay), memory.teacher
+        both, teacher = join_batches(batch, batch.replay), memory.teacher
         group = jnp.where(both.memory_mask[:, None], teacher.known, task.classes)
 
         def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:

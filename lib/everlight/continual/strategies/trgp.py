@@ -45,7 +45,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.evaluation import gather_inputs
 from everlight.continual.engine.setups.named_arrays import Path, names_of
 from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
@@ -148,7 +148,7 @@ def trgp(
         memory: TrustMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TrustMemory, Learner]:
         batch = drawn_samples(plain, task, key, max_samples)
-        batch = batch._replace(inputs=gathered(setup, batch.index, None))
+        batch = batch._replace(inputs=gather_inputs(setup, batch.index, None))
         task_learner = learner._replace(seen=task.classes)
         gradient = flatten_dict(evaluation_gradient(setup, task_learner, batch))
         regions = with_chosen_tasks(memory, gradient, task.id, trust)
