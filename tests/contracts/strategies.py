@@ -19,7 +19,7 @@ from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
-from everlight.continual.objectives.many_labels import binary_objective
+from everlight.continual.objectives.multilabel import binary_objective
 from everlight.continual.objectives.softmax import (
     accuracy_per_sample,
     accuracy_row,
@@ -135,7 +135,7 @@ def _case(name: str, **fields: Any) -> Case:
         row,
         ARGUMENTS.get(name, {}),
         network=network,
-        many_labels="several labels" in row.requirements,
+        many_labels="multi-label" in row.requirements,
     )
     fields["arguments"] = {**case.arguments, **fields.get("arguments", {})}
     return case._replace(**fields)

@@ -15,7 +15,7 @@ from everlight.continual.engine.placeholders import all_finite, nan_where
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Best, SequenceState, StepEvaluations, with_learned
 from everlight.continual.engine.updates import train_step
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 
 
 class StepScores(NamedTuple):

@@ -350,7 +350,7 @@ METHODS = (
         bic,
         _PAPER,
         "bias correction (BiC)",
-        requirements=("class scores", "own classes", "last weights"),
+        requirements=("class scores", "disjoint classes", "last weights"),
         select="last",
         # The value for ImageNet, the only data set in their code.
         authors={"temperature": 2, "batch size": 256, "epochs per task": 100},
@@ -362,7 +362,7 @@ METHODS = (
         _PAPER,
         "BiC for several labels, fitted to pw-JS (IIRC)",
         fixed={"weigh_labels": False, "fit": "metric"},
-        requirements=("several labels", "last weights"),
+        requirements=("multi-label", "last weights"),
         select="last",
         benchmarks=("iirc",),
     ),

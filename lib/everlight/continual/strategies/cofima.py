@@ -157,7 +157,7 @@ METHODS = (
         "continual Fisher-weighted model averaging (CoFiMA)",
         tunes="weight",
         hyperparameters=(0.2, 0.4, 0.6, 0.8),
-        requirements=(*OTHER_WEIGHTS, "own classes", "named head"),
+        requirements=(*OTHER_WEIGHTS, "disjoint classes", "named head"),
         authors={
             "weight": 0.4,
             "backbone_learning_rate_factor": 0.01,

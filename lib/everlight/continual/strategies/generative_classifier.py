@@ -182,7 +182,7 @@ METHODS = (
         Publication("van de Ven et al.", 2021, "CVPRW", ("old net",)),
         "a variational autoencoder per class, whose likelihood predicts",
         trains="head",
-        requirements=(*OTHER_WEIGHTS, "own classes"),
+        requirements=(*OTHER_WEIGHTS, "disjoint classes"),
         authors={
             "hidden": (85, 85),
             "latent": 5,

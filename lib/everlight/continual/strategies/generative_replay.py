@@ -28,7 +28,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.passes import (
     batch_loss,
@@ -198,7 +198,7 @@ METHODS = (
         generative_replay,
         Publication("Shin et al.", 2017, "NeurIPS", ("old net",)),
         "deep generative replay (DGR): inputs of a generator, labelled by the old network",
-        requirements=COUNTING,
+        requirements=SINGLE_LABEL_SCORES,
         authors={
             "hidden": (400, 400),
             "latent": 100,

@@ -40,7 +40,12 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.setups.named_arrays import Path
-from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
+from everlight.continual.methods.method import (
+    SINGLE_LABEL_SCORES,
+    Method,
+    Publication,
+    StrategyArguments,
+)
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
@@ -213,7 +218,7 @@ METHODS = (
         Publication("Liang and Li", 2024, "CVPR", ("statistics",)),
         "interference-free low-rank adaptation (InfLoRA)",
         adapt=with_low_rank,
-        requirements=("pretrained transformer", *COUNTING, "own classes"),
+        requirements=("pretrained transformer", *SINGLE_LABEL_SCORES, "disjoint classes"),
         authors={
             "threshold": 0.95,
             "max_samples": "all",

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Coefficient, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import Method, Publication
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
     LossInputs,
@@ -180,7 +180,7 @@ METHODS = (
         hyperparameters=(0.5, 1, 2, 5),
         published=5,
         head="cosine",
-        requirements=("class scores", "own classes", "named head", "head kinds"),
+        requirements=("class scores", "disjoint classes", "named head", "head kinds"),
         select="last",
         authors={
             "distillation": 5,

@@ -32,7 +32,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.updates import with_inputs
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts.replayed import join_batches, replayed_outputs
@@ -118,7 +118,7 @@ METHODS = (
         Publication("Lin et al.", 2023, "CVPR", ("samples",)),
         "proxy-based contrastive replay (PCR)",
         head="cosine",
-        requirements=(*COUNTING, "named head", "head kinds"),
+        requirements=(*SINGLE_LABEL_SCORES, "named head", "head kinds"),
         authors={
             "temperature": 0.09,
             "replay_batch_size": 10,

@@ -56,8 +56,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Outputs, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.methods.method import COUNTING, Method, Publication
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.strategies.parts.clustering import k_means
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
@@ -276,7 +276,7 @@ METHODS = (
         hyperparameters=(0.3, 1, 3, 10),
         published=1,
         head="local similarity",
-        requirements=(*COUNTING, "own classes", "named head", "head kinds"),
+        requirements=(*SINGLE_LABEL_SCORES, "disjoint classes", "named head", "head kinds"),
         select="last",
         authors={
             "spatial_weight": 3,

@@ -331,7 +331,7 @@ METHODS = (
         tunes="backbone_learning_rate_factor",
         hyperparameters=(1e-3, 1e-2, 1e-1, 1),
         published=1e-2,
-        requirements=(*OTHER_WEIGHTS, "own classes", "named head"),
+        requirements=(*OTHER_WEIGHTS, "disjoint classes", "named head"),
         authors={
             "backbone_learning_rate_factor": 0.01,
             "epochs": 5,

@@ -32,7 +32,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import label_softmax, taught_gradient
@@ -162,7 +162,7 @@ METHODS = (
         ss_il,
         Publication("Ahn et al.", 2021, "ICCV", ("samples", "old net")),
         "separated softmax (SS-IL)",
-        requirements=(*COUNTING, "own classes"),
+        requirements=(*SINGLE_LABEL_SCORES, "disjoint classes"),
         select="last",
         authors={
             "temperature": 2,

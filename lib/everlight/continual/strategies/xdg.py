@@ -163,7 +163,7 @@ METHODS = (
         xdg,
         Publication("Masse et al.", 2018, "PNAS", ("statistics",)),
         "context-dependent gating (XdG): random units closed for each task",
-        requirements=(*PER_TASK_WEIGHTS, "own classes"),
+        requirements=(*PER_TASK_WEIGHTS, "disjoint classes"),
         authors={
             "gated_share": 0.8,
             "batch size": 256,

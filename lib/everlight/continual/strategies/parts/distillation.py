@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo
-from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
+from everlight.continual.objectives.multilabel import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.parts.passes import (
     batch_outputs,
     evaluation_outputs,
