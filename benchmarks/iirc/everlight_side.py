@@ -22,7 +22,7 @@ from everlight.continual import (
     drive_runs,
 )
 from everlight.continual.methods.method import Method, StrategyArguments
-from everlight.continual.objectives.many_labels import label_scores
+from everlight.continual.objectives.multilabel import label_scores
 from everlight.metrics.multilabel import TaskMeans
 from everlight_data.iirc.sets import IIRCData
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit, log_expit
 
 from everlight.base import Batch, Samples
-from everlight.continual.objectives.many_labels import binary_objective
+from everlight.continual.objectives.multilabel import binary_objective
 from tests.continual.small_net import CLASSES, START, STORED, backward, forward, small_setup
 
 # Every third sample has a second label; sample i has i % 6 as its first.

@@ -19,7 +19,7 @@ from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
-from everlight.continual.objectives.many_labels import binary_objective
+from everlight.continual.objectives.multilabel import binary_objective
 from everlight.continual.objectives.softmax import (
     accuracy_per_sample,
     accuracy_row,
@@ -44,10 +44,15 @@ VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
 FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
 del FROZEN["head"]
 
-_FINETUNED = {"finetune_epochs": 2, "finetune_batch": 8}
-_GAUSSIANS = {"slow": 0.5, "epochs": 2, "samples": 8}
-_GATE = {"features": lambda inputs: inputs / 2, "hidden": 2, "epochs": 100, "rate": 0.1}
-_MKD = {"regularization": 0.5, "rates": (0.3, 0.1), "temperature": 2.0}
+_FINETUNED = {"finetuning_epochs": 2, "finetuning_batch_size": 8}
+_GAUSSIANS = {"backbone_learning_rate_factor": 0.5, "epochs": 2, "samples_per_class": 8}
+_GATE = {
+    "features": lambda inputs: inputs / 2,
+    "hidden": 2,
+    "epochs": 100,
+    "autoencoder_learning_rate": 0.1,
+}
+_MKD = {"regularization": 0.5, "averaging_weights": (0.3, 0.1), "temperature": 2.0}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "EWC": {"regularization": 1.0},
     "online EWC": {"regularization": 1.0},
@@ -56,8 +61,8 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "IMM mean": {"regularization": 0.01},
     "IMM mode": {"regularization": 0.5, "importance_samples": 64},
     "CoFiMA": _GAUSSIANS,
-    "GPM": {"threshold": 0.9, "samples": 16},
-    "TRGP": {"threshold": 0.9, "samples": 16},
+    "GPM": {"threshold": 0.9, "max_samples": 16},
+    "TRGP": {"threshold": 0.9, "max_samples": 16},
     "FDR": {"loss_over": "seen"},
     "ER-AML": {"replay_batch_size": 24},
     "SCR": {"width": 8},
@@ -78,16 +83,21 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "ExpertGate-LwF": {**_GATE, "relatedness_threshold": 0.25},
     "PackNet": {"prune": 0.75, "retrain_epochs": 2, "batch_size": 8},
     "XdG": {"gated_share": 0.25},
-    "DGR": {"hidden": (16,), "latent": 3, "rate": 0.01},
+    "DGR": {"hidden": (16,), "latent": 3, "generator_learning_rate": 0.01},
     "CBP": {"replacement_rate": 0.01, "maturity": 20},
     "ReDo": {"threshold": 0.3, "period": 30},
     "shrink and perturb": {"shrinkage": 0.8},
-    "generative classifier": {"hidden": (8,), "latent": 2, "importance_draws": 4, "rate": 0.01},
+    "generative classifier": {
+        "hidden": (8,),
+        "latent": 2,
+        "importance_draws": 4,
+        "vae_learning_rate": 0.01,
+    },
     "RanDumb": {"width": 40},
     "ACIL": {"width": 40, "ridge": 0.1},
     "DS-AL": {"width": 40},
     "RanPAC": {"width": 40, "ridge": 1.0},
-    "InfLoRA": {"samples": 16},
+    "InfLoRA": {"max_samples": 16},
 }
 """Arguments that replace the row's, by the row's name."""
 
@@ -125,7 +135,7 @@ def _case(name: str, **fields: Any) -> Case:
         row,
         ARGUMENTS.get(name, {}),
         network=network,
-        many_labels="several labels" in row.requirements,
+        many_labels="multi-label" in row.requirements,
     )
     fields["arguments"] = {**case.arguments, **fields.get("arguments", {})}
     return case._replace(**fields)

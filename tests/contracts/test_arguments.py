@@ -85,8 +85,8 @@ def wrong_values(value: Any, hint: Any, elsewhere: list[str]) -> Iterator[tuple[
         if float not in options:
             yield "a fraction", 1.5
         for bound in bounds:
-            yield from (("too little", v) for v in (bound.least - 1,) if math.isfinite(v))
-            yield from (("too much", v) for v in (2 * bound.most,) if math.isfinite(v))
+            yield from (("too little", v) for v in (bound.minimum - 1,) if math.isfinite(v))
+            yield from (("too much", v) for v in (2 * bound.maximum,) if math.isfinite(v))
             if float in options:
                 yield "NaN", math.nan
     elif hasattr(value, "_fields") or dataclasses.is_dataclass(value):
@@ -113,12 +113,12 @@ def wrong_arrays(value, arrays, bounds, elsewhere):
             first = np.take(value, [0], axis=-place)
             yield f"one more along {dim}", np.concatenate([value, first], axis=-place)
     for bound in bounds:
-        if bound.least == FINITE.least:
+        if bound.minimum == FINITE.minimum:
             yield "too little", np.full_like(value, -math.inf)
-        elif math.isfinite(bound.least) and value.ndim:
-            yield "too little", np.full_like(value, bound.least - 1)
-        if bound.most not in (math.inf, FINITE.most) and value.ndim:
-            yield "too much", np.full_like(value, 2 * bound.most)
+        elif math.isfinite(bound.minimum) and value.ndim:
+            yield "too little", np.full_like(value, bound.minimum - 1)
+        if bound.maximum not in (math.inf, FINITE.maximum) and value.ndim:
+            yield "too much", np.full_like(value, 2 * bound.maximum)
 
 
 def other_dtype(value):

@@ -123,7 +123,7 @@ def test_unsuitable_methods_state_their_reason(core50):
     assert several | {"LUCIR", "HAT", "PackNet", "ER-ACE"} <= refused(of_nc)
     assert not {"ER", "iCaRL", "BiC", "CWR"} & refused(of_nc)
     assert refused(of_nc) | {"iCaRL", "BiC"} <= refused(of_ni)
-    assert incompatibility(METHODS["iCaRL"], of_ni) == INCOMPATIBILITIES["own classes"]
+    assert incompatibility(METHODS["iCaRL"], of_ni) == INCOMPATIBILITIES["disjoint classes"]
 
 
 def test_a_published_hyperparameter_is_a_row_of_its_own():

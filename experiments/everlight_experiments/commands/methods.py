@@ -16,8 +16,9 @@ class MethodListOptions:
     """List all methods, and the values that are tried for their hyper-parameters.
 
     The samples, networks (old net) and statistics kept are those between tasks. Methods that apply
-    to own classes need new classes in every task. "In --methods all only with" names the benchmarks
-    or layers with which `all` includes a method; elsewhere `--methods` runs it by its name.
+    to disjoint classes need new classes in every task. "In --methods all only with" names the
+    benchmarks or layers with which `all` includes a method; elsewhere `--methods` runs it by its
+    name.
     """
 
 

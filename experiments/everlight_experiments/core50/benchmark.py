@@ -250,7 +250,7 @@ def core50_benchmark(
     """Return a benchmark of published orders."""
     capabilities = {"class scores", "one label", "last weights", "pretrained layers"}
     if schedule.scenario == "NC":
-        capabilities.add("own classes")
+        capabilities.add("disjoint classes")
     data = _data(schedule, material, seed, start)
     training = _training(config, schedule, material, start)
     setting = Setting(

@@ -241,7 +241,7 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
             Setting(
                 name=split,
                 draws="initial network",
-                capabilities=frozenset(("one label", "own classes", "last weights")),
+                capabilities=frozenset(("one label", "disjoint classes", "last weights")),
                 metrics=fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
             ),
             training,

@@ -24,7 +24,7 @@ from everlight.continual import (
     network_setup,
 )
 from everlight.continual.methods.method import Method, Requirement, StrategyArguments
-from everlight.continual.objectives.many_labels import label_scores
+from everlight.continual.objectives.multilabel import label_scores
 from everlight.metrics.multilabel import LabelScores
 from everlight.models import Network, NetworkRequest
 from everlight.models.augmentation import crop_and_flip
@@ -79,7 +79,7 @@ CLASS_TYPES = ("superclasses", "subclasses", "classes without one")
 MAX_CONFIGURATIONS = 10
 """Task configurations of `everlight run iirc`."""
 CAPABILITIES: frozenset[Requirement] = frozenset(
-    ("class scores", "several labels", "own classes", "chosen classes", "last weights")
+    ("class scores", "multi-label", "disjoint classes", "chosen classes", "last weights")
 )
 Sequences = Callable[[Method, SequenceId], TaskSequence]
 

@@ -266,7 +266,7 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Req
     has = {
         "task-incremental": setting == "task-incremental",
         # No class belongs to one task if every task has all classes.
-        "own classes": setting != DOMAIN and config.cycles == 1,
+        "disjoint classes": setting != DOMAIN and config.cycles == 1,
         "task boundaries": config.protocol.boundaries,
         "chosen classes": setting != DOMAIN and config.loss_classes == "seen",
         "last weights": config.ema_decay is None,

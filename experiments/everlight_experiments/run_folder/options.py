@@ -109,7 +109,7 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
         raise ArgumentError(
             Argument(name, ()), " has no name", remedy=(f"there are {', '.join(names)}",)
         )
-    is_bounded = any(isinstance(part, Between) and part.most < math.inf for part in parts)
+    is_bounded = any(isinstance(part, Between) and part.maximum < math.inf for part in parts)
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, int) and number > LARGEST and not is_bounded:
             raise ArgumentError(Argument(name, number), remedy=(f"give {LARGEST:,} or less",))

@@ -41,8 +41,8 @@ Result = TypeVar("Result")
 class Between(NamedTuple):
     """Smallest and greatest allowed value, for use in an Annotated type."""
 
-    least: float = -math.inf
-    most: float = math.inf
+    minimum: float = -math.inf
+    maximum: float = math.inf
     or_nan: bool = False
     """True if NaN is also allowed."""
 
@@ -51,12 +51,12 @@ class Between(NamedTuple):
             return "no NaN"
         if self == FINITE:
             return "finite values"
-        finite = ", but not infinite" if self.most == LARGEST else ""
-        if self.least == SMALLEST:
+        finite = ", but not infinite" if self.maximum == LARGEST else ""
+        if self.minimum == SMALLEST:
             return f"more than 0{finite}"
-        if finite or self.most == math.inf:
-            return f"{self.least:g} or more{finite}"
-        bounds = self.least, self.most
+        if finite or self.maximum == math.inf:
+            return f"{self.minimum:g} or more{finite}"
+        bounds = self.minimum, self.maximum
         return " to ".join(f"{x:,}" if isinstance(x, int) else f"{x:g}" for x in bounds)
 
 
@@ -135,14 +135,18 @@ def check_arguments(function: Callable[..., Any], values: Mapping[str, Any]) -> 
 
 
 def check_range(
-    name: str, values: Any, least: float | int, most: float | int = math.inf, or_nan: bool = False
+    name: str,
+    values: Any,
+    minimum: float | int,
+    maximum: float | int = math.inf,
+    or_nan: bool = False,
 ) -> None:
     """Check that all concrete values lie within bounds that depend on another argument.
 
     Raises:
       ValueError: a value is out of bounds; the message gives the first one and the bounds.
     """
-    _check_bounds(_Location(name), values, Between(least, most, or_nan))
+    _check_bounds(_Location(name), values, Between(minimum, maximum, or_nan))
 
 
 def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -> None:
@@ -329,7 +333,7 @@ def _check_bounds(location: _Location, value: Any, bounds: Between) -> None:
         return
     values = np.asarray(value)
     # Written so that NaN is refused.
-    wrong = ~((values >= bounds.least) & (values <= bounds.most))
+    wrong = ~((values >= bounds.minimum) & (values <= bounds.maximum))
     if bounds.or_nan:
         wrong &= ~np.isnan(values)
     if wrong.any():

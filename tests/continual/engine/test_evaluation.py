@@ -7,7 +7,7 @@ import pytest
 
 from everlight.base import Predictions, Samples, Task, TaskSequence
 from everlight.continual.engine import evaluate, predict_samples, sample_features, validate
-from everlight.continual.objectives.many_labels import label_scores
+from everlight.continual.objectives.multilabel import label_scores
 from everlight.continual.objectives.softmax import accuracy_per_sample, accuracy_row
 from everlight.continual.strategies.naive import naive
 from tests.continual import small_net as net

@@ -58,10 +58,10 @@ def test_methods_that_keep_nothing_hold_no_memory():
     ("name", "applies"),
     [
         ("ER", "all benchmarks"),
-        ("iCaRL", "own classes, one label"),
+        ("iCaRL", "disjoint classes, one label"),
         ("HAT", "task identity at test, named hidden layers"),
         ("RanPAC", "pretrained features, one label"),
-        ("iCaRL-norm", "several labels; in --methods all only with iirc"),
+        ("iCaRL-norm", "multi-label; in --methods all only with iirc"),
         ("TIES", "all benchmarks; in --methods all only with pretrained layers"),
     ],
 )

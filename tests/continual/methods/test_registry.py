@@ -109,7 +109,7 @@ def test_a_variant_of_a_method_finds_its_stored_samples(name):
     """The variant is only traced; the tricks' numbers are tested in `test_replay_tricks`."""
     arguments = StrategyArguments(2, CLASSES, exemplars_per_class=4, hyperparameter=1.0)
     (_, *rows) = with_variants([METHODS[name]], list(VARIANTS))
-    if "several labels" in METHODS[name].requirements:
+    if "multi-label" in METHODS[name].requirements:
         pytest.skip("for several labels")
     for row in rows:
         strategy = row.make(SETUP, arguments)

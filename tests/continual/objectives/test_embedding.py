@@ -126,7 +126,7 @@ STRATEGIES = {
     "mas": lambda setup: mas(setup, regularization=0.1),
     "imm": lambda setup: imm(setup, "mode"),
     "expert gate": lambda setup: expert_gate(
-        setup, 2, lambda inputs: inputs, hidden=3, epochs=100, rate=0.1
+        setup, 2, lambda inputs: inputs, hidden=3, epochs=100, autoencoder_learning_rate=0.1
     ),
     "joint": lambda setup: joint(setup, tasks=2),
 }

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 from everlight.base import Samples
-from everlight.continual.objectives.many_labels import binary_objective
+from everlight.continual.objectives.multilabel import binary_objective
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.parts.bias_correction import (
     best_threshold,

@@ -79,7 +79,7 @@ def moves(strategy, keys, steps=1):
 
 def test_an_average_moves_with_its_probability():
     """The shares of 2,000 keys are within four standard deviations of 0.0102 and 0.0089."""
-    result = moves(cls_er(SETUP, 4, plastic_rate=0.3, stable_rate=0.8), 2000)
+    result = moves(cls_er(SETUP, 4, plastic_probability=0.3, stable_probability=0.8), 2000)
     went = result != 0
     # After the first step an average is the mean of both networks, for any decay above one half.
     np.testing.assert_allclose(result[went], 0.5, rtol=1e-5)
@@ -90,7 +90,9 @@ def test_an_average_moves_with_its_probability():
 
 def test_the_decay_depends_on_the_steps_and_not_on_the_moves():
     """Two steps towards one network go 1/2 of the way, then 1/3 of the rest."""
-    result = moves(cls_er(SETUP, 4, plastic_rate=0.5, stable_rate=0.5), 200, steps=2).ravel()
+    result = moves(
+        cls_er(SETUP, 4, plastic_probability=0.5, stable_probability=0.5), 200, steps=2
+    ).ravel()
     expected = np.array([0, 1 / 3, 1 / 2, 2 / 3])
     nearest = np.abs(result[:, None] - expected).argmin(axis=1)
     np.testing.assert_allclose(result, expected[nearest], atol=1e-5)

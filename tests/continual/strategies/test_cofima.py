@@ -102,7 +102,9 @@ def test_a_new_class_keeps_its_task_s_column_and_an_old_one_that_before_alignmen
 def test_the_default_backbone_takes_a_hundredth_of_the_rate():
     """The factor is `bcb_lrscale` of the official code; the head has the full rate."""
     ((_, slow),) = net.run_tasks(hand.SETUP, cofima(hand.SETUP), hand.TASKS[:1])
-    ((_, full),) = net.run_tasks(hand.SETUP, cofima(hand.SETUP, slow=1.0), hand.TASKS[:1])
+    ((_, full),) = net.run_tasks(
+        hand.SETUP, cofima(hand.SETUP, backbone_learning_rate_factor=1.0), hand.TASKS[:1]
+    )
     expected = hand.stage_one(START, hand.TASKS[0][1], hand.TASK_CLASSES[0], slow=0.01)
     net.assert_trees_close(net.flat(slow.params), expected, rtol=1e-5, atol=1e-6)
     moved = np.abs(full.params["hidden"]["kernel"] - START["hidden"]).max()

@@ -13,7 +13,9 @@ from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, LABELS
 
 SETUP = net.small_setup()
-STRATEGY = generative_classifier(SETUP, hidden=(4,), latent=2, importance_draws=3, rate=0.05)
+STRATEGY = generative_classifier(
+    SETUP, hidden=(4,), latent=2, importance_draws=3, vae_learning_rate=0.05
+)
 VAE_OF_CLASS = VAE(net.HIDDEN, (4,), 2)
 INDEX = np.array([0, 1, 6, 7, 12, 3])
 TASK = net.task_of(0, [0, 1, 3], INDEX)

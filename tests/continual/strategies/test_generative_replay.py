@@ -25,7 +25,7 @@ from tests.continual.small_net import CLASSES, DATA, FEATURES, GAIN, LABELS, SHI
 HEADS = jnp.array([0, 0, 1, 1, 2, 2])
 INDEX = np.array([4, 5, 10, 11])
 TASK = net.task_of(2, [4, 5], INDEX)
-FORM = {"hidden": (4,), "latent": 2, "rate": 0.05, "replay_batch_size": 7}
+FORM = {"hidden": (4,), "latent": 2, "generator_learning_rate": 0.05, "replay_batch_size": 7}
 
 
 def strategy_of(per_task):

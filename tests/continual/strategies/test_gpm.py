@@ -79,7 +79,7 @@ def train_by_hand():
 @functools.cache
 def after_tasks():
     setup = setup_with_layer_inputs()
-    return net.run_tasks(setup, gpm(setup, THRESHOLD, GROWTH, samples=16), SEQUENCE)
+    return net.run_tasks(setup, gpm(setup, THRESHOLD, GROWTH, max_samples=16), SEQUENCE)
 
 
 def test_three_tasks_done_again_in_float64():

@@ -209,7 +209,7 @@ DROP = 0.4
 def test_drop_transfer_done_again_in_float64_with_the_same_masks(regularization):
     """The first task drops to 0, the later ones to the last solution; the penalty stays at θ."""
     setup = net.layered_setup()
-    strategy = net.compiled(imm(setup, "mean", regularization, drop=DROP))
+    strategy = net.compiled(imm(setup, "mean", regularization, dropout=DROP))
     after = net.run_tasks(setup, strategy, SEQUENCE)
     params, anchor = START, {name: np.zeros_like(leaf) for name, leaf in START.items()}
     for task, (_, batches) in enumerate(SEQUENCE):
@@ -252,7 +252,7 @@ def test_units_are_dropped_with_the_given_probability_and_whole():
 
 
 def test_a_drop_of_1_and_no_ratios_are_refused():
-    with pytest.raises(ValueError, match=r"drop=1\.0 would drop every unit"):
-        imm(net.small_setup(), "mean", drop=1.0)
+    with pytest.raises(ValueError, match=r"dropout=1\.0 would drop every unit"):
+        imm(net.small_setup(), "mean", dropout=1.0)
     with pytest.raises(ValueError, match=r"alpha=\(\) has no mixing ratio"):
         imm(net.small_setup(), "mean", alpha=())

@@ -296,7 +296,7 @@ def test_old_weights_stay_bit_for_bit_under_momentum_and_weight_decay():
 def finetuned(optimizer, epochs, known):
     """Return the buffer, and the learner before and after finetuning on the whole buffer."""
     setup = cosine_setup(optimizer)
-    finetuning = {"finetune_epochs": epochs, "finetune_batch": 50}
+    finetuning = {"finetuning_epochs": epochs, "finetuning_batch_size": 50}
     strategy = net.compiled(
         lucir(setup, exemplars_per_class=2, labels=2, distillation=1.0, **finetuning)
     )

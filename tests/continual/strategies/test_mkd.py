@@ -109,7 +109,7 @@ def test_steps_are_the_loop_in_float64(method, loss_over, active):
     np.testing.assert_allclose(scores, net.forward(mean, range(len(DATA)))[2], rtol=2e-3, atol=2e-3)
 
 
-@pytest.mark.parametrize("rates", [(), (0.1, 1.0), (0.0,)])
-def test_rates_that_average_nothing_are_refused(rates):
-    with pytest.raises(ValueError, match="rates"):
-        mkd(SETUP, rates=rates)
+@pytest.mark.parametrize("averaging_weights", [(), (0.1, 1.0), (0.0,)])
+def test_weights_that_average_nothing_are_refused(averaging_weights):
+    with pytest.raises(ValueError, match="averaging_weights"):
+        mkd(SETUP, averaging_weights=averaging_weights)

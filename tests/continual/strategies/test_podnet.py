@@ -78,22 +78,22 @@ def memory_of(strategy, known=KNOWN):
 
 
 @pytest.mark.parametrize(
-    ("inputs", "spatial", "flat_weight", "own_loss"),
+    ("inputs", "spatial_weight", "flat_weight", "own_loss"),
     [
         ({}, 3.0, 1.0, hand.official_nca),
         ({"form": "paper"}, 3.0, 1.0, hand.paper_nca),
         (
-            {"form": "paper", "spatial": 0.0, "flat": 2.0, "margin": 0.0},
+            {"form": "paper", "spatial_weight": 0.0, "flat_weight": 2.0, "margin": 0.0},
             *(0.0, 2.0, hand.paper_nca),
         ),
     ],
 )
-def test_the_gradient_is_that_of_the_written_loss(inputs, spatial, flat_weight, own_loss):
+def test_the_gradient_is_that_of_the_written_loss(inputs, spatial_weight, flat_weight, own_loss):
     strategy = net.compiled(podnet(SETUP, exemplars_per_class=2, **inputs))
     learner = learner_of(START, [*KNOWN, *NEW])
     gradient, info = strategy.grads(memory_of(strategy), learner, BATCH, TASK, KEY)
     margin = inputs.get("margin", 0.6)
-    arguments = (INDEX, KNOWN, NEW, spatial, flat_weight, own_loss, margin)
+    arguments = (INDEX, KNOWN, NEW, spatial_weight, flat_weight, own_loss, margin)
     expected = net.finite_differences(lambda p: hand.written_loss(p, *arguments)[1], START)
     net.assert_trees_close(flat(gradient), expected, rtol=2e-4, atol=5e-6)
     # The loss that is reported is the task's own, and the old network counts no pass.
@@ -223,7 +223,7 @@ def test_known_proxies_stay_bit_for_bit_under_momentum_and_weight_decay():
     """All else moves; finetuning, which would move them, is off."""
     optimizer = optax.chain(optax.add_decayed_weights(0.1), optax.sgd(0.3, momentum=0.9))
     setup = mapped_setup(optimizer)
-    strategy = net.compiled(podnet(setup, exemplars_per_class=2, finetune_epochs=0))
+    strategy = net.compiled(podnet(setup, exemplars_per_class=2, finetuning_epochs=0))
     first, second = [0, 6, 1, 7], [2, 8, 3, 9]
     tasks = [
         (net.task_of(0, [0, 1], first), [[*first, 12, 13]] * 2),
@@ -239,7 +239,7 @@ def test_known_proxies_stay_bit_for_bit_under_momentum_and_weight_decay():
 def test_finetuning_descends_the_loss_of_the_exemplars_by_the_proxies():
     """One step per epoch at half the rate, in evaluation mode, has all exemplars at once."""
     strategy = net.compiled(
-        podnet(SETUP, exemplars_per_class=2, finetune_epochs=3, finetune_batch=50)
+        podnet(SETUP, exemplars_per_class=2, finetuning_epochs=3, finetuning_batch_size=50)
     )
     learner = learner_of(START, [*KNOWN, *NEW])
     learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))

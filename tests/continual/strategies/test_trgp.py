@@ -104,7 +104,7 @@ def batches_of(number):
 def states(optimizer="sgd"):
     """Return memory and learner after each task."""
     setup = SETUP if optimizer == "sgd" else make_setup(optax.adamw(0.05, weight_decay=0.1))
-    strategy = trgp(setup, len(TASKS), THRESHOLD, GROWTH, samples=16, trust=TRUST)
+    strategy = trgp(setup, len(TASKS), THRESHOLD, GROWTH, max_samples=16, trust=TRUST)
     learner = init_learner(setup, 8, KEY)
     memory = strategy.init(KEY, learner)
     step = jax.jit(functools.partial(train_step, setup, strategy))

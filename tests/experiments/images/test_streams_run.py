@@ -224,7 +224,7 @@ def test_steps_are_not_evaluated_where_classes_recur():
 def test_classes_recur_with_other_images_in_repeated_tasks():
     config = replace(DIGITS, tasks=(5,), cycles=2)
     result = compose(config)
-    assert "own classes" not in result.setting.capabilities
+    assert "disjoint classes" not in result.setting.capabilities
     assert (
         "10 tasks of 2 classes, each class in 2 of them with other training" in result.data.counts
     )

@@ -91,7 +91,7 @@ def _hal(
         "regularization": regularization,
         "mean_decay": mean_decay,
         "feature_weight": 0.1,
-        "anchor_rate": rate,
+        "anchor_learning_rate": rate,
         "finetuning_batch_size": batch,
     }
     return _S(rate, replayed, arguments=arguments)

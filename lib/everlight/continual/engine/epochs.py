@@ -9,13 +9,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Epoch, Learner, Memory, Plateau, Samples, Setup, Strategy, Task
-from everlight.continual.engine.evaluation import gathered, validate
+from everlight.continual.engine.evaluation import gather_inputs, validate
 from everlight.continual.engine.keys import epoch_keys, step_key, update_keys
 from everlight.continual.engine.placeholders import all_finite, nan_where
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.run import Best, SequenceState, StepEvaluations, with_learned
 from everlight.continual.engine.updates import train_step
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 
 
 class StepScores(NamedTuple):
@@ -256,7 +256,7 @@ def _metric_before(
     """Return the sum of the metric over a batch before it is learned, and its sample count."""
     if strategy.before_evaluation is not None:
         memory, learner = strategy.before_evaluation(memory, learner, key)
-    scores = strategy.predict(memory, learner, gathered(setup, batch.index, None))
+    scores = strategy.predict(memory, learner, gather_inputs(setup, batch.index, None))
     values = setup.objective.metric(scores, batch.labels, learner.seen)
     mask = batch.weight > 0
     return jnp.stack([jnp.sum(values, where=mask), jnp.sum(mask)]).astype(jnp.float32)

@@ -56,7 +56,7 @@ def evaluate(
         evaluated &= jnp.any(learner.seen[test.labels] & (test.labels >= 0), axis=1)
 
     def block_metrics(task: Int[Array, ""] | None, slots: Int[Array, "s"]) -> PyTree:
-        inputs = gathered(setup, test.index[slots], None)
+        inputs = gather_inputs(setup, test.index[slots], None)
         task_scores = scores = strategy.predict(memory, learner, inputs)
         if task is not None:
             task_scores = strategy.predict_task(memory, learner, inputs, task)
@@ -94,7 +94,7 @@ def measure(setup: Setup, learner: Learner, samples: Samples) -> PyTree:
     size = min(PROBE, samples.mask.shape[0])
     order = jnp.argsort(~samples.mask, stable=True)
     chosen = order[jnp.arange(size) * jnp.sum(samples.mask) // size]
-    inputs = gathered(setup, samples.index[chosen], None)
+    inputs = gather_inputs(setup, samples.index[chosen], None)
     outputs, _ = setup.apply(learner.params, learner.batch_stats, inputs, False, None)
     return setup.measure(learner.params, outputs)
 
@@ -131,7 +131,7 @@ def validate(
             ready = strategy.before_evaluation(*ready, key)
 
         def metric(slots: Int[Array, "s"]) -> Float[Array, "s"]:
-            scores = strategy.predict(*ready, gathered(setup, samples.index[slots], None))
+            scores = strategy.predict(*ready, gather_inputs(setup, samples.index[slots], None))
             return setup.objective.metric(scores, samples.labels[slots], learner.seen)
 
         nothing = zero_rows(metric, samples.mask)
@@ -181,7 +181,7 @@ def sample_features(
     return map_samples(setup, features, samples, size)
 
 
-def gathered(
+def gather_inputs(
     setup: Setup, index: Int[Array, "b"], key: PRNGKeyArray | None
 ) -> Float[Array, "b *shape"]:
     """Return the network's inputs of stored samples, distributed to the devices of a run."""
@@ -197,7 +197,7 @@ def map_samples(
     """Return the result of `forward` for every sample's inputs, `size` per pass; 0 for padding."""
 
     def compute_rows(slots: Int[Array, "s"]) -> Float[Array, "s w"]:
-        return forward(gathered(setup, samples.index[slots], None))
+        return forward(gather_inputs(setup, samples.index[slots], None))
 
     return update_rows(compute_rows, samples.mask, size, zero_rows(compute_rows, samples.mask))
 

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Memory, Samples, Setup, Strategy, Task, TaskGenerator
 from everlight.checks import PositiveInt, checked
-from everlight.continual.engine.evaluation import PROBE, gathered, measure
+from everlight.continual.engine.evaluation import PROBE, gather_inputs, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, step_key, task_keys
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import call_hook, train_step
@@ -137,6 +137,6 @@ def mean_metric(
     setup: Setup, strategy: Strategy, memory: Memory, learner: Learner, samples: Samples
 ) -> Float[Array, ""]:
     """Return the mean of the objective's metric over samples."""
-    scores = strategy.predict(memory, learner, gathered(setup, samples.index, None))
+    scores = strategy.predict(memory, learner, gather_inputs(setup, samples.index, None))
     metric = setup.objective.metric(scores, samples.labels, learner.seen)
     return jnp.sum(jnp.where(samples.mask, metric, 0)) / jnp.maximum(jnp.sum(samples.mask), 1)

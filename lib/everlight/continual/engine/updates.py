@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.checks import checked
-from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.evaluation import gather_inputs
 from everlight.continual.engine.keys import batch_keys, update_keys
 
 
@@ -103,7 +103,7 @@ def complete_batch(
 
 def with_inputs(setup: Setup, batch: Batch, key: PRNGKeyArray) -> Batch:
     """Return the batch, or a stack of batches, with the inputs of its samples, augmented."""
-    inputs = gathered(setup, batch.index.reshape(-1), key)
+    inputs = gather_inputs(setup, batch.index.reshape(-1), key)
     return batch._replace(inputs=inputs.reshape(*batch.index.shape, *inputs.shape[1:]))
 
 

@@ -18,8 +18,8 @@ Requirement = Literal[
     "task-incremental",
     "class scores",
     "one label",
-    "several labels",
-    "own classes",
+    "multi-label",
+    "disjoint classes",
     "task boundaries",
     "chosen classes",
     "named head",
@@ -30,9 +30,9 @@ Requirement = Literal[
     "pretrained layers",
     "pretrained transformer",
 ]
-COUNTING: tuple[Requirement, ...] = ("class scores", "one label")
-"""Requirements of methods that compare, count or normalize scores of classes."""
-OTHER_WEIGHTS: tuple[Requirement, ...] = (*COUNTING, "last weights")
+SINGLE_LABEL_SCORES: tuple[Requirement, ...] = ("class scores", "one label")
+"""Requirements of methods that compare, count or normalize class scores, of one label each."""
+OTHER_WEIGHTS: tuple[Requirement, ...] = (*SINGLE_LABEL_SCORES, "last weights")
 """Requirements of those that predict by other values than the last weights."""
 PER_TASK_WEIGHTS: tuple[Requirement, ...] = (
     *("task-incremental", "class scores", "named head", "hidden layers", "last weights"),
@@ -46,8 +46,8 @@ INCOMPATIBILITIES: dict[Requirement, str] = {
     "task-incremental": "needs the task identity at test, which is not given here",
     "class scores": "needs class scores, but outputs are embeddings here",
     "one label": "needs one label per sample, but there are several here",
-    "several labels": "needs several labels per sample, but there is one here",
-    "own classes": "needs new classes in every task, but known ones recur here",
+    "multi-label": "needs several labels per sample, but there is one here",
+    "disjoint classes": "needs new classes in every task, but known ones recur here",
     "task boundaries": "acts at the start or end of a task, but tasks have no boundaries here",
     "chosen classes": "limits its loss to some of the classes, but the loss covers all here",
     "named head": "needs a linear last layer named head, which this network lacks",

@@ -22,8 +22,8 @@ class MethodRow(NamedTuple):
 
 _WORDS: dict[Requirement, str] = {
     "task-incremental": "task identity at test",
-    "several labels": "several labels",
-    "own classes": "own classes",
+    "multi-label": "multi-label",
+    "disjoint classes": "disjoint classes",
     "one label": "one label",
     "hidden layers": "named hidden layers",
     "pretrained transformer": "a pretrained vision transformer",

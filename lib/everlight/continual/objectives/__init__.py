@@ -2,7 +2,7 @@
 
 from everlight.continual.objectives.embedding import embedding_objective
 from everlight.continual.objectives.fixed_test_set import FixedTest, fixed_test_objective
-from everlight.continual.objectives.many_labels import binary_objective, multi_hot
+from everlight.continual.objectives.multilabel import binary_objective, multi_hot
 from everlight.continual.objectives.predicted import with_predictions
 from everlight.continual.objectives.regression import regression_objective
 from everlight.continual.objectives.softmax import Accuracies, softmax_objective

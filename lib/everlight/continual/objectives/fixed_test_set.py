@@ -7,7 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.base import Objective, Predictions, TaskSequence
 from everlight.checks import PositiveInt, checked
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.objectives.softmax import correct, softmax_objective
 from everlight.metrics.open_set import maximum_softmax_probability
 

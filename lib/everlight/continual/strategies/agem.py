@@ -78,8 +78,8 @@ def agem(
             new, known = task.classes, learner.seen & ~task.classes
 
         def reference_loss(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
-            among = learner._replace(seen=known)
-            return replayed_loss(setup, params, among, batch.replay, key_reference)
+            reference_learner = learner._replace(seen=known)
+            return replayed_loss(setup, params, reference_learner, batch.replay, key_reference)
 
         reference, batch_stats = jax.grad(reference_loss, has_aux=True)(learner.params)
         now = learner._replace(seen=new, batch_stats=batch_stats)

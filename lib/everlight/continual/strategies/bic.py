@@ -182,12 +182,12 @@ def bic(
     ) -> tuple[BiasMemory, Learner]:
         teacher = freeze_teacher(learner, task)
         candidates = merge_buffer(task.train, memory.buffer.samples).samples
-        among, quota = None, exemplars_per_class
+        sharing_classes, quota = None, exemplars_per_class
         if buffer_size is not None:
-            among = learner.seen
+            sharing_classes = learner.seen
             quota = buffer_size // jnp.maximum(jnp.sum(teacher.known), 1)
         slots = memory.held_out.mask.shape[0]
-        held_out = hold_out(candidates, learner.seen, quota, slots, among, key)
+        held_out = hold_out(candidates, learner.seen, quota, slots, sharing_classes, key)
         # Nothing is corrected before there is something old.
         held_out = held_out._replace(mask=held_out.mask & jnp.any(teacher.known))
         old, current = memory.correction, memory.correction
@@ -211,11 +211,13 @@ def bic(
             fitted = best_threshold(logits, memory.held_out, old, new, learner.seen, metric)
         else:
             # The pair enters binary cross-entropy by the new classes' part alone.
-            among, entropy = learner.seen if loss == "softmax" else new, settings.label_loss
-            fitted = entropy_pair(memory, logits, new, among, entropy=entropy, penalty=penalty)
+            loss_classes, entropy = learner.seen if loss == "softmax" else new, settings.label_loss
+            fitted = entropy_pair(
+                memory, logits, new, loss_classes, entropy=entropy, penalty=penalty
+            )
         correction = correct_classes(memory.correction, fitted, task.classes)
-        among = None if buffer_size is None else learner.seen
-        buffer = herd_task(setup, memory.buffer, learner, task, among)
+        sharing_classes = None if buffer_size is None else learner.seen
+        buffer = herd_task(setup, memory.buffer, learner, task, sharing_classes)
         return memory._replace(buffer=buffer, correction=correction), learner
 
     def predict(
@@ -265,7 +267,7 @@ def entropy_pair(
     memory: BiasMemory,
     logits: Float[Array, "n c"],
     new: Bool[Array, "c"],
-    among: Bool[Array, "c"],
+    loss_classes: Bool[Array, "c"],
     *,
     entropy: LabelLoss,
     penalty: Float[Array, "2"],
@@ -276,7 +278,7 @@ def entropy_pair(
       memory: held-out samples, and the correction of earlier classes.
       logits: logits of the held-out samples.
       new: classes that are corrected.
-      among: classes of the cross-entropy.
+      loss_classes: classes of the cross-entropy.
       entropy: function from logits, labels and classes to cross-entropies.
       penalty: weights of (α − 1)² and β².
     """
@@ -284,7 +286,7 @@ def entropy_pair(
 
     def cross_entropy(pair: Float[Array, "2"]) -> Float[Array, ""]:
         corrected = correct_classes(memory.correction, pair, new)(logits)
-        losses = entropy(corrected, samples.labels, among)
+        losses = entropy(corrected, samples.labels, loss_classes)
         return weighted_mean(losses, samples.mask.astype(logits.dtype))
 
     return fit_pair(cross_entropy, penalty)
@@ -306,7 +308,7 @@ def hold_out(
     classes: Bool[Array, "c"],
     quota: int | Int[Array, ""],
     slots: int,
-    among: Bool[Array, "c"] | None,
+    sharing_classes: Bool[Array, "c"] | None,
     key: PRNGKeyArray,
 ) -> Samples:
     """Draw the held-out samples: a tenth of each class, limited to a tenth of its quota.
@@ -319,7 +321,7 @@ def hold_out(
       classes: classes of which samples are held out, `[c]`.
       quota: number of exemplars of an old class; a class gives at most a tenth of it.
       slots: number of slots for held-out samples.
-      among: the classes that share the slots; None divides them among all classes.
+      sharing_classes: the classes that share the slots; None divides them among all classes.
       key: random key of the choice.
     """
     candidates = distinct(samples)
@@ -330,7 +332,7 @@ def hold_out(
     leave = jnp.minimum(tenth, jnp.maximum(count - 1, 0)).astype(jnp.int32)
     stays = jnp.any(real & (rank == count[label] - 1), axis=1)
     chosen = real & classes[label] & (rank < leave[label]) & ~stays[:, None]
-    division = divide_slots(slots, classes.shape[0], among)
+    division = divide_slots(slots, classes.shape[0], sharing_classes)
     return fill_slots(candidates, label, rank, chosen, division, slots).samples
 
 
@@ -348,7 +350,7 @@ METHODS = (
         bic,
         _PAPER,
         "bias correction (BiC)",
-        requirements=("class scores", "own classes", "last weights"),
+        requirements=("class scores", "disjoint classes", "last weights"),
         select="last",
         # The value for ImageNet, the only data set in their code.
         authors={"temperature": 2, "batch size": 256, "epochs per task": 100},
@@ -360,7 +362,7 @@ METHODS = (
         _PAPER,
         "BiC for several labels, fitted to pw-JS (IIRC)",
         fixed={"weigh_labels": False, "fit": "metric"},
-        requirements=("several labels", "last weights"),
+        requirements=("multi-label", "last weights"),
         select="last",
         benchmarks=("iirc",),
     ),

@@ -35,7 +35,11 @@ from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
-from everlight.continual.strategies.parts.replayed import joined, replayed_outputs, with_all_seen
+from everlight.continual.strategies.parts.replayed import (
+    join_batches,
+    replayed_outputs,
+    with_all_seen,
+)
 
 
 class Average(NamedTuple):
@@ -61,9 +65,9 @@ def cls_er(
     buffer_size: PositiveInt = 200,
     regularization: Coefficient = 0.1,
     plastic_decay: UnitInterval = 0.999,
-    plastic_rate: UnitInterval = 0.9,
+    plastic_probability: UnitInterval = 0.9,
     stable_decay: UnitInterval = 0.999,
-    stable_rate: UnitInterval = 0.7,
+    stable_probability: UnitInterval = 0.7,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
     loss_over: Literal["seen", "all"] = "seen",
@@ -75,9 +79,9 @@ def cls_er(
       buffer_size: number of stored samples.
       regularization: coefficient λ of the squared distance of logits.
       plastic_decay: largest decay α_P of the plastic average.
-      plastic_rate: probability r_P that the plastic average moves after a step.
+      plastic_probability: probability r_P that the plastic average moves after a step.
       stable_decay: largest decay α_S of the stable average.
-      stable_rate: probability r_S that the stable average moves after a step.
+      stable_probability: probability r_S that the stable average moves after a step.
       labels: labels per sample in the sequence; the first one chooses the teacher.
       replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
         incoming batch.
@@ -114,7 +118,7 @@ def cls_er(
                 jnp.mean((outputs.logits - target) ** 2, axis=1), replayed.weight
             )
             after = learner._replace(batch_stats=stats)
-            joint = joined(batch, replayed)
+            joint = join_batches(batch, replayed)
             task_loss, (_, stats) = batch_loss(setup, params, after, joint, key_joint)
             return task_loss + regularization * distance, (task_loss, stats)
 
@@ -130,16 +134,18 @@ def cls_er(
         plastic_stats, stable_stats = info.aux
 
         def update_average(
-            average: Average, stats: PyTree, decay: float, rate: float, key: PRNGKeyArray
+            average: Average, stats: PyTree, decay: float, probability: float, key: PRNGKeyArray
         ) -> Average:
             least = jnp.maximum(1 / (steps + 1), 1 - decay)
-            share = jnp.where(jax.random.uniform(key) < rate, least, 0.0)
+            share = jnp.where(jax.random.uniform(key) < probability, least, 0.0)
             return Average(moved_average(average.params, learner.params, share), stats)
 
         plastic = update_average(
-            memory.plastic, plastic_stats, plastic_decay, plastic_rate, key_plastic
+            memory.plastic, plastic_stats, plastic_decay, plastic_probability, key_plastic
         )
-        stable = update_average(memory.stable, stable_stats, stable_decay, stable_rate, key_stable)
+        stable = update_average(
+            memory.stable, stable_stats, stable_decay, stable_probability, key_stable
+        )
         return TwoAverages(held, steps, plastic, stable), learner
 
     def predict(
@@ -172,8 +178,8 @@ def surer_logits(
 
 _ON_MNIST = {
     **dict.fromkeys(("plastic_decay", "stable_decay"), 0.99),
-    "plastic_rate": 1.0,
-    "stable_rate": 0.9,
+    "plastic_probability": 1.0,
+    "stable_probability": 0.9,
 }
 """The authors' decays and probabilities on split MNIST."""
 METHODS = (
@@ -190,8 +196,8 @@ METHODS = (
             "regularization": 2,
             "plastic_decay": 0.99,
             "stable_decay": 0.99,
-            "plastic_rate": 1,
-            "stable_rate": 0.9,
+            "plastic_probability": 1,
+            "stable_probability": 0.9,
             "replay_batch_size": 128,
             "loss_over": "all",
             "batch size": 10,

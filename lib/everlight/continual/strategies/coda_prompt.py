@@ -27,7 +27,12 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
+from everlight.continual.methods.method import (
+    SINGLE_LABEL_SCORES,
+    Method,
+    Publication,
+    StrategyArguments,
+)
 from everlight.continual.strategies.l2p import refuse_without_prompts
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
@@ -117,7 +122,7 @@ METHODS = (
         Publication("Smith et al.", 2023, "CVPR"),
         "CODA-Prompt (attended prompt components)",
         adapt=with_components,
-        requirements=("pretrained transformer", *COUNTING, "own classes"),
+        requirements=("pretrained transformer", *SINGLE_LABEL_SCORES, "disjoint classes"),
         authors={
             "batch size": 128,
             "epochs per task": 20,

@@ -64,9 +64,9 @@ class MergedNetwork(NamedTuple):
 def cofima(
     setup: Setup,
     weight: Proportion = 0.5,
-    slow: Coefficient = 0.01,
+    backbone_learning_rate_factor: Coefficient = 0.01,
     epochs: NonNegativeInt = 5,
-    samples: PositiveInt = 256,
+    samples_per_class: PositiveInt = 256,
     temperature: PositiveFloat = 0.1,
     importance_samples: PositiveInt = 1024,
     fisher: Fisher | None = None,
@@ -78,9 +78,9 @@ def cofima(
     Args:
       setup: network, objective, optimizer and data access.
       weight: weight λ of the current network, at most 1; the merged one before it has 1 − λ.
-      slow: factor on the learning rate of all layers below the head.
+      backbone_learning_rate_factor: factor on the learning rate of all layers below the head.
       epochs: epochs of alignment, after every task but the first.
-      samples: samples drawn per class and epoch of alignment, and samples per step.
+      samples_per_class: samples drawn per class and epoch of alignment, and samples per step.
       temperature: temperature τ of the normalized logits.
       importance_samples: maximal number of a task's samples, evenly spaced, that estimate the
         Fisher information.
@@ -93,7 +93,7 @@ def cofima(
         layer is named head, or it is not linear.
     """
     kind = chosen_fisher(setup, fisher)
-    unmerged = slca(setup, slow, epochs, samples, temperature)
+    unmerged = slca(setup, backbone_learning_rate_factor, epochs, samples_per_class, temperature)
 
     def information(learner: Learner, task: Task, key: PRNGKeyArray) -> PyTree:
         task_learner = learner._replace(seen=task.classes)
@@ -157,12 +157,12 @@ METHODS = (
         "continual Fisher-weighted model averaging (CoFiMA)",
         tunes="weight",
         hyperparameters=(0.2, 0.4, 0.6, 0.8),
-        requirements=(*OTHER_WEIGHTS, "own classes", "named head"),
+        requirements=(*OTHER_WEIGHTS, "disjoint classes", "named head"),
         authors={
             "weight": 0.4,
-            "slow": 0.01,
+            "backbone_learning_rate_factor": 0.01,
             "epochs": 5,
-            "samples": 256,
+            "samples_per_class": 256,
             "temperature": 0.1,
             "importance_samples": "all",
             "batch size": 128,

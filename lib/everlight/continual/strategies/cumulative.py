@@ -82,7 +82,7 @@ METHODS = (
         naive,
         Publication("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
         "naive finetuning on all samples so far, with all their labels (IIRC)",
-        requirements=("several labels",),
+        requirements=("multi-label",),
         label_setting="incremental joint",
     ),
 )

@@ -43,7 +43,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Learner, Setup, Strategy, Task
 from everlight.checks import PositiveFloat, checked
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.strategies.naive import naive
 from everlight.errors import ArgumentError
 

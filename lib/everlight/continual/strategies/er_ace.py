@@ -62,14 +62,16 @@ def er_ace(
     ) -> tuple[PyTree, StepInfo]:
         key_batch, key_replay = jax.random.split(key)
         present = carried_classes(arrivals(batch), learner.seen.shape[0])
-        among, replayed = learner._replace(seen=present), learner
+        incoming_learner, replay_learner = learner._replace(seen=present), learner
         if loss_over == "all":
-            among = learner._replace(seen=present | ~learner.seen)
-            replayed = with_all_seen(learner)
+            incoming_learner = learner._replace(seen=present | ~learner.seen)
+            replay_learner = with_all_seen(learner)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
-            task_loss, (_, batch_stats) = batch_loss(setup, params, among, batch, key_batch)
-            after = replayed._replace(batch_stats=batch_stats)
+            task_loss, (_, batch_stats) = batch_loss(
+                setup, params, incoming_learner, batch, key_batch
+            )
+            after = replay_learner._replace(batch_stats=batch_stats)
             replay_loss, batch_stats = replayed_loss(setup, params, after, batch.replay, key_replay)
             return task_loss + replay_loss, (task_loss, batch_stats)
 

@@ -35,12 +35,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.memory import arrivals, batch_at, fill_up, merge_buffer
 from everlight.continual.strategies.parts.passes import batch_loss, weighted_mean
 from everlight.continual.strategies.parts.replayed import (
-    joined,
+    join_batches,
     replayed_loss,
     replayed_outputs,
     with_all_seen,
@@ -103,7 +103,7 @@ def er_aml(
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         replayed, positive, negative = batch.replay
         key_batch, key_pairs, key_replay = jax.random.split(key, 3)
-        pairs = joined(positive, negative)
+        pairs = join_batches(positive, negative)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             plain, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key_batch)
@@ -176,7 +176,7 @@ METHODS = (
         er_aml,
         Publication("Caccia et al.", 2022, "ICLR", ("samples",)),
         "experience replay with an asymmetric metric loss (ER-AML)",
-        requirements=COUNTING,
+        requirements=SINGLE_LABEL_SCORES,
         authors={
             "temperature": 0.2,
             "replay_batch_size": 10,

@@ -52,7 +52,7 @@ from everlight.continual.strategies.parts.passes import (
     evaluation_outputs,
     weighted_mean,
 )
-from everlight.continual.strategies.parts.replayed import joined
+from everlight.continual.strategies.parts.replayed import join_batches
 
 Replacement = Literal["uniform", "balanced", "loss-aware"]
 """Stored samples that an arriving one replaces."""
@@ -119,7 +119,7 @@ def er_tricks(
     def grads(
         memory: TricksMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        both = joined(batch, batch.replay.batch)
+        both = join_batches(batch, batch.replay.batch)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             outputs, batch_stats = batch_outputs(setup, params, learner, both, key)

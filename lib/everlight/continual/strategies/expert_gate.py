@@ -93,7 +93,7 @@ def expert_gate(
     features: Callable[[Float[Array, "b *shape"]], Float[Array, "b f"]],
     hidden: PositiveInt = 100,
     epochs: NonNegativeInt = 10,
-    rate: PositiveFloat = 1e-2,
+    autoencoder_learning_rate: PositiveFloat = 1e-2,
     relatedness_threshold: Annotated[float, Between()] | None = None,
     regularization: Coefficient = 1.0,
     temperature: PositiveFloat = 2.0,
@@ -113,7 +113,7 @@ def expert_gate(
         elsewhere.
       hidden: number of hidden units of an autoencoder, less than the features; 100 in the paper.
       epochs: number of epochs of an autoencoder's training.
-      rate: learning rate of the autoencoders' optimizer, Adam.
+      autoencoder_learning_rate: learning rate of the autoencoders' optimizer, Adam.
       relatedness_threshold: relatedness above which a new expert is trained with LwF; 0.85 in the
         paper. None always fine-tunes and skips the teacher's pass.
       regularization: coefficient λ of LwF; this and the following are used with a threshold only.
@@ -159,7 +159,14 @@ def expert_gate(
     ) -> tuple[Experts, Learner]:
         width = memory.autoencoders.encode.shape[1]
         new = _train(
-            setup, features, task, key, width=width, hidden=hidden, epochs=epochs, rate=rate
+            setup,
+            features,
+            task,
+            key,
+            width=width,
+            hidden=hidden,
+            epochs=epochs,
+            learning_rate=autoencoder_learning_rate,
         )
         autoencoders = jax.tree.map(
             lambda stacked, leaf: stacked.at[task.id].set(leaf), memory.autoencoders, new
@@ -329,11 +336,11 @@ def _train(
     width: int,
     hidden: int,
     epochs: int,
-    rate: float,
+    learning_rate: float,
 ) -> Autoencoder:
     """Return an autoencoder trained on a task; `width` is the number of features."""
     key_start, key_epochs = jax.random.split(key)
-    optimizer = optax.adam(rate)
+    optimizer = optax.adam(learning_rate)
     data = naive(setup).epoch_data((), task)
 
     def loss(params: Autoencoder, batch: Batch) -> Float[Array, ""]:

@@ -45,7 +45,7 @@ from everlight.conditional import where_under_vmap
 from everlight.continual.engine.epochs import shuffle
 from everlight.continual.engine.evaluation import map_samples
 from everlight.continual.engine.updates import optimizer_step
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.memory import (
     batch_at,
@@ -211,6 +211,6 @@ METHODS = (
         fdr,
         Publication("Benjamin et al.", 2019, "ICLR", ("samples",)),
         "function distance regularization (FDR)",
-        requirements=COUNTING,
+        requirements=SINGLE_LABEL_SCORES,
     ),
 )

@@ -70,7 +70,7 @@ def generative_classifier(
     hidden: Sequence[PositiveInt] = (85, 85),
     latent: PositiveInt = 5,
     importance_draws: PositiveInt = 50,
-    rate: PositiveFloat = 1e-3,
+    vae_learning_rate: PositiveFloat = 1e-3,
     likelihood: Likelihood = "gaussian",
 ) -> Strategy:
     """Return the generative classifier, whose memory is `GenerativeMemory`.
@@ -83,10 +83,10 @@ def generative_classifier(
       hidden: units of the hidden layers of every VAE's encoder; the decoder has them in reverse.
       latent: number of latent variables.
       importance_draws: number S of importance samples.
-      rate: learning rate of the VAEs' optimizer, Adam.
+      vae_learning_rate: learning rate of the VAEs' optimizer, Adam.
       likelihood: "gaussian", or "bernoulli" for features from 0 to 1, such as pixels.
     """
-    optimizer = optax.adam(rate)
+    optimizer = optax.adam(vae_learning_rate)
 
     def vae_of(learner: Learner) -> VAE:
         width, _ = feature_width(setup, learner)
@@ -184,12 +184,12 @@ METHODS = (
         Publication("van de Ven et al.", 2021, "CVPRW", ("old net",)),
         "a variational autoencoder per class, whose likelihood predicts",
         trains="head",
-        requirements=(*OTHER_WEIGHTS, "own classes"),
+        requirements=(*OTHER_WEIGHTS, "disjoint classes"),
         authors={
             "hidden": (85, 85),
             "latent": 5,
             "importance_draws": 50,
-            "rate": 0.001,
+            "vae_learning_rate": 0.001,
             "likelihood": "bernoulli",
             "batch size": 128,
         },

@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.passes import (
     batch_loss,
@@ -63,7 +63,7 @@ def generative_replay(
     setup: Setup,
     hidden: Sequence[PositiveInt] = (400, 400),
     latent: PositiveInt = 100,
-    rate: PositiveFloat = 1e-3,
+    generator_learning_rate: PositiveFloat = 1e-3,
     likelihood: Likelihood = "gaussian",
     replay_batch_size: PositiveInt | None = None,
     class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
@@ -76,13 +76,13 @@ def generative_replay(
       hidden: units of the hidden layers of the generator's encoder; its decoder has them in
         reverse.
       latent: number of latent variables.
-      rate: learning rate of the generator's optimizer, Adam.
+      generator_learning_rate: learning rate of the generator's optimizer, Adam.
       likelihood: "gaussian", or "bernoulli" for inputs from 0 to 1, such as pixels.
       replay_batch_size: generated inputs per step; None is the size of the incoming batch.
       class_group: head of each class, if tasks have separate heads.
       groups: largest number of heads; heads of `class_group` alone have a part in the loss.
     """
-    optimizer = optax.adam(rate)
+    optimizer = optax.adam(generator_learning_rate)
 
     def vae_of(width: int) -> VAE:
         return VAE(width, tuple(hidden), latent, likelihood)
@@ -200,11 +200,11 @@ METHODS = (
         generative_replay,
         Publication("Shin et al.", 2017, "NeurIPS", ("old net",)),
         "deep generative replay (DGR): inputs of a generator, labelled by the old network",
-        requirements=COUNTING,
+        requirements=SINGLE_LABEL_SCORES,
         authors={
             "hidden": (400, 400),
             "latent": 100,
-            "rate": 0.001,
+            "generator_learning_rate": 0.001,
             "likelihood": "bernoulli",
             "batch size": 128,
             "optimizer": "adam",

@@ -76,7 +76,7 @@ def gpm(
     setup: Setup,
     threshold: Proportion = 0.97,
     growth: NonNegativeFloat = 0.003,
-    samples: PositiveInt = 300,
+    max_samples: PositiveInt = 300,
 ) -> Strategy:
     """Return gradient projection memory (GPM), whose memory is `ProjectionMemory`.
 
@@ -85,7 +85,7 @@ def gpm(
       threshold: share ε of the inputs' squared length that the basis spans after the first task,
         at most 1.
       growth: increase of ε per task; ε ends at 1.
-      samples: maximal number of a task's samples, drawn at random, whose inputs are taken.
+      max_samples: maximal number of a task's samples, drawn at random, whose inputs are taken.
 
     Raises:
       ValueError: `setup` has no `layer_inputs`; or, at `init`, these leave out a kernel.
@@ -118,7 +118,7 @@ def gpm(
     def end_task(
         memory: ProjectionMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[ProjectionMemory, Learner]:
-        rows = input_rows(setup, learner, drawn_samples(plain, task, key, samples))
+        rows = input_rows(setup, learner, drawn_samples(plain, task, key, max_samples))
         share = jnp.minimum(threshold + growth * memory.tasks, 1.0)
         projections = {
             path: with_inputs_of(projection, rows[path], share)
@@ -167,6 +167,6 @@ METHODS = (
         hyperparameters=(0.9, 0.95, 0.97, 0.99),
         published=0.97,
         requirements=("named head", "hidden layers", "layer inputs"),
-        authors={"threshold": 0.97, "growth": 0.003, "samples": 125},
+        authors={"threshold": 0.97, "growth": 0.003, "max_samples": 125},
     ),
 )

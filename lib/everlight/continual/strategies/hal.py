@@ -39,7 +39,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.continual.engine.updates import optimizer_step
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import arrived, draw_batch, empty_buffer, fill_up
@@ -78,7 +78,7 @@ def hal(
     mean_decay: UnitInterval = 0.5,
     feature_weight: Coefficient = 0.1,
     anchor_steps: NonNegativeInt = 100,
-    anchor_rate: PositiveFloat = 0.03,
+    anchor_learning_rate: PositiveFloat = 0.03,
     finetuning_steps: NonNegativeInt = 1,
     finetuning_batch_size: PositiveInt = 10,
     labels: PositiveInt = 1,
@@ -95,7 +95,7 @@ def hal(
       mean_decay: factor β of the running mean of features.
       feature_weight: coefficient γ of the distance to that mean.
       anchor_steps: number k of steps that find an anchor.
-      anchor_rate: learning rate of these steps; the authors take the network's.
+      anchor_learning_rate: learning rate of these steps; the authors take the network's.
       finetuning_steps: steps on the memory that lead to θ_M; the optimizer restarts.
       finetuning_batch_size: samples of such a step; the authors take the incoming batch's number.
       labels: labels per sample in the sequence; an anchor has one.
@@ -168,7 +168,7 @@ def hal(
             labels=label,
             feature_weight=feature_weight,
         )
-        new_anchors = descend(objective, noise, steps=anchor_steps, rate=anchor_rate)
+        new_anchors = descend(objective, noise, steps=anchor_steps, rate=anchor_learning_rate)
         new = task.classes.reshape(-1, *[1] * (noise.ndim - 1))
         anchors = jnp.where(new, new_anchors, memory.anchors)
         has_anchor = memory.has_anchor | task.classes
@@ -309,6 +309,6 @@ METHODS = (
         derived=lambda arguments: {
             "buffer_size": max(arguments.total_buffer_size, arguments.tasks)
         },
-        requirements=COUNTING,
+        requirements=SINGLE_LABEL_SCORES,
     ),
 )

@@ -104,8 +104,8 @@ def hat(
     tasks: PositiveInt,
     layers: tuple[str, ...],
     sparsity: NonNegativeFloat = 0.75,
-    steepest: PositiveFloat = 400.0,
-    rate: PositiveFloat = 0.05,
+    max_steepness: PositiveFloat = 400.0,
+    embedding_learning_rate: PositiveFloat = 0.05,
     channels_first: bool = False,
 ) -> Strategy:
     """Return hard attention to the task (HAT), whose memory is `Attention`.
@@ -123,8 +123,8 @@ def hat(
       layers: names of the parameters of each layer below the head, from the input on. The last axis
         of a kernel is the layer's units, the axis before it the units of the layer below.
       sparsity: coefficient c of the regularizer.
-      steepest: maximal steepness s_max of the gates.
-      rate: learning rate of the embeddings, multiplied by the schedule's factor.
+      max_steepness: maximal steepness s_max of the gates.
+      embedding_learning_rate: learning rate of the embeddings, multiplied by the schedule's factor.
       channels_first: True if a dense layer reads flattened maps channel by channel, as in
         `caffe_nets`; otherwise channels vary fastest.
 
@@ -150,20 +150,20 @@ def hat(
     ) -> tuple[PyTree, StepInfo]:
         task_embeddings = layer_embeddings(memory, task.id)
         steps = -(-jnp.sum(task.train.mask) // batch.index.shape[0])
-        steepness = anneal(learner.step - memory.begun, steps, steepest)
+        steepness = anneal(learner.step - memory.begun, steps, max_steepness)
         gates = compute_gates(task_embeddings, steepness)
-        among = learner._replace(seen=task.classes)
+        task_learner = learner._replace(seen=task.classes)
 
         def loss(params: PyTree, gates: Gates) -> tuple[Float[Array, ""], tuple]:
-            value, (_, batch_stats) = batch_loss(setup, gate(params, gates), among, batch, key)
-            return value + sparsity * new_use(gates, memory.used), (value, batch_stats)
+            value, (_, stats) = batch_loss(setup, gate(params, gates), task_learner, batch, key)
+            return value + sparsity * new_use(gates, memory.used), (value, stats)
 
         differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)
         (gradient, gate_gradient), (value, batch_stats) = differentiate(learner.params, gates)
-        step = rate * learner.schedule.factor
+        step = embedding_learning_rate * learner.schedule.factor
         embeddings = {
             name: stacked.at[task.id].set(
-                descend(task_embeddings[name], gate_gradient[name], steepness, steepest, step)
+                descend(task_embeddings[name], gate_gradient[name], steepness, max_steepness, step)
             )
             for name, stacked in memory.embeddings.items()
         }
@@ -172,7 +172,7 @@ def hat(
         return gradient, StepInfo(gradient, batch_stats, value, before)
 
     def task_gates(memory: Attention, task: Int[Array, ""]) -> Gates:
-        return compute_gates(layer_embeddings(memory, task), steepest)
+        return compute_gates(layer_embeddings(memory, task), max_steepness)
 
     def end_task(
         memory: Attention, learner: Learner, task: Task, key: PRNGKeyArray
@@ -276,10 +276,10 @@ def units_used(attention: Attention) -> UnitsUsed:
     return UnitsUsed(by_layer, jnp.mean(jnp.concatenate(list(used.values()), axis=1), axis=1))
 
 
-def anneal(step: Int[Array, ""], steps: Int[Array, ""], steepest: float) -> Float[Array, ""]:
+def anneal(step: Int[Array, ""], steps: Int[Array, ""], max_steepness: float) -> Float[Array, ""]:
     """Return s at a step of a task with `steps` steps per epoch; s_max if there is one."""
     part = jnp.where(steps > 1, (step % steps) / jnp.maximum(steps - 1, 1), 1.0)
-    return (1 / steepest + (steepest - 1 / steepest) * part).astype(jnp.float32)
+    return (1 / max_steepness + (max_steepness - 1 / max_steepness) * part).astype(jnp.float32)
 
 
 def compute_gates(embeddings: Gates, steepness: Float[Array, ""] | float) -> Gates:
@@ -304,7 +304,7 @@ def new_use(gates: Gates, used: Gates) -> Float[Array, ""]:
 
 
 def compensation(
-    embedding: Float[Array, "u"], steepness: Float[Array, ""] | float, steepest: float
+    embedding: Float[Array, "u"], steepness: Float[Array, ""] | float, max_steepness: float
 ) -> Float[Array, "u"]:
     """Return s_max σ'(e) r(s e), the factor from ∂L/∂a to an embedding's compensated gradient.
 
@@ -312,18 +312,18 @@ def compensation(
     """
     product = steepness * embedding
     alive = jnp.where(product < OPEN, jnp.exp(jnp.minimum(product - CLOSED, 0)), 0)
-    return steepest * jax.nn.sigmoid(embedding) * jax.nn.sigmoid(-embedding) * alive
+    return max_steepness * jax.nn.sigmoid(embedding) * jax.nn.sigmoid(-embedding) * alive
 
 
 def descend(
     embedding: Float[Array, "u"],
     gate_gradient: Float[Array, "u"],
     steepness: Float[Array, ""] | float,
-    steepest: float,
+    max_steepness: float,
     rate: Float[Array, ""] | float,
 ) -> Float[Array, "u"]:
     """Return the embeddings after a step, given the loss's gradient with respect to the gates."""
-    gradient = compensation(embedding, steepness, steepest) * gate_gradient
+    gradient = compensation(embedding, steepness, max_steepness) * gate_gradient
     return jnp.clip(embedding - rate * gradient, -BOUND, BOUND)
 
 
@@ -388,8 +388,8 @@ METHODS = (
         requirements=PER_TASK_WEIGHTS,
         authors={
             "sparsity": 0.75,
-            "steepest": 400,
-            "rate": 0.05,
+            "max_steepness": 400,
+            "embedding_learning_rate": 0.05,
             "batch size": 64,
             "epochs per task": 200,
             "optimizer": "sgd",

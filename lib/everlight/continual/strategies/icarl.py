@@ -40,7 +40,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import Method, Publication
-from everlight.continual.objectives.many_labels import binary_cross_entropy, multi_hot
+from everlight.continual.objectives.multilabel import binary_cross_entropy, multi_hot
 from everlight.continual.strategies.parts.distillation import Loss, distillation, taught_gradient
 from everlight.continual.strategies.parts.passes import (
     batch_loss,
@@ -138,7 +138,7 @@ METHODS = (
         Publication("Rebuffi et al.", 2017, "CVPR", ("samples", "old net")),
         "incremental classifier and representation learning (iCaRL)",
         fixed={"classifier": "nearest mean"},
-        requirements=("class scores", "one label", "own classes"),
+        requirements=("class scores", "one label", "disjoint classes"),
         select="last",
         nearest_mean=True,
         authors={"batch size": 128, "epochs per task": 70},
@@ -148,7 +148,7 @@ METHODS = (
         icarl,
         _IIRC,
         "iCaRL predicting by its output layer, for several labels (IIRC)",
-        requirements=("several labels",),
+        requirements=("multi-label",),
         select="last",
         benchmarks=("iirc",),
     ),
@@ -159,7 +159,7 @@ METHODS = (
         "iCaRL with a cosine head, for several labels (IIRC)",
         fixed={"restart": _restart_scale},
         head="cosine",
-        requirements=("several labels", "head kinds"),
+        requirements=("multi-label", "head kinds"),
         select="last",
         benchmarks=("iirc",),
     ),

@@ -82,7 +82,7 @@ def imm(
     importance_samples: PositiveInt = 1024,
     implicit_rate: Coefficient | None = None,
     alpha: Ratio = None,
-    drop: UnitInterval = 0.0,
+    dropout: UnitInterval = 0.0,
     fisher: Fisher = "true",
 ) -> Strategy:
     """Return incremental moment matching (IMM), whose memory is `Moments`.
@@ -102,19 +102,19 @@ def imm(
       alpha: mixing ratio of the last task; the earlier tasks share 1 − α equally, as in the
         official code. Or one ratio per task, normalized over the tasks so far. None is 1/T for
         every task, as the official code's default is for its three tasks.
-      drop: dropout probability p of the drop transfer, 0 to less than 1. A unit is an entry of the
-        last axis of a layer's parameters, which share its mask. A layer named head is never
+      dropout: dropout probability p of the drop transfer, 0 to less than 1. A unit is an entry of
+        the last axis of a layer's parameters, which share its mask. A layer named head is never
         dropped.
       fisher: "true" draws labels from the model, "expected" weighs all by its probabilities,
         "empirical" takes the data's; used by the mode.
 
     Raises:
-      ValueError: `merge` is unknown; `drop` is 1; `alpha` has no entries; or the mode needs the
+      ValueError: `merge` is unknown; `dropout` is 1; `alpha` has no entries; or the mode needs the
         Fisher information and the objective has no `fisher_loss` or `label_losses` for it.
     """
-    if drop == 1:
+    if dropout == 1:
         raise ArgumentError(
-            Argument("drop", 1.0), " would drop every unit", remedy=("give less than 1",)
+            Argument("dropout", 1.0), " would drop every unit", remedy=("give less than 1",)
         )
     if alpha == ():
         raise ArgumentError(
@@ -159,7 +159,7 @@ def imm(
         memory: Moments, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         key_units, key_gradient = jax.random.split(key)
-        scale = unit_scales(learner.params, drop, key_units)
+        scale = unit_scales(learner.params, dropout, key_units)
         dropped = drop_transfer(learner.params, memory.transfer.weighted_anchor, scale)
         now = learner._replace(params=dropped)
         gradient, info = task_gradient(setup, now, batch, key_gradient)
@@ -186,7 +186,7 @@ def imm(
         parameter_copies=2 * copies - 1 if _keeps_last_task(alpha) else copies,
         tasks=len(alpha) if isinstance(alpha, tuple) else None,
     )
-    if drop > 0:
+    if dropout > 0:
         free = free._replace(grads=grads)
     return penalized(setup, free, regularization, lambda memory: memory.transfer, implicit_rate)
 
@@ -222,14 +222,14 @@ def _keeps_last_task(alpha: Ratio) -> bool:
     return not (alpha is None or isinstance(alpha, tuple))
 
 
-def unit_scales(params: PyTree, drop: float, key: PRNGKeyArray) -> PyTree:
+def unit_scales(params: PyTree, dropout: float, key: PRNGKeyArray) -> PyTree:
     """Return a factor for every entry of each leaf's last axis: 0 if dropped, else 1 / (1 − p).
 
     Leaves of one layer and of one width share the factors. Factors of the layer named head are 1.
 
     Args:
       params: tree of parameters whose layers are subtrees.
-      drop: probability p of the factor 0.
+      dropout: probability p of the factor 0.
       key: random key of the masks; each layer folds in its position in the tree.
     """
     leaves, tree = jax.tree_util.tree_flatten_with_path(params)
@@ -241,8 +241,8 @@ def unit_scales(params: PyTree, drop: float, key: PRNGKeyArray) -> PyTree:
             continue
         unit = (path[:-1], leaf.shape[-1:])
         if unit not in units:
-            mask = jax.random.bernoulli(jax.random.fold_in(key, len(units)), 1 - drop, unit[1])
-            units[unit] = mask / (1 - drop)
+            mask = jax.random.bernoulli(jax.random.fold_in(key, len(units)), 1 - dropout, unit[1])
+            units[unit] = mask / (1 - dropout)
         scales.append(units[unit].astype(leaf.dtype))
     return jax.tree.unflatten(tree, scales)
 

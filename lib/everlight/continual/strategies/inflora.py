@@ -23,8 +23,8 @@ task, and at the projections from the second task on; differs in:
 - A direction without inputs, where fewer than r are left, is 0. In the official code it is any
   vector.
 - The head is the network's. In the official code each task has its own, drawn by its layer's rule.
-- Sums are over at most `samples` samples, without augmentation. In the official code they are over
-  all samples of the task, augmented.
+- Sums are over at most `max_samples` samples, without augmentation. In the official code they are
+  over all samples of the task, augmented.
 - A kernel with other inputs than keys and values has its own A, and so has each of the two, which
   are equal.
 """
@@ -40,7 +40,12 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.setups.named_arrays import Path
-from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
+from everlight.continual.methods.method import (
+    SINGLE_LABEL_SCORES,
+    Method,
+    Publication,
+    StrategyArguments,
+)
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.continual.strategies.parts.layer_inputs import (
     NEGLIGIBLE,
@@ -70,7 +75,7 @@ class Interference(NamedTuple):
 
 @checked
 def inflora(
-    setup: Setup, tasks: PositiveInt, threshold: Proportion = 0.95, samples: PositiveInt = 1024
+    setup: Setup, tasks: PositiveInt, threshold: Proportion = 0.95, max_samples: PositiveInt = 1024
 ) -> Strategy:
     """Return interference-free low-rank adaptation (InfLoRA), whose memory is `Interference`.
 
@@ -78,7 +83,7 @@ def inflora(
       setup: setup of `models.with_merged_lora` with `layer_inputs`, as of a linen network.
       tasks: number T of tasks.
       threshold: share ε of the inputs that P spans after the first task, at most 1.
-      samples: maximal number of a task's samples, drawn at random, whose inputs are summed.
+      max_samples: maximal number of a task's samples, drawn at random, whose inputs are summed.
 
     Raises:
       ValueError: `setup` has no `layer_inputs`; or, at `init`, no merged additions, or no layer
@@ -101,7 +106,7 @@ def inflora(
     def begin_task(
         memory: Interference, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Interference, Learner]:
-        sums = input_products(setup, learner, drawn_samples(plain, task, key, samples))
+        sums = input_products(setup, learner, drawn_samples(plain, task, key, max_samples))
         additions = flatten_dict(learner.params["lora"])
         for path, projection in memory.projections.items():
             a, b = additions[*path, "a"], additions[*path, "b"]
@@ -124,7 +129,7 @@ def inflora(
     def end_task(
         memory: Interference, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Interference, Learner]:
-        sums = input_products(setup, learner, drawn_samples(plain, task, key, samples))
+        sums = input_products(setup, learner, drawn_samples(plain, task, key, max_samples))
         share = jnp.minimum(threshold + (1 - threshold) * task.id / tasks, 1.0)
         projections = {
             path: with_inputs_of(projection, sums[path], share)
@@ -213,10 +218,10 @@ METHODS = (
         Publication("Liang and Li", 2024, "CVPR", ("statistics",)),
         "interference-free low-rank adaptation (InfLoRA)",
         adapt=with_low_rank,
-        requirements=("pretrained transformer", *COUNTING, "own classes"),
+        requirements=("pretrained transformer", *SINGLE_LABEL_SCORES, "disjoint classes"),
         authors={
             "threshold": 0.95,
-            "samples": "all",
+            "max_samples": "all",
             "batch size": 128,
             "epochs per task": 20,
             "optimizer": "adam",

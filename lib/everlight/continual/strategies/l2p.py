@@ -27,7 +27,12 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy
 from everlight.checks import checked
-from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
+from everlight.continual.methods.method import (
+    SINGLE_LABEL_SCORES,
+    Method,
+    Publication,
+    StrategyArguments,
+)
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.errors import ArgumentError
 from everlight.models.prompts import prompt_pool, with_prompts
@@ -83,7 +88,7 @@ METHODS = (
         Publication("Wang et al.", 2022, "CVPR"),
         "learning to prompt (L2P): prompts of a frozen network, trained on own classes",
         adapt=with_pool,
-        requirements=("pretrained transformer", *COUNTING, "own classes"),
+        requirements=("pretrained transformer", *SINGLE_LABEL_SCORES, "disjoint classes"),
         authors={
             "batch size": 128,
             "epochs per task": 5,

@@ -9,7 +9,12 @@ from collections.abc import Mapping
 from jaxtyping import PyTree
 
 from everlight.base import Setup
-from everlight.continual.methods.method import COUNTING, Method, Publication, StrategyArguments
+from everlight.continual.methods.method import (
+    SINGLE_LABEL_SCORES,
+    Method,
+    Publication,
+    StrategyArguments,
+)
 from everlight.continual.strategies.naive import naive
 from everlight.models.lora import with_lora
 from everlight.models.vit import VisionTransformer
@@ -29,6 +34,6 @@ METHODS = (
         Publication("Hu et al.", 2022, "ICLR"),
         "naive finetuning of low-rank additions to queries and values (LoRA)",
         adapt=with_low_rank,
-        requirements=("pretrained transformer", *COUNTING),
+        requirements=("pretrained transformer", *SINGLE_LABEL_SCORES),
     ),
 )

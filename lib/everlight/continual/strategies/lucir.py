@@ -30,7 +30,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Coefficient, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import Method, Publication
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
     LossInputs,
@@ -56,9 +56,9 @@ def lucir(
     rivals: PositiveInt = 2,
     buffer_size: PositiveInt | None = None,
     classifier: Classifier = "head",
-    finetune_epochs: NonNegativeInt = 0,
-    finetune_rate: PositiveFloat = 0.1,
-    finetune_batch: PositiveInt = 128,
+    finetuning_epochs: NonNegativeInt = 0,
+    finetuning_learning_rate_factor: PositiveFloat = 0.1,
+    finetuning_batch_size: PositiveInt = 128,
 ) -> Strategy:
     """Return learning a unified classifier by rebalancing (LUCIR), whose memory is `Rehearsal`.
 
@@ -73,9 +73,10 @@ def lucir(
       rivals: number K of nearest new classes per sample; a task with fewer has all of them.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
       classifier: "head", or "nearest mean" of exemplars for one label per sample.
-      finetune_epochs: epochs of class-balanced finetuning after each task but the first.
-      finetune_rate: first learning rate of the finetuning, relative to the optimizer's.
-      finetune_batch: exemplars per finetuning step.
+      finetuning_epochs: epochs of class-balanced finetuning after each task but the first.
+      finetuning_learning_rate_factor: factor on the optimizer's learning rate in the first half of
+        the finetuning's epochs; a tenth of it in the second half.
+      finetuning_batch_size: exemplars per finetuning step.
 
     Raises:
       ValueError: `classifier` is unknown.
@@ -111,11 +112,11 @@ def lucir(
         return imprint(kernel, features, task.train, task.classes, known)
 
     def rate(number: Int[Array, ""]) -> Float[Array, ""]:
-        late = number >= (finetune_epochs + 1) // 2
-        return finetune_rate * jnp.where(late, jnp.float32(0.1), jnp.float32(1))
+        late = number >= (finetuning_epochs + 1) // 2
+        return finetuning_learning_rate_factor * jnp.where(late, jnp.float32(0.1), jnp.float32(1))
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)
-    finetuning = Finetuning(finetune_epochs, finetune_batch, rate)
+    finetuning = Finetuning(finetuning_epochs, finetuning_batch_size, rate)
     strategy = imprinted_rehearsal(setup, by_head, rebalanced_loss, imprint_kernel, finetuning)
     return strategy if classifier == "head" else nearest_mean_strategy(setup, strategy)
 
@@ -179,7 +180,7 @@ METHODS = (
         hyperparameters=(0.5, 1, 2, 5),
         published=5,
         head="cosine",
-        requirements=("class scores", "own classes", "named head", "head kinds"),
+        requirements=("class scores", "disjoint classes", "named head", "head kinds"),
         select="last",
         authors={
             "distillation": 5,

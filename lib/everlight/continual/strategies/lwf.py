@@ -25,7 +25,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import Between, PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import distillation
 from everlight.continual.strategies.parts.passes import (
@@ -96,7 +96,7 @@ METHODS = (
         hyperparameters=(0.25, 1, 3, 10),
         # The paper's 1 without the factor T² = 4 of the module's equation.
         published=0.25,
-        requirements=COUNTING,
+        requirements=SINGLE_LABEL_SCORES,
         authors={"temperature": 2, "regularization": 0.25},
     ),
 )

@@ -1,6 +1,6 @@
 """Momentum knowledge distillation (MKD; Michel, Wang, Xiao and Yamasaki 2024, ICML) for replay.
 
-Moving averages T_1 to T_n of the network, each with a rate α_i, teach it on the batch and the
+Moving averages T_1 to T_n of the network, each with a weight α_i, teach it on the batch and the
 replayed samples x, seen augmented (x⁺) and as stored (x):
 
     L = L_replay + λ / n Σ_i mean over x of (KL(T_i(x⁺) ‖ f(x⁺)) + KL(T_i(x⁺) ‖ f(x))) T² / 2
@@ -38,7 +38,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Memory, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.evaluation import gather_inputs
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.der_plus_plus import TwoDraws, der_plus_plus
@@ -50,7 +50,7 @@ from everlight.continual.strategies.parts.passes import (
     evaluation_outputs,
     weighted_mean,
 )
-from everlight.continual.strategies.parts.replayed import joined, with_all_seen
+from everlight.continual.strategies.parts.replayed import join_batches, with_all_seen
 from everlight.errors import Argument, ArgumentError
 
 CORRECTION_STEPS = 10
@@ -71,7 +71,7 @@ def mkd(
     method: Literal["ER", "ER-ACE", "DER++"] = "ER",
     buffer_size: PositiveInt = 200,
     regularization: Coefficient = 5.5,
-    rates: tuple[UnitInterval, ...] = (0.01,),
+    averaging_weights: tuple[UnitInterval, ...] = (0.01,),
     temperature: PositiveFloat = 4.0,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
@@ -84,7 +84,7 @@ def mkd(
       method: method of replay.
       buffer_size: number of stored samples.
       regularization: coefficient λ of the distillation.
-      rates: rate α of each average, below 1.
+      averaging_weights: weight α of the new network in each average, below 1.
       temperature: temperature T of the distillation's softmaxes.
       labels: labels per sample in the sequence.
       replay_batch_size: samples per draw, at most the stored ones; None is the size of the incoming
@@ -93,11 +93,12 @@ def mkd(
         the authors' code.
 
     Raises:
-      ValueError: there is no rate, or one is not between 0 and 1.
+      ValueError: there is no weight, or one is not between 0 and 1.
     """
-    if not rates or not all(0 < rate < 1 for rate in rates):
+    if not averaging_weights or not all(0 < weight < 1 for weight in averaging_weights):
         raise ArgumentError(
-            Argument("rates", rates), remedy=("give one or more above 0 and below 1",)
+            Argument("averaging_weights", averaging_weights),
+            remedy=("give one or more above 0 and below 1",),
         )
     replay_arguments = {"labels": labels, "replay_batch_size": replay_batch_size}
     if method == "ER":
@@ -109,7 +110,7 @@ def mkd(
     replay_strategy = with_outer_memory(base, "memory")
 
     def init(key: PRNGKeyArray, learner: Learner) -> Taught:
-        scales = [rate / (1 - rate) for rate in rates]
+        scales = [weight / (1 - weight) for weight in averaging_weights]
         teachers = jax.tree.map(lambda leaf: teacher_factors(leaf, scales) * leaf, learner.params)
         return Taught(base.init(key, learner), teachers)
 
@@ -119,7 +120,7 @@ def mkd(
         """Return the gradient of ER's loss and the distillation over a batch."""
         learner = learner if loss_over == "seen" else with_all_seen(learner)
         key_teacher, key_augmented, key_stored = jax.random.split(key, 3)
-        stored = batch._replace(inputs=gathered(setup, batch.index, None))
+        stored = batch._replace(inputs=gather_inputs(setup, batch.index, None))
         targets = jax.vmap(
             lambda params: batch_outputs(setup, params, learner, batch, key_teacher)[0].logits
         )(memory.teachers)
@@ -142,7 +143,7 @@ def mkd(
         memory: Taught, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         replay = batch.replay.labelled if isinstance(batch.replay, TwoDraws) else batch.replay
-        both = joined(batch, replay)
+        both = join_batches(batch, replay)
         if method == "ER":
             return distillation_gradient(memory, learner, both, key)
         key_base, key_distilled = jax.random.split(key)
@@ -156,13 +157,17 @@ def mkd(
         memory: Taught, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Taught, Learner]:
         memory, learner = replay_strategy.after_step(memory, learner, info, key)
-        return memory._replace(teachers=move_teachers(memory.teachers, learner, rates)), learner
+        return memory._replace(
+            teachers=move_teachers(memory.teachers, learner, averaging_weights)
+        ), learner
 
     def predict(
         memory: Taught, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         params = jax.tree.map(
-            lambda teachers, current: (jnp.sum(teachers, axis=0) + current) / (len(rates) + 1),
+            lambda teachers, current: (
+                (jnp.sum(teachers, axis=0) + current) / (len(averaging_weights) + 1)
+            ),
             memory.teachers,
             learner.params,
         )
@@ -170,7 +175,11 @@ def mkd(
         return setup.objective.scores(outputs)
 
     return replay_strategy._replace(
-        init=init, grads=grads, after_step=after_step, predict=predict, parameter_copies=len(rates)
+        init=init,
+        grads=grads,
+        after_step=after_step,
+        predict=predict,
+        parameter_copies=len(averaging_weights),
     )
 
 
@@ -179,13 +188,13 @@ def teacher_factors(leaf: Array, values: Sequence[float]) -> Float[Array, "n ...
     return jnp.asarray(values, leaf.dtype).reshape(-1, *[1] * leaf.ndim)
 
 
-def move_teachers(teachers: PyTree, learner: Learner, rates: Sequence[float]) -> PyTree:
-    """Return the moving averages after a step of the network, each by its rate."""
+def move_teachers(teachers: PyTree, learner: Learner, averaging_weights: Sequence[float]) -> PyTree:
+    """Return the moving averages after a step of the network, each by its weight."""
     power = jnp.maximum(learner.step // CORRECTION_STEPS, 1)
 
     def move_average(old: Array, new: Array) -> Array:
-        rate = teacher_factors(new, rates)
-        return (1 - rate) * old + rate / (1 - rate**power) * new
+        weight = teacher_factors(new, averaging_weights)
+        return (1 - weight) * old + weight / (1 - weight**power) * new
 
     return jax.tree.map(move_average, teachers, learner.params)
 

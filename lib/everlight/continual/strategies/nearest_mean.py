@@ -16,7 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from everlight.base import Batch, Learner, Setup, Strategy
 from everlight.checks import checked
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.strategies.parts.class_statistics import (
     ClassMeans,
     add_to_means,

@@ -61,7 +61,7 @@ from everlight.base import Batch, Coefficient, Learner, Outputs, Setup, StepInfo
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.memory import fill_up
@@ -368,7 +368,7 @@ METHODS = (
         onpro,
         Publication("Wei et al.", 2023, "ICCV", ("samples",)),
         "online prototype learning (OnPro)",
-        requirements=COUNTING,
+        requirements=SINGLE_LABEL_SCORES,
         authors={
             "temperature": 0.07,
             "prototype_temperature": 0.5,

@@ -33,10 +33,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.updates import with_inputs
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
-from everlight.continual.strategies.parts.replayed import joined, replayed_outputs
+from everlight.continual.strategies.parts.replayed import join_batches, replayed_outputs
 from everlight.continual.strategies.scr import random_view
 from everlight.models.heads import head_kernel, unit_vectors
 from everlight.precision import matrix_product
@@ -68,7 +68,7 @@ def pcr(
         key_inputs, key_view = jax.random.split(key)
         second = with_inputs(setup, batch._replace(replay=()), key_inputs)
         keys = jax.random.split(key_view, second.index.shape[0])
-        return joined(batch, second._replace(inputs=jax.vmap(augment)(second.inputs, keys)))
+        return join_batches(batch, second._replace(inputs=jax.vmap(augment)(second.inputs, keys)))
 
     def grads(
         memory: Reservoir, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
@@ -76,7 +76,7 @@ def pcr(
         key_incoming, key_replayed, key_first, key_second = jax.random.split(key, 4)
         incoming = two_views(batch, key_incoming)
         replayed = two_views(batch.replay, key_replayed)
-        views = joined(incoming, replayed)
+        views = join_batches(incoming, replayed)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], tuple]:
             outputs, batch_stats = batch_outputs(setup, params, learner, incoming, key_first)
@@ -121,7 +121,7 @@ METHODS = (
         Publication("Lin et al.", 2023, "CVPR", ("samples",)),
         "proxy-based contrastive replay (PCR)",
         head="cosine",
-        requirements=(*COUNTING, "named head", "head kinds"),
+        requirements=(*SINGLE_LABEL_SCORES, "named head", "head kinds"),
         authors={
             "temperature": 0.09,
             "replay_batch_size": 10,

@@ -56,8 +56,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from everlight.base import Coefficient, Learner, Outputs, Samples, Setup, Strategy, Task
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.methods.method import COUNTING, Method, Publication
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.strategies.parts.clustering import k_means
 from everlight.continual.strategies.parts.imprinted_head import (
     Finetuning,
@@ -79,15 +79,15 @@ def podnet(
     setup: Setup,
     exemplars_per_class: PositiveInt = 20,
     labels: PositiveInt = 1,
-    spatial: Coefficient = 3.0,
-    flat: Coefficient = 1.0,
+    spatial_weight: Coefficient = 3.0,
+    flat_weight: Coefficient = 1.0,
     margin: NonNegativeFloat = 0.6,
     form: SimilarityForm = "code",
     buffer_size: PositiveInt | None = None,
     classifier: Classifier = "head",
-    finetune_epochs: NonNegativeInt = 20,
-    finetune_rate: PositiveFloat = 0.5,
-    finetune_batch: PositiveInt = 128,
+    finetuning_epochs: NonNegativeInt = 20,
+    finetuning_learning_rate_factor: PositiveFloat = 0.5,
+    finetuning_batch_size: PositiveInt = 128,
 ) -> Strategy:
     """Return pooled outputs distillation (PODNet), whose memory is `Rehearsal`.
 
@@ -98,15 +98,15 @@ def podnet(
       setup: network, objective, optimizer and data access; NCA replaces the objective's loss.
       exemplars_per_class: exemplars per class, used without `buffer_size`; 20 in the paper.
       labels: labels per sample in the sequence.
-      spatial: coefficient λ_c of POD-spatial.
-      flat: coefficient λ_f of POD-flat.
+      spatial_weight: coefficient λ_c of POD-spatial.
+      flat_weight: coefficient λ_f of POD-flat.
       margin: margin δ of NCA; without effect in the form "code".
       form: similarities and NCA of the authors' code, "code", or of the "paper".
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.
       classifier: "head", or "nearest mean" of exemplars.
-      finetune_epochs: epochs of class-balanced finetuning after each task but the first.
-      finetune_rate: learning rate of the finetuning, relative to the optimizer's.
-      finetune_batch: exemplars per finetuning step.
+      finetuning_epochs: epochs of class-balanced finetuning after each task but the first.
+      finetuning_learning_rate_factor: factor on the optimizer's learning rate in the finetuning.
+      finetuning_batch_size: exemplars per finetuning step.
 
     Raises:
       ValueError: `classifier` or `form` is unknown.
@@ -131,7 +131,7 @@ def podnet(
             for maps, before in zip(hidden_maps(outputs), hidden_maps(old), strict=True)
         ]
         pooled = sum(distances) / max(1, len(distances))
-        distillation = weighted_mean(spatial * pooled + flat * moved, batch.weight)
+        distillation = weighted_mean(spatial_weight * pooled + flat_weight * moved, batch.weight)
         weight = jnp.sqrt(jnp.sum(inputs.seen) / jnp.maximum(jnp.sum(inputs.new), 1))
         return task_loss + jnp.where(
             jnp.any(inputs.teacher.known), weight * distillation, 0
@@ -156,7 +156,9 @@ def podnet(
 
     by_head = rehearsal(setup, exemplars_per_class, labels, buffer_size)._replace(predict=predict)
     finetuning = Finetuning(
-        finetune_epochs, finetune_batch, rate=lambda epoch: jnp.float32(finetune_rate)
+        finetuning_epochs,
+        finetuning_batch_size,
+        rate=lambda epoch: jnp.float32(finetuning_learning_rate_factor),
     )
     strategy = imprinted_rehearsal(setup, by_head, distilled, imprint_kernel, finetuning)
     return strategy if classifier == "head" else nearest_mean_strategy(setup, strategy)
@@ -270,19 +272,19 @@ METHODS = (
         podnet,
         Publication("Douillard et al.", 2020, "ECCV", ("samples", "old net")),
         "pooled outputs distillation (PODNet)",
-        tunes="flat",
+        tunes="flat_weight",
         hyperparameters=(0.3, 1, 3, 10),
         published=1,
         head="local similarity",
-        requirements=(*COUNTING, "own classes", "named head", "head kinds"),
+        requirements=(*SINGLE_LABEL_SCORES, "disjoint classes", "named head", "head kinds"),
         select="last",
         authors={
-            "spatial": 3,
-            "flat": 1,
+            "spatial_weight": 3,
+            "flat_weight": 1,
             "margin": 0.6,
             "form": "code",
-            "finetune_epochs": 20,
-            "finetune_rate": 0.5,
+            "finetuning_epochs": 20,
+            "finetuning_learning_rate_factor": 0.5,
             "exemplars_per_class": 20,
             "batch size": 128,
             "epochs per task": 160,

@@ -29,7 +29,7 @@ from everlight.base import Coefficient, Learner, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.strategies.parts.random_ridge import RandomRidge, expand, random_ridge
 from everlight.precision import matrix_product
 

@@ -75,7 +75,7 @@ class Walk(NamedTuple):
 def rwalk(
     setup: Setup,
     regularization: Coefficient,
-    decay: UnitInterval = 0.9,
+    fisher_update_weight: UnitInterval = 0.9,
     interval: PositiveInt = 50,
     damping: PositiveFloat = 1e-3,
     implicit_rate: Coefficient | None = None,
@@ -85,7 +85,7 @@ def rwalk(
     Args:
       setup: network, objective, optimizer and data access.
       regularization: coefficient λ of the penalty.
-      decay: weight α of the last n steps in the Fisher information.
+      fisher_update_weight: weight α of the last n steps in the Fisher information.
       interval: number n of steps between two updates of Fisher information and score.
       damping: damping ξ in the denominator of the score.
       implicit_rate: learning rate of the optimizer, for implicit steps on the penalty. They are
@@ -107,15 +107,15 @@ def rwalk(
         memory: Walk, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Walk, Learner]:
         gradient = trainable_part(setup, learner.params, info.task_gradient)
-        memory = memory._replace(piece=longer(memory.piece, gradient, info.update))
-        after = with_piece(memory, learner.params, decay, damping)
+        memory = memory._replace(piece=extend_piece(memory.piece, gradient, info.update))
+        after = with_piece(memory, learner.params, fisher_update_weight, damping)
         is_full = memory.piece.steps == interval
         return jax.tree.map(lambda new, old: jnp.where(is_full, new, old), after, memory), learner
 
     def end_task(
         memory: Walk, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Walk, Learner]:
-        after = with_piece(memory, learner.params, decay, damping)
+        after = with_piece(memory, learner.params, fisher_update_weight, damping)
         is_part = memory.piece.steps > 0
         memory = jax.tree.map(lambda new, old: jnp.where(is_part, new, old), after, memory)
         share = jnp.where(task.id > 0, 0.5, 1.0)
@@ -142,7 +142,7 @@ def new_piece(params: PyTree) -> Piece:
     return Piece(jnp.int32(0), zeros, zeros, params)
 
 
-def longer(piece: Piece, gradient: PyTree, update: PyTree) -> Piece:
+def extend_piece(piece: Piece, gradient: PyTree, update: PyTree) -> Piece:
     """Return the piece with one more step, whose gradient is of the loss on the task alone."""
     return piece._replace(
         steps=piece.steps + 1,
@@ -153,13 +153,13 @@ def longer(piece: Piece, gradient: PyTree, update: PyTree) -> Piece:
     )
 
 
-def with_piece(memory: Walk, params: PyTree, decay: float, damping: float) -> Walk:
+def with_piece(memory: Walk, params: PyTree, fisher_update_weight: float, damping: float) -> Walk:
     """Return the memory whose score and Fisher information count its piece, and a new piece.
 
     Args:
       memory: memory with a piece of at least one step.
       params: parameters after the piece.
-      decay: weight α of the piece in the Fisher information.
+      fisher_update_weight: weight α of the piece in the Fisher information.
       damping: damping ξ in the denominator of the score.
     """
     piece, fisher = memory.piece, memory.fisher
@@ -171,7 +171,11 @@ def with_piece(memory: Walk, params: PyTree, decay: float, damping: float) -> Wa
     )
     count = jnp.maximum(piece.steps, 1)
     fisher = jax.tree.map(
-        lambda old, total: (1 - decay) * old + decay * (total / count), fisher, piece.squares
+        lambda old, total: (
+            (1 - fisher_update_weight) * old + fisher_update_weight * (total / count)
+        ),
+        fisher,
+        piece.squares,
     )
     return memory._replace(fisher=fisher, task_score=task_score, piece=new_piece(params))
 
@@ -194,7 +198,7 @@ METHODS = (
         hyperparameters=(0.1, 1, 10, 100, 1e3),
         authors={
             "regularization": 1,
-            "decay": 0.9,
+            "fisher_update_weight": 0.9,
             "interval": (10, 50),
             "damping": 0.001,
             "penalty's step": "explicit",

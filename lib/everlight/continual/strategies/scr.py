@@ -37,7 +37,7 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.engine.updates import with_inputs
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.frozen import feature_width
 from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
@@ -49,7 +49,7 @@ from everlight.continual.strategies.parts.projection import (
     updated_projection,
 )
 from everlight.continual.strategies.parts.replay_tricks import predict_by_nearest_mean
-from everlight.continual.strategies.parts.replayed import joined
+from everlight.continual.strategies.parts.replayed import join_batches
 from everlight.models.augmentation import resized_crop_and_flip
 from everlight.precision import matrix_product
 
@@ -100,7 +100,7 @@ def scr(
         memory: ContrastMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         key_inputs, key_view, key_first, key_second = jax.random.split(key, 4)
-        first = joined(batch, batch.replay)
+        first = join_batches(batch, batch.replay)
         second = with_inputs(setup, first, key_inputs)
         keys = jax.random.split(key_view, second.index.shape[0])
         second = second._replace(inputs=jax.vmap(augment)(second.inputs, keys))
@@ -167,7 +167,7 @@ METHODS = (
         scr,
         Publication("Mai et al.", 2021, "CVPRW", ("samples",)),
         "supervised contrastive replay (SCR)",
-        requirements=COUNTING,
+        requirements=SINGLE_LABEL_SCORES,
         nearest_mean=True,
         authors={
             "temperature": 0.1,

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive_on_task_classes
 from everlight.continual.strategies.parts.passes import mask_other_classes
 
@@ -139,7 +139,7 @@ METHODS = (
         separate_networks,
         Publication("van de Ven et al.", 2022, "Nature Machine Intelligence", ("old net",)),
         "a network per task, given the task",
-        requirements=("task-incremental", "own classes", *COUNTING, "last weights"),
+        requirements=("task-incremental", "disjoint classes", *SINGLE_LABEL_SCORES, "last weights"),
         authors={
             "batch size": 128,
             "optimizer": "adam",

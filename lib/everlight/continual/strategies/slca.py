@@ -80,9 +80,9 @@ class ClassGaussians(NamedTuple):
 @checked
 def slca(
     setup: Setup,
-    slow: Coefficient = 0.01,
+    backbone_learning_rate_factor: Coefficient = 0.01,
     epochs: NonNegativeInt = 5,
-    samples: PositiveInt = 256,
+    samples_per_class: PositiveInt = 256,
     temperature: PositiveFloat = 0.1,
 ) -> Strategy:
     """Return the slow learner with classifier alignment (SLCA), whose memory is `ClassGaussians`.
@@ -92,9 +92,9 @@ def slca(
 
     Args:
       setup: network, objective, optimizer and data access.
-      slow: factor s on the learning rate of all layers below the head.
+      backbone_learning_rate_factor: factor s on the learning rate of all layers below the head.
       epochs: epochs of alignment, after every task but the first.
-      samples: samples drawn per class and epoch of alignment, and samples per step.
+      samples_per_class: samples drawn per class and epoch of alignment, and samples per step.
       temperature: temperature τ of the normalized logits.
 
     Raises:
@@ -121,7 +121,7 @@ def slca(
     def after_step(
         memory: ClassGaussians, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[ClassGaussians, Learner]:
-        change = jax.tree.map(lambda leaf: slow * leaf, info.update)
+        change = jax.tree.map(lambda leaf: backbone_learning_rate_factor * leaf, info.update)
         # Momentum and weight decay would move weights of other classes, which have no gradient.
         change["head"] = jax.tree.map(
             lambda leaf: jnp.where(memory.learning, leaf, 0), info.update["head"]
@@ -147,7 +147,7 @@ def slca(
             task,
             key,
             epochs=jnp.where(later, epochs, 0),
-            samples=samples,
+            samples_per_class=samples_per_class,
             temperature=temperature,
         )
         return new._replace(head=aligned), learner
@@ -176,7 +176,7 @@ def align(
     key: PRNGKeyArray,
     *,
     epochs: Int[Array, ""],
-    samples: int,
+    samples_per_class: int,
     temperature: float,
 ) -> PyTree:
     """Return the head after training on samples of the Gaussians of all seen classes.
@@ -188,12 +188,12 @@ def align(
       task: task that ends.
       key: random key of the samples and their order.
       epochs: number of epochs.
-      samples: samples drawn per class and epoch, and samples per step.
+      samples_per_class: samples drawn per class and epoch, and samples per step.
       temperature: temperature τ of the normalized logits.
     """
     classes = memory.class_task.shape[0]
-    label = jnp.repeat(jnp.arange(classes), samples)
-    drawn = Samples(jnp.arange(classes * samples), label[:, None], learner.seen[label])
+    label = jnp.repeat(jnp.arange(classes), samples_per_class)
+    drawn = Samples(jnp.arange(classes * samples_per_class), label[:, None], learner.seen[label])
     of_all = Epoch(drawn, jnp.zeros_like(drawn.mask))
     roots = jnp.linalg.cholesky(memory.covariance)
     means = _mean_factors(memory, task)[:, None] * memory.mean
@@ -203,19 +203,19 @@ def align(
 
     def one_epoch(number: Int[Array, ""], learner: Learner) -> Learner:
         keys = epoch_keys(key, number)
-        features = gaussian_samples(means, roots, samples, keys.evaluations)
+        features = gaussian_samples(means, roots, samples_per_class, keys.evaluations)
         head_setup = setup_of_head(setup, features, normalized)
         epoch = shuffle(of_all, keys.order)
         rate = 0.5 * (1 + jnp.cos(jnp.pi * number / jnp.maximum(epochs, 1)))
         schedule = learner.schedule._replace(factor=rate.astype(jnp.float32))
 
         def one_step(step: Int[Array, ""], learner: Learner) -> Learner:
-            batch = take_batch(epoch, step, samples)
+            batch = take_batch(epoch, step, samples_per_class)
             plain, key_update = naive(head_setup), step_key(keys.steps, step)
             return train_step(head_setup, plain, (), learner, batch, task, key_update)[1]
 
         learner = learner._replace(schedule=schedule)
-        return jax.lax.fori_loop(0, -(-epoch.count // samples), one_step, learner)
+        return jax.lax.fori_loop(0, -(-epoch.count // samples_per_class), one_step, learner)
 
     head = head_layer(learner.params)
     head_learner = learner._replace(params={"head": head})
@@ -328,14 +328,14 @@ METHODS = (
         slca,
         Publication("Zhang et al.", 2023, "ICCV", ("statistics",)),
         "the slow learner with classifier alignment (SLCA)",
-        tunes="slow",
+        tunes="backbone_learning_rate_factor",
         hyperparameters=(1e-3, 1e-2, 1e-1, 1),
         published=1e-2,
-        requirements=(*OTHER_WEIGHTS, "own classes", "named head"),
+        requirements=(*OTHER_WEIGHTS, "disjoint classes", "named head"),
         authors={
-            "slow": 0.01,
+            "backbone_learning_rate_factor": 0.01,
             "epochs": 5,
-            "samples": 256,
+            "samples_per_class": 256,
             "temperature": 0.1,
             "batch size": 128,
             "epochs per task": 20,

@@ -32,12 +32,12 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.continual.inner_memory import with_outer_memory
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.balanced_replay import Exemplars, balanced_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import label_softmax, taught_gradient
 from everlight.continual.strategies.parts.memory import draw_batch, fill_up
-from everlight.continual.strategies.parts.replayed import joined
+from everlight.continual.strategies.parts.replayed import join_batches
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
 
 REPLAYED_SHARE = 4
@@ -98,7 +98,7 @@ def ss_il(
     def grads(
         memory: SeparatedMemory, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        both, teacher = joined(batch, batch.replay), memory.teacher
+        both, teacher = join_batches(batch, batch.replay), memory.teacher
         group = jnp.where(both.memory_mask[:, None], teacher.known, task.classes)
 
         def losses(logits: Float[Array, "b c"], old: Float[Array, "b c"]) -> Float[Array, "b"]:
@@ -162,7 +162,7 @@ METHODS = (
         ss_il,
         Publication("Ahn et al.", 2021, "ICCV", ("samples", "old net")),
         "separated softmax (SS-IL)",
-        requirements=(*COUNTING, "own classes"),
+        requirements=(*SINGLE_LABEL_SCORES, "disjoint classes"),
         select="last",
         authors={
             "temperature": 2,

@@ -45,7 +45,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Proportion, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveInt, UnitInterval, checked
-from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.evaluation import gather_inputs
 from everlight.continual.engine.setups.named_arrays import Path, names_of
 from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
@@ -111,7 +111,7 @@ def trgp(
     tasks: PositiveInt,
     threshold: Proportion = 0.97,
     growth: NonNegativeFloat = 0.003,
-    samples: PositiveInt = 125,
+    max_samples: PositiveInt = 125,
     trust: UnitInterval = 0.5,
 ) -> Strategy:
     """Return trust region gradient projection (TRGP), whose memory is `TrustMemory`.
@@ -124,7 +124,7 @@ def trgp(
       tasks: number of tasks in the sequence.
       threshold: share ε of the inputs' squared length that a basis spans after the first task.
       growth: increase of ε per task; ε ends at 1.
-      samples: maximal number of a task's samples, drawn at random, for G and R.
+      max_samples: maximal number of a task's samples, drawn at random, for G and R.
       trust: share ε₁ of the gradient's length within a subspace above which it is scaled.
 
     Raises:
@@ -147,8 +147,8 @@ def trgp(
     def begin_task(
         memory: TrustMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TrustMemory, Learner]:
-        batch = drawn_samples(plain, task, key, samples)
-        batch = batch._replace(inputs=gathered(setup, batch.index, None))
+        batch = drawn_samples(plain, task, key, max_samples)
+        batch = batch._replace(inputs=gather_inputs(setup, batch.index, None))
         task_learner = learner._replace(seen=task.classes)
         gradient = flatten_dict(evaluation_gradient(setup, task_learner, batch))
         regions = with_chosen_tasks(memory, gradient, task.id, trust)
@@ -178,7 +178,7 @@ def trgp(
         memory: TrustMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TrustMemory, Learner]:
         scaled = scaled_network(memory, learner, task.id)
-        rows = input_rows(setup, scaled, drawn_samples(plain, task, key, samples))
+        rows = input_rows(setup, scaled, drawn_samples(plain, task, key, max_samples))
         share = jnp.minimum(threshold + growth * memory.tasks, 1.0)
         return with_finished_task(memory, rows, share, task.id), learner
 
@@ -394,6 +394,6 @@ METHODS = (
         hyperparameters=(0.9, 0.95, 0.97, 0.99),
         published=0.97,
         requirements=(*PER_TASK_WEIGHTS, "layer inputs"),
-        authors={"threshold": 0.97, "growth": 0.003, "samples": 125, "trust": 0.5},
+        authors={"threshold": 0.97, "growth": 0.003, "max_samples": 125, "trust": 0.5},
     ),
 )

@@ -35,7 +35,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.parts.distillation import (
     label_softmax,
     soft_softmax,
@@ -120,7 +120,7 @@ METHODS = (
         wa,
         Publication("Zhao et al.", 2020, "CVPR", ("samples", "old net")),
         "weight aligning (WA)",
-        requirements=(*COUNTING, "own classes", "named head"),
+        requirements=(*SINGLE_LABEL_SCORES, "disjoint classes", "named head"),
         select="last",
         authors={"temperature": 2},
     ),

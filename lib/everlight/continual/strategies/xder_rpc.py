@@ -48,7 +48,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import update_rows
-from everlight.continual.methods.method import COUNTING, Method, Publication
+from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.exemplars import random_ranks
 from everlight.continual.strategies.parts.margins import future_excess, mean_positive, past_excess
@@ -363,7 +363,7 @@ METHODS = (
         xder_rpc,
         Publication("Boschini et al.", 2022, "TPAMI", ("samples",)),
         "X-DER with a fixed polytope head (RPC)",
-        requirements=(*COUNTING, "own classes", "chosen classes"),
+        requirements=(*SINGLE_LABEL_SCORES, "disjoint classes", "chosen classes"),
         authors={
             "alpha": 0.1,
             "beta": 0.5,

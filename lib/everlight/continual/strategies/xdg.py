@@ -99,11 +99,11 @@ def xdg(
     def grads(
         memory: TaskGates, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
-        gates, among = gates_at(memory, task.id), learner._replace(seen=task.classes)
+        gates, task_learner = gates_at(memory, task.id), learner._replace(seen=task.classes)
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
-            value, (_, batch_stats) = batch_loss(setup, gate(params, gates), among, batch, key)
-            return value, batch_stats
+            value, (_, stats) = batch_loss(setup, gate(params, gates), task_learner, batch, key)
+            return value, stats
 
         (value, batch_stats), gradient = jax.value_and_grad(loss, has_aux=True)(learner.params)
         return gradient, StepInfo(gradient, batch_stats, value)
@@ -163,7 +163,7 @@ METHODS = (
         xdg,
         Publication("Masse et al.", 2018, "PNAS", ("statistics",)),
         "context-dependent gating (XdG): random units closed for each task",
-        requirements=(*PER_TASK_WEIGHTS, "own classes"),
+        requirements=(*PER_TASK_WEIGHTS, "disjoint classes"),
         authors={
             "gated_share": 0.8,
             "batch size": 256,

@@ -1,7 +1,7 @@
 """Strategies with their objectives for small images, and their protocol."""
 
 from everlight.continual.engine import Protocol
-from everlight.continual.objectives.many_labels import binary_objective
+from everlight.continual.objectives.multilabel import binary_objective
 from everlight.continual.objectives.softmax import (
     accuracy_per_sample,
     accuracy_row,

@@ -79,7 +79,7 @@ def test_without_two_classes_no_pair_has_weight():
 
 def test_partners_of_one_draw_are_a_permutation_of_its_samples():
     drawn = batch_at(SAMPLES, jnp.array([3, 1, 0, 5, 2]), jnp.float32([1, 1, 1, 0, 0]))
-    mixed = jax.jit(jax.vmap(lambda key: mixing.mix_among(drawn, SETTINGS, key)))(MANY)
+    mixed = jax.jit(jax.vmap(lambda key: mixing.mix_within_batch(drawn, SETTINGS, key)))(MANY)
     assert np.all(mixed.first.index == drawn.index)
     partners = np.asarray(mixed.second.index)[:, :3]
     np.testing.assert_array_equal(np.sort(partners, axis=1), np.tile([50, 51, 53], (4000, 1)))

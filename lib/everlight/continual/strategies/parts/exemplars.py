@@ -74,21 +74,23 @@ def exemplar_slots(exemplars_per_class: int, buffer_size: int | None, classes: i
     return buffer_size
 
 
-def divide_slots(slots: int, classes: int, among: Bool[Array, "c"] | None = None) -> Division:
+def divide_slots(
+    slots: int, classes: int, sharing_classes: Bool[Array, "c"] | None = None
+) -> Division:
     """Divide slots equally among classes, in the order of their numbers.
 
     Args:
       slots: number of slots of the buffer.
       classes: number of all classes.
-      among: the classes that share the slots; with a fixed total, the seen ones. None divides the
-        slots among all classes.
+      sharing_classes: the classes that share the slots; with a fixed total, the seen ones. None
+        divides the slots among all classes.
     """
-    if among is None:
+    if sharing_classes is None:
         return Division(jnp.arange(classes, dtype=jnp.int32) * (slots // classes), slots // classes)
-    count = jnp.sum(among).astype(jnp.int32)
+    count = jnp.sum(sharing_classes).astype(jnp.int32)
     size = slots // jnp.maximum(count, 1)
-    position = (jnp.cumsum(among) - 1).astype(jnp.int32)
-    return Division(jnp.where(among, position * size, slots), size)
+    position = (jnp.cumsum(sharing_classes) - 1).astype(jnp.int32)
+    return Division(jnp.where(sharing_classes, position * size, slots), size)
 
 
 @checked
@@ -125,7 +127,7 @@ def add_seen_exemplars(
     samples: Samples,
     classes: int,
     key: PRNGKeyArray,
-    among: Bool[Array, "c"] | None = None,
+    sharing_classes: Bool[Array, "c"] | None = None,
 ) -> Samples:
     """Return the buffer after more samples; all samples of a class have equal probability.
 
@@ -138,7 +140,8 @@ def add_seen_exemplars(
       samples: samples of the task.
       classes: number of all classes.
       key: random key of the choice, the same at every call.
-      among: the classes that share the slots, never fewer than at the last call; None is all.
+      sharing_classes: the classes that share the slots, never fewer than at the last call; None is
+        all.
 
     Raises:
       ValueError: `buffer` has another type, such as that of `empty_exemplars`.
@@ -146,7 +149,7 @@ def add_seen_exemplars(
     slots = buffer.index.shape[0]
     candidates = distinct(merge_buffer(samples, buffer).samples)
     rank = random_ranks(candidates, key)
-    division = divide_slots(slots, classes, among)
+    division = divide_slots(slots, classes, sharing_classes)
     return fill_slots(candidates, candidates.labels, rank, rank >= 0, division, slots).samples
 
 
@@ -183,7 +186,7 @@ def add_herded_exemplars(
     samples: Samples,
     classes: Bool[Array, "c"],
     features: Float[Array, "n f"],
-    among: Bool[Array, "c"] | None = None,
+    sharing_classes: Bool[Array, "c"] | None = None,
 ) -> ExemplarBuffer:
     """Herd exemplars of given classes; the other classes keep their first exemplars that fit.
 
@@ -195,14 +198,14 @@ def add_herded_exemplars(
       samples: samples of the task, `[n]`.
       classes: classes whose exemplars are chosen again, `[c]`.
       features: features of the samples, `[n, f]`.
-      among: the classes that share the slots; with a fixed total, the seen ones. None divides the
-        slots among all classes.
+      sharing_classes: the classes that share the slots; with a fixed total, the seen ones. None
+        divides the slots among all classes.
 
     Raises:
       ValueError: `buffer` has another type, such as that of `memory.empty_buffer`.
     """
     slots = buffer.rank.shape[0]
-    division = divide_slots(slots, classes.shape[0], among)
+    division = divide_slots(slots, classes.shape[0], sharing_classes)
     rank = herd_ranks(samples, classes, features, division.size)
     herded = fill_slots(samples, samples.labels, rank, rank >= 0, division, slots)
     stays = buffer.samples.mask & ~classes[buffer.label]

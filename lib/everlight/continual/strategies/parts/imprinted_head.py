@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Epoch, Learner, Outputs, Setup, StepInfo, Strategy, Task
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.engine.evaluation import sample_features
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.passes import batch_outputs, evaluation_outputs
 from everlight.continual.strategies.parts.rehearsal import Rehearsal

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, Strategy, Task
 from everlight.continual.engine.epochs import shuffle, take_batch
-from everlight.continual.engine.evaluation import gathered
+from everlight.continual.engine.evaluation import gather_inputs
 from everlight.continual.engine.setups.named_arrays import Path
 from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
@@ -37,7 +37,7 @@ def input_widths(setup: Setup, learner: Learner, strategy: str) -> dict[Path, in
     """
     inputs = jax.eval_shape(
         lambda: setup.layer_inputs(
-            learner.params, learner.batch_stats, gathered(setup, jnp.zeros(1, int), None)
+            learner.params, learner.batch_stats, gather_inputs(setup, jnp.zeros(1, int), None)
         )
     )
     refuse_other_kernels(learner.params, set(inputs), strategy)
@@ -51,7 +51,7 @@ def drawn_samples(strategy: Strategy, task: Task, key: PRNGKeyArray, count: int)
 
 def input_rows(setup: Setup, learner: Learner, batch: Batch) -> dict[Path, Float[Array, "n i"]]:
     """Return what every kernel multiplies for a batch, by its path; 0 for samples of weight 0."""
-    inputs = gathered(setup, batch.index, None)
+    inputs = gather_inputs(setup, batch.index, None)
     layer_rows = setup.layer_inputs(learner.params, learner.batch_stats, inputs)
     return {
         path: (rows * batch.weight[:, None, None]).reshape(-1, rows.shape[-1])

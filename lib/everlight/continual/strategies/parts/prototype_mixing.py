@@ -60,12 +60,14 @@ def mix_replayed(
     keys = jax.random.split(key, 2)
     size = replayed.weight.shape[0]
     base = int(size * settings.base_share)
-    among = mix_among(jax.tree.map(lambda leaf: leaf[:base], replayed), settings, keys[0])
-    pairs = mix_classes(samples, prototypes, size - base, settings, keys[1])
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), among, pairs)
+    pairs_in_batch = mix_within_batch(
+        jax.tree.map(lambda leaf: leaf[:base], replayed), settings, keys[0]
+    )
+    pairs_of_classes = mix_classes(samples, prototypes, size - base, settings, keys[1])
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts), pairs_in_batch, pairs_of_classes)
 
 
-def mix_among(batch: Batch, settings: Mixing, key: PRNGKeyArray) -> Mixed:
+def mix_within_batch(batch: Batch, settings: Mixing, key: PRNGKeyArray) -> Mixed:
     """Return each sample of a batch with another one of it; those of weight 0 come last."""
     key_order, key_batch, key_sample, key_share = jax.random.split(key, 4)
     held, count = batch.weight > 0, batch.weight.shape[0]
@@ -122,8 +124,8 @@ def pair_odds(
     distance = jnp.linalg.norm(prototypes[one] - prototypes[two], axis=1)
     near = 1 / jnp.maximum(distance, NEAREST)
     # A softmax over nothing would be NaN.
-    among = possible | ~jnp.any(possible)
-    return jnp.where(possible, jax.nn.softmax(near, where=among), 0)
+    softmax_mask = possible | ~jnp.any(possible)
+    return jnp.where(possible, jax.nn.softmax(near, where=softmax_mask), 0)
 
 
 def whole_shares(odds: Float[Array, "q"], total: int, key: PRNGKeyArray) -> Int[Array, "q"]:

@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.base import Batch, Coefficient, Learner, Setup, Strategy
-from everlight.continual.objectives.many_labels import multi_hot
+from everlight.continual.objectives.multilabel import multi_hot
 from everlight.continual.strategies.parts.covariances import ridge_solve
 from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
 from everlight.precision import matrix_product

@@ -74,8 +74,8 @@ def rehearsal(
     def end_task(
         memory: Rehearsal, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Rehearsal, Learner]:
-        among = None if buffer_size is None else learner.seen
-        buffer = herd_task(setup, memory.buffer, learner, task, among)
+        sharing_classes = None if buffer_size is None else learner.seen
+        buffer = herd_task(setup, memory.buffer, learner, task, sharing_classes)
         return memory._replace(buffer=buffer), learner
 
     return naive(setup)._replace(
@@ -91,7 +91,7 @@ def herd_task(
     buffer: ExemplarBuffer,
     learner: Learner,
     task: Task,
-    among: Bool[Array, "c"] | None = None,
+    sharing_classes: Bool[Array, "c"] | None = None,
 ) -> ExemplarBuffer:
     """Return the buffer after herding exemplars of the task's classes by their features.
 
@@ -102,12 +102,13 @@ def herd_task(
       buffer: exemplars before the task.
       learner: learner whose network computes the features.
       task: task that ends.
-      among: the classes that share a fixed total of slots; None divides them among all classes.
+      sharing_classes: the classes that share a fixed total of slots; None divides them among all
+        classes.
     """
     candidates = distinct(merge_buffer(task.train, buffer.samples).samples)
     features = sample_features(setup, learner, candidates)
     carried = carried_classes(task.train, learner.seen.shape[0])
-    return add_herded_exemplars(buffer, candidates, carried, features, among)
+    return add_herded_exemplars(buffer, candidates, carried, features, sharing_classes)
 
 
 def nearest_mean_strategy(setup: Setup, head_strategy: Strategy) -> Strategy:

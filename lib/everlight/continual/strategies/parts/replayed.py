@@ -43,10 +43,10 @@ def joint_gradient(
     It is one mean over the samples of both, so a larger replayed batch has more weight. Chaudhry et
     al.'s code and Mammoth's `er.py` do the same.
     """
-    return task_gradient(setup, learner, joined(batch, batch.replay), key)
+    return task_gradient(setup, learner, join_batches(batch, batch.replay), key)
 
 
-def joined(batch: Batch, replayed: Batch) -> Batch:
+def join_batches(batch: Batch, replayed: Batch) -> Batch:
     """Return one batch of the task's samples, without its `replay`, and then the replayed ones."""
     incoming = batch._replace(replay=())
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), incoming, replayed)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit
 
-from everlight.continual.objectives.many_labels import (
+from everlight.continual.objectives.multilabel import (
     binary_cross_entropy,
     binary_objective,
     multi_hot,
