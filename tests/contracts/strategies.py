@@ -151,7 +151,7 @@ def _tricks(setup: Setup, strategy: Strategy) -> Strategy:
 
 FORMS: dict[str, Case] = {
     "EWC, implicit": _case("EWC", arguments={"regularization": 100.0, "implicit_rate": 0.5}),
-    "IMM mode, drop transfer": _case("IMM mode", arguments={"alpha": 0.3, "drop": 0.2}),
+    "IMM mode, drop transfer": _case("IMM mode", arguments={"alpha": 0.3, "dropout": 0.2}),
     "streaming LDA, base task": _case("streaming LDA", arguments={"base_task": True}),
     "RanPAC, validated": _case("RanPAC", arguments={"ridge": "validated"}),
     "A-GEM, separate classes": _case(
