@@ -95,16 +95,17 @@ def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[Pa
       DataError: the message names two of them.
     """
     for kind, differ in ONE_KIND.items():
-        first = _merge_views(kind, charts[0])
+        first = _chart_property(kind, charts[0])
         for pair, pair_charts in zip(files, charts, strict=True):
-            if _merge_views(kind, pair_charts) != first:
+            if _chart_property(kind, pair_charts) != first:
                 raise DataError(
                     f"{folder}: {differ}, as in {pair.name} and {files[0].name}; give one "
                     "camera's photos in main/, the other's in second/, all in the same orientation"
                 )
 
 
-def _merge_views(field: str, charts: PairCharts) -> dict[View, Any]:
+def _chart_property(field: str, charts: PairCharts) -> dict[View, Any]:
+    """Return one property of both charts by view."""
     return {view: getattr(getattr(charts, view), field) for view in VIEWS}
 
 

@@ -104,7 +104,7 @@ def read_pair_model(stored: StoredModel) -> PairModel:
     like: dict[str, Any] = {"prior": None}
     for view, view_description in estimators.items():
         like[view] = (
-            None if view_description is None else _flatten_model(view_description, stored.folder)
+            None if view_description is None else _view_shapes(view_description, stored.folder)
         )
     if described.fit == "probable":
         like["prior"] = TransformPrior(array_like(9), array_like(9, 9), array_like())
@@ -125,7 +125,7 @@ def read_pair_model(stored: StoredModel) -> PairModel:
     )
 
 
-def _flatten_model(described: ViewDescription, folder: Path) -> dict[str, Any]:
+def _view_shapes(described: ViewDescription, folder: Path) -> dict[str, Any]:
     """Return the shapes of one estimator's arrays."""
     inputs, depth, size = described.inputs, described.depth, described.size
     if inputs not in WIDTHS:

@@ -17,7 +17,7 @@ from everlight.illuminant.pair_model import VIEWS
 from everlight_data.color.charts import chart_pairs, pair_files, pair_measurements, scene_folds
 from everlight_data.color.charts.chart_geometry import CENTERS, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
-from everlight_data.color.charts.measured_pair import fit_blocks
+from everlight_data.color.charts.measured_pair import pixels_to_blocks
 from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.pairs.view_pairs import align_thumbnails
 from everlight_data.color.photographs.published_folds import draw_scene_folds
@@ -106,7 +106,7 @@ def test_training_inputs_equal_those_of_estimate(written, measured):
     names = [source / view / f"{true.names[1]}.dng" for view in ("main", "second")]
     photos = [read_raw(name) for name in names]
     thumbnails = align_thumbnails(*photos, measured[1], 6)
-    free = chart_mask(thumbnails.mask.shape, fit_blocks(6) @ true.charts[1])
+    free = chart_mask(thumbnails.mask.shape, pixels_to_blocks(6) @ true.charts[1])
     seen = {view: np.float64(getattr(thumbnails, view)[thumbnails.mask & free]) for view in VIEWS}
     fitted = np.linalg.lstsq(*(seen[view] / seen[view].mean() for view in VIEWS))[0]
     np.testing.assert_allclose(pairs.quasi.transforms[1], fitted, atol=0.02)
