@@ -140,7 +140,7 @@ def _relit_moments_by_von_kries(
 ) -> Samples:
     """Return each image's moments under its own and other training illuminants."""
     target = draw_targets(key, len(train), _image_copies(train))
-    relights = np.asarray(von_kries(jnp.asarray(pairs.main[train])))
+    relights = np.asarray(von_kries(jnp.asarray(pairs.illuminants[train])))
     relights = relights[np.arange(len(train))[:, None], target].reshape(-1, 3, 3)
     moments = jnp.asarray(pairs.inputs[MOMENTS][np.repeat(train, target.shape[1])])
     relit = {MOMENTS: jax.vmap(reilluminate_moments)(moments, relights)}
