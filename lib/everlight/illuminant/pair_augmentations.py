@@ -31,7 +31,10 @@ from everlight.illuminant.pair_reillumination import (
 COPIES = 99
 """Re-illuminations of each pair or image, the paper's number."""
 SAMPLES = 19_500
-"""Maximum number of samples with re-illuminations of images, as in the paper's NUS set."""
+"""Maximum number of re-illuminated samples of images, to which each image itself is added.
+
+The paper's NUS set has as many samples in all.
+"""
 NEIGHBORS = (5, 20)
 """Numbers of neighbours to mix a pair with; each fold's validation pairs select one."""
 
