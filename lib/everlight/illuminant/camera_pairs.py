@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.color.transforms import mean_normalized
-from everlight.illuminant.charted_pairs import QuasiReal
+from everlight.illuminant.charted_pairs import ChartedPairs
 from everlight.illuminant.illuminant_training import Problem
 from everlight.illuminant.pair_model import View
 
@@ -81,8 +81,8 @@ def finite_rows(inputs: Float[np.ndarray, "n f"]) -> Int[np.ndarray, "n"]:
     return np.resize(finite, len(inputs)) if len(finite) else finite
 
 
-def quasi_real_pairs(
-    quasi: QuasiReal,
+def charted_camera_pairs(
+    charted: ChartedPairs,
     moments: Float[np.ndarray, "n 9"],
     cameras: tuple[str, str],
     note: str,
@@ -91,19 +91,19 @@ def quasi_real_pairs(
     """Return pairs with a chart as inputs for one camera's illuminant.
 
     Args:
-      quasi: transforms, illuminants and folds.
+      charted: transforms, illuminants and folds.
       moments: nine colour moments of the images of `view`.
       cameras: names of the two cameras.
       note: description of the data for reports.
       view: camera whose illuminant is estimated.
     """
-    transforms = mean_normalized(quasi.transforms, quasi.main.means, quasi.second.means)
+    transforms = mean_normalized(charted.transforms, charted.main.means, charted.second.means)
     flat = np.asarray(transforms).reshape(-1, 9)
     return CameraPairs(
         inputs=alone_and_joined({TRANSFORM: flat, MOMENTS: moments}),
-        main=quasi.main.illuminants,
-        second=quasi.second.illuminants,
-        folds=np.stack(quasi.folds),
+        main=charted.main.illuminants,
+        second=charted.second.illuminants,
+        folds=np.stack(charted.folds),
         cameras=cameras,
         note=note,
         view=view,

@@ -21,7 +21,7 @@ from everlight.illuminant.camera_pairs import (
     Samples,
     alone_and_joined,
 )
-from everlight.illuminant.charted_pairs import QuasiReal
+from everlight.illuminant.charted_pairs import ChartedPairs
 from everlight.illuminant.pair_model import View
 from everlight.illuminant.pair_reillumination import (
     reilluminate_training,
@@ -45,11 +45,11 @@ def repeat_samples(pairs: CameraPairs, train: Int[np.ndarray, "k"], times: int) 
     return Samples(inputs, np.tile(pairs.targets(train), (times, 1)))
 
 
-def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
+def chart_augmentations(charted: ChartedPairs) -> dict[str, Augment]:
     """Return the training pairs as they are, and the paper's re-illumination by their charts."""
     return {
         "none": lambda pairs, train, _: repeat_samples(pairs, train, 1 + copy_count(train)),
-        "re-illuminated": partial(_relit_by_charts, quasi),
+        "re-illuminated": partial(_relit_by_charts, charted),
     }
 
 
@@ -75,10 +75,10 @@ def copy_count(train: Int[np.ndarray, "k"]) -> int:
 
 
 def _relit_by_charts(
-    quasi: QuasiReal, pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+    charted: ChartedPairs, pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     seed = int(jax.random.bits(key))
-    augmented = reilluminate_training(quasi, np.sort(train), seed, copy_count(train))
+    augmented = reilluminate_training(charted, np.sort(train), seed, copy_count(train))
     view = augmented.main if pairs.view == "main" else augmented.second
     moments = jax.vmap(reilluminate_moments)(
         jnp.asarray(pairs.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
@@ -90,16 +90,16 @@ def _relit_by_charts(
 
 
 def relit_inputs(
-    quasi: QuasiReal, moments: Float[np.ndarray, "n 9"], view: View
+    charted: ChartedPairs, moments: Float[np.ndarray, "n 9"], view: View
 ) -> dict[str, Float[np.ndarray, "n n f"]]:
     """Return inputs by name of every pair under every pair's illuminant.
 
     Args:
-      quasi: transforms and charts.
+      charted: transforms and charts.
       moments: nine colour moments of the images of `view`.
       view: camera whose moments are inputs.
     """
-    relit = relight_by_charts(quasi, np.arange(len(quasi.names)))
+    relit = relight_by_charts(charted, np.arange(len(charted.names)))
     relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
     relit_moments = relight_all(jnp.asarray(moments), getattr(relit, view))
     count = len(moments)
