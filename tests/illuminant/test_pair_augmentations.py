@@ -5,21 +5,20 @@ import numpy as np
 import pytest
 
 from everlight.color.moments import color_moments
-from everlight.illuminant.camera_pairs import (
-    MOMENTS,
-    TRANSFORM,
-    TRANSFORM_AND_WHITE_BALANCE,
-    WHITE_BALANCE,
-    CameraPairs,
-    alone_and_joined,
-    finite_rows,
-)
+from everlight.illuminant.camera_pairs import CameraPairs, finite_rows
 from everlight.illuminant.pair_augmentations import (
     IMAGE_AUGMENTATIONS,
     PHONE_AUGMENTATIONS,
     resampled,
 )
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import (
+    MOMENTS,
+    TRANSFORM,
+    TRANSFORM_AND_WHITE_BALANCE,
+    VIEWS,
+    WHITE_BALANCE,
+    alone_and_joined,
+)
 
 
 @pytest.fixture

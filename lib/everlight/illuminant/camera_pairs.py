@@ -11,13 +11,7 @@ from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.color.transforms import mean_normalized
 from everlight.illuminant.charted_pairs import ChartedPairs
 from everlight.illuminant.illuminant_training import Problem
-from everlight.illuminant.pair_model import View
-
-TRANSFORM = "T"
-MOMENTS = "moments"
-WHITE_BALANCE = "the phone's white balance"
-TRANSFORM_AND_MOMENTS = f"{TRANSFORM} and {MOMENTS}"
-TRANSFORM_AND_WHITE_BALANCE = f"{TRANSFORM} and {WHITE_BALANCE}"
+from everlight.illuminant.pair_inputs import MOMENTS, TRANSFORM, View, alone_and_joined
 
 
 class CameraPairs(NamedTuple):
@@ -108,9 +102,3 @@ def charted_camera_pairs(
         note=note,
         view=view,
     )
-
-
-def alone_and_joined(inputs: Mapping[str, Float[Array, "*n _"]]) -> dict[str, Float[Array, "*n _"]]:
-    """Return inputs by name, and all of them joined as the input "FIRST and SECOND"."""
-    joined = np.concatenate([*inputs.values()], axis=-1)
-    return {**inputs, " and ".join(inputs): joined}

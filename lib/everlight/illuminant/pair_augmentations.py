@@ -12,17 +12,15 @@ from everlight.color.mixing import mix_neighbors
 from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import scale_free
-from everlight.illuminant.camera_pairs import (
+from everlight.illuminant.camera_pairs import Augment, CameraPairs, Samples
+from everlight.illuminant.charted_pairs import ChartedPairs
+from everlight.illuminant.pair_inputs import (
     MOMENTS,
     TRANSFORM,
     WHITE_BALANCE,
-    Augment,
-    CameraPairs,
-    Samples,
+    View,
     alone_and_joined,
 )
-from everlight.illuminant.charted_pairs import ChartedPairs
-from everlight.illuminant.pair_model import View
 from everlight.illuminant.pair_reillumination import (
     reilluminate_training,
     relight_by_charts,

@@ -10,7 +10,7 @@ from everlight.color.reillumination import augment_transforms, chart_transforms
 from everlight.color.transforms import mean_normalized
 from everlight.errors import ArgumentError
 from everlight.illuminant.charted_pairs import ChartedPairs
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 
 
 class RelitView(NamedTuple):

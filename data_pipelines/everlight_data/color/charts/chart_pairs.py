@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.alignment import fit_homography
-from everlight.illuminant.pair_model import VIEWS, View
+from everlight.illuminant.pair_inputs import VIEWS, View
 from everlight_data.color.charts.chart_geometry import map_points
 from everlight_data.color.charts.measured_chart import MeasuredChart, measure_chart
 from everlight_data.color.charts.pair_files import PairFiles

@@ -13,7 +13,7 @@ from everlight.color.alignment import area_downsample
 from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
 from everlight.illuminant.pair_estimate import transform_obstacle
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 from everlight_data.color.charts.chart_geometry import chart_mask
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_files import PairFiles

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from everlight.color.rendering import white_balance
 from everlight.illuminant.charted_pairs import ChartedPairs, PairedView
-from everlight.illuminant.pair_model import VIEWS, View
+from everlight.illuminant.pair_inputs import VIEWS, View
 from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.chart_colors import reference_colors
 from everlight_data.color.charts.chart_pairs import (

@@ -13,7 +13,8 @@ from everlight.color.learned.linear_regression import LinearRegression
 from everlight.color.transform_prior import TransformPrior
 from everlight.illuminant.illuminant_net import IlluminantNet
 from everlight.illuminant.illuminant_training import IlluminantModel
-from everlight.illuminant.pair_model import VIEWS, WIDTHS, Fit, PairModel, ViewModel
+from everlight.illuminant.pair_inputs import VIEWS, WIDTHS
+from everlight.illuminant.pair_model import Fit, PairModel, ViewModel
 from everlight_data.color.models.model_files import (
     StoredModel,
     array_like,

@@ -16,16 +16,11 @@ from everlight.color.learned.linear_regression import (
     fit_linear_regression,
     linear_estimate,
 )
-from everlight.illuminant.camera_pairs import (
-    TRANSFORM,
-    Augment,
-    CameraPairs,
-    Samples,
-    problem_of,
-)
+from everlight.illuminant.camera_pairs import Augment, CameraPairs, Samples, problem_of
 from everlight.illuminant.illuminant_batches import TrainedNetworks, index_of_lowest, predict_batch
 from everlight.illuminant.illuminant_interval import ensemble_chromaticity
 from everlight.illuminant.illuminant_training import IlluminantModel, chromaticity_loss
+from everlight.illuminant.pair_inputs import TRANSFORM
 from everlight.trees import rows_of, stacked
 from everlight_experiments.illuminant.core.experiment import Comparison
 from everlight_experiments.illuminant.core.networks import (

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 from everlight_experiments.illuminant.config import CALIBRATE
 from everlight_experiments.illuminant.core.experiment import IlluminantExperiment, record_errors
 from everlight_experiments.illuminant.core.networks import NetworkTraining

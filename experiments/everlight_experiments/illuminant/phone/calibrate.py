@@ -34,7 +34,8 @@ from everlight.illuminant.pair_augmentations import (
     relit_inputs,
     resampled,
 )
-from everlight.illuminant.pair_model import VIEWS, PairModel
+from everlight.illuminant.pair_inputs import VIEWS
+from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.charts.chart_pairs import PairCharts, align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.pair_files import PairFiles, find_pairs

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight.illuminant.camera_pairs import MOMENTS, TRANSFORM
 from everlight.illuminant.charted_pairs import ChartedPairs
-from everlight.illuminant.pair_model import PairModel, View
+from everlight.illuminant.pair_inputs import MOMENTS, TRANSFORM, View
+from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_measurements import sensor_differences
 from everlight_experiments.illuminant.core.experiment import (

@@ -23,9 +23,10 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.illuminant.camera_pairs import MOMENTS, CameraPairs
+from everlight.illuminant.camera_pairs import CameraPairs
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight.illuminant.pair_inputs import MOMENTS
 from everlight.trees import checksums_of
 from everlight_data.color.photographs.camera_images import (
     CameraImages,

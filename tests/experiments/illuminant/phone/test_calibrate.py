@@ -13,7 +13,7 @@ import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_augmentations import relit_inputs
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 from everlight_data.color.charts import chart_pairs, pair_files, pair_measurements, scene_folds
 from everlight_data.color.charts.chart_geometry import CENTERS, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_scenes import write_chart_pairs

@@ -11,9 +11,10 @@ import pytest
 from everlight.color import ILLUMINANT_METHODS, IlluminantMethod, methods_for
 from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE, WITHOUT_CAPTURES
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.illuminant.camera_pairs import MOMENTS, CameraPairs
+from everlight.illuminant.camera_pairs import CameraPairs
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight.illuminant.pair_inputs import MOMENTS
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained import trunk_views
