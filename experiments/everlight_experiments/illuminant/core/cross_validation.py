@@ -31,6 +31,8 @@ from everlight_experiments.illuminant.core.networks import (
 
 Selection = Literal["held-out", "test-set"]
 VALIDATION_SHARE = 0.15
+HELD_OUT = f"held-out selection: step and augmentation on {VALIDATION_SHARE:.0%}"
+"""Beginning of a selection rule in reports; the training data follow."""
 RULES: dict[Selection, str] = {
     "held-out": (
         f"Held-out selection: the step is selected on {VALIDATION_SHARE:.0%} of the training "

@@ -13,6 +13,7 @@ from everlight.illuminant.pair_inputs import MOMENTS, TRANSFORM, View
 from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_measurements import sensor_differences
+from everlight_experiments.illuminant.core.cross_validation import HELD_OUT
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
@@ -67,7 +68,7 @@ def calibration_experiment(
             "Scenes": f"{len(results.scenes)} pairs in {scenes} scenes",
             "Protocol": f"scenes left out in turn, {len(first.without)} folds",
         },
-        selection_rule="held-out selection: step and augmentation on 15% of the training pairs "
+        selection_rule=f"{HELD_OUT} of the training pairs "
         "(pairs of a scene may be divided); method and inputs by nested cross-validation over "
         "scenes, so that errors are on scenes outside the selection",
         seeds=f"{first.seeds} per fold, from {training.seeds[0]}; one for the nested trainings",

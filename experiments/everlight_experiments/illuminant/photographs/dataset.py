@@ -41,6 +41,7 @@ from everlight_data.names import check_name
 from everlight_data.progress import progress
 from everlight_experiments.illuminant.config import DATASET, MAIN
 from everlight_experiments.illuminant.core.cross_validation import (
+    HELD_OUT,
     OTHER_DEPTHS,
     Estimator,
     cross_validate,
@@ -164,7 +165,7 @@ def compare_photographs(
             "Protocol": PROTOCOLS[options.split],
             "Folds": str(options.folds or f"drawn by seed {options.seed}"),
         },
-        selection_rule="held-out selection: step and augmentation on 15% of the training images",
+        selection_rule=f"{HELD_OUT} of the training images",
         seeds=f"{options.seeds} per network, from {options.seed}",
         illuminants={
             " + ".join(cameras): {camera: images.illuminants for camera, images in cameras.items()}
