@@ -1,4 +1,4 @@
-"""Image pairs of two cameras as inputs of estimators: their features, illuminants and folds."""
+"""Images, and pairs of two cameras, as inputs of estimators: features, illuminants and folds."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -39,12 +39,11 @@ class CameraPairs(NamedTuple):
 
     def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
         """Return the chromaticities of the illuminants."""
-        return np.asarray(illuminant_to_chromaticity(jnp.asarray(self.illuminants[rows])))
+        return _chromaticities(self.illuminants[rows])
 
     def samples(self, rows: np.ndarray) -> "Samples":
         """Return the inputs and chromaticities of some pairs."""
-        inputs = {name: values[rows] for name, values in self.inputs.items()}
-        return Samples(inputs, self.targets(rows))
+        return Samples(_select_rows(self.inputs, rows), self.targets(rows))
 
 
 class Samples(NamedTuple):
@@ -54,7 +53,37 @@ class Samples(NamedTuple):
     targets: Float[Array, "n 2"]
 
 
-Augment = Callable[[CameraPairs, Int[np.ndarray, "k"], PRNGKeyArray], Samples]
+class ImageInputs(NamedTuple):
+    """Inputs and illuminants of single images."""
+
+    inputs: Mapping[str, Float[np.ndarray, "n f"]]
+    """Features by name."""
+    illuminants: Float[np.ndarray, "n 3"]
+    folds: Int[np.ndarray, "folds k"]
+    """Test rows of each fold."""
+
+    def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
+        """Return the chromaticities of the illuminants."""
+        return _chromaticities(self.illuminants[rows])
+
+    def samples(self, rows: np.ndarray) -> Samples:
+        """Return the inputs and chromaticities of some images."""
+        return Samples(_select_rows(self.inputs, rows), self.targets(rows))
+
+
+def _chromaticities(illuminants: np.ndarray | Array) -> Float[np.ndarray, "*k 2"]:
+    return np.asarray(illuminant_to_chromaticity(jnp.asarray(illuminants)))
+
+
+def _select_rows(
+    inputs: Mapping[str, np.ndarray | Array], rows: np.ndarray
+) -> dict[str, np.ndarray | Array]:
+    return {name: values[rows] for name, values in inputs.items()}
+
+
+FoldedInputs = CameraPairs | ImageInputs
+"""Data that networks and regressions are cross-validated on."""
+Augment = Callable[[FoldedInputs, Int[np.ndarray, "k"], PRNGKeyArray], Samples]
 """Makes training samples of training rows.
 
 All augmentations of one table give equally many, so that their trainings share a program.

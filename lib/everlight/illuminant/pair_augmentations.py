@@ -1,4 +1,4 @@
-"""Augmentations of image pairs of two cameras: re-illumination with and without charts, mixing."""
+"""Augmentations of images and image pairs: re-illumination with and without charts, mixing."""
 
 from functools import partial
 
@@ -12,7 +12,12 @@ from everlight.color.mixing import mix_neighbors
 from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import scale_free
-from everlight.illuminant.camera_pairs import Augment, CameraPairs, Samples
+from everlight.illuminant.camera_pairs import (
+    Augment,
+    CameraPairs,
+    FoldedInputs,
+    Samples,
+)
 from everlight.illuminant.charted_pairs import ChartedPairs
 from everlight.illuminant.pair_inputs import (
     MOMENTS,
@@ -37,10 +42,10 @@ NEIGHBORS = (5, 20)
 """Numbers of neighbours to mix a pair with; each fold's validation pairs select one."""
 
 
-def repeat_samples(pairs: CameraPairs, train: Int[np.ndarray, "k"], times: int) -> Samples:
+def repeat_samples(data: FoldedInputs, train: Int[np.ndarray, "k"], times: int) -> Samples:
     """Return the training rows repeated, as many samples as an augmentation gives."""
-    inputs = {name: np.tile(values[train], (times, 1)) for name, values in pairs.inputs.items()}
-    return Samples(inputs, np.tile(pairs.targets(train), (times, 1)))
+    inputs = {name: np.tile(values[train], (times, 1)) for name, values in data.inputs.items()}
+    return Samples(inputs, np.tile(data.targets(train), (times, 1)))
 
 
 def chart_augmentations(charted: ChartedPairs) -> dict[str, Augment]:
@@ -57,9 +62,9 @@ def resampled(augment: Augment, count: int) -> Augment:
     The key draws both the augmentation and its samples, so that trainings of other seeds differ.
     """
 
-    def augmented(pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
+    def augmented(data: FoldedInputs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
         augment_key, draw_key = jax.random.split(key)
-        samples = augment(pairs, train, augment_key)
+        samples = augment(data, train, augment_key)
         rows = np.resize(jax.random.permutation(draw_key, len(samples.targets)), count)
         inputs = {name: np.asarray(values)[rows] for name, values in samples.inputs.items()}
         return Samples(inputs, np.asarray(samples.targets)[rows])
@@ -137,15 +142,15 @@ def _image_copies(train: Int[np.ndarray, "k"]) -> int:
 
 
 def _relit_moments_by_von_kries(
-    pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+    data: FoldedInputs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     """Return each image's moments under its own and other training illuminants."""
     target = draw_targets(key, len(train), _image_copies(train))
-    relights = np.asarray(von_kries(jnp.asarray(pairs.illuminants[train])))
+    relights = np.asarray(von_kries(jnp.asarray(data.illuminants[train])))
     relights = relights[np.arange(len(train))[:, None], target].reshape(-1, 3, 3)
-    moments = jnp.asarray(pairs.inputs[MOMENTS][np.repeat(train, target.shape[1])])
+    moments = jnp.asarray(data.inputs[MOMENTS][np.repeat(train, target.shape[1])])
     relit = {MOMENTS: jax.vmap(reilluminate_moments)(moments, relights)}
-    return Samples(relit, pairs.targets(train)[target.ravel()])
+    return Samples(relit, data.targets(train)[target.ravel()])
 
 
 def _mixed(
@@ -167,7 +172,7 @@ PHONE_AUGMENTATIONS: dict[str, Augment] = {
 }
 """Augmentations without charts; mixing pairs under similar illuminants is new here."""
 IMAGE_AUGMENTATIONS: dict[str, Augment] = {
-    "none": lambda pairs, train, _: repeat_samples(pairs, train, 1 + _image_copies(train)),
+    "none": lambda data, train, _: repeat_samples(data, train, 1 + _image_copies(train)),
     "re-illuminated": _relit_moments_by_von_kries,
 }
 """Augmentations of colour moments of single images."""

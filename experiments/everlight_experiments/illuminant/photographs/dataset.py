@@ -23,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.illuminant.camera_pairs import CameraPairs
+from everlight.illuminant.camera_pairs import ImageInputs
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_augmentations import IMAGE_AUGMENTATIONS
 from everlight.illuminant.pair_inputs import MOMENTS
@@ -231,12 +231,8 @@ def compare_images(
     names: Sequence[str] | None = None,
 ) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
     """Return the estimates of all methods, and of networks and regressions on colour moments."""
-    inputs, cameras = {MOMENTS: moments_of(data)}, (data.camera, data.camera)
-    truth, folds = data.illuminants, np.stack(data.folds)
-    pairs = CameraPairs(
-        inputs=inputs, main=truth, second=truth, folds=folds, cameras=cameras, note=data.note
-    )
-    outcome = cross_validate(pairs, IMAGE_AUGMENTATIONS, "held-out", training)
+    inputs = ImageInputs({MOMENTS: moments_of(data)}, data.illuminants, np.stack(data.folds))
+    outcome = cross_validate(inputs, IMAGE_AUGMENTATIONS, "held-out", training)
     return cross_validate_methods(data, keep, names) | outcome.illuminants()
 
 
