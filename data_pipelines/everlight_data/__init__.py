@@ -2,8 +2,8 @@
 
 Every file from outside is read here; the experiments write reports and tables by `writing`. Readers
 return arrays that models take, so the package also computes: it develops raw photographs, finds and
-measures charts, aligns and augments pairs of views, crops images at random, and passes them through
-frozen networks.
+measures charts, aligns pairs of views, crops images at random, and passes them through frozen
+networks.
 
 - `color`: photographs with measured illuminants, raw files, charts, rendered scenes, camera pairs.
 - `facts`: facts with their images and word vectors, split into tasks.

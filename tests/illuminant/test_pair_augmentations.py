@@ -4,15 +4,21 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.illuminant.camera_pairs import (
+from everlight.color.moments import color_moments
+from everlight.illuminant.camera_pairs import CameraPairs, finite_rows
+from everlight.illuminant.pair_augmentations import (
+    IMAGE_AUGMENTATIONS,
+    PHONE_AUGMENTATIONS,
+    resampled,
+)
+from everlight.illuminant.pair_inputs import (
+    MOMENTS,
     TRANSFORM,
     TRANSFORM_AND_WHITE_BALANCE,
+    VIEWS,
     WHITE_BALANCE,
-    CameraPairs,
     alone_and_joined,
-    finite_rows,
 )
-from everlight.illuminant.pair_augmentations import PHONE_AUGMENTATIONS, resampled
 
 
 @pytest.fixture
@@ -89,3 +95,24 @@ def test_the_second_views_targets_are_the_second_cameras(pairs):
     samples = other.samples(np.array([7, 5]))
     np.testing.assert_array_equal(samples.targets, other.second[[7, 5], ::2])
     np.testing.assert_array_equal(samples.inputs["T"], other.inputs["T"][[7, 5]])
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_moments_are_relit_by_the_illuminants_of_the_estimated_view(rng, view):
+    """The relit means have the target's chromaticity where the surfaces average to gray."""
+    illuminants = {name: np.float32(rng.uniform(0.5, 1.2, (8, 3))) for name in VIEWS}
+    seen = illuminants[view] / illuminants[view][:, 1:2]
+    pixels = rng.uniform(0.1, 1, (8, 200, 3))
+    pixels *= (seen / pixels.mean(axis=1))[:, None]
+    pairs = CameraPairs(
+        inputs={MOMENTS: np.stack([color_moments(np.float32(p), degree=2) for p in pixels])},
+        **illuminants,
+        folds=np.zeros((1, 0), int),
+        cameras=("a", "b"),
+        note="",
+        view=view,
+    )
+    samples = IMAGE_AUGMENTATIONS["re-illuminated"](pairs, np.arange(8), jax.random.key(0))
+    blue, green, red = np.asarray(samples.inputs[MOMENTS])[:, :3].T
+    relit = np.stack([red / green, blue / green], axis=1)
+    np.testing.assert_allclose(relit, samples.targets, rtol=1e-3)

@@ -7,7 +7,7 @@ import pytest
 
 from everlight.color.moments import edge_moments, pixel_moments
 from everlight.illuminant.camera_pairs import CameraPairs
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 from everlight.illuminant.registered_pairs import (
     MOMENTS_AND_EDGES,
     WHITES,

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.learned.confidence_pooling import TrunkViews
-from everlight.illuminant.trunk_views import VIEWS, draw_views, view_maps
+from everlight.illuminant.trunk_views import VIEWS_PER_IMAGE, draw_views, view_maps
 from everlight.models import efficientnet_variables
 from everlight_data.errors import MissingDataError
 from everlight_data.padded_blocks import padded_blocks
@@ -55,7 +55,7 @@ def _compute(images: Float[np.ndarray, "n h w 3"], masks: Float[np.ndarray, "n h
     blocks = []
     for rows, count in progress("trunk", values=padded_blocks(len(images), BLOCK)):
         views = []
-        for view in range(VIEWS):
+        for view in range(VIEWS_PER_IMAGE):
             chosen = jax.tree.map(lambda leaf, v=view, r=rows: leaf[r, v], drawn)
             seen = view_maps(weights, jnp.asarray(images[rows]), jnp.asarray(masks[rows]), chosen)
             views.append([np.asarray(part)[:count] for part in seen])

@@ -1,4 +1,4 @@
-"""Image pairs of two cameras as inputs of estimators: their features, illuminants and folds."""
+"""Images, and pairs of two cameras, as inputs of estimators: features, illuminants and folds."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -9,15 +9,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.color.transforms import mean_normalized
-from everlight.illuminant.charted_pairs import QuasiReal
+from everlight.illuminant.charted_pairs import ChartedPairs
 from everlight.illuminant.illuminant_training import Problem
-from everlight.illuminant.pair_model import View
-
-TRANSFORM = "T"
-MOMENTS = "moments"
-WHITE_BALANCE = "the phone's white balance"
-TRANSFORM_AND_MOMENTS = f"{TRANSFORM} and {MOMENTS}"
-TRANSFORM_AND_WHITE_BALANCE = f"{TRANSFORM} and {WHITE_BALANCE}"
+from everlight.illuminant.pair_inputs import MOMENTS, TRANSFORM, View, alone_and_joined
 
 
 class CameraPairs(NamedTuple):
@@ -45,12 +39,11 @@ class CameraPairs(NamedTuple):
 
     def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
         """Return the chromaticities of the illuminants."""
-        return np.asarray(illuminant_to_chromaticity(jnp.asarray(self.illuminants[rows])))
+        return _chromaticities(self.illuminants[rows])
 
     def samples(self, rows: np.ndarray) -> "Samples":
         """Return the inputs and chromaticities of some pairs."""
-        inputs = {name: values[rows] for name, values in self.inputs.items()}
-        return Samples(inputs, self.targets(rows))
+        return Samples(_select_rows(self.inputs, rows), self.targets(rows))
 
 
 class Samples(NamedTuple):
@@ -60,7 +53,37 @@ class Samples(NamedTuple):
     targets: Float[Array, "n 2"]
 
 
-Augment = Callable[[CameraPairs, Int[np.ndarray, "k"], PRNGKeyArray], Samples]
+class ImageInputs(NamedTuple):
+    """Inputs and illuminants of single images."""
+
+    inputs: Mapping[str, Float[np.ndarray, "n f"]]
+    """Features by name."""
+    illuminants: Float[np.ndarray, "n 3"]
+    folds: Int[np.ndarray, "folds k"]
+    """Test rows of each fold."""
+
+    def targets(self, rows: np.ndarray) -> Float[np.ndarray, "*k 2"]:
+        """Return the chromaticities of the illuminants."""
+        return _chromaticities(self.illuminants[rows])
+
+    def samples(self, rows: np.ndarray) -> Samples:
+        """Return the inputs and chromaticities of some images."""
+        return Samples(_select_rows(self.inputs, rows), self.targets(rows))
+
+
+def _chromaticities(illuminants: np.ndarray | Array) -> Float[np.ndarray, "*k 2"]:
+    return np.asarray(illuminant_to_chromaticity(jnp.asarray(illuminants)))
+
+
+def _select_rows(
+    inputs: Mapping[str, np.ndarray | Array], rows: np.ndarray
+) -> dict[str, np.ndarray | Array]:
+    return {name: values[rows] for name, values in inputs.items()}
+
+
+FoldedInputs = CameraPairs | ImageInputs
+"""Data that networks and regressions are cross-validated on."""
+Augment = Callable[[FoldedInputs, Int[np.ndarray, "k"], PRNGKeyArray], Samples]
 """Makes training samples of training rows.
 
 All augmentations of one table give equally many, so that their trainings share a program.
@@ -81,8 +104,8 @@ def finite_rows(inputs: Float[np.ndarray, "n f"]) -> Int[np.ndarray, "n"]:
     return np.resize(finite, len(inputs)) if len(finite) else finite
 
 
-def quasi_real_pairs(
-    quasi: QuasiReal,
+def charted_camera_pairs(
+    charted: ChartedPairs,
     moments: Float[np.ndarray, "n 9"],
     cameras: tuple[str, str],
     note: str,
@@ -91,26 +114,20 @@ def quasi_real_pairs(
     """Return pairs with a chart as inputs for one camera's illuminant.
 
     Args:
-      quasi: transforms, illuminants and folds.
+      charted: transforms, illuminants and folds.
       moments: nine colour moments of the images of `view`.
       cameras: names of the two cameras.
       note: description of the data for reports.
       view: camera whose illuminant is estimated.
     """
-    transforms = mean_normalized(quasi.transforms, quasi.main.means, quasi.second.means)
+    transforms = mean_normalized(charted.transforms, charted.main.means, charted.second.means)
     flat = np.asarray(transforms).reshape(-1, 9)
     return CameraPairs(
         inputs=alone_and_joined({TRANSFORM: flat, MOMENTS: moments}),
-        main=quasi.main.illuminants,
-        second=quasi.second.illuminants,
-        folds=np.stack(quasi.folds),
+        main=charted.main.illuminants,
+        second=charted.second.illuminants,
+        folds=np.stack(charted.folds),
         cameras=cameras,
         note=note,
         view=view,
     )
-
-
-def alone_and_joined(inputs: Mapping[str, Float[Array, "*n _"]]) -> dict[str, Float[Array, "*n _"]]:
-    """Return inputs by name, and all of them joined as the input "FIRST and SECOND"."""
-    joined = np.concatenate([*inputs.values()], axis=-1)
-    return {**inputs, " and ".join(inputs): joined}

@@ -16,7 +16,7 @@ class PairedView(NamedTuple):
     """Mean colour of each image, in the scale of the pair's transform."""
 
 
-class QuasiReal(NamedTuple):
+class ChartedPairs(NamedTuple):
     """Image pairs of a main and a second camera; colours are rows, `second ≈ main @ transform`."""
 
     names: tuple[tuple[str, str], ...]

@@ -1,4 +1,4 @@
-"""Augmentations of image pairs of two cameras: re-illumination with and without charts, mixing."""
+"""Augmentations of images and image pairs: re-illumination with and without charts, mixing."""
 
 from functools import partial
 
@@ -13,16 +13,19 @@ from everlight.color.moments import reilluminate_moments
 from everlight.color.reillumination import augment_transforms, von_kries
 from everlight.color.transforms import scale_free
 from everlight.illuminant.camera_pairs import (
+    Augment,
+    CameraPairs,
+    FoldedInputs,
+    Samples,
+)
+from everlight.illuminant.charted_pairs import ChartedPairs
+from everlight.illuminant.pair_inputs import (
     MOMENTS,
     TRANSFORM,
     WHITE_BALANCE,
-    Augment,
-    CameraPairs,
-    Samples,
+    View,
     alone_and_joined,
 )
-from everlight.illuminant.charted_pairs import QuasiReal
-from everlight.illuminant.pair_model import View
 from everlight.illuminant.pair_reillumination import (
     reilluminate_training,
     relight_by_charts,
@@ -31,22 +34,25 @@ from everlight.illuminant.pair_reillumination import (
 COPIES = 99
 """Re-illuminations of each pair or image, the paper's number."""
 SAMPLES = 19_500
-"""Maximum number of samples with re-illuminations of images, as in the paper's NUS set."""
+"""Maximum number of re-illuminated samples of images, to which each image itself is added.
+
+The paper's NUS set has as many samples in all.
+"""
 NEIGHBORS = (5, 20)
 """Numbers of neighbours to mix a pair with; each fold's validation pairs select one."""
 
 
-def repeat_samples(pairs: CameraPairs, train: Int[np.ndarray, "k"], times: int) -> Samples:
+def repeat_samples(data: FoldedInputs, train: Int[np.ndarray, "k"], times: int) -> Samples:
     """Return the training rows repeated, as many samples as an augmentation gives."""
-    inputs = {name: np.tile(values[train], (times, 1)) for name, values in pairs.inputs.items()}
-    return Samples(inputs, np.tile(pairs.targets(train), (times, 1)))
+    inputs = {name: np.tile(values[train], (times, 1)) for name, values in data.inputs.items()}
+    return Samples(inputs, np.tile(data.targets(train), (times, 1)))
 
 
-def chart_augmentations(quasi: QuasiReal) -> dict[str, Augment]:
+def chart_augmentations(charted: ChartedPairs) -> dict[str, Augment]:
     """Return the training pairs as they are, and the paper's re-illumination by their charts."""
     return {
         "none": lambda pairs, train, _: repeat_samples(pairs, train, 1 + copy_count(train)),
-        "re-illuminated": partial(_relit_by_charts, quasi),
+        "re-illuminated": partial(_relit_by_charts, charted),
     }
 
 
@@ -56,9 +62,9 @@ def resampled(augment: Augment, count: int) -> Augment:
     The key draws both the augmentation and its samples, so that trainings of other seeds differ.
     """
 
-    def augmented(pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
+    def augmented(data: FoldedInputs, train: Int[np.ndarray, "k"], key: PRNGKeyArray) -> Samples:
         augment_key, draw_key = jax.random.split(key)
-        samples = augment(pairs, train, augment_key)
+        samples = augment(data, train, augment_key)
         rows = np.resize(jax.random.permutation(draw_key, len(samples.targets)), count)
         inputs = {name: np.asarray(values)[rows] for name, values in samples.inputs.items()}
         return Samples(inputs, np.asarray(samples.targets)[rows])
@@ -72,10 +78,10 @@ def copy_count(train: Int[np.ndarray, "k"]) -> int:
 
 
 def _relit_by_charts(
-    quasi: QuasiReal, pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+    charted: ChartedPairs, pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     seed = int(jax.random.bits(key))
-    augmented = reilluminate_training(quasi, np.sort(train), seed, copy_count(train))
+    augmented = reilluminate_training(charted, np.sort(train), seed, copy_count(train))
     view = augmented.main if pairs.view == "main" else augmented.second
     moments = jax.vmap(reilluminate_moments)(
         jnp.asarray(pairs.inputs[MOMENTS][augmented.sources]), jnp.asarray(view.relights)
@@ -87,16 +93,16 @@ def _relit_by_charts(
 
 
 def relit_inputs(
-    quasi: QuasiReal, moments: Float[np.ndarray, "n 9"], view: View
+    charted: ChartedPairs, moments: Float[np.ndarray, "n 9"], view: View
 ) -> dict[str, Float[np.ndarray, "n n f"]]:
     """Return inputs by name of every pair under every pair's illuminant.
 
     Args:
-      quasi: transforms and charts.
+      charted: transforms and charts.
       moments: nine colour moments of the images of `view`.
       view: camera whose moments are inputs.
     """
-    relit = relight_by_charts(quasi, np.arange(len(quasi.names)))
+    relit = relight_by_charts(charted, np.arange(len(charted.names)))
     relight_all = jax.vmap(jax.vmap(reilluminate_moments, (None, 0)))
     relit_moments = relight_all(jnp.asarray(moments), getattr(relit, view))
     count = len(moments)
@@ -136,15 +142,15 @@ def _image_copies(train: Int[np.ndarray, "k"]) -> int:
 
 
 def _relit_moments_by_von_kries(
-    pairs: CameraPairs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
+    data: FoldedInputs, train: Int[np.ndarray, "k"], key: PRNGKeyArray
 ) -> Samples:
     """Return each image's moments under its own and other training illuminants."""
     target = draw_targets(key, len(train), _image_copies(train))
-    relights = np.asarray(von_kries(jnp.asarray(pairs.main[train])))
+    relights = np.asarray(von_kries(jnp.asarray(data.illuminants[train])))
     relights = relights[np.arange(len(train))[:, None], target].reshape(-1, 3, 3)
-    moments = jnp.asarray(pairs.inputs[MOMENTS][np.repeat(train, target.shape[1])])
+    moments = jnp.asarray(data.inputs[MOMENTS][np.repeat(train, target.shape[1])])
     relit = {MOMENTS: jax.vmap(reilluminate_moments)(moments, relights)}
-    return Samples(relit, pairs.targets(train)[target.ravel()])
+    return Samples(relit, data.targets(train)[target.ravel()])
 
 
 def _mixed(
@@ -166,7 +172,7 @@ PHONE_AUGMENTATIONS: dict[str, Augment] = {
 }
 """Augmentations without charts; mixing pairs under similar illuminants is new here."""
 IMAGE_AUGMENTATIONS: dict[str, Augment] = {
-    "none": lambda pairs, train, _: repeat_samples(pairs, train, 1 + _image_copies(train)),
+    "none": lambda data, train, _: repeat_samples(data, train, 1 + _image_copies(train)),
     "re-illuminated": _relit_moments_by_von_kries,
 }
 """Augmentations of colour moments of single images."""

@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float
 
 from everlight.errors import ArgumentError
 from everlight.illuminant.illuminant_interval import COVERAGE
-from everlight.illuminant.pair_model import VIEWS, Estimate, Estimates, PairModel
+from everlight.illuminant.pair_inputs import VIEWS
+from everlight.illuminant.pair_model import Estimate, Estimates, PairModel
 
 MAX_CONDITION = 300
 """Maximum condition number of colours that determine a transform.

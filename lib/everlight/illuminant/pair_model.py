@@ -4,7 +4,6 @@ An estimator states the inputs for each camera's illuminant: the transform betwe
 colour moments of the camera's own image, or both.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal, NamedTuple
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.feature_distribution import feature_distance
@@ -43,25 +42,13 @@ from everlight.illuminant.out_of_distribution import (
     OutOfDistributionScore,
     out_of_distribution_score,
 )
+from everlight.illuminant.pair_inputs import INPUTS, TRANSFORM, InputNames, PairInputs, View
 
-View = Literal["main", "second"]
-"""Camera of a pair; the transform maps main colours to second colours."""
-VIEWS: tuple[View, ...] = ("main", "second")
 Fit = Normalization | Literal["probable"]
 """Fit of transforms: least squares, normalized, or the most probable under a prior.
 
 The most probable ones are `scale_free`.
 """
-
-InputNames = Literal["T", "moments", "T and moments"]
-"""Inputs of an estimate; moments are those of the camera's own image."""
-INPUTS: dict[InputNames, tuple[Literal["T", "moments"], ...]] = {
-    "T": ("T",),
-    "moments": ("moments",),
-    "T and moments": ("T", "moments"),
-}
-"""Features that each input consists of, nine numbers each."""
-WIDTHS: dict[InputNames, int] = {name: 9 * len(parts) for name, parts in INPUTS.items()}
 
 
 @struct.dataclass
@@ -119,27 +106,6 @@ def calibrated_view(
     return ViewModel(inputs, depth, members, scale, distances, uninformative)
 
 
-class PairInputs(NamedTuple):
-    """Inputs of a pair's estimates.
-
-    Attributes:
-      transform: transform of main colours to second colours, in the model's scale.
-      valid: whether the colours determine the transform.
-      distance: distance of a most probable transform with its colours' misfit; otherwise NaN.
-      moments: nine colour moments of each image.
-    """
-
-    transform: Float[Array, "3 3"]
-    valid: Bool[Array, ""]
-    distance: Float[Array, ""]
-    moments: Mapping[View, Float[Array, "9"]]
-
-    def features(self, inputs: InputNames, view: View) -> Float[Array, "f"]:
-        """Return the features for one camera's illuminant."""
-        by_name = {"T": self.transform.reshape(9), "moments": self.moments[view]}
-        return jnp.concatenate([by_name[name] for name in INPUTS[inputs]])
-
-
 class Estimate(NamedTuple):
     """An estimated illuminant (R/G, 1, B/G), the geometric mean of the members.
 
@@ -195,7 +161,7 @@ class PairModel:
     def needs_transform(self) -> bool:
         """True if an estimate depends on T."""
         views = (self.main, self.second)
-        return any(view is not None and "T" in INPUTS[view.inputs] for view in views)
+        return any(view is not None and TRANSFORM in INPUTS[view.inputs] for view in views)
 
     def inputs(
         self, main: Float[Array, "n 3"], second: Float[Array, "n 3"], weights: Float[Array, "n"]
@@ -215,7 +181,7 @@ class PairModel:
 
     def _estimate(self, view: View, inputs: PairInputs) -> Estimate:
         model: ViewModel = getattr(self, view)
-        from_prior = self.fit == "probable" and model.inputs == "T"
+        from_prior = self.fit == "probable" and model.inputs == TRANSFORM
         distance = inputs.distance if from_prior else None
         parts = _estimate_view(model, inputs.features(model.inputs, view), distance)
         return Estimate.of(parts, model.uninformative)

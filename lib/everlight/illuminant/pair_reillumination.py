@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Int
 from everlight.color.reillumination import augment_transforms, chart_transforms
 from everlight.color.transforms import mean_normalized
 from everlight.errors import ArgumentError
-from everlight.illuminant.charted_pairs import QuasiReal
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.charted_pairs import ChartedPairs
+from everlight.illuminant.pair_inputs import VIEWS
 
 
 class RelitView(NamedTuple):
@@ -31,7 +31,7 @@ class Augmented(NamedTuple):
     main: RelitView
     second: RelitView
     sources: Int[np.ndarray, "n"]
-    """Original pair of each, a row of `QuasiReal`."""
+    """Original pair of each, a row of `ChartedPairs`."""
 
 
 class Relit(NamedTuple):
@@ -48,7 +48,7 @@ class Relit(NamedTuple):
 
 
 def reilluminate_training(
-    pairs: QuasiReal, train: Int[np.ndarray, "k"], seed: int, reilluminations: int = 99
+    pairs: ChartedPairs, train: Int[np.ndarray, "k"], seed: int, reilluminations: int = 99
 ) -> Augmented:
     """Return training pairs, each unchanged and re-illuminated as randomly chosen others.
 
@@ -101,7 +101,7 @@ def reilluminate_training(
     )
 
 
-def relight_by_charts(pairs: QuasiReal, rows: Int[np.ndarray, "n"]) -> Relit:
+def relight_by_charts(pairs: ChartedPairs, rows: Int[np.ndarray, "n"]) -> Relit:
     """Return some pairs under each other's illuminants; NaN where charts have too few patches."""
     weights = jnp.asarray(pairs.usable[rows], jnp.float32)
     main, second = (

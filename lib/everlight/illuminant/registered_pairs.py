@@ -16,16 +16,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from everlight.color.chromaticity import illuminant_to_chromaticity
 from everlight.color.moments import reilluminate_moments
 from everlight.color.transforms import mean_normalized, reilluminate_transform
-from everlight.illuminant.camera_pairs import (
-    MOMENTS,
-    TRANSFORM,
-    Augment,
-    CameraPairs,
-    Samples,
-    alone_and_joined,
-)
+from everlight.illuminant.camera_pairs import Augment, CameraPairs, Samples
 from everlight.illuminant.pair_augmentations import copy_count, draw_targets, repeat_samples
-from everlight.illuminant.pair_model import VIEWS, View
+from everlight.illuminant.pair_inputs import MOMENTS, TRANSFORM, VIEWS, View, alone_and_joined
 
 MOMENTS_AND_EDGES = "moments and edge moments"
 WHITES = "the true whites' ratios"

@@ -18,7 +18,7 @@ from everlight.models.efficientnet import DEVIATION, MEAN, EfficientNetLite0
 
 SIDE = 128
 GRID_SIDE = 8
-VIEWS = 6
+VIEWS_PER_IMAGE = 6
 MIN_CROP = 0.5
 FACTORS = 0.6, 1.4
 GAMMA = 2.2
@@ -35,9 +35,9 @@ class CroppedView(NamedTuple):
 
 
 def draw_views(count: int) -> CroppedView:
-    """Return the views of a number of images, the same ones every time, `[count, VIEWS]`."""
+    """Return `VIEWS_PER_IMAGE` views of each of a number of images, the same ones every time."""
     generator = np.random.default_rng(0)
-    shape = count, VIEWS
+    shape = count, VIEWS_PER_IMAGE
     size = MIN_CROP ** generator.uniform(size=shape)
     corner = generator.uniform(size=(*shape, 2)) * (1 - size)[..., None]
     mirrored = generator.uniform(size=shape) < 0.5

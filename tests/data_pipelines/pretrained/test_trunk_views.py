@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.illuminant.trunk_views import FACTORS, VIEWS
+from everlight.illuminant.trunk_views import FACTORS, VIEWS_PER_IMAGE
 from everlight.models import EfficientNetLite0
 from everlight.models.efficientnet import DEVIATION, MEAN, efficientnet_variables
 from everlight_data.errors import MissingDataError
@@ -31,7 +31,7 @@ def views():
 
 def test_places_have_the_colors_that_are_not_masked(views):
     (maps, colors, factors), _, _ = views
-    assert maps.shape == (2, VIEWS, 8, 8, 152)
+    assert maps.shape == (2, VIEWS_PER_IMAGE, 8, 8, 152)
     assert (factors[:, 0] == 1).all()
     assert factors[:, 1:].min() >= FACTORS[0]
     assert factors[:, 1:].max() <= FACTORS[1]

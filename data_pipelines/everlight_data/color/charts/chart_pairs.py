@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.alignment import fit_homography
-from everlight.illuminant.pair_model import VIEWS, View
+from everlight.illuminant.pair_inputs import VIEWS, View
 from everlight_data.color.charts.chart_geometry import map_points
 from everlight_data.color.charts.measured_chart import MeasuredChart, measure_chart
 from everlight_data.color.charts.pair_files import PairFiles
@@ -95,16 +95,17 @@ def check_one_kind(folder: Path, files: Sequence[PairFiles], charts: Sequence[Pa
       DataError: the message names two of them.
     """
     for kind, differ in ONE_KIND.items():
-        first = _merge_views(kind, charts[0])
+        first = _chart_property(kind, charts[0])
         for pair, pair_charts in zip(files, charts, strict=True):
-            if _merge_views(kind, pair_charts) != first:
+            if _chart_property(kind, pair_charts) != first:
                 raise DataError(
                     f"{folder}: {differ}, as in {pair.name} and {files[0].name}; give one "
                     "camera's photos in main/, the other's in second/, all in the same orientation"
                 )
 
 
-def _merge_views(field: str, charts: PairCharts) -> dict[View, Any]:
+def _chart_property(field: str, charts: PairCharts) -> dict[View, Any]:
+    """Return one property of both charts by view."""
     return {view: getattr(getattr(charts, view), field) for view in VIEWS}
 
 

@@ -14,7 +14,7 @@ from everlight.color.alignment import area_downsample
 from everlight.color.rendering import encode_srgb
 from everlight_data.color.charts.chart_geometry import CORNERS, map_points
 from everlight_data.color.charts.measured_chart import measure_chart
-from everlight_data.color.charts.measured_pair import fit_blocks, small_without_chart
+from everlight_data.color.charts.measured_pair import pixels_to_blocks, small_without_chart
 from everlight_data.color.photographs.camera_images import join_on_canvas
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.sets.preparing import npz
@@ -71,7 +71,7 @@ def measure_thumbnail(
         image,
         seen.illuminant,
         np.asarray(area_downsample(jnp.asarray(photo.image), factor).image),
-        map_points(fit_blocks(factor) @ seen.homography, CORNERS),
+        map_points(pixels_to_blocks(factor) @ seen.homography, CORNERS),
     )
 
 

@@ -13,7 +13,7 @@ from everlight.color.alignment import area_downsample
 from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
 from everlight.illuminant.pair_estimate import transform_obstacle
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 from everlight_data.color.charts.chart_geometry import chart_mask
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_files import PairFiles
@@ -67,7 +67,7 @@ def measure_pair(
     """
     photos = {view: read_raw(getattr(pair, view)) for view in VIEWS}
     thumbnails = align_thumbnails(photos["main"], photos["second"], homography, factor)
-    free = chart_mask(thumbnails.mask.shape, fit_blocks(factor) @ charts.main.homography)
+    free = chart_mask(thumbnails.mask.shape, pixels_to_blocks(factor) @ charts.main.homography)
     mask = thumbnails.mask & free
     colors = {view: jnp.asarray(getattr(thumbnails, view).reshape(-1, 3)) for view in VIEWS}
     weights = jnp.asarray(mask.ravel(), jnp.float32)
@@ -86,7 +86,7 @@ def measure_pair(
 _nine_moments = jax.jit(partial(color_moments, degree=2))
 
 
-def fit_blocks(factor: int) -> Float[np.ndarray, "3 3"]:
+def pixels_to_blocks(factor: int) -> Float[np.ndarray, "3 3"]:
     """Return the homography from pixels to blocks of `factor` pixels."""
     shift = (1 - factor) / (2 * factor)
     return np.array([[1 / factor, 0, shift], [0, 1 / factor, shift], [0, 0, 1]])
@@ -99,6 +99,6 @@ def small_without_chart(
     factor = max(1, -(-max(photo.image.shape) // side))
     small = area_downsample(jnp.asarray(photo.image), factor, jnp.asarray(~photo.saturated))
     mask = np.asarray(small.mask)
-    mask = mask & chart_mask(mask.shape, fit_blocks(factor) @ chart)
+    mask = mask & chart_mask(mask.shape, pixels_to_blocks(factor) @ chart)
     image = np.maximum(np.asarray(small.image), 0) * mask[..., None]
     return image, mask.astype(np.float32)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 from everlight_data.color.raw_files.raw import MAX_BYTES
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes

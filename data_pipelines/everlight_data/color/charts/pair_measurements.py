@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.rendering import white_balance
-from everlight.illuminant.charted_pairs import PairedView, QuasiReal
-from everlight.illuminant.pair_model import VIEWS, View
+from everlight.illuminant.charted_pairs import ChartedPairs, PairedView
+from everlight.illuminant.pair_inputs import VIEWS, View
 from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.chart_colors import reference_colors
 from everlight_data.color.charts.chart_pairs import (
@@ -27,23 +27,23 @@ from everlight_data.color.charts.pair_files import PairFiles
 from everlight_data.color.photographs.camera_images import IlluminantImages
 
 
-class ChartedPairs(NamedTuple):
+class MeasuredCharts(NamedTuple):
     """Pairs whose charts were read."""
 
     files: Sequence[PairFiles]
     charts: Sequence[PairCharts]
 
-    def subset(self, indices: Sequence[int]) -> "ChartedPairs":
+    def subset(self, indices: Sequence[int]) -> "MeasuredCharts":
         """Return some of the pairs."""
-        return ChartedPairs(*([part[index] for index in indices] for part in self))
+        return MeasuredCharts(*([part[index] for index in indices] for part in self))
 
 
-class Measured(NamedTuple):
+class MeasuredPairs(NamedTuple):
     """Measurements of the pairs that have a transform."""
 
     indices: Sequence[int]
     """Places of these pairs among the given ones."""
-    quasi: QuasiReal
+    charted: ChartedPairs
     """Transforms, illuminants and charts."""
     images: Mapping[View, IlluminantImages]
     """Small images of both cameras, with saturated pixels and the chart masked."""
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
     """Nine colour moments of both cameras' images."""
 
 
-def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> ChartedPairs:
+def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> MeasuredCharts:
     """Read the pairs' charts; pairs that the store holds are not measured again.
 
     Pairs without a usable chart are named and left out.
@@ -71,18 +71,18 @@ def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> Chart
         fingerprints.append({"corners": corners, "measured": list(STORED_NAMES.values())})
     arrays = measure_stored("charts", files, fingerprints, read, store)
     charts = [PairCharts.from_arrays(pair) for pair in arrays.values()]
-    charted = ChartedPairs([files[index] for index in arrays], charts)
-    check_one_kind(folder, *charted)
-    return charted
+    measured_charts = MeasuredCharts([files[index] for index in arrays], charts)
+    check_one_kind(folder, *measured_charts)
+    return measured_charts
 
 
 def measure_pairs(
-    charted: ChartedPairs,
+    measured_charts: MeasuredCharts,
     homography: Float[np.ndarray, "3 3"],
     downsample: int,
     store: Store,
     note: str,
-) -> Measured:
+) -> MeasuredPairs:
     """Measure transforms, illuminants, moments and small images with their charts masked.
 
     Pairs without a transform are named and left out.
@@ -92,7 +92,7 @@ def measure_pairs(
     """
 
     def measure(index: int) -> dict[str, np.ndarray]:
-        files, charts = charted.files[index], charted.charts[index]
+        files, charts = measured_charts.files[index], measured_charts.charts[index]
         return measure_pair(files, charts, homography, downsample).to_arrays()
 
     fingerprints = [
@@ -102,11 +102,11 @@ def measure_pairs(
             "downsample": downsample,
             "normalize": "mean",
         }
-        for pair in charted.charts
+        for pair in measured_charts.charts
     ]
-    arrays = measure_stored("transforms", charted.files, fingerprints, measure, store)
+    arrays = measure_stored("transforms", measured_charts.files, fingerprints, measure, store)
     indices = list(arrays)
-    usable = charted.subset(indices)
+    usable = measured_charts.subset(indices)
     charts = usable.charts
     pairs = map(MeasuredPair.from_arrays, arrays.values())
     stacked = jax.tree.map(lambda *values: np.stack(values), *pairs)
@@ -127,16 +127,16 @@ def measure_pairs(
         for view in VIEWS
     }
     moments = {view: getattr(stacked, view).moments for view in VIEWS}
-    quasi = _quasi_real(usable, stacked.transform, truth, moments)
-    return Measured(indices, quasi, images, moments)
+    charted = _charted_pairs(usable, stacked.transform, truth, moments)
+    return MeasuredPairs(indices, charted, images, moments)
 
 
-def _quasi_real(
-    pairs: ChartedPairs,
+def _charted_pairs(
+    pairs: MeasuredCharts,
     transforms: Float[np.ndarray, "n 3 3"],
     truth: Mapping[View, Float[np.ndarray, "n 3"]],
     moments: Mapping[View, Float[np.ndarray, "n 9"]],
-) -> QuasiReal:
+) -> ChartedPairs:
     """Return the pairs without folds; transforms are between images divided by their means."""
     files, charts = pairs
     views = {}
@@ -146,7 +146,7 @@ def _quasi_real(
         means = moments[view][:, 2::-1]
         means = means / means.mean(axis=1, keepdims=True)
         views[view] = PairedView(illuminants=truth[view], charts=colors, means=means)
-    return QuasiReal(
+    return ChartedPairs(
         names=tuple((pair.name, pair.name) for pair in files),
         transforms=transforms,
         **views,
@@ -155,11 +155,11 @@ def _quasi_real(
     )
 
 
-def sensor_differences(quasi: QuasiReal) -> Float[np.ndarray, "n"]:
+def sensor_differences(charted: ChartedPairs) -> Float[np.ndarray, "n"]:
     """Return the mean angle between a patch's white-balanced colours in the two cameras."""
-    main, second = _white_balanced(quasi.main), _white_balanced(quasi.second)
+    main, second = _white_balanced(charted.main), _white_balanced(charted.second)
     angles = np.asarray(jax.vmap(jax.vmap(angular_error))(main, second))
-    return np.mean(angles, axis=1, where=quasi.usable)
+    return np.mean(angles, axis=1, where=charted.usable)
 
 
 def _white_balanced(view: PairedView) -> Float[Array, "n 24 3"]:

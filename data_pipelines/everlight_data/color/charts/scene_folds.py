@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Int
 from scipy.sparse.csgraph import connected_components
 
-from everlight.illuminant.charted_pairs import QuasiReal
+from everlight.illuminant.charted_pairs import ChartedPairs
 from everlight.metrics.angular import angular_error
 from everlight_data.color.charts.pair_files import MIN_PAIRS
 from everlight_data.errors import DataError
@@ -15,14 +15,14 @@ SAME_SCENE = 0.5
 """Maximum angle in degrees between the illuminants of two pairs of one scene, in both cameras."""
 
 
-def group_scenes(quasi: QuasiReal) -> Int[np.ndarray, "n"]:
+def group_scenes(charted: ChartedPairs) -> Int[np.ndarray, "n"]:
     """Return a scene number for each pair; chains of similar illuminants are one scene.
 
     Raises:
       DataError: there are too few scenes.
     """
-    alike = np.ones((len(quasi.names),) * 2, bool)
-    for view in (quasi.main, quasi.second):
+    alike = np.ones((len(charted.names),) * 2, bool)
+    for view in (charted.main, charted.second):
         colors = jnp.asarray(view.illuminants)
         alike &= np.asarray(_angles(colors, colors)) < SAME_SCENE
     scenes = connected_components(alike)[1]

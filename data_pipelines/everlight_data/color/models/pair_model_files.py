@@ -13,7 +13,8 @@ from everlight.color.learned.linear_regression import LinearRegression
 from everlight.color.transform_prior import TransformPrior
 from everlight.illuminant.illuminant_net import IlluminantNet
 from everlight.illuminant.illuminant_training import IlluminantModel
-from everlight.illuminant.pair_model import VIEWS, WIDTHS, Fit, PairModel, ViewModel
+from everlight.illuminant.pair_inputs import VIEWS, WIDTHS
+from everlight.illuminant.pair_model import Fit, PairModel, ViewModel
 from everlight_data.color.models.model_files import (
     StoredModel,
     array_like,
@@ -104,7 +105,7 @@ def read_pair_model(stored: StoredModel) -> PairModel:
     like: dict[str, Any] = {"prior": None}
     for view, view_description in estimators.items():
         like[view] = (
-            None if view_description is None else _flatten_model(view_description, stored.folder)
+            None if view_description is None else _view_shapes(view_description, stored.folder)
         )
     if described.fit == "probable":
         like["prior"] = TransformPrior(array_like(9), array_like(9, 9), array_like())
@@ -125,7 +126,7 @@ def read_pair_model(stored: StoredModel) -> PairModel:
     )
 
 
-def _flatten_model(described: ViewDescription, folder: Path) -> dict[str, Any]:
+def _view_shapes(described: ViewDescription, folder: Path) -> dict[str, Any]:
     """Return the shapes of one estimator's arrays."""
     inputs, depth, size = described.inputs, described.depth, described.size
     if inputs not in WIDTHS:

@@ -20,7 +20,7 @@ from everlight.color.transforms import (
     fit_color_transform,
     normalize_sum,
 )
-from everlight.illuminant.charted_pairs import PairedView, QuasiReal
+from everlight.illuminant.charted_pairs import ChartedPairs, PairedView
 from everlight_data.color.dmcc_thumbnails import load_same_scene_pairs
 from everlight_data.color.nus8 import DATA_SETS, OfficialNus, load_official
 from everlight_data.color.photographs.camera_images import IlluminantImages, shrink_photographs
@@ -34,7 +34,7 @@ def build_quasi_real(
     pairs: Sequence[tuple[str, str]],
     seed: int,
     normalize: Normalization = None,
-) -> QuasiReal:
+) -> ChartedPairs:
     """Build the quasi-real pairs, with the colour transform T from each main to its second image.
 
     T is fitted to the image shrunk six times, without blocks that touch the chart or saturation.
@@ -77,7 +77,7 @@ def build_quasi_real(
         usable.append(both)
     order = np.random.default_rng(seed).permutation(len(pairs))
     transforms, means_main, means_second = map(np.stack, zip(*fitted, strict=True))
-    return QuasiReal(
+    return ChartedPairs(
         names=tuple(pairs),
         transforms=transforms,
         main=PairedView(
@@ -98,7 +98,7 @@ def build_quasi_real(
 class OfficialPairs(NamedTuple):
     """Quasi-real pairs of two cameras, and the main camera's images."""
 
-    quasi: QuasiReal
+    charted: ChartedPairs
     images: IlluminantImages
 
 
@@ -114,7 +114,7 @@ def official_pairs(main: str, second: str, seed: int) -> OfficialPairs:
     used = np.sort(alike[: len(alike) // FOLDS * FOLDS])
     names = [(listed.main[i], listed.second[i]) for i in used]
     dropped = [listed.main[i] for i in np.setdiff1d(alike, used)]
-    quasi = build_quasi_real(*both, names, seed)
+    charted = build_quasi_real(*both, names, seed)
     photographs = both[0].photographs
     rows = [photographs.names.index(name) for name, _ in names]
     images, masks = shrink_photographs(photographs, rows)
@@ -127,13 +127,13 @@ def official_pairs(main: str, second: str, seed: int) -> OfficialPairs:
     main_images = IlluminantImages(
         images=images,
         masks=masks,
-        illuminants=quasi.main.illuminants,
-        folds=quasi.folds,
+        illuminants=charted.main.illuminants,
+        folds=charted.folds,
         note=note,
         camera=main,
         taken_by=[main] * len(images),
     )
-    return OfficialPairs(quasi=quasi, images=main_images)
+    return OfficialPairs(charted=charted, images=main_images)
 
 
 def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:

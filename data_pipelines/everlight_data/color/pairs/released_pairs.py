@@ -4,13 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from everlight.color.chromaticity import illuminant_to_chromaticity
-from everlight.illuminant.camera_pairs import (
-    TRANSFORM,
-    WHITE_BALANCE,
-    CameraPairs,
-    alone_and_joined,
-)
-from everlight.illuminant.pair_model import View
+from everlight.illuminant.camera_pairs import CameraPairs
+from everlight.illuminant.pair_inputs import TRANSFORM, WHITE_BALANCE, View, alone_and_joined
 from everlight_data.color.s20 import load_s20
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight.color.alignment import area_downsample, fit_homography, warp_image
-from everlight.illuminant.pair_model import View
+from everlight.illuminant.pair_inputs import View
 from everlight_data.color.raw_files.raw import RawImage, black_text
 from everlight_data.errors import DataError
 from everlight_data.formats.tables import read_json

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 
 from everlight.color.transforms import fit_color_transform
-from everlight.illuminant.camera_pairs import TRANSFORM, CameraPairs
-from everlight.illuminant.pair_model import View
+from everlight.illuminant.camera_pairs import CameraPairs
+from everlight.illuminant.pair_inputs import TRANSFORM, View
 from everlight_data.color.rendered.radiometric import RadiometricSettings, draw_scenes, photograph
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS, embedded_library
 

@@ -25,7 +25,7 @@ from everlight.illuminant.camera_pairs import (
     problem_of,
 )
 from everlight.illuminant.illuminant_training import Problem
-from everlight.illuminant.pair_model import View
+from everlight.illuminant.pair_inputs import View
 from everlight_data.color.rendered.ambient_sensor import read_ambient
 from everlight_data.color.rendered.radiometric import (
     IlluminantSplit,

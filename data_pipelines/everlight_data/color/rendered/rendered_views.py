@@ -129,9 +129,9 @@ def render_thumbnails(
     return by_camera
 
 
-def map_pieces(row_additions: Callable[[slice], PyTree], count: int) -> PyTree:
+def map_pieces(compute: Callable[[slice], PyTree], count: int) -> PyTree:
     """Concatenate the results of a function that takes `PIECE` scenes at a time."""
-    pieces = [row_additions(slice(start, start + PIECE)) for start in range(0, count, PIECE)]
+    pieces = [compute(slice(start, start + PIECE)) for start in range(0, count, PIECE)]
     return jax.tree.map(lambda *parts: jnp.concatenate(parts), *pieces)
 
 

@@ -17,15 +17,16 @@ from everlight.color.learned.linear_regression import (
     linear_estimate,
 )
 from everlight.illuminant.camera_pairs import (
-    TRANSFORM,
     Augment,
     CameraPairs,
+    FoldedInputs,
     Samples,
     problem_of,
 )
 from everlight.illuminant.illuminant_batches import TrainedNetworks, index_of_lowest, predict_batch
 from everlight.illuminant.illuminant_interval import ensemble_chromaticity
 from everlight.illuminant.illuminant_training import IlluminantModel, chromaticity_loss
+from everlight.illuminant.pair_inputs import TRANSFORM
 from everlight.trees import rows_of, stacked
 from everlight_experiments.illuminant.core.experiment import Comparison
 from everlight_experiments.illuminant.core.networks import (
@@ -36,6 +37,8 @@ from everlight_experiments.illuminant.core.networks import (
 
 Selection = Literal["held-out", "test-set"]
 VALIDATION_SHARE = 0.15
+HELD_OUT = f"held-out selection: step and augmentation on {VALIDATION_SHARE:.0%}"
+"""Beginning of a selection rule in reports; the training data follow."""
 RULES: dict[Selection, str] = {
     "held-out": (
         f"Held-out selection: the step is selected on {VALIDATION_SHARE:.0%} of the training "
@@ -103,12 +106,12 @@ class CrossValidation(NamedTuple):
 
 
 def cross_validate(
-    data: CameraPairs,
+    data: FoldedInputs,
     augmentations: Mapping[str, Augment],
     selection: Selection,
     training: NetworkTraining,
     depths: Mapping[str, Sequence[int]] | None = None,
-    tested: CameraPairs | None = None,
+    tested: FoldedInputs | None = None,
 ) -> CrossValidation:
     """Train networks and regressions on every input, fold, augmentation and seed; test the folds.
 
@@ -203,16 +206,16 @@ _regress = jax.vmap(linear_estimate)
 
 
 def split_samples(
-    data: CameraPairs, augment: Augment, selection: Selection, fold: int, seed: int
+    data: FoldedInputs, augment: Augment, selection: Selection, fold: int, seed: int
 ) -> tuple[Samples, Samples]:
     """Return augmented training samples of a fold, and the pairs that select the step."""
     test = data.folds[fold]
-    rest = np.setdiff1d(np.arange(len(data.main)), test)
+    rest = np.setdiff1d(np.arange(len(data.illuminants)), test)
     train, valid = rest, test
     if selection == "held-out":
         drawn = np.random.default_rng((seed, fold)).permutation(rest)
         # The count is the same in every fold, also in one that repeats rows.
-        count = round(VALIDATION_SHARE * (len(data.main) - len(test)))
+        count = round(VALIDATION_SHARE * (len(data.illuminants) - len(test)))
         valid, train = drawn[:count], drawn[count:]
     key = jax.random.fold_in(jax.random.key(seed), fold)
     return augment(data, train, key), data.samples(valid)

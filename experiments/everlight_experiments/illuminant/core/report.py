@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from everlight import plots
 from everlight.illuminant.illuminant_interval import COVERAGE, IntervalCoverage
-from everlight.illuminant.pair_model import View
+from everlight.illuminant.pair_inputs import View
 from everlight_experiments.illuminant import CITATION
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,

@@ -12,7 +12,8 @@ from everlight.illuminant.pair_estimate import (
     describe_score,
     estimate_pair,
 )
-from everlight.illuminant.pair_model import VIEWS, PairModel
+from everlight.illuminant.pair_inputs import VIEWS
+from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.pairs.view_pairs import align_thumbnails, choose_homography
 from everlight_data.color.raw_files.calibrations import other_camera
 from everlight_data.color.raw_files.corrections import pair_row, write_correction

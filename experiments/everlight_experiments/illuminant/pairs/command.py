@@ -18,8 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 from everlight_experiments.illuminant.config import CALIBRATE
+from everlight_experiments.illuminant.core.cross_validation import HELD_OUT
 from everlight_experiments.illuminant.core.experiment import IlluminantExperiment, record_errors
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import error_table, publish
@@ -90,7 +91,7 @@ def run_pairs(
             "Protocol": f"{len(usable.folds)} folds of whole groups: "
             f"{options.folds or f'drawn by seed {options.seed}'}",
         },
-        selection_rule="held-out selection: step and augmentation on 15% of the training pairs",
+        selection_rule=f"{HELD_OUT} of the training pairs",
         seeds=f"{options.seeds} per network, from {options.seed}",
         illuminants={" + ".join(cameras): illuminants},
         training=networks.settings,

@@ -9,15 +9,10 @@ from jaxtyping import Float, Int
 
 from everlight.color.chromaticity import chromaticity_to_illuminant, illuminant_to_chromaticity
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
-from everlight.illuminant.camera_pairs import (
-    MOMENTS,
-    TRANSFORM,
-    TRANSFORM_AND_MOMENTS,
-    CameraPairs,
-)
+from everlight.illuminant.camera_pairs import CameraPairs
 from everlight.illuminant.illuminant_interval import ensemble_chromaticity
 from everlight.illuminant.pair_augmentations import resampled
-from everlight.illuminant.pair_model import VIEWS, View
+from everlight.illuminant.pair_inputs import MOMENTS, TRANSFORM, TRANSFORM_AND_MOMENTS, VIEWS, View
 from everlight.illuminant.registered_pairs import (
     MOMENTS_AND_EDGES,
     WHITES,

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from everlight.color.moments import edge_moments
 from everlight.color.registration import RegisteredBlocks, registered_blocks
 from everlight.illuminant.pair_estimate import SINGULAR, transform_obstacle
-from everlight.illuminant.pair_model import VIEWS, View
+from everlight.illuminant.pair_inputs import VIEWS, View
 from everlight.illuminant.registered_pairs import RegisteredPairs
 from everlight_data.color.pairs.camera_folders import camera_set
 from everlight_data.color.pairs.pair_lists import (

@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 
 from everlight.checks import Between
 from everlight.color.illuminant_registry import ESTIMATORS
-from everlight.illuminant.camera_pairs import quasi_real_pairs
+from everlight.illuminant.camera_pairs import charted_camera_pairs
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.out_of_distribution import cross_calibrate_distances
 from everlight.illuminant.pair_augmentations import (
@@ -34,11 +34,12 @@ from everlight.illuminant.pair_augmentations import (
     relit_inputs,
     resampled,
 )
-from everlight.illuminant.pair_model import VIEWS, PairModel
+from everlight.illuminant.pair_inputs import VIEWS
+from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.charts.chart_pairs import PairCharts, align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.pair_files import PairFiles, find_pairs
-from everlight_data.color.charts.pair_measurements import Measured, measure_pairs, read_charts
+from everlight_data.color.charts.pair_measurements import MeasuredPairs, measure_pairs, read_charts
 from everlight_data.color.charts.scene_folds import group_scenes
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.view_pairs import described_view, read_homography, write_homography
@@ -100,7 +101,7 @@ class PhonePairs(NamedTuple):
     charts: Sequence[PairCharts]
     homography: Float[np.ndarray, "3 3"]
     residuals: Float[np.ndarray, "n"]
-    measured: Measured
+    measured: MeasuredPairs
     scenes: Int[np.ndarray, "n"]
     note: str
 
@@ -135,43 +136,43 @@ def _measure_phone(options: CalibrateOptions, folder: RunFolder) -> PhonePairs:
         # Damage is known before the charts are searched, which takes longest.
         read_homography(options.homography)
     source, note = _source(options, folder)
-    charted = read_charts(source, find_pairs(source), folder)
-    homography, residuals = align_cameras(options.homography, charted.charts)
+    measured_charts = read_charts(source, find_pairs(source), folder)
+    homography, residuals = align_cameras(options.homography, measured_charts.charts)
     if np.median(residuals) > options.downsample:
         print(
             f"WARNING: the patches lie {np.median(residuals):.1f} pixels from where the homography "
             f"puts them, more than a block of {options.downsample}; take pictures from farther "
             "away, or give a greater --downsample"
         )
-    measured = measure_pairs(charted, homography, options.downsample, folder, note)
-    files, charts = charted.subset(measured.indices)
+    measured = measure_pairs(measured_charts, homography, options.downsample, folder, note)
+    files, charts = measured_charts.subset(measured.indices)
     residuals = residuals[measured.indices]
-    scenes = group_scenes(measured.quasi)
+    scenes = group_scenes(measured.charted)
     folds = draw_scene_folds(scenes, options.seed)
-    measured = measured._replace(quasi=measured.quasi._replace(folds=tuple(folds)))
+    measured = measured._replace(charted=measured.charted._replace(folds=tuple(folds)))
     return PhonePairs(files, charts, homography, residuals, measured, scenes, note)
 
 
 def _calibrate(phone: PhonePairs, networks: NetworkTraining) -> Calibration:
     """Select and train each camera's estimator."""
-    _, quasi, images, moments = phone.measured
+    _, charted, images, moments = phone.measured
     cameras = (images["main"].camera, images["second"].camera)
     augmentations = {
-        name: resampled(augment, SAMPLES) for name, augment in chart_augmentations(quasi).items()
+        name: resampled(augment, SAMPLES) for name, augment in chart_augmentations(charted).items()
     }
     choices, views, comparisons = {}, {}, {}
     for view in VIEWS:
-        pairs = quasi_real_pairs(quasi, moments[view], cameras, phone.note, view)
+        pairs = charted_camera_pairs(charted, moments[view], cameras, phone.note, view)
         choice = choose(pairs, augmentations, networks.below(view))
         print(f"{view} camera: intervals and errors of the kept model", flush=True)
-        relit = relit_inputs(quasi, moments[view], view)[choice.selected.input_name]
-        rows = [np.unique(fold) for fold in quasi.folds]
+        relit = relit_inputs(charted, moments[view], view)[choice.selected.input_name]
+        rows = [np.unique(fold) for fold in charted.folds]
         distances = cross_calibrate_distances(jnp.asarray(relit), rows)
         choices[view], views[view] = choice, choice.view_model(distances)
         comparisons[view] = compare(choice, images[view], phone.scenes)
     model = PairModel(**views, prior=None, fit="mean", cameras=cameras, trained_on=phone.note)
     return Calibration(
-        quasi, phone.charts, phone.residuals, phone.scenes, choices, comparisons, model
+        charted, phone.charts, phone.residuals, phone.scenes, choices, comparisons, model
     )
 
 
@@ -185,7 +186,7 @@ def _save(folder: RunFolder, models: Path, phone: PhonePairs, results: Calibrati
     folder.save_results(
         **record_errors(folder, results.comparisons),
         **{f"illuminant/{view}": truth for view, truth in illuminants.items()},
-        transforms=results.quasi.transforms,
+        transforms=results.charted.transforms,
         homography=phone.homography,
         scenes=phone.scenes,
     )

@@ -8,11 +8,12 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight.illuminant.camera_pairs import MOMENTS, TRANSFORM
-from everlight.illuminant.charted_pairs import QuasiReal
-from everlight.illuminant.pair_model import PairModel, View
+from everlight.illuminant.charted_pairs import ChartedPairs
+from everlight.illuminant.pair_inputs import MOMENTS, TRANSFORM, View
+from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_measurements import sensor_differences
+from everlight_experiments.illuminant.core.cross_validation import HELD_OUT
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
@@ -30,7 +31,7 @@ class Calibration(NamedTuple):
     """Results of a calibration.
 
     Attributes:
-      quasi: transforms, illuminants and charts of the pairs.
+      charted: transforms, illuminants and charts of the pairs.
       charts: charts of each pair.
       residuals: root mean square residual of each pair's charts, in pixels.
       scenes: scene number of each pair.
@@ -39,7 +40,7 @@ class Calibration(NamedTuple):
       model: the kept estimators.
     """
 
-    quasi: QuasiReal
+    charted: ChartedPairs
     charts: Sequence[PairCharts]
     residuals: Float[np.ndarray, "n"]
     scenes: Int[np.ndarray, "n"]
@@ -53,7 +54,7 @@ def calibration_experiment(
 ) -> IlluminantExperiment:
     """Return the experiment of a calibration; the command is the one that uses its model."""
     model, scenes = results.model, results.scenes.max() + 1
-    quasi = results.quasi
+    charted = results.charted
     main, second = model.cameras
     names = [choice.selected.name for choice in results.choices.values()]
     first = results.choices["main"]
@@ -67,14 +68,14 @@ def calibration_experiment(
             "Scenes": f"{len(results.scenes)} pairs in {scenes} scenes",
             "Protocol": f"scenes left out in turn, {len(first.without)} folds",
         },
-        selection_rule="held-out selection: step and augmentation on 15% of the training pairs "
+        selection_rule=f"{HELD_OUT} of the training pairs "
         "(pairs of a scene may be divided); method and inputs by nested cross-validation over "
         "scenes, so that errors are on scenes outside the selection",
         seeds=f"{first.seeds} per fold, from {training.seeds[0]}; one for the nested trainings",
         illuminants={
             "charts": {
-                main: quasi.main.illuminants,
-                f"{second} (second)": quasi.second.illuminants,
+                main: charted.main.illuminants,
+                f"{second} (second)": charted.second.illuminants,
             }
         },
         training=training.settings,
@@ -102,7 +103,7 @@ def _coverage(results: Calibration) -> Table:
 
 def _notes(results: Calibration) -> list[str]:
     """Return paragraphs on the kept models, on the sensors, and on too few scenes."""
-    apart, scenes = sensor_differences(results.quasi), results.scenes.max() + 1
+    apart, scenes = sensor_differences(results.charted), results.scenes.max() + 1
     notes = [
         *(_verdict(view, results) for view in results.choices),
         "White-balanced chart colours of equal sensors are equal, and then the second camera adds "
@@ -157,15 +158,15 @@ def _verdict(view: View, results: Calibration) -> str:
 
 def _pairs_table(results: Calibration) -> Table:
     errors = {view: tested.errors()[NESTED][0, 0] for view, tested in results.comparisons.items()}
-    quasi, rows = results.quasi, []
-    for row, (name, _) in enumerate(quasi.names):
+    charted, rows = results.charted, []
+    for row, (name, _) in enumerate(charted.names):
         cells = [name, str(results.scenes[row] + 1)]
         for view in results.comparisons:
-            red, green, blue = getattr(quasi, view).illuminants[row]
+            red, green, blue = getattr(charted, view).illuminants[row]
             spread = getattr(results.charts[row], view).gray_spread
             cells += [f"{red / green:.3f}", f"{blue / green:.3f}"]
             cells += [f"{spread:.2f}", f"{errors[view][row]:.2f}"]
-        usable = int(quasi.usable[row].sum())
+        usable = int(charted.usable[row].sum())
         rows.append([*cells, str(usable), f"{results.residuals[row]:.1f}"])
     columns = [Column("Pair"), Column("Scene")]
     for view, camera in zip(results.comparisons, results.model.cameras, strict=True):

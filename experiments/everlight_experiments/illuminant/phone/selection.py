@@ -15,14 +15,15 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import chromaticity_to_illuminant
-from everlight.illuminant.camera_pairs import TRANSFORM, Augment, CameraPairs
+from everlight.illuminant.camera_pairs import Augment, CameraPairs
 from everlight.illuminant.illuminant_interval import (
     IntervalCoverage,
     cross_coverage,
     ensemble_chromaticity,
 )
 from everlight.illuminant.out_of_distribution import DistanceCalibration
-from everlight.illuminant.pair_model import WIDTHS, InputNames, ViewModel, calibrated_view
+from everlight.illuminant.pair_inputs import TRANSFORM, WIDTHS, InputNames
+from everlight.illuminant.pair_model import ViewModel, calibrated_view
 from everlight_experiments.illuminant.core.cross_validation import (
     CrossValidation,
     Estimator,

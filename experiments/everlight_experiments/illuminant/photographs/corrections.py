@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.rendering import encode_srgb, full_scale_balance, render
-from everlight.illuminant.camera_pairs import TRANSFORM
+from everlight.illuminant.pair_inputs import TRANSFORM
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_experiments.illuminant.core.cross_validation import Estimator, method_name
 from everlight_experiments.illuminant.core.experiment import angular_errors

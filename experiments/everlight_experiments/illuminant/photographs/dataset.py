@@ -23,9 +23,10 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.illuminant.camera_pairs import MOMENTS, CameraPairs
+from everlight.illuminant.camera_pairs import ImageInputs
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight.illuminant.pair_inputs import MOMENTS
 from everlight.trees import checksums_of
 from everlight_data.color.photographs.camera_images import (
     CameraImages,
@@ -40,6 +41,7 @@ from everlight_data.names import check_name
 from everlight_data.progress import progress
 from everlight_experiments.illuminant.config import DATASET, MAIN
 from everlight_experiments.illuminant.core.cross_validation import (
+    HELD_OUT,
     OTHER_DEPTHS,
     Estimator,
     cross_validate,
@@ -163,7 +165,7 @@ def compare_photographs(
             "Protocol": PROTOCOLS[options.split],
             "Folds": str(options.folds or f"drawn by seed {options.seed}"),
         },
-        selection_rule="held-out selection: step and augmentation on 15% of the training images",
+        selection_rule=f"{HELD_OUT} of the training images",
         seeds=f"{options.seeds} per network, from {options.seed}",
         illuminants={
             " + ".join(cameras): {camera: images.illuminants for camera, images in cameras.items()}
@@ -229,12 +231,8 @@ def compare_images(
     names: Sequence[str] | None = None,
 ) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
     """Return the estimates of all methods, and of networks and regressions on colour moments."""
-    inputs, cameras = {MOMENTS: moments_of(data)}, (data.camera, data.camera)
-    truth, folds = data.illuminants, np.stack(data.folds)
-    pairs = CameraPairs(
-        inputs=inputs, main=truth, second=truth, folds=folds, cameras=cameras, note=data.note
-    )
-    outcome = cross_validate(pairs, IMAGE_AUGMENTATIONS, "held-out", training)
+    inputs = ImageInputs({MOMENTS: moments_of(data)}, data.illuminants, np.stack(data.folds))
+    outcome = cross_validate(inputs, IMAGE_AUGMENTATIONS, "held-out", training)
     return cross_validate_methods(data, keep, names) | outcome.illuminants()
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from everlight.illuminant.camera_pairs import quasi_real_pairs
+from everlight.illuminant.camera_pairs import charted_camera_pairs
 from everlight.illuminant.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
@@ -79,11 +79,11 @@ def _compare_quasi_real(
     folder: RunFolder, options: TwoCameraOptions, config: PairConfig
 ) -> IlluminantExperiment:
     """Compare all methods on the release's quasi-real pairs."""
-    quasi, images = official_pairs(MAIN, SECOND, options.seed)
+    charted, images = official_pairs(MAIN, SECOND, options.seed)
     single = cross_validate_methods(images)
-    pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), images.note)
+    pairs = charted_camera_pairs(charted, moments_of(images), (MAIN, SECOND), images.note)
     training = NetworkTraining(config.training, options.training_seeds, folder.checkpoints)
-    rules = compare_rules(pairs, chart_augmentations(quasi), training, single, TABLE_2_NUS)
+    rules = compare_rules(pairs, chart_augmentations(charted), training, single, TABLE_2_NUS)
     folder.save_results(**record_errors(folder, rules.comparisons))
     held_out = rules.comparisons["held-out"]
     side = f"averaged down to {THUMBNAIL_SIDE} pixels for single-image methods"

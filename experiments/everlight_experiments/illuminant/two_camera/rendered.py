@@ -18,13 +18,8 @@ from everlight.illuminant.illuminant_batches import predict_batch
 from everlight.illuminant.illuminant_interval import IntervalCoverage
 from everlight.illuminant.illuminant_training import IlluminantModel, Problem
 from everlight.illuminant.out_of_distribution import calibrate_distances
-from everlight.illuminant.pair_model import (
-    VIEWS,
-    PairModel,
-    View,
-    calibrated_view,
-    ensemble_estimates,
-)
+from everlight.illuminant.pair_inputs import VIEWS, View
+from everlight.illuminant.pair_model import PairModel, calibrated_view, ensemble_estimates
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.rendered.radiometric import SAME_ILLUMINANT_COSINE, IlluminantSplit
 from everlight_data.color.rendered.rendered_pairs import (

@@ -5,18 +5,19 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.chromaticity import chromaticity_to_illuminant
-from everlight.illuminant.camera_pairs import (
+from everlight.illuminant.camera_pairs import CameraPairs
+from everlight.illuminant.illuminant_interval import cross_coverage
+from everlight.illuminant.out_of_distribution import cross_calibrate_distances
+from everlight.illuminant.pair_augmentations import PHONE_AUGMENTATIONS
+from everlight.illuminant.pair_inputs import (
     MOMENTS,
     TRANSFORM,
     TRANSFORM_AND_MOMENTS,
     TRANSFORM_AND_WHITE_BALANCE,
     WHITE_BALANCE,
-    CameraPairs,
+    View,
 )
-from everlight.illuminant.illuminant_interval import cross_coverage
-from everlight.illuminant.out_of_distribution import cross_calibrate_distances
-from everlight.illuminant.pair_augmentations import PHONE_AUGMENTATIONS
-from everlight.illuminant.pair_model import PairModel, View, calibrated_view
+from everlight.illuminant.pair_model import PairModel, calibrated_view
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.released_pairs import released_pairs
 from everlight_data.color.photographs.published_folds import FOLDS

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.illuminant import camera_pairs, pair_augmentations
+from everlight.illuminant import camera_pairs, pair_augmentations, pair_inputs
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_experiments.illuminant.core import cross_validation
 from everlight_experiments.illuminant.core.cross_validation import (
@@ -27,8 +27,8 @@ def pairs(rng):
     predicted = np.float32(illuminants[:, [0, 2]] * rng.uniform(0.9, 1.1, (60, 2)))
     folds = rng.permutation(60).reshape(3, 20)
     return camera_pairs.CameraPairs(
-        inputs=camera_pairs.alone_and_joined(
-            {camera_pairs.TRANSFORM: features, camera_pairs.WHITE_BALANCE: predicted}
+        inputs=pair_inputs.alone_and_joined(
+            {pair_inputs.TRANSFORM: features, pair_inputs.WHITE_BALANCE: predicted}
         ),
         main=np.float32(illuminants),
         second=np.float32(illuminants),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from everlight.illuminant.camera_pairs import TRANSFORM_AND_WHITE_BALANCE, WHITE_BALANCE
+from everlight.illuminant.pair_inputs import TRANSFORM_AND_WHITE_BALANCE, WHITE_BALANCE
 from everlight_experiments.illuminant.core import report
 from everlight_experiments.illuminant.core.cross_validation import CHOSEN
 from everlight_experiments.illuminant.core.experiment import (

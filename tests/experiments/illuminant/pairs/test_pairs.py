@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.pairs import sources
 from everlight_experiments.illuminant.pairs.command import run_pairs

@@ -13,11 +13,11 @@ import pytest
 
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_augmentations import relit_inputs
-from everlight.illuminant.pair_model import VIEWS
+from everlight.illuminant.pair_inputs import VIEWS
 from everlight_data.color.charts import chart_pairs, pair_files, pair_measurements, scene_folds
 from everlight_data.color.charts.chart_geometry import CENTERS, CORNERS, chart_mask, map_points
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
-from everlight_data.color.charts.measured_pair import fit_blocks
+from everlight_data.color.charts.measured_pair import pixels_to_blocks
 from everlight_data.color.charts.pair_files import find_pairs
 from everlight_data.color.pairs.view_pairs import align_thumbnails
 from everlight_data.color.photographs.published_folds import draw_scene_folds
@@ -53,18 +53,18 @@ def measured(written, tmp_path_factory):
     settings = CalibrateOptions(folder=source, runs=tmp_path_factory.mktemp("runs"))
     run = RunFolder("illuminant", "calibrate", settings)
     files = pair_files.find_pairs(source)
-    charted = pair_measurements.read_charts(source, files, run)
-    charts = charted.charts
+    measured_charts = pair_measurements.read_charts(source, files, run)
+    charts = measured_charts.charts
     homography, residuals = chart_pairs.align_cameras(None, charts)
-    pairs = pair_measurements.measure_pairs(charted, homography, 6, run, "")
-    return charts, homography, residuals, pairs.quasi, pairs
+    pairs = pair_measurements.measure_pairs(measured_charts, homography, 6, run, "")
+    return charts, homography, residuals, pairs.charted, pairs
 
 
 def test_illuminants_are_those_that_the_scenes_were_under(written, measured):
     _, true = written
-    quasi = measured[3]
-    assert angles(quasi.main.illuminants, true.main).max() < 0.3
-    assert angles(quasi.second.illuminants, true.second).max() < 0.3
+    charted = measured[3]
+    assert angles(charted.main.illuminants, true.main).max() < 0.3
+    assert angles(charted.second.illuminants, true.second).max() < 0.3
     assert max(chart.gray_spread for pair in measured[0] for chart in pair) < 2
 
 
@@ -81,10 +81,10 @@ def test_the_homography_is_that_between_the_views(written, measured):
 def test_transforms_are_those_of_the_two_cameras_under_each_illuminant(written, measured):
     """Transforms are compared with least squares of all 214 surfaces; scenes show some fifty."""
     _, true = written
-    quasi = measured[3]
+    charted = measured[3]
     fitted, expected = (
         item / np.linalg.norm(item, axis=(1, 2), keepdims=True)
-        for item in (quasi.transforms, true.transforms)
+        for item in (charted.transforms, true.transforms)
     )
     assert np.linalg.norm(fitted - expected, axis=(1, 2)).max() < 0.15
 
@@ -106,10 +106,10 @@ def test_training_inputs_equal_those_of_estimate(written, measured):
     names = [source / view / f"{true.names[1]}.dng" for view in ("main", "second")]
     photos = [read_raw(name) for name in names]
     thumbnails = align_thumbnails(*photos, measured[1], 6)
-    free = chart_mask(thumbnails.mask.shape, fit_blocks(6) @ true.charts[1])
+    free = chart_mask(thumbnails.mask.shape, pixels_to_blocks(6) @ true.charts[1])
     seen = {view: np.float64(getattr(thumbnails, view)[thumbnails.mask & free]) for view in VIEWS}
     fitted = np.linalg.lstsq(*(seen[view] / seen[view].mean() for view in VIEWS))[0]
-    np.testing.assert_allclose(pairs.quasi.transforms[1], fitted, atol=0.02)
+    np.testing.assert_allclose(pairs.charted.transforms[1], fitted, atol=0.02)
     for view, colors in seen.items():
         means = colors[:, ::-1].mean(axis=0)
         upper = [(2, 2), (1, 2), (1, 1), (0, 2), (0, 1), (0, 0)]
@@ -121,31 +121,31 @@ def test_training_inputs_equal_those_of_estimate(written, measured):
 
 
 def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
-    quasi = measured[3]
-    current = np.float64(quasi.main.charts[2] / quasi.main.illuminants[2])
-    other = np.float64(quasi.second.charts[2] / quasi.second.illuminants[2])
+    charted = measured[3]
+    current = np.float64(charted.main.charts[2] / charted.main.illuminants[2])
+    other = np.float64(charted.second.charts[2] / charted.second.illuminants[2])
     cosines = (
         (current * other).sum(1) / np.linalg.norm(current, axis=1) / np.linalg.norm(other, axis=1)
     )
-    angle = np.degrees(np.arccos(np.minimum(cosines, 1)))[quasi.usable[2]].mean()
-    np.testing.assert_allclose(pair_measurements.sensor_differences(quasi)[2], angle, atol=0.01)
-    alike = quasi._replace(second=quasi.main._replace(charts=2 * quasi.main.charts))
+    angle = np.degrees(np.arccos(np.minimum(cosines, 1)))[charted.usable[2]].mean()
+    np.testing.assert_allclose(pair_measurements.sensor_differences(charted)[2], angle, atol=0.01)
+    alike = charted._replace(second=charted.main._replace(charts=2 * charted.main.charts))
     assert pair_measurements.sensor_differences(alike).max() < 0.01
 
 
 def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, measured):
     """On other surfaces T equals that of the pair under that illuminant, and so do moments."""
     pairs = measured[4]
-    inputs = relit_inputs(pairs.quasi, pairs.moments["second"], "second")
+    inputs = relit_inputs(pairs.charted, pairs.moments["second"], "second")
     rows = np.arange(PAIRS)
     np.testing.assert_allclose(
         inputs["moments"][rows, rows], pairs.moments["second"], rtol=1e-2, atol=1e-3
     )
-    transforms = pairs.quasi.transforms.reshape(PAIRS, 9)
+    transforms = pairs.charted.transforms.reshape(PAIRS, 9)
     np.testing.assert_allclose(inputs["T"][rows, rows], transforms, atol=2e-3)
     # The mean's red over green is compared with that of the illuminants.
     ratio = np.asarray(inputs["moments"][..., 2] / inputs["moments"][..., 1])
-    illuminants = pairs.quasi.second.illuminants[:, 0] / pairs.quasi.second.illuminants[:, 1]
+    illuminants = pairs.charted.second.illuminants[:, 0] / pairs.charted.second.illuminants[:, 1]
     expected = np.diagonal(ratio)[:, None] * illuminants / illuminants[:, None]
     np.testing.assert_allclose(ratio, expected, rtol=0.1)
 
@@ -160,7 +160,7 @@ def test_a_pair_without_a_transform_is_named_and_left_out(written, measured, tmp
     dark = tmp_path / "dark.dng"
     raw = last.second.read_bytes()
     dark.write_bytes(raw[: -2 * photo.saturated.size] + bytes(2 * photo.saturated.size))
-    pairs = pair_measurements.ChartedPairs(
+    pairs = pair_measurements.MeasuredCharts(
         [*files, last._replace(name="dark", second=dark, checksums={"main": 0, "second": 0})],
         [*charts, charts[5]],
     )
@@ -168,7 +168,7 @@ def test_a_pair_without_a_transform_is_named_and_left_out(written, measured, tmp
     run = RunFolder("illuminant", "calibrate", settings)
     result = pair_measurements.measure_pairs(pairs, homography, 6, run, "")
     assert result.indices == list(range(PAIRS))
-    np.testing.assert_array_equal(result.quasi.transforms, measured[3].transforms)
+    np.testing.assert_array_equal(result.charted.transforms, measured[3].transforms)
     printed = capsys.readouterr().err
     assert re.search(r"LEFT OUT: .*dark\.dng is all black", printed)
 
@@ -178,18 +178,18 @@ def with_illuminants(view, illuminants):
 
 
 def test_pairs_under_one_illuminant_are_one_scene(measured):
-    quasi = measured[3]
-    assert sorted(scene_folds.group_scenes(quasi)) == list(range(PAIRS))
-    twice = quasi._replace(
-        names=quasi.names * 2,
-        main=with_illuminants(quasi.main, np.tile(quasi.main.illuminants, (2, 1)) * 1.001),
-        second=with_illuminants(quasi.second, np.tile(quasi.second.illuminants, (2, 1))),
+    charted = measured[3]
+    assert sorted(scene_folds.group_scenes(charted)) == list(range(PAIRS))
+    twice = charted._replace(
+        names=charted.names * 2,
+        main=with_illuminants(charted.main, np.tile(charted.main.illuminants, (2, 1)) * 1.001),
+        second=with_illuminants(charted.second, np.tile(charted.second.illuminants, (2, 1))),
     )
     scenes = scene_folds.group_scenes(twice)
     np.testing.assert_array_equal(scenes[:PAIRS], scenes[PAIRS:])
-    white = with_illuminants(quasi.main, np.ones((PAIRS, 3), np.float32))
+    white = with_illuminants(charted.main, np.ones((PAIRS, 3), np.float32))
     with pytest.raises(DataError, match=r"6 pairs show 1 illuminant that differ by 0.5 deg"):
-        scene_folds.group_scenes(quasi._replace(main=white, second=white))
+        scene_folds.group_scenes(charted._replace(main=white, second=white))
 
 
 @pytest.mark.parametrize("scenes", [6, 8, 30])

@@ -11,9 +11,10 @@ import pytest
 from everlight.color import ILLUMINANT_METHODS, IlluminantMethod, methods_for
 from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE, WITHOUT_CAPTURES
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.illuminant.camera_pairs import MOMENTS, CameraPairs
+from everlight.illuminant.camera_pairs import ImageInputs
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight.illuminant.pair_inputs import MOMENTS
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained import trunk_views
@@ -122,17 +123,10 @@ def test_relit_images_have_the_numbers_of_their_new_illuminant(tmp_path, rng, fe
     write_thumbnails(tmp_path / "A1.npz", "A1", 12, rng)
     settings = DatasetOptions(thumbnails=(tmp_path / "A1.npz",))
     data = split_cameras(load_cameras(settings)[0], settings)["A1"]
-    pairs = CameraPairs(
-        inputs={MOMENTS: moments_of(data)},
-        main=data.illuminants,
-        second=data.illuminants,
-        folds=np.stack(data.folds),
-        cameras=("A1", "A1"),
-        note="",
-    )
+    images = ImageInputs({MOMENTS: moments_of(data)}, data.illuminants, np.stack(data.folds))
     train = np.arange(5)
     key = jax.random.key(3)
-    samples = IMAGE_AUGMENTATIONS["re-illuminated"](pairs, train, key)
+    samples = IMAGE_AUGMENTATIONS["re-illuminated"](images, train, key)
     assert len(samples.targets) == 5 * 5
     chromaticities = data.illuminants[:, ::2] / data.illuminants[:, 1:2]
     for place in range(25):

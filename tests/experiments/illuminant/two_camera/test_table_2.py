@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from everlight.color import ESTIMATORS, ILLUMINANT_METHODS, methods_for
-from everlight.illuminant.camera_pairs import problem_of, quasi_real_pairs
+from everlight.illuminant.camera_pairs import charted_camera_pairs, problem_of
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_augmentations import chart_augmentations
 from everlight_data.color.dmcc_thumbnails import thumbnail_files
@@ -124,9 +124,9 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("selection", "fold"), [("held-out", 0), ("test-set", 2)])
 def test_reilluminated_pairs_have_the_transform_of_their_new_illuminant(release, selection, fold):
     """In this world a pair under another's illuminant has exactly the other's transform."""
-    quasi, images = official_pairs(MAIN, SECOND, seed=0)
-    pairs = quasi_real_pairs(quasi, moments_of(images), (MAIN, SECOND), "")
-    augmentations = chart_augmentations(quasi)
+    charted, images = official_pairs(MAIN, SECOND, seed=0)
+    pairs = charted_camera_pairs(charted, moments_of(images), (MAIN, SECOND), "")
+    augmentations = chart_augmentations(charted)
     augment = augmentations["re-illuminated"]
     samples = split_samples(pairs, augment, selection, fold, 5)
     problem = problem_of("T", *samples)
