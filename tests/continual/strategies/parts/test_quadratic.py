@@ -311,14 +311,14 @@ positive = st.floats(1e-6, 1e12)
 def test_the_proximal_point_is_between_the_parameter_and_its_anchor(theta, anchor, scale, weight):
     """The point is (θ + 2ηcω θ*) / (1 + 2ηcω), to float32's rounding of the greater of the two.
 
-    A product below float32's least normal number is 0.
+    A product below float32's least normal number is 0, also one that the scale multiplies.
     """
     sums = quadratic.single_anchor({"p": jnp.float32(weight)}, {"p": jnp.float32(anchor)})
     moved = (
         theta + quadratic.proximal_change(sums, {"p": jnp.float32(theta)}, jnp.float32(scale))["p"]
     )
     expected = (theta + 2 * scale * weight * anchor) / (1 + 2 * scale * weight)
-    rounding = 1e-6 * max(abs(theta), abs(anchor)) + 4 * np.finfo(np.float32).tiny
+    rounding = 1e-6 * max(abs(theta), abs(anchor)) + (4 + 2 * scale) * np.finfo(np.float32).tiny
     np.testing.assert_allclose(moved, expected, rtol=0, atol=rounding)
 
 
