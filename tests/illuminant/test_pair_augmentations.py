@@ -99,7 +99,7 @@ def test_the_second_views_targets_are_the_second_cameras(pairs):
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_moments_are_relit_by_the_illuminants_of_the_estimated_view(rng, view):
-    """The relit means have the target's chromaticity where the surfaces average to gray."""
+    """The relit means have the target's chromaticity where the surfaces average to grey."""
     illuminants = {name: np.float32(rng.uniform(0.5, 1.2, (8, 3))) for name in VIEWS}
     seen = illuminants[view] / illuminants[view][:, 1:2]
     pixels = rng.uniform(0.1, 1, (8, 200, 3))
