@@ -22,7 +22,7 @@ PASSES = {
     *("mlp.MLP", "heads.cosines", "heads.local_similarities", "lora.lora_products"),
     *("vit.VisionTransformer", "vit._Block", "vit.attention", "vae.VAE"),
     *("prompts.prompt_pool", "prompts.prompt_components"),
-    *("projection.projected", "expert_gate._decoded", "polytope.with_polytope"),
+    *("projection.projected", "expert_gate._reconstruction", "polytope.with_polytope"),
     # These are networks of the tests.
     *("strategies.build_with", "small_net.small_setup"),
 }

@@ -23,8 +23,8 @@ PARTS = {
     "NormalizedConvolution": Case(models.NormalizedConvolution(4), (8, 8, 3), 0),
 }
 NETS = NAMED | OTHERS | PARTS
-WITHOUT = {models.CosineHead, models.LocalSimilarityHead, models.LinearClassifier}
-"""Heads, float32 whatever the net below them computes in."""
+WITHOUT = {models.CosineHead, models.LocalSimilarityHead, models.LinearClassifier, models.VAE}
+"""Heads, float32 whatever the net below them computes in, and the generator, which is float32."""
 QUICK = ("mlp", "small-cnn", "IlluminantNet", "BasicBlock", "BottleneckBlock")
 TOO_DEEP = {"ResNet50, remat", "EfficientNetLite0"}
 COMPARED = [

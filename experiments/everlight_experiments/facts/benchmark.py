@@ -141,9 +141,9 @@ def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId],
 class MeanMetrics(NamedTuple):
     """A score's means, as metrics that read `FactScores`."""
 
-    over_examples: Metric
+    example_mean: Metric
     by_task: Metric
-    over_tasks: Metric
+    task_mean: Metric
 
 
 def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> MeanMetrics:

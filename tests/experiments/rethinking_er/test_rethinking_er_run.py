@@ -80,7 +80,9 @@ def test_check_ends_with_the_differences_that_have_no_cause(finished):
     table = paper.TABLE._replace(
         references=[known], causes=causes, is_comparable=lambda config: True
     )
-    with_known = paper.PAPER._replace(sections=table.sections, unexplained=table.unexplained)
+    with_known = paper.PAPER._replace(
+        sections=table.sections, unexplained_lines=table.unexplained_lines
+    )
     options = options_with(report.parent.parent, "--check")
     with pytest.raises(SystemExit, match=r"ER, buffer of 50: .* standard errors from the publish"):
         with_known.run(options)
