@@ -1,6 +1,7 @@
 """Checks of the names that a user gives."""
 
 import difflib
+from collections import Counter
 from collections.abc import Sequence
 
 from everlight_data.errors import DataError
@@ -28,6 +29,11 @@ def check_name(what: str, name: str, known: Sequence[str]) -> None:
         choices = f"are {', '.join(map(repr, known))}" if known else "is none"
         listed = "" if hint and len(known) > 20 else f" There {choices}."
         raise DataError(f"no {what} {name!a}{hint or '.'}{listed}")
+
+
+def repeated_names(names: Sequence[str]) -> list[str]:
+    """Return the names that occur more than once, sorted."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:

@@ -248,7 +248,7 @@ class Checkpoints:
         try:
             record, checksum = stored["record"], stored["crc32"]
             _check_record(record)
-        except (LookupError, TypeError, ValueError, AttributeError) as error:
+        except UNDECODABLE as error:
             raise DamagedCheckpointError(
                 f"{path} is damaged, or of an earlier version ({one_line(error)})"
             ) from error

@@ -13,10 +13,10 @@ from everlight.continual.strategies.hat import (
     compensation,
     descend,
     freedom,
-    gate,
     new_use,
     units_used,
 )
+from everlight.continual.strategies.parts.gates import gate
 from tests.continual.strategies.references.official_hat import official_gradient, sigmoid
 
 S = [1 / 400, 50.0, 200.0, 400.0]

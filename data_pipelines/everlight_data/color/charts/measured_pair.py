@@ -1,19 +1,17 @@
 """Measurements of a raw pair beside its charts: transform, moments and small images."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from everlight.color.alignment import area_downsample
-from everlight.color.moments import color_moments
 from everlight.color.transforms import fit_color_transform
 from everlight.illuminant.pair_estimate import transform_obstacle
 from everlight.illuminant.pair_inputs import VIEWS
+from everlight.illuminant.pair_model import nine_moments
 from everlight_data.color.charts.chart_geometry import chart_mask
 from everlight_data.color.charts.chart_pairs import PairCharts
 from everlight_data.color.charts.pair_files import PairFiles
@@ -78,12 +76,9 @@ def measure_pair(
     for view in VIEWS:
         chart = getattr(charts, view).homography
         image, small_mask = small_without_chart(photos[view], chart, SIDE)
-        moments = np.asarray(_nine_moments(colors[view], weights))
+        moments = np.asarray(nine_moments(colors[view], weights))
         views[view] = MeasuredView(moments=moments, image=image, mask=small_mask)
     return MeasuredPair(transform=np.asarray(fit.transform), **views)
-
-
-_nine_moments = jax.jit(partial(color_moments, degree=2))
 
 
 def pixels_to_blocks(factor: int) -> Float[np.ndarray, "3 3"]:

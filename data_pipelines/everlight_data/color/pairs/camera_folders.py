@@ -12,6 +12,7 @@ from everlight_data.color.raw_files.photos import list_photos, read_photo
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import refusing
 from everlight_data.formats.tables import read_columns
+from everlight_data.names import repeated_names
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.texts import one_line
 
@@ -48,7 +49,7 @@ def camera_set(source: Path) -> ConstancySet:
 def _folder_set(folder: Path) -> ConstancySet:
     paths = list_photos([folder])
     names = [path.stem for path in paths]
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
+    if repeated := repeated_names(names):
         raise DataError(
             f"{folder} has several photos named {one_line(repeated[0])}, which differ in the "
             "extension only; leave one of them there"
@@ -66,7 +67,7 @@ def _folder_set(folder: Path) -> ConstancySet:
 
 def _refuse_others(table: Path, listed: Sequence[str], files: Sequence[str]) -> None:
     """Refuse photos without illuminant, illuminants without photo, and two of one photo."""
-    if repeated := sorted({name for name in listed if listed.count(name) > 1}):
+    if repeated := repeated_names(listed):
         raise DataError(f"{table} has {one_line(repeated[0])} twice; remove one")
     for names, what in (
         (sorted({*files} - {*listed}), "has no illuminant of"),

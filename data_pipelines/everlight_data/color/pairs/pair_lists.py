@@ -16,7 +16,7 @@ from everlight_data.color.photographs.published_folds import (
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_text
 from everlight_data.formats.tables import read_columns
-from everlight_data.names import check_name
+from everlight_data.names import check_name, name_first, repeated_names
 from everlight_data.texts import one_line
 
 MATCH_REMEDY = "Give a CSV file with the columns main and second: the names of both images."
@@ -62,7 +62,8 @@ def match_images(
     ]
     if any(unpaired):
         parts = [
-            f"{len(names)} of {len(camera_names)} images of the {camera} camera ({_few(names)})"
+            f"{len(names)} of {len(camera_names)} images of the {camera} camera "
+            f"({name_first(names, SHOWN)})"
             for names, camera_names, camera in zip(
                 unpaired, (main, second), ("main", "second"), strict=True
             )
@@ -81,18 +82,13 @@ def _number(name: str) -> str:
     return match[0] if match else name
 
 
-def _few(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return one_line(", ".join(names[:SHOWN])) + rest
-
-
 def _listed_pairs(path: Path, main: Sequence[str], second: Sequence[str]) -> Int[np.ndarray, "n 2"]:
     rows = read_columns(path, ("main", "second"), MATCH_REMEDY)
     for place, known in enumerate((main, second)):
         listed = [row[place] for row in rows]
         for name in listed:
             check_name("image", name, known)
-        if repeated := sorted({name for name in listed if listed.count(name) > 1}):
+        if repeated := repeated_names(listed):
             raise DataError(f"{path} has {one_line(repeated[0])} in two pairs; remove one")
     return np.array([[main.index(first), second.index(other)] for first, other in rows], int)
 

@@ -26,6 +26,7 @@ from everlight_data.color.nus8 import DATA_SETS, OfficialNus, load_official
 from everlight_data.color.photographs.camera_images import IlluminantImages, shrink_photographs
 from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.errors import DataError
+from everlight_data.names import repeated_names
 
 
 def build_quasi_real(
@@ -141,8 +142,7 @@ def _indices(camera: OfficialNus, names: Sequence[str]) -> list[int]:
     unknown = [name for name in names if name not in positions]
     if unknown:
         raise DataError(f"pairs: {camera.folder} has no image {', '.join(unknown)}.")
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
+    if twice := repeated_names(names):
         raise DataError(f"pairs: {', '.join(twice)} is in more than one pair.")
     return [positions[name] for name in names]
 

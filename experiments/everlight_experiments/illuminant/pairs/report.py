@@ -67,8 +67,10 @@ def _gain(
 
 
 def answer(gains: Sequence[Gain]) -> tuple[str, ...]:
-    """Return the answer, its reason, and what averaging and the oracle say."""
-    equal, ffcc, _, averaged, _, _, oracle = gains
+    """Return the answer to the gains of `COMPARED`, its reason, and averaging and the oracle."""
+    by_methods = dict(zip(COMPARED, gains, strict=True))
+    equal, ffcc = by_methods[TWO_CAMERAS, ONE_CAMERA], by_methods[TWO_CAMERAS, FFCC]
+    averaged, oracle = by_methods[averaged_name(FFCC), FFCC], by_methods[ORACLE, ONE_CAMERA]
     if equal.low > 0 and ffcc.low > 0:
         verdict = (
             "Yes: the network on T and moments errs less than one camera at equal size and FFCC."

@@ -53,11 +53,10 @@ from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.gates import Gates, gate, gate_learner
 from everlight.continual.strategies.parts.passes import batch_loss, mask_other_classes
 from everlight.errors import ArgumentError
 
-Gates = Mapping[str, Float[Array, "u"]]
-"""Gates of each layer's units, from 0 to 1."""
 BOUND = 6.0
 """Greatest magnitude of an embedding."""
 CLOSED = -50.0
@@ -180,11 +179,6 @@ def hat(
         used = jax.tree.map(jnp.maximum, memory.used, task_gates(memory, task.id))
         return memory._replace(used=used, classes=jnp.zeros_like(memory.classes)), learner
 
-    def predict_gated(
-        learner: Learner, gates: Gates, inputs: Float[Array, "b *shape"]
-    ) -> Float[Array, "b c"]:
-        return plain.predict((), learner._replace(params=gate(learner.params, gates)), inputs)
-
     def predict(
         memory: Attention, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
@@ -194,13 +188,13 @@ def hat(
             task_gates(memory, memory.task),
             memory.used,
         )
-        scores = predict_gated(learner, gates, inputs)
+        scores = plain.predict((), gate_learner(learner, gates), inputs)
         return mask_other_classes(memory.classes, scores)
 
     def predict_task(
         memory: Attention, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
-        return predict_gated(learner, task_gates(memory, task), inputs)
+        return plain.predict((), gate_learner(learner, task_gates(memory, task)), inputs)
 
     return plain._replace(
         init=init,
@@ -285,14 +279,6 @@ def anneal(step: Int[Array, ""], steps: Int[Array, ""], max_steepness: float) ->
 def compute_gates(embeddings: Gates, steepness: Float[Array, ""] | float) -> Gates:
     """Return the gates σ(s e)."""
     return jax.tree.map(lambda leaf: jax.nn.sigmoid(steepness * leaf), embeddings)
-
-
-def gate(params: PyTree, gates: Gates) -> PyTree:
-    """Return the parameters multiplied by their units' gates; the head is unchanged."""
-    return {
-        name: jax.tree.map(partial(jnp.multiply, gates[name]), layer) if name in gates else layer
-        for name, layer in params.items()
-    }
 
 
 def new_use(gates: Gates, used: Gates) -> Float[Array, ""]:

@@ -30,8 +30,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
-from everlight.continual.strategies.hat import gate
 from everlight.continual.strategies.naive import naive
+from everlight.continual.strategies.parts.gates import Gates, gate, gate_learner
 from everlight.continual.strategies.parts.passes import batch_loss, mask_other_classes
 from everlight.errors import ArgumentError
 
@@ -93,7 +93,7 @@ def xdg(
         number = task.id.astype(memory.task.dtype)
         return memory._replace(task=number, classes=task.classes), learner
 
-    def gates_at(memory: TaskGates, task: Int[Array, ""]) -> Mapping[str, Float[Array, "u"]]:
+    def gates_at(memory: TaskGates, task: Int[Array, ""]) -> Gates:
         return {name: stacked[task] for name, stacked in memory.gates.items()}
 
     def grads(
@@ -113,13 +113,6 @@ def xdg(
     ) -> tuple[TaskGates, Learner]:
         return memory._replace(classes=jnp.zeros_like(memory.classes)), learner
 
-    def predict_gated(
-        learner: Learner,
-        gates: Mapping[str, Float[Array, "u"]],
-        inputs: Float[Array, "b *shape"],
-    ) -> Float[Array, "b c"]:
-        return plain.predict((), learner._replace(params=gate(learner.params, gates)), inputs)
-
     def predict(
         memory: TaskGates, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
@@ -127,12 +120,13 @@ def xdg(
         gates = jax.tree.map(
             lambda gate: jnp.where(learning, gate, 1), gates_at(memory, memory.task)
         )
-        return mask_other_classes(memory.classes, predict_gated(learner, gates, inputs))
+        scores = plain.predict((), gate_learner(learner, gates), inputs)
+        return mask_other_classes(memory.classes, scores)
 
     def predict_task(
         memory: TaskGates, learner: Learner, inputs: Float[Array, "b *shape"], task: Int[Array, ""]
     ) -> Float[Array, "b c"]:
-        return predict_gated(learner, gates_at(memory, task), inputs)
+        return plain.predict((), gate_learner(learner, gates_at(memory, task)), inputs)
 
     return plain._replace(
         init=init,
