@@ -123,7 +123,7 @@ def gain_figure(path: Path, gains: Sequence[Gain]) -> Figure:
     axis.axvline(0, color="0.35", lw=1)
     labels = [f"{gain.method}\nagainst {gain.reference}" for gain in gains]
     axis.set_yticks(places, labels, fontsize="small")
-    axis.set(xlabel="gain (degrees); right of 0 the second camera helps")
+    axis.set(xlabel="gain (degrees)\nright of 0 the second camera helps")
     return Figure(
         "Gain of methods with two cameras, with 95% intervals over groups.", save(canvas, path)
     )
