@@ -92,6 +92,7 @@ def test_losses_measures_and_parameters_are_the_loop_in_float64():
         assert result.prequential is None
         assert result.tested is None
         assert int(result.learner.step) == TASKS * STEPS
+        assert result.learner.seen.tolist() == [True, True], "one entry for each logit"
 
 
 def test_the_metric_before_learning_is_minus_the_loss_of_regression():

@@ -76,7 +76,7 @@ def learn_generated(
     key_learning, key_tasks = jax.random.split(key)
     first, later = jax.random.split(key_tasks)
     roles = sequence_keys(key_learning)
-    learner = init_learner(setup, 1, roles.learner)
+    learner = init_learner(setup, logit_count(setup), roles.learner)
     learner = learner._replace(seen=jnp.ones_like(learner.seen))
     memory = strategy.init(roles.memory, learner)
 
@@ -110,6 +110,17 @@ def learn_generated(
     start = generator.begin(first), memory, learner
     (_, memory, learner), rows = jax.lax.scan(learn_task, start, jnp.arange(tasks, dtype=jnp.int32))
     return GeneratedResult(*rows, memory, learner)
+
+
+def logit_count(setup: Setup) -> int:
+    """Return the number of the network's logits, which are its classes."""
+
+    def logits() -> Float[Array, "1 c"]:
+        params, batch_stats = setup.init(jax.random.key(0))
+        inputs = setup.gather(jnp.zeros(1, jnp.int32), None)
+        return setup.apply(params, batch_stats, inputs, False, None)[0].logits
+
+    return jax.eval_shape(logits).shape[1]
 
 
 def learn_samples(
