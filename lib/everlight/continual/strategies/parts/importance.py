@@ -56,8 +56,21 @@ def fisher_diagonal(
             )
             return by_label[0], probability[0]
 
-        gradients, probability = jax.jacrev(losses, has_aux=True)(learner.params)
-        return jax.tree.map(lambda leaf: jnp.tensordot(probability, jnp.square(leaf), 1), gradients)
+        by_label, gradient_of, probability = jax.vjp(losses, learner.params, has_aux=True)
+        possible_first = jnp.argsort(probability <= 0, stable=True)
+
+        # One gradient at a time stays in the processor's cache; those of all labels do not.
+        def add(place: Int[Array, ""], total: PyTree) -> PyTree:
+            label = possible_first[place]
+            (gradient,) = gradient_of(jax.nn.one_hot(label, len(by_label), dtype=by_label.dtype))
+            return jax.tree.map(
+                lambda sum_so_far, leaf: sum_so_far + probability[label] * jnp.square(leaf),
+                total,
+                gradient,
+            )
+
+        zeros = jax.tree.map(jnp.zeros_like, learner.params)
+        return jax.lax.fori_loop(0, jnp.sum(probability > 0), add, zeros)
 
     def squared_gradient(
         position: Int[Array, ""], index: Int[Array, ""], labels: Int[Array, "k"]
