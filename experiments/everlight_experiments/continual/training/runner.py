@@ -273,7 +273,10 @@ class Runner:
                 {**arrays, "seconds": np.array(took.get(run.name) or np.nan)},
                 run.sequence,
                 run_id.sequence_id,
-                self.programs.tasks,
+                # CORe50's validation sequences have fewer batches.
+                self.programs.tasks
+                if method.label_setting == "joint"
+                else len(run.sequence.tasks.id),
             )
             for arrays, run, run_id in zip(results, runs, run_ids, strict=True)
         ]
