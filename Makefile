@@ -22,7 +22,7 @@ $(VENV)/docs-ready: $(VENV)/ready
 
 # Most of its programs run for less time than they are compiled for: without fusion emitters XLA
 # compiles them in two thirds of the time, which a large net's training would pay for by a sixth.
-demo: $(VENV)/ready      ## two cameras and continual learning, no data needed, one report: two to five minutes
+demo: $(VENV)/ready      ## continual learning and a photograph's illuminant, no data needed, one report: about a minute
 	XLA_FLAGS="--xla_cpu_use_fusion_emitters=false $$XLA_FLAGS" $(BIN)/everlight demo
 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler optimizes little

@@ -17,6 +17,7 @@ from packaging.requirements import Requirement
 
 from everlight_data.color.charts.chart_colors import reference_colors
 from everlight_data.color.photographs.linear_pictures import read_picture
+from everlight_data.color.photographs.sample_photograph import load_sample_photograph
 from everlight_data.color.raw_files.capture_data import read_capture
 from everlight_data.color.raw_files.dng import write_linear_tiff
 from everlight_data.color.raw_files.raw import read_raw
@@ -310,7 +311,7 @@ READERS = {
         lambda folder: write_linear_tiff(folder / "a.tif", np.zeros((2, 2, 3)), ""),
     ],
     "colour": [lambda folder: embedded_library(), lambda folder: reference_colors()],
-    "sklearn": [lambda folder: load_digits()],
+    "sklearn": [lambda folder: load_digits(), lambda folder: load_sample_photograph()],
     "tensorflow_datasets": [read_prepared],
     "iirc": [lambda folder: official_metadata("iirc_cifar100")],
 }

@@ -174,6 +174,7 @@ WITHOUT_MEASUREMENTS = {
     "guide/migrate.md": "",
     "guide/networks.md": r"\| (?:kind|methods) \|",
     "guide/papers.md": "",
+    "guide/requests.md": "",
     "guide/resuming.md": "",
     "licences.md": "",
     "methods.md": "",

@@ -7,6 +7,7 @@ Seeds, methods and settings can be added to a finished run: what was trained is 
 """
 
 from pathlib import Path
+from typing import NamedTuple
 
 from everlight_experiments.commands.benchmark_registry import benchmark_name
 from everlight_experiments.commands.load_and_train import (
@@ -22,9 +23,19 @@ from everlight_experiments.continual.report.sections import (
     report_summary_rows,
 )
 from everlight_experiments.continual.report.tables import selection_rule
+from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.queue import save_outcomes
 from everlight_experiments.report.writer import Report, write_report
 from everlight_experiments.run_folder.folder import RunFolder
+
+
+class TrainedReport(NamedTuple):
+    """Trained methods and their report, which is still to be written."""
+
+    folder: RunFolder
+    title: str
+    report: Report
+    outcomes: Outcomes
 
 
 def run_benchmark(options: RunOptions) -> Path:
@@ -34,6 +45,12 @@ def run_benchmark(options: RunOptions) -> Path:
       DataError: a benchmark or method that does not exist; data, settings or a strategy that cannot
         be used.
     """
+    trained = train_and_report(options)
+    return write_report(trained.folder.path, trained.title, trained.report)
+
+
+def train_and_report(options: RunOptions) -> TrainedReport:
+    """Train the methods, save their numbers and return the report; raises as `run_benchmark`."""
     suite = load_suite(options)
     refuse_inapplicable(suite.outlines, options.methods, suite.rows)
     print(*suite.lines, sep="\n", end="\n" * bool(suite.lines), flush=True)
@@ -49,4 +66,4 @@ def run_benchmark(options: RunOptions) -> Path:
         summary_rows.append(NETS_KEPT)
     title = f"Continual learning of {benchmark.name}: {len(suite.rows)} methods"
     summary, sections = report_sections(folder.path, ReportInput(benchmarks, outcomes, suite.rows))
-    return write_report(folder.path, title, Report(summary_rows, sections, summary))
+    return TrainedReport(folder, title, Report(summary_rows, sections, summary), outcomes)
