@@ -58,8 +58,10 @@ _ROWS: dict[str, Method] = {
 PAPER_METHODS: dict[str, Method] = {
     name: row._replace(name=name, published=None) for name, row in _ROWS.items()
 }
-# Cross-entropy with the old network's probabilities at temperature 2, without the factor of 4.
+# Cross-entropy with the old network's probabilities at temperature 2, without the factor of 4; once
+# for each earlier task unless classes of all tasks are told apart.
 LWF_COEFFICIENT = 0.25
+_LWF_PER_TASK = PAPER_METHODS["LwF"]._replace(fixed=FrozenDict(times_tasks=True))
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,8 @@ class PaperConfig:
                 "LwF": (LWF_COEFFICIENT,),
             },
         )
-        rows = [PAPER_METHODS[name] for name in self.methods]
+        of_scenario = {} if scenario == "class-incremental" else {"LwF": _LWF_PER_TASK}
+        rows = [{**PAPER_METHODS, **of_scenario}[name] for name in self.methods]
         return TableColumn(config, rows, "class-incremental" if by_domain else scenario)
 
 

@@ -106,30 +106,34 @@ def written_loss(params, heads, regularization, temperature, active):
     return np.mean(entropy + regularization * temperature**2 * divergence)
 
 
-# Columns: temperature, heads of known classes, group of each class.
-CASES = {"one head": (2.0, [[0, 1, 4, 5]], None), "a head per task": (3.5, [[0, 1], [4, 5]], GROUP)}
+# Columns: temperature, heads of known classes, group of each class, factor on λ in task 2.
+CASES = {
+    "one head": (2.0, [[0, 1, 4, 5]], None, 1),
+    "a head per task": (3.5, [[0, 1], [4, 5]], GROUP, 1),
+    "one head, times the tasks": (2.0, [[0, 1, 4, 5]], None, 2),
+}
 
 
 @functools.cache
 def strategy_of(name):
-    temperature, _, group = CASES[name]
+    temperature, _, group, factor = CASES[name]
     group = None if group is None else jnp.asarray(group)
-    return net.compiled(
-        lwf(net.small_setup(group), 0.7, temperature, group, groups=1 if group is None else 3)
-    )
+    groups = 1 if group is None else 3
+    setup = net.small_setup(group)
+    return net.compiled(lwf(setup, 0.7, temperature, group, groups, times_tasks=factor > 1))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_is_that_of_the_written_loss(name):
     """Heads keep nothing of classes 2 and 3, since these are new."""
-    temperature, heads, group = CASES[name]
+    temperature, heads, group, factor = CASES[name]
     learner = net.small_learner(net.small_setup(), np.arange(CLASSES))
     memory = Teacher(net.as_float32(OLD), learner.batch_stats, jnp.asarray(KNOWN))
     strategy = strategy_of(name)
     active = np.ones(CLASSES, bool) if group is None else GROUP[LABELS[STORED]][:, None] == GROUP
     gradient, info = strategy.grads(memory, learner, BATCH, TASK, jax.random.key(0))
     expected = net.finite_differences(
-        lambda p: written_loss(p, heads, 0.7, temperature, active), START
+        lambda p: written_loss(p, heads, factor * 0.7, temperature, active), START
     )
     net.assert_trees_close(gradient, expected, rtol=1e-4, atol=2e-6)
     # The loss that is reported is the task's own, and the old network counts no pass.

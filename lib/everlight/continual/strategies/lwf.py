@@ -5,12 +5,13 @@
 z_old are the logits, for the new task's images, of the network before the task in evaluation mode.
 The factor T² is Hinton et al.'s. The paper has T = 2 and λ = 1 without it, which is λ = 1 / 4 in
 everlight. With one head the old classes form a single softmax. With `class_group` there is one
-softmax per group, and their losses are averaged.
+softmax per group, and their losses are averaged. With `times_tasks` λ is multiplied by the number
+of earlier tasks: the losses of heads that have a task each are summed, as in the official code.
 
 Equal to the official code (lizhitwo/LearningWithoutForgetting) at the gradient of a sample's
 distillation over one head, with λ = 1 / T²; differs in:
 
-- The code sums the losses of several old heads.
+- The code sums the losses of several old heads (`times_tasks`).
 - The old network sees each batch as it is augmented. The code records its outputs once, for the
   images without augmentation.
 - As the paper says, the code first trains the new head alone (warm-up). In everlight all parameters
@@ -43,6 +44,7 @@ def lwf(
     temperature: PositiveFloat = 2.0,
     class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
     groups: PositiveInt = 1,
+    times_tasks: bool = False,
 ) -> Strategy:
     """Return learning without forgetting (LwF), whose memory is `Teacher`.
 
@@ -52,6 +54,8 @@ def lwf(
       temperature: temperature T of the distillation.
       class_group: head of each class, if tasks have separate heads.
       groups: largest number of heads; heads of `class_group` alone have a part in the loss.
+      times_tasks: multiply λ by the number of earlier tasks, as the code of van de Ven et al. 2022
+        does in the task- and domain-incremental scenarios.
     """
 
     def begin_task(
@@ -75,7 +79,8 @@ def lwf(
             task_loss, (outputs, batch_stats) = batch_loss(setup, params, learner, batch, key)
             old = evaluation_outputs(setup, memory, batch.inputs)
             distilled = jax.vmap(sample_distillation)(outputs.logits, old.logits)
-            total = task_loss + regularization * weighted_mean(distilled, batch.weight)
+            factor = regularization * (task.id if times_tasks else 1)
+            total = task_loss + factor * weighted_mean(distilled, batch.weight)
             return total, (task_loss, batch_stats)
 
         gradient, (task_loss, batch_stats) = jax.grad(loss, has_aux=True)(learner.params)
