@@ -1,16 +1,17 @@
-"""Thumbnails of NUS-8 and Cube+ as shuwei666/DMCC-Cross-sensor-color-constancy publishes them.
+"""Thumbnails of NUS-8, Cube+ and INTEL-TAU of shuwei666/DMCC-Cross-sensor-color-constancy.
 
 `dataset/` there has one folder per camera. `numpy_data/NAME.npy` is a linear image, float32 `[64,
 64, 3]`, scaled to a maximum of 1. `numpy_labels/NAME.npy` is the illuminant's three numbers, of sum
 1.
 """
 
+import re
 from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.errors import DataError
@@ -38,6 +39,17 @@ NUS_FOLDERS = dict(
     )
 )
 CUBE_FOLDERS = {"Canon550D": "Cube+"}
+TAU_FOLDERS = {
+    "Canon_5DSR": "TAU_C_5DSR",
+    "Nikon_D810": "TAU_N_D810",
+    "Sony_IMX135": "TAU_S_IMX135",
+}
+TURNED_CAMERA = "Sony_IMX135"
+"""Camera whose images of the laboratory and of shared scenes are published upside down."""
+SHARED_PART = "field3cam"
+"""Part of INTEL-TAU whose images with one number show one scene, by all three cameras."""
+TURNED_PARTS = (SHARED_PART, "lab_printouts", "lab_realscene")
+SHARED_SCENES = "same_scenes.csv"
 _SHAPE = (64, 64, 3)
 _MAX_BYTES = 100_000
 """Limit on the size of a file; an image has 49,280 bytes."""
@@ -162,19 +174,81 @@ def cube_thumbnails(source: Source) -> Files:
     }
 
 
+def tau_thumbnails(source: Source) -> Files:
+    """Return the recipe of a file per camera, with illuminants of sum 1, and the shared scenes.
+
+    Images are named after part and number, as field-0041, and are in that order. All are upright.
+    """
+    files = {
+        f"{camera}.npz": lambda camera=camera: _tau_npz(source, camera) for camera in TAU_FOLDERS
+    }
+    return files | {SHARED_SCENES: lambda: _shared_scenes_csv(source)}
+
+
+def _tau_npz(source: Source, camera: str) -> bytes:
+    published, images, illuminants = _published_images(source, TAU_FOLDERS[camera])
+    names = np.array([_tau_name(name) for name in published])
+    if camera == TURNED_CAMERA:
+        turned = [name.rpartition("-")[0] in TURNED_PARTS for name in names]
+        images[turned] = images[turned, ::-1, ::-1]
+    order = np.argsort(names)
+    return _pack(names[order], images[order], illuminants[order])
+
+
+def _tau_name(published: str) -> str:
+    """Return part and number of a name such as C_5DSR_field_41."""
+    match = re.fullmatch(r".*?_((?:field|lab)[a-z0-9_]*)_(\d{1,4})", published)
+    if match is None:
+        raise ValueError(f"{published} does not end in a part of INTEL-TAU and a number")
+    return f"{match[1]}-{int(match[2]):04}"
+
+
+def _shared_scenes_csv(source: Source) -> bytes:
+    """Return the list of pairs of any two cameras: equal names, of scenes by all three."""
+    cameras = [
+        {_tau_name(name) for name in _image_paths(source, folder)}
+        for folder in TAU_FOLDERS.values()
+    ]
+    shared = sorted(
+        name for name in set.intersection(*cameras) if name.startswith(f"{SHARED_PART}-")
+    )
+    return "\n".join(["main,second", *(f"{name},{name}" for name in shared), ""]).encode()
+
+
 def _camera_npz(source: Source, folder: str, unit_length: bool) -> bytes:
-    """Pack images as 16-bit numbers (65535 is 1), illuminants and names."""
     names, images, illuminants = _published_images(source, folder)
     if unit_length:
         illuminants /= np.linalg.norm(illuminants, axis=1, keepdims=True)
+    return _pack(np.array(names), images, illuminants)
+
+
+def _pack(
+    names: Shaped[np.ndarray, "n"],
+    images: Float[np.ndarray, "n 64 64 3"],
+    illuminants: Float[np.ndarray, "n 3"],
+) -> bytes:
+    """Pack images as 16-bit numbers (65535 is 1), illuminants and names."""
     quantized = np.rint(images * np.float32(65535)).astype(np.uint16)
-    return npz(images_u16=quantized, illuminant_rgb=illuminants, names=np.array(names))
+    return npz(images_u16=quantized, illuminant_rgb=illuminants, names=names)
 
 
 def _published_images(
     source: Source, folder: str
 ) -> tuple[list[str], Float[np.ndarray, "n 64 64 3"], Float[np.ndarray, "n 3"]]:
     """Return names, images and illuminants of a camera, sorted by name."""
+    paths = _image_paths(source, folder)
+    images = np.empty((len(paths), *_SHAPE), np.float32)
+    illuminants = np.empty((len(paths), 3))
+    for place, (name, start) in enumerate(paths.items()):
+        images[place] = _read_array(source, f"{start}numpy_data/{name}.npy", _SHAPE)
+        illuminants[place] = _read_array(source, f"{start}numpy_labels/{name}.npy", (3,))
+    if images.min() < 0 or images.max() > 1:
+        raise ValueError(f"{folder} has values from {images.min()} to {images.max()}, not 0 to 1")
+    return list(paths), images, illuminants
+
+
+def _image_paths(source: Source, folder: str) -> dict[str, str]:
+    """Return the path of a camera's folder by the name of each image, sorted by name."""
     paths = matching(source, lambda path: f"/{folder}/numpy_data/" in f"/{path}")
     if not paths:
         raise ValueError(f"it has no {folder}/numpy_data")
@@ -184,15 +258,7 @@ def _published_images(
         raise ValueError(f"it has two folders {folder}, {starts[0]} and {starts[1]}; keep one")
     if repeated := [first for first, second in pairwise(names) if first == second]:
         raise ValueError(f"{folder}/numpy_data has two files {repeated[0]}; keep one")
-    start = starts[0]
-    images = np.empty((len(names), *_SHAPE), np.float32)
-    illuminants = np.empty((len(names), 3))
-    for place, name in enumerate(names):
-        images[place] = _read_array(source, f"{start}numpy_data/{name}.npy", _SHAPE)
-        illuminants[place] = _read_array(source, f"{start}numpy_labels/{name}.npy", (3,))
-    if images.min() < 0 or images.max() > 1:
-        raise ValueError(f"{folder} has values from {images.min()} to {images.max()}, not 0 to 1")
-    return names, images, illuminants
+    return dict.fromkeys(names, starts[0])
 
 
 def _read_array(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
@@ -216,6 +282,16 @@ DATA_SETS = {
         files=tuple(f"cube_plus_64x64/{camera}.npz" for camera in CUBE_FOLDERS),
         size_bytes=36_500_000,
         prepare=file_by_file(cube_thumbnails),
+        **_RELEASE,
+    ),
+    "intel-tau-thumbnails": DataSet(
+        "INTEL-TAU: 7,005 linear 64x64 thumbnails by three cameras, with illuminants",
+        files=tuple(
+            f"intel_tau_64x64/{file}"
+            for file in (*map("{}.npz".format, TAU_FOLDERS), SHARED_SCENES)
+        ),
+        size_bytes=141_400_000,
+        prepare=file_by_file(tau_thumbnails),
         **_RELEASE,
     ),
 }

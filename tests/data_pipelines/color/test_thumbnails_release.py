@@ -7,6 +7,8 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from everlight_data.color.dmcc_thumbnails import NUS_FOLDERS, load_same_scene_pairs, same_scenes
+from everlight_data.color.pairs.camera_folders import camera_set
+from everlight_data.color.pairs.pair_lists import match_images
 from everlight_data.color.s20 import load_s20
 from everlight_data.errors import DataError
 from everlight_experiments import cli
@@ -96,6 +98,78 @@ def test_two_files_of_one_name_are_refused(root, thumbnails):
     (thumbnails / "dataset/Cube+/numpy_data/b_0001.NPY").write_bytes(b"")
     with pytest.raises(DataError, match=r"Cube\+/numpy_data has two files b_0001; keep one"):
         prepare(root, "cube-plus-thumbnails", thumbnails)
+
+
+TAU_FOLDERS = {"C_5DSR": "TAU_C_5DSR", "N_D810": "TAU_N_D810", "S_IMX135_BLCCSC": "TAU_S_IMX135"}
+TAU_PARTS = ("field_0999", "field_1000", "field3cam_002", "field3cam_001", "lab_realscene_1")
+
+
+@pytest.fixture
+def tau(tmp_path, rng):
+    """Write five images per camera, as the repository has them."""
+    for camera, folder in TAU_FOLDERS.items():
+        for part in TAU_PARTS:
+            image = rng.random((64, 64, 3)).astype(np.float32)
+            for kind, array in (
+                ("data", image / image.max()),
+                ("labels", np.array([0.3, 0.5, 0.2])),
+            ):
+                path = (
+                    tmp_path / "clone/dataset" / folder / f"numpy_{kind}" / f"{camera}_{part}.npy"
+                )
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.save(path, array)
+    return tmp_path / "clone"
+
+
+def test_intel_tau_is_upright_and_in_the_order_of_its_numbers(root, tau):
+    """The Sony IMX135 was upside down in the laboratory and in scenes that all cameras took."""
+    folder = prepare(root, "intel-tau-thumbnails", tau)
+    ordered = ("field_0999", "field_1000", "field3cam_001", "field3cam_002", "lab_realscene_1")
+    for camera, stem in {"C_5DSR": "Canon_5DSR", "S_IMX135_BLCCSC": "Sony_IMX135"}.items():
+        result = arrays(folder / f"{stem}.npz")
+        assert result["names"].tolist() == [
+            "field-0999",
+            "field-1000",
+            "field3cam-0001",
+            "field3cam-0002",
+            "lab_realscene-0001",
+        ]
+        published = np.stack(
+            [
+                np.load(
+                    tau / "dataset" / TAU_FOLDERS[camera] / "numpy_data" / f"{camera}_{part}.npy"
+                )
+                for part in ordered
+            ]
+        )
+        if stem == "Sony_IMX135":
+            published[2:] = np.rot90(published[2:], 2, axes=(1, 2))
+        np.testing.assert_allclose(result["images_u16"] / 65535, published, atol=0.5001 / 65535)
+        np.testing.assert_array_equal(result["illuminant_rgb"], [[0.3, 0.5, 0.2]] * 5)
+
+
+def test_shared_scenes_of_intel_tau_pair_any_two_of_its_cameras(root, tau):
+    (tau / "dataset/TAU_N_D810/numpy_data/N_D810_field3cam_002.npy").rename(
+        tau / "dataset/TAU_N_D810/numpy_data/N_D810_field3cam_003.npy"
+    )
+    label = tau / "dataset/TAU_N_D810/numpy_labels"
+    (label / "N_D810_field3cam_002.npy").rename(label / "N_D810_field3cam_003.npy")
+    folder = prepare(root, "intel-tau-thumbnails", tau)
+    listed = (folder / "same_scenes.csv").read_text()
+    assert listed == "main,second\nfield3cam-0001,field3cam-0001\n"
+    cameras = [camera_set(folder / f"{camera}.npz") for camera in ("Sony_IMX135", "Nikon_D810")]
+    names = [camera.names for camera in cameras]
+    np.testing.assert_array_equal(match_images(*names, folder / "same_scenes.csv"), [[2, 2]])
+
+
+def test_a_file_of_intel_tau_without_part_or_number_is_named(root, tau):
+    folder = tau / "dataset/TAU_C_5DSR"
+    for kind in ("data", "labels"):
+        path = folder / f"numpy_{kind}" / "C_5DSR_field_0999.npy"
+        path.rename(path.with_name("C_5DSR_attic_0999.npy"))
+    with pytest.raises(DataError, match="C_5DSR_attic_0999 does not end in a part of INTEL-TAU"):
+        prepare(root, "intel-tau-thumbnails", tau)
 
 
 def test_s20_equals_its_published_release(root, real_data):

@@ -119,14 +119,26 @@ def join_on_canvas(
     return stacked
 
 
-def read_camera_images(camera: ConstancySet, side: int) -> CameraImages:
-    """Read a camera's images, averaged down to a longest side, in the set's own order.
+def read_camera_images(
+    camera: ConstancySet, side: int, rows: Sequence[int] | None = None
+) -> CameraImages:
+    """Read a camera's images, averaged down to a longest side.
 
-    Published folds number the images in that order.
+    Args:
+      camera: images of one camera.
+      side: longest side in pixels.
+      rows: places of the images; None is all in the set's own order, in which published folds
+        number them.
     """
-    images, masks = shrink_photographs(camera, range(len(camera.names)), side)
-    names = tuple(camera.names)
-    return CameraImages(images, masks, camera.illuminants, names, camera.captures)
+    selected = list(range(len(camera.names)) if rows is None else rows)
+    images, masks = shrink_photographs(camera, selected, side)
+    return CameraImages(
+        images,
+        masks,
+        camera.illuminants[selected],
+        tuple(camera.names[row] for row in selected),
+        None if camera.captures is None else camera.captures[selected],
+    )
 
 
 def check_edges(camera: str, photos: CameraImages) -> None:

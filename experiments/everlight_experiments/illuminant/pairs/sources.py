@@ -111,8 +111,7 @@ def read_pairs(options: PairsOptions) -> PairSource:
     assigned = None if options.folds is None else read_assigned_folds(options.folds, count)
     images = {}
     for place, (view, photographs) in enumerate(sets.items()):
-        read = read_camera_images(photographs, options.side)
-        images[view] = _rows(read, matched[:, place])
+        images[view] = read_camera_images(photographs, options.side, matched[:, place].tolist())
         check_edges(str(paths[view]), images[view])
         check_thumbnails(photographs.file, paths[view].stem, images[view])
     note = f"{count} pairs: {paths['main']} and {paths['second']}"
@@ -122,15 +121,6 @@ def read_pairs(options: PairsOptions) -> PairSource:
 def _distinct(paths: Mapping[str, Path]) -> tuple[str, str]:
     main, second = (path.resolve().stem for path in paths.values())
     return (main, second) if main != second else (f"{main} (main)", f"{second} (second)")
-
-
-def _rows(images: CameraImages, rows: Int[np.ndarray, "n"]) -> CameraImages:
-    return CameraImages(
-        images.images[rows],
-        images.masks[rows],
-        images.illuminants[rows],
-        tuple(images.names[row] for row in rows),
-    )
 
 
 def _rendered_pairs(options: PairsOptions) -> PairSource:
