@@ -60,6 +60,8 @@ class IlluminantImages(NamedTuple):
     """Camera of the test images."""
     taken_by: Sequence[str]
     """Camera of each image."""
+    names: Sequence[str]
+    """Name of each image."""
     captures: Float[np.ndarray, "n 15"] | None = None
     """Features of each image's time and settings; None where an image has none."""
     calibrations: Mapping[str, CameraCalibration] = {}
@@ -177,6 +179,7 @@ def split_within(
         note=_note(camera, len(used), len(photos.names)),
         camera=camera,
         taken_by=[camera] * len(used),
+        names=[photos.names[row] for row in used],
         captures=None if photos.captures is None else photos.captures[used],
     )
 
@@ -199,6 +202,7 @@ def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantIma
     masks = join_on_canvas([mask for photos in cameras.values() for mask in photos.masks])
     illuminants = np.concatenate([photos.illuminants for photos in cameras.values()])
     taken_by = [camera for camera, photos in cameras.items() for _ in photos.names]
+    names = [name for photos in cameras.values() for name in photos.names]
     known = [photos.captures for photos in cameras.values() if photos.captures is not None]
     captures = np.concatenate(known) if len(known) == len(cameras) else None
     sets, start = {}, 0
@@ -212,6 +216,7 @@ def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantIma
             note=_note(camera, len(rows), len(rows)),
             camera=camera,
             taken_by=taken_by,
+            names=names,
             captures=captures,
         )
     return sets

@@ -237,6 +237,7 @@ def _in_folds(
             note=source.note,
             camera=camera,
             taken_by=[camera] * len(rows),
+            names=[source.images[view].names[row] for row in rows],
         )
         for view, camera in zip(VIEWS, source.cameras, strict=True)
     }

@@ -50,6 +50,7 @@ from everlight_experiments.illuminant.config import CALIBRATE, SAMPLES
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     ResamplingUnits,
+    estimate_arrays,
     record_errors,
 )
 from everlight_experiments.illuminant.core.method_inputs import features_of
@@ -182,10 +183,9 @@ def _save(folder: RunFolder, models: Path, phone: PhonePairs, results: Calibrati
     charts = phone.charts[0]._asdict()
     views = {view: described_view(*chart.shape, chart.flip) for view, chart in charts.items()}
     write_homography(models / "homography.json", phone.homography, views)
-    illuminants = {view: choice.data.illuminants for view, choice in results.choices.items()}
     folder.save_results(
         **record_errors(folder, results.comparisons),
-        **{f"illuminant/{view}": truth for view, truth in illuminants.items()},
+        **estimate_arrays(results.comparisons),
         transforms=results.charted.transforms,
         homography=phone.homography,
         scenes=phone.scenes,
@@ -234,4 +234,5 @@ def compare(
         f"scenes, each by models trained without its scene. '{NESTED}': the method and its inputs "
         "were selected without it too; the lowest of the other rows is optimistic.",
         units=ResamplingUnits("scenes", scenes[None]),
+        names=np.array(images.names)[None],
     )

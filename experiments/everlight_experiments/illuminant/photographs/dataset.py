@@ -50,6 +50,7 @@ from everlight_experiments.illuminant.core.cross_validation import (
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
+    estimate_arrays,
     record_errors,
 )
 from everlight_experiments.illuminant.core.method_inputs import moments_of
@@ -151,7 +152,7 @@ def compare_photographs(
     seeds = range(options.seed, options.seed + options.seeds)
     networks = NetworkTraining(training, seeds, folder.checkpoints)
     comparisons = compare_cameras(folder, sets, options, networks)
-    folder.save_results(**record_errors(folder, comparisons))
+    folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
     shown = {camera: reported(compared) for camera, compared in comparisons.items()}
     first, *others = shown
     together = pooled(shown, options.split) if others else shown[first]
@@ -220,6 +221,7 @@ def compare_cameras(
             camera,
             caption,
             published=published,
+            names=np.array(data.names)[np.stack(data.folds)],
         )
     return comparisons
 

@@ -38,6 +38,7 @@ from everlight_data.progress import progress
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
+    estimate_arrays,
     record_errors,
 )
 from everlight_experiments.illuminant.core.method_inputs import (
@@ -94,7 +95,8 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     save_image_model(out, model, len(data.images))
     baselines = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BASELINES}
     comparison = _compared({method.name: held_out, **baselines}, sets)
-    folder.save_results(**record_errors(folder, {"held-out": comparison}))
+    comparisons = {"held-out": comparison}
+    folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
     report = publish(folder, _experiment(model, comparison, cameras, options.seed, command))
     statistics = fold_statistics(comparison.errors()[method.name])
@@ -214,7 +216,8 @@ def _compared(
         folds = np.arange(len(data.images))[None]
         caption = f"Each of {len(sets)} cameras by a training on the others."
     by_fold = {name: values[folds][None] for name, values in estimates.items()}
-    return Comparison(by_fold, data.illuminants[folds], "held out", caption)
+    names = np.array(data.names)[folds]
+    return Comparison(by_fold, data.illuminants[folds], "held out", caption, names=names)
 
 
 def _experiment(

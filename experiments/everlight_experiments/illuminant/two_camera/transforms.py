@@ -36,6 +36,7 @@ from everlight_experiments.illuminant.core.cross_validation import (
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
+    estimate_arrays,
     record_errors,
 )
 from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTraining
@@ -78,7 +79,8 @@ def compare_transforms(
         SECOND_VIEW,
         f"The illuminant of {data.cameras[1]} from the same transforms; {RULES['held-out']}",
     )
-    folder.save_results(**record_errors(folder, comparisons | {SECOND_VIEW: other}))
+    both = comparisons | {SECOND_VIEW: other}
+    folder.save_results(**record_errors(folder, both), **estimate_arrays(both))
     chosen = [Estimator(method_name(TRANSFORM, depth)) for depth in (5, 2, 16)]
     curves = [*chosen, chosen[0]._replace(ensemble=True), Estimator(method_name(TRANSFORM, None))]
     rates = " or ".join(f"{rate:g}" for rate in RATES)

@@ -218,7 +218,7 @@ def test_nets_are_trained_evaluated_and_taken_by_estimate(written, tmp_path, cap
     for illuminant in ("main", "second"):
         assert results[f"{illuminant}/Net, 470 parameters, ensemble"].shape == (1, 1, PAIRS)
         assert results[f"{illuminant}/Chosen without the scene"].shape == (1, 1, PAIRS)
-    assert angles(results["illuminant/main"], true.main).max() < 0.3
+    assert angles(results["illuminant/main"][0], true.main).max() < 0.3
     for illuminant in ("main", "second"):
         error = results[f"{illuminant}/Chosen without the scene"].mean()
         assert re.search(

@@ -159,6 +159,16 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
         cosine = mean @ illuminant / np.linalg.norm(mean) / np.linalg.norm(illuminant)
         expected.append(np.degrees(np.arccos(cosine)))
     np.testing.assert_allclose(np.sort(results["A1/GW"].ravel()), np.sort(expected), atol=0.02)
+    place = np.argsort(results["image/A1"].ravel())
+    np.testing.assert_array_equal(
+        results["illuminant/A1"].reshape(-1, 3)[place], np.float32(illuminants)
+    )
+    estimates, truth = (
+        array / np.linalg.norm(array, axis=-1, keepdims=True)
+        for array in (results["estimate/A1/GW"], results["illuminant/A1"])
+    )
+    cosines = (estimates * truth).sum(axis=-1)
+    np.testing.assert_allclose(results["A1/GW"], np.degrees(np.arccos(cosines)), atol=0.03)
     assert "A1/of A1" in results.files
     assert "B2/of B2" in results.files
     page = report.read_text()
