@@ -6,7 +6,8 @@
 """
 
 import re
-from itertools import pairwise
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -56,6 +57,8 @@ _MAX_BYTES = 100_000
 
 MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 PAIRS = f"pairs_{MAIN}_{SECOND}.csv"
+SCENES = "scenes.csv"
+"""List of the scenes of NUS-8's images, for `--groups` of `illuminant dataset`."""
 MIN_CORRELATION = 0.4
 """Minimum correlation of two photographs of the same scene."""
 NEIGHBORS = 5
@@ -109,13 +112,13 @@ def thumbnail_files() -> list[Path]:
 
 
 def nus_thumbnails(source: Source) -> Files:
-    """Return the recipe of a file per camera, with illuminants of unit length as in NUS-8, and the
-    pairs."""
+    """Return the recipe of a file per camera, with illuminants of unit length as in NUS-8, the
+    pairs and the scenes."""
     files = {
         f"{camera}.npz": lambda folder=folder: _camera_npz(source, folder, unit_length=True)
         for camera, folder in NUS_FOLDERS.items()
     }
-    return files | {PAIRS: lambda: _pairs_csv(source)}
+    return files | {PAIRS: lambda: _pairs_csv(source), SCENES: lambda: _scenes_csv(source)}
 
 
 def same_scenes(
@@ -136,6 +139,23 @@ def same_scenes(
     main_rows = np.arange(rows)
     mutual = (along.argmax(axis=0)[best] == main_rows) & (alike[main_rows, best] >= MIN_CORRELATION)
     return np.stack([main_rows, best], axis=1)[mutual], alike[main_rows, best][mutual]
+
+
+def group_scenes(cameras: Sequence[Float[np.ndarray, "_ 64 64 3"]]) -> list[Int[np.ndarray, "_"]]:
+    """Return the scene of each camera's images, numbered across the cameras.
+
+    Images are of one scene if `same_scenes` of any two cameras joins them, also through images by
+    other cameras. An image without a partner is a scene of its own.
+    """
+    # A fifth of a second to import, which the list of data sets does not need.
+    from scipy.sparse.csgraph import connected_components
+
+    ends = np.cumsum([0, *map(len, cameras)])
+    joined = np.zeros((ends[-1], ends[-1]), bool)
+    for first, second in combinations(range(len(cameras)), 2):
+        places, _ = same_scenes(cameras[first], cameras[second])
+        joined[ends[first] + places[:, 0], ends[second] + places[:, 1]] = True
+    return np.split(connected_components(joined, directed=False)[1], ends[1:-1])
 
 
 def _structure(images: Float[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 4096"]:
@@ -164,6 +184,22 @@ def _pairs_csv(source: Source) -> bytes:
         for (i, j), value in zip(places.tolist(), alike, strict=True)
     ]
     return "\n".join(["nikon,canon,structure_similarity", *rows, ""]).encode()
+
+
+def _scenes_csv(source: Source) -> bytes:
+    names, images = {}, []
+    for camera, folder in NUS_FOLDERS.items():
+        published, pictures, _ = _published_images(source, folder)
+        # The older camera's images came with its successor's.
+        rows = [row for row, name in enumerate(published) if name.startswith(f"{camera}_")]
+        names[camera] = [published[row] for row in rows]
+        images.append(pictures[rows])
+    lines = [
+        f"{camera},{name},{scene + 1}"
+        for (camera, published), scenes in zip(names.items(), group_scenes(images), strict=True)
+        for name, scene in zip(published, scenes.tolist(), strict=True)
+    ]
+    return "\n".join(["camera,image,group", *lines, ""]).encode()
 
 
 def cube_thumbnails(source: Source) -> Files:
@@ -272,7 +308,9 @@ _RELEASE = {"owner": OWNER, "source": "the repository, or its folder dataset"}
 DATA_SETS = {
     "nus-thumbnails": DataSet(
         "NUS-8: 1,853 linear 64x64 thumbnails by eight cameras, with illuminants",
-        files=tuple(f"nus8_64x64/{file}" for file in (*map("{}.npz".format, NUS_FOLDERS), PAIRS)),
+        files=tuple(
+            f"nus8_64x64/{file}" for file in (*map("{}.npz".format, NUS_FOLDERS), PAIRS, SCENES)
+        ),
         size_bytes=38_300_000,
         prepare=file_by_file(nus_thumbnails),
         **_RELEASE,

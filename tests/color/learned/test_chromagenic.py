@@ -65,18 +65,18 @@ def test_unknown_exposures_are_divided_out(rng, masked):
     weights[:, :5] = 0 if masked else 1
     if masked:
         seen[0][:, :5], seen[1][:, :5] = 1e4, 3e4
-    given = jnp.asarray(weights) if masked else None
+    mask_rows = jnp.asarray(weights) if masked else None
     candidates = jnp.asarray(rng.uniform(0.2, 1, size=(ILLUMINANTS, 3)), jnp.float32)
-    arguments = (*map(jnp.asarray, seen), jnp.asarray(labels), candidates, given)
+    arguments = (*map(jnp.asarray, seen), jnp.asarray(labels), candidates, mask_rows)
     model = fit_chromagenic(*arguments, normalize="mean")
-    kept = slice(5 * masked, None)
-    at_one = [np.float64(view[:, kept]) for view in (main, second)]
+    unmasked = slice(5 * masked, None)
+    at_one = [np.float64(view[:, unmasked]) for view in (main, second)]
     at_one = [view / view.mean(axis=(1, 2), keepdims=True) for view in at_one]
     for illuminant in range(ILLUMINANTS):
         rows = [view[labels == illuminant].reshape(-1, 3) for view in at_one]
         np.testing.assert_allclose(model.transforms[illuminant], least_squares(*rows), atol=1e-4)
     for row, (one, other) in enumerate(zip(*seen, strict=True)):
-        mask = None if given is None else given[row]
+        mask = None if mask_rows is None else mask_rows[row]
         estimate = chromagenic_estimate(model, one, other, mask, normalize="mean")
         errors = [((at_one[0][row] @ t - at_one[1][row]) ** 2).sum() for t in model.transforms]
         np.testing.assert_array_equal(estimate, candidates[np.argmin(errors)])

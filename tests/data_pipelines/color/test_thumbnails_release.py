@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from everlight_data.color.dmcc_thumbnails import NUS_FOLDERS, load_same_scene_pairs, same_scenes
+from everlight_data.color.dmcc_thumbnails import (
+    NUS_FOLDERS,
+    group_scenes,
+    load_same_scene_pairs,
+    same_scenes,
+)
 from everlight_data.color.pairs.camera_folders import camera_set
 from everlight_data.color.pairs.pair_lists import match_images
+from everlight_data.color.photographs.image_groups import read_image_groups
 from everlight_data.color.s20 import load_s20
 from everlight_data.errors import DataError
 from everlight_experiments import cli
@@ -40,6 +46,8 @@ def test_thumbnails_keep_their_numbers_to_16_bits_and_their_illuminants(root, th
     published = np.load(thumbnails / "dataset/NUS-Sony/numpy_data/SonyA57_0002.npy")
     np.testing.assert_allclose(result["images_u16"][1] / 65535, published, atol=0.5001 / 65535)
     np.testing.assert_allclose(result["illuminant_rgb"] * np.sqrt(0.38), [[0.3, 0.5, 0.2]] * 2)
+    scenes = read_image_groups(nus / "scenes.csv", {"SonyA57": tuple(result["names"].tolist())})
+    assert len(scenes["SonyA57"]) == 2
     cube = arrays(prepare(root, "cube-plus-thumbnails", thumbnails) / "Canon550D.npz")
     np.testing.assert_array_equal(cube["illuminant_rgb"], [[0.3, 0.5, 0.2]] * 2)
 
@@ -64,6 +72,41 @@ def test_pairs_of_one_scene_are_found_by_their_neighbors_too(rng):
     places, unchanged = same_scenes(main, main * 0.4)
     np.testing.assert_array_equal(places, np.stack([np.arange(25)] * 2, axis=1))
     assert alike.max() < 0.95 < unchanged.min()
+
+
+def test_scenes_of_all_cameras_are_grouped(rng):
+    """The first and third camera share a scene only through the second one."""
+    drawn = gaussian_filter(rng.random((20, 64, 64, 3)), (0, 4, 4, 0))
+    scenes = np.clip((drawn - 0.5) * 10 + 0.5, 0.02, 1)
+    shown = [[*range(20)], [*range(16)], [*range(4, 20)]]
+    groups = group_scenes(
+        [scenes[rows] * gain for rows, gain in zip(shown, (1, 0.5, 0.7), strict=True)]
+    )
+    flat, expected = np.concatenate(groups), np.concatenate(shown)
+    np.testing.assert_array_equal(flat[:, None] == flat, expected[:, None] == expected)
+
+
+def test_scenes_of_nus8_are_seen_by_most_cameras(real_data):
+    """Numbers of the Samsung's and the Nikon's images, which no step reads, agree nearly."""
+    folder = real_data("nus8_64x64/NikonD5200.npz").parent
+    cameras = ("NikonD5200", "SamsungNX2000", "FujifilmXM1")
+    files = {camera: arrays(folder / f"{camera}.npz") for camera in cameras}
+    rows = {
+        camera: np.flatnonzero(np.char.startswith(file["names"], f"{camera}_"))
+        for camera, file in files.items()
+    }
+    groups = group_scenes([files[camera]["images_u16"][rows[camera]] / 65535 for camera in cameras])
+    numbers = [
+        {group: int(name.rpartition("_")[2]) for group, name in zip(scenes, names, strict=True)}
+        for scenes, names in zip(
+            groups, (files[camera]["names"][rows[camera]] for camera in cameras), strict=True
+        )
+    ]
+    shared = numbers[0].keys() & numbers[1].keys()
+    assert len(shared) > 180
+    apart = [abs(numbers[0][group] - numbers[1][group]) for group in shared]
+    assert np.median(apart) <= 1
+    assert np.mean(np.array(apart) <= 5) > 0.95
 
 
 def test_pairs_are_nearly_the_available_ones(real_data):

@@ -60,6 +60,34 @@ class Comparison(NamedTuple):
             name: np.asarray(metric(colors, self.truth)) for name, colors in self.estimates.items()
         }
 
+    def by_groups(
+        self, folds: Sequence[Int[np.ndarray, "k"]], groups: Int[np.ndarray, "n"]
+    ) -> "Comparison":
+        """Return the tested images in one fold, each once, with their groups as units.
+
+        Args:
+          folds: test rows of the comparison's folds, which may repeat rows.
+          groups: group of every row.
+        """
+        rows, first = np.unique(np.concatenate(folds), return_index=True)
+
+        def pooled(
+            colors: Float[np.ndarray, "*runs folds k 3"],
+        ) -> Float[np.ndarray, "*runs 1 n 3"]:
+            return colors.reshape(*colors.shape[:-3], 1, -1, 3)[..., first, :]
+
+        return self._replace(
+            estimates={name: pooled(colors) for name, colors in self.estimates.items()},
+            truth=pooled(self.truth),
+            units=ResamplingUnits("groups", groups[rows][None]),
+            names=None if self.names is None else self.names.reshape(1, -1)[:, first],
+        )
+
+    @property
+    def unit_name(self) -> str:
+        """Return the name of what the bootstrap resamples."""
+        return "images" if self.units is None else self.units.name
+
     def interval(self, errors: Errors) -> tuple[float, float]:
         """Return the 95% bootstrap interval of the mean error, averaged over runs."""
         images = jnp.nanmean(errors, axis=0).ravel()

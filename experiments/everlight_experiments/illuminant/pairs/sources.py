@@ -17,18 +17,14 @@ from everlight.illuminant.pair_estimate import SINGULAR, transform_obstacle
 from everlight.illuminant.pair_inputs import VIEWS, View
 from everlight.illuminant.registered_pairs import RegisteredPairs
 from everlight_data.color.pairs.camera_folders import camera_set
-from everlight_data.color.pairs.pair_lists import (
-    group_folds,
-    match_images,
-    read_assigned_folds,
-    read_groups,
-)
+from everlight_data.color.pairs.pair_lists import match_images, read_groups
 from everlight_data.color.photographs.camera_images import (
     CameraImages,
     IlluminantImages,
     check_edges,
     read_camera_images,
 )
+from everlight_data.color.photographs.image_groups import group_folds, read_assigned_folds
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra.library import embedded_library

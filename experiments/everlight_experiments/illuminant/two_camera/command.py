@@ -23,6 +23,7 @@ from everlight.illuminant.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
+from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairConfig, PairPreset
 from everlight_experiments.illuminant.core.cross_validation import compare_rules
 from everlight_experiments.illuminant.core.experiment import (
@@ -64,6 +65,8 @@ def compare_two_cameras(
     folder: RunFolder, options: TwoCameraOptions, config: PairConfig
 ) -> IlluminantExperiment:
     """Run a preset and save its errors; the result's report is still to be written."""
+    if options.block > 1 and config.data != "transforms":
+        raise DataError(f"--block goes with s20 presets, not with {options.preset}")
     return COMPARISONS[config.data](folder, options, config)
 
 

@@ -52,7 +52,7 @@ def fit_chromagenic(
     check_range("labels", labels, 0, len(illuminants) - 1)
     shares = jnp.ones(main.shape[:2], main.dtype) if weights is None else weights
     if normalize == "mean":
-        main, second = _at_mean_one(main, second, weights)
+        main, second = _divide_by_means(main, second, weights)
     colors, targets = main.reshape(-1, 3), second.reshape(-1, 3)
     owner, shares = jnp.repeat(labels, main.shape[1]), shares.ravel()
 
@@ -87,7 +87,7 @@ def chromagenic_estimate(
         is black or masked, or where `normalize` is "mean" and a mean is not positive.
     """
     if normalize == "mean":
-        main, second = _at_mean_one(main, second, weights)
+        main, second = _divide_by_means(main, second, weights)
     if weights is not None:
         observed = (weights > 0)[:, None]
         root = jnp.sqrt(weights)[:, None]
@@ -103,7 +103,7 @@ def chromagenic_estimate(
     return jnp.where(known, model.illuminants[best], jnp.nan)
 
 
-def _at_mean_one(
+def _divide_by_means(
     main: Float[Array, "*pairs n 3"],
     second: Float[Array, "*pairs n 3"],
     weights: Float[Array, "*pairs n"] | None,

@@ -287,6 +287,63 @@ def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
         load_cameras(replace(settings, split="folds"))
 
 
+@pytest.mark.parametrize(
+    ("counts", "tested", "result"),
+    [
+        ({"A1": 8, "B2": 3, "C3": 9}, (), ["A1", "C3"]),
+        ({"A1": 8, "B2": 3}, (), r"all cameras but A1 have 3 images; at least 45 are needed to tr"),
+        ({"A1": 8, "B2": 3, "C3": 9}, ("B2",), r"B2 has 3 images; .* Leave it out of --tested"),
+        ({"A1": 4, "B2": 3, "C3": 5}, (), "no camera has the 45 images that a test needs"),
+    ],
+)
+def test_a_small_camera_trains_and_is_not_tested(few, counts, tested, result):
+    settings = DatasetOptions(split="cross-camera", tested=tested)
+    if isinstance(result, list):
+        settings.check_counts(counts)
+        assert settings.tested_cameras(counts) == result
+        with pytest.raises(DataError, match="B2 has 3 images"):
+            replace(settings, split="folds").check_counts(counts)
+    else:
+        with pytest.raises(DataError, match=result):
+            settings.check_counts(counts)
+
+
+def test_a_small_camera_s_images_train(tmp_path, rng, few):
+    files = (*write_cameras(tmp_path, rng, 8), *write_cameras(tmp_path, rng, 2, ("C3",)))
+    settings = DatasetOptions(thumbnails=files, split="cross-camera", runs=tmp_path)
+    cameras, _ = load_cameras(settings)
+    sets = split_cameras(cameras, settings)
+    assert list(sets) == ["A1", "B2"]
+    assert len(sets["A1"].images) == 18
+    assert dataset.training_only(cameras, sets) == {"Only in training": "C3 (2 images)"}
+    assert not dataset.training_only(dict(list(cameras.items())[:2]), sets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["folds", "cross-camera"])
+def test_groups_are_the_units_of_folds_and_intervals(tmp_path, rng, few, split):
+    files = write_cameras(tmp_path, rng, 24)
+    lines = [
+        f"{camera},{camera}_{row:04},scene {row // 3}"
+        for camera in ("A1", "B2")
+        for row in range(24)
+    ]
+    (tmp_path / "groups.csv").write_text("\n".join(["camera,image,group", *lines, ""]))
+    options = {"thumbnails": files, "seeds": 1, "runs": tmp_path, "split": split}
+    report = run_dataset(
+        DatasetOptions(groups=tmp_path / "groups.csv", **options), {"small": SHORT}
+    )
+    results, page = np.load(report.parent / "results.npz"), report.read_text()
+    assert results["A1/GW"].shape == results["A1/of A1"].shape == (1, 1, 24)
+    assert sorted(results["image/A1"][0]) == [f"A1_{row:04}" for row in range(24)]
+    # All cameras together, and each of both.
+    assert page.count("The interval of the mean is a bootstrap over groups.") == 3
+    assert "averaged over folds" not in page
+    cameras, _ = load_cameras(DatasetOptions(groups=tmp_path / "groups.csv", **options))
+    assert cameras["A1"].groups.tolist() == cameras["B2"].groups.tolist()
+    assert len({*cameras["A1"].groups.tolist()}) == 8
+
+
 def test_all_cameras_images_are_pooled():
     def one(value, folds, count):
         illuminants = jnp.full((2, folds, count, 3), value)
