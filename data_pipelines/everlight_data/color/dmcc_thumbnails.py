@@ -1,16 +1,18 @@
-"""Thumbnails of NUS-8 and Cube+ as shuwei666/DMCC-Cross-sensor-color-constancy publishes them.
+"""Thumbnails of NUS-8, Cube+ and INTEL-TAU of shuwei666/DMCC-Cross-sensor-color-constancy.
 
 `dataset/` there has one folder per camera. `numpy_data/NAME.npy` is a linear image, float32 `[64,
 64, 3]`, scaled to a maximum of 1. `numpy_labels/NAME.npy` is the illuminant's three numbers, of sum
 1.
 """
 
-from itertools import pairwise
+import re
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.errors import DataError
@@ -38,12 +40,25 @@ NUS_FOLDERS = dict(
     )
 )
 CUBE_FOLDERS = {"Canon550D": "Cube+"}
+TAU_FOLDERS = {
+    "Canon_5DSR": "TAU_C_5DSR",
+    "Nikon_D810": "TAU_N_D810",
+    "Sony_IMX135": "TAU_S_IMX135",
+}
+TURNED_CAMERA = "Sony_IMX135"
+"""Camera whose images of the laboratory and of shared scenes are published upside down."""
+SHARED_PART = "field3cam"
+"""Part of INTEL-TAU whose images with one number show one scene, by all three cameras."""
+TURNED_PARTS = (SHARED_PART, "lab_printouts", "lab_realscene")
+SHARED_SCENES = "same_scenes.csv"
 _SHAPE = (64, 64, 3)
 _MAX_BYTES = 100_000
 """Limit on the size of a file; an image has 49,280 bytes."""
 
 MAIN, SECOND = "NikonD5200", "Canon1DsMkIII"
 PAIRS = f"pairs_{MAIN}_{SECOND}.csv"
+SCENES = "scenes.csv"
+"""List of the scenes of NUS-8's images, for `--groups` of `illuminant dataset`."""
 MIN_CORRELATION = 0.4
 """Minimum correlation of two photographs of the same scene."""
 NEIGHBORS = 5
@@ -97,13 +112,13 @@ def thumbnail_files() -> list[Path]:
 
 
 def nus_thumbnails(source: Source) -> Files:
-    """Return the recipe of a file per camera, with illuminants of unit length as in NUS-8, and the
-    pairs."""
+    """Return the recipe of a file per camera, with illuminants of unit length as in NUS-8, the
+    pairs and the scenes."""
     files = {
         f"{camera}.npz": lambda folder=folder: _camera_npz(source, folder, unit_length=True)
         for camera, folder in NUS_FOLDERS.items()
     }
-    return files | {PAIRS: lambda: _pairs_csv(source)}
+    return files | {PAIRS: lambda: _pairs_csv(source), SCENES: lambda: _scenes_csv(source)}
 
 
 def same_scenes(
@@ -124,6 +139,23 @@ def same_scenes(
     main_rows = np.arange(rows)
     mutual = (along.argmax(axis=0)[best] == main_rows) & (alike[main_rows, best] >= MIN_CORRELATION)
     return np.stack([main_rows, best], axis=1)[mutual], alike[main_rows, best][mutual]
+
+
+def group_scenes(cameras: Sequence[Float[np.ndarray, "_ 64 64 3"]]) -> list[Int[np.ndarray, "_"]]:
+    """Return the scene of each camera's images, numbered across the cameras.
+
+    Images are of one scene if `same_scenes` of any two cameras joins them, also through images by
+    other cameras. An image without a partner is a scene of its own.
+    """
+    # A fifth of a second to import, which the list of data sets does not need.
+    from scipy.sparse.csgraph import connected_components
+
+    ends = np.cumsum([0, *map(len, cameras)])
+    joined = np.zeros((ends[-1], ends[-1]), bool)
+    for first, second in combinations(range(len(cameras)), 2):
+        places, _ = same_scenes(cameras[first], cameras[second])
+        joined[ends[first] + places[:, 0], ends[second] + places[:, 1]] = True
+    return np.split(connected_components(joined, directed=False)[1], ends[1:-1])
 
 
 def _structure(images: Float[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 4096"]:
@@ -154,6 +186,22 @@ def _pairs_csv(source: Source) -> bytes:
     return "\n".join(["nikon,canon,structure_similarity", *rows, ""]).encode()
 
 
+def _scenes_csv(source: Source) -> bytes:
+    names, images = {}, []
+    for camera, folder in NUS_FOLDERS.items():
+        published, pictures, _ = _published_images(source, folder)
+        # The older camera's images came with its successor's.
+        rows = [row for row, name in enumerate(published) if name.startswith(f"{camera}_")]
+        names[camera] = [published[row] for row in rows]
+        images.append(pictures[rows])
+    lines = [
+        f"{camera},{name},{scene + 1}"
+        for (camera, published), scenes in zip(names.items(), group_scenes(images), strict=True)
+        for name, scene in zip(published, scenes.tolist(), strict=True)
+    ]
+    return "\n".join(["camera,image,group", *lines, ""]).encode()
+
+
 def cube_thumbnails(source: Source) -> Files:
     """Return the recipe of the one camera, with illuminants of sum 1 as in Cube+."""
     return {
@@ -162,19 +210,81 @@ def cube_thumbnails(source: Source) -> Files:
     }
 
 
+def tau_thumbnails(source: Source) -> Files:
+    """Return the recipe of a file per camera, with illuminants of sum 1, and the shared scenes.
+
+    Images are named after part and number, as field-0041, and are in that order. All are upright.
+    """
+    files = {
+        f"{camera}.npz": lambda camera=camera: _tau_npz(source, camera) for camera in TAU_FOLDERS
+    }
+    return files | {SHARED_SCENES: lambda: _shared_scenes_csv(source)}
+
+
+def _tau_npz(source: Source, camera: str) -> bytes:
+    published, images, illuminants = _published_images(source, TAU_FOLDERS[camera])
+    names = np.array([_tau_name(name) for name in published])
+    if camera == TURNED_CAMERA:
+        turned = [name.rpartition("-")[0] in TURNED_PARTS for name in names]
+        images[turned] = images[turned, ::-1, ::-1]
+    order = np.argsort(names)
+    return _pack(names[order], images[order], illuminants[order])
+
+
+def _tau_name(published: str) -> str:
+    """Return part and number of a name such as C_5DSR_field_41."""
+    match = re.fullmatch(r".*?_((?:field|lab)[a-z0-9_]*)_(\d{1,4})", published)
+    if match is None:
+        raise ValueError(f"{published} does not end in a part of INTEL-TAU and a number")
+    return f"{match[1]}-{int(match[2]):04}"
+
+
+def _shared_scenes_csv(source: Source) -> bytes:
+    """Return the list of pairs of any two cameras: equal names, of scenes by all three."""
+    cameras = [
+        {_tau_name(name) for name in _image_paths(source, folder)}
+        for folder in TAU_FOLDERS.values()
+    ]
+    shared = sorted(
+        name for name in set.intersection(*cameras) if name.startswith(f"{SHARED_PART}-")
+    )
+    return "\n".join(["main,second", *(f"{name},{name}" for name in shared), ""]).encode()
+
+
 def _camera_npz(source: Source, folder: str, unit_length: bool) -> bytes:
-    """Pack images as 16-bit numbers (65535 is 1), illuminants and names."""
     names, images, illuminants = _published_images(source, folder)
     if unit_length:
         illuminants /= np.linalg.norm(illuminants, axis=1, keepdims=True)
+    return _pack(np.array(names), images, illuminants)
+
+
+def _pack(
+    names: Shaped[np.ndarray, "n"],
+    images: Float[np.ndarray, "n 64 64 3"],
+    illuminants: Float[np.ndarray, "n 3"],
+) -> bytes:
+    """Pack images as 16-bit numbers (65535 is 1), illuminants and names."""
     quantized = np.rint(images * np.float32(65535)).astype(np.uint16)
-    return npz(images_u16=quantized, illuminant_rgb=illuminants, names=np.array(names))
+    return npz(images_u16=quantized, illuminant_rgb=illuminants, names=names)
 
 
 def _published_images(
     source: Source, folder: str
 ) -> tuple[list[str], Float[np.ndarray, "n 64 64 3"], Float[np.ndarray, "n 3"]]:
     """Return names, images and illuminants of a camera, sorted by name."""
+    paths = _image_paths(source, folder)
+    images = np.empty((len(paths), *_SHAPE), np.float32)
+    illuminants = np.empty((len(paths), 3))
+    for place, (name, start) in enumerate(paths.items()):
+        images[place] = _read_array(source, f"{start}numpy_data/{name}.npy", _SHAPE)
+        illuminants[place] = _read_array(source, f"{start}numpy_labels/{name}.npy", (3,))
+    if images.min() < 0 or images.max() > 1:
+        raise ValueError(f"{folder} has values from {images.min()} to {images.max()}, not 0 to 1")
+    return list(paths), images, illuminants
+
+
+def _image_paths(source: Source, folder: str) -> dict[str, str]:
+    """Return the path of a camera's folder by the name of each image, sorted by name."""
     paths = matching(source, lambda path: f"/{folder}/numpy_data/" in f"/{path}")
     if not paths:
         raise ValueError(f"it has no {folder}/numpy_data")
@@ -184,15 +294,7 @@ def _published_images(
         raise ValueError(f"it has two folders {folder}, {starts[0]} and {starts[1]}; keep one")
     if repeated := [first for first, second in pairwise(names) if first == second]:
         raise ValueError(f"{folder}/numpy_data has two files {repeated[0]}; keep one")
-    start = starts[0]
-    images = np.empty((len(names), *_SHAPE), np.float32)
-    illuminants = np.empty((len(names), 3))
-    for place, name in enumerate(names):
-        images[place] = _read_array(source, f"{start}numpy_data/{name}.npy", _SHAPE)
-        illuminants[place] = _read_array(source, f"{start}numpy_labels/{name}.npy", (3,))
-    if images.min() < 0 or images.max() > 1:
-        raise ValueError(f"{folder} has values from {images.min()} to {images.max()}, not 0 to 1")
-    return names, images, illuminants
+    return dict.fromkeys(names, starts[0])
 
 
 def _read_array(source: Source, path: str, shape: tuple[int, ...]) -> Float[np.ndarray, "..."]:
@@ -206,7 +308,9 @@ _RELEASE = {"owner": OWNER, "source": "the repository, or its folder dataset"}
 DATA_SETS = {
     "nus-thumbnails": DataSet(
         "NUS-8: 1,853 linear 64x64 thumbnails by eight cameras, with illuminants",
-        files=tuple(f"nus8_64x64/{file}" for file in (*map("{}.npz".format, NUS_FOLDERS), PAIRS)),
+        files=tuple(
+            f"nus8_64x64/{file}" for file in (*map("{}.npz".format, NUS_FOLDERS), PAIRS, SCENES)
+        ),
         size_bytes=38_300_000,
         prepare=file_by_file(nus_thumbnails),
         **_RELEASE,
@@ -216,6 +320,16 @@ DATA_SETS = {
         files=tuple(f"cube_plus_64x64/{camera}.npz" for camera in CUBE_FOLDERS),
         size_bytes=36_500_000,
         prepare=file_by_file(cube_thumbnails),
+        **_RELEASE,
+    ),
+    "intel-tau-thumbnails": DataSet(
+        "INTEL-TAU: 7,005 linear 64x64 thumbnails by three cameras, with illuminants",
+        files=tuple(
+            f"intel_tau_64x64/{file}"
+            for file in (*map("{}.npz".format, TAU_FOLDERS), SHARED_SCENES)
+        ),
+        size_bytes=141_400_000,
+        prepare=file_by_file(tau_thumbnails),
         **_RELEASE,
     ),
 }

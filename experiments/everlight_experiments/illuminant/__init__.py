@@ -18,8 +18,9 @@ The steps of `everlight illuminant dataset`:
 4. `core.cross_validation.cross_validate` does so with regressions and networks on colour moments;
    each fold's validation images select step and augmentation. `core.networks` trains all networks
    of a table in one program.
-5. The estimates are a `core.experiment.Comparison`, whose errors `record_errors` logs. All of a
-   command's comparisons, with data and protocol, are an `IlluminantExperiment`.
+5. The estimates are a `core.experiment.Comparison`, whose errors `record_errors` logs;
+   `estimate_arrays` names them in `results.npz`. All of a command's comparisons, with data and
+   protocol, are an `IlluminantExperiment`.
 6. `core.report.publish` makes summary, tables and figures of it, and
    `everlight_experiments.report.writer` the page.
 """

@@ -13,12 +13,8 @@ from everlight.color.learned.linear_regression import fit_linear_regression, lin
 from tests.color.references import least_squares
 
 ILLUMINANTS = 5
-fit_chromagenic = jax.jit(chromagenic.fit_chromagenic)
-
-
-@jax.jit
-def chromagenic_estimate(model, main, second, weights=None):
-    return chromagenic.chromagenic_estimate(model, main, second, weights)
+fit_chromagenic = jax.jit(chromagenic.fit_chromagenic, static_argnames="normalize")
+chromagenic_estimate = jax.jit(chromagenic.chromagenic_estimate, static_argnames="normalize")
 
 
 def pairs(rng, count=20, pixels=30):
@@ -44,6 +40,58 @@ def test_transforms_are_numpys_least_squares(rng):
         expected = least_squares(main[chosen].reshape(-1, 3), second[chosen].reshape(-1, 3))
         np.testing.assert_allclose(model.transforms[illuminant], expected, atol=1e-5)
     assert model.valid.all()
+
+
+def test_weighted_transforms_are_numpys_least_squares_of_scaled_rows(rng):
+    main, second, labels, _ = pairs(rng)
+    weights = rng.uniform(0, 2, size=(*labels.shape, 30)).astype(np.float32)
+    weights[:, :4] = 0
+    second[:, :4] = 7
+    candidates = np.ones((ILLUMINANTS, 3), np.float32)
+    model = fit_chromagenic(*map(jnp.asarray, (main, second, labels, candidates, weights)))
+    root = np.sqrt(np.float64(weights))[..., None]
+    for illuminant in range(ILLUMINANTS):
+        rows = [(views * root)[labels == illuminant].reshape(-1, 3) for views in (main, second)]
+        np.testing.assert_allclose(model.transforms[illuminant], least_squares(*rows), atol=1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_unknown_exposures_are_divided_out(rng, masked):
+    """The transforms are those of the images at mean one, whatever each image's exposure was."""
+    main, second, labels, _ = pairs(rng)
+    exposures = np.exp(rng.uniform(-4, 4, size=(2, len(labels), 1, 1))).astype(np.float32)
+    seen = (main * exposures[0], second * exposures[1])
+    weights = np.ones(main.shape[:2], np.float32)
+    weights[:, :5] = 0 if masked else 1
+    if masked:
+        seen[0][:, :5], seen[1][:, :5] = 1e4, 3e4
+    mask_rows = jnp.asarray(weights) if masked else None
+    candidates = jnp.asarray(rng.uniform(0.2, 1, size=(ILLUMINANTS, 3)), jnp.float32)
+    arguments = (*map(jnp.asarray, seen), jnp.asarray(labels), candidates, mask_rows)
+    model = fit_chromagenic(*arguments, normalize="mean")
+    unmasked = slice(5 * masked, None)
+    at_one = [np.float64(view[:, unmasked]) for view in (main, second)]
+    at_one = [view / view.mean(axis=(1, 2), keepdims=True) for view in at_one]
+    for illuminant in range(ILLUMINANTS):
+        rows = [view[labels == illuminant].reshape(-1, 3) for view in at_one]
+        np.testing.assert_allclose(model.transforms[illuminant], least_squares(*rows), atol=1e-4)
+    for row, (one, other) in enumerate(zip(*seen, strict=True)):
+        mask = None if mask_rows is None else mask_rows[row]
+        estimate = chromagenic_estimate(model, one, other, mask, normalize="mean")
+        errors = [((at_one[0][row] @ t - at_one[1][row]) ** 2).sum() for t in model.transforms]
+        np.testing.assert_array_equal(estimate, candidates[np.argmin(errors)])
+
+
+def test_a_black_view_is_left_out_where_exposures_are_unknown(rng):
+    main, second, labels, _ = pairs(rng)
+    candidates = jnp.ones((ILLUMINANTS, 3))
+    without = np.arange(len(labels)) > 0
+    arrays = [jnp.asarray(array) for array in (main, second, labels)]
+    expected = fit_chromagenic(*(array[without] for array in arrays), candidates, normalize="mean")
+    black = arrays[1].at[0].set(0)
+    model = fit_chromagenic(arrays[0], black, arrays[2], candidates, normalize="mean")
+    np.testing.assert_allclose(model.transforms, expected.transforms, atol=1e-6)
+    assert jnp.isnan(chromagenic_estimate(model, main[0], black[0], normalize="mean")).all()
 
 
 def test_finds_each_pairs_illuminant(rng):

@@ -123,6 +123,7 @@ def measure_pairs(
             note=note,
             camera=getattr(charts[0], view).camera,
             taken_by=[getattr(charts[0], view).camera] * len(charts),
+            names=[files.name for files in usable.files],
         )
         for view in VIEWS
     }

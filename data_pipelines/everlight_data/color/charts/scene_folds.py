@@ -34,4 +34,19 @@ def group_scenes(charted: ChartedPairs) -> Int[np.ndarray, "n"]:
     return scenes
 
 
+def renumbered_scenes(groups: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n"]:
+    """Return given groups of usable pairs as scene numbers from 0.
+
+    Raises:
+      DataError: there are too few groups.
+    """
+    scenes = np.unique(groups, return_inverse=True)[1]
+    if (count := int(scenes.max()) + 1) < MIN_PAIRS:
+        raise DataError(
+            f"--groups puts {len(groups)} usable pairs into {count} group{'s' * (count != 1)}; "
+            f"{MIN_PAIRS} are the minimum. Add pairs of other scenes."
+        )
+    return scenes
+
+
 _angles = jax.jit(jax.vmap(jax.vmap(angular_error, (None, 0)), (0, None)))

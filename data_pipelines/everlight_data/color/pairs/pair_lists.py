@@ -1,4 +1,4 @@
-"""Pairs of two cameras' images by name or list, their groups, and folds of whole groups."""
+"""Pairs of two cameras' images by name or list, and their groups."""
 
 import re
 from collections.abc import Sequence
@@ -7,24 +7,13 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from everlight_data.color.photographs.published_folds import (
-    FOLDS,
-    draw_scene_folds,
-    padded_folds,
-    read_whole_folds,
-)
+from everlight_data.color.photographs.image_groups import SHOWN, read_group_words
 from everlight_data.errors import DataError
-from everlight_data.formats.files import read_text
 from everlight_data.formats.tables import read_columns
 from everlight_data.names import check_name, name_first, repeated_names
 from everlight_data.texts import one_line
 
 MATCH_REMEDY = "Give a CSV file with the columns main and second: the names of both images."
-GROUP_REMEDY = (
-    "Give a text file with a word per pair, in the order of the pairs: its scene or session."
-)
-SHOWN = 8
-"""Number of names in a message."""
 
 
 def match_images(
@@ -99,48 +88,4 @@ def read_groups(path: Path | None, count: int, block: int) -> Int[np.ndarray, "n
     Raises:
       DataError: the file has another number of words than there are pairs.
     """
-    if path is None:
-        return np.arange(count) // block
-    words = read_text(path, GROUP_REMEDY).split()
-    if len(words) != count:
-        raise DataError(f"{path} has {len(words)} words for {count} pairs. {GROUP_REMEDY}")
-    return np.unique(words, return_inverse=True)[1]
-
-
-def group_folds(
-    groups: Int[np.ndarray, "n"], assigned: Int[np.ndarray, "n"] | None, seed: int
-) -> Int[np.ndarray, "folds k"]:
-    """Return the test rows of folds of whole groups; shorter folds repeat rows.
-
-    Args:
-      groups: group of each pair.
-      assigned: fold of each pair, from 0; None draws the folds.
-      seed: random seed of drawn folds.
-
-    Raises:
-      DataError: a group is in two folds, a fold is empty, or there are too few groups.
-    """
-    count = len(np.unique(groups))
-    if count < FOLDS:
-        raise DataError(f"{count} groups do not suffice for {FOLDS} folds; give more groups")
-    if assigned is None:
-        return np.stack(draw_scene_folds(np.unique(groups, return_inverse=True)[1], seed, FOLDS))
-    for group in np.unique(groups):
-        if len({*assigned[groups == group]}) > 1:
-            rows = ", ".join(str(row + 1) for row in np.flatnonzero(groups == group)[:SHOWN])
-            raise DataError(
-                f"--folds puts pairs of one group (number {rows}) into different folds; a group "
-                "belongs to one fold"
-            )
-    folds = [np.flatnonzero(assigned == fold) for fold in range(FOLDS)]
-    if not all(map(len, folds)):
-        raise DataError(f"a fold of --folds has no usable pair; give {FOLDS} folds with pairs")
-    return np.stack(padded_folds(folds))
-
-
-def read_assigned_folds(path: Path, count: int) -> Int[np.ndarray, "n"]:
-    """Return each pair's fold, from 0, in a published split; raises as `read_whole_folds` does."""
-    assigned = np.zeros(count, int)
-    for fold, rows in enumerate(read_whole_folds(path, count)):
-        assigned[rows] = fold
-    return assigned
+    return np.arange(count) // block if path is None else read_group_words(path, count, "pair")

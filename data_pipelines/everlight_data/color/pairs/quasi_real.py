@@ -133,6 +133,7 @@ def official_pairs(main: str, second: str, seed: int) -> OfficialPairs:
         note=note,
         camera=main,
         taken_by=[main] * len(images),
+        names=[name for name, _ in names],
     )
     return OfficialPairs(charted=charted, images=main_images)
 

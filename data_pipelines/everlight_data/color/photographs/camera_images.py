@@ -12,6 +12,7 @@ from scipy.ndimage import minimum_filter
 
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.thumbnails import shrink_image
+from everlight_data.color.photographs.image_groups import group_folds, read_assigned_folds
 from everlight_data.color.photographs.published_folds import draw_folds, read_folds
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
@@ -28,7 +29,8 @@ MIN_SIDE = 32
 class CameraImages(NamedTuple):
     """One camera's images in the order of their names; the mask is 0 where a pixel is left out.
 
-    `captures` are the features of their time and settings, where they are known.
+    `captures` are the features of their time and settings, and `groups` numbers of their scenes or
+    sessions, where they are known.
     """
 
     images: Float[np.ndarray, "n h w 3"]
@@ -36,6 +38,7 @@ class CameraImages(NamedTuple):
     illuminants: Float[np.ndarray, "n 3"]
     names: tuple[str, ...]
     captures: Float[np.ndarray, "n 15"] | None = None
+    groups: Int[np.ndarray, "n"] | None = None
 
     def averaged(self, side: int) -> "CameraImages":
         """Return the images as block means whose longest side is at most `side`."""
@@ -60,6 +63,8 @@ class IlluminantImages(NamedTuple):
     """Camera of the test images."""
     taken_by: Sequence[str]
     """Camera of each image."""
+    names: Sequence[str]
+    """Name of each image."""
     captures: Float[np.ndarray, "n 15"] | None = None
     """Features of each image's time and settings; None where an image has none."""
     calibrations: Mapping[str, CameraCalibration] = {}
@@ -67,6 +72,9 @@ class IlluminantImages(NamedTuple):
 
     Without any, those of cameras.xml below EVERLIGHT_DATA count.
     """
+    groups: Int[np.ndarray, "n"] | None = None
+    """Number of each image's scene or session, which images by other cameras may share; None if
+    images are independent."""
 
     @property
     def camera_names(self) -> list[str]:
@@ -119,14 +127,26 @@ def join_on_canvas(
     return stacked
 
 
-def read_camera_images(camera: ConstancySet, side: int) -> CameraImages:
-    """Read a camera's images, averaged down to a longest side, in the set's own order.
+def read_camera_images(
+    camera: ConstancySet, side: int, rows: Sequence[int] | None = None
+) -> CameraImages:
+    """Read a camera's images, averaged down to a longest side.
 
-    Published folds number the images in that order.
+    Args:
+      camera: images of one camera.
+      side: longest side in pixels.
+      rows: places of the images; None is all in the set's own order, in which published folds
+        number them.
     """
-    images, masks = shrink_photographs(camera, range(len(camera.names)), side)
-    names = tuple(camera.names)
-    return CameraImages(images, masks, camera.illuminants, names, camera.captures)
+    selected = list(range(len(camera.names)) if rows is None else rows)
+    images, masks = shrink_photographs(camera, selected, side)
+    return CameraImages(
+        images,
+        masks,
+        camera.illuminants[selected],
+        tuple(camera.names[row] for row in selected),
+        None if camera.captures is None else camera.captures[selected],
+    )
 
 
 def check_edges(camera: str, photos: CameraImages) -> None:
@@ -156,7 +176,7 @@ def split_within(
     camera: str, photos: CameraImages, folds: Sequence[np.ndarray]
 ) -> IlluminantImages:
     """Return one camera's images, without those that are in no fold."""
-    used = np.sort(np.concatenate(folds))
+    used = np.unique(np.concatenate(folds))
     return IlluminantImages(
         images=photos.images[used],
         masks=photos.masks[used],
@@ -165,20 +185,31 @@ def split_within(
         note=_note(camera, len(used), len(photos.names)),
         camera=camera,
         taken_by=[camera] * len(used),
+        names=[photos.names[row] for row in used],
         captures=None if photos.captures is None else photos.captures[used],
+        groups=None if photos.groups is None else photos.groups[used],
     )
 
 
 def split_in_folds(
     cameras: Mapping[str, CameraImages], seed: int, path: Path | None = None
 ) -> dict[str, IlluminantImages]:
-    """Return each camera's images in the folds of a published split, or in drawn ones."""
-    sets = {}
-    for camera, photos in cameras.items():
-        count = len(photos.names)
-        folds = draw_folds(count, seed) if path is None else read_folds(path, count)
-        sets[camera] = split_within(camera, photos, folds)
-    return sets
+    """Return each camera's images in the folds of a published split, or in drawn ones.
+
+    Folds of images with groups hold whole groups, and the shorter ones repeat rows.
+    """
+    return {
+        camera: split_within(camera, photos, _folds_of(photos, seed, path))
+        for camera, photos in cameras.items()
+    }
+
+
+def _folds_of(photos: CameraImages, seed: int, path: Path | None) -> Sequence[Int[np.ndarray, "k"]]:
+    count = len(photos.names)
+    if photos.groups is not None:
+        assigned = None if path is None else read_assigned_folds(path, count)
+        return list(group_folds(photos.groups, assigned, seed))
+    return draw_folds(count, seed) if path is None else read_folds(path, count)
 
 
 def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantImages]:
@@ -187,8 +218,11 @@ def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantIma
     masks = join_on_canvas([mask for photos in cameras.values() for mask in photos.masks])
     illuminants = np.concatenate([photos.illuminants for photos in cameras.values()])
     taken_by = [camera for camera, photos in cameras.items() for _ in photos.names]
+    names = [name for photos in cameras.values() for name in photos.names]
     known = [photos.captures for photos in cameras.values() if photos.captures is not None]
     captures = np.concatenate(known) if len(known) == len(cameras) else None
+    grouped = [photos.groups for photos in cameras.values() if photos.groups is not None]
+    groups = np.concatenate(grouped) if len(grouped) == len(cameras) else None
     sets, start = {}, 0
     for camera, photos in cameras.items():
         rows = np.arange(start, start := start + len(photos.names))
@@ -200,7 +234,9 @@ def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantIma
             note=_note(camera, len(rows), len(rows)),
             camera=camera,
             taken_by=taken_by,
+            names=names,
             captures=captures,
+            groups=groups,
         )
     return sets
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.metrics.angular import angular_error, reproduction_error, summarize_errors
@@ -42,6 +42,7 @@ class Comparison(NamedTuple):
       runs: name of a run, "seeds" or "camera pairs".
       published: published statistics by method, in the order of `published_tables.STATISTICS`.
       units: independent units; None for the images themselves.
+      names: name of each image; None if unknown.
     """
 
     estimates: Mapping[str, Float[np.ndarray, "runs folds k 3"]]
@@ -51,12 +52,41 @@ class Comparison(NamedTuple):
     runs: str = "seeds"
     published: Mapping[str, Sequence[float]] = {}
     units: ResamplingUnits | None = None
+    names: Shaped[np.ndarray, "folds k"] | None = None
 
     def errors(self, metric: Callable[..., Array] = angular_errors) -> dict[str, Errors]:
         """Return the errors of every method; the default are recovery angular errors."""
         return {
             name: np.asarray(metric(colors, self.truth)) for name, colors in self.estimates.items()
         }
+
+    def by_groups(
+        self, folds: Sequence[Int[np.ndarray, "k"]], groups: Int[np.ndarray, "n"]
+    ) -> "Comparison":
+        """Return the tested images in one fold, each once, with their groups as units.
+
+        Args:
+          folds: test rows of the comparison's folds, which may repeat rows.
+          groups: group of every row.
+        """
+        rows, first = np.unique(np.concatenate(folds), return_index=True)
+
+        def pooled(
+            colors: Float[np.ndarray, "*runs folds k 3"],
+        ) -> Float[np.ndarray, "*runs 1 n 3"]:
+            return colors.reshape(*colors.shape[:-3], 1, -1, 3)[..., first, :]
+
+        return self._replace(
+            estimates={name: pooled(colors) for name, colors in self.estimates.items()},
+            truth=pooled(self.truth),
+            units=ResamplingUnits("groups", groups[rows][None]),
+            names=None if self.names is None else self.names.reshape(1, -1)[:, first],
+        )
+
+    @property
+    def unit_name(self) -> str:
+        """Return the name of what the bootstrap resamples."""
+        return "images" if self.units is None else self.units.name
 
     def interval(self, errors: Errors) -> tuple[float, float]:
         """Return the 95% bootstrap interval of the mean error, averaged over runs."""
@@ -75,6 +105,22 @@ def record_errors(folder: RunFolder, comparisons: Mapping[str, Comparison]) -> d
             arrays[f"{condition}/{method}"] = errors
             means = np.nanmean(errors, axis=(1, 2))
             folder.log(condition=condition, method=method, mean_error=means)
+    return arrays
+
+
+def estimate_arrays(comparisons: Mapping[str, Comparison]) -> dict[str, np.ndarray]:
+    """Return what the errors are computed from, by name in a run's results.
+
+    `estimate/condition/method` are estimates, `illuminant/condition` the ground truth, and
+    `image/condition` names of the images where they are known.
+    """
+    arrays = {}
+    for condition, compared in comparisons.items():
+        for method, estimates in compared.estimates.items():
+            arrays[f"estimate/{condition}/{method}"] = estimates
+        arrays[f"illuminant/{condition}"] = compared.truth
+        if compared.names is not None:
+            arrays[f"image/{condition}"] = compared.names
     return arrays
 
 

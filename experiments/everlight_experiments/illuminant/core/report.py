@@ -142,8 +142,7 @@ def error_table(compared: Comparison) -> Table:
         caption += f" Statistics are means over {compared.runs}; ± is the standard deviation."
     if compared.truth.shape[-3] > 1:
         caption += " Statistics are taken within a fold and averaged over folds."
-    units = "images" if compared.units is None else compared.units.name
-    caption += f" The interval of the mean is a bootstrap over {units}."
+    caption += f" The interval of the mean is a bootstrap over {compared.unit_name}."
     best = int(np.argmin([np.nanmean(values) for values in errors.values()]))
     return Table(caption, columns, rows, frozenset({best}))
 

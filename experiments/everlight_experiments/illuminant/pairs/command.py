@@ -21,7 +21,11 @@ from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_inputs import VIEWS
 from everlight_experiments.illuminant.config import CALIBRATE
 from everlight_experiments.illuminant.core.cross_validation import HELD_OUT
-from everlight_experiments.illuminant.core.experiment import IlluminantExperiment, record_errors
+from everlight_experiments.illuminant.core.experiment import (
+    IlluminantExperiment,
+    estimate_arrays,
+    record_errors,
+)
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import error_table, publish
 from everlight_experiments.illuminant.pairs.methods import (
@@ -67,7 +71,7 @@ def run_pairs(
     gains = measure_gains(compared)
     folder.save_results(
         **record_errors(folder, {"main": compared}),
-        **{f"estimate/{name}": values for name, values in compared.estimates.items()},
+        **estimate_arrays({"main": compared}),
         transforms=usable.pairs.transforms,
         groups=usable.groups,
         correlations=usable.correlations,

@@ -77,6 +77,7 @@ def compare_methods(folder: RunFolder, usable: PairSet, training: NetworkTrainin
         f"Illuminant of {usable.images['main'].camera} for {count} pairs in {groups} groups, each "
         "by trainings without the pair's fold.",
         units=ResamplingUnits("groups", usable.groups[None]),
+        names=np.array(usable.names)[None],
     )
 
 

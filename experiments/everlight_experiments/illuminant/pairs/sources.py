@@ -17,18 +17,14 @@ from everlight.illuminant.pair_estimate import SINGULAR, transform_obstacle
 from everlight.illuminant.pair_inputs import VIEWS, View
 from everlight.illuminant.registered_pairs import RegisteredPairs
 from everlight_data.color.pairs.camera_folders import camera_set
-from everlight_data.color.pairs.pair_lists import (
-    group_folds,
-    match_images,
-    read_assigned_folds,
-    read_groups,
-)
+from everlight_data.color.pairs.pair_lists import match_images, read_groups
 from everlight_data.color.photographs.camera_images import (
     CameraImages,
     IlluminantImages,
     check_edges,
     read_camera_images,
 )
+from everlight_data.color.photographs.image_groups import group_folds, read_assigned_folds
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra.library import embedded_library
@@ -111,8 +107,7 @@ def read_pairs(options: PairsOptions) -> PairSource:
     assigned = None if options.folds is None else read_assigned_folds(options.folds, count)
     images = {}
     for place, (view, photographs) in enumerate(sets.items()):
-        read = read_camera_images(photographs, options.side)
-        images[view] = _rows(read, matched[:, place])
+        images[view] = read_camera_images(photographs, options.side, matched[:, place].tolist())
         check_edges(str(paths[view]), images[view])
         check_thumbnails(photographs.file, paths[view].stem, images[view])
     note = f"{count} pairs: {paths['main']} and {paths['second']}"
@@ -122,15 +117,6 @@ def read_pairs(options: PairsOptions) -> PairSource:
 def _distinct(paths: Mapping[str, Path]) -> tuple[str, str]:
     main, second = (path.resolve().stem for path in paths.values())
     return (main, second) if main != second else (f"{main} (main)", f"{second} (second)")
-
-
-def _rows(images: CameraImages, rows: Int[np.ndarray, "n"]) -> CameraImages:
-    return CameraImages(
-        images.images[rows],
-        images.masks[rows],
-        images.illuminants[rows],
-        tuple(images.names[row] for row in rows),
-    )
 
 
 def _rendered_pairs(options: PairsOptions) -> PairSource:
@@ -247,6 +233,7 @@ def _in_folds(
             note=source.note,
             camera=camera,
             taken_by=[camera] * len(rows),
+            names=[source.images[view].names[row] for row in rows],
         )
         for view, camera in zip(VIEWS, source.cameras, strict=True)
     }

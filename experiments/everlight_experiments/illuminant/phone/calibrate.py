@@ -40,16 +40,18 @@ from everlight_data.color.charts.chart_pairs import PairCharts, align_cameras
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
 from everlight_data.color.charts.pair_files import PairFiles, find_pairs
 from everlight_data.color.charts.pair_measurements import MeasuredPairs, measure_pairs, read_charts
-from everlight_data.color.charts.scene_folds import group_scenes
+from everlight_data.color.charts.scene_folds import group_scenes, renumbered_scenes
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.view_pairs import described_view, read_homography, write_homography
 from everlight_data.color.photographs.camera_images import IlluminantImages
+from everlight_data.color.photographs.image_groups import read_group_words
 from everlight_data.color.photographs.published_folds import draw_scene_folds
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import CALIBRATE, SAMPLES
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     ResamplingUnits,
+    estimate_arrays,
     record_errors,
 )
 from everlight_experiments.illuminant.core.method_inputs import features_of
@@ -78,6 +80,10 @@ class CalibrateOptions(ExperimentOptions):
     homography: Path | None = None
     """JSON file that maps main to second pixels, as for `estimate`; by default fitted to all
     charts."""
+    groups: Path | None = None
+    """Text file with a word per pair of the folder, in the order of the names: its scene or
+    session. Folds and intervals take whole groups. By default pairs whose illuminants agree within
+    half a degree in both cameras are a group."""
     downsample: Annotated[int, Between(1, 100)] = 6
     """Side in pixels of the blocks averaged before a fit; give `estimate` the same."""
     seeds: Count = 3
@@ -136,7 +142,9 @@ def _measure_phone(options: CalibrateOptions, folder: RunFolder) -> PhonePairs:
         # Damage is known before the charts are searched, which takes longest.
         read_homography(options.homography)
     source, note = _source(options, folder)
-    measured_charts = read_charts(source, find_pairs(source), folder)
+    pair_files = find_pairs(source)
+    groups = options.groups and read_group_words(options.groups, len(pair_files), "pair")
+    measured_charts = read_charts(source, pair_files, folder)
     homography, residuals = align_cameras(options.homography, measured_charts.charts)
     if np.median(residuals) > options.downsample:
         print(
@@ -147,7 +155,11 @@ def _measure_phone(options: CalibrateOptions, folder: RunFolder) -> PhonePairs:
     measured = measure_pairs(measured_charts, homography, options.downsample, folder, note)
     files, charts = measured_charts.subset(measured.indices)
     residuals = residuals[measured.indices]
-    scenes = group_scenes(measured.charted)
+    if groups is None:
+        scenes = group_scenes(measured.charted)
+    else:
+        names = {pair.name for pair in files}
+        scenes = renumbered_scenes(groups[[pair.name in names for pair in pair_files]])
     folds = draw_scene_folds(scenes, options.seed)
     measured = measured._replace(charted=measured.charted._replace(folds=tuple(folds)))
     return PhonePairs(files, charts, homography, residuals, measured, scenes, note)
@@ -182,10 +194,9 @@ def _save(folder: RunFolder, models: Path, phone: PhonePairs, results: Calibrati
     charts = phone.charts[0]._asdict()
     views = {view: described_view(*chart.shape, chart.flip) for view, chart in charts.items()}
     write_homography(models / "homography.json", phone.homography, views)
-    illuminants = {view: choice.data.illuminants for view, choice in results.choices.items()}
     folder.save_results(
         **record_errors(folder, results.comparisons),
-        **{f"illuminant/{view}": truth for view, truth in illuminants.items()},
+        **estimate_arrays(results.comparisons),
         transforms=results.charted.transforms,
         homography=phone.homography,
         scenes=phone.scenes,
@@ -234,4 +245,5 @@ def compare(
         f"scenes, each by models trained without its scene. '{NESTED}': the method and its inputs "
         "were selected without it too; the lowest of the other rows is optimistic.",
         units=ResamplingUnits("scenes", scenes[None]),
+        names=np.array(images.names)[None],
     )

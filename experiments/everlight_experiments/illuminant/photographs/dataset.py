@@ -23,9 +23,9 @@ import numpy as np
 from jaxtyping import Float
 
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.illuminant.camera_pairs import ImageInputs
+from everlight.illuminant.camera_pairs import Augment, ImageInputs
 from everlight.illuminant.illuminant_training import TrainingSettings
-from everlight.illuminant.pair_augmentations import IMAGE_AUGMENTATIONS
+from everlight.illuminant.pair_augmentations import IMAGE_AUGMENTATIONS, resampled
 from everlight.illuminant.pair_inputs import MOMENTS
 from everlight.trees import checksums_of
 from everlight_data.color.photographs.camera_images import (
@@ -39,7 +39,7 @@ from everlight_data.color.raw_files.calibrations import read_calibrations
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.progress import progress
-from everlight_experiments.illuminant.config import DATASET, MAIN
+from everlight_experiments.illuminant.config import DATASET, MAIN, SAMPLES
 from everlight_experiments.illuminant.core.cross_validation import (
     HELD_OUT,
     OTHER_DEPTHS,
@@ -50,6 +50,8 @@ from everlight_experiments.illuminant.core.cross_validation import (
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
+    ResamplingUnits,
+    estimate_arrays,
     record_errors,
 )
 from everlight_experiments.illuminant.core.method_inputs import moments_of
@@ -63,13 +65,19 @@ from everlight_experiments.illuminant.photographs.methods import (
     learned_methods,
     left_out,
 )
-from everlight_experiments.illuminant.photographs.source import ImageOptions, load_cameras
+from everlight_experiments.illuminant.photographs.source import (
+    MIN_IMAGES,
+    ImageOptions,
+    load_cameras,
+    suffices,
+)
 from everlight_experiments.illuminant.published_tables import (
     CROSS_CAMERA_PROTOCOL,
     FFCC_THUMBNAILS,
     TABLE_2_NUS,
     rows_across_cameras,
 )
+from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import Count, Preset, check_methods
 
@@ -98,8 +106,8 @@ class DatasetOptions(ImageOptions):
     split: Split = "folds"
     """Cross-validation: three folds within each camera, or each camera held out in turn."""
     tested: tuple[str, ...] = ()
-    """Cameras to hold out in turn with --split cross-camera; by default all. The others only
-    train."""
+    """Cameras to hold out in turn with --split cross-camera; by default all that have enough
+    images. The others only train."""
     folds: Path | None = None
     """File with the fold, 1 to 3, of each image of one camera in the order of the images' names:
     text, or MATLAB with `indices`; or FC4's MATLAB file with `te_split` and `tr_split`. Without it
@@ -127,6 +135,35 @@ class DatasetOptions(ImageOptions):
         if self.folds and (len(chosen) > 1 or self.split == "cross-camera"):
             raise DataError("--folds are those of one camera; name it by --cameras")
 
+    def check_counts(self, counts: Mapping[str, int]) -> None:
+        """Refuse too few images; across cameras a small camera may train that is not tested.
+
+        Raises:
+          DataError: a tested camera has too few, or all others together.
+        """
+        if self.split == "folds":
+            super().check_counts(counts)
+            return
+        tested = self.tested_cameras(counts)
+        if not tested:
+            raise DataError(f"no camera has the {MIN_IMAGES} images that a test needs; add images")
+        for camera in tested:
+            others = sum(counts.values()) - counts[camera]
+            if not suffices(counts[camera]):
+                raise DataError(
+                    f"{camera} has {counted(counts[camera], 'image')}; at least {MIN_IMAGES} are "
+                    "needed to test it. Leave it out of --tested; then it only trains"
+                )
+            if not suffices(others):
+                raise DataError(
+                    f"all cameras but {camera} have {counted(others, 'image')}; at least "
+                    f"{MIN_IMAGES} are needed to train. Add images"
+                )
+
+    def tested_cameras(self, counts: Mapping[str, int]) -> list[str]:
+        """Return the cameras to hold out in turn, by the number of each camera's images."""
+        return list(self.tested or (camera for camera in counts if suffices(counts[camera])))
+
 
 def run_dataset(
     options: DatasetOptions, training: Mapping[Preset, TrainingSettings] = DATASET
@@ -151,10 +188,13 @@ def compare_photographs(
     seeds = range(options.seed, options.seed + options.seeds)
     networks = NetworkTraining(training, seeds, folder.checkpoints)
     comparisons = compare_cameras(folder, sets, options, networks)
-    folder.save_results(**record_errors(folder, comparisons))
+    folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
     shown = {camera: reported(compared) for camera, compared in comparisons.items()}
     first, *others = shown
     together = pooled(shown, options.split) if others else shown[first]
+    examples = sets[first]
+    if examples.groups is not None:
+        examples = examples._replace(folds=[np.unique(np.concatenate(examples.folds))])
     return IlluminantExperiment(
         title=f"Illuminant estimation from one image ({options.split})",
         question="Which single-image method has the lowest mean angular error?",
@@ -162,7 +202,8 @@ def compare_photographs(
         comparisons={options.split: together._replace(title=options.split)},
         protocol={
             "Cameras": ", ".join(sets),
-            "Protocol": PROTOCOLS[options.split],
+            "Protocol": protocol_words(options),
+            **training_only(cameras, sets),
             "Folds": str(options.folds or f"drawn by seed {options.seed}"),
         },
         selection_rule=f"{HELD_OUT} of the training images",
@@ -174,7 +215,7 @@ def compare_photographs(
         curves=CURVES,
         notes=(*METHOD_NOTES, *omission_notes(sets, shown)),
         tables=[error_table(c) for c in ([together] if others else []) + list(shown.values())],
-        figures=[corrections_figure(folder.path, sets[first], shown[first].estimates)],
+        figures=[corrections_figure(folder.path, examples, shown[first].estimates)],
     )
 
 
@@ -185,7 +226,29 @@ def split_cameras(
     if options.split == "folds":
         return split_in_folds(cameras, options.seed, options.folds)
     sets = split_across(cameras)
-    return {camera: sets[camera] for camera in options.tested or sets}
+    counts = {camera: len(images.names) for camera, images in cameras.items()}
+    return {camera: sets[camera] for camera in options.tested_cameras(counts)}
+
+
+def protocol_words(options: DatasetOptions) -> str:
+    """Return the protocol of a report."""
+    if options.groups is None:
+        return PROTOCOLS[options.split]
+    if options.split == "folds":
+        return f"{FOLDS} folds of whole groups of each camera; statistics over all images"
+    return f"{PROTOCOLS[options.split]}; intervals over groups"
+
+
+def training_only(
+    cameras: Mapping[str, CameraImages], sets: Mapping[str, IlluminantImages]
+) -> dict[str, str]:
+    """Return the row of a report on cameras that are not tested, empty without any."""
+    small = [
+        f"{camera} ({counted(len(images.names), 'image')})"
+        for camera, images in cameras.items()
+        if camera not in sets
+    ]
+    return {"Only in training": ", ".join(small)} if small else {}
 
 
 def compare_cameras(
@@ -209,18 +272,24 @@ def compare_cameras(
         }
         if data.captures is not None:
             identity["captures"] = checksums_of(data.captures)
+        if data.groups is not None:
+            identity["groups"] = checksums_of(data.groups)
         keep = partial(folder.computed, fingerprint=identity | matrices_checksum(data))
         compute = partial(compare_images, data, training.below(camera), keep, options.methods)
         caption, published = f"{data.note}.", published_rows(camera, options.split)
         if options.split == "cross-camera" and published:
             caption += f" {CROSS_CAMERA_PROTOCOL}"
-        comparisons[camera] = Comparison(
+        compared = Comparison(
             keep(camera, compute=compute),
             data.illuminants[np.stack(data.folds)],
             camera,
             caption,
             published=published,
+            names=np.array(data.names)[np.stack(data.folds)],
         )
+        if data.groups is not None:
+            compared = compared.by_groups(data.folds, data.groups)
+        comparisons[camera] = compared
     return comparisons
 
 
@@ -232,8 +301,16 @@ def compare_images(
 ) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
     """Return the estimates of all methods, and of networks and regressions on colour moments."""
     inputs = ImageInputs({MOMENTS: moments_of(data)}, data.illuminants, np.stack(data.folds))
-    outcome = cross_validate(inputs, IMAGE_AUGMENTATIONS, "held-out", training)
+    outcome = cross_validate(inputs, _augmentations(data), "held-out", training)
     return cross_validate_methods(data, keep, names) | outcome.illuminants()
+
+
+def _augmentations(data: IlluminantImages) -> Mapping[str, Augment]:
+    """Return the augmentations, with equally many samples for folds of groups, which differ."""
+    if data.groups is None:
+        return IMAGE_AUGMENTATIONS
+    count = max(SAMPLES, len(data.images))
+    return {name: resampled(augment, count) for name, augment in IMAGE_AUGMENTATIONS.items()}
 
 
 def matrices_checksum(data: IlluminantImages) -> dict[str, tuple[int, ...]]:
@@ -297,4 +374,8 @@ def pooled(comparisons: Mapping[str, Comparison], split: Split) -> Comparison:
     if published:
         caption += f" {CROSS_CAMERA_PROTOCOL}"
     truth = joined([camera.truth for camera in cameras])
-    return Comparison(estimates, truth, caption=caption, published=published)
+    units = None
+    if all(camera.units is not None for camera in cameras):
+        groups = np.concatenate([camera.units.of_images.ravel() for camera in cameras])
+        units = ResamplingUnits("groups", groups[None])
+    return Comparison(estimates, truth, caption=caption, published=published, units=units)

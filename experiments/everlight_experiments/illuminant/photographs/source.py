@@ -1,6 +1,6 @@
 """Photographs with known illuminants that a command names, read camera by camera."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +14,7 @@ from everlight_data.color.photographs.camera_images import (
     read_camera_images,
 )
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
+from everlight_data.color.photographs.image_groups import read_image_groups
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
@@ -55,9 +56,32 @@ class ImageOptions(ExperimentOptions):
     EVERLIGHT_DATA."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side in pixels; larger images are averaged down to it."""
+    groups: Path | None = None
+    """File with the scene or session of each image: folds and intervals take whole groups. CSV with
+    the columns camera, image and group; or, for one camera, text with a word per image in the order
+    of the images. By default images count as independent."""
 
     def check_cameras(self, chosen: Sequence[str]) -> None:
         """Refuse options that do not go with the cameras; a run's own settings may have some."""
+
+    def check_counts(self, counts: Mapping[str, int]) -> None:
+        """Refuse cameras with too few images, by the number of each camera's.
+
+        Raises:
+          DataError: a camera has too few.
+        """
+        for camera, count in counts.items():
+            if not suffices(count):
+                raise DataError(
+                    f"{camera} has {counted(count, 'image')}; at least {MIN_IMAGES} are needed to "
+                    "train and to test. Leave it out by --cameras, add images, or, if all images "
+                    "are by one camera, name it by --camera."
+                )
+
+
+def suffices(count: int) -> bool:
+    """Return True if a number of images suffices to test a camera, or to train for others."""
+    return count >= MIN_IMAGES
 
 
 def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
@@ -73,26 +97,29 @@ def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
         chosen = _chosen(options, library.camera_names)
         images = render_thumbnails(library, chosen, RENDERED, options.seed)
         images = {camera: data.averaged(options.side) for camera, data in images.items()}
+        images = _grouped(options, images)
         height, width = images[chosen[0]].masks.shape[1:]
         note = f"NOT photographs: {RENDERED} rendered thumbnails ({height}x{width}); {library.note}"
         return images, note
     sets, note = _read_sets(options)
     chosen = _chosen(options, list(sets))
     # All counts are known before the first image is read.
-    for camera in chosen:
-        count = len(sets[camera].names)
-        if count < MIN_IMAGES:
-            raise DataError(
-                f"{camera} has {counted(count, 'image')}; at least {MIN_IMAGES} are needed to "
-                "train and to test. Leave it out by --cameras, add images, or, if all images are "
-                "by one camera, name it by --camera."
-            )
+    options.check_counts({camera: len(sets[camera].names) for camera in chosen})
     images = {camera: read_camera_images(sets[camera], options.side) for camera in chosen}
     for camera, data in images.items():
         check_edges(camera, data)
         if (file := sets[camera].file) is not None:
             check_thumbnails(file, camera, data)
-    return images, note
+    return _grouped(options, images), note
+
+
+def _grouped(options: ImageOptions, images: Mapping[str, CameraImages]) -> dict[str, CameraImages]:
+    """Return the images with the groups that the options name."""
+    if options.groups is None:
+        return dict(images)
+    names = {camera: data.names for camera, data in images.items()}
+    groups = read_image_groups(options.groups, names)
+    return {camera: data._replace(groups=groups[camera]) for camera, data in images.items()}
 
 
 def _check_options(options: ImageOptions) -> None:

@@ -26,6 +26,7 @@ from everlight_data.color.charts.chart_thumbnails import (
 from everlight_data.color.charts.measured_chart import read_chart_corners
 from everlight_data.color.raw_files.photos import is_picture, list_photos
 from everlight_data.errors import DataError
+from everlight_data.names import name_first
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.photographs.source import MIN_IMAGES
@@ -65,7 +66,7 @@ def make_thumbnails(options: ThumbnailsOptions) -> Path:
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give the one that holds the raw files")
     charts, reference = read_chart_corners(folder), reference_colors()
-    paths = [path for path in list_photos([folder]) if not is_picture(path)]
+    paths = _raw_files(folder)
     photos = []
     for path in progress("photographs", unit="photo", values=paths):
         try:
@@ -93,3 +94,17 @@ def make_thumbnails(options: ThumbnailsOptions) -> Path:
     else:
         print(f"use them: everlight illuminant train --thumbnails {out} --out model")
     return out
+
+
+def _raw_files(folder: Path) -> list[Path]:
+    """Return the raw files of a folder, and name its PNG and TIFF files, which are left out."""
+    photos = list_photos([folder])
+    pictures = [path.name for path in photos if is_picture(path)]
+    if len(pictures) == len(photos):
+        raise DataError(
+            f"{folder} has no raw file, only {name_first(pictures)}; a PNG or TIFF does not state "
+            "its camera and where the sensor saturates. Give raw files"
+        )
+    if pictures:
+        print(f"LEFT OUT: {name_first(pictures)}: not raw files", file=sys.stderr)
+    return [path for path in photos if not is_picture(path)]

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from everlight.color import (
     ESTIMATORS,
@@ -38,6 +38,7 @@ from everlight_data.progress import progress
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
+    estimate_arrays,
     record_errors,
 )
 from everlight_experiments.illuminant.core.method_inputs import (
@@ -94,7 +95,8 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     save_image_model(out, model, len(data.images))
     baselines = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BASELINES}
     comparison = _compared({method.name: held_out, **baselines}, sets)
-    folder.save_results(**record_errors(folder, {"held-out": comparison}))
+    comparisons = {"held-out": comparison}
+    folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
     report = publish(folder, _experiment(model, comparison, cameras, options.seed, command))
     statistics = fold_statistics(comparison.errors()[method.name])
@@ -178,11 +180,16 @@ def _held_out(
         identity |= matrices_checksum(data)
         return folder.computed(f"held-out-{number}", identity, compute)["estimates"]
 
-    folds = [(data, fold) for data in sets.values() for fold in data.folds]
+    folds = [(data, fold) for data in sets.values() for fold in _tested_rows(data)]
     estimates = np.zeros_like(folds[0][0].illuminants)
     for number, (data, fold) in enumerate(progress("held out", unit="fold", values=folds)):
         estimates[fold] = estimate(number, data, fold)
     return estimates
+
+
+def _tested_rows(data: IlluminantImages) -> list[Int[np.ndarray, "_"]]:
+    """Return each fold's rows once; folds of groups repeat rows."""
+    return list(data.folds if data.groups is None else map(np.unique, data.folds))
 
 
 def _fit_model(
@@ -194,7 +201,8 @@ def _fit_model(
 ) -> ImageModel:
     """Return the model of all images; its errors are those of the held-out estimates."""
     data = next(iter(sets.values()))
-    moments, folds = moments_of(data), [fold for tested in sets.values() for fold in tested.folds]
+    moments = moments_of(data)
+    folds = [fold for tested in sets.values() for fold in _tested_rows(tested)]
     errors = calibrate_errors(held_out, data.illuminants, moments, folds)
     fitted, others = method.fit(labelled(features, data), side_of(data)), None
     if method.reads_others and len(sets) == 1:
@@ -214,7 +222,9 @@ def _compared(
         folds = np.arange(len(data.images))[None]
         caption = f"Each of {len(sets)} cameras by a training on the others."
     by_fold = {name: values[folds][None] for name, values in estimates.items()}
-    return Comparison(by_fold, data.illuminants[folds], "held out", caption)
+    names = np.array(data.names)[folds]
+    compared = Comparison(by_fold, data.illuminants[folds], "held out", caption, names=names)
+    return compared if data.groups is None else compared.by_groups(folds, data.groups)
 
 
 def _experiment(

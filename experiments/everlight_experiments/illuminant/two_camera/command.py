@@ -23,9 +23,14 @@ from everlight.illuminant.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
+from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairConfig, PairPreset
 from everlight_experiments.illuminant.core.cross_validation import compare_rules
-from everlight_experiments.illuminant.core.experiment import IlluminantExperiment, record_errors
+from everlight_experiments.illuminant.core.experiment import (
+    IlluminantExperiment,
+    estimate_arrays,
+    record_errors,
+)
 from everlight_experiments.illuminant.core.method_inputs import moments_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import publish
@@ -60,6 +65,8 @@ def compare_two_cameras(
     folder: RunFolder, options: TwoCameraOptions, config: PairConfig
 ) -> IlluminantExperiment:
     """Run a preset and save its errors; the result's report is still to be written."""
+    if options.block > 1 and config.data != "transforms":
+        raise DataError(f"--block goes with s20 presets, not with {options.preset}")
     return COMPARISONS[config.data](folder, options, config)
 
 
@@ -84,7 +91,8 @@ def _compare_quasi_real(
     pairs = charted_camera_pairs(charted, moments_of(images), (MAIN, SECOND), images.note)
     training = NetworkTraining(config.training, options.training_seeds, folder.checkpoints)
     rules = compare_rules(pairs, chart_augmentations(charted), training, single, TABLE_2_NUS)
-    folder.save_results(**record_errors(folder, rules.comparisons))
+    comparisons = rules.comparisons
+    folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
     held_out = rules.comparisons["held-out"]
     side = f"averaged down to {THUMBNAIL_SIDE} pixels for single-image methods"
     return IlluminantExperiment(

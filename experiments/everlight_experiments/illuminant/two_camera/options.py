@@ -30,17 +30,26 @@ class TwoCameraOptions(ExperimentOptions):
     """Number of scenes of 24 surfaces, split 60/20/20, for rendered presets; by default 12,000 for
     the demo and 18,000 for others."""
 
+    block: Annotated[int, Between(1, 54)] = 1
+    """Number of consecutive pairs that s20 presets hold out and resample together: pictures taken
+    one after another share their illuminant. 1 takes the published folds of single pairs."""
+
     @property
     def training_seeds(self) -> Sequence[int]:
         """Seeds of a fold's trainings; the first also draws the folds."""
         return range(self.seed, self.seed + self.seeds)
 
     @property
+    def _blocks(self) -> str:
+        return f" of whole blocks of {self.block} consecutive pairs" if self.block > 1 else ""
+
+    @property
     def in_folds(self) -> dict[str, Any]:
         """Fields of an experiment on folds that state its protocol and seeds."""
         return {
             "protocol": {
-                "Protocol": f"{FOLDS} folds; statistics within a fold, averaged over folds"
+                "Protocol": f"{FOLDS} folds{self._blocks}; statistics within a fold, averaged over "
+                "folds"
             },
             "selection_rule": "held-out selection and the paper's test-set selection, a table "
             "each; quote held-out",

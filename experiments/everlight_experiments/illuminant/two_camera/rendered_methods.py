@@ -1,6 +1,7 @@
 """All methods but networks on rendered scenes of a camera pair."""
 
 from collections.abc import Callable
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -85,13 +86,14 @@ def _chromagenic(pair: RenderedPair, test: RenderedPair) -> Float[Array, "n 3"]:
     )
     candidates = pair.main.illuminants[train][first]
 
-    def at_mean_one(seen: RenderedPair, rows: slice) -> list[Array]:
-        colors = [view.colors[rows] for view in (seen.main, seen.second)]
-        return [view / jnp.mean(view, axis=(1, 2), keepdims=True) for view in colors]
+    def colors(seen: RenderedPair, rows: slice) -> list[Array]:
+        return [view.colors[rows] for view in (seen.main, seen.second)]
 
-    model = _fit_transforms(*at_mean_one(pair, train), jnp.asarray(labels), candidates)
-    return _choose_candidates(model, *at_mean_one(test, test.scenes.test))
+    model = _fit_transforms(*colors(pair, train), jnp.asarray(labels), candidates)
+    return _choose_candidates(model, *colors(test, test.scenes.test))
 
 
-_fit_transforms = jax.jit(fit_chromagenic)
-_choose_candidates = jax.jit(jax.vmap(chromagenic_estimate, (None, 0, 0)))
+_fit_transforms = jax.jit(partial(fit_chromagenic, normalize="mean"))
+_choose_candidates = jax.jit(
+    jax.vmap(partial(chromagenic_estimate, normalize="mean"), (None, 0, 0))
+)

@@ -20,9 +20,11 @@ from everlight.illuminant.pair_inputs import (
 from everlight.illuminant.pair_model import PairModel, calibrated_view
 from everlight_data.color.models.pair_model_files import save_pair_model
 from everlight_data.color.pairs.released_pairs import released_pairs
+from everlight_data.color.photographs.image_groups import group_folds
 from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.color.rendered.rehearsal import rehearsal_pairs
 from everlight_data.color.s20 import load_augmented_s20
+from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import RATES, PairConfig
 from everlight_experiments.illuminant.core.cross_validation import (
     CHOSEN,
@@ -36,6 +38,8 @@ from everlight_experiments.illuminant.core.cross_validation import (
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
+    ResamplingUnits,
+    estimate_arrays,
     record_errors,
 )
 from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTraining
@@ -57,7 +61,8 @@ def compare_transforms(
     """Compare networks and regressions on a phone's transforms, for both cameras' illuminants."""
 
     def pairs(view: View) -> CameraPairs:
-        return released_pairs(view) if config.measured else rehearsal_pairs(options.seed, view)
+        data = released_pairs(view) if config.measured else rehearsal_pairs(options.seed, view)
+        return in_blocks(data, options.block, options.seed)
 
     data, second = pairs("main"), pairs("second")
     seeds = options.training_seeds
@@ -66,7 +71,8 @@ def compare_transforms(
     rules = compare_rules(data, PHONE_AUGMENTATIONS, training, single, published_rows())
     coverage = save_ensembles(folder, rules.held_out, data)
     comparisons = dict(rules.comparisons)
-    if config.measured:
+    if config.measured and options.block == 1:
+        # The authors' re-illuminations are of the published folds.
         estimates = as_released(data, training.below("as-released")._replace(rates=()))
         compared = comparisons["test-set"]
         comparisons["test-set"] = compared._replace(estimates={**compared.estimates, **estimates})
@@ -78,7 +84,12 @@ def compare_transforms(
         SECOND_VIEW,
         f"The illuminant of {data.cameras[1]} from the same transforms; {RULES['held-out']}",
     )
-    folder.save_results(**record_errors(folder, comparisons | {SECOND_VIEW: other}))
+    if options.block > 1:
+        units = ResamplingUnits("blocks", data.folds // options.block)
+        other = other._replace(units=units)
+        comparisons = {rule: rows._replace(units=units) for rule, rows in comparisons.items()}
+    both = comparisons | {SECOND_VIEW: other}
+    folder.save_results(**record_errors(folder, both), **estimate_arrays(both))
     chosen = [Estimator(method_name(TRANSFORM, depth)) for depth in (5, 2, 16)]
     curves = [*chosen, chosen[0]._replace(ensemble=True), Estimator(method_name(TRANSFORM, None))]
     rates = " or ".join(f"{rate:g}" for rate in RATES)
@@ -104,6 +115,24 @@ def compare_transforms(
         training=config.training,
         **options.in_folds,
     )
+
+
+def in_blocks(data: CameraPairs, block: int, seed: int) -> CameraPairs:
+    """Return pairs in drawn folds of whole blocks of consecutive pairs; one pair is no block.
+
+    Raises:
+      DataError: the blocks do not divide into folds of equal size.
+    """
+    if block == 1:
+        return data
+    count = len(data.illuminants)
+    if count % (FOLDS * block):
+        sizes = [size for size in range(2, count // FOLDS + 1) if count % (FOLDS * size) == 0]
+        raise DataError(
+            f"--block {block}: {count} pairs do not divide into {FOLDS} equal folds of such "
+            f"blocks; give {', '.join(map(str, sizes))}"
+        )
+    return data._replace(folds=group_folds(np.arange(count) // block, None, seed))
 
 
 def published_rows() -> dict[str, tuple[float, ...]]:
@@ -143,7 +172,8 @@ def gain_table(compared: Comparison) -> Table:
     caption = (
         "Does the second camera help? Mean errors in degrees with held-out selection, augmentation "
         "chosen in the fold; T is what the second camera adds. ± is the standard deviation over "
-        "seeds; the interval is a bootstrap over images, of errors averaged over seeds."
+        f"seeds; the interval is a bootstrap over {compared.unit_name}, of errors averaged over "
+        "seeds."
     )
     return Table(caption, columns, rows)
 

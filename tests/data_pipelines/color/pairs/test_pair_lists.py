@@ -1,14 +1,8 @@
-"""Pairs by name, number and list; groups, and folds of whole groups."""
+"""Pairs by name, number and list, and their groups."""
 
-import numpy as np
 import pytest
 
-from everlight_data.color.pairs.pair_lists import (
-    group_folds,
-    match_images,
-    read_assigned_folds,
-    read_groups,
-)
+from everlight_data.color.pairs.pair_lists import match_images, read_groups
 from everlight_data.errors import DataError
 
 
@@ -61,28 +55,3 @@ def test_groups_are_words_or_blocks(tmp_path):
     assert read_groups(path, 3, 1).tolist() == [1, 0, 1]
     with pytest.raises(DataError, match=r"groups.txt has 3 words for 4 pairs"):
         read_groups(path, 4, 1)
-
-
-@pytest.mark.parametrize("seed", [0, 1])
-def test_drawn_folds_have_whole_groups(seed, rng):
-    groups = rng.integers(0, 9, 40)
-    folds = group_folds(groups, None, seed)
-    owners = [set(groups[fold].tolist()) for fold in folds]
-    assert len(folds) == 3
-    assert sum(map(len, owners)) == len(set().union(*owners)) == len(np.unique(groups))
-    assert set(folds.ravel().tolist()) == set(range(40))
-
-
-def test_given_folds_are_taken_and_may_not_divide_a_group(tmp_path):
-    path = tmp_path / "folds.txt"
-    path.write_text("1 1 2 2 3 3 3")
-    assigned = read_assigned_folds(path, 7)
-    folds = group_folds(np.array([0, 0, 1, 1, 2, 3, 3]), assigned, 0)
-    assert [sorted({*fold.tolist()}) for fold in folds] == [[0, 1], [2, 3], [4, 5, 6]]
-    with pytest.raises(DataError, match=r"pairs of one group \(number 2, 3\)"):
-        group_folds(np.array([0, 1, 1, 2, 3, 4, 5]), assigned, 0)
-
-
-def test_too_few_groups_are_refused():
-    with pytest.raises(DataError, match="2 groups do not suffice for 3 folds"):
-        group_folds(np.array([0, 0, 1, 1]), None, 0)

@@ -71,6 +71,10 @@ def test_images_of_equal_names_are_taken_at_their_own_places(tmp_path, rng, name
     data = read_camera_images(camera, 64)
     np.testing.assert_array_equal(data.images, images)
     np.testing.assert_array_equal(data.illuminants, illuminants)
+    some = read_camera_images(camera, 64, [3, 1])
+    np.testing.assert_array_equal(some.images, images[[3, 1]])
+    np.testing.assert_array_equal(some.illuminants, illuminants[[3, 1]])
+    assert some.names == (str(names[3]), str(names[1]))
 
 
 def camera_images(images, masks=None):

@@ -3,7 +3,13 @@
 import numpy as np
 import pytest
 
-from everlight.illuminant.pair_inputs import TRANSFORM_AND_WHITE_BALANCE, WHITE_BALANCE
+from everlight.illuminant.camera_pairs import CameraPairs
+from everlight.illuminant.pair_inputs import (
+    TRANSFORM,
+    TRANSFORM_AND_WHITE_BALANCE,
+    WHITE_BALANCE,
+)
+from everlight_data.errors import DataError
 from everlight_experiments.illuminant.core import report
 from everlight_experiments.illuminant.core.cross_validation import CHOSEN
 from everlight_experiments.illuminant.core.experiment import (
@@ -19,7 +25,7 @@ from everlight_experiments.illuminant.core.report import (
     spread,
     summary,
 )
-from everlight_experiments.illuminant.two_camera.transforms import gain_table
+from everlight_experiments.illuminant.two_camera.transforms import gain_table, in_blocks
 from everlight_experiments.report.writer import Figure
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
@@ -75,6 +81,25 @@ def test_an_interval_over_illuminants_is_wider_than_one_over_their_scenes(rng):
     assert widths[1] / widths[0] == pytest.approx(np.sqrt(50), rel=0.3)
     assert "bootstrap over illuminants" in by_illuminant.caption
     assert "bootstrap over images" in by_scene.caption
+
+
+def test_groups_pool_each_tested_image_once(rng):
+    """Four images per group with one error each have the interval of the groups alone."""
+    by_group = rng.gamma(2, 1, 9)
+    groups = np.repeat(np.arange(9), 4)
+    rows = np.arange(36)
+    folds = [rows[:16], rows[16:28], rows[28:]]
+    padded = np.stack([np.resize(fold, 16) for fold in folds])
+    single = compared({"A": by_group[None, None]})
+    names = np.char.add("n", rows.astype(str))
+    repeated = compared({"A": by_group[groups][padded][None]}, names=names[padded])
+    pooled = repeated.by_groups(list(padded), groups)
+    errors = pooled.errors()["A"]
+    assert errors.shape == (1, 1, 36)
+    np.testing.assert_allclose(errors[0, 0], by_group[groups], rtol=1e-3)
+    assert pooled.names.tolist() == [names.tolist()]
+    expected = single.interval(single.errors()["A"])
+    np.testing.assert_allclose(pooled.interval(errors), expected, rtol=1e-3)
 
 
 def test_invalid_estimates_are_counted_and_the_paper_stands_beside():
@@ -161,9 +186,29 @@ def test_the_gain_of_a_camera_is_the_mean_difference_of_errors_by_seed():
         for inputs, values in ((WHITE_BALANCE, one), (TRANSFORM_AND_WHITE_BALANCE, both)):
             errors[f"{method} on {inputs}, {CHOSEN}"] = values
             errors[f"{method} on {inputs}, {CHOSEN}, ensemble"] = values[:1]
-    single, ensemble, *_ = gain_table(compared(errors)).rows
+    table = gain_table(compared(errors))
+    assert "bootstrap over images" in table.caption
+    units = ResamplingUnits("blocks", np.zeros(errors[next(iter(errors))].shape[1:], int))
+    assert "bootstrap over blocks" in gain_table(compared(errors, units=units)).caption
+    single, ensemble, *_ = table.rows
     assert single[1:] == ["5.50 ± 0.71", "4.00 ± 0.00", "+1.50 ± 0.71", "+1.50 to +1.50"]
     assert ensemble[1:] == ["5.00", "4.00", "+1.00", "+1.00 to +1.00"]
+
+
+def test_blocks_are_held_out_and_resampled_together(rng):
+    values = np.zeros((18, 9), np.float32)
+    illuminants = rng.uniform(0.2, 1, (18, 3)).astype(np.float32)
+    folds = np.arange(18).reshape(3, 6)
+    pairs = CameraPairs({TRANSFORM: values}, illuminants, illuminants, folds, ("a", "b"), "")
+    assert in_blocks(pairs, 1, 0) is pairs
+    folds = in_blocks(pairs, 3, 0).folds
+    assert sorted(folds.ravel().tolist()) == list(range(18))
+    for fold in folds:
+        assert {row // 3 * 3 + step for row in fold.tolist() for step in range(3)} == {
+            *fold.tolist()
+        }
+    with pytest.raises(DataError, match=r"--block 4: 18 pairs .* 3 equal folds .*; give 2, 3, 6"):
+        in_blocks(pairs, 4, 0)
 
 
 @pytest.fixture

@@ -114,7 +114,8 @@ def test_the_report_answers_the_question(folders, tmp_path, capsys):
     assert f"equal size: {gain:+.2f} (" in printed.out
     for name in ("GW", "FFCC", averaged_name("FFCC")):
         assert np.isfinite(results[f"main/{name}"]).all()
-        assert results[f"estimate/{name}"].shape == (1, 1, 46, 3)
+        assert results[f"estimate/main/{name}"].shape == (1, 1, 46, 3)
+    assert "CAM_A_005" not in results["image/main"]
 
 
 @pytest.mark.parametrize(

@@ -159,6 +159,16 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
         cosine = mean @ illuminant / np.linalg.norm(mean) / np.linalg.norm(illuminant)
         expected.append(np.degrees(np.arccos(cosine)))
     np.testing.assert_allclose(np.sort(results["A1/GW"].ravel()), np.sort(expected), atol=0.02)
+    place = np.argsort(results["image/A1"].ravel())
+    np.testing.assert_array_equal(
+        results["illuminant/A1"].reshape(-1, 3)[place], np.float32(illuminants)
+    )
+    estimates, truth = (
+        array / np.linalg.norm(array, axis=-1, keepdims=True)
+        for array in (results["estimate/A1/GW"], results["illuminant/A1"])
+    )
+    cosines = (estimates * truth).sum(axis=-1)
+    np.testing.assert_allclose(results["A1/GW"], np.degrees(np.arccos(cosines)), atol=0.03)
     assert "A1/of A1" in results.files
     assert "B2/of B2" in results.files
     page = report.read_text()
@@ -275,6 +285,63 @@ def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
         load_cameras(replace(settings, tested=("C3",)))
     with pytest.raises(DataError, match="goes with --split cross-camera"):
         load_cameras(replace(settings, split="folds"))
+
+
+@pytest.mark.parametrize(
+    ("counts", "tested", "result"),
+    [
+        ({"A1": 8, "B2": 3, "C3": 9}, (), ["A1", "C3"]),
+        ({"A1": 8, "B2": 3}, (), r"all cameras but A1 have 3 images; at least 45 are needed to tr"),
+        ({"A1": 8, "B2": 3, "C3": 9}, ("B2",), r"B2 has 3 images; .* Leave it out of --tested"),
+        ({"A1": 4, "B2": 3, "C3": 5}, (), "no camera has the 45 images that a test needs"),
+    ],
+)
+def test_a_small_camera_trains_and_is_not_tested(few, counts, tested, result):
+    settings = DatasetOptions(split="cross-camera", tested=tested)
+    if isinstance(result, list):
+        settings.check_counts(counts)
+        assert settings.tested_cameras(counts) == result
+        with pytest.raises(DataError, match="B2 has 3 images"):
+            replace(settings, split="folds").check_counts(counts)
+    else:
+        with pytest.raises(DataError, match=result):
+            settings.check_counts(counts)
+
+
+def test_a_small_camera_s_images_train(tmp_path, rng, few):
+    files = (*write_cameras(tmp_path, rng, 8), *write_cameras(tmp_path, rng, 2, ("C3",)))
+    settings = DatasetOptions(thumbnails=files, split="cross-camera", runs=tmp_path)
+    cameras, _ = load_cameras(settings)
+    sets = split_cameras(cameras, settings)
+    assert list(sets) == ["A1", "B2"]
+    assert len(sets["A1"].images) == 18
+    assert dataset.training_only(cameras, sets) == {"Only in training": "C3 (2 images)"}
+    assert not dataset.training_only(dict(list(cameras.items())[:2]), sets)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("split", ["folds", "cross-camera"])
+def test_groups_are_the_units_of_folds_and_intervals(tmp_path, rng, few, split):
+    files = write_cameras(tmp_path, rng, 24)
+    lines = [
+        f"{camera},{camera}_{row:04},scene {row // 3}"
+        for camera in ("A1", "B2")
+        for row in range(24)
+    ]
+    (tmp_path / "groups.csv").write_text("\n".join(["camera,image,group", *lines, ""]))
+    options = {"thumbnails": files, "seeds": 1, "runs": tmp_path, "split": split}
+    report = run_dataset(
+        DatasetOptions(groups=tmp_path / "groups.csv", **options), {"small": SHORT}
+    )
+    results, page = np.load(report.parent / "results.npz"), report.read_text()
+    assert results["A1/GW"].shape == results["A1/of A1"].shape == (1, 1, 24)
+    assert sorted(results["image/A1"][0]) == [f"A1_{row:04}" for row in range(24)]
+    # All cameras together, and each of both.
+    assert page.count("The interval of the mean is a bootstrap over groups.") == 3
+    assert "averaged over folds" not in page
+    cameras, _ = load_cameras(DatasetOptions(groups=tmp_path / "groups.csv", **options))
+    assert cameras["A1"].groups.tolist() == cameras["B2"].groups.tolist()
+    assert len({*cameras["A1"].groups.tolist()}) == 8
 
 
 def test_all_cameras_images_are_pooled():

@@ -18,7 +18,7 @@ def images_by(*cameras, **fields):
     """Return one image by each camera, of which the last one is tested."""
     images = np.ones((len(cameras), 3, 3, 3), np.float32)
     arrays = images, images[..., 0], images[:, 0, 0], [np.array([len(cameras) - 1])]
-    return IlluminantImages(*arrays, "", cameras[-1], cameras, **fields)
+    return IlluminantImages(*arrays, "", cameras[-1], cameras, cameras, **fields)
 
 
 def test_costly_methods_run_only_where_they_are_named(monkeypatch):

@@ -118,6 +118,22 @@ def test_too_few_charts_are_refused(written, tmp_path, capsys):
         make_thumbnails(ThumbnailsOptions(tmp_path / "none", tmp_path / "mine.npz"))
 
 
+def test_pictures_are_named_and_not_read(tmp_path, capsys):
+    """A folder of PNGs was "usable in 0 of 0 raw files"; beside raw files they were dropped."""
+    settings = ThumbnailsOptions(tmp_path / "in", tmp_path / "mine.npz")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "b.png").touch()
+    (tmp_path / "in" / "a.tif").touch()
+    with pytest.raises(
+        DataError, match=r"in has no raw file, only a\.tif, b\.png; .* Give raw files"
+    ):
+        make_thumbnails(settings)
+    (tmp_path / "in" / "c.dng").touch()
+    with pytest.raises(DataError, match=r"usable in 0 of 1 raw files"):
+        make_thumbnails(settings)
+    assert "LEFT OUT: a.tif, b.png: not raw files" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("inputs", [False, True])
 def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, inputs):
     """A person pointed at the five patches from white on."""

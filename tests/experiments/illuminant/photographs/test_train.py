@@ -70,6 +70,27 @@ def gray(tmp_path_factory):
     return folder / "model", images, illuminants
 
 
+def test_groups_are_held_out_together(tmp_path, rng, monkeypatch):
+    monkeypatch.setattr(source, "MIN_IMAGES", 6)
+    _, illuminants = write_thumbnails(tmp_path / "mine.npz", "Eye One", 20, rng)
+    words = [f"scene{row // 3}" for row in range(20)]
+    (tmp_path / "groups.txt").write_text("\n".join(words))
+    settings = IlluminantTrainOptions(
+        thumbnails=(tmp_path / "mine.npz",),
+        runs=tmp_path / "runs",
+        side=SIDE,
+        method="gw",
+        out=tmp_path / "model",
+        groups=tmp_path / "groups.txt",
+    )
+    report = run_train(settings)
+    results = np.load(report.parent / "results.npz")
+    assert results["held-out/GW"].shape == (1, 1, 20)
+    assert results["image/held-out"][0].tolist() == [f"Eye One_{row:04}" for row in range(20)]
+    np.testing.assert_array_equal(results["illuminant/held-out"][0], np.float32(illuminants))
+    assert "bootstrap over groups" in report.read_text()
+
+
 def test_the_median_is_the_reports_mean_over_folds(gray):
     model, _, _ = gray
     printed, path = (model.parent / "printed.txt").read_text().rsplit("\n", 1)

@@ -102,8 +102,12 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
         images = official_pairs(MAIN, SECOND, 0).images
         applicable = methods_for(side_of(images)).keys() - methods.left_out(images).keys()
         assert names - networks == applicable - COSTLY
-    assert {results[name].shape for name in results.files} == {(1, 3, 6)}
+    errors = [
+        name for name in results.files if name.startswith(tuple(f"{rule}/" for rule in RULES))
+    ]
+    assert {results[name].shape for name in errors} == {(1, 3, 6)}
     assert all(np.isfinite(results[name]).all() for name in results.files)
+    assert {results[f"estimate/{name}"].shape for name in errors} == {(1, 3, 6, 3)}
 
     unmasked = np.ones((26, 40), bool)
     unmasked[7:15, 10:22] = False
@@ -170,7 +174,8 @@ def small():
     images = (tiles * illuminants[:, None, None]).astype(np.float32)
     masks = np.ones(images.shape[:3], np.float32)
     masks[:, :4, :4] = 0
-    return IlluminantImages(images, masks, illuminants, draw_folds(12, 0), "", "one", ["one"] * 12)
+    tags = "one", ["one"] * 12, [""] * 12
+    return IlluminantImages(images, masks, illuminants, draw_folds(12, 0), "", *tags)
 
 
 @pytest.fixture
@@ -214,10 +219,18 @@ def test_the_demo_leaves_a_report_that_does_not_pass_for_nus(tmp_path, monkeypat
     assert "NUS" not in page.split("</h1>")[0]
     assert page.count("data:image/png;base64,") == 3
     results = np.load(folder / "results.npz")
-    assert {results[name].shape for name in results.files} == {(1, 3, 54)}
+    camera = "Nikon 5100 (NPL)"
+    errors = [name for name in results.files if name.startswith(f"{camera}/")]
+    assert {results[name].shape for name in errors} == {(1, 3, 54)}
     # Nine estimators, the one that learns, and on moments net and regression under two
     # augmentations and the chosen one; one seed has no ensembles.
-    assert len(results.files) == 9 + 1 + 2 * 3
+    assert len(errors) == 9 + 1 + 2 * 3
+    assert {*results.files} == {
+        *errors,
+        *(f"estimate/{name}" for name in errors),
+        f"illuminant/{camera}",
+        f"image/{camera}",
+    }
 
 
 def test_thumbnails_mask_charts_and_saturation(real_data, monkeypatch):
