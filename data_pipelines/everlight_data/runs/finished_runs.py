@@ -16,6 +16,8 @@ from everlight_data.texts import printable
 from everlight_data.writing import read_sealed
 
 _REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
+MEASURES = "measure", "second_measure"
+"""Arrays of results with the name of the score, and of the second one where there is one."""
 
 
 class ResultKey(NamedTuple):
@@ -104,8 +106,10 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
     """
     arrays = read_sealed(path, remedy)
     with refusing(path, remedy):
-        score = arrays.get("measure", np.array(""))
-        _check("measure", score, "U", score.shape == ())
+        for name in set(MEASURES) & set(arrays):
+            _check(name, arrays[name], "U", arrays[name].shape == ())
+        scores = score_names(arrays)
+        by_task = {f"{score} by task" for score in scores}
         # Steps come first, as scores must have their shape.
         for name, array in sorted(arrays.items(), key=lambda item: not item[0].endswith("/steps")):
             key = ResultKey.parse(name)
@@ -118,12 +122,17 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
                 continue
             elif key.metric == "steps":
                 _check(name, array, "iu", array.ndim == 2 and array.size > 0)
-            elif key.metric == str(score):
+            elif key.metric in scores:
                 fits = array.ndim == 2 and array.size > 0 and array.shape == steps
                 _check(name, array, "f", fits)
-            elif key.metric == f"{score} by task" and key.sibling("steps") in arrays:
+            elif key.metric in by_task and key.sibling("steps") in arrays:
                 _check(name, array, "f", array.shape == (*steps, steps[-1]))
     return arrays
+
+
+def score_names(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the names of the scores in a results.npz, the first one first."""
+    return [str(arrays[name]) for name in MEASURES if name in arrays]
 
 
 def _check(name: str, array: np.ndarray, kinds: str, fits: bool) -> None:

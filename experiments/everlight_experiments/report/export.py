@@ -16,7 +16,13 @@ from everlight_data.errors import DataError
 from everlight_data.optional_packages import import_package
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import read_scalars
-from everlight_data.runs.finished_runs import Number, ResultKey, list_numbers, read_results
+from everlight_data.runs.finished_runs import (
+    Number,
+    ResultKey,
+    list_numbers,
+    read_results,
+    score_names,
+)
 from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.over_time import mean_over_time, score_matrices
 from everlight_experiments.report.writer import file_name
@@ -69,21 +75,22 @@ def _write_csv(run: Path) -> Path:
 
 def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the numbers of the report's first tables, one per run, by name like the arrays."""
-    score = str(arrays.get("measure", ""))
-    criteria = {}
+    scores, criteria = score_names(arrays), {}
     for name, values in arrays.items():
         key = ResultKey.parse(name)
+        score = key.metric
         matrices, steps = (
             arrays.get(key.sibling(other)) for other in (f"{score} by task", "steps")
         )
-        if key.metric != score or matrices is None or not key.method:
+        if score not in scores or matrices is None or not key.method:
             continue
+        of = "" if score == scores[0] else f" of {score}"
         learned = matrices, steps, np.isnan(values[:, -1])
         criteria |= {
             key.sibling(f"final {score}"): values[:, -1],
             key.sibling(f"average incremental {score}"): mean_over_time(values, steps),
-            key.sibling("forgetting"): score_matrices(forgetting, *learned),
-            key.sibling("backward transfer"): score_matrices(backward_transfer, *learned),
+            key.sibling(f"forgetting{of}"): score_matrices(forgetting, *learned),
+            key.sibling(f"backward transfer{of}"): score_matrices(backward_transfer, *learned),
         }
     return criteria
 

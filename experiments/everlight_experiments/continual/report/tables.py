@@ -70,7 +70,7 @@ def forgetting_cell(outcome: Outcome) -> str:
 def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) -> Table:
     """Return average over time, transfer and differences from `naive` of every method.
 
-    The summary of the page has the final score and forgetting.
+    The summary of the page has the final score and forgetting, those of a second score too.
     """
     score, base = benchmark.score, by_name.get(naive)
     specs = [
@@ -94,10 +94,11 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             "chance included.",
         ),
     ]
+    metrics = benchmark.setting.metrics
     specs += [
         _final_value(metric.name)
-        for metric in benchmark.setting.metrics.others
-        if metric.axes == ("time",)
+        for metric in metrics.others
+        if metric.axes == ("time",) and metric.name not in metrics.scores
     ]
     if base is not None:
 

@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
     """A method in a column; the first axis of every array is over seeds."""
 
     score: str
-    """Name of the metric that is the score over time."""
+    """Name of the metric that is the score over time"""
     metrics: Mapping[str, np.ndarray]
     """Metrics by name; NaN where a run diverged."""
     diverged_at: Int[np.ndarray, "seeds 2"]
@@ -44,6 +44,10 @@ class Outcome(NamedTuple):
     boundaries: bool = True
     """True if task boundaries were given, so that a class counts as seen from the first step of its
     task. Without them it does from the step of its first sample."""
+
+    def scored_by(self, score: str) -> "Outcome":
+        """Return the outcome with another score, which has a metric over time and one by task."""
+        return self._replace(score=score)
 
     @property
     def over_time(self) -> Float[np.ndarray, "seeds t"]:

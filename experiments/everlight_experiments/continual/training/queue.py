@@ -9,6 +9,7 @@ import numpy as np
 from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
+from everlight_data.runs.finished_runs import MEASURES
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
@@ -110,8 +111,8 @@ def save_outcomes(
     folder.save_results(
         draws=np.array([checksum(number) for number in range(seeds)]),
         data=np.array(first.data.checksums),
-        measure=np.array(first.score),
         tested=np.array(first.setting.tested),
+        **dict(zip(MEASURES, map(np.array, first.setting.metrics.scores), strict=False)),
         **arrays_of(outcomes),
         **others,
     )
