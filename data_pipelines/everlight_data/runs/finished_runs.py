@@ -18,6 +18,10 @@ from everlight_data.writing import read_sealed
 _REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
 MEASURES = "measure", "second_measure"
 """Arrays of results with the name of the score, and of the second one where there is one."""
+PROVENANCE = {"draws", "data", "hyperparameters", "tried", "hyperparameter", "flat"}
+"""Numbers of results that are no scores or costs: checksums, and selected hyper-parameters."""
+OVER_TIME = "over_time"
+"""Array of results with the names of metrics whose second axis is over the tasks learned."""
 
 
 class ResultKey(NamedTuple):
@@ -114,7 +118,9 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
         for name, array in sorted(arrays.items(), key=lambda item: not item[0].endswith("/steps")):
             key = ResultKey.parse(name)
             steps = arrays.get(key.sibling("steps"), array).shape
-            if name == "data":
+            if name == OVER_TIME:
+                _check(name, array, "U", array.ndim == 1)
+            elif name == "data":
                 DataChecksums.from_stored(array)
             elif name == "draws":
                 _check(name, array, "iu", array.ndim == 1 and array.size > 0)
@@ -192,7 +198,7 @@ def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = (
 
 
 def list_numbers(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[Number]:
-    """Yield every number of a results.npz; texts are left out.
+    """Yield every number of a results.npz, 0 for False and 1 for True; texts are left out.
 
     Places along other axes stand in brackets behind the metric, as in `tried[2]`.
     """
@@ -216,7 +222,8 @@ def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterato
         task, tested = [*place[1 : 1 + count], "", ""][:2]
         left = ",".join(map(str, place[of_seeds + count :]))
         metric = key.metric + (f"[{left}]" if left else "")
-        yield Number(key.method, key.column, seed, task, tested, metric, value)
+        number = int(value) if value.dtype.kind == "b" else value
+        yield Number(key.method, key.column, seed, task, tested, metric, number)
 
 
 def _flat(name: str, part: Any) -> dict[str, Any]:

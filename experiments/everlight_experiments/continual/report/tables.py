@@ -11,7 +11,7 @@ from everlight.continual.methods.method import Method, Requirement, incompatibil
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes
-from everlight_experiments.report.cells import dash, sentence, spread
+from everlight_experiments.report.cells import dash, interval_text, sentence, spread
 from everlight_experiments.report.writer import Column, Table
 from everlight_experiments.run_folder.options import in_words
 
@@ -94,6 +94,9 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             "chance included.",
         ),
     ]
+    specs.insert(
+        0, ColumnSpec(f"final {score}, 95% interval", lambda outcome: interval_text(outcome.final))
+    )
     metrics = benchmark.setting.metrics
     specs += [
         _final_value(metric.name)
