@@ -17,7 +17,6 @@ from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import read_scalars
 from everlight_data.runs.finished_runs import PROVENANCE, Number, list_numbers, read_results
 from everlight_data.writing import make_folder, written_whole
-from everlight_experiments.report.run_documents import draw_figures, write_latex
 from everlight_experiments.report.run_tables import WAIT, load_run, run_criteria
 from everlight_experiments.report.writer import file_name
 
@@ -51,7 +50,7 @@ def export(options: ExportOptions) -> Path:
     writers = {
         "csv": _write_csv,
         "matrices": _write_matrices,
-        "latex": lambda run: write_latex(load_run(run)),
+        "latex": _write_latex,
         "pdf": _write_figures,
         "tensorboard": _write_events,
         "wandb": _write_offline_run,
@@ -127,8 +126,18 @@ def _write_matrices(run: Path) -> Path:
     return written
 
 
+def _write_latex(run: Path) -> Path:
+    """Write the report's first table of every setting."""
+    from everlight_experiments.report.run_documents import write_latex
+
+    return write_latex(load_run(run))
+
+
 def _write_figures(run: Path) -> Path:
     """Write the report's curves and matrices as PDF."""
+    # Other formats do without matplotlib.
+    from everlight_experiments.report.run_documents import draw_figures
+
     loaded, folder = load_run(run), run / "figures"
     _empty(folder, "*.pdf")
     draw_figures(loaded, folder)
