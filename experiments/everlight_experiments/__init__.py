@@ -1,11 +1,13 @@
-"""Runs of the papers: `everlight --help`; `load_net` reads networks that a run kept.
+"""Runs of the papers: `everlight --help`; `load_run` reads a run's numbers as tables.
+
+`load_net` reads networks that a run kept.
 
 `compose` makes a benchmark from a `Config` and images (docs/pages/guide/benchmarks.md).
 """
 
 from typing import Any
 
-__all__ = ["Benchmark", "Config", "Metric", "compose", "load_net"]
+__all__ = ["Benchmark", "Config", "Metric", "compose", "load_net", "load_run"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,6 +19,7 @@ def __getattr__(name: str) -> Any:
     from everlight_experiments.continual.benchmarks.metric import Metric
     from everlight_experiments.images.benchmark import compose
     from everlight_experiments.images.config import Config
+    from everlight_experiments.report.run_tables import load_run
 
-    public = Benchmark, Config, Metric, compose, load_net
+    public = Benchmark, Config, Metric, compose, load_net, load_run
     return dict(zip(__all__, public, strict=True))[name]

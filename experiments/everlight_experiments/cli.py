@@ -126,7 +126,8 @@ COMMANDS: dict[str, Command] = {
         "illuminant.estimate.command:estimate",
     ),
     "export": Command(
-        "Export a run's numbers as CSV or JSON, or for TensorBoard or W&B.", "report.export:export"
+        "Export a run's numbers as CSV, JSON, LaTeX, PDF, or for TensorBoard or W&B.",
+        "report.export:export",
     ),
     "report": Command(
         "Write a page that lists all runs with preset, time, result and report.",

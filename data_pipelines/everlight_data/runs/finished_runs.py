@@ -16,6 +16,12 @@ from everlight_data.texts import printable
 from everlight_data.writing import read_sealed
 
 _REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
+MEASURES = "measure", "second_measure"
+"""Arrays of results with the name of the score, and of the second one where there is one."""
+PROVENANCE = {"draws", "data", "hyperparameters", "tried", "hyperparameter", "flat"}
+"""Numbers of results that are no scores or costs: checksums, and selected hyper-parameters."""
+OVER_TIME = "over_time"
+"""Array of results with the names of metrics whose second axis is over the tasks learned."""
 
 
 class ResultKey(NamedTuple):
@@ -104,13 +110,17 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
     """
     arrays = read_sealed(path, remedy)
     with refusing(path, remedy):
-        score = arrays.get("measure", np.array(""))
-        _check("measure", score, "U", score.shape == ())
+        for name in set(MEASURES) & set(arrays):
+            _check(name, arrays[name], "U", arrays[name].shape == ())
+        scores = score_names(arrays)
+        by_task = {f"{score} by task" for score in scores}
         # Steps come first, as scores must have their shape.
         for name, array in sorted(arrays.items(), key=lambda item: not item[0].endswith("/steps")):
             key = ResultKey.parse(name)
             steps = arrays.get(key.sibling("steps"), array).shape
-            if name == "data":
+            if name == OVER_TIME:
+                _check(name, array, "U", array.ndim == 1)
+            elif name == "data":
                 DataChecksums.from_stored(array)
             elif name == "draws":
                 _check(name, array, "iu", array.ndim == 1 and array.size > 0)
@@ -118,12 +128,17 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
                 continue
             elif key.metric == "steps":
                 _check(name, array, "iu", array.ndim == 2 and array.size > 0)
-            elif key.metric == str(score):
+            elif key.metric in scores:
                 fits = array.ndim == 2 and array.size > 0 and array.shape == steps
                 _check(name, array, "f", fits)
-            elif key.metric == f"{score} by task" and key.sibling("steps") in arrays:
+            elif key.metric in by_task and key.sibling("steps") in arrays:
                 _check(name, array, "f", array.shape == (*steps, steps[-1]))
     return arrays
+
+
+def score_names(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the names of the scores in a results.npz, the first one first."""
+    return [str(arrays[name]) for name in MEASURES if name in arrays]
 
 
 def _check(name: str, array: np.ndarray, kinds: str, fits: bool) -> None:
@@ -183,7 +198,7 @@ def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = (
 
 
 def list_numbers(arrays: Mapping[str, np.ndarray], first_seed: int) -> Iterator[Number]:
-    """Yield every number of a results.npz; texts are left out.
+    """Yield every number of a results.npz, 0 for False and 1 for True; texts are left out.
 
     Places along other axes stand in brackets behind the metric, as in `tried[2]`.
     """
@@ -207,7 +222,8 @@ def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterato
         task, tested = [*place[1 : 1 + count], "", ""][:2]
         left = ",".join(map(str, place[of_seeds + count :]))
         metric = key.metric + (f"[{left}]" if left else "")
-        yield Number(key.method, key.column, seed, task, tested, metric, value)
+        number = int(value) if value.dtype.kind == "b" else value
+        yield Number(key.method, key.column, seed, task, tested, metric, number)
 
 
 def _flat(name: str, part: Any) -> dict[str, Any]:

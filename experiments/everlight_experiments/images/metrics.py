@@ -55,6 +55,15 @@ def matrix_of(run: TrainedRun) -> Float[np.ndarray, "t t"]:
     return _unrepeated_scores(run, MATRIX)
 
 
+@once_per_run
+def task_masked_matrix(run: TrainedRun) -> Float[np.ndarray, "t t"]:
+    """Return the matrix of accuracies among the classes of the tested task alone.
+
+    Columns with an earlier test set are NaN, as in `matrix_of`.
+    """
+    return _unrepeated_scores(run, MASKED_MATRIX)
+
+
 def _unrepeated_scores(run: TrainedRun, name: str) -> Float[np.ndarray, "t t"]:
     return np.where(has_an_earlier_test(run.sequence), np.nan, run.arrays[name])
 
@@ -149,7 +158,7 @@ EXTRA: dict[str, Metric] = {
         ),
         Metric(
             TASK_MASKED,
-            lambda run: mean_so_far(_unrepeated_scores(run, MASKED_MATRIX)),
+            lambda run: mean_so_far(task_masked_matrix(run)),
             ("time",),
             "Accuracy among the classes of each test sample's task, of the same training: the "
             "literature's Task-IL beside Class-IL.",
@@ -159,6 +168,10 @@ EXTRA: dict[str, Metric] = {
 }
 """Metrics that `--metrics` names; the axis "class" has an entry per class. They may read the class
 predicted for every test sample after every task, `PREDICTED`."""
+COMPANIONS = {
+    TASK_MASKED: Metric(BY_TASK.format(TASK_MASKED), task_masked_matrix, ("time", "task"))
+}
+"""Metrics that come with one of `EXTRA`, by its name."""
 
 
 def read_predictions(names: Iterable[str]) -> bool:
@@ -182,10 +195,13 @@ def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> Metri
         check_name("metric --metrics", name, list(EXTRA))
         axes = tuple(class_names if axis == "class" else axis for axis in EXTRA[name].axes)
         others.append(EXTRA[name]._replace(axes=axes))
+        if name in COMPANIONS:
+            others.append(COMPANIONS[name])
     return Metrics(
         score=Metric(ACCURACY, lambda run: mean_so_far(matrix_of(run)), ("time",)),
         score_by_task=Metric(BY_TASK.format(ACCURACY), matrix_of, ("time", "task")),
         others=tuple(others),
+        second_score=TASK_MASKED if TASK_MASKED in names else "",
     )
 
 

@@ -44,6 +44,12 @@ def interval_cell(
     return f"{mean:z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}]"
 
 
+def interval_text(values: Float[np.ndarray, "n"]) -> str:
+    """Return the interval of a mean at `LEVEL`, cut at 0 and 1; – where there is none."""
+    _, bracket, interval = interval_cell(values).partition(" [")
+    return f"[{interval}" if bracket else "–"
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, in the plural unless it is one."""
     return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -3,7 +3,7 @@
 import csv
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,33 +11,33 @@ from typing import Any, Literal
 import numpy as np
 import tyro
 
-from everlight.metrics import backward_transfer, forgetting
 from everlight_data.errors import DataError
 from everlight_data.optional_packages import import_package
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import read_scalars
-from everlight_data.runs.finished_runs import Number, ResultKey, list_numbers, read_results
+from everlight_data.runs.finished_runs import PROVENANCE, Number, list_numbers, read_results
 from everlight_data.writing import make_folder, written_whole
-from everlight_experiments.report.over_time import mean_over_time, score_matrices
+from everlight_experiments.report.run_tables import WAIT, load_run, run_criteria
 from everlight_experiments.report.writer import file_name
 
-WAIT = "Wait for the run's end, or run it again."
 NAME_A_RUN = "Name the folder of a run."
 NO_EVENTS = "Only runs that follow their training have one that can be exported."
-Form = Literal["csv", "matrices", "tensorboard", "wandb"]
+Form = Literal["csv", "matrices", "latex", "pdf", "tensorboard", "wandb"]
 
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """Export a run's numbers as CSV or JSON, or for TensorBoard or W&B."""
+    """Export a run's numbers as CSV or JSON, for a paper, or for TensorBoard or W&B."""
 
     run: tyro.conf.Positional[Path]
     """Folder of the run, where the exported files are written."""
     to: Form = "csv"
     """Format to write: csv is `scores.csv`, a line per number, nan where it is not defined,
-    as average incremental accuracy of joint training; matrices is `matrices.json` and a csv per
-    method; tensorboard writes event files by tensorboardX; wandb writes an offline run,
-    which `wandb sync` uploads."""
+    as average incremental accuracy of joint training, and `provenance.csv`, which has checksums and
+    tried hyper-parameters; matrices is `matrices.json` and a csv per method; latex is
+    `tables.tex`, which has final scores with 95% intervals and forgetting; pdf writes the report's
+    curves and matrices into `figures/`; tensorboard writes event files by tensorboardX; wandb
+    writes an offline run, which `wandb sync` uploads."""
 
 
 def export(options: ExportOptions) -> Path:
@@ -50,6 +50,8 @@ def export(options: ExportOptions) -> Path:
     writers = {
         "csv": _write_csv,
         "matrices": _write_matrices,
+        "latex": _write_latex,
+        "pdf": _write_figures,
         "tensorboard": _write_events,
         "wandb": _write_offline_run,
     }
@@ -59,33 +61,15 @@ def export(options: ExportOptions) -> Path:
 
 
 def _write_csv(run: Path) -> Path:
-    """Write a line per number, as `list_numbers` gives them."""
+    """Write a line per number, as `list_numbers` gives them; what is no result stands apart."""
     arrays = read_results(run / "results.npz", WAIT)
     first = read_any_config(run / "config.json", NAME_A_RUN)["settings"].get("seed", 0)
-    rows = list_numbers(arrays | _criteria(arrays), first)
     columns = [field.replace("_", " ") for field in Number._fields]
-    return _write_table(run / "scores.csv", columns, rows)
-
-
-def _criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the numbers of the report's first tables, one per run, by name like the arrays."""
-    score = str(arrays.get("measure", ""))
-    criteria = {}
-    for name, values in arrays.items():
-        key = ResultKey.parse(name)
-        matrices, steps = (
-            arrays.get(key.sibling(other)) for other in (f"{score} by task", "steps")
-        )
-        if key.metric != score or matrices is None or not key.method:
-            continue
-        learned = matrices, steps, np.isnan(values[:, -1])
-        criteria |= {
-            key.sibling(f"final {score}"): values[:, -1],
-            key.sibling(f"average incremental {score}"): mean_over_time(values, steps),
-            key.sibling("forgetting"): score_matrices(forgetting, *learned),
-            key.sibling("backward transfer"): score_matrices(backward_transfer, *learned),
-        }
-    return criteria
+    numbers: dict[bool, list[Number]] = {False: [], True: []}
+    for number in list_numbers(arrays | run_criteria(arrays), first):
+        numbers[number.metric.partition("[")[0] in PROVENANCE].append(number)
+    _write_table(run / "provenance.csv", columns, numbers[True])
+    return _write_table(run / "scores.csv", columns, numbers[False])
 
 
 def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
@@ -140,6 +124,24 @@ def _write_matrices(run: Path) -> Path:
     with written_whole(written) as unfinished:
         unfinished.write_text(json.dumps(plain))
     return written
+
+
+def _write_latex(run: Path) -> Path:
+    """Write the report's first table of every setting."""
+    from everlight_experiments.report.run_documents import write_latex
+
+    return write_latex(load_run(run))
+
+
+def _write_figures(run: Path) -> Path:
+    """Write the report's curves and matrices as PDF."""
+    # Other formats do without matplotlib.
+    from everlight_experiments.report.run_documents import draw_figures
+
+    loaded, folder = load_run(run), run / "figures"
+    _empty(folder, "*.pdf")
+    draw_figures(loaded, folder)
+    return folder
 
 
 def _write_offline_run(run: Path) -> Path:

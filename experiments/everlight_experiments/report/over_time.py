@@ -13,6 +13,31 @@ def learns_at_once(steps: Int[np.ndarray, "seeds t"]) -> bool:
     return steps.shape[1] > 1 and not steps[:, -2].any()
 
 
+def predicts_future(matrices: Float[np.ndarray, "seeds t t"]) -> bool:
+    """Return True if classes of tasks not learned yet can be predicted.
+
+    Where they are not among the outputs, all future scores are 0 for that reason alone.
+    """
+    return bool(np.any(np.nan_to_num(matrices[:, future_scores(matrices.shape[1])]) != 0))
+
+
+def future_scores(tasks: int) -> Bool[np.ndarray, "t t"]:
+    """Return True for scores on tasks that are not learned yet."""
+    return np.triu(np.ones((tasks, tasks), bool), 1)
+
+
+def mean_matrix(
+    matrices: Float[np.ndarray, "seeds t t"], steps: Int[np.ndarray, "seeds t"]
+) -> Float[np.ndarray, "t t"]:
+    """Return the mean matrix over seeds; NaN where the method cannot have a value."""
+    mean = matrices.mean(axis=0)
+    if not predicts_future(matrices):
+        mean = np.where(future_scores(len(mean)), np.nan, mean)
+    if learns_at_once(steps):
+        mean[:-1] = np.nan
+    return mean
+
+
 def mean_over_time(
     over_time: Float[np.ndarray, "seeds t"], steps: Int[np.ndarray, "seeds t"]
 ) -> Float[np.ndarray, "seeds"]:
@@ -33,7 +58,7 @@ def score_matrices(
     if learns_at_once(steps):
         return np.full(len(matrices), np.nan)
     # They only need a maximum, which later tasks do not raise.
-    future = np.triu(np.ones(matrices.shape[1:], bool), 1)
+    future = future_scores(matrices.shape[1])
     values = jax.vmap(metric)(jnp.asarray(np.where(future & np.isnan(matrices), 0, matrices)))
     # A maximum or a minimum may pass over NaN.
     return np.where(diverged, np.nan, np.asarray(values))

@@ -44,6 +44,8 @@ STYLE = {
     "axes.axisbelow": True,
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
+    # Publishers refuse the Type 3 fonts of the default.
+    "pdf.fonttype": 42,
 }
 
 
@@ -58,12 +60,12 @@ def new_canvas(
 
 
 def save(canvas: Canvas, path: Path) -> Path:
-    """Write a PNG, whole or not at all."""
+    """Write a PNG or a PDF, by the path's suffix, whole or not at all."""
     absent = make_drawable(canvas)
     if absent:
         print(f"{path.name}: no font of this machine has {absent!a}; written so in the picture")
     with mpl.rc_context(STYLE), written_whole(path) as unfinished:
-        canvas.savefig(unfinished, format="png")
+        canvas.savefig(unfinished, format=path.suffix[1:])
     return path
 
 

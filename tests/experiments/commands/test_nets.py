@@ -1,5 +1,7 @@
 """Kept networks: what they predict is what the run scored; what is not there is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -25,7 +27,8 @@ def run(runs, *words):
 def finished(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     both = ("--setting", "task-incremental", "class-incremental")
-    report = run(runs, "--methods", "nearest mean", "--seeds", "2", *both)
+    masked = ("--metrics", "task-masked accuracy")
+    report = run(runs, "--methods", "nearest mean", "--seeds", "2", *both, *masked)
     return report.parent, arrays_of(report)
 
 
@@ -33,6 +36,37 @@ def finished(tmp_path_factory):
 def test_images():
     digits = load_digits()
     return digits.images[len(digits.train_labels) :], digits.test_labels
+
+
+@pytest.mark.parametrize("method", ["naive", "nearest mean"])
+def test_task_masked_accuracy_is_that_of_saved_scores_among_the_classes_of_the_task(
+    finished, test_images, method
+):
+    """All scores are read, unseen classes' too, and the greatest is taken in NumPy."""
+    run, results = finished
+    images, labels = test_images
+    matrices = np.full((2, 2, 2), np.nan)
+    for seed, after in np.ndindex(2, 2):
+        net = load_net(run, method, 3 + seed, after, "class-incremental")
+        scores = replace(net, masked=False).predict(images)
+        for tested, is_of_task in enumerate(net.task_classes):
+            classes, samples = np.flatnonzero(is_of_task), is_of_task[labels]
+            among = scores[samples][:, classes]
+            # Nearest mean has no mean of a class to come.
+            right = np.isfinite(among.max(axis=1)) & (
+                classes[among.argmax(axis=1)] == labels[samples]
+            )
+            matrices[seed, after, tested] = right.mean()
+    stored = f"class-incremental/{method}/task-masked accuracy"
+    np.testing.assert_allclose(results[f"{stored} by task"], matrices, atol=1e-6)
+    np.testing.assert_allclose(results[stored][:, 0], matrices[:, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(results[stored][:, 1], matrices[:, 1].mean(axis=1), atol=1e-6)
+    assert (results[stored] >= results[f"class-incremental/{method}/accuracy"]).all()
+    # The task identity makes both the same number.
+    identified = f"task-incremental/{method}"
+    for name in ("accuracy", "accuracy by task"):
+        masked = results[f"{identified}/task-masked {name}"]
+        np.testing.assert_array_equal(masked, results[f"{identified}/{name}"])
 
 
 @pytest.mark.parametrize("setting", ["task-incremental", "class-incremental"])

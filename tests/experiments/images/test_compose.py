@@ -1,5 +1,6 @@
 """Benchmarks composed from the command line: data, tasks, network, optimizer, memory, metrics."""
 
+import csv
 from dataclasses import replace
 
 import numpy as np
@@ -21,6 +22,7 @@ from everlight_experiments.images.benchmark import compose
 from everlight_experiments.images.config import DIGITS, Config
 from everlight_experiments.images.data import sequences_of
 from everlight_experiments.images.metrics import accuracy_by_class, final_confusion
+from everlight_experiments.report.export import ExportOptions, export
 from tests.experiments.command_runs import arrays_of, loaded, run
 
 TINY = Config(
@@ -92,19 +94,41 @@ def test_a_new_data_set_and_a_new_metric_are_a_function_and_a_row_each(
 def test_one_training_has_the_accuracy_among_all_classes_and_among_those_of_the_task(
     tmp_path, stored_stripes
 ):
-    """Finetuning calls images of the first task classes of the second; the task rules these out."""
-    report = run(
-        tmp_path,
+    """Finetuning calls images of the first task classes of the second; the task rules these out.
+
+    The training and its other numbers are those of a run without the metric.
+    """
+    words = (
         *("images", "--data", "stripes", "--tasks", "2", "--net", "mlp:16", "--epochs", "20"),
         *("--learning-rate", "0.05", "--methods", "naive", "--seeds", "2"),
-        *("--metrics", "task-masked accuracy"),
     )
+    report = run(tmp_path, *words, "--metrics", "task-masked accuracy")
     results = arrays_of(report)
     among_all = results["class-incremental/naive/accuracy"][:, -1]
     masked = results["class-incremental/naive/task-masked accuracy"][:, -1]
     assert (among_all < 0.9).all()
     assert (masked > 0.95).all()
-    assert "final task-masked accuracy" in report.read_text()
+    text = report.read_text()
+    assert text.count("final task-masked accuracy</th>") == 1
+    assert "forgetting of task-masked accuracy</th>" in text
+    assert "final accuracy, 95% interval</th>" in text
+    without = arrays_of(run(tmp_path / "without", *words))
+    assert set(results) - set(without) == {
+        "second_measure",
+        "class-incremental/naive/task-masked accuracy",
+        "class-incremental/naive/task-masked accuracy by task",
+    }
+    for name in without.keys() - {"class-incremental/naive/seconds", "over_time"}:
+        np.testing.assert_array_equal(results[name], without[name], name)
+    with export(ExportOptions(report.parent)).open(newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    by_task = results["class-incremental/naive/task-masked accuracy by task"]
+    for metric, expected in (
+        ("final task-masked accuracy", masked),
+        ("forgetting of task-masked accuracy", by_task[:, 0, 0] - by_task[:, 1, 0]),
+    ):
+        exported = [float(line["value"]) for line in lines if line["metric"] == metric]
+        np.testing.assert_allclose(exported, expected, rtol=1e-6)
 
 
 def test_class_accuracies_and_confusion_are_counts_of_predictions():

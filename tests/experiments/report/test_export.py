@@ -9,22 +9,7 @@ from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
 from everlight_data.writing import save_sealed
 from everlight_experiments.report.export import ExportOptions, export
-
-MATRICES = np.array([[[0.9, 0.1], [0.5, 0.8]], [[0.7, np.nan], [0.6, 0.75]]])
-ARRAYS = {
-    "draws": np.array([11, 12]),
-    "measure": np.array("accuracy"),
-    "class-incremental/ER/accuracy": np.array([[0.9, 0.65], [0.7, 0.675]]),
-    "class-incremental/ER/accuracy by task": MATRICES,
-    "class-incremental/ER/accuracy by class": np.zeros((2, 2, 3)),
-    "class-incremental/ER/seconds": np.array([1.5, 2.5]),
-    "class-incremental/ER/steps": np.array([[4, 8], [4, 8]]),
-    "class-incremental/ER/parameters": np.array(7),
-    "class-incremental/ER/tried": np.array([0.1, 0.2]),
-    "class-incremental/joint/accuracy": np.array([[0.1, 0.9], [0.1, 0.8]]),
-    "class-incremental/joint/accuracy by task": MATRICES,
-    "class-incremental/joint/steps": np.array([[0, 8], [0, 8]]),
-}
+from tests.experiments.report.known_results import ARRAYS
 
 
 @pytest.fixture
@@ -35,8 +20,10 @@ def run(tmp_path):
 
 
 def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
-    with export(ExportOptions(run)).open(newline="") as stream:
-        lines = list(csv.DictReader(stream))
+    lines = []
+    for path in (export(ExportOptions(run)), run / "provenance.csv"):
+        with path.open(newline="") as stream:
+            lines += csv.DictReader(stream)
     # Texts are left out; each of the two runs of two methods has four summaries.
     assert len(lines) == sum(array.size for array in ARRAYS.values()) - 1 + 2 * 2 * 4
     assert set(lines[0]) == {"method", "setting", "seed", "task", "tested on", "metric", "value"}

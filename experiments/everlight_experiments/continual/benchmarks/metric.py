@@ -51,6 +51,14 @@ class Metrics(NamedTuple):
     score_by_task: Metric
     """Score after the task of the row on the task of the column."""
     others: tuple[Metric, ...] = ()
+    second_score: str = ""
+    """Name of one of `others` that tables show beside the score. It has a value after every task,
+    and another metric, `BY_TASK`, has its matrix."""
+
+    @property
+    def scores(self) -> tuple[str, ...]:
+        """Names of the score and of the second one where there is one."""
+        return self.score.name, *filter(None, (self.second_score,))
 
     @property
     def all(self) -> tuple[Metric, ...]:

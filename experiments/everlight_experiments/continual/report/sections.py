@@ -210,18 +210,29 @@ def _finals(report: ReportInput) -> Table:
     def column_cell(column: str, cell: Callable[[Outcome], str]) -> Callable[[str], str]:
         return lambda name: cell(columns[column][name]) if name in columns[column] else "–"
 
+    metrics = report.benchmark.setting.metrics
+    meanings = {
+        metric.name: f"{sentence(metric.name)}. {metric.meaning}"
+        for metric in metrics.others
+        if metric.name == metrics.second_score
+    }
+
+    def score_columns(column: str, score: str) -> tuple[ColumnSpec, ColumnSpec]:
+        of = "" if score == report.benchmark.score else f" of {score}"
+        final = column_cell(column, lambda outcome: _final_cell(outcome.scored_by(score)))
+        forgot = column_cell(column, lambda outcome: forgetting_cell(outcome.scored_by(score)))
+        return (
+            ColumnSpec(
+                f"final {score}", final, column, meanings.get(score) or MEANINGS.get(column, "")
+            ),
+            ColumnSpec(f"forgetting{of}", forgot, column, "" if of else meaning),
+        )
+
     specs = [
         spec
         for column in columns
-        for spec in (
-            ColumnSpec(
-                report.score,
-                column_cell(column, _final_cell),
-                column,
-                MEANINGS.get(column, ""),
-            ),
-            ColumnSpec("forgetting", column_cell(column, forgetting_cell), column, meaning),
-        )
+        for score in report.benchmarks[column].setting.metrics.scores
+        for spec in score_columns(column, score)
     ]
     caption = (
         f"{sentence(report.benchmark.data.note)}. Mean ± standard deviation over seeds, after the "

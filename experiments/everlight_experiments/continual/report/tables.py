@@ -11,7 +11,7 @@ from everlight.continual.methods.method import Method, Requirement, incompatibil
 from everlight.metrics import backward_transfer, forgetting, forward_transfer
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes
-from everlight_experiments.report.cells import dash, sentence, spread
+from everlight_experiments.report.cells import dash, interval_text, sentence, spread
 from everlight_experiments.report.writer import Column, Table
 from everlight_experiments.run_folder.options import in_words
 
@@ -70,7 +70,7 @@ def forgetting_cell(outcome: Outcome) -> str:
 def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: str) -> Table:
     """Return average over time, transfer and differences from `naive` of every method.
 
-    The summary of the page has the final score and forgetting.
+    The summary of the page has the final score and forgetting, those of a second score too.
     """
     score, base = benchmark.score, by_name.get(naive)
     specs = [
@@ -94,10 +94,14 @@ def scores_table(benchmark: Benchmark, by_name: Mapping[str, Outcome], naive: st
             "chance included.",
         ),
     ]
+    specs.insert(
+        0, ColumnSpec(f"final {score}, 95% interval", lambda outcome: interval_text(outcome.final))
+    )
+    metrics = benchmark.setting.metrics
     specs += [
         _final_value(metric.name)
-        for metric in benchmark.setting.metrics.others
-        if metric.axes == ("time",)
+        for metric in metrics.others
+        if metric.axes == ("time",) and metric.name not in metrics.scores
     ]
     if base is not None:
 

@@ -13,14 +13,20 @@ from everlight.metrics import forward_transfer
 from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric
 from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 from everlight_experiments.continual.training.runs import has_diverged
-from everlight_experiments.report.over_time import learns_at_once, mean_over_time, score_matrices
+from everlight_experiments.report.over_time import (
+    learns_at_once,
+    mean_matrix,
+    mean_over_time,
+    predicts_future,
+    score_matrices,
+)
 
 
 class Outcome(NamedTuple):
     """A method in a column; the first axis of every array is over seeds."""
 
     score: str
-    """Name of the metric that is the score over time."""
+    """Name of the metric that is the score over time"""
     metrics: Mapping[str, np.ndarray]
     """Metrics by name; NaN where a run diverged."""
     diverged_at: Int[np.ndarray, "seeds 2"]
@@ -44,6 +50,10 @@ class Outcome(NamedTuple):
     boundaries: bool = True
     """True if task boundaries were given, so that a class counts as seen from the first step of its
     task. Without them it does from the step of its first sample."""
+
+    def scored_by(self, score: str) -> "Outcome":
+        """Return the outcome with another score, which has a metric over time and one by task."""
+        return self._replace(score=score)
 
     @property
     def over_time(self) -> Float[np.ndarray, "seeds t"]:
@@ -82,17 +92,9 @@ class Outcome(NamedTuple):
         return mean_over_time(self.over_time, self.steps)
 
     @property
-    def future_scores(self) -> Bool[np.ndarray, "t t"]:
-        """True for scores on tasks that are not learned yet."""
-        return np.triu(np.ones(self.matrices.shape[1:], bool), 1)
-
-    @property
     def predicts_future(self) -> bool:
-        """True if classes of tasks not learned yet can be predicted.
-
-        Where they are not among the outputs, all future scores are 0 for that reason alone.
-        """
-        return bool(np.any(np.nan_to_num(self.matrices[:, self.future_scores]) != 0))
+        """True if classes of tasks not learned yet can be predicted."""
+        return predicts_future(self.matrices)
 
     def matrix_scores(self, metric: Callable) -> Float[np.ndarray, "seeds"]:
         """Return a metric of each seed's matrix; NaN where it is undefined or the run diverged."""
@@ -104,12 +106,7 @@ class Outcome(NamedTuple):
     @property
     def mean_matrix(self) -> Float[np.ndarray, "t t"]:
         """Mean matrix over seeds; NaN where the method cannot have a value."""
-        mean = self.matrices.mean(axis=0)
-        if not self.predicts_future:
-            mean = np.where(self.future_scores, np.nan, mean)
-        if self.learns_at_once:
-            mean[:-1] = np.nan
-        return mean
+        return mean_matrix(self.matrices, self.steps)
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:

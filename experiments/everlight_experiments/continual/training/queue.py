@@ -9,6 +9,7 @@ import numpy as np
 from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
+from everlight_data.runs.finished_runs import MEASURES, OVER_TIME
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
@@ -107,11 +108,14 @@ def save_outcomes(
         return checksums_of(np.array(leaves))[0]
 
     first = next(iter(benchmarks.values()))
+    metrics = [metric for bench in benchmarks.values() for metric in bench.setting.metrics.all]
+    over_time = sorted({metric.name for metric in metrics if metric.axes[:1] == ("time",)})
     folder.save_results(
         draws=np.array([checksum(number) for number in range(seeds)]),
         data=np.array(first.data.checksums),
-        measure=np.array(first.score),
         tested=np.array(first.setting.tested),
+        **dict(zip(MEASURES, map(np.array, first.setting.metrics.scores), strict=False)),
+        **{OVER_TIME: np.array(over_time)},
         **arrays_of(outcomes),
         **others,
     )

@@ -1,0 +1,307 @@
+"""Numbers of a finished run as tidy tables: data frames of pandas, or arrays without it.
+
+run = load_run("runs/run-digits-demo")
+run.scores[run.scores["metric"] == "final accuracy"]
+run.matrix("ER").mean(axis=0)
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from everlight.metrics import backward_transfer, forgetting, student_interval
+from everlight_data.errors import DataError
+from everlight_data.names import check_name
+from everlight_data.runs.configs import read_any_config
+from everlight_data.runs.descriptions import read_described
+from everlight_data.runs.finished_runs import (
+    OVER_TIME,
+    PROVENANCE,
+    ResultKey,
+    read_results,
+    score_names,
+)
+from everlight_experiments.report.cells import LEVEL, deviation
+from everlight_experiments.report.over_time import mean_over_time, score_matrices
+
+WAIT = "Wait for the run's end, or run it again."
+REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
+LABELS = "setting", "method", "seed"
+BY_TASK = " by task"
+"""Ending of the name of a metric that is a matrix."""
+COSTS = "parameters", "parameter_copies", "memory_bytes", "sample_bytes", "batch_size", "operations"
+"""Costs that are one number per method."""
+USAGE = "steps", "stored_samples", "samples", "seconds", "diverged_at"
+"""Numbers of every training run that are no metrics."""
+Table = Any
+"""A `pandas.DataFrame` if pandas is installed, else a NumPy record array with the same columns."""
+Columns = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """Numbers of a finished run of methods.
+
+    Every table has one number or one training run per row. Seeds are those of `--seed`, and tasks
+    count from 0. Columns: setting (or benchmark and setting), method, seed, and the ones named.
+    """
+
+    folder: Path
+    arrays: Mapping[str, np.ndarray]
+    """Contents of results.npz, by `setting/method/metric`."""
+    first_seed: int
+
+    @property
+    def scores(self) -> Table:
+        """One number per training run: metric, value.
+
+        They are the final score, its mean over time, forgetting, backward transfer, and the
+        metrics of a whole run.
+        """
+        criteria = run_criteria(self.arrays)
+        whole_run = {
+            name: array
+            for name, array in self._metrics()
+            if array.ndim == 1 and name not in criteria
+        }
+        return self._long(criteria | whole_run, ())
+
+    @property
+    def curves(self) -> Table:
+        """Metrics after every task: task, metric, value."""
+        arrays = {name: array for name, array in self._over_time() if array.ndim == 2}
+        return self._long(arrays, ("task",))
+
+    @property
+    def matrices(self) -> Table:
+        """Score after a task on the test samples of another: task, tested_on, metric, value."""
+        return self._long(self._matrix_arrays(), ("task", "tested_on"))
+
+    @property
+    def costs(self) -> Table:
+        """Costs of every training run, one per column.
+
+        They are parameters, bytes, operations per step, optimizer steps, samples stored during the
+        last task, seconds, and whether the run diverged.
+        """
+        blocks = []
+        for key in self._keys():
+            values = {name: self.arrays[key.sibling(name)] for name in COSTS}
+            steps, stored, seconds, diverged_at = (
+                self.arrays[key.sibling(name)]
+                for name in ("steps", "stored_samples", "seconds", "diverged_at")
+            )
+            seeds = len(steps)
+            blocks.append(
+                self._labels(key, np.arange(seeds))
+                | {name: np.full(seeds, value) for name, value in values.items()}
+                | {"steps": steps[:, -1], "stored_samples": stored[:, -1], "seconds": seconds}
+                | {"diverged": diverged_at[:, 0] >= 0}
+            )
+        others = ("steps", "stored_samples", "seconds", "diverged")
+        return as_table(blocks, (*LABELS, *COSTS, *others))
+
+    @property
+    def intervals(self) -> Table:
+        """Mean over seeds of the numbers of a whole run: setting, method, metric, seeds, mean, ...
+
+        `deviation` is the sample standard deviation, `low` and `high` Student's 95% interval, which
+        is not cut at 0 or 1. Values are NaN where a run diverged or one seed gives none.
+        """
+        blocks = []
+        for name, values in run_criteria(self.arrays).items():
+            key, (mean, half) = ResultKey.parse(name), student_interval(values, LEVEL)
+            texts = {"setting": key.column, "method": key.method, "metric": key.metric}
+            numbers = {"mean": mean, "deviation": deviation(values), "low": mean - half}
+            row = texts | {"seeds": len(values)} | numbers | {"high": mean + half}
+            blocks.append({column: np.array([value]) for column, value in row.items()})
+        names = ("setting", "method", "metric", "seeds", "mean", "deviation", "low", "high")
+        return as_table(blocks, names)
+
+    @property
+    def methods(self) -> dict[str, list[str]]:
+        """Methods by setting, in the order of the report."""
+        methods: dict[str, list[str]] = {}
+        for key in self._keys():
+            methods.setdefault(key.column, []).append(key.method)
+        return methods
+
+    def matrix(
+        self, method: str, setting: str | None = None, metric: str | None = None
+    ) -> Float[np.ndarray, "seeds t t"]:
+        """Return the accuracy matrices of a method, one per seed.
+
+        Args:
+          method: name in the report.
+          setting: setting of the matrices; None where the run has one.
+          metric: name of the score; None is the run's own.
+
+        Raises:
+          DataError: there is no such method, setting or matrix.
+        """
+        settings = list(self.methods)
+        if setting is None and len(settings) > 1:
+            raise DataError(f"{self.folder} has several settings; give one: {', '.join(settings)}")
+        setting = settings[0] if setting is None else setting
+        check_name("setting", setting, settings)
+        check_name("method", method, self.methods[setting])
+        stored = self._matrix_arrays()
+        keys = [ResultKey.parse(name) for name in stored]
+        metrics = dict.fromkeys(key.metric.removesuffix(BY_TASK) for key in keys)
+        metric = score_names(self.arrays)[0] if metric is None else metric
+        check_name("metric with a matrix", metric, list(metrics))
+        return stored[str(ResultKey(setting, method, metric + BY_TASK))]
+
+    def losses(self) -> Table:
+        """Read the loss of every epoch of the evaluation seeds: task, epoch, loss.
+
+        `unit` is the name of the training run, which in a grid has the benchmark's name too.
+
+        Raises:
+          DataError: a file of a training run is damaged.
+        """
+        return self._stored("losses", ("task", "epoch"), "loss")
+
+    def predictions(self) -> Table:
+        """Read the class predicted for every test sample: task, sample, predicted.
+
+        It is the class's number, or -1 for samples that were not evaluated. `unit` is the name of
+        the training run. The table has a row per task and test sample of every run.
+
+        Raises:
+          DataError: the run kept no predicted classes, or a file of a training run is damaged.
+        """
+        table = self._stored("predicted", ("task", "sample"), "predicted")
+        if not len(table):
+            raise DataError(
+                f"{self.folder} kept no predicted classes; give its command --metrics confusion"
+            )
+        return table
+
+    def _keys(self) -> list[ResultKey]:
+        """Return the keys of the methods' steps, one per setting and method."""
+        keys = map(ResultKey.parse, self.arrays)
+        return [key for key in keys if key.metric == "steps" and key.method]
+
+    def _metrics(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield numeric arrays with a value per seed that are no costs or grids."""
+        others = {*COSTS, *USAGE, *PROVENANCE}
+        seeds = {key[:2]: len(self.arrays[str(key)]) for key in self._keys()}
+        for name, array in self.arrays.items():
+            key = ResultKey.parse(name)
+            known = key[:2] in seeds and key.metric not in others and array.dtype.kind in "iuf"
+            if known and array.shape[:1] == (seeds[key[:2]],):
+                yield name, array
+
+    def _over_time(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield metrics with a value per seed and task learned."""
+        named = self.arrays.get(OVER_TIME)
+        for name, array in self._metrics():
+            key = ResultKey.parse(name)
+            # Runs of earlier versions have no names of such metrics.
+            steps = self.arrays[key.sibling("steps")].shape
+            if array.shape[:2] == steps if named is None else key.metric in named:
+                yield name, array
+
+    def _matrix_arrays(self) -> dict[str, np.ndarray]:
+        return {
+            name: array
+            for name, array in self._over_time()
+            if array.ndim == 3 and name.endswith(BY_TASK)
+        }
+
+    def _labels(self, key: ResultKey, seeds: np.ndarray) -> dict[str, np.ndarray]:
+        texts = (np.full(len(seeds), text) for text in (key.column, key.method))
+        return dict(zip(LABELS, (*texts, self.first_seed + seeds), strict=True))
+
+    def _long(self, arrays: Mapping[str, np.ndarray], axes: Sequence[str]) -> Table:
+        """Return a row per number of arrays whose first axis is over seeds."""
+        blocks = []
+        for name, array in arrays.items():
+            key = ResultKey.parse(name)
+            seeds, *places = np.indices(array.shape).reshape(array.ndim, -1)
+            blocks.append(
+                self._labels(key, seeds)
+                | dict(zip(axes, places, strict=True))
+                | {"metric": np.full(array.size, key.metric), "value": array.ravel()}
+            )
+        return as_table(blocks, (*LABELS, *axes, "metric", "value"))
+
+    def _stored(self, name: str, axes: Sequence[str], value: str) -> Table:
+        """Return a row per number of an array of every evaluation run."""
+        blocks, texts = [], ("unit", *LABELS)
+        for unit, facts, arrays in self._evaluation_runs():
+            array = arrays.get(name, np.zeros(0))
+            if array.ndim == len(axes) and array.dtype.kind in "iuf":
+                values = (unit, facts["setting"], facts["method"], facts["order"])
+                places = np.indices(array.shape).reshape(array.ndim, -1)
+                blocks.append(
+                    {text: np.full(array.size, x) for text, x in zip(texts, values, strict=True)}
+                    | dict(zip(axes, places, strict=True))
+                    | {value: array.ravel()}
+                )
+        return as_table(blocks, (*texts, *axes, value))
+
+    def _evaluation_runs(self) -> Iterator[tuple[str, dict, dict[str, np.ndarray]]]:
+        """Yield name, fingerprint and arrays of every training run of an evaluation seed."""
+        seeds = range(self.first_seed, self.first_seed + len(self.arrays["draws"]))
+        for path in sorted((self.folder / "units").glob("*.npz")):
+            fingerprint, arrays = read_described(path, path.stem, WAIT)
+            if fingerprint.get("order") in seeds:
+                yield path.stem, fingerprint, arrays
+
+
+def load_run(folder: Path | str) -> LoadedRun:
+    """Read the numbers of a finished run of methods.
+
+    Raises:
+      MissingDataError: results.npz or config.json does not exist.
+      DataError: one of them is damaged, edited, or of another kind of run.
+    """
+    folder = Path(folder)
+    path = folder / "results.npz"
+    arrays = read_results(path, REMEDY)
+    if missing := {"draws", "measure"} - set(arrays):
+        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {REMEDY}")
+    seed = read_any_config(folder / "config.json", REMEDY)["settings"].get("seed", 0)
+    return LoadedRun(folder, arrays, seed)
+
+
+def as_table(blocks: Iterable[Columns], names: Sequence[str]) -> Table:
+    """Return columns below one another, as a data frame if pandas is installed."""
+    blocks = list(blocks)
+    columns = {
+        name: np.concatenate([block[name] for block in blocks]) if blocks else np.zeros(0)
+        for name in names
+    }
+    try:
+        from pandas import DataFrame
+    except ImportError:
+        return np.rec.fromarrays(list(columns.values()), names=list(columns))
+    return DataFrame(columns)
+
+
+def run_criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the numbers of the report's first tables, one per run, by name like the arrays."""
+    scores, criteria = score_names(arrays), {}
+    for name, values in arrays.items():
+        key = ResultKey.parse(name)
+        score = key.metric
+        matrices, steps = (
+            arrays.get(key.sibling(other)) for other in (f"{score}{BY_TASK}", "steps")
+        )
+        if score not in scores or matrices is None or not key.method:
+            continue
+        of = "" if score == scores[0] else f" of {score}"
+        learned = matrices, steps, np.isnan(values[:, -1])
+        criteria |= {
+            key.sibling(f"final {score}"): values[:, -1],
+            key.sibling(f"average incremental {score}"): mean_over_time(values, steps),
+            key.sibling(f"forgetting{of}"): score_matrices(forgetting, *learned),
+            key.sibling(f"backward transfer{of}"): score_matrices(backward_transfer, *learned),
+        }
+    return criteria

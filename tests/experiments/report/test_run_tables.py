@@ -1,0 +1,197 @@
+"""Tables of a finished run equal its results, with pandas and without."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from everlight.metrics import student_interval
+from everlight_data.errors import DataError
+from everlight_data.runs.configs import write_config
+from everlight_data.runs.descriptions import save_described
+from everlight_data.writing import save_sealed
+from everlight_experiments import load_run
+from everlight_experiments.report.export import ExportOptions, export
+from everlight_experiments.report.run_documents import escape
+from tests.experiments.report.known_results import ARRAYS as EXPORTED
+
+COST = {"parameters": 7, "parameter_copies": 1, "memory_bytes": 8, "sample_bytes": 2}
+COST |= {"batch_size": 4, "operations": 1.5}
+USAGE = {
+    "seconds": np.array([1.5, np.nan]),
+    "stored_samples": np.array([[0, 3], [0, 4]]),
+    "samples": np.array([[9, 8], [9, 8]]),
+    "diverged_at": np.array([[-1, -1], [1, 0]]),
+    "flat": np.array(False),
+    "worst class": np.array([0.25, 0.5]),
+    # This metric has as many entries as there are tasks, but is not over time.
+    "continual evaluation": np.array([[0.1, 0.2], [0.3, 0.4]]),
+}
+METHODS = "class-incremental/ER", "class-incremental/joint"
+ARRAYS = {
+    **EXPORTED,
+    "over_time": np.array(["accuracy", "accuracy by class", "accuracy by task"]),
+    **{f"{of}/{name}": np.asarray(x) for of in METHODS for name, x in {**COST, **USAGE}.items()},
+}
+PREDICTED = np.array([[0, -1, 2], [0, 1, 1]], np.int16)
+
+
+@pytest.fixture(params=["pandas", "arrays"])
+def library(request, monkeypatch):
+    """Return the name of what tables are; without pandas they are record arrays."""
+    if request.param == "pandas":
+        pytest.importorskip("pandas", reason='pip install "everlight[pandas]"')
+    else:
+        monkeypatch.setitem(sys.modules, "pandas", None)
+    return request.param
+
+
+@pytest.fixture
+def run(tmp_path):
+    save_sealed(tmp_path / "results.npz", **ARRAYS)
+    write_config(tmp_path / "config.json", {"seed": 5}, {})
+    (tmp_path / "units").mkdir()
+    for order in (5, 6, 1005):
+        name = f"class-incremental-ER-{order}"
+        facts = {"setting": "class-incremental", "method": "ER", "order": order}
+        arrays = {"losses": np.full((2, 3), order / 8), "predicted": PREDICTED}
+        save_described(tmp_path / "units" / f"{name}.npz", name, facts, **arrays)
+    return tmp_path
+
+
+def chosen(table, **equal):
+    """Return the rows with these values."""
+    keep = np.ones(len(table), bool)
+    for name, value in equal.items():
+        keep &= np.asarray(table[name] == value)
+    return table[keep]
+
+
+def test_tables_are_of_the_library(library, run):
+    kind = {"pandas": "DataFrame", "arrays": "recarray"}[library]
+    loaded = load_run(run)
+    tables = (loaded.scores, loaded.curves, loaded.matrices, loaded.costs, loaded.intervals)
+    for table in (*tables, loaded.losses(), loaded.predictions()):
+        assert type(table).__name__ == kind
+        names = list(table.columns) if library == "pandas" else table.dtype.names
+        assert {"setting", "method"} < set(names)
+
+
+def test_every_number_is_that_of_the_results(library, run):
+    """Rows come in any order; a row's seed and tasks say where its number stands."""
+    loaded = load_run(run)
+    tables = {"accuracy": loaded.curves, "accuracy by task": loaded.matrices}
+    for method in ("ER", "joint"):
+        for metric, table in tables.items():
+            rows = chosen(table, method=method, metric=metric)
+            expected = ARRAYS[f"class-incremental/{method}/{metric}"]
+            axes = ("seed", "task", "tested_on")[: expected.ndim]
+            rebuilt = np.full(expected.shape, -1.0)
+            places = [np.asarray(rows[axis]) for axis in axes]
+            rebuilt[(places[0] - 5, *places[1:])] = np.asarray(rows["value"])
+            np.testing.assert_array_equal(rebuilt, expected)
+            assert len(rows) == expected.size
+        np.testing.assert_array_equal(
+            loaded.matrix(method), ARRAYS[f"class-incremental/{method}/accuracy by task"]
+        )
+    assert set(loaded.curves["metric"]) == {"accuracy"}
+    worst = chosen(loaded.scores, method="ER", metric="worst class")
+    assert list(worst["value"]) == [0.25, 0.5]
+    assert list(worst["seed"]) == [5, 6]
+
+
+def test_scores_have_one_number_per_run_and_intervals_are_over_seeds(library, run):
+    loaded = load_run(run)
+    final = chosen(loaded.scores, method="ER", metric="final accuracy")
+    np.testing.assert_array_equal(final["value"], [0.65, 0.675])
+    (forgetting, _) = chosen(loaded.scores, method="ER", metric="forgetting")["value"]
+    assert forgetting == pytest.approx(0.9 - 0.5)
+    row = chosen(loaded.intervals, method="ER", metric="final accuracy")
+    mean, half = student_interval(np.array([0.65, 0.675]))
+    for name, value in (("seeds", 2), ("mean", mean), ("low", mean - half), ("high", mean + half)):
+        assert np.asarray(row[name]).tolist() == [pytest.approx(value)], name
+    assert np.asarray(row["deviation"]) == pytest.approx(np.std([0.65, 0.675], ddof=1))
+    assert len(loaded.intervals) == 2 * 4
+
+
+def test_costs_are_a_row_per_run(library, run):
+    costs = chosen(load_run(run).costs, method="ER")
+    for name, value in COST.items():
+        assert list(costs[name]) == [value] * 2
+    assert list(costs["steps"]) == [8, 8]
+    assert list(costs["stored_samples"]) == [3, 4]
+    assert list(costs["diverged"]) == [False, True]
+    np.testing.assert_array_equal(costs["seconds"], [1.5, np.nan])
+
+
+def test_losses_and_predictions_are_read_of_evaluation_seeds_alone(library, run):
+    loaded = load_run(run)
+    losses = loaded.losses()
+    assert sorted(set(losses["seed"])) == [5, 6]
+    (loss,) = chosen(losses, seed=6, task=1, epoch=2)["loss"]
+    assert loss == 6 / 8
+    predictions = chosen(loaded.predictions(), seed=5)
+    assert len(predictions) == PREDICTED.size
+    assert list(chosen(predictions, task=0)["predicted"]) == [0, -1, 2]
+
+
+def test_what_a_run_does_not_have_is_named(run):
+    loaded = load_run(run)
+    for words, line in (
+        ({"method": "EWC"}, "EWC"),
+        ({"method": "ER", "setting": "online"}, "online"),
+        ({"method": "ER", "metric": "loss"}, "loss"),
+    ):
+        with pytest.raises(DataError, match=line):
+            loaded.matrix(**words)
+    for path in (run / "units").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match=r"kept no predicted classes.*--metrics confusion"):
+        loaded.predictions()
+    save_sealed(run / "results.npz", errors=np.zeros((2, 3)))
+    with pytest.raises(DataError, match=r"lacks draws, measure\. Name the folder of a finished"):
+        load_run(run)
+
+
+def test_a_table_for_latex_has_every_method_with_its_interval(run):
+    text = export(ExportOptions(run, "latex")).read_text()
+    assert text.count(r"\begin{tabular}{lccc}") == text.count(r"\end{tabular}") == 1
+    rows = [line.removesuffix(r" \\").split(" & ") for line in text.splitlines() if " & " in line]
+    assert rows[0] == ["method", "final accuracy", r"95\% interval", "forgetting"]
+    assert rows[1][:2] == ["ER", r"0.663 $\pm$ 0.018"]
+    low, high = map(float, re.findall(r"[\d.]+", rows[1][2]))
+    mean, half = student_interval(np.array([0.65, 0.675]))
+    np.testing.assert_allclose([low, high], [mean - half, mean + half], atol=5e-4)
+    assert rows[2][3] == "--"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [("a_b & 5%", r"a\_b \& 5\%"), ("[0, 1]", "{[0, 1]}"), ("a\nb\\", r"a b\textbackslash{}")],
+)
+def test_names_are_shown_as_they_are_in_latex(text, shown):
+    assert escape(text) == shown
+
+
+def test_figures_are_pdf_files_that_an_export_replaces(run):
+    (run / "figures").mkdir()
+    (run / "figures" / "old.pdf").write_text("")
+    folder = export(ExportOptions(run, "pdf"))
+    assert {path.name for path in folder.iterdir()} == {
+        "accuracy_over_time.pdf",
+        "accuracy_matrices_class-incremental.pdf",
+    }
+    for path in folder.iterdir():
+        content = path.read_bytes()
+        assert content.startswith(b"%PDF-")
+        assert b"/Type3" not in content
+
+
+def test_no_cell_of_the_csv_is_a_text_or_a_mean_with_its_deviation(run):
+    rows = export(ExportOptions(run)).read_text().splitlines()[1:]
+    values = [float(line.rpartition(",")[2]) for line in rows]
+    assert len(values) > 50
+    assert not any("flat" in line or "tried" in line or "draws" in line for line in rows)
+    provenance = (run / "provenance.csv").read_text()
+    assert "ER,class-incremental,,,,flat,0\n" in provenance.replace("\r", "")
