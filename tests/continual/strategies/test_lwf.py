@@ -111,6 +111,7 @@ CASES = {
     "one head": (2.0, [[0, 1, 4, 5]], None, 1),
     "a head per task": (3.5, [[0, 1], [4, 5]], GROUP, 1),
     "one head, times the tasks": (2.0, [[0, 1, 4, 5]], None, 2),
+    "the sum over heads of a task each": (2.0, [[0, 1], [4, 5]], GROUP, 2),
 }
 
 

@@ -273,13 +273,19 @@ class Runner:
                 {**arrays, "seconds": np.array(took.get(run.name) or np.nan)},
                 run.sequence,
                 run_id.sequence_id,
-                # CORe50's validation sequences have fewer batches.
-                self.programs.tasks
-                if method.label_setting == "joint"
-                else len(run.sequence.tasks.id),
+                self._task_count(run.sequence),
             )
             for arrays, run, run_id in zip(results, runs, run_ids, strict=True)
         ]
+
+    def _task_count(self, sequence: TaskSequence) -> int:
+        """Return the number of tasks that a sequence's scores cover.
+
+        CORe50's validation sequences have fewer batches than its evaluation. The only task of
+        joint training in IIRC stands for all.
+        """
+        count = len(sequence.tasks.id)
+        return self.programs.tasks if count == 1 else count
 
 
 def _task_sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:
