@@ -100,16 +100,7 @@ def test_more_values_train_nothing_again(finished, tmp_path):
 @pytest.mark.slow
 def test_nets_of_core50_are_pretrained_each(tmp_path):
     """The run's folder has a file for the pretraining of every network."""
-    words = [
-        "core50-ni",
-        "--methods",
-        "naive",
-        "joint",
-        "--validation-seeds",
-        "1",
-        "--vary",
-        "hidden=8,16",
-    ]
+    words = ["core50-ni", "--methods", "naive", "--validation-seeds", "1", "--vary", "hidden=8,16"]
     short = "--pretraining.images 20 --pretraining.epochs 1 --ni.first 6 --ni.later 6"
     report = tune.run_tune(requested(tmp_path, *words, *short.split()))
     assert len(list(report.parent.rglob("pretraining-*.npz"))) == 2
