@@ -11,8 +11,8 @@ CITATION = (
 )
 SOURCE = (
     "The authors' code was run for this project on the same images with the settings that it "
-    "ships, with one seed so far; what the paper prints is not known here. Standard errors from a "
-    "single run are only of everlight's seeds."
+    "ships, most rows with one seed; what the paper prints is not known here. Standard errors from "
+    "a single run are only of everlight's seeds."
 )
 REFERENCES = [
     reproduction.PublishedComparison(
