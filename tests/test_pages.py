@@ -184,7 +184,7 @@ WITHOUT_MEASUREMENTS = {
     "README.md": r"\| folder \|",
     "guide/install.md": r"\| (?:extra|package) \|",
     "guide/plasticity.md": r"\| part \|",
-    "guide/runner.md": r"\| (?:benchmark|option|part|status) \|",
+    "guide/runner.md": r"\| (?:benchmark|option|part|preset|status) \|",
     "performance.md": r"\| question \|",
 }
 """Pages with tables of terms, options, sources, published numbers alone and links, which need no

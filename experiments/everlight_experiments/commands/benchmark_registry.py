@@ -8,6 +8,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
+from everlight_experiments.commands.protocol_presets import PROTOCOL_CONFIGS, PROTOCOL_OPTIONS
 from everlight_experiments.commands.user_benchmark import is_user_file, load_user_benchmark
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
@@ -25,15 +26,16 @@ from everlight_experiments.iirc.config import PRESETS as IIRC
 from everlight_experiments.images.benchmark import image_benchmarks
 from everlight_experiments.images.config import CONFIGS
 from everlight_experiments.run_folder.config_options import changed_options
-from everlight_experiments.run_folder.options import Preset
+from everlight_experiments.run_folder.options import Preset, ProtocolPreset
 
+AnyPreset = Preset | ProtocolPreset
 C = TypeVar("C", bound=BenchmarkConfig)
 
 
 class Entry(NamedTuple, Generic[C]):
     """A row of the registry."""
 
-    configs: Mapping[Preset, C]
+    configs: Mapping[AnyPreset, C]
     make: Callable[[Request[C]], RequestedBenchmarks]
     """Benchmarks by setting."""
     own_settings: bool = False
@@ -41,7 +43,10 @@ class Entry(NamedTuple, Generic[C]):
 
 
 BENCHMARKS: dict[str, Entry] = {
-    **{name: Entry(configs, image_benchmarks) for name, configs in CONFIGS.items()},
+    **{
+        name: Entry({**configs, **PROTOCOL_CONFIGS.get(name, {})}, image_benchmarks)
+        for name, configs in CONFIGS.items()
+    },
     "icifar": Entry(ICIFAR, image_benchmarks),
     "facts": Entry(FACTS, facts_benchmarks, True),
     "iirc": Entry(IIRC, iirc_benchmarks, True),
@@ -51,7 +56,7 @@ BENCHMARKS: dict[str, Entry] = {
 }
 
 
-def split_preset(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
+def split_preset(text: str, preset: AnyPreset = "demo") -> tuple[str, AnyPreset]:
     """Return the benchmark and preset of NAME or NAME:PRESET.
 
     Raises:
@@ -64,8 +69,23 @@ def split_preset(text: str, preset: Preset = "demo") -> tuple[str, Preset]:
         raise DataError(f"name a benchmark; there are {', '.join(BENCHMARKS)}")
     check_name("benchmark", name, list(BENCHMARKS))
     preset = suffix if colon else preset
+    having = [other for other, configs in PROTOCOL_CONFIGS.items() if preset in configs]
+    if having and name not in having:
+        raise DataError(
+            f"--preset {preset} is for {', '.join(having)}; {name} has "
+            f"{', '.join(BENCHMARKS[name].configs)}"
+        )
     check_name("preset", preset, list(BENCHMARKS[name].configs))
     return name, preset
+
+
+def refuse_protocol(command: str, name: str, preset: AnyPreset) -> None:
+    """Refuse a protocol of the literature in a command that has only sizes of benchmarks."""
+    if preset in PROTOCOL_OPTIONS:
+        raise DataError(
+            f"--preset {preset} is for everlight run {name}; everlight {command} takes demo, small "
+            "and paper"
+        )
 
 
 def benchmark_name(text: str) -> str:
@@ -73,7 +93,7 @@ def benchmark_name(text: str) -> str:
     return text.rpartition(":")[2] if is_user_file(text) else split_preset(text)[0]
 
 
-def default_config(text: str, preset: Preset = "demo") -> BenchmarkConfig:
+def default_config(text: str, preset: AnyPreset = "demo") -> BenchmarkConfig:
     """Return the configuration of NAME or NAME:PRESET."""
     name, preset = split_preset(text, preset)
     return BENCHMARKS[name].configs[preset]

@@ -21,6 +21,7 @@ from everlight_data.names import check_name
 from everlight_experiments.commands.benchmark_registry import (
     BENCHMARKS,
     default_config,
+    refuse_protocol,
     split_preset,
 )
 from everlight_experiments.commands.columns import (
@@ -118,6 +119,8 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
         none of them.
     """
     pairs = [split_preset(name, options.preset) for name in options.benchmarks]
+    for name, preset in pairs:
+        refuse_protocol("grid", name, preset)
     twice = [
         name for name, pair in zip(options.benchmarks, pairs, strict=True) if pairs.count(pair) > 1
     ]

@@ -15,9 +15,11 @@ from everlight_data.user_code.objects import load_object
 from everlight_experiments.commands.benchmark_registry import (
     BENCHMARKS,
     default_config,
+    refuse_protocol,
     split_preset,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TuneOptions
+from everlight_experiments.commands.protocol_presets import PROTOCOL_OPTIONS
 from everlight_experiments.commands.user_benchmark import is_user_file
 from everlight_experiments.continual.benchmarks.statements import with_statements
 from everlight_experiments.run_folder.config_options import option_value, take_option, with_config
@@ -63,6 +65,8 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
         # Help without a benchmark shows the options of images with classes.
         return _listing_benchmarks(with_config(kind, default_config("digits")))
     name, preset = split_preset(arguments[0], option_value(arguments, "--preset") or "demo")
+    if kind is TuneOptions:
+        refuse_protocol("tune", name, preset)
     default = default_config(name, preset)
     if config is not None and type(config) is not type(default):
         expected = _type_name(default)
@@ -73,7 +77,8 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
         except ArgumentError as error:
             raise DataError(f"{CONFIG} {source}: {error}") from error
     config = default if config is None else config
-    return _listing_benchmarks(with_config(kind, config, benchmark=name, preset=preset))
+    defaults = {"benchmark": name, "preset": preset, **PROTOCOL_OPTIONS.get(preset, {})}
+    return _listing_benchmarks(with_config(kind, config, **defaults))
 
 
 run_options = partial(options_of_benchmark, RunOptions)

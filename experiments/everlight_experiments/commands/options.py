@@ -7,7 +7,12 @@ import tyro
 
 from everlight.continual.methods.replay_variants import VariantName
 from everlight_experiments.continual.benchmarks.run_data import Seeds
-from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
+from everlight_experiments.run_folder.options import (
+    Count,
+    ExperimentOptions,
+    Preset,
+    ProtocolPreset,
+)
 
 SettingName = Literal["task-incremental", "class-incremental", "online"]
 SETTINGS: tuple[SettingName, ...] = get_args(SettingName)
@@ -52,12 +57,12 @@ class TrainOptions(MethodOptions):
     """Options of the commands that evaluate methods on benchmarks."""
 
     hyperparameters: tuple[str, ...] = ()
-    """Values to try for each method, as in EWC=1e2,1e4,1e6 SI=0.1. They replace those that
+    """Methods' values to try, as in EWC=1e2,1e4,1e6 SI=0.1. They replace those that
     `everlight methods` lists. A single value is used without tuning. The word published stands for
     the settings that authors selected on this data set for this buffer, where they are known (mnist
-    and its permuted and rotated streams, fashion-mnist, tiny-imagenet): learning rates, replay
-    batches and coefficients. icifar, CORe50 and facts try other values for some methods by
-    default."""
+    and its permuted and rotated streams, fashion-mnist, cifar10, cifar100, tiny-imagenet): learning
+    rates, replay batches and coefficients. icifar, CORe50 and facts try other values for some
+    methods by default."""
     seeds: Seeds = 3
     """Number of evaluation seeds, counted up from --seed. Each has its own order of classes (with
     --order natural, and for facts, only its own initial network). More can be added later."""
@@ -87,6 +92,13 @@ class RunOptions(TrainOptions):
     """
 
     run_selectors = ("methods", "strategy", "setting", "seeds", "published", "variants")
+    preset: Preset | ProtocolPreset = "demo"
+    """Size (demo, small, paper), or protocol: der (Mammoth's), ocl (online), three-scenarios;
+    defaults unlike Mammoth's and Avalanche's: docs/pages/guide/runner.md. Demo takes minutes, small
+    is for two cores, and paper has the settings of the benchmark's paper where there is one. The
+    benchmarks digits, fashion-mnist, mnist and images have one size. The protocols are of the
+    literature: der is for mnist, cifar10, cifar100 and tiny-imagenet-64, ocl (one pass) for cifar10
+    and cifar100, three-scenarios (van de Ven et al. 2022) for mnist."""
     benchmark: BenchmarkArgument = ""
     """Name of a benchmark, as in digits or tiny-imagenet:small, or your own, as FILE.py:NAME. The
     part after the colon is a preset; images is for your own --data. FILE.py:NAME is a `Benchmark`

@@ -14,6 +14,7 @@ from everlight_data.names import check_name
 from everlight_experiments.usage import name_options
 
 Preset = Literal["demo", "small", "paper"]
+ProtocolPreset = Literal["der", "ocl", "three-scenarios"]
 TEXTS = ("chosen", "features_chosen")
 """Fields of configurations that state for the report how values were chosen."""
 LARGEST = 2**31 - 1
