@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 
 from everlight.metrics import backward_transfer, forgetting, student_interval
 from everlight_data.errors import DataError
@@ -26,7 +26,7 @@ from everlight_data.runs.finished_runs import (
     score_names,
 )
 from everlight_experiments.report.cells import LEVEL, deviation
-from everlight_experiments.report.over_time import mean_over_time, score_matrices
+from everlight_experiments.report.over_time import learns_at_once, mean_over_time, score_matrices
 
 WAIT = "Wait for the run's end, or run it again."
 REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
@@ -54,6 +54,8 @@ class LoadedRun:
     arrays: Mapping[str, np.ndarray]
     """Contents of results.npz, by `setting/method/metric`."""
     first_seed: int
+    has_metrics_option: bool = False
+    """True if the run's command has the option --metrics."""
 
     @property
     def scores(self) -> Table:
@@ -72,13 +74,16 @@ class LoadedRun:
 
     @property
     def curves(self) -> Table:
-        """Metrics after every task: task, metric, value."""
+        """Metrics after every task: task, metric, value; NaN before joint training's only one."""
         arrays = {name: array for name, array in self._over_time() if array.ndim == 2}
         return self._long(arrays, ("task",))
 
     @property
     def matrices(self) -> Table:
-        """Score after a task on the test samples of another: task, tested_on, metric, value."""
+        """Score after a task on the test samples of another: task, tested_on, metric, value.
+
+        Values before joint training's only task are NaN.
+        """
         return self._long(self._matrix_arrays(), ("task", "tested_on"))
 
     @property
@@ -133,7 +138,7 @@ class LoadedRun:
     def matrix(
         self, method: str, setting: str | None = None, metric: str | None = None
     ) -> Float[np.ndarray, "seeds t t"]:
-        """Return the accuracy matrices of a method, one per seed.
+        """Return the accuracy matrices of a method, one per seed; NaN before joint training's task.
 
         Args:
           method: name in the report.
@@ -159,7 +164,8 @@ class LoadedRun:
     def losses(self) -> Table:
         """Read the loss of every epoch of the evaluation seeds: task, epoch, loss.
 
-        `unit` is the name of the training run, which in a grid has the benchmark's name too.
+        `unit` is the name of the training run. Tasks without optimizer steps have no rows: joint
+        training has those of the last task alone.
 
         Raises:
           DataError: a file of a training run is damaged.
@@ -170,16 +176,16 @@ class LoadedRun:
         """Read the class predicted for every test sample: task, sample, predicted.
 
         It is the class's number, or -1 for samples that were not evaluated. `unit` is the name of
-        the training run. The table has a row per task and test sample of every run.
+        the training run. The table has a row per task and test sample of every run; joint training
+        has those after the last task alone.
 
         Raises:
           DataError: the run kept no predicted classes, or a file of a training run is damaged.
         """
         table = self._stored("predicted", ("task", "sample"), "predicted")
         if not len(table):
-            raise DataError(
-                f"{self.folder} kept no predicted classes; give its command --metrics confusion"
-            )
+            advice = "; give its command --metrics confusion" if self.has_metrics_option else ""
+            raise DataError(f"{self.folder} kept no predicted classes{advice}")
         return table
 
     def _keys(self) -> list[ResultKey]:
@@ -198,14 +204,18 @@ class LoadedRun:
                 yield name, array
 
     def _over_time(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield metrics with a value per seed and task learned."""
-        named = self.arrays.get(OVER_TIME)
+        """Yield metrics with a value per seed and task learned; NaN before joint training's one."""
+        metric_names = self.arrays.get(OVER_TIME)
         for name, array in self._metrics():
             key = ResultKey.parse(name)
+            steps = self.arrays[key.sibling("steps")]
             # Runs of earlier versions have no names of such metrics.
-            steps = self.arrays[key.sibling("steps")].shape
-            if array.shape[:2] == steps if named is None else key.metric in named:
-                yield name, array
+            if metric_names is None:
+                is_over_time = array.shape[:2] == steps.shape
+            else:
+                is_over_time = key.metric in metric_names
+            if is_over_time:
+                yield name, nan_before_only_task(array, steps)
 
     def _matrix_arrays(self) -> dict[str, np.ndarray]:
         return {
@@ -231,28 +241,44 @@ class LoadedRun:
             )
         return as_table(blocks, (*LABELS, *axes, "metric", "value"))
 
-    def _stored(self, name: str, axes: Sequence[str], value: str) -> Table:
-        """Return a row per number of an array of every evaluation run."""
+    def _stored(self, name: str, axes: tuple[str, str], value: str) -> Table:
+        """Return a row per number of an array of every evaluation run, whose first axis is tasks.
+
+        Joint training's only task stands for the last one.
+        """
         blocks, texts = [], ("unit", *LABELS)
-        for unit, facts, arrays in self._evaluation_runs():
+        for unit, (key, seed), arrays in self._evaluation_runs():
             array = arrays.get(name, np.zeros(0))
-            if array.ndim == len(axes) and array.dtype.kind in "iuf":
-                values = (unit, facts["setting"], facts["method"], facts["order"])
-                places = np.indices(array.shape).reshape(array.ndim, -1)
+            if array.ndim == 2 and array.dtype.kind in "iuf":
+                steps = self.arrays[str(key)][seed - self.first_seed]
+                tasks = len(steps) - len(array) + np.arange(len(array))
+                keep = np.isin(tasks, tasks_with_values(name, steps))
+                array, tasks = array[keep], tasks[keep]
+                rows, places = np.indices(array.shape).reshape(2, -1)
+                values = (unit, key.column, key.method, seed)
                 blocks.append(
                     {text: np.full(array.size, x) for text, x in zip(texts, values, strict=True)}
-                    | dict(zip(axes, places, strict=True))
+                    | dict(zip(axes, (tasks[rows], places), strict=True))
                     | {value: array.ravel()}
                 )
         return as_table(blocks, (*texts, *axes, value))
 
-    def _evaluation_runs(self) -> Iterator[tuple[str, dict, dict[str, np.ndarray]]]:
-        """Yield name, fingerprint and arrays of every training run of an evaluation seed."""
-        seeds = range(self.first_seed, self.first_seed + len(self.arrays["draws"]))
+    def _evaluation_runs(
+        self,
+    ) -> Iterator[tuple[str, tuple[ResultKey, int], dict[str, np.ndarray]]]:
+        """Yield name, key of the steps and seed, and arrays of every run behind the results.
+
+        The folder may have others: of methods or seeds that a later call left out.
+        """
+        keys = {key[:2]: key for key in self._keys()}
         for path in sorted((self.folder / "units").glob("*.npz")):
+            column = column_of_unit(path.stem, list(self.methods))
+            if not column:
+                continue
             fingerprint, arrays = read_described(path, path.stem, WAIT)
-            if fingerprint.get("order") in seeds:
-                yield path.stem, fingerprint, arrays
+            key, seed = keys.get((column, fingerprint.get("method"))), fingerprint.get("order")
+            if key and seed in self.first_seed + np.arange(len(self.arrays[str(key)])):
+                yield path.stem, (key, seed), arrays
 
 
 def load_run(folder: Path | str) -> LoadedRun:
@@ -267,8 +293,38 @@ def load_run(folder: Path | str) -> LoadedRun:
     arrays = read_results(path, REMEDY)
     if missing := {"draws", "measure"} - set(arrays):
         raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {REMEDY}")
-    seed = read_any_config(folder / "config.json", REMEDY)["settings"].get("seed", 0)
-    return LoadedRun(folder, arrays, seed)
+    settings = read_any_config(folder / "config.json", REMEDY)["settings"]
+    config = settings.get("config", {})
+    return LoadedRun(folder, arrays, settings.get("seed", 0), "metrics" in config)
+
+
+def nan_before_only_task(
+    array: Shaped[np.ndarray, "seeds t *rest"], steps: Int[np.ndarray, "seeds t"]
+) -> Shaped[np.ndarray, "seeds t *rest"]:
+    """Return values over time; NaN where joint training has not learned its only task yet."""
+    if not learns_at_once(steps):
+        return array
+    array = array.astype(np.result_type(array, np.float32))
+    array[:, :-1] = np.nan
+    return array
+
+
+def tasks_with_values(name: str, steps: Int[np.ndarray, "t"]) -> Int[np.ndarray, "tasks"]:
+    """Return the tasks after which a training run has losses or predictions worth reading."""
+    if name == "losses":
+        return np.flatnonzero(np.diff(steps, prepend=0))
+    first = len(steps) - 1 if learns_at_once(steps[None]) else 0
+    return np.arange(first, len(steps))
+
+
+def column_of_unit(unit: str, columns: Sequence[str]) -> str:
+    """Return the column of a training run, with which its name begins; empty if it has none."""
+
+    def hyphenated(name: str) -> str:
+        return name.replace(", ", "-").replace(" ", "-")
+
+    fitting = [name for name in columns if hyphenated(unit).startswith(f"{hyphenated(name)}-")]
+    return max(fitting, key=len, default="")
 
 
 def as_table(blocks: Iterable[Columns], names: Sequence[str]) -> Table:

@@ -26,7 +26,7 @@ class Outcome(NamedTuple):
     """A method in a column; the first axis of every array is over seeds."""
 
     score: str
-    """Name of the metric that is the score over time"""
+    """Name of the metric that is the score over time."""
     metrics: Mapping[str, np.ndarray]
     """Metrics by name; NaN where a run diverged."""
     diverged_at: Int[np.ndarray, "seeds 2"]
@@ -57,7 +57,10 @@ class Outcome(NamedTuple):
 
     @property
     def over_time(self) -> Float[np.ndarray, "seeds t"]:
-        """Score on all tasks so far, after every task; NaN before joint training's only one."""
+        """Score on all tasks so far, after every task.
+
+        Before joint training's only one it is that of the network before training, or NaN.
+        """
         return self.metrics[self.score]
 
     @property
