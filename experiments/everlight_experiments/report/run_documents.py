@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everlight_data.runs.finished_runs import score_names
+from everlight_data.runs.finished_runs import matrix_name, score_names
 from everlight_data.writing import written_whole
 from everlight_experiments.report.cells import (
     LEVEL,
@@ -14,7 +14,7 @@ from everlight_experiments.report.cells import (
 )
 from everlight_experiments.report.over_time import learns_at_once, mean_matrix
 from everlight_experiments.report.plots import plot_curves, plot_matrices
-from everlight_experiments.report.run_tables import BY_TASK, LoadedRun, run_criteria
+from everlight_experiments.report.run_tables import LoadedRun, run_criteria
 from everlight_experiments.report.writer import file_name
 
 ESCAPES = {
@@ -82,7 +82,7 @@ def draw_figures(run: LoadedRun, folder: Path) -> None:
             for method in methods:
                 over_time, by_task, steps = (
                     run.arrays[f"{setting}/{method}/{name}"]
-                    for name in (score, f"{score}{BY_TASK}", "steps")
+                    for name in (score, matrix_name(score), "steps")
                 )
                 at_once = learns_at_once(steps)
                 panels[setting][method] = over_time[:, -1:] if at_once else over_time

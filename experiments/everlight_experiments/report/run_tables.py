@@ -19,9 +19,14 @@ from everlight_data.names import check_name
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.descriptions import read_described
 from everlight_data.runs.finished_runs import (
+    BY_TASK,
     OVER_TIME,
     PROVENANCE,
+    REMEDY,
+    USAGE_OVER_TIME,
     ResultKey,
+    check_contents,
+    matrix_name,
     read_results,
     score_names,
 )
@@ -29,13 +34,10 @@ from everlight_experiments.report.cells import LEVEL, deviation
 from everlight_experiments.report.over_time import learns_at_once, mean_over_time, score_matrices
 
 WAIT = "Wait for the run's end, or run it again."
-REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
 LABELS = "setting", "method", "seed"
-BY_TASK = " by task"
-"""Ending of the name of a metric that is a matrix."""
 COSTS = "parameters", "parameter_copies", "memory_bytes", "sample_bytes", "batch_size", "operations"
 """Costs that are one number per method."""
-USAGE = "steps", "stored_samples", "samples", "seconds", "diverged_at"
+USAGE = *USAGE_OVER_TIME, "seconds", "diverged_at"
 """Numbers of every training run that are no metrics."""
 Table = Any
 """A `pandas.DataFrame` if pandas is installed, else a NumPy record array with the same columns."""
@@ -159,7 +161,7 @@ class LoadedRun:
         metrics = dict.fromkeys(key.metric.removesuffix(BY_TASK) for key in keys)
         metric = score_names(self.arrays)[0] if metric is None else metric
         check_name("metric with a matrix", metric, list(metrics))
-        return stored[str(ResultKey(setting, method, metric + BY_TASK))]
+        return stored[str(ResultKey(setting, method, matrix_name(metric)))]
 
     def losses(self) -> Table:
         """Read the loss of every epoch of the evaluation seeds: task, epoch, loss.
@@ -291,8 +293,7 @@ def load_run(folder: Path | str) -> LoadedRun:
     folder = Path(folder)
     path = folder / "results.npz"
     arrays = read_results(path, REMEDY)
-    if missing := {"draws", "measure"} - set(arrays):
-        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {REMEDY}")
+    check_contents(path, arrays, ("draws", "measure"))
     settings = read_any_config(folder / "config.json", REMEDY)["settings"]
     config = settings.get("config", {})
     return LoadedRun(folder, arrays, settings.get("seed", 0), "metrics" in config)
@@ -348,7 +349,7 @@ def run_criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         key = ResultKey.parse(name)
         score = key.metric
         matrices, steps = (
-            arrays.get(key.sibling(other)) for other in (f"{score}{BY_TASK}", "steps")
+            arrays.get(key.sibling(other)) for other in (matrix_name(score), "steps")
         )
         if score not in scores or matrices is None or not key.method:
             continue

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float, Int
 
 from everlight.continual import Choice, RunCost
 from everlight.metrics import forward_transfer
-from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric
+from everlight_data.runs.finished_runs import matrix_name
+from everlight_experiments.continual.benchmarks.metric import Metric
 from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 from everlight_experiments.continual.training.runs import has_diverged
 from everlight_experiments.report.over_time import (
@@ -66,7 +67,7 @@ class Outcome(NamedTuple):
     @property
     def matrices(self) -> Float[np.ndarray, "seeds t t"]:
         """Score after task i on task j."""
-        return self.metrics[BY_TASK.format(self.score)]
+        return self.metrics[matrix_name(self.score)]
 
     @property
     def final(self) -> Float[np.ndarray, "seeds"]:
