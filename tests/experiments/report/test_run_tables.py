@@ -227,7 +227,13 @@ def test_a_table_for_latex_has_every_method_with_its_interval(run):
 
 @pytest.mark.parametrize(
     ("text", "shown"),
-    [("a_b & 5%", r"a\_b \& 5\%"), ("[0, 1]", "{[0, 1]}"), ("a\nb\\", r"a b\textbackslash{}")],
+    [
+        ("a_b & 5%", r"a\_b \& 5\%"),
+        ("[0, 1]", "{[0, 1]}"),
+        ("a\nb\\", r"a b\textbackslash{}"),
+        ("*a", "{*a}"),
+        ('<a|b> "c', r"\textless{}a\textbar{}b\textgreater{} ''c"),
+    ],
 )
 def test_names_are_shown_as_they_are_in_latex(text, shown):
     assert escape(text) == shown
@@ -245,6 +251,31 @@ def test_figures_are_pdf_files_that_an_export_replaces(run):
         content = path.read_bytes()
         assert content.startswith(b"%PDF-")
         assert b"/Type3" not in content
+
+
+def test_figures_name_the_curves_that_they_leave_out_and_keep_the_baseline(run, capsys):
+    of = "class-incremental"
+    numbers = {name.removeprefix(f"{of}/ER/"): x for name, x in ARRAYS.items() if "/ER/" in name}
+    methods = {"naive": 0.1, "lowest": 0.2, **{f"method {n}": 0.3 + n / 20 for n in range(7)}}
+    arrays = {name: x for name, x in ARRAYS.items() if of not in name}
+    for method, final in methods.items():
+        arrays |= {f"{of}/{method}/{name}": x for name, x in numbers.items()}
+        arrays[f"{of}/{method}/accuracy"] = np.full((2, 2), final)
+    save_sealed(run / "results.npz", **arrays)
+    export(ExportOptions(run, "pdf"))
+    assert f"accuracy_over_time.pdf: {of} without lowest\n" in capsys.readouterr().out
+
+
+def test_settings_with_equal_names_of_files_have_a_figure_each(run):
+    arrays = {
+        name.replace("class-incremental", setting): array
+        for setting in ("a b", "a_b")
+        for name, array in ARRAYS.items()
+    }
+    save_sealed(run / "results.npz", **arrays)
+    folder = export(ExportOptions(run, "pdf"))
+    names = {"accuracy_matrices_00_a_b.pdf", "accuracy_matrices_01_a_b.pdf"}
+    assert names < {path.name for path in folder.iterdir()}
 
 
 def test_no_cell_of_the_csv_is_a_text_or_a_mean_with_its_deviation(run):
