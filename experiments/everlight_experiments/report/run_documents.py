@@ -109,9 +109,8 @@ def draw_figures(run: LoadedRun, folder: Path) -> None:
         path = folder / f"{files[score]}_over_time.pdf"
         plot_curves(path, panels, sentence(score), order=order, baseline=baseline)
         for setting, curves in panels.items():
-            if left_out := [
-                name for name in curves if name not in highest_curves(curves, baseline)
-            ]:
+            shown = highest_curves(curves, baseline)
+            if left_out := [name for name in curves if name not in shown]:
                 print(f"{path.name}: {setting} without {', '.join(left_out)}")
         for setting, means in matrices.items():
             path = folder / f"{files[score]}_matrices_{settings[setting]}.pdf"

@@ -31,7 +31,12 @@ from everlight_data.runs.finished_runs import (
     score_names,
 )
 from everlight_experiments.report.cells import LEVEL, deviation
-from everlight_experiments.report.over_time import learns_at_once, mean_over_time, score_matrices
+from everlight_experiments.report.over_time import (
+    criteria_names,
+    learns_at_once,
+    mean_over_time,
+    score_matrices,
+)
 
 WAIT = "Wait for the run's end, or run it again."
 LABELS = "setting", "method", "seed"
@@ -49,7 +54,7 @@ class LoadedRun:
     """Numbers of a finished run of methods.
 
     Every table has one number or one training run per row. Seeds are those of `--seed`, and tasks
-    count from 0. Columns: setting (or benchmark and setting), method, seed, and the ones named.
+    count from 0. Columns: setting (or a paper's column), method, seed, and the ones named.
     """
 
     folder: Path
@@ -201,8 +206,8 @@ class LoadedRun:
         seeds = {key[:2]: len(self.arrays[str(key)]) for key in self._keys()}
         for name, array in self.arrays.items():
             key = ResultKey.parse(name)
-            known = key[:2] in seeds and key.metric not in others and array.dtype.kind in "iuf"
-            if known and array.shape[:1] == (seeds[key[:2]],):
+            is_metric = key[:2] in seeds and key.metric not in others and array.dtype.kind in "iuf"
+            if is_metric and array.shape[:1] == (seeds[key[:2]],):
                 yield name, array
 
     def _over_time(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -324,8 +329,8 @@ def column_of_unit(unit: str, columns: Sequence[str]) -> str:
     def hyphenated(name: str) -> str:
         return name.replace(", ", "-").replace(" ", "-")
 
-    fitting = [name for name in columns if hyphenated(unit).startswith(f"{hyphenated(name)}-")]
-    return max(fitting, key=len, default="")
+    candidates = [name for name in columns if hyphenated(unit).startswith(f"{hyphenated(name)}-")]
+    return max(candidates, key=len, default="")
 
 
 def as_table(blocks: Iterable[Columns], names: Sequence[str]) -> Table:
@@ -353,12 +358,13 @@ def run_criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         )
         if score not in scores or matrices is None or not key.method:
             continue
-        of = "" if score == scores[0] else f" of {score}"
-        learned = matrices, steps, np.isnan(values[:, -1])
-        criteria |= {
-            key.sibling(f"final {score}"): values[:, -1],
-            key.sibling(f"average incremental {score}"): mean_over_time(values, steps),
-            key.sibling(f"forgetting{of}"): score_matrices(forgetting, *learned),
-            key.sibling(f"backward transfer{of}"): score_matrices(backward_transfer, *learned),
-        }
+        names = map(key.sibling, criteria_names(score, scores[0]))
+        by_task = matrices, steps, np.isnan(values[:, -1])
+        numbers = (
+            values[:, -1],
+            mean_over_time(values, steps),
+            score_matrices(forgetting, *by_task),
+            score_matrices(backward_transfer, *by_task),
+        )
+        criteria |= dict(zip(names, numbers, strict=True))
     return criteria

@@ -2,6 +2,7 @@
 
 import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,6 +87,23 @@ def test_tables_are_of_the_library(library, run):
         assert type(table).__name__ == kind
         names = list(table.columns) if library == "pandas" else table.dtype.names
         assert {"setting", "method"} < set(names)
+
+
+def test_data_frames_have_the_columns_of_record_arrays(run, monkeypatch):
+    """This stand-in shows what pandas is given, and nothing about pandas."""
+    results = load_run(run)
+
+    def tables():
+        attributes = ("scores", "curves", "matrices", "costs", "intervals")
+        return [getattr(results, name) for name in attributes] + [results.losses()]
+
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=dict))
+    frames = tables()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for frame, array in zip(frames, tables(), strict=True):
+        assert tuple(frame) == array.dtype.names
+        for name, column in frame.items():
+            np.testing.assert_array_equal(column, array[name])
 
 
 def test_every_number_is_that_of_the_results(library, run):
@@ -254,16 +272,18 @@ def test_figures_are_pdf_files_that_an_export_replaces(run):
 
 
 def test_figures_name_the_curves_that_they_leave_out_and_keep_the_baseline(run, capsys):
-    of = "class-incremental"
-    numbers = {name.removeprefix(f"{of}/ER/"): x for name, x in ARRAYS.items() if "/ER/" in name}
+    column = "class-incremental"
+    numbers = {
+        name.removeprefix(f"{column}/ER/"): x for name, x in ARRAYS.items() if "/ER/" in name
+    }
     methods = {"naive": 0.1, "lowest": 0.2, **{f"method {n}": 0.3 + n / 20 for n in range(7)}}
-    arrays = {name: x for name, x in ARRAYS.items() if of not in name}
+    arrays = {name: x for name, x in ARRAYS.items() if column not in name}
     for method, final in methods.items():
-        arrays |= {f"{of}/{method}/{name}": x for name, x in numbers.items()}
-        arrays[f"{of}/{method}/accuracy"] = np.full((2, 2), final)
+        arrays |= {f"{column}/{method}/{name}": x for name, x in numbers.items()}
+        arrays[f"{column}/{method}/accuracy"] = np.full((2, 2), final)
     save_sealed(run / "results.npz", **arrays)
     export(ExportOptions(run, "pdf"))
-    assert f"accuracy_over_time.pdf: {of} without lowest\n" in capsys.readouterr().out
+    assert f"accuracy_over_time.pdf: {column} without lowest\n" in capsys.readouterr().out
 
 
 def test_settings_with_equal_names_of_files_have_a_figure_each(run):

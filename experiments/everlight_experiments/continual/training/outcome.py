@@ -52,7 +52,7 @@ class Outcome(NamedTuple):
     """True if task boundaries were given, so that a class counts as seen from the first step of its
     task. Without them it does from the step of its first sample."""
 
-    def scored_by(self, score: str) -> "Outcome":
+    def with_score(self, score: str) -> "Outcome":
         """Return the outcome with another score, which has a metric over time and one by task."""
         return self._replace(score=score)
 
