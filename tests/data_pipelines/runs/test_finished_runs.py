@@ -110,7 +110,7 @@ def test_scores_without_steps_are_read(tmp_path):
 
 
 def test_axes_over_tasks_are_those_of_the_stored_names():
-    """With two tasks, an axis of two entries is over tasks only where the run says so."""
+    """An axis of as many entries as tasks need not be over tasks."""
     of = "online/ER"
     arrays = {
         "over_time": np.array(["accuracy", "accuracy by task", "confusion"]),
