@@ -15,13 +15,17 @@ from everlight_data.sets.data_checksums import DataChecksums
 from everlight_data.texts import printable
 from everlight_data.writing import read_sealed
 
-_REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
+REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
 MEASURES = "measure", "second_measure"
 """Arrays of results with the name of the score, and of the second one where there is one."""
 PROVENANCE = {"draws", "data", "hyperparameters", "tried", "hyperparameter", "flat"}
 """Numbers of results that are no scores or costs: checksums, and selected hyper-parameters."""
 OVER_TIME = "over_time"
 """Array of results with the names of metrics whose second axis is over the tasks learned."""
+BY_TASK = " by task"
+"""Ending of the name of a metric that is a matrix: after the task of the row, on the column's."""
+USAGE_OVER_TIME = "steps", "stored_samples", "samples"
+"""Numbers of every training run whose second axis is over the tasks learned."""
 
 
 class ResultKey(NamedTuple):
@@ -83,9 +87,8 @@ def read_finished_run(folder: Path) -> FinishedRun:
       DataError: one of them is damaged, edited, or of another kind of run.
     """
     path = folder / "results.npz"
-    arrays = read_results(path, _REMEDY)
-    if missing := {"draws", "data", "measure"} - set(arrays):
-        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {_REMEDY}")
+    arrays = read_results(path, REMEDY)
+    check_contents(path, arrays, ("draws", "data", "measure"))
     score = str(arrays["measure"])
     finals: dict[str, dict[str, np.ndarray]] = {}
     for name, values in arrays.items():
@@ -93,8 +96,8 @@ def read_finished_run(folder: Path) -> FinishedRun:
         if key.metric == score and key.method:
             finals.setdefault(key.column, {})[key.method] = values[:, -1]
     config = folder / "config.json"
-    stored = read_any_config(config, _REMEDY)
-    with refusing(config, _REMEDY):
+    stored = read_any_config(config, REMEDY)
+    with refusing(config, REMEDY):
         options = _flat("", stored["settings"])
     checksums = DataChecksums.from_stored(arrays["data"])
     name = printable(folder.resolve().name)
@@ -113,7 +116,7 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
         for name in set(MEASURES) & set(arrays):
             _check(name, arrays[name], "U", arrays[name].shape == ())
         scores = score_names(arrays)
-        by_task = {f"{score} by task" for score in scores}
+        matrices = set(map(matrix_name, scores))
         # Steps come first, as scores must have their shape.
         for name, array in sorted(arrays.items(), key=lambda item: not item[0].endswith("/steps")):
             key = ResultKey.parse(name)
@@ -131,7 +134,7 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
             elif key.metric in scores:
                 fits = array.ndim == 2 and array.size > 0 and array.shape == steps
                 _check(name, array, "f", fits)
-            elif key.metric in by_task and key.sibling("steps") in arrays:
+            elif key.metric in matrices and key.sibling("steps") in arrays:
                 _check(name, array, "f", array.shape == (*steps, steps[-1]))
     return arrays
 
@@ -139,6 +142,21 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
 def score_names(arrays: Mapping[str, np.ndarray]) -> list[str]:
     """Return the names of the scores in a results.npz, the first one first."""
     return [str(arrays[name]) for name in MEASURES if name in arrays]
+
+
+def matrix_name(score: str) -> str:
+    """Return the name of the metric that is a score after each task on each task."""
+    return score + BY_TASK
+
+
+def check_contents(path: Path, arrays: Mapping[str, np.ndarray], names: Sequence[str]) -> None:
+    """Refuse a results.npz without arrays of these names.
+
+    Raises:
+      DataError: the message has the names.
+    """
+    if missing := set(names) - set(arrays):
+        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {REMEDY}")
 
 
 def _check(name: str, array: np.ndarray, kinds: str, fits: bool) -> None:
@@ -215,8 +233,7 @@ def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterato
     else:
         # The grid of a hyper-parameter has no seeds.
         of_seeds = shape[:1] == steps.shape[:1] and key.metric not in ("hyperparameters", "tried")
-    of_tasks = itertools.takewhile(lambda size: size == steps.shape[1], shape[1:3])
-    count = len(list(of_tasks)) if of_seeds else 0
+    count = _task_axes(key.metric, shape, steps.shape[1], arrays.get(OVER_TIME)) if of_seeds else 0
     for place, value in np.ndenumerate(arrays[name]):
         seed = first + place[0] if of_seeds else ""
         task, tested = [*place[1 : 1 + count], "", ""][:2]
@@ -224,6 +241,16 @@ def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterato
         metric = key.metric + (f"[{left}]" if left else "")
         number = int(value) if value.dtype.kind == "b" else value
         yield Number(key.method, key.column, seed, task, tested, metric, number)
+
+
+def _task_axes(metric: str, shape: Sequence[int], tasks: int, over_time: np.ndarray | None) -> int:
+    """Return the number of axes after the seeds' that are over tasks: learned, then tested."""
+    if over_time is None:
+        # Runs of earlier versions have no names of such metrics.
+        return len(list(itertools.takewhile(lambda size: size == tasks, shape[1:3])))
+    if metric not in (*over_time, *USAGE_OVER_TIME):
+        return 0
+    return 2 if metric.endswith(BY_TASK) and shape[2:3] == (tasks,) else 1
 
 
 def _flat(name: str, part: Any) -> dict[str, Any]:

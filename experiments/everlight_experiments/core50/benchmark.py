@@ -30,6 +30,7 @@ from everlight.trees import checksums_of
 from everlight_data.images.core50.frames import LabelledFrames
 from everlight_data.images.core50.prepared import CATEGORY_NAMES, OBJECT_NAMES, Core50
 from everlight_data.images.inputs.as_inputs import store_features
+from everlight_data.runs.finished_runs import matrix_name
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
@@ -40,7 +41,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     Training,
     UnpreparedBenchmark,
 )
-from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric, Metrics, once_per_run
+from everlight_experiments.continual.benchmarks.metric import Metric, Metrics, once_per_run
 from everlight_experiments.continual.benchmarks.parts import load_features
 from everlight_experiments.continual.benchmarks.run_data import RunData, TrainedRun, Use
 from everlight_experiments.continual.benchmarks.shapes import blank_images, stored_shapes
@@ -134,7 +135,7 @@ OTHER_METRICS = (
 )
 METRICS = Metrics(
     score=Metric(ACCURACY, lambda run: run.arrays["accuracy"], ("time",)),
-    score_by_task=Metric(BY_TASK.format(ACCURACY), accuracy_by_task, ("time", "task")),
+    score_by_task=Metric(matrix_name(ACCURACY), accuracy_by_task, ("time", "task")),
     others=OTHER_METRICS,
 )
 

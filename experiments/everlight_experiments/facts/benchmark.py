@@ -47,6 +47,7 @@ from everlight_data.facts.splits.fact_images import PicturedFacts, pictured_fact
 from everlight_data.facts.splits.fact_splits import SPLITS, Part, Split, SplitFacts
 from everlight_data.images.inputs.as_inputs import DeviceStatistics, naming_files, stream_centers
 from everlight_data.images.inputs.jpeg_store import JpegStore
+from everlight_data.runs.finished_runs import matrix_name
 from everlight_data.sets.features import Features
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
@@ -58,7 +59,6 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     Training,
 )
 from everlight_experiments.continual.benchmarks.metric import (
-    BY_TASK,
     Axis,
     Metric,
     Metrics,
@@ -150,7 +150,7 @@ def means(name: str, read: Callable[[FactScores], Means], *time: Axis) -> MeanMe
     """Return the metrics of a score's means."""
     return MeanMetrics(
         Metric(name, lambda scores: read(scores).example_mean, time),
-        Metric(BY_TASK.format(name), lambda scores: read(scores).by_task, (*time, "task")),
+        Metric(matrix_name(name), lambda scores: read(scores).by_task, (*time, "task")),
         Metric(OVER_TASKS.format(name), lambda scores: read(scores).task_mean, time),
     )
 

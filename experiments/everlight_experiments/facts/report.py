@@ -24,8 +24,8 @@ from everlight.scenarios.facts import split_statistics
 from everlight.scenarios.facts_splits import semantic_split
 from everlight_data.facts.splits.fact_images import PicturedFacts
 from everlight_data.facts.splits.fact_splits import SPLITS, SplitFacts
+from everlight_data.runs.finished_runs import matrix_name
 from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
-from everlight_experiments.continual.benchmarks.metric import BY_TASK
 from everlight_experiments.continual.benchmarks.run_data import SequenceId, TrainedRun
 from everlight_experiments.continual.paper import Results
 from everlight_experiments.continual.training.outcome import compute_metrics
@@ -160,7 +160,7 @@ def _final_table(
         row = [name]
         for metric in (STANDARD, GENERALISED, DROP):
             if metric != DROP:
-                by_task = metrics[BY_TASK.format(metric)][:, -1].mean(axis=0)
+                by_task = metrics[matrix_name(metric)][:, -1].mean(axis=0)
                 row += [f"{100 * value:.1f}" for value in by_task]
             row += [percent(metrics[key][:, -1]) for key in (OVER_TASKS.format(metric), metric)]
         row += [dash(spread(metrics[key])) for key in (BACKWARD, FORWARD)]
@@ -180,7 +180,7 @@ def _chance(divided: SplitFacts, split: str) -> Metrics:
     shares = {STANDARD: hits[0], GENERALISED: hits[1], DROP: hits[0] - hits[1]}
     metrics = {BACKWARD: np.full(1, np.nan), FORWARD: np.full(1, np.nan)}
     for metric, (*by_task, over_tasks, over_examples) in shares.items():
-        metrics[BY_TASK.format(metric)] = np.array([[by_task]])
+        metrics[matrix_name(metric)] = np.array([[by_task]])
         metrics[OVER_TASKS.format(metric)] = np.array([[over_tasks]])
         metrics[metric] = np.array([[over_examples]])
     return metrics
@@ -197,7 +197,7 @@ def _tail_section(scale: str, divided: SplitFacts, values: Values) -> Section:
     groups, paragraphs, items = group_tests(divided), [], []
     if groups.few.any():
         names = [*(f"T{1 + task}" for task in range(divided.tasks)), "mean over tasks"]
-        by_task = _means(values, BY_TASK.format(FEW_SHOT))
+        by_task = _means(values, matrix_name(FEW_SHOT))
         means = _means(values, OVER_TASKS.format(FEW_SHOT))
         rows = {}
         for name, values_by_task in by_task.items():

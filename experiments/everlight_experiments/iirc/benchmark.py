@@ -34,6 +34,7 @@ from everlight_data.iirc.sets import STATISTICS, IIRCData, IIRCRequest, load_iir
 from everlight_data.images.imagenet import ImageFiles
 from everlight_data.images.inputs.as_inputs import stream
 from everlight_data.images.inputs.jpeg_store import JpegStore
+from everlight_data.runs.finished_runs import matrix_name
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
@@ -46,7 +47,6 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     UnpreparedBenchmark,
 )
 from everlight_experiments.continual.benchmarks.metric import (
-    BY_TASK,
     Axis,
     Metric,
     Metrics,
@@ -284,7 +284,7 @@ _AFTER_LAST = "Mean over the test samples of all tasks, after the last task."
 SCORE_METRICS = Metrics(
     score=Metric(SCORE, lambda scores: scores.means.union.precision_weighted_jaccard, ("time",)),
     score_by_task=Metric(
-        BY_TASK.format(SCORE),
+        matrix_name(SCORE),
         lambda scores: scores.means.by_task.precision_weighted_jaccard,
         ("time", "task"),
     ),

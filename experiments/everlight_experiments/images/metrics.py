@@ -21,8 +21,8 @@ from everlight.metrics import (
 from everlight.metrics import confusion_counts as count_confusion
 from everlight.metrics.accuracy_matrix import accuracy
 from everlight_data.names import check_name
+from everlight_data.runs.finished_runs import matrix_name
 from everlight_experiments.continual.benchmarks.metric import (
-    BY_TASK,
     STEPS_WITHIN,
     Metric,
     Metrics,
@@ -168,9 +168,7 @@ EXTRA: dict[str, Metric] = {
 }
 """Metrics that `--metrics` names; the axis "class" has an entry per class. They may read the class
 predicted for every test sample after every task, `PREDICTED`."""
-COMPANIONS = {
-    TASK_MASKED: Metric(BY_TASK.format(TASK_MASKED), task_masked_matrix, ("time", "task"))
-}
+COMPANIONS = {TASK_MASKED: Metric(matrix_name(TASK_MASKED), task_masked_matrix, ("time", "task"))}
 """Metrics that come with one of `EXTRA`, by its name."""
 
 
@@ -199,7 +197,7 @@ def class_metrics(names: tuple[str, ...], class_names: tuple[str, ...]) -> Metri
             others.append(COMPANIONS[name])
     return Metrics(
         score=Metric(ACCURACY, lambda run: mean_so_far(matrix_of(run)), ("time",)),
-        score_by_task=Metric(BY_TASK.format(ACCURACY), matrix_of, ("time", "task")),
+        score_by_task=Metric(matrix_name(ACCURACY), matrix_of, ("time", "task")),
         others=tuple(others),
         second_score=TASK_MASKED if TASK_MASKED in names else "",
     )

@@ -18,7 +18,7 @@ from everlight_data.runs.events import read_scalars
 from everlight_data.runs.finished_runs import PROVENANCE, Number, list_numbers, read_results
 from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.run_tables import WAIT, load_run, run_criteria
-from everlight_experiments.report.writer import file_name
+from everlight_experiments.report.writer import file_names
 
 NAME_A_RUN = "Name the folder of a run."
 NO_EVENTS = "Only runs that follow their training have one that can be exported."
@@ -104,10 +104,7 @@ def _write_matrices(run: Path) -> Path:
         raise DataError(f"{path} has no accuracy matrices; --to csv writes all that it has")
     folder = run / "matrices"
     _empty(folder, "*.csv")
-    files = {name: f"{file_name(name)}.csv" for name in matrices}
-    if len(set(files.values())) < len(files):
-        # Such as "nearest mean" and a method of a user's that is named "nearest_mean".
-        files = {name: f"{number:02d}_{file}" for number, (name, file) in enumerate(files.items())}
+    files = file_names(list(matrices))
     for name, array in matrices.items():
         columns = ["run", "after task", *(f"task {task}" for task in range(len(array[0])))]
         rows = [
@@ -115,7 +112,7 @@ def _write_matrices(run: Path) -> Path:
             for number, matrix in enumerate(array.tolist())
             for task, row in enumerate(matrix)
         ]
-        _write_table(folder / files[name], columns, rows)
+        _write_table(folder / f"{files[name]}.csv", columns, rows)
     plain = {
         name: np.where(np.isnan(array), None, array.astype(object)).tolist()
         for name, array in matrices.items()
@@ -138,9 +135,9 @@ def _write_figures(run: Path) -> Path:
     # Other formats do without matplotlib.
     from everlight_experiments.report.run_documents import draw_figures
 
-    loaded, folder = load_run(run), run / "figures"
+    results, folder = load_run(run), run / "figures"
     _empty(folder, "*.pdf")
-    draw_figures(loaded, folder)
+    draw_figures(results, folder)
     return folder
 
 

@@ -38,6 +38,25 @@ def mean_matrix(
     return mean
 
 
+def criteria_names(score: str, first: str) -> tuple[str, str, str, str]:
+    """Return the names of the numbers that are derived from a score.
+
+    Args:
+      score: the name of the score.
+      first: the name of the run's first score, with which some names do without it.
+
+    Returns:
+      names of the final score, its mean over time, forgetting and backward transfer.
+    """
+    ending = "" if score == first else f" of {score}"
+    return (
+        f"final {score}",
+        f"average incremental {score}",
+        f"forgetting{ending}",
+        f"backward transfer{ending}",
+    )
+
+
 def mean_over_time(
     over_time: Float[np.ndarray, "seeds t"], steps: Int[np.ndarray, "seeds t"]
 ) -> Float[np.ndarray, "seeds"]:

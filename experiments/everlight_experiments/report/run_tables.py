@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 
 from everlight.metrics import backward_transfer, forgetting, student_interval
 from everlight_data.errors import DataError
@@ -19,23 +19,30 @@ from everlight_data.names import check_name
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.descriptions import read_described
 from everlight_data.runs.finished_runs import (
+    BY_TASK,
     OVER_TIME,
     PROVENANCE,
+    REMEDY,
+    USAGE_OVER_TIME,
     ResultKey,
+    check_contents,
+    matrix_name,
     read_results,
     score_names,
 )
 from everlight_experiments.report.cells import LEVEL, deviation
-from everlight_experiments.report.over_time import mean_over_time, score_matrices
+from everlight_experiments.report.over_time import (
+    criteria_names,
+    learns_at_once,
+    mean_over_time,
+    score_matrices,
+)
 
 WAIT = "Wait for the run's end, or run it again."
-REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
 LABELS = "setting", "method", "seed"
-BY_TASK = " by task"
-"""Ending of the name of a metric that is a matrix."""
 COSTS = "parameters", "parameter_copies", "memory_bytes", "sample_bytes", "batch_size", "operations"
 """Costs that are one number per method."""
-USAGE = "steps", "stored_samples", "samples", "seconds", "diverged_at"
+USAGE = *USAGE_OVER_TIME, "seconds", "diverged_at"
 """Numbers of every training run that are no metrics."""
 Table = Any
 """A `pandas.DataFrame` if pandas is installed, else a NumPy record array with the same columns."""
@@ -47,13 +54,15 @@ class LoadedRun:
     """Numbers of a finished run of methods.
 
     Every table has one number or one training run per row. Seeds are those of `--seed`, and tasks
-    count from 0. Columns: setting (or benchmark and setting), method, seed, and the ones named.
+    count from 0. Columns: setting (or a paper's column), method, seed, and the ones named.
     """
 
     folder: Path
     arrays: Mapping[str, np.ndarray]
     """Contents of results.npz, by `setting/method/metric`."""
     first_seed: int
+    has_metrics_option: bool = False
+    """True if the run's command has the option --metrics."""
 
     @property
     def scores(self) -> Table:
@@ -72,13 +81,16 @@ class LoadedRun:
 
     @property
     def curves(self) -> Table:
-        """Metrics after every task: task, metric, value."""
+        """Metrics after every task: task, metric, value; NaN before joint training's only one."""
         arrays = {name: array for name, array in self._over_time() if array.ndim == 2}
         return self._long(arrays, ("task",))
 
     @property
     def matrices(self) -> Table:
-        """Score after a task on the test samples of another: task, tested_on, metric, value."""
+        """Score after a task on the test samples of another: task, tested_on, metric, value.
+
+        Values before joint training's only task are NaN.
+        """
         return self._long(self._matrix_arrays(), ("task", "tested_on"))
 
     @property
@@ -133,7 +145,7 @@ class LoadedRun:
     def matrix(
         self, method: str, setting: str | None = None, metric: str | None = None
     ) -> Float[np.ndarray, "seeds t t"]:
-        """Return the accuracy matrices of a method, one per seed.
+        """Return the accuracy matrices of a method, one per seed; NaN before joint training's task.
 
         Args:
           method: name in the report.
@@ -154,12 +166,13 @@ class LoadedRun:
         metrics = dict.fromkeys(key.metric.removesuffix(BY_TASK) for key in keys)
         metric = score_names(self.arrays)[0] if metric is None else metric
         check_name("metric with a matrix", metric, list(metrics))
-        return stored[str(ResultKey(setting, method, metric + BY_TASK))]
+        return stored[str(ResultKey(setting, method, matrix_name(metric)))]
 
     def losses(self) -> Table:
         """Read the loss of every epoch of the evaluation seeds: task, epoch, loss.
 
-        `unit` is the name of the training run, which in a grid has the benchmark's name too.
+        `unit` is the name of the training run. Tasks without optimizer steps have no rows: joint
+        training has those of the last task alone.
 
         Raises:
           DataError: a file of a training run is damaged.
@@ -170,16 +183,16 @@ class LoadedRun:
         """Read the class predicted for every test sample: task, sample, predicted.
 
         It is the class's number, or -1 for samples that were not evaluated. `unit` is the name of
-        the training run. The table has a row per task and test sample of every run.
+        the training run. The table has a row per task and test sample of every run; joint training
+        has those after the last task alone.
 
         Raises:
           DataError: the run kept no predicted classes, or a file of a training run is damaged.
         """
         table = self._stored("predicted", ("task", "sample"), "predicted")
         if not len(table):
-            raise DataError(
-                f"{self.folder} kept no predicted classes; give its command --metrics confusion"
-            )
+            advice = "; give its command --metrics confusion" if self.has_metrics_option else ""
+            raise DataError(f"{self.folder} kept no predicted classes{advice}")
         return table
 
     def _keys(self) -> list[ResultKey]:
@@ -193,19 +206,23 @@ class LoadedRun:
         seeds = {key[:2]: len(self.arrays[str(key)]) for key in self._keys()}
         for name, array in self.arrays.items():
             key = ResultKey.parse(name)
-            known = key[:2] in seeds and key.metric not in others and array.dtype.kind in "iuf"
-            if known and array.shape[:1] == (seeds[key[:2]],):
+            is_metric = key[:2] in seeds and key.metric not in others and array.dtype.kind in "iuf"
+            if is_metric and array.shape[:1] == (seeds[key[:2]],):
                 yield name, array
 
     def _over_time(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield metrics with a value per seed and task learned."""
-        named = self.arrays.get(OVER_TIME)
+        """Yield metrics with a value per seed and task learned; NaN before joint training's one."""
+        metric_names = self.arrays.get(OVER_TIME)
         for name, array in self._metrics():
             key = ResultKey.parse(name)
+            steps = self.arrays[key.sibling("steps")]
             # Runs of earlier versions have no names of such metrics.
-            steps = self.arrays[key.sibling("steps")].shape
-            if array.shape[:2] == steps if named is None else key.metric in named:
-                yield name, array
+            if metric_names is None:
+                is_over_time = array.shape[:2] == steps.shape
+            else:
+                is_over_time = key.metric in metric_names
+            if is_over_time:
+                yield name, nan_before_only_task(array, steps)
 
     def _matrix_arrays(self) -> dict[str, np.ndarray]:
         return {
@@ -231,28 +248,44 @@ class LoadedRun:
             )
         return as_table(blocks, (*LABELS, *axes, "metric", "value"))
 
-    def _stored(self, name: str, axes: Sequence[str], value: str) -> Table:
-        """Return a row per number of an array of every evaluation run."""
+    def _stored(self, name: str, axes: tuple[str, str], value: str) -> Table:
+        """Return a row per number of an array of every evaluation run, whose first axis is tasks.
+
+        Joint training's only task stands for the last one.
+        """
         blocks, texts = [], ("unit", *LABELS)
-        for unit, facts, arrays in self._evaluation_runs():
+        for unit, (key, seed), arrays in self._evaluation_runs():
             array = arrays.get(name, np.zeros(0))
-            if array.ndim == len(axes) and array.dtype.kind in "iuf":
-                values = (unit, facts["setting"], facts["method"], facts["order"])
-                places = np.indices(array.shape).reshape(array.ndim, -1)
+            if array.ndim == 2 and array.dtype.kind in "iuf":
+                steps = self.arrays[str(key)][seed - self.first_seed]
+                tasks = len(steps) - len(array) + np.arange(len(array))
+                keep = np.isin(tasks, tasks_with_values(name, steps))
+                array, tasks = array[keep], tasks[keep]
+                rows, places = np.indices(array.shape).reshape(2, -1)
+                values = (unit, key.column, key.method, seed)
                 blocks.append(
                     {text: np.full(array.size, x) for text, x in zip(texts, values, strict=True)}
-                    | dict(zip(axes, places, strict=True))
+                    | dict(zip(axes, (tasks[rows], places), strict=True))
                     | {value: array.ravel()}
                 )
         return as_table(blocks, (*texts, *axes, value))
 
-    def _evaluation_runs(self) -> Iterator[tuple[str, dict, dict[str, np.ndarray]]]:
-        """Yield name, fingerprint and arrays of every training run of an evaluation seed."""
-        seeds = range(self.first_seed, self.first_seed + len(self.arrays["draws"]))
+    def _evaluation_runs(
+        self,
+    ) -> Iterator[tuple[str, tuple[ResultKey, int], dict[str, np.ndarray]]]:
+        """Yield name, key of the steps and seed, and arrays of every run behind the results.
+
+        The folder may have others: of methods or seeds that a later call left out.
+        """
+        keys = {key[:2]: key for key in self._keys()}
         for path in sorted((self.folder / "units").glob("*.npz")):
+            column = column_of_unit(path.stem, list(self.methods))
+            if not column:
+                continue
             fingerprint, arrays = read_described(path, path.stem, WAIT)
-            if fingerprint.get("order") in seeds:
-                yield path.stem, fingerprint, arrays
+            key, seed = keys.get((column, fingerprint.get("method"))), fingerprint.get("order")
+            if key and seed in self.first_seed + np.arange(len(self.arrays[str(key)])):
+                yield path.stem, (key, seed), arrays
 
 
 def load_run(folder: Path | str) -> LoadedRun:
@@ -265,10 +298,39 @@ def load_run(folder: Path | str) -> LoadedRun:
     folder = Path(folder)
     path = folder / "results.npz"
     arrays = read_results(path, REMEDY)
-    if missing := {"draws", "measure"} - set(arrays):
-        raise DataError(f"{path} lacks {', '.join(sorted(missing))}. {REMEDY}")
-    seed = read_any_config(folder / "config.json", REMEDY)["settings"].get("seed", 0)
-    return LoadedRun(folder, arrays, seed)
+    check_contents(path, arrays, ("draws", "measure"))
+    settings = read_any_config(folder / "config.json", REMEDY)["settings"]
+    config = settings.get("config", {})
+    return LoadedRun(folder, arrays, settings.get("seed", 0), "metrics" in config)
+
+
+def nan_before_only_task(
+    array: Shaped[np.ndarray, "seeds t *rest"], steps: Int[np.ndarray, "seeds t"]
+) -> Shaped[np.ndarray, "seeds t *rest"]:
+    """Return values over time; NaN where joint training has not learned its only task yet."""
+    if not learns_at_once(steps):
+        return array
+    array = array.astype(np.result_type(array, np.float32))
+    array[:, :-1] = np.nan
+    return array
+
+
+def tasks_with_values(name: str, steps: Int[np.ndarray, "t"]) -> Int[np.ndarray, "tasks"]:
+    """Return the tasks after which a training run has losses or predictions worth reading."""
+    if name == "losses":
+        return np.flatnonzero(np.diff(steps, prepend=0))
+    first = len(steps) - 1 if learns_at_once(steps[None]) else 0
+    return np.arange(first, len(steps))
+
+
+def column_of_unit(unit: str, columns: Sequence[str]) -> str:
+    """Return the column of a training run, with which its name begins; empty if it has none."""
+
+    def hyphenated(name: str) -> str:
+        return name.replace(", ", "-").replace(" ", "-")
+
+    candidates = [name for name in columns if hyphenated(unit).startswith(f"{hyphenated(name)}-")]
+    return max(candidates, key=len, default="")
 
 
 def as_table(blocks: Iterable[Columns], names: Sequence[str]) -> Table:
@@ -292,16 +354,17 @@ def run_criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         key = ResultKey.parse(name)
         score = key.metric
         matrices, steps = (
-            arrays.get(key.sibling(other)) for other in (f"{score}{BY_TASK}", "steps")
+            arrays.get(key.sibling(other)) for other in (matrix_name(score), "steps")
         )
         if score not in scores or matrices is None or not key.method:
             continue
-        of = "" if score == scores[0] else f" of {score}"
-        learned = matrices, steps, np.isnan(values[:, -1])
-        criteria |= {
-            key.sibling(f"final {score}"): values[:, -1],
-            key.sibling(f"average incremental {score}"): mean_over_time(values, steps),
-            key.sibling(f"forgetting{of}"): score_matrices(forgetting, *learned),
-            key.sibling(f"backward transfer{of}"): score_matrices(backward_transfer, *learned),
-        }
+        names = map(key.sibling, criteria_names(score, scores[0]))
+        by_task = matrices, steps, np.isnan(values[:, -1])
+        numbers = (
+            values[:, -1],
+            mean_over_time(values, steps),
+            score_matrices(forgetting, *by_task),
+            score_matrices(backward_transfer, *by_task),
+        )
+        criteria |= dict(zip(names, numbers, strict=True))
     return criteria

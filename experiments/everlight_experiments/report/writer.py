@@ -153,6 +153,17 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w.,+-]+", "_", name)
 
 
+def file_names(names: Sequence[str]) -> dict[str, str]:
+    """Return each name as it stands in the name of a file, numbered where two would be equal.
+
+    Such are "nearest mean" and a method of a user's that is named "nearest_mean".
+    """
+    files = {name: file_name(name) for name in names}
+    if len(set(files.values())) < len(files):
+        files = {name: f"{number:02d}_{file}" for number, (name, file) in enumerate(files.items())}
+    return files
+
+
 def write_page(path: Path, **values: Any) -> None:
     """Write a page, whole or not at all, from the template of its name in `pages/`.
 

@@ -107,3 +107,22 @@ def test_scores_without_steps_are_read(tmp_path):
     del arrays["online/ER/steps"]
     save_sealed(path, **arrays)
     np.testing.assert_array_equal(read_finished_run(path.parent).finals["online"]["ER"], [0.2, 0.4])
+
+
+def test_axes_over_tasks_are_those_of_the_stored_names():
+    """An axis of as many entries as tasks need not be over tasks."""
+    of = "online/ER"
+    arrays = {
+        "over_time": np.array(["accuracy", "accuracy by task", "confusion"]),
+        f"{of}/steps": np.array([[4, 8]]),
+        f"{of}/accuracy": np.array([[0.1, 0.2]]),
+        f"{of}/accuracy by task": np.array([[[0.1, 0.2], [0.3, 0.4]]]),
+        f"{of}/confusion": np.arange(8.0).reshape(1, 2, 2, 2),
+        f"{of}/diverged_at": np.array([[1, 0]]),
+    }
+    rows = {row[3:6]: row.value for row in list_numbers(arrays, first_seed=0)}
+    assert rows[1, "", "steps"] == 8
+    assert rows[1, "", "accuracy"] == 0.2
+    assert rows[1, 0, "accuracy by task"] == 0.3
+    assert rows[1, "", "confusion[0,1]"] == 5
+    assert rows["", "", "diverged_at[0]"] == 1

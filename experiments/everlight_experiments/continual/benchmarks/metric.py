@@ -6,8 +6,6 @@ from typing import Any, Literal, NamedTuple
 
 from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 
-BY_TASK = "{} by task"
-"""Name of the metric that is the score after the task of the row on the task of the column."""
 STEPS_WITHIN = "within_tasks_steps"
 """Stored array: optimizer steps before each evaluation within tasks; 0 where none took place."""
 once_per_run = lru_cache(maxsize=1)
@@ -53,7 +51,7 @@ class Metrics(NamedTuple):
     others: tuple[Metric, ...] = ()
     second_score: str = ""
     """Name of one of `others` that tables show beside the score. It has a value after every task,
-    and another metric, `BY_TASK`, has its matrix."""
+    and another metric, `matrix_name` of it, has its matrix."""
 
     @property
     def scores(self) -> tuple[str, ...]:

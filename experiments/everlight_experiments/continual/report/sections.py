@@ -218,14 +218,14 @@ def _finals(report: ReportInput) -> Table:
     }
 
     def score_columns(column: str, score: str) -> tuple[ColumnSpec, ColumnSpec]:
-        of = "" if score == report.benchmark.score else f" of {score}"
-        final = column_cell(column, lambda outcome: _final_cell(outcome.scored_by(score)))
-        forgot = column_cell(column, lambda outcome: forgetting_cell(outcome.scored_by(score)))
+        ending = "" if score == report.benchmark.score else f" of {score}"
+        final = column_cell(column, lambda outcome: _final_cell(outcome.with_score(score)))
+        forgetting = column_cell(column, lambda outcome: forgetting_cell(outcome.with_score(score)))
         return (
             ColumnSpec(
                 f"final {score}", final, column, meanings.get(score) or MEANINGS.get(column, "")
             ),
-            ColumnSpec(f"forgetting{of}", forgot, column, "" if of else meaning),
+            ColumnSpec(f"forgetting{ending}", forgetting, column, "" if ending else meaning),
         )
 
     specs = [

@@ -10,7 +10,8 @@ from jaxtyping import Bool, Float, Int
 
 from everlight.continual import Choice, RunCost
 from everlight.metrics import forward_transfer
-from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric
+from everlight_data.runs.finished_runs import matrix_name
+from everlight_experiments.continual.benchmarks.metric import Metric
 from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 from everlight_experiments.continual.training.runs import has_diverged
 from everlight_experiments.report.over_time import (
@@ -26,7 +27,7 @@ class Outcome(NamedTuple):
     """A method in a column; the first axis of every array is over seeds."""
 
     score: str
-    """Name of the metric that is the score over time"""
+    """Name of the metric that is the score over time."""
     metrics: Mapping[str, np.ndarray]
     """Metrics by name; NaN where a run diverged."""
     diverged_at: Int[np.ndarray, "seeds 2"]
@@ -51,19 +52,22 @@ class Outcome(NamedTuple):
     """True if task boundaries were given, so that a class counts as seen from the first step of its
     task. Without them it does from the step of its first sample."""
 
-    def scored_by(self, score: str) -> "Outcome":
+    def with_score(self, score: str) -> "Outcome":
         """Return the outcome with another score, which has a metric over time and one by task."""
         return self._replace(score=score)
 
     @property
     def over_time(self) -> Float[np.ndarray, "seeds t"]:
-        """Score on all tasks so far, after every task; NaN before joint training's only one."""
+        """Score on all tasks so far, after every task.
+
+        Before joint training's only one it is that of the network before training, or NaN.
+        """
         return self.metrics[self.score]
 
     @property
     def matrices(self) -> Float[np.ndarray, "seeds t t"]:
         """Score after task i on task j."""
-        return self.metrics[BY_TASK.format(self.score)]
+        return self.metrics[matrix_name(self.score)]
 
     @property
     def final(self) -> Float[np.ndarray, "seeds"]:

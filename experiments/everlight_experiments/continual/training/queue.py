@@ -9,13 +9,16 @@ import numpy as np
 from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
+from everlight_data.errors import DataError
 from everlight_data.runs.finished_runs import MEASURES, OVER_TIME
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.benchmarks.metric import Metrics
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.continual.training.programs import Builds, MethodPrograms
 from everlight_experiments.continual.training.runner import CHECKPOINT_OVERHEAD_BYTES, NETS, Runner
+from everlight_experiments.report.over_time import criteria_names
 from everlight_experiments.run_folder.folder import RunFolder
 
 
@@ -35,12 +38,34 @@ def runners_of(
     validation_seeds: int = 1,
     keep_nets: bool = False,
 ) -> dict[str, Runner]:
-    """Return a runner for every benchmark; they share compiled programs."""
+    """Return a runner for every benchmark; they share compiled programs.
+
+    Raises:
+      DataError: a metric has the name of another number of the results.
+    """
+    for benchmark in benchmarks.values():
+        check_metric_names(benchmark.setting.metrics)
     builds: Builds = {}
     return {
         column: Runner(folder, MethodPrograms(benchmark, builds), seed, validation_seeds, keep_nets)
         for column, benchmark in benchmarks.items()
     }
+
+
+def check_metric_names(metrics: Metrics) -> None:
+    """Refuse metrics with names of numbers that exports derive from the scores.
+
+    Raises:
+      DataError: the message has the name.
+    """
+    first = metrics.score.name
+    derived = {name for score in metrics.scores for name in criteria_names(score, first)}
+    for metric in metrics.all:
+        if metric.name in derived:
+            raise DataError(
+                f"the metric {metric.name!a} has the name of a number that exports derive from the "
+                "score; rename it"
+            )
 
 
 def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:

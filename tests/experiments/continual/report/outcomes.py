@@ -4,13 +4,14 @@ import numpy as np
 
 from everlight.continual import RunCost, fixed_hyperparameter
 from everlight.continual.methods.registry import METHODS
+from everlight_data.runs.finished_runs import matrix_name
 from everlight_experiments.continual.benchmarks import benchmark
-from everlight_experiments.continual.benchmarks.metric import BY_TASK, Metric, Metrics
+from everlight_experiments.continual.benchmarks.metric import Metric, Metrics
 from everlight_experiments.continual.training.outcome import Outcome
 
 TASKS, RUNS = 3, 2
 SCORE = "accuracy"
-MATRIX = BY_TASK.format(SCORE)
+MATRIX = matrix_name(SCORE)
 BENCHMARK = benchmark.Benchmark(
     "digits",
     benchmark.Data("digits", (), {}, shared=None, sequence=None),
