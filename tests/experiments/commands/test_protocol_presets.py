@@ -59,7 +59,7 @@ def test_der_has_the_settings_that_mammoth_has_for_the_buffer(name, buffer, meth
 
 @pytest.mark.parametrize(("name", "tasks", "memory"), [("cifar10", 5, 200), ("cifar100", 10, 1000)])
 def test_ocl_is_one_pass_with_the_values_of_pcr(name, tasks, memory):
-    """The numbers are defaults of `general_main.py`; memory and tasks are the README's."""
+    """Defaults of `general_main.py`, the README's memory; five tasks are the literature's."""
     chosen = options(name, "ocl")
     config = chosen.config
     assert chosen.setting == ("online",)
