@@ -52,6 +52,7 @@ def test_one_camera_s_groups_may_be_words(tmp_path):
     [
         ("x,hall,A1", "v,hall,A1", "has no group of 1 images by A1: x"),
         ("x,hall,A1", "z,park,A1\nx,hall,A1", "puts z of A1 into two groups"),
+        ("x,hall,A1", "x,,A1", "has an empty group for x of A1"),
         ("camera", "model", "lacks the columns camera"),
     ],
 )
@@ -116,5 +117,17 @@ def test_given_folds_are_taken_and_may_not_divide_a_group(tmp_path):
 
 
 def test_too_few_groups_are_refused():
-    with pytest.raises(DataError, match="2 groups do not suffice for 3 folds"):
+    with pytest.raises(DataError, match="need 3 groups or more, and there are only 2"):
         group_folds(np.array([0, 0, 1, 1]), None, 0)
+
+
+def test_drawn_folds_balance_members():
+    sizes = [10, 10, 6, 4, 1, 1, 1]
+    folds = group_folds(np.repeat(np.arange(7), sizes), None, 0)
+    assert [len({*fold.tolist()}) for fold in folds] == [11, 11, 11]
+
+
+@pytest.mark.parametrize("sizes", [(36, 3, 3, 3), (43, 1, 1)])
+def test_a_group_that_leaves_too_few_others_is_refused(sizes):
+    with pytest.raises(DataError, match=f"the largest group has {sizes[0]}"):
+        group_folds(np.repeat(np.arange(len(sizes)), sizes), None, 0)
