@@ -59,8 +59,8 @@ def read_image_groups(
       names: names of each camera's images.
 
     Raises:
-      DataError: an image has no group, an empty one or two, the file has another number of words, or
-        two images of a camera have one name.
+      DataError: an image has no group, an empty one or two, the file has another number of words,
+        or two images of a camera have one name.
     """
     if path.suffix.lower() != ".csv":
         if len(names) > 1:
@@ -79,6 +79,11 @@ def read_image_groups(
     for camera, images in names.items():
         if repeated := repeated_names(images):
             raise DataError(f"{camera} has two images {one_line(repeated[0])}; rename one")
+        if camera not in (known := sorted({by for by, _ in listed})):
+            raise DataError(
+                f"{path} has no images by {camera}, but by {name_first(known, SHOWN)}. "
+                f"{LIST_REMEDY}"
+            )
         if missing := [image for image in images if (camera, image) not in listed]:
             raise DataError(
                 f"{path} has no group of {len(missing)} images by {camera}: "
@@ -91,7 +96,10 @@ def read_image_groups(
 
 
 def group_folds(
-    groups: Int[np.ndarray, "n"], assigned: Int[np.ndarray, "n"] | None, seed: int
+    groups: Int[np.ndarray, "n"],
+    assigned: Int[np.ndarray, "n"] | None,
+    seed: int,
+    names: Sequence[str],
 ) -> Int[np.ndarray, "folds k"]:
     """Return the test rows of folds of whole groups; shorter folds repeat rows.
 
@@ -101,6 +109,7 @@ def group_folds(
       groups: group of each pair or image.
       assigned: fold of each, from 0; None draws the folds.
       seed: random seed of drawn folds.
+      names: name of each, for messages.
 
     Raises:
       DataError: a group is in two folds, a fold is empty or has more than half of the members, or
@@ -116,20 +125,22 @@ def group_folds(
         assigned = _balanced_folds(groups, seed)
     for group in np.unique(groups):
         if len({*assigned[groups == group]}) > 1:
-            rows = ", ".join(str(row + 1) for row in np.flatnonzero(groups == group)[:SHOWN])
+            members = [names[row] for row in np.flatnonzero(groups == group)]
             raise DataError(
-                f"--folds puts members of one group (number {rows}) into different folds; a group "
-                "belongs to one fold"
+                f"--folds puts members of one group ({name_first(members, SHOWN)}) into "
+                "different folds; a group belongs to one fold"
             )
     folds = [np.flatnonzero(assigned == fold) for fold in range(FOLDS)]
     if not all(map(len, folds)):
         raise DataError(f"a fold of --folds has no usable member; give {FOLDS} folds with some")
     largest = max(map(len, folds))
     if 2 * largest > len(groups):
-        size = np.unique(groups, return_counts=True)[1].max()
+        group = np.argmax(np.bincount(groups))
+        members = [names[row] for row in np.flatnonzero(groups == group)]
         raise DataError(
             f"a fold of whole groups has {largest} of {len(groups)} members, and the rest is too "
-            f"small to train and to select; the largest group has {size}: give smaller groups"
+            f"small to train and to select; the largest group has {len(members)} "
+            f"({name_first(members, SHOWN)}): give smaller groups"
         )
     return np.stack(padded_folds(folds))
 
