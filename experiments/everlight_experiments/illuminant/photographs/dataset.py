@@ -146,9 +146,9 @@ class DatasetOptions(ImageOptions):
             return
         tested = self.tested_cameras(counts)
         if not tested:
-            found = ", ".join(f"{camera} {count}" for camera, count in counts.items())
+            sizes = ", ".join(f"{camera} {count}" for camera, count in counts.items())
             raise DataError(
-                f"no camera has the {MIN_IMAGES} images that a test needs ({found}); add images, "
+                f"no camera has the {MIN_IMAGES} images that a test needs ({sizes}); add images, "
                 "or, if all images are by one camera, name it by --camera"
             )
         for camera in tested:
