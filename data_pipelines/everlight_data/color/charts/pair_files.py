@@ -40,7 +40,8 @@ def find_pairs(folder: Path) -> list[PairFiles]:
             raise DataError(
                 f"{folder / view} is not a folder; put the {view} camera's raw files there"
             )
-        paths = sorted(path for path in (folder / view).iterdir() if path.is_file())
+        paths = [path for path in (folder / view).iterdir() if path.is_file()]
+        paths.sort(key=lambda path: path.stem)
         paths = [path for path in paths if not path.name.startswith(".")]
         files[view] = {path.stem: path for path in paths}
         if len(files[view]) < len(paths):

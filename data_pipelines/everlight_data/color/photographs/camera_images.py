@@ -208,7 +208,7 @@ def _folds_of(photos: CameraImages, seed: int, path: Path | None) -> Sequence[In
     count = len(photos.names)
     if photos.groups is not None:
         assigned = None if path is None else read_assigned_folds(path, count)
-        return list(group_folds(photos.groups, assigned, seed))
+        return list(group_folds(photos.groups, assigned, seed, photos.names))
     return draw_folds(count, seed) if path is None else read_folds(path, count)
 
 

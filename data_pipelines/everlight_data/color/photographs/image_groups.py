@@ -8,7 +8,6 @@ from jaxtyping import Int
 
 from everlight_data.color.photographs.published_folds import (
     FOLDS,
-    draw_scene_folds,
     padded_folds,
     read_whole_folds,
 )
@@ -60,8 +59,8 @@ def read_image_groups(
       names: names of each camera's images.
 
     Raises:
-      DataError: an image has no group or two, the file has another number of words, or two images
-        of a camera have one name.
+      DataError: an image has no group, an empty one or two, the file has another number of words,
+        or two images of a camera have one name.
     """
     if path.suffix.lower() != ".csv":
         if len(names) > 1:
@@ -71,11 +70,20 @@ def read_image_groups(
         }
     listed: dict[tuple[str, str], str] = {}
     for camera, image, group in read_columns(path, COLUMNS, LIST_REMEDY):
+        if camera in names and not group.strip():
+            raise DataError(
+                f"{path} has an empty group for {one_line(image)} of {one_line(camera)}"
+            )
         if listed.setdefault((camera, image), group) != group:
             raise DataError(f"{path} puts {one_line(image)} of {one_line(camera)} into two groups")
     for camera, images in names.items():
         if repeated := repeated_names(images):
             raise DataError(f"{camera} has two images {one_line(repeated[0])}; rename one")
+        if camera not in (known := sorted({by for by, _ in listed})):
+            raise DataError(
+                f"{path} has no images by {camera}, but by {name_first(known, SHOWN)}. "
+                f"{LIST_REMEDY}"
+            )
         if missing := [image for image in images if (camera, image) not in listed]:
             raise DataError(
                 f"{path} has no group of {len(missing)} images by {camera}: "
@@ -88,34 +96,64 @@ def read_image_groups(
 
 
 def group_folds(
-    groups: Int[np.ndarray, "n"], assigned: Int[np.ndarray, "n"] | None, seed: int
+    groups: Int[np.ndarray, "n"],
+    assigned: Int[np.ndarray, "n"] | None,
+    seed: int,
+    names: Sequence[str],
 ) -> Int[np.ndarray, "folds k"]:
     """Return the test rows of folds of whole groups; shorter folds repeat rows.
+
+    Drawn folds are filled from the largest group on, each into the fold with the fewest members.
 
     Args:
       groups: group of each pair or image.
       assigned: fold of each, from 0; None draws the folds.
       seed: random seed of drawn folds.
+      names: name of each, for messages.
 
     Raises:
-      DataError: a group is in two folds, a fold is empty, or there are too few groups.
+      DataError: a group is in two folds, a fold is empty or has more than half of the members, or
+        there are too few groups.
     """
     count = len(np.unique(groups))
     if count < FOLDS:
-        raise DataError(f"{count} groups do not suffice for {FOLDS} folds; give more groups")
+        raise DataError(
+            f"{FOLDS} folds of whole groups need {FOLDS} groups or more, and there "
+            f"{'is' if count == 1 else 'are'} only {count}; give smaller groups"
+        )
     if assigned is None:
-        return np.stack(draw_scene_folds(np.unique(groups, return_inverse=True)[1], seed, FOLDS))
+        assigned = _balanced_folds(groups, seed)
     for group in np.unique(groups):
         if len({*assigned[groups == group]}) > 1:
-            rows = ", ".join(str(row + 1) for row in np.flatnonzero(groups == group)[:SHOWN])
+            members = [names[row] for row in np.flatnonzero(groups == group)]
             raise DataError(
-                f"--folds puts members of one group (number {rows}) into different folds; a group "
-                "belongs to one fold"
+                f"--folds puts members of one group ({name_first(members, SHOWN)}) into "
+                "different folds; a group belongs to one fold"
             )
     folds = [np.flatnonzero(assigned == fold) for fold in range(FOLDS)]
     if not all(map(len, folds)):
         raise DataError(f"a fold of --folds has no usable member; give {FOLDS} folds with some")
+    largest = max(map(len, folds))
+    if 2 * largest > len(groups):
+        group = np.argmax(np.bincount(groups))
+        members = [names[row] for row in np.flatnonzero(groups == group)]
+        raise DataError(
+            f"a fold of whole groups has {largest} of {len(groups)} members, and the rest is too "
+            f"small to train and to select; the largest group has {len(members)} "
+            f"({name_first(members, SHOWN)}): give smaller groups"
+        )
     return np.stack(padded_folds(folds))
+
+
+def _balanced_folds(groups: Int[np.ndarray, "n"], seed: int) -> Int[np.ndarray, "n"]:
+    """Draw each member's fold; groups of one size are dealt in turn."""
+    _, numbers, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    filled, folds = np.zeros(FOLDS, int), np.zeros(len(sizes), int)
+    for group in order[np.argsort(-sizes[order], kind="stable")]:
+        folds[group] = np.argmin(filled)
+        filled[folds[group]] += sizes[group]
+    return folds[numbers]
 
 
 def read_assigned_folds(path: Path, count: int) -> Int[np.ndarray, "n"]:

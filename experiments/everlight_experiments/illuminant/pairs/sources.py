@@ -155,7 +155,7 @@ def measure_pairs(source: PairSource, seed: int) -> PairSet:
     rows = np.array(list(measured))
     assigned = None if source.assigned is None else source.assigned[rows]
     groups = np.unique(source.groups[rows], return_inverse=True)[1]
-    folds = group_folds(groups, assigned, seed)
+    folds = group_folds(groups, assigned, seed, [names[row] for row in rows])
     qualities = [blocks.registration for blocks in measured.values()]
     return PairSet(
         names=tuple(names[row] for row in rows),

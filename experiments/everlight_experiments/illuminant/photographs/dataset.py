@@ -146,7 +146,11 @@ class DatasetOptions(ImageOptions):
             return
         tested = self.tested_cameras(counts)
         if not tested:
-            raise DataError(f"no camera has the {MIN_IMAGES} images that a test needs; add images")
+            sizes = ", ".join(f"{camera} {count}" for camera, count in counts.items())
+            raise DataError(
+                f"no camera has the {MIN_IMAGES} images that a test needs ({sizes}); add images, "
+                "or, if all images are by one camera, name it by --camera"
+            )
         for camera in tested:
             others = sum(counts.values()) - counts[camera]
             if not suffices(counts[camera]):
@@ -235,7 +239,10 @@ def protocol_words(options: DatasetOptions) -> str:
     if options.groups is None:
         return PROTOCOLS[options.split]
     if options.split == "folds":
-        return f"{FOLDS} folds of whole groups of each camera; statistics over all images"
+        return (
+            f"{FOLDS} folds of whole groups of each camera; selection on images drawn singly from "
+            "the other folds; statistics over all images"
+        )
     return f"{PROTOCOLS[options.split]}; intervals over groups"
 
 
@@ -306,8 +313,8 @@ def compare_images(
 
 
 def _augmentations(data: IlluminantImages) -> Mapping[str, Augment]:
-    """Return the augmentations, with equally many samples for folds of groups, which differ."""
-    if data.groups is None:
+    """Return the augmentations, with equally many samples where folds differ in size."""
+    if all(len(np.unique(fold)) == len(fold) for fold in data.folds):
         return IMAGE_AUGMENTATIONS
     count = max(SAMPLES, len(data.images))
     return {name: resampled(augment, count) for name, augment in IMAGE_AUGMENTATIONS.items()}

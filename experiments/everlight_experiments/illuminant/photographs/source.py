@@ -59,7 +59,8 @@ class ImageOptions(ExperimentOptions):
     groups: Path | None = None
     """File with the scene or session of each image: folds and intervals take whole groups. CSV with
     the columns camera, image and group; or, for one camera, text with a word per image in the order
-    of the images. By default images count as independent."""
+    of the images. Across cameras only intervals do, and scenes that are tested are in training by
+    other cameras. By default images count as independent."""
 
     def check_cameras(self, chosen: Sequence[str]) -> None:
         """Refuse options that do not go with the cameras; a run's own settings may have some."""

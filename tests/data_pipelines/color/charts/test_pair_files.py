@@ -24,6 +24,14 @@ def test_pairs_are_found_by_their_common_names(folder):
     assert [pair.name for pair in find_pairs(folder)] == [f"IMG_{i}" for i in range(MIN_PAIRS)]
 
 
+def test_pairs_are_in_the_order_of_names_without_extension(folder):
+    for view in ("main", "second"):
+        for name in ("a b", "a-1", "a"):
+            (folder / view / f"{name}.dng").write_bytes(b"no raw file")
+    names = [pair.name for pair in find_pairs(folder)]
+    assert names[-3:] == ["a", "a b", "a-1"]
+
+
 def test_files_without_partners_are_named(folder):
     (folder / "main" / "IMG_1.dng").unlink()
     refused(folder, r"IMG_1 in only one of main and second")

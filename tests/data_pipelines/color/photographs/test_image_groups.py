@@ -15,6 +15,7 @@ from everlight_data.color.photographs.image_groups import (
 )
 from everlight_data.errors import DataError
 
+WORDS = [f"n{row}" for row in range(49)]
 NAMES = {"A1": ("x", "y", "z"), "B2": ("x", "w")}
 LIST = """image,group,camera
 x,hall,A1
@@ -52,6 +53,8 @@ def test_one_camera_s_groups_may_be_words(tmp_path):
     [
         ("x,hall,A1", "v,hall,A1", "has no group of 1 images by A1: x"),
         ("x,hall,A1", "z,park,A1\nx,hall,A1", "puts z of A1 into two groups"),
+        ("x,hall,A1", "x,,A1", "has an empty group for x of A1"),
+        (",B2", ",D4", "has no images by B2, but by A1, C3, D4"),
         ("camera", "model", "lacks the columns camera"),
     ],
 )
@@ -98,7 +101,7 @@ def test_across_cameras_images_keep_their_groups(rng):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_drawn_folds_have_whole_groups(seed, rng):
     groups = rng.integers(0, 9, 40)
-    folds = group_folds(groups, None, seed)
+    folds = group_folds(groups, None, seed, WORDS[:40])
     owners = [set(groups[fold].tolist()) for fold in folds]
     assert len(folds) == 3
     assert sum(map(len, owners)) == len(set().union(*owners)) == len(np.unique(groups))
@@ -109,12 +112,24 @@ def test_given_folds_are_taken_and_may_not_divide_a_group(tmp_path):
     path = tmp_path / "folds.txt"
     path.write_text("1 1 2 2 3 3 3")
     assigned = read_assigned_folds(path, 7)
-    folds = group_folds(np.array([0, 0, 1, 1, 2, 3, 3]), assigned, 0)
+    folds = group_folds(np.array([0, 0, 1, 1, 2, 3, 3]), assigned, 0, WORDS[:7])
     assert [sorted({*fold.tolist()}) for fold in folds] == [[0, 1], [2, 3], [4, 5, 6]]
-    with pytest.raises(DataError, match=r"members of one group \(number 2, 3\)"):
-        group_folds(np.array([0, 1, 1, 2, 3, 4, 5]), assigned, 0)
+    with pytest.raises(DataError, match=r"members of one group \(n1, n2\)"):
+        group_folds(np.array([0, 1, 1, 2, 3, 4, 5]), assigned, 0, WORDS[:7])
 
 
 def test_too_few_groups_are_refused():
-    with pytest.raises(DataError, match="2 groups do not suffice for 3 folds"):
-        group_folds(np.array([0, 0, 1, 1]), None, 0)
+    with pytest.raises(DataError, match="need 3 groups or more, and there are only 2"):
+        group_folds(np.array([0, 0, 1, 1]), None, 0, WORDS[:4])
+
+
+def test_drawn_folds_balance_members():
+    sizes = [10, 10, 6, 4, 1, 1, 1]
+    folds = group_folds(np.repeat(np.arange(7), sizes), None, 0, WORDS)
+    assert [len({*fold.tolist()}) for fold in folds] == [11, 11, 11]
+
+
+@pytest.mark.parametrize("sizes", [(36, 3, 3, 3), (43, 1, 1)])
+def test_a_group_that_leaves_too_few_others_is_refused(sizes):
+    with pytest.raises(DataError, match=f"the largest group has {sizes[0]}"):
+        group_folds(np.repeat(np.arange(len(sizes)), sizes), None, 0, WORDS)

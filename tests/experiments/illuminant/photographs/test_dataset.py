@@ -293,7 +293,11 @@ def test_only_the_named_cameras_are_held_out(tmp_path, rng, few):
         ({"A1": 8, "B2": 3, "C3": 9}, (), ["A1", "C3"]),
         ({"A1": 8, "B2": 3}, (), r"all cameras but A1 have 3 images; at least 45 are needed to tr"),
         ({"A1": 8, "B2": 3, "C3": 9}, ("B2",), r"B2 has 3 images; .* Leave it out of --tested"),
-        ({"A1": 4, "B2": 3, "C3": 5}, (), "no camera has the 45 images that a test needs"),
+        (
+            {"A1": 4, "B2": 3, "C3": 5},
+            (),
+            "no camera has the 45 images that a test needs .A1 4, B2 3, C3 5.",
+        ),
     ],
 )
 def test_a_small_camera_trains_and_is_not_tested(few, counts, tested, result):
@@ -342,6 +346,12 @@ def test_groups_are_the_units_of_folds_and_intervals(tmp_path, rng, few, split):
     cameras, _ = load_cameras(DatasetOptions(groups=tmp_path / "groups.csv", **options))
     assert cameras["A1"].groups.tolist() == cameras["B2"].groups.tolist()
     assert len({*cameras["A1"].groups.tolist()}) == 8
+    if split == "folds":
+        # The numbers in the names give the scenes.
+        sets = dataset.split_cameras(cameras, DatasetOptions(**options))
+        for data in sets.values():
+            scenes = [{int(data.names[row][-4:]) // 3 for row in fold} for fold in data.folds]
+            assert sum(map(len, scenes)) == len(set().union(*scenes)) == 8
 
 
 def test_all_cameras_images_are_pooled():
