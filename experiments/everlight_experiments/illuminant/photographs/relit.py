@@ -28,7 +28,8 @@ NOTE = (
     "The photograph is by Daniel Büchele (CC BY 2.0) and part of scikit-learn. Its linear colours "
     "are multiplied by those of an incandescent lamp, CIE illuminant A: a simulation, in which "
     "the photograph itself is the truth and its own white balance counts as exact. Real cameras "
-    "and rooms are harder; `everlight illuminant dataset` measures on photographs."
+    "and rooms are harder; `everlight illuminant dataset` measures on photographs. Pixels that the "
+    "photograph has clipped are left out of the estimates."
 )
 
 
