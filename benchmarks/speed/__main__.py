@@ -13,7 +13,7 @@ import importlib.metadata
 
 import jax
 
-from benchmarks.speed import arrays, color, growth, replay, sequences
+from benchmarks.speed import arrays, color, growth, networks, replay, sequences
 from benchmarks.speed.picture import plot_growth
 from benchmarks.speed.timing import HAS_TORCH, measure, measure_machine, table
 
@@ -22,6 +22,7 @@ CASES = {
     "nets": color.nets,
     "sequences": sequences.sequences,
     "many-runs": sequences.many_runs,
+    "networks": networks.networks,
     "replay": replay.replay,
     "growth": growth.growth,
     "iirc-metrics": arrays.iirc_metrics,
@@ -30,7 +31,7 @@ CASES = {
     "herding": arrays.herding,
     "fact-ranking": arrays.fact_ranking,
 }
-NAMED_ONLY = ("iirc-race", "replay", "growth")
+NAMED_ONLY = ("iirc-race", "networks", "replay", "growth")
 """Cases that take five minutes or more, and run only if they are named."""
 
 

@@ -1,10 +1,12 @@
 """Speed cases: contestants do the same work, and times are those of the contestants."""
 
+import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from flax import nnx
 
-from benchmarks.speed import arrays, color, growth, timing
+from benchmarks.speed import arrays, color, growth, networks, timing
 from benchmarks.speed.__main__ import CASES, main
 from benchmarks.speed.picture import growth_of
 from benchmarks.speed.timing import Case, Machine, Timed, table
@@ -105,6 +107,22 @@ def test_pytorchs_net_has_the_published_size_and_its_windows_are_of_the_padded_i
         mirrored += places[0]
     # The number is half of 200, to five standard deviations of 7.
     assert abs(mirrored - 100) < 36
+
+
+def test_resnet18_of_every_framework_has_mammoths_size():
+    """PyTorch counted the weights of `reduced_resnet18`."""
+    linen = jax.eval_shape(
+        lambda: networks.LinenNet(20).init(jax.random.key(0), np.zeros((1, 32, 32, 3)), False)
+    )["params"]
+    nnx_net = nnx.eval_shape(lambda: networks.NnxNet(20, nnx.Rngs(0)))
+    equinox_net, _ = eqx.nn.make_with_state(networks.EquinoxNet)(20, jax.random.key(0))
+    trees = (linen, nnx.state(nnx_net, nnx.Param), eqx.filter(equinox_net, eqx.is_inexact_array))
+    for tree in trees:
+        assert sum(np.prod(leaf.shape) for leaf in jax.tree.leaves(tree)) == 1_094_750
+    pytest.importorskip("torch")
+    from benchmarks.speed.torch_networks import torch_net
+
+    assert sum(p.numel() for p in torch_net(20).parameters()) == 1_094_750
 
 
 def test_a_case_that_does_not_exist_is_named(capsys):

@@ -15,6 +15,7 @@ from flax import nnx
 from everlight.continual import strategies, train
 from everlight.continual.engine import Protocol, Run, network_setup, run_sequence
 from everlight.continual.engine.setups.equinox_setup import import_equinox
+from everlight.continual.engine.setups.network_setup import random_argument
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.objectives import softmax_objective
 from everlight.metrics import diagnose_plasticity
@@ -286,6 +287,24 @@ def equinox_with(value):
             return image
 
     return lambda key: Holding(value)
+
+
+class Two(nnx.Module):
+    def __init__(self, width, rngs, depth=1):
+        self.width = width
+
+
+@pytest.mark.parametrize(
+    ("net", "argument"),
+    [
+        (partial(Two, 3), "rngs"),
+        (partial(Two, width=3, depth=2), "rngs"),
+        (partial(lambda width, key: width, 3), "key"),
+        (partial(lambda key, rngs: key, rngs=None), "key"),
+    ],
+)
+def test_a_partial_takes_the_argument_that_it_does_not_pass(net, argument):
+    assert random_argument(net) == argument
 
 
 def two_axes(key):

@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -78,10 +79,14 @@ def random_argument(net: Callable[..., Any]) -> str:
 
 
 def argument_names(make: Callable[..., Any]) -> set[str]:
-    """Return the names of the arguments of a function or class."""
+    """Return the names of the arguments that a function, class or partial of one still takes."""
+    if isinstance(make, partial) and isinstance(make.func, type):
+        # The first argument stands for `self`.
+        make = partial(make.func.__init__, None, *make.args, **make.keywords)
+    passed = set(make.keywords) if isinstance(make, partial) else set()
     # The call of an NNX class shows no arguments of its own.
     called = make.__init__ if isinstance(make, type) else make
-    return set(inspect.signature(called).parameters)
+    return set(inspect.signature(called).parameters) - passed
 
 
 def _pass_by_position(net: Callable[..., Any]) -> Callable[[Any], Any]:
