@@ -7,6 +7,7 @@ read without running the package.
 from everlight.continual.strategies.acil import acil
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.aper import aper
+from everlight.continual.strategies.ar1 import ar1
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
@@ -77,6 +78,7 @@ __all__ = [
     "acil",
     "agem",
     "aper",
+    "ar1",
     "balanced_replay",
     "bic",
     "cls_er",
