@@ -39,6 +39,7 @@ from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.inflora import inflora
 from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.l2p import l2p
+from everlight.continual.strategies.latent_replay import latent_replay
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -111,6 +112,7 @@ __all__ = [
     "joint",
     "l2_init",
     "l2p",
+    "latent_replay",
     "lucir",
     "lwf",
     "mas",

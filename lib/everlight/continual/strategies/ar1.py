@@ -52,6 +52,9 @@ from everlight.continual.strategies.parts.quadratic import (
     single_anchor,
 )
 
+DAMPING, IMPORTANCE_LIMIT = 1e-7, 1e-3
+"""Damping ξ and greatest importance F_max of the authors' code."""
+
 
 class ProtectedBelowHead(NamedTuple):
     """Memory of AR1."""
@@ -71,8 +74,8 @@ def ar1(
     setup: Setup,
     regularization: Coefficient,
     form: Literal["plus", "star"] = "plus",
-    damping: PositiveFloat = 1e-7,
-    importance_limit: PositiveFloat = 1e-3,
+    damping: PositiveFloat = DAMPING,
+    importance_limit: PositiveFloat = IMPORTANCE_LIMIT,
     implicit_rate: Coefficient | None = None,
 ) -> Strategy:
     """Return AR1 or AR1*, whose memory is `ProtectedBelowHead`.
@@ -172,6 +175,9 @@ def protect_below_head(
     ) -> Float[Array, "b c"]:
         return with_head.predict(memory.head, learner, inputs)
 
+    stored_samples = with_head.stored_samples and (
+        lambda memory, task: with_head.stored_samples(memory.head, task)
+    )
     free = with_head._replace(
         init=init,
         begin_task=begin_task,
@@ -179,6 +185,7 @@ def protect_below_head(
         after_step=after_step,
         end_task=end_task,
         predict=predict,
+        stored_samples=stored_samples,
         parameter_copies=with_head.parameter_copies + 2,
     )
     return penalized(setup, free, regularization / 2, sums, implicit_rate)
@@ -210,8 +217,8 @@ _AR1 = Method(
     requirements=(*OTHER_WEIGHTS, "named head"),
     authors={
         "regularization": 1e6,
-        "damping": 1e-7,
-        "importance_limit": 1e-3,
+        "damping": DAMPING,
+        "importance_limit": IMPORTANCE_LIMIT,
         "penalty's step": "explicit",
         "batch size": 128,
         "epochs per task": 4,
