@@ -43,15 +43,15 @@ def train_by_hand(form, implicit=False):
         stiff = {name: REGULARIZATION * np.clip(total[name], 0, LIMIT) for name in below}
         for _ in range(STEPS):
             gradient = net.batch_gradient(params, index, ALL)
-            whole = {n: gradient[n] + stiff[n] * (params[n] - start[n]) for n in below}
+            slope = {n: gradient[n] + stiff[n] * (params[n] - start[n]) for n in below}
             moved = {name: params[name] - RATE * leaf for name, leaf in gradient.items()}
             for name in below:
                 if implicit:
                     pull = moved[name] + RATE * stiff[name] * start[name]
                     moved[name] = pull / (1 + RATE * stiff[name])
                 else:
-                    moved[name] = params[name] - RATE * whole[name]
-                path[name] = path[name] - whole[name] * (moved[name] - params[name])
+                    moved[name] = params[name] - RATE * slope[name]
+                path[name] = path[name] - slope[name] * (moved[name] - params[name])
             params = moved
         total = {n: total[n] + path[n] / ((params[n] - start[n]) ** 2 + DAMPING) for n in below}
         head = {
@@ -139,7 +139,7 @@ def test_the_head_and_normalization_are_free():
 
 
 def test_without_a_penalty_the_head_is_that_of_cwr():
-    """With nothing to protect, AR1* is CWR* on a network that learns."""
+    """AR1* without a penalty is CWR* on a network that learns."""
 
     setup = setup_of_all_outputs()
     free, head_alone = ar1(setup, 0.0, "star"), cwr(setup, form="star")

@@ -157,7 +157,7 @@ def memory_of(index, capacity):
     ],
 )
 def test_a_share_of_the_memory_is_exchanged(held, capacity, number, entering):
-    """As many as the authors' code exchanges, and more only into empty places."""
+    """The authors' code exchanges as many; here they fill empty places first."""
     index = np.arange(9)
     samples = memory_of(held, capacity)
     train = net.samples_of([*index, 11], [True] * 9 + [False])
@@ -170,7 +170,7 @@ def test_a_share_of_the_memory_is_exchanged(held, capacity, number, entering):
         assert int(is_new.sum()) == entering == len({*stored} & {*index})
         np.testing.assert_array_equal(new.index[~is_new], samples.index[~is_new])
         np.testing.assert_array_equal(new.labels[new.mask][:, 0], LABELS[stored])
-        # What is held fills the first slots.
+        # Stored samples fill the first slots.
         np.testing.assert_array_equal(np.sort(new.mask)[::-1], new.mask)
         seen.add(tuple(stored))
     assert len(seen) > 1 or not entering

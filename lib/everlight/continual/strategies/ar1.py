@@ -141,14 +141,16 @@ def protect_below_head(
     ) -> tuple[PyTree, StepInfo]:
         gradient, info = with_head.grads(memory.head, learner, batch, task, key)
         penalty = penalty_gradient(sums(memory), learner.params)
-        whole = jax.tree.map(lambda g, p: g + regularization / 2 * p, gradient, penalty)
-        return gradient, info._replace(aux=(whole, info.aux))
+        loss_gradient = jax.tree.map(lambda g, p: g + regularization / 2 * p, gradient, penalty)
+        return gradient, info._replace(aux=(loss_gradient, info.aux))
 
     def after_step(
         memory: ProtectedBelowHead, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[ProtectedBelowHead, Learner]:
-        whole, aux = info.aux
-        path = jax.tree.map(lambda old, g, step: old - g * step, memory.path, whole, info.update)
+        loss_gradient, aux = info.aux
+        path = jax.tree.map(
+            lambda old, g, step: old - g * step, memory.path, loss_gradient, info.update
+        )
         head = memory.head
         if with_head.after_step is not None:
             head, learner = with_head.after_step(head, learner, info._replace(aux=aux), key)

@@ -12,7 +12,7 @@ of a task. After task t, counted from 1, min(⌊m / t⌋, n_t) random samples of
 ones in memory. With a `regularization` above 0 the layers above have AR1's penalty (`ar1`).
 
 The frozen layers never learn, so the method is made for pretrained networks. In the authors' code
-for CORe50's 391 batches, m is 1,500, a step has 21 new and 107 stored samples, and the layer is
+for CORe50's 391 batches, steps have 21 new and 107 stored samples, m is 1,500, and the layer is
 conv5_4/dw of MobileNet, within the tenth of its 13 blocks.
 
 Equal to the official code (vlomonaco/ar1-pytorch, `ar1star_lat_replay.py`) at the gradient of a
@@ -20,8 +20,8 @@ step, the stored outputs, the number of samples that enter and leave the memory,
 within an epoch, and the consolidation of the head; differs in these points:
 
 - Every step has the same numbers of new and stored samples. That code divides 128 in each task in
-  proportion to its samples and m, drops a smaller last batch, and begins the memory anew in every
-  epoch.
+  proportion to its samples and m, drops a smaller last batch, and replays from the first slot again
+  in every epoch.
 - Empty places of the memory are filled first. There it keeps the size of the first task's samples,
   if these are fewer than m.
 - Batch norm is not replaced by batch renormalization, whose limits grow in the first task. The
@@ -201,24 +201,24 @@ def latent_replay(
     )
 
 
-def _replayed_size(memory: LatentMemory, batch: Batch, wanted: int | None) -> int:
-    return min(wanted or batch.index.shape[0], memory.samples.mask.shape[0])
+def _replayed_size(memory: LatentMemory, batch: Batch, size: int | None) -> int:
+    return min(size or batch.index.shape[0], memory.samples.mask.shape[0])
 
 
 def _replayed(
-    memory: LatentMemory, batch: Batch, new: Float[Array, "b *units"], wanted: int | None
+    memory: LatentMemory, batch: Batch, new: Float[Array, "b *units"], size: int | None
 ) -> tuple[Float[Array, "r *units"], Int[Array, "r k"], Float[Array, "r"]]:
     """Return the outputs, labels and weights of the stored samples that a step replays.
 
     Outputs of the step's own samples, of weight 0, take the places that memory cannot fill.
     Layers that normalize over the batch then see current samples instead of an empty slot's.
     """
-    place = jnp.arange(_replayed_size(memory, batch, wanted))
+    place = jnp.arange(_replayed_size(memory, batch, size))
     filled = jnp.sum(memory.samples.mask)
     slots, is_held = (memory.position + place) % jnp.maximum(filled, 1), place < filled
-    own = new[place % new.shape[0]]
-    shaped = is_held.reshape(-1, *[1] * (own.ndim - 1))
-    stored = jnp.where(shaped, memory.activations[slots], own)
+    current = new[place % new.shape[0]]
+    shaped = is_held.reshape(-1, *[1] * (current.ndim - 1))
+    stored = jnp.where(shaped, memory.activations[slots], current)
     return stored, memory.samples.labels[slots], is_held.astype(batch.weight.dtype)
 
 

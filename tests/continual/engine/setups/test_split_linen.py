@@ -104,12 +104,12 @@ def test_every_network_divides_within_itself_by_default(row):
 
 
 @pytest.mark.parametrize(
-    ("hidden", "kept"), [((5, 6, 7), "hidden2"), ((5, 6), "hidden1"), ((5,), "hidden1")]
+    ("hidden", "expected"), [((5, 6, 7), "hidden2"), ((5, 6), "hidden1"), ((5,), "hidden1")]
 )
-def test_by_default_the_last_but_one_below_the_head_divides(hidden, kept):
+def test_by_default_the_last_but_one_below_the_head_divides(hidden, expected):
     split = split_linen(MLP(CLASSES, hidden), (FEATURES,), None)
     layers = [name for name, layer in split.is_lower.items() if all(layer.values())]
-    assert max(layers) == kept
+    assert max(layers) == expected
     assert "head" not in layers
 
 
