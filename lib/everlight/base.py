@@ -213,6 +213,22 @@ class Objective(NamedTuple):
     cannot be enumerated, so that there is no "expected" Fisher information."""
 
 
+class SplitNetwork(NamedTuple):
+    """A network in two parts, the layers up to a chosen one and those above it."""
+
+    lower: Callable[[PyTree, PyTree, Float[Array, "b *shape"]], Float[Array, "b *units"]]
+    """Function from parameters, batch statistics and inputs to the layer's outputs in evaluation
+    mode."""
+    upper: Callable[
+        [PyTree, PyTree, Float[Array, "b *units"], PRNGKeyArray], tuple[Outputs, PyTree]
+    ]
+    """Function from parameters, batch statistics, the layer's outputs and a key to the network's
+    outputs in training mode, without `hidden`, and to batch statistics. Those of the lower part
+    stay."""
+    is_lower: PyTree
+    """Tree of booleans like the parameters, true where the upper part does not depend on them."""
+
+
 class Setup(NamedTuple):
     """Network, objective, optimizer and data access of a run, as functions.
 
@@ -225,6 +241,8 @@ class Setup(NamedTuple):
     mode, `[b, p, i]` at p positions by the kernel's path in the parameters. A kernel `[*, o]`
     counts as a matrix `[i, o]`, i being the product of its first axes; a convolution's inputs are
     patches. Kernels of other layers are left out. None if the network's layers are unknown.
+    `split_at(layer)` returns the network in two parts, below and above a layer's outputs. The layer
+    is a name, or None for the last but one below the head. None if the layers are unknown.
     `measure(params, outputs)` computes diagnostics of the network from its outputs for some test
     samples, such as `metrics.diagnose_plasticity`. They are kept with every evaluation.
     """
@@ -243,6 +261,7 @@ class Setup(NamedTuple):
         | None
     ) = None
     measure: Callable[[PyTree, Outputs], PyTree] | None = None
+    split_at: Callable[[str | None], SplitNetwork] | None = None
 
 
 class StepInfo(NamedTuple):

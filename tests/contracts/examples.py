@@ -111,6 +111,7 @@ ROWS: dict[str, Any] = {
     "continual.nnx_setup": {"make": lambda rngs: nnx.Linear(3, 4, rngs=rngs), **OF_A_NETWORK},
     "continual.inflora": ON_PLAIN,
     "continual.gpm": ON_PLAIN,
+    "continual.latent_replay": ON_PLAIN,
     "continual.generative_replay": {"class_group": integers(6)},
     "continual.hat": {"layers": ("a",)},
     "continual.xdg": {"layers": ("a",)},

@@ -14,7 +14,7 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.base import Outputs, Setup, Strategy
+from everlight.base import Outputs, Setup, SplitNetwork, Strategy
 from everlight.continual.ema import with_ema
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.methods.method import Method, StrategyArguments
@@ -301,6 +301,15 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             hidden = jax.nn.relu(inputs @ params["hidden"])
             return {("hidden",): inputs[:, None], ("head", "kernel"): hidden[:, None]}
 
+        def split_at(layer):
+            def lower(params, batch_stats, inputs):
+                return jax.nn.relu(inputs @ params["hidden"])
+
+            def upper(params, batch_stats, hidden, key):
+                return Outputs(hidden @ params["head"]["kernel"], hidden), batch_stats
+
+            return SplitNetwork(lower, upper, {"hidden": True, "head": {"kernel": False}})
+
         setup = Setup(
             init=init,
             apply=apply,
@@ -308,6 +317,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             optimizer=optimizer or optax.sgd(rate, momentum=0.9),
             gather=lambda index, key: data[index],
             layer_inputs=layer_inputs,
+            split_at=split_at,
         )
         if case.network == "low rank":
             setup = with_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=3, scale=0.3)

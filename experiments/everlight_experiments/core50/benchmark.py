@@ -249,7 +249,9 @@ def core50_benchmark(
     start: InitialWeights,
 ) -> Benchmark:
     """Return a benchmark of published orders."""
-    capabilities = {"class scores", "one label", "last weights", "pretrained layers"}
+    capabilities = {"class scores", "one label", "last weights", "pretrained layers", "named head"}
+    if getattr(config, "features", None) is None:
+        capabilities.add("layer outputs")
     if schedule.scenario == "NC":
         capabilities.add("disjoint classes")
     data = _data(schedule, material, seed, start)
@@ -345,7 +347,11 @@ def setup_factory(
             optax.sgd(shared.rate, momentum=MOMENTUM),
             scale_layers(1.0 if frozen else schedule.whole_rate),
         )
-        net = (make_head if frozen else make_net)(config, classes)
+        # Another name of the head draws other initial values.
+        head_name = "head" if "named head" in method.requirements else None
+        net = (
+            make_head(config, classes) if frozen else make_net(config, classes, head_name=head_name)
+        )
         drawn = flax_setup(net, shared.frames, fixed_test_objective(classes), optimizer)
         setup = with_layers(drawn, shared.layers)._replace(
             task_rate=lambda number: jnp.where(number == 0, 1.0, shared.later_factor)

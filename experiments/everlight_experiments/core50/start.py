@@ -105,12 +105,21 @@ def _refuse_more_test_frames(frames: Core50, limit: int | None) -> None:
         )
 
 
-def make_net(config: Base, classes: int, hidden: bool = True) -> nn.Module:
-    """Return the whole network, or one with the head right behind the trunk."""
+def make_net(
+    config: Base, classes: int, hidden: bool = True, head_name: str | None = None
+) -> nn.Module:
+    """Return the whole network, or one with the head right behind the trunk.
+
+    Args:
+      config: sizes of the network.
+      classes: outputs of the head.
+      hidden: true for hidden layers between trunk and head.
+      head_name: name of the small network's head; that of the others is head.
+    """
     if config.net == "small":
         units, still = config.hidden if hidden else None, (0.0, 0.0, 0.0)
         deviation = caffe_nets.CAFFE_HEAD.deviation
-        return SmallCNN(classes, config.channels, units, still, deviation, config.dtype)
+        return SmallCNN(classes, config.channels, units, still, deviation, config.dtype, head_name)
     kind = partial(CAFFE_NETS[config.net], classes, dtype=config.dtype)
     return kind() if hidden else kind(hidden=())
 

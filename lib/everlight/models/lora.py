@@ -159,7 +159,9 @@ def _with_parameters(setup: Setup, network_params: Callable[[PyTree], PyTree]) -
     def measure(params: PyTree, outputs: Outputs) -> PyTree:
         return setup.measure(network_params(params), outputs)
 
-    return setup._replace(apply=apply, measure=None if setup.measure is None else measure)
+    return setup._replace(
+        apply=apply, measure=None if setup.measure is None else measure, split_at=None
+    )
 
 
 def lora_products(additions: PyTree) -> dict[tuple[str, ...], Float[Array, "i o"]]:

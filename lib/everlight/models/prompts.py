@@ -121,6 +121,7 @@ def with_prompts(
         objective=setup.objective._replace(loss=loss),
         layer_inputs=None,
         measure=None if setup.measure is None else measure,
+        split_at=None,
     )
 
 

@@ -25,6 +25,7 @@ class SmallCNN(nn.Module):
       head_deviation: standard deviation of the head's initial weights; None is one over the square
         root of its inputs.
       dtype: dtype of the computation below the head; parameters and outputs are float32.
+      head_name: name of the head's parameters; None is Dense_1, or Dense_0 without a dense layer.
     """
 
     classes: int
@@ -33,6 +34,7 @@ class SmallCNN(nn.Module):
     dropout: Sequence[float] = (0.25, 0.25, 0.5)
     head_deviation: float | None = None
     dtype: DTypeLike = jnp.float32
+    head_name: str | None = None
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
@@ -52,7 +54,8 @@ class SmallCNN(nn.Module):
             if self.head_deviation is None
             else nn.initializers.normal(self.head_deviation)
         )
-        return Outputs(nn.Dense(self.classes, kernel_init=head_init)(features), features)
+        head = nn.Dense(self.classes, kernel_init=head_init, name=self.head_name)
+        return Outputs(head(features), features)
 
 
 def _small_cnn(numbers: Numbers, request: NetworkRequest) -> Network:

@@ -17,7 +17,7 @@ from everlight_experiments.iirc.config import PRESETS
 from everlight_experiments.images import benchmark as images_benchmark
 from everlight_experiments.images.config import DIGITS
 
-FOR_PRETRAINED = {"APER", "task arithmetic", "TIES"}
+FOR_PRETRAINED = {"APER", "task arithmetic", "TIES", "latent replay"}
 REPRODUCTIONS = {
     "CWR as coded": ("core50-ni", "core50-nc", "core50-nic"),
     **dict.fromkeys(("iCaRL-CNN", "iCaRL-norm", "BiC-whole-pwJS"), ("iirc",)),
@@ -47,7 +47,7 @@ def test_all_leaves_out_reproductions_and_methods_for_pretrained_layers():
     assert len(lines) == 3
     (advice,) = [line for line in lines if "TIES" in line]
     assert advice == (
-        "--methods all leaves out task arithmetic, TIES, APER, which "
+        "--methods all leaves out task arithmetic, TIES, APER, latent replay, which "
         f"{INCOMPATIBILITIES['pretrained layers']}; give --pretrained or --features; "
         "--methods runs it by name"
     )

@@ -72,11 +72,14 @@ def module_of(net: Network, method: Method, pretrained: bool = False) -> Net:
 
 def network_capabilities(net: Network) -> frozenset[Requirement]:
     """Return the requirements of methods that a network meets."""
+    is_linen = isinstance(net.shape, nn.Module)
+    is_head = isinstance(net.shape, MLP) and not net.shape.hidden
     has = {
         "named head": net.named,
         "head kinds": net.has_head_kinds,
         "hidden layers": net.layers,
-        "layer inputs": isinstance(net.shape, nn.Module),
+        "layer inputs": is_linen,
+        "layer outputs": is_linen and not is_head,
     }
     return frozenset(name for name, is_met in has.items() if is_met)
 

@@ -26,6 +26,7 @@ Requirement = Literal[
     "head kinds",
     "hidden layers",
     "layer inputs",
+    "layer outputs",
     "last weights",
     "pretrained layers",
     "pretrained transformer",
@@ -39,7 +40,7 @@ PER_TASK_WEIGHTS: tuple[Requirement, ...] = (
 )
 """Requirements of methods whose layers have other weights for every task."""
 NETWORK_REQUIREMENTS: frozenset[Requirement] = frozenset(
-    ("named head", "head kinds", "hidden layers", "layer inputs")
+    ("named head", "head kinds", "hidden layers", "layer inputs", "layer outputs")
 )
 """Requirements that a network meets or not, on any benchmark."""
 INCOMPATIBILITIES: dict[Requirement, str] = {
@@ -56,6 +57,7 @@ INCOMPATIBILITIES: dict[Requirement, str] = {
     "hidden layers": "needs named hidden layers; this network does not return those of all layers "
     'below a linear one named head, as Outputs(logits, features, {"hidden1": values}) does',
     "layer inputs": "needs the inputs of all layers, which only linen networks give",
+    "layer outputs": "needs the outputs of a chosen layer, which only linen networks give",
     "last weights": "predicts by other values than the last weights, to which a moving average of "
     "them adds nothing",
     "pretrained layers": "is made for pretrained layers, and those of this network are drawn at "

@@ -19,6 +19,7 @@ ORDER = (
     *("agem", "gem", "hal", "icarl", "lucir", "podnet", "bic", "aper", "slca", "wa", "ss_il"),
     *("generative_replay", "separate_networks", "expert_gate", "packnet", "hat", "xdg"),
     *("continual_backprop", "redo", "shrink_and_perturb", "l2_init"),
+    *("ar1", "latent_replay"),
     *("cwr", "streaming_lda", "nearest_mean", "simple_cil", "fecam", "randumb", "ranpac"),
     *("acil", "ds_al", "generative_classifier", "l2p", "coda_prompt", "lora", "inflora"),
 )

@@ -7,6 +7,7 @@ read without running the package.
 from everlight.continual.strategies.acil import acil
 from everlight.continual.strategies.agem import agem
 from everlight.continual.strategies.aper import aper
+from everlight.continual.strategies.ar1 import ar1
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
 from everlight.continual.strategies.cls_er import cls_er
@@ -38,6 +39,7 @@ from everlight.continual.strategies.imm import imm
 from everlight.continual.strategies.inflora import inflora
 from everlight.continual.strategies.l2_init import l2_init
 from everlight.continual.strategies.l2p import l2p
+from everlight.continual.strategies.latent_replay import latent_replay
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
@@ -77,6 +79,7 @@ __all__ = [
     "acil",
     "agem",
     "aper",
+    "ar1",
     "balanced_replay",
     "bic",
     "cls_er",
@@ -109,6 +112,7 @@ __all__ = [
     "joint",
     "l2_init",
     "l2p",
+    "latent_replay",
     "lucir",
     "lwf",
     "mas",

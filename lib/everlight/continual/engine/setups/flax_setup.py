@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import flax.linen as nn
@@ -13,6 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Objective, Outputs, Setup
 from everlight.checks import checked
 from everlight.continual.engine.setups.named_arrays import as_outputs
+from everlight.continual.engine.setups.split_linen import split_linen
 from everlight.continual.engine.sources import Augment, InputSource, setup_from
 from everlight.models.layers.convolution import Convolution, patches
 
@@ -79,4 +81,6 @@ def flax_setup(
         return {path: jnp.concatenate(rows, axis=1) for path, rows in layer_rows.items()}
 
     setup = setup_from(init, apply, source, objective, optimizer, augment)
-    return setup._replace(layer_inputs=layer_inputs)
+    return setup._replace(
+        layer_inputs=layer_inputs, split_at=partial(split_linen, net, source.shape)
+    )
