@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
-from everlight_data.color.dmcc_thumbnails import thumbnail_files
+from everlight_data.color.dmcc_thumbnails import scenes_of, thumbnail_files
 from everlight_data.color.photographs.camera_images import (
     CameraImages,
     check_edges,
@@ -60,7 +60,18 @@ class ImageOptions(ExperimentOptions):
     """File with the scene or session of each image: folds and intervals take whole groups. CSV with
     the columns camera, image and group; or, for one camera, text with a word per image in the order
     of the images. Across cameras only intervals do, and scenes that are tested are in training by
-    other cameras. By default images count as independent."""
+    other cameras. By default images count as independent, except for NUS-8 across cameras, whose
+    scenes are found in the images."""
+
+    @property
+    def are_scenes_found(self) -> bool:
+        """True if the images' scenes are found where no groups are given."""
+        return False
+
+    @property
+    def is_nus8(self) -> bool:
+        """True if NUS-8's thumbnails are read, since no other images are named."""
+        return not (self.thumbnails or self.release or self.preset == "demo")
 
     def check_cameras(self, chosen: Sequence[str]) -> None:
         """Refuse options that do not go with the cameras; a run's own settings may have some."""
@@ -111,6 +122,9 @@ def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
         check_edges(camera, data)
         if (file := sets[camera].file) is not None:
             check_thumbnails(file, camera, data)
+    if options.groups is None and options.are_scenes_found:
+        scenes = scenes_of(sets)
+        images = {name: data._replace(groups=scenes[name]) for name, data in images.items()}
     return _grouped(options, images), note
 
 
