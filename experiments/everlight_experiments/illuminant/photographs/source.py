@@ -16,7 +16,7 @@ from everlight_data.color.photographs.camera_images import (
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.color.photographs.image_groups import read_image_groups
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
-from everlight_data.color.photographs.thumbnails import thumbnail_cameras
+from everlight_data.color.photographs.thumbnails import Saturated, thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra.library import embedded_library, measured_library
 from everlight_data.errors import DataError
@@ -32,6 +32,14 @@ RENDERED = 162
 """Number of rendered scenes, each by every camera."""
 MIN_IMAGES = 45
 """Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
+
+MASKED: dict[Saturated, str] = {
+    "highlights": f"masked are what is 0 (charts) and pixels from {SATURATION} of an image's "
+    "maximum on",
+    "plateaus": "masked are what is 0 (charts) and pixels at an image's maximum that several share",
+    "none": "masked is what is 0 (charts)",
+}
+"""Words for a report on the masks of thumbnails."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,10 @@ class ImageOptions(ExperimentOptions):
     EVERLIGHT_DATA."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side in pixels; larger images are averaged down to it."""
+    saturated: Saturated = "highlights"
+    """Pixels of thumbnails that are masked as saturated: highlights, from 95% of an image's maximum
+    on; plateaus, those at the maximum where several share it, for images that are scaled to their
+    maximum; or none."""
     groups: Path | None = None
     """File with the scene or session of each image: folds and intervals take whole groups. CSV with
     the columns camera, image and group; or, for one camera, text with a word per image in the order
@@ -145,6 +157,8 @@ def _check_options(options: ImageOptions) -> None:
         )
     if options.release and options.thumbnails:
         raise DataError("--thumbnails and --release are two sets; give one")
+    if options.saturated != "highlights" and (options.release or options.preset == "demo"):
+        raise DataError("--saturated goes with thumbnails; a release states its sensor's level")
     if options.camera and not options.thumbnails:
         raise DataError("--camera names the camera of --thumbnails; give the files too")
     if options.camera and options.cameras:
@@ -167,10 +181,7 @@ def _read_sets(options: ImageOptions) -> tuple[dict[str, ConstancySet], str]:
         sets = PHOTOGRAPH_SETS[options.release](options.folder)
         return sets, f"{options.release} as released, averaged down to {options.side} pixels"
     files, names = options.thumbnails, ", ".join(file.name for file in options.thumbnails)
-    sets = thumbnail_cameras(files or thumbnail_files(), options.camera)
+    sets = thumbnail_cameras(files or thumbnail_files(), options.camera, options.saturated)
     if not files:
         sets, names = {name: sets[name] for name in sets if name in NUS8_CAMERAS}, "NUS-8"
-    return sets, (
-        f"linear thumbnails: {names}; masked are what is 0 (charts) and pixels from {SATURATION} "
-        "of an image's maximum on"
-    )
+    return sets, f"linear thumbnails: {names}; {MASKED[options.saturated]}"

@@ -8,6 +8,7 @@ from scipy.ndimage import gaussian_filter
 
 from everlight_data.color.dmcc_thumbnails import scenes_of
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
+from everlight_data.errors import DataError
 from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.dataset import DatasetOptions, protocol_words
 from everlight_experiments.illuminant.photographs.source import load_cameras
@@ -49,6 +50,17 @@ def test_images_of_nus8_across_cameras_have_their_scenes(same_scenes, monkeypatc
         DatasetOptions(split="cross-camera", runs=tmp_path, groups=tmp_path / "groups.csv")
     )
     assert {*given["SonyA57"].groups.tolist()} == {0}
+
+
+@pytest.mark.parametrize(("saturated", "count"), [("highlights", 0), ("none", 45)])
+def test_saturated_pixels_are_masked_as_named(same_scenes, tmp_path, saturated, count):
+    options = DatasetOptions(thumbnails=same_scenes, saturated=saturated, runs=tmp_path)
+    images, note = load_cameras(options)
+    whole = images["SonyA57"].masks.all(axis=(1, 2))
+    assert whole.sum() == count
+    assert ("0.95" in note) == (saturated == "highlights")
+    with pytest.raises(DataError, match="--saturated goes with thumbnails"):
+        load_cameras(DatasetOptions(preset="demo", saturated="none", runs=tmp_path))
 
 
 @pytest.mark.parametrize(
