@@ -36,28 +36,27 @@ def test_images_of_nus8_across_cameras_have_their_scenes(same_scenes, monkeypatc
     monkeypatch.setattr(source, "thumbnail_files", lambda: same_scenes)
     options = DatasetOptions(split="cross-camera", runs=tmp_path)
     images, _ = load_cameras(options)
-    found = scenes_of(thumbnail_cameras(same_scenes))
+    scenes = scenes_of(thumbnail_cameras(same_scenes))
     for camera, data in images.items():
-        np.testing.assert_array_equal(data.groups, found[camera])
-    shared = set(found["NikonD5200"]) & set(found["SonyA57"])
+        np.testing.assert_array_equal(data.groups, scenes[camera])
+    shared = set(scenes["NikonD5200"]) & set(scenes["SonyA57"])
     assert len(shared) > 30
-    np.testing.assert_array_equal(found["NikonD5200"][3:][:30], found["SonyA57"][:30])
+    np.testing.assert_array_equal(scenes["NikonD5200"][3:][:30], scenes["SonyA57"][:30])
     assert "intervals over groups" in protocol_words(options)
     # Given groups replace the scenes that are found.
     lines = [f"{camera},{name},one" for camera in CAMERAS for name in images[camera].names]
     (tmp_path / "groups.csv").write_text("\n".join(["camera,image,group", *lines, ""]))
-    given, _ = load_cameras(
+    images, _ = load_cameras(
         DatasetOptions(split="cross-camera", runs=tmp_path, groups=tmp_path / "groups.csv")
     )
-    assert {*given["SonyA57"].groups.tolist()} == {0}
+    assert {*images["SonyA57"].groups.tolist()} == {0}
 
 
 @pytest.mark.parametrize(("saturated", "count"), [("highlights", 0), ("none", 45)])
 def test_saturated_pixels_are_masked_as_named(same_scenes, tmp_path, saturated, count):
     options = DatasetOptions(thumbnails=same_scenes, saturated=saturated, runs=tmp_path)
     images, note = load_cameras(options)
-    whole = images["SonyA57"].masks.all(axis=(1, 2))
-    assert whole.sum() == count
+    assert images["SonyA57"].masks.all(axis=(1, 2)).sum() == count
     assert ("0.95" in note) == (saturated == "highlights")
     with pytest.raises(DataError, match="--saturated goes with thumbnails"):
         load_cameras(DatasetOptions(preset="demo", saturated="none", runs=tmp_path))
