@@ -35,7 +35,7 @@ They are the arguments of `everlight.color.capture_features`, in its units.
 """
 
 Saturated = Literal["highlights", "plateaus", "none"]
-"""Which pixels of a thumbnail count as saturated.
+"""Name of the pixels of a thumbnail that count as saturated.
 
 Highlights are all from `SATURATION` of the image's maximum on. Plateaus are those at the maximum
 where several pixels share it: an image that is scaled to its maximum no longer has the sensor's

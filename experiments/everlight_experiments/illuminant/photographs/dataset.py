@@ -120,7 +120,7 @@ class DatasetOptions(ImageOptions):
 
     @property
     def are_scenes_found(self) -> bool:
-        """True for NUS-8 across cameras: eight of them show each scene."""
+        """True if NUS-8 is read across cameras: eight of them show each scene."""
         return self.split == "cross-camera" and self.is_nus8
 
     def check_cameras(self, chosen: Sequence[str]) -> None:
