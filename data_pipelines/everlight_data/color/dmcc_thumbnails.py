@@ -6,7 +6,7 @@
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from everlight_data.errors import DataError
 from everlight_data.formats.arrays import decode_npy, dtype_and_shape
 from everlight_data.formats.files import refusing
 from everlight_data.formats.tables import read_columns
+from everlight_data.sets.constancy_set import ConstancySet
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, matching, npz
 
@@ -156,6 +157,15 @@ def group_scenes(cameras: Sequence[Float[np.ndarray, "_ 64 64 3"]]) -> list[Int[
         places, _ = same_scenes(cameras[first], cameras[second])
         joined[ends[first] + places[:, 0], ends[second] + places[:, 1]] = True
     return np.split(connected_components(joined, directed=False)[1], ends[1:-1])
+
+
+def scenes_of(cameras: Mapping[str, ConstancySet]) -> dict[str, Int[np.ndarray, "_"]]:
+    """Return the scene of each camera's thumbnails, as `group_scenes` finds it."""
+    images = [
+        np.stack([camera.read_image(row).image for row in range(len(camera.names))])
+        for camera in cameras.values()
+    ]
+    return dict(zip(cameras, group_scenes(images), strict=True))
 
 
 def _structure(images: Float[np.ndarray, "n 64 64 3"]) -> Float[np.ndarray, "n 4096"]:

@@ -48,6 +48,22 @@ def test_thumbnails_part_into_cameras_by_name(tmp_path, rng):
         )
 
 
+def test_a_brightest_pixel_alone_is_no_plateau(tmp_path):
+    """Rows are images; the first has one pixel at its maximum, the second two, the third all."""
+    brightest = np.array([[1000, 960, 500, 0], [960, 1000, 0, 1000], [700, 700, 700, 700]])
+    images = (brightest[:, None, :, None] * np.array([0.5, 1, 0.7])).astype(np.uint16)
+    np.savez(tmp_path / "a.npz", images_u16=images, illuminant_rgb=ILLUMINANTS)
+    usable = {}
+    for saturated in ("highlights", "plateaus", "none"):
+        camera = thumbnail_set(tmp_path / "a.npz", saturated=saturated)["a"]
+        usable[saturated] = [camera.read_image(row).mask[0].tolist() for row in range(3)]
+    assert usable == {
+        "highlights": [[False, False, True, False], [False] * 4, [False] * 4],
+        "plateaus": [[True, True, True, False], [True, False, False, False], [False] * 4],
+        "none": [[True, True, True, False], [True, True, False, True], [True] * 4],
+    }
+
+
 HOUR = 3600
 CAPTURES = {
     "time": np.array([9, 12, 20]) * HOUR,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -32,6 +32,14 @@ CAPTURE: dict[str, tuple[float, float, int]] = {
 """Arrays of captures in a file of thumbnails: least and greatest value, and columns if several.
 
 They are the arguments of `everlight.color.capture_features`, in its units.
+"""
+
+Saturated = Literal["highlights", "plateaus", "none"]
+"""Name of the pixels of a thumbnail that count as saturated.
+
+Highlights are all from `SATURATION` of the image's maximum on. Plateaus are those at the maximum
+where several pixels share it: an image that is scaled to its maximum no longer has the sensor's
+level, and a single brightest pixel need not be clipped.
 """
 
 
@@ -145,13 +153,16 @@ def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Float[np.ndarray,
     return np.asarray(jax.vmap(capture_features)(*values))
 
 
-def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
+def thumbnail_set(
+    path: Path, camera: str = "", saturated: Saturated = "highlights"
+) -> dict[str, ConstancySet]:
     """Return thumbnails of one or several cameras in an `.npz` file, by camera.
 
     Args:
       path: file as for `read_thumbnails`. Names such as "SonyA57_0001" assign images to cameras;
         other images belong to the camera after which the file is named.
       camera: camera of all images, whatever their names are.
+      saturated: pixels to mask as saturated.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -173,26 +184,29 @@ def thumbnail_set(path: Path, camera: str = "") -> dict[str, ConstancySet]:
         sets[str(name)] = ConstancySet(
             names=tuple(np.array(stored.names)[rows].tolist()),
             illuminants=stored.illuminants[rows],
-            read_image=partial(_mask_thumbnail, stored.images[rows], stored.masks[rows]),
+            read_image=partial(_mask_thumbnail, stored.images[rows], stored.masks[rows], saturated),
             captures=None if stored.captures is None else stored.captures[rows],
             file=path,
         )
     return sets
 
 
-def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, ConstancySet]:
+def thumbnail_cameras(
+    files: Sequence[Path], camera: str = "", saturated: Saturated = "highlights"
+) -> dict[str, ConstancySet]:
     """Return the thumbnails of several files by camera.
 
     Args:
       files: `.npz` files as for `thumbnail_set`.
       camera: camera of all images, where their names do not say it.
+      saturated: pixels to mask as saturated.
 
     Raises:
       DataError: two files hold images of one camera, or a file is damaged.
     """
     sets: dict[str, ConstancySet] = {}
     for file in files:
-        for name, thumbnails in thumbnail_set(file, camera).items():
+        for name, thumbnails in thumbnail_set(file, camera, saturated).items():
             if name in sets:
                 raise DataError(
                     f"{file} has images of {name}, as another file has; give one of them"
@@ -202,9 +216,23 @@ def thumbnail_cameras(files: Sequence[Path], camera: str = "") -> dict[str, Cons
 
 
 def _mask_thumbnail(
-    images: Float[np.ndarray, "n h w 3"], masks: Bool[np.ndarray, "n h w"], index: int
+    images: Float[np.ndarray, "n h w 3"],
+    masks: Bool[np.ndarray, "n h w"],
+    saturated: Saturated,
+    index: int,
 ) -> Photograph:
-    """Return an image and its mask, without pixels of 0 or from `SATURATION` of its maximum on."""
+    """Return an image and its mask, without pixels of 0 and saturated ones."""
     brightest = images[index].max(axis=-1)
-    usable = (brightest > 0) & (brightest < SATURATION * brightest.max())
-    return Photograph(images[index], usable & masks[index])
+    lit = (brightest > 0) & masks[index]
+    return Photograph(images[index], lit & ~_saturated_pixels(brightest, saturated))
+
+
+def _saturated_pixels(
+    brightest: Float[np.ndarray, "h w"], saturated: Saturated
+) -> Bool[np.ndarray, "h w"]:
+    """Return the saturated pixels by their brightest channels."""
+    if saturated == "highlights":
+        return brightest >= SATURATION * brightest.max()
+    at_maximum = brightest == brightest.max()
+    is_plateau = saturated == "plateaus" and np.count_nonzero(at_maximum) > 1
+    return at_maximum & is_plateau

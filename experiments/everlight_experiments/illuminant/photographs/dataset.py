@@ -118,6 +118,11 @@ class DatasetOptions(ImageOptions):
     seeds: Count = 3
     """Number of trainings per network, each with its own initialization and validation images."""
 
+    @property
+    def are_scenes_found(self) -> bool:
+        """True if NUS-8 is read across cameras: eight of them show each scene."""
+        return self.split == "cross-camera" and self.is_nus8
+
     def check_cameras(self, chosen: Sequence[str]) -> None:
         """Refuse options that do not go with the cameras.
 
@@ -236,7 +241,7 @@ def split_cameras(
 
 def protocol_words(options: DatasetOptions) -> str:
     """Return the protocol of a report."""
-    if options.groups is None:
+    if options.groups is None and not options.are_scenes_found:
         return PROTOCOLS[options.split]
     if options.split == "folds":
         return (

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
-from everlight_data.color.dmcc_thumbnails import thumbnail_files
+from everlight_data.color.dmcc_thumbnails import scenes_of, thumbnail_files
 from everlight_data.color.photographs.camera_images import (
     CameraImages,
     check_edges,
@@ -16,7 +16,7 @@ from everlight_data.color.photographs.camera_images import (
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.color.photographs.image_groups import read_image_groups
 from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
-from everlight_data.color.photographs.thumbnails import thumbnail_cameras
+from everlight_data.color.photographs.thumbnails import Saturated, thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra.library import embedded_library, measured_library
 from everlight_data.errors import DataError
@@ -32,6 +32,14 @@ RENDERED = 162
 """Number of rendered scenes, each by every camera."""
 MIN_IMAGES = 45
 """Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
+
+MASKED: dict[Saturated, str] = {
+    "highlights": f"masked are what is 0 (charts) and pixels from {SATURATION} of an image's "
+    "maximum on",
+    "plateaus": "masked are what is 0 (charts) and pixels at an image's maximum that several share",
+    "none": "masked is what is 0 (charts)",
+}
+"""Words for a report on the masks of thumbnails."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,26 @@ class ImageOptions(ExperimentOptions):
     EVERLIGHT_DATA."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side in pixels; larger images are averaged down to it."""
+    saturated: Saturated = "highlights"
+    """Pixels of thumbnails that are masked as saturated: highlights, from 95% of an image's maximum
+    on; plateaus, those at the maximum where several share it, for images that are scaled to their
+    maximum; or none."""
     groups: Path | None = None
     """File with the scene or session of each image: folds and intervals take whole groups. CSV with
     the columns camera, image and group; or, for one camera, text with a word per image in the order
     of the images. Across cameras only intervals do, and scenes that are tested are in training by
-    other cameras. By default images count as independent."""
+    other cameras. By default images count as independent, except for NUS-8 across cameras, whose
+    scenes are found in the images."""
+
+    @property
+    def are_scenes_found(self) -> bool:
+        """True if the images' scenes are found where no groups are given."""
+        return False
+
+    @property
+    def is_nus8(self) -> bool:
+        """True if NUS-8's thumbnails are read, since no other images are named."""
+        return not (self.thumbnails or self.release or self.preset == "demo")
 
     def check_cameras(self, chosen: Sequence[str]) -> None:
         """Refuse options that do not go with the cameras; a run's own settings may have some."""
@@ -111,6 +134,9 @@ def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
         check_edges(camera, data)
         if (file := sets[camera].file) is not None:
             check_thumbnails(file, camera, data)
+    if options.groups is None and options.are_scenes_found:
+        scenes = scenes_of(sets)
+        images = {name: data._replace(groups=scenes[name]) for name, data in images.items()}
     return _grouped(options, images), note
 
 
@@ -131,6 +157,8 @@ def _check_options(options: ImageOptions) -> None:
         )
     if options.release and options.thumbnails:
         raise DataError("--thumbnails and --release are two sets; give one")
+    if options.saturated != "highlights" and (options.release or options.preset == "demo"):
+        raise DataError("--saturated goes with thumbnails; a release states its sensor's level")
     if options.camera and not options.thumbnails:
         raise DataError("--camera names the camera of --thumbnails; give the files too")
     if options.camera and options.cameras:
@@ -153,10 +181,7 @@ def _read_sets(options: ImageOptions) -> tuple[dict[str, ConstancySet], str]:
         sets = PHOTOGRAPH_SETS[options.release](options.folder)
         return sets, f"{options.release} as released, averaged down to {options.side} pixels"
     files, names = options.thumbnails, ", ".join(file.name for file in options.thumbnails)
-    sets = thumbnail_cameras(files or thumbnail_files(), options.camera)
+    sets = thumbnail_cameras(files or thumbnail_files(), options.camera, options.saturated)
     if not files:
         sets, names = {name: sets[name] for name in sets if name in NUS8_CAMERAS}, "NUS-8"
-    return sets, (
-        f"linear thumbnails: {names}; masked are what is 0 (charts) and pixels from {SATURATION} "
-        "of an image's maximum on"
-    )
+    return sets, f"linear thumbnails: {names}; {MASKED[options.saturated]}"
