@@ -3,7 +3,8 @@
 import collections
 import contextlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,26 @@ def append_event(path: Path, event: dict[str, Any]) -> None:
       path: file, which need not exist.
       event: values by name; arrays become lists.
     """
-    text = json.dumps(event, default=_plain)
-    line = json.dumps(json.loads(text, parse_constant=lambda name: None)) + "\n"
-    with path.open("a+", errors="replace") as stream:
-        stream.seek(0)
-        lines = stream.readlines()
-        if lines and not lines[-1].endswith("\n"):
-            # A kill cut it short; the next event is a line of its own.
-            stream.write("\n")
-        if line not in lines:
-            stream.write(line)
+    line = json.dumps(plain_event(event))
+    text = path.read_text(errors="replace") if path.exists() else ""
+    if line not in text.splitlines():
+        append_new_events(path, [event])
+
+
+def append_new_events(path: Path, events: Sequence[Mapping[str, Any]]) -> None:
+    """Append events as `append_event` does, without a look at the file's other lines."""
+    lines = "".join(json.dumps(plain_event(event)) + "\n" for event in events)
+    with path.open("a+b") as stream:
+        if stream.tell():
+            stream.seek(-1, os.SEEK_END)
+            # A kill cut the last line short; the next event is a line of its own.
+            lines = lines if stream.read() == b"\n" else "\n" + lines
+        stream.write(lines.encode())
+
+
+def plain_event(event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event as it is read back: numbers of Python, lists, null for infinite and NaN."""
+    return json.loads(json.dumps(event, default=_plain), parse_constant=lambda name: None)
 
 
 def whole_events(text: str) -> list[Any]:

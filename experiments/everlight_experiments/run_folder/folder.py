@@ -25,7 +25,7 @@ from everlight_data.runs.descriptions import (
     read_described,
     save_described,
 )
-from everlight_data.runs.events import append_event, whole_events
+from everlight_data.runs.events import append_event, append_new_events, whole_events
 from everlight_data.runs.processes import is_first
 from everlight_data.writing import (
     FOLDER_GONE,
@@ -43,6 +43,8 @@ from everlight_experiments.run_folder.processes import broadcast_from_first
 REMEDY = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds to wait for a folder that another process locks; a report takes less."""
+METRICS = "metrics.jsonl"
+"""File of a run's events."""
 PARTS = "units"
 """Folder of the finished parts of a run, such as training runs; stored run folders have it."""
 PART = "unit"
@@ -128,6 +130,9 @@ class RunFolder:
         config = self.path / "config.json"
         # A run that was killed before it saved anything claims nothing.
         self._continued = self._holds_work()
+        if not self._continued:
+            # Its lines are of epochs that are learned again.
+            remove(self.path / METRICS)
         # The folder of runs may have moved, or be named from another directory.
         free = "runs", *options.run_selectors
         recorded = read_config(config, chosen, free, TEXTS) if self._continued else {}
@@ -135,9 +140,11 @@ class RunFolder:
         self._written = file_state(config)
 
     def _holds_work(self) -> bool:
-        """Return True if the folder has any file except config.json and locks."""
+        """Return True if the folder has any file except config.json, metrics.jsonl and locks."""
         return any(
-            path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
+            path.name not in ("config.json", METRICS)
+            and not path.name.endswith(LOCK)
+            and not path.is_dir()
             for path in self.path.rglob("*")
         )
 
@@ -182,16 +189,20 @@ class RunFolder:
 
     def log(self, **event: Any) -> None:
         """Append one event to metrics.jsonl, unless it is there; NaN is null."""
-        append_event(self.path / "metrics.jsonl", event)
+        append_event(self.path / METRICS, event)
+
+    def log_new(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Append events that metrics.jsonl does not have."""
+        append_new_events(self.path / METRICS, events)
 
     def log_part(self, name: str, **event: Any) -> None:
         """Append an event of a part to metrics.jsonl."""
         self.log(**{PART: name}, **event)
 
     def seconds_of_parts(self) -> dict[str, float | None]:
-        """Return the logged seconds of parts by name; None of a part that was continued."""
+        """Return the logged seconds of finished parts by name; None of one that was continued."""
         events = [event for event in self.read_events() if {"seconds", PART} <= event.keys()]
-        return {event[PART]: event["seconds"] for event in events}
+        return {event[PART]: event["seconds"] for event in events if "event" not in event}
 
     def read_events(self) -> list[dict[str, Any]]:
         """Return the events in metrics.jsonl, except lines that a kill cut short.
@@ -199,7 +210,7 @@ class RunFolder:
         Raises:
           DataError: the file is damaged.
         """
-        path = self.path / "metrics.jsonl"
+        path = self.path / METRICS
         if not path.exists():
             return []
         remedy = "Delete it and run the same command again; only times of the report are lost."

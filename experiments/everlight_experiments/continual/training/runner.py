@@ -32,6 +32,7 @@ from everlight_experiments.continual.training.outcome import Outcome, compute_me
 from everlight_experiments.continual.training.programs import MethodPrograms, saved_state
 from everlight_experiments.continual.training.runs import (
     DIVERGED_AT,
+    RunScore,
     SharedTraining,
     TrainingRun,
     has_diverged,
@@ -230,6 +231,7 @@ class Runner:
             key=seq_id.key,
             run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.seed),
             title=f"{self._setting}, {method.name}, {purpose}",
+            method=", ".join(filter(None, (benchmark.prefix, self._setting, method.name))),
         )
 
     def _trained_runs(
@@ -250,12 +252,20 @@ class Runner:
             nets = Checkpoints(path, keep=self.programs.tasks)
             nets.renew(task, saved_state(result), run.fingerprint)
 
+        sequence_ids = {run_id.name: run_id.sequence_id for run_id in run_ids}
+
+        def scores(run: TrainingRun, arrays: dict[str, Any]) -> Float[np.ndarray, "t"]:
+            count = self._task_count(run.sequence)
+            trained = TrainedRun(arrays, run.sequence, sequence_ids[run.name], count)
+            return np.asarray(benchmark.setting.metrics.score.compute(trained))
+
         training = SharedTraining(
             build=self.programs.build(method),
             protocol=self.programs.protocol(method),
             shared=data.shared(method),
             keep=keep,
             join=RunData,
+            score=RunScore(benchmark.score, scores),
         )
         with nullcontext() if data.store is None else naming_files(data.store):
             results = train_runs(
