@@ -171,8 +171,11 @@ class RunFolder:
     def duration(self) -> str:
         """Return the duration of the run and its device, for the report."""
         before = "; continued: what was done before is not counted" if self._continued else ""
-        seconds = time.monotonic() - self._opened
-        return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
+        return f"{self.seconds_since_opened():.0f} s on {jax.devices()[0].device_kind}{before}"
+
+    def seconds_since_opened(self) -> float:
+        """Return the seconds since this process opened the folder."""
+        return time.monotonic() - self._opened
 
     def record_method_arguments(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Write the arguments of a method into config.json; those of later starts may differ."""
@@ -217,6 +220,10 @@ class RunFolder:
         text = read_text(path, remedy)
         with refusing(path, remedy):
             return whole_events(text)
+
+    def has_part(self, name: str) -> bool:
+        """Return True if a part is finished, whatever its fingerprint."""
+        return self._part(name).exists()
 
     def claim_part(self, name: str) -> bool:
         """Claim a part of a shared run for this process until it is saved or given up."""

@@ -148,19 +148,14 @@ def train_runs(
         fingerprint; the runs need more memory than is free; or processes were joined and the runs
         are trained one by one.
     """
-    full_mesh, finished, fits = runs_mesh(), {}, False
-    if one_by_one and full_mesh.is_multi_process:
+    finished, fits = {}, False
+    if one_by_one and runs_mesh().is_multi_process:
         raise DataError("this trains on one device; leave out --distributed")
-    one_each = jax.default_backend() == "cpu" or announce is not None
-    group_size = 1 if one_by_one else full_mesh.size if one_each else max(1, len(runs))
-    for group, read in _claim_groups(folder, runs, group_size):
+    for group, read in _claim_groups(folder, runs, group_size(len(runs), announce, one_by_one)):
         finished |= read
         if not group:
             continue
-        mesh = full_mesh
-        if one_by_one or (announce is not None and not full_mesh.is_multi_process):
-            # A device without a run of its own would read the last one's images again.
-            mesh = runs_mesh(jax.devices()[: len(group)])
+        mesh = group_mesh(len(group), announce, one_by_one)
         checkpoints = folder.checkpoints / group_name(group)
         batch = training.runs_of(_padded_group(group, mesh))
         if not fits:
@@ -190,6 +185,23 @@ def train_runs(
     return [finished[run.name] for run in runs]
 
 
+def group_size(runs: int, announce: Announce | None, one_by_one: bool) -> int:
+    """Return the number of so many runs that are trained at once."""
+    if one_by_one:
+        return 1
+    one_each = jax.default_backend() == "cpu" or announce is not None
+    return runs_mesh().size if one_each else max(1, runs)
+
+
+def group_mesh(runs: int, announce: Announce | None, one_by_one: bool) -> Mesh:
+    """Return the mesh on which so many runs are trained at once."""
+    mesh = runs_mesh()
+    if one_by_one or (announce is not None and not mesh.is_multi_process):
+        # A device without a run of its own would read the last one's images again.
+        return runs_mesh(jax.devices()[:runs])
+    return mesh
+
+
 def _arrays_of(training: SharedTraining, result: SequenceResult) -> dict[str, np.ndarray]:
     return {name: np.asarray(value) for name, value in training.keep(result).items()}
 
@@ -200,7 +212,7 @@ def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
 
 
 def _claim_groups(
-    folder: RunFolder, runs: Sequence[TrainingRun], group_size: int
+    folder: RunFolder, runs: Sequence[TrainingRun], size: int
 ) -> Iterator[tuple[list[TrainingRun], dict[str, dict[str, np.ndarray]]]]:
     """Yield runs for this process to train, at most so many at once, and arrays of finished ones.
 
@@ -210,7 +222,7 @@ def _claim_groups(
     while missing:
         group, read = [], {}
         for run in missing:
-            if len(group) == group_size:
+            if len(group) == size:
                 break
             # First the claim: between reading and claiming, another could finish it.
             claimed = folder.claim_part(run.name)
