@@ -125,6 +125,10 @@ COMMANDS: dict[str, Command] = {
         "Estimate illuminants of photos by a kept model, from single images or pairs.",
         "illuminant.estimate.command:estimate",
     ),
+    "watch": Command(
+        "Show what a run is training, in a terminal, and write for TensorBoard live.",
+        "commands.watch:watch",
+    ),
     "export": Command(
         "Export a run's numbers as CSV, JSON, LaTeX, PDF, or for TensorBoard or W&B.",
         "report.export:export",

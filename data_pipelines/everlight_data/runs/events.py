@@ -13,6 +13,12 @@ import numpy as np
 from everlight_data.formats.files import read_text, refusing
 
 
+PROGRESS = "progress"
+"""Value of `event` in lines on training runs that are not finished."""
+_SCALES = frozenset({"task", "tasks", "epoch", "epochs", "step", "seconds", "diverged"})
+"""Numbers of these lines that have no curve."""
+
+
 def append_event(path: Path, event: dict[str, Any]) -> None:
     """Append an event, unless the file has it; infinite numbers and NaN become null.
 
@@ -56,10 +62,7 @@ def whole_events(text: str) -> list[Any]:
 
 
 def read_scalars(path: Path, remedy: str) -> Iterator[tuple[str, int, float]]:
-    """Yield tag, step and value of every number of a file of events, a list's one by one.
-
-    A tag is the event's texts and the number's name. Other values, such as an infinite loss,
-    are left out but take a step.
+    """Yield tag, step and value of every number of a file of events, as `scalars_of` does.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -74,14 +77,32 @@ def read_scalars(path: Path, remedy: str) -> Iterator[tuple[str, int, float]]:
         if text and not events:
             raise ValueError("no line is an event")
         for event in events:
-            label = [value for value in event.values() if isinstance(value, str)]
-            for name, value in event.items():
-                tag = "/".join([*label, name])
-                numbers = value if isinstance(value, int | float | list) else []
-                for number in np.ravel(np.array(numbers, dtype=object)):
-                    if isinstance(number, int | float):
-                        yield tag, steps[tag], float(number)
-                    steps[tag] += isinstance(number, int | float | None)
+            yield from scalars_of(event, steps)
+
+
+def scalars_of(
+    event: Mapping[str, Any], steps: collections.Counter[str]
+) -> Iterator[tuple[str, int, float]]:
+    """Yield tag, step and value of every number of an event, a list's one by one.
+
+    A tag is the event's texts and the number's name, and `steps` counts its numbers. Other values,
+    such as an infinite loss, are left out but take a step. On the progress of a run, a tag is the
+    run's name and the number's, and the step is the optimizer's.
+    """
+    if event.get("event") == PROGRESS:
+        curves = {name: value for name, value in event.items() if name not in _SCALES}
+        for name, value in curves.items():
+            if isinstance(value, int | float):
+                yield f"{event['unit']}/{name}", event["step"], float(value)
+        return
+    label = [value for value in event.values() if isinstance(value, str)]
+    for name, value in event.items():
+        tag = "/".join([*label, name])
+        numbers = value if isinstance(value, int | float | list) else []
+        for number in np.ravel(np.array(numbers, dtype=object)):
+            if isinstance(number, int | float):
+                yield tag, steps[tag], float(number)
+            steps[tag] += isinstance(number, int | float | None)
 
 
 def _plain(value: Any) -> Any:
