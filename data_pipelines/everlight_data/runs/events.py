@@ -12,7 +12,6 @@ import numpy as np
 
 from everlight_data.formats.files import read_text, refusing
 
-
 PROGRESS = "progress"
 """Value of `event` in lines on training runs that are not finished."""
 _SCALES = frozenset({"task", "tasks", "epoch", "epochs", "step", "seconds", "diverged"})

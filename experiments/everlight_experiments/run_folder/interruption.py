@@ -80,7 +80,8 @@ def _ending_thread(heeded: Sequence[int], before_end: Callable[[], None]) -> Ite
     def wait_for_signal() -> None:
         while received := receiver.recv(1):
             if received[0] in heeded:
-                return _acknowledge(received[0], ended, before_end)
+                _acknowledge(received[0], ended, before_end)
+                break
 
     thread = threading.Thread(target=wait_for_signal, daemon=True)
     thread.start()
@@ -94,9 +95,7 @@ def _ending_thread(heeded: Sequence[int], before_end: Callable[[], None]) -> Ite
         receiver.close()
 
 
-def _acknowledge(
-    number: int, ended: threading.Event, before_end: Callable[[], None]
-) -> None:
+def _acknowledge(number: int, ended: threading.Event, before_end: Callable[[], None]) -> None:
     """Acknowledge a signal, and end the process unless the main thread does."""
     began, name = time.monotonic(), signal.Signals(number).name
     if ended.wait(ACKNOWLEDGED_AFTER) or _Signals.stopping:

@@ -281,9 +281,7 @@ class Runner:
             for arrays, run, run_id in zip(results, runs, run_ids, strict=True)
         ]
 
-    def _training(
-        self, method: Method, sequence_ids: Mapping[str, SequenceId]
-    ) -> SharedTraining:
+    def _training(self, method: Method, sequence_ids: Mapping[str, SequenceId]) -> SharedTraining:
         """Return programs and data of a method's runs, which the mapping has by their names."""
         benchmark = self.benchmark
 
@@ -335,9 +333,7 @@ class Runner:
         mesh = group_mesh(len(group), announce, one_by_one)
         limit = self.benchmark.selection.validation_tasks if stage.use == "validation" else None
         with self._naming_files():
-            trial = try_runs(
-                self._training(method, {}).runs_of(group), mesh, limit, announce
-            )
+            trial = try_runs(self._training(method, {}).runs_of(group), mesh, limit, announce)
         return trial._replace(seconds=trial.seconds * math.ceil(len(stage.run_ids) / size))
 
     def _task_count(self, sequence: TaskSequence) -> int:

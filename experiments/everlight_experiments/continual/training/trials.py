@@ -99,9 +99,7 @@ def _time_tasks(
     sequence = runs.sequence if share == 1 else _thinned(runs.sequence, share)
     seconds, chunks = [], []
     began = since = time.monotonic()
-    states = drive_runs(
-        replace(runs, sequence=sequence), 1, mesh, announce=announce, epochs=EPOCHS
-    )
+    states = drive_runs(replace(runs, sequence=sequence), 1, mesh, announce=announce, epochs=EPOCHS)
     for state in states:
         jax.block_until_ready(state)
         now = time.monotonic()
