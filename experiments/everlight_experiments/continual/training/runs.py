@@ -127,8 +127,9 @@ def train_runs(
     After an interruption the same call continues to the same bits. Other processes that share the
     folder train some of the runs meanwhile, and runs of a process that dies are taken over. Joined
     processes (`processes.py`) train on all of their devices together; if one is killed, all end.
-    Each run's share of its process's seconds, compilation included, goes to metrics.jsonl, unless
-    it continued from a checkpoint.
+    Each run's share of its process's seconds goes to metrics.jsonl, unless it continued from a
+    checkpoint, with those of compilation where the programs were not called before. Lines on its
+    progress come first (`progress_lines.py`).
 
     Args:
       folder: folder of the run.
