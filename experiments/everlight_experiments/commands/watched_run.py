@@ -1,4 +1,4 @@
-"""What a run is doing, from the lines of its metrics.jsonl and from its locks."""
+"""The state of a run, from the lines of its metrics.jsonl and from its locks."""
 
 import json
 from collections.abc import Mapping
@@ -10,8 +10,15 @@ from everlight_data.errors import DataError
 from everlight_data.locks import LOCK, try_lock
 from everlight_data.runs.claims import Claims
 from everlight_data.runs.events import PROGRESS
-from everlight_experiments.continual.training.estimate import COMPILED, COMPILING, ESTIMATE, in_time
-from everlight_experiments.run_folder.folder import METRICS, PART, PARTS
+from everlight_experiments.continual.training.estimate import in_time
+from everlight_experiments.run_folder.folder import (
+    COMPILED,
+    COMPILING,
+    ESTIMATE,
+    METRICS,
+    PART,
+    PARTS,
+)
 
 SILENT = 5.0
 """Seconds without a line after which a run in training must hold the lock of its part."""
@@ -108,9 +115,9 @@ class WatchedRun:
             return []
         with path.open("rb") as stream:
             stream.seek(self._read)
-            whole, end, _ = stream.read().rpartition(b"\n")
-        self._read += len(whole + end)
-        events = [event for line in whole.splitlines() if (event := _parsed(line)) is not None]
+            complete, end, _ = stream.read().rpartition(b"\n")
+        self._read += len(complete + end)
+        events = [event for line in complete.splitlines() if (event := _parsed(line)) is not None]
         for event in events:
             self._add(event)
         return events

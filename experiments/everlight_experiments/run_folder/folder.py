@@ -25,7 +25,7 @@ from everlight_data.runs.descriptions import (
     read_described,
     save_described,
 )
-from everlight_data.runs.events import append_event, append_new_events, whole_events
+from everlight_data.runs.events import PROGRESS, append_event, append_new_events, whole_events
 from everlight_data.runs.processes import is_first
 from everlight_data.writing import (
     FOLDER_GONE,
@@ -45,6 +45,10 @@ PATIENCE = 600
 """Seconds to wait for a folder that another process locks; a report takes less."""
 METRICS = "metrics.jsonl"
 """File of a run's events."""
+COMPILING, COMPILED, ESTIMATE = "compiling", "compiled", "estimate"
+"""Values of `event` in lines on compilation and on the estimated duration."""
+REPEATED_EVENTS = frozenset({COMPILING, COMPILED, ESTIMATE, PROGRESS})
+"""Values of `event` in lines that a run writes again if nothing else of it is kept."""
 PARTS = "units"
 """Folder of the finished parts of a run, such as training runs; stored run folders have it."""
 PART = "unit"
@@ -131,7 +135,7 @@ class RunFolder:
         # A run that was killed before it saved anything claims nothing.
         self._continued = self._holds_work()
         if not self._continued:
-            # Its lines are of epochs that are learned again.
+            # It has lines on epochs that are learned again.
             remove(self.path / METRICS)
         # The folder of runs may have moved, or be named from another directory.
         free = "runs", *options.run_selectors
@@ -140,13 +144,15 @@ class RunFolder:
         self._written = file_state(config)
 
     def _holds_work(self) -> bool:
-        """Return True if the folder has any file except config.json, metrics.jsonl and locks."""
-        return any(
-            path.name not in ("config.json", METRICS)
-            and not path.name.endswith(LOCK)
-            and not path.is_dir()
+        """Return True if the folder has any file except config.json, locks and lines on progress."""
+        others = [
+            path
             for path in self.path.rglob("*")
-        )
+            if path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
+        ]
+        if others != [self.path / METRICS]:
+            return bool(others)
+        return any(event.get("event") not in REPEATED_EVENTS for event in self.read_events())
 
     def remove_empty(self) -> None:
         """Remove the folder if this process made it and it holds no work; end all claims."""

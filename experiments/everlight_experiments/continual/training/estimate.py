@@ -7,10 +7,7 @@ import jax
 
 from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.continual.training.runner import Runner
-from everlight_experiments.run_folder.folder import RunFolder
-
-COMPILING, COMPILED, ESTIMATE = "compiling", "compiled", "estimate"
-"""Values of `event` in the lines of metrics.jsonl on compilation and on the estimate."""
+from everlight_experiments.run_folder.folder import COMPILED, COMPILING, ESTIMATE, RunFolder
 
 
 def estimate_duration(
@@ -34,7 +31,7 @@ def estimate_duration(
             trial = runner.try_stage(job.method, stage)
             folder.log(event=COMPILED, method=name, seconds=trial.compilation)
             print(f"{trial.compilation:.1f} s", flush=True)
-            # It takes seconds, and the results have it.
+            # Counting takes seconds, and the results have the cost.
             runner.programs.cost(job.method)
             seconds[name] += trial.seconds
             runs[name] += len(stage.run_ids)

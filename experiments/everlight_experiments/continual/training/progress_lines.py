@@ -26,7 +26,7 @@ TIMES = frozenset({"seconds", "steps_per_second"})
 
 
 class LinesOfRun(NamedTuple):
-    """What the lines of one run name and compute."""
+    """Names and score of the lines of one run."""
 
     part: str
     """Name of the run's part of the folder."""

@@ -150,8 +150,8 @@ def drive_runs(
             if announce is not None:
                 index, samples = _orders(programs)(data, inputs, state)
                 announce(_next_samples(_is_sequential(mesh), protocol.batch_size, index, samples))
-            wanted = protocol.epochs_of(task)
-            left = (wanted if epochs is None else min(epochs, wanted)) - int(state.epoch)
+            length = protocol.epochs_of(task)
+            left = (length if epochs is None else min(epochs, length)) - int(state.epoch)
             number = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
             state = program(learn_epochs)(data, inputs, state, number)
             if left <= chunk:
