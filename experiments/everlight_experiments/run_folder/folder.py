@@ -144,7 +144,7 @@ class RunFolder:
         self._written = file_state(config)
 
     def _holds_work(self) -> bool:
-        """Return True if the folder has any file except config.json, locks and lines on progress."""
+        """Return True if the folder has a file beside config.json, locks and lines on progress."""
         others = [
             path
             for path in self.path.rglob("*")
