@@ -135,7 +135,7 @@ class RunFolder:
         # A run that was killed before it saved anything claims nothing.
         self._continued = self._holds_work()
         if not self._continued:
-            # It has lines on epochs that are learned again.
+            # The epochs of its lines are learned again.
             remove(self.path / METRICS)
         # The folder of runs may have moved, or be named from another directory.
         free = "runs", *options.run_selectors
