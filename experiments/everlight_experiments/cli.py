@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import did_you_mean
-from everlight_experiments.command_end import end_by_error
+from everlight_experiments.command_end import end_by_error, remove_unused_folders
 from everlight_experiments.errors import UsageError
 from everlight_experiments.run_folder.interruption import stop_on_signals
 from everlight_experiments.terminal import printable_output
@@ -125,6 +125,10 @@ COMMANDS: dict[str, Command] = {
         "Estimate illuminants of photos by a kept model, from single images or pairs.",
         "illuminant.estimate.command:estimate",
     ),
+    "watch": Command(
+        "Show what a run is training, in a terminal, and write for TensorBoard live.",
+        "commands.watch:watch",
+    ),
     "export": Command(
         "Export a run's numbers as CSV, JSON, LaTeX, PDF, or for TensorBoard or W&B.",
         "report.export:export",
@@ -175,7 +179,7 @@ def main(
         # Names of files may hold bytes that are not valid text.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    with stop_on_signals():
+    with stop_on_signals(remove_unused_folders):
         try:
             _run(arguments, prepare)
             sys.stdout.flush()

@@ -1,7 +1,6 @@
 """Errors end a command with one line, unless they are a fault of the program."""
 
 import os
-import signal
 import sys
 
 from everlight.errors import ArgumentError
@@ -13,6 +12,7 @@ from everlight_experiments.run_folder.interruption import (
     begin_stopping,
     end_by_signal,
     signal_received,
+    stop_message,
 )
 from everlight_experiments.terminal import printable
 
@@ -35,15 +35,9 @@ def end_by_error(error: BaseException) -> None:
     """End the process with one line if the error is in the input, the system or a signal's."""
     number = signal_received()
     begin_stopping()
-    folders = sys.modules.get("everlight_experiments.run_folder.folder")
-    if folders is not None:
-        folders.remove_empty_folders()
+    remove_unused_folders()
     if number is not None:
-        print(
-            f"stopped by {signal.Signals(number).name}; finished work is kept, and the same "
-            "command continues at the newest checkpoint",
-            file=sys.stderr,
-        )
+        print(stop_message(number), file=sys.stderr)
         end_by_signal(number)
     error = missing_package(error) or error
     if isinstance(error, UsageError):
@@ -85,6 +79,13 @@ def end_by_error(error: BaseException) -> None:
             f"error: training does not work under {switch}; unset it ({type(error).__name__}: "
             f"{_message(error)[:200]})"
         )
+
+
+def remove_unused_folders() -> None:
+    """Remove the folders of runs that ended before they saved anything."""
+    folders = sys.modules.get("everlight_experiments.run_folder.folder")
+    if folders is not None:
+        folders.remove_empty_folders()
 
 
 def _message(error: object) -> str:

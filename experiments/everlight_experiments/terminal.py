@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO
 
-_CURSOR_UP = "\x1b[A"
+CURSOR_UP = "\x1b[A"
 """Sequence that progress bars write, alone, to go back to a line above."""
 
 
@@ -26,7 +26,7 @@ class PrintableStream:
 
     def write(self, text: str) -> int:
         """Write a text; returns its number of characters."""
-        is_move = not text.replace(_CURSOR_UP, "").strip("\n\r")
+        is_move = not text.replace(CURSOR_UP, "").strip("\n\r")
         self._stream.write(text if is_move else printable(text))
         return len(text)
 

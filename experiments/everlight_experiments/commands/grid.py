@@ -248,7 +248,7 @@ def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:
     ]
     caption = (
         f"{FORGETTING.format(score='score')} Each benchmark has its own metric. Seconds per "
-        "run: median over runs, compilation included, on a machine that may be shared; the sum is "
+        "run: median over runs, after compilation, on a machine that may be shared; the sum is "
         "over the benchmarks where the method ran."
     )
     marks = {"–": "–: not defined, or not known."}

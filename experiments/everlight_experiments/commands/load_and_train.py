@@ -29,6 +29,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     outlines_of,
     prepare_benchmark,
 )
+from everlight_experiments.continual.training.estimate import estimate_duration
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.programs import MethodPrograms, row_on
@@ -230,6 +231,7 @@ def train_suites(
     )
     if options.keep_nets:
         print_size_of_nets(runners, jobs, str(folder.path))
+    estimate_duration(folder, runners, jobs)
     return benchmarks, train_jobs(runners, jobs)
 
 

@@ -26,6 +26,7 @@ from everlight_experiments.continual.report.sections import (
     report_sections,
     report_summary_rows,
 )
+from everlight_experiments.continual.training.estimate import estimate_duration
 from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.queue import (
     Job,
@@ -186,7 +187,9 @@ def train_paper(paper: Paper[C, D], folder: RunFolder, options: PaperOptions) ->
         column: prepare_benchmark(benchmark, folder)
         for column, benchmark in experiment.benchmarks.items()
     }
-    outcomes = train_jobs(runners_of(folder, benchmarks, options.seed), experiment.jobs)
+    runners = runners_of(folder, benchmarks, options.seed)
+    estimate_duration(folder, runners, experiment.jobs)
+    outcomes = train_jobs(runners, experiment.jobs)
     results = Results(folder.path, options.config, experiment, benchmarks, outcomes, options.seed)
     arrays = paper.arrays(results)
     save_outcomes(folder, benchmarks, options.seed, experiment.seeds, outcomes, arrays)

@@ -80,7 +80,7 @@ def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any
     return path
 
 
-def _empty(folder: Path, files: str) -> None:
+def empty_folder(folder: Path, files: str) -> None:
     """Make a folder without the files of an earlier export; a link may lead to files of others."""
     if folder.is_symlink():
         raise DataError(f"{folder} is a link to another folder; remove it, and export again")
@@ -103,7 +103,7 @@ def _write_matrices(run: Path) -> Path:
     if not matrices:
         raise DataError(f"{path} has no accuracy matrices; --to csv writes all that it has")
     folder = run / "matrices"
-    _empty(folder, "*.csv")
+    empty_folder(folder, "*.csv")
     files = file_names(list(matrices))
     for name, array in matrices.items():
         columns = ["run", "after task", *(f"task {task}" for task in range(len(array[0])))]
@@ -136,7 +136,7 @@ def _write_figures(run: Path) -> Path:
     from everlight_experiments.report.run_documents import draw_figures
 
     results, folder = load_run(run), run / "figures"
-    _empty(folder, "*.pdf")
+    empty_folder(folder, "*.pdf")
     draw_figures(results, folder)
     return folder
 
@@ -165,7 +165,7 @@ def _write_events(run: Path) -> Path:
     tensorboard = import_package("tensorboardX")
     scalars = list(read_scalars(run / "metrics.jsonl", NO_EVENTS))
     folder = run / "tensorboard"
-    _empty(folder, "events.*")
+    empty_folder(folder, "events.*")
     with tensorboard.SummaryWriter(str(folder)) as writer:
         for tag, step, value in scalars:
             writer.add_scalar(tag, value, step)

@@ -83,16 +83,21 @@ def describe_tpu() -> None:
         os.environ.setdefault(name, value)
 
 
-def release_programs() -> None:
-    """Drop all compiled programs if the process is large, and return their memory to the system."""
+def release_programs() -> bool:
+    """Drop all compiled programs if the process is large, and return their memory to the system.
+
+    Returns:
+      True if they were dropped.
+    """
     if _resident() < MAX_RESIDENT:
-        return
+        return False
     jax.clear_caches()
     gc.collect()
     # The C library keeps freed memory otherwise; others than glibc have no such call.
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+    return True
 
 
 def _resident() -> float:

@@ -25,7 +25,7 @@ from everlight_data.runs.descriptions import (
     read_described,
     save_described,
 )
-from everlight_data.runs.events import append_event, whole_events
+from everlight_data.runs.events import PROGRESS, append_event, append_new_events, whole_events
 from everlight_data.runs.processes import is_first
 from everlight_data.writing import (
     FOLDER_GONE,
@@ -43,6 +43,12 @@ from everlight_experiments.run_folder.processes import broadcast_from_first
 REMEDY = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds to wait for a folder that another process locks; a report takes less."""
+METRICS = "metrics.jsonl"
+"""File of a run's events."""
+COMPILING, COMPILED, ESTIMATE = "compiling", "compiled", "estimate"
+"""Values of `event` in lines on compilation and on the estimated duration."""
+REPEATED_EVENTS = frozenset({COMPILING, COMPILED, ESTIMATE, PROGRESS})
+"""Values of `event` in lines that a run writes again if nothing else of it is kept."""
 PARTS = "units"
 """Folder of the finished parts of a run, such as training runs; stored run folders have it."""
 PART = "unit"
@@ -128,6 +134,9 @@ class RunFolder:
         config = self.path / "config.json"
         # A run that was killed before it saved anything claims nothing.
         self._continued = self._holds_work()
+        if not self._continued:
+            # The epochs of its lines are learned again.
+            remove(self.path / METRICS)
         # The folder of runs may have moved, or be named from another directory.
         free = "runs", *options.run_selectors
         recorded = read_config(config, chosen, free, TEXTS) if self._continued else {}
@@ -135,11 +144,15 @@ class RunFolder:
         self._written = file_state(config)
 
     def _holds_work(self) -> bool:
-        """Return True if the folder has any file except config.json and locks."""
-        return any(
-            path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
+        """Return True if the folder has a file beside config.json, locks and lines on progress."""
+        others = [
+            path
             for path in self.path.rglob("*")
-        )
+            if path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
+        ]
+        if others != [self.path / METRICS]:
+            return bool(others)
+        return any(event.get("event") not in REPEATED_EVENTS for event in self.read_events())
 
     def remove_empty(self) -> None:
         """Remove the folder if this process made it and it holds no work; end all claims."""
@@ -164,8 +177,11 @@ class RunFolder:
     def duration(self) -> str:
         """Return the duration of the run and its device, for the report."""
         before = "; continued: what was done before is not counted" if self._continued else ""
-        seconds = time.monotonic() - self._opened
-        return f"{seconds:.0f} s on {jax.devices()[0].device_kind}{before}"
+        return f"{self.seconds_since_opened():.0f} s on {jax.devices()[0].device_kind}{before}"
+
+    def seconds_since_opened(self) -> float:
+        """Return the seconds since this process opened the folder."""
+        return time.monotonic() - self._opened
 
     def record_method_arguments(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Write the arguments of a method into config.json; those of later starts may differ."""
@@ -182,16 +198,20 @@ class RunFolder:
 
     def log(self, **event: Any) -> None:
         """Append one event to metrics.jsonl, unless it is there; NaN is null."""
-        append_event(self.path / "metrics.jsonl", event)
+        append_event(self.path / METRICS, event)
+
+    def log_new(self, events: Sequence[Mapping[str, Any]]) -> None:
+        """Append events that metrics.jsonl does not have."""
+        append_new_events(self.path / METRICS, events)
 
     def log_part(self, name: str, **event: Any) -> None:
         """Append an event of a part to metrics.jsonl."""
         self.log(**{PART: name}, **event)
 
     def seconds_of_parts(self) -> dict[str, float | None]:
-        """Return the logged seconds of parts by name; None of a part that was continued."""
+        """Return the logged seconds of finished parts by name; None of one that was continued."""
         events = [event for event in self.read_events() if {"seconds", PART} <= event.keys()]
-        return {event[PART]: event["seconds"] for event in events}
+        return {event[PART]: event["seconds"] for event in events if "event" not in event}
 
     def read_events(self) -> list[dict[str, Any]]:
         """Return the events in metrics.jsonl, except lines that a kill cut short.
@@ -199,13 +219,17 @@ class RunFolder:
         Raises:
           DataError: the file is damaged.
         """
-        path = self.path / "metrics.jsonl"
+        path = self.path / METRICS
         if not path.exists():
             return []
         remedy = "Delete it and run the same command again; only times of the report are lost."
         text = read_text(path, remedy)
         with refusing(path, remedy):
             return whole_events(text)
+
+    def has_part(self, name: str) -> bool:
+        """Return True if a part is finished, whatever its fingerprint."""
+        return self._part(name).exists()
 
     def claim_part(self, name: str) -> bool:
         """Claim a part of a shared run for this process until it is saved or given up."""

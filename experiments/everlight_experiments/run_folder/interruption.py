@@ -4,18 +4,31 @@ SIGINT is Ctrl-C, SIGTERM announces that a machine is taken back, and SIGHUP is 
 signal raises StoppedError at the point that Python has reached. That may be inside NumPy or JAX,
 which turn it into another error or swallow it. So every error after a signal counts as its effect,
 and nothing computed after it is kept.
+
+Python handles no signal while it waits for a compilation or a long epoch. A thread therefore
+acknowledges each one, and ends the process if it does not begin to save in time. As after a kill,
+the same command then continues at the newest checkpoint.
 """
 
+import ctypes
 import os
 import signal
+import socket
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 # Windows has no SIGHUP.
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
+
+ACKNOWLEDGED_AFTER = 0.2
+"""Seconds after which a signal that Python has not handled yet is acknowledged."""
+ENDED_AFTER = 1.5
+"""Seconds after a signal in which the process must begin to save; then it ends without."""
 
 
 class StoppedError(BaseException):
@@ -34,19 +47,77 @@ class _Signals:
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[None]:
-    """Raise StoppedError when a signal arrives; ignored signals (nohup) stay ignored."""
+def stop_on_signals(before_end: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Raise StoppedError when a signal arrives; ignored signals (nohup) stay ignored.
+
+    A process that does not raise it in time ends after a call of `before_end`.
+    """
     before = {number: signal.getsignal(number) for number in SIGNALS}
     heeded = [number for number in SIGNALS if before[number] is not signal.SIG_IGN]
     _Signals.received, _Signals.holders, _Signals.stopping = None, 0, False
     for number in heeded:
         signal.signal(number, _receive)
     try:
-        yield
+        with _ending_thread(heeded, before_end):
+            yield
     finally:
         for number in heeded:
             signal.signal(number, before[number])
         _Signals.received = None
+
+
+@contextmanager
+def _ending_thread(heeded: Sequence[int], before_end: Callable[[], None]) -> Iterator[None]:
+    """Run the thread that acknowledges the first of these signals and ends the process by it.
+
+    The interpreter's C code writes the number of a signal into a socket when it arrives.
+    """
+    receiver, sender = socket.socketpair()
+    sender.setblocking(False)
+    before = signal.set_wakeup_fd(sender.fileno(), warn_on_full_buffer=False)
+    ended = threading.Event()
+
+    def wait_for_signal() -> None:
+        while received := receiver.recv(1):
+            if received[0] in heeded:
+                _acknowledge(received[0], ended, before_end)
+                break
+
+    thread = threading.Thread(target=wait_for_signal, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        signal.set_wakeup_fd(before)
+        sender.close()
+        thread.join()
+        receiver.close()
+
+
+def _acknowledge(number: int, ended: threading.Event, before_end: Callable[[], None]) -> None:
+    """Acknowledge a signal, and end the process unless the main thread does."""
+    began, name = time.monotonic(), signal.Signals(number).name
+    if ended.wait(ACKNOWLEDGED_AFTER) or _Signals.stopping:
+        return
+    print(f"\n{name} received; the command ends in {ENDED_AFTER:g} s at most", file=sys.stderr)
+    ended.wait(began + ENDED_AFTER - time.monotonic())
+    if ended.is_set() or _Signals.stopping:
+        return
+    begin_stopping()
+    before_end()
+    print(stop_message(number), file=sys.stderr, flush=True)
+    # Only the main thread may call `signal.signal`.
+    ctypes.pythonapi.PyOS_setsig(number, None)
+    os.kill(os.getpid(), number)
+
+
+def stop_message(number: int) -> str:
+    """Return the last line of a command that a signal ends."""
+    return (
+        f"stopped by {signal.Signals(number).name}; finished work is kept, and the same command "
+        "continues at the newest checkpoint"
+    )
 
 
 @contextmanager

@@ -3,6 +3,9 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -79,6 +82,34 @@ def test_a_signal_that_was_swallowed_is_raised_at_the_next_safe_point():
         stopped()
     assert done == [signal.SIGTERM]
     assert interruption.signal_received() is None
+
+
+STUCK = """
+import signal, sys, time
+from everlight_experiments.run_folder.interruption import stop_on_signals, uninterrupted
+with stop_on_signals(lambda: print("before the end", flush=True)), uninterrupted():
+    print("begins", flush=True)
+    time.sleep(60)
+    # Python handles a signal, but the block goes on, as in a long epoch or a compilation.
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_process_that_cannot_stop_acknowledges_a_signal_and_ends_within_two_seconds(number):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    child = subprocess.Popen([sys.executable, "-c", STUCK], **pipes)
+    assert child.stdout.readline() == "begins\n"
+    began = time.monotonic()
+    child.send_signal(number)
+    # The first line is empty: it ends that of a progress bar.
+    assert child.stderr.readline() == "\n"
+    assert child.stderr.readline().startswith(f"{number.name} received; the command ends in")
+    acknowledged = time.monotonic() - began
+    output, errors = child.communicate()
+    assert acknowledged < 1 < time.monotonic() - began < 2
+    assert child.returncode == -number
+    assert output == "before the end\n"
+    assert errors.startswith(f"stopped by {number.name}; finished work is kept")
 
 
 def test_results_after_a_signal_are_dropped(tmp_path):

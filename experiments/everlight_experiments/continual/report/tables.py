@@ -179,9 +179,9 @@ COSTS = (
         "seconds per run",
         lambda outcome: dash(f"{outcome.median_seconds:.1f}"),
         "computation",
-        "Seconds per run: median over runs on a machine that may be shared. They include "
-        "compilation, which dominates short runs and is absent where selection or another setting "
-        "compiled the same program before: do not compare the speed of methods by them.",
+        "Seconds per run: median over runs on a machine that may be shared. Programs are compiled "
+        "before, but a large process drops some and compiles them again: do not compare the speed "
+        "of methods by them.",
     ),
 )
 

@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
     samples: Int[np.ndarray, "seeds t"]
     """Training samples of each task."""
     seconds: Float[np.ndarray, "seeds"]
-    """Seconds of training and evaluation, the first run's with compilation; NaN if not known."""
+    """Seconds of training and evaluation, mostly without compilation; NaN if not known."""
     cost: RunCost
     choice: Choice
     arguments: Mapping[str, Any] = {}

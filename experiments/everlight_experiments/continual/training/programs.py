@@ -79,10 +79,11 @@ class MethodPrograms:
 
     benchmark: Benchmark
     builds: Builds = dataclasses.field(default_factory=dict)
-    """Build functions of one method at a time, which identify its compiled programs; all
-    benchmarks of a command share them."""
+    """Build functions, which identify compiled programs; all benchmarks of a command share them."""
     budget_steps: dict[Method, int] = dataclasses.field(default_factory=dict)
     """Steps per task of each method that a compute budget allows, counted once."""
+    costs: dict[Method, RunCost] = dataclasses.field(default_factory=dict)
+    """Costs of each method, counted once."""
 
     @property
     def tasks(self) -> int:
@@ -90,9 +91,9 @@ class MethodPrograms:
         return len(self._sequence(METHODS["naive"]).tasks.id)
 
     def build(self, method: Method) -> Build:
-        """Return the method's build function; drop the programs of other methods to free memory."""
-        if any(other.strategy_key != method.strategy_key for *_, other in self.builds):
-            release_programs()
+        """Return the method's build function; a large process drops the programs of others."""
+        others = any(other.strategy_key != method.strategy_key for *_, other in self.builds)
+        if others and release_programs():
             self.builds.clear()
         # A row with the published hyper-parameter has the programs of its method.
         row = method._replace(name="", hyperparameters=(), published=None)
@@ -110,7 +111,9 @@ class MethodPrograms:
 
     def cost(self, method: Method) -> RunCost:
         """Return costs, counted from shapes and from the step's program."""
-        return count_cost(self.run(method))
+        if method not in self.costs:
+            self.costs[method] = count_cost(self.run(method))
+        return self.costs[method]
 
     def saved_shapes(self, method: Method) -> SavedState:
         """Return the shapes and dtypes of the arrays that a run keeps after a task."""
@@ -153,7 +156,7 @@ class MethodPrograms:
 
     def _steps_of_budget(self, method: Method) -> int:
         """Return the steps per task that take the operations of the budget."""
-        # Builds of their own: those of `build` lead to compiled programs, one method's at a time.
+        # Builds of their own: those of `build` lead to compiled programs.
         naive, run = (
             self._run(build_with(self.benchmark, row), row, self.benchmark.training.protocol(row))
             for row in (METHODS["naive"], method)

@@ -4,8 +4,9 @@ Finished seeds are read from the run folder.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from contextlib import nullcontext
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ from everlight.continual import (
     fixed_hyperparameter,
     replayed_per_step,
 )
+from everlight.continual.engine.run import Announce
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
@@ -32,11 +34,15 @@ from everlight_experiments.continual.training.outcome import Outcome, compute_me
 from everlight_experiments.continual.training.programs import MethodPrograms, saved_state
 from everlight_experiments.continual.training.runs import (
     DIVERGED_AT,
+    RunScore,
     SharedTraining,
     TrainingRun,
+    group_mesh,
+    group_size,
     has_diverged,
     train_runs,
 )
+from everlight_experiments.continual.training.trials import Trial, try_runs
 from everlight_experiments.run_folder.folder import RunFolder
 
 NETS = "models"
@@ -57,6 +63,13 @@ class TrainingRunId(NamedTuple):
     """Name of its part of the run folder."""
     hyperparameter: float
     sequence_id: SequenceId
+
+
+class Stage(NamedTuple):
+    """Runs of a method that are not finished: of its selection or of its evaluation."""
+
+    use: Use
+    run_ids: Sequence[TrainingRunId]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -230,19 +243,16 @@ class Runner:
             key=seq_id.key,
             run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.seed),
             title=f"{self._setting}, {method.name}, {purpose}",
+            method=", ".join(filter(None, (benchmark.prefix, self._setting, method.name))),
         )
 
     def _trained_runs(
         self, method: Method, use: Use, hyperparameters: Sequence[float], count: int
     ) -> list[TrainedRun]:
         """Return all runs, trained now or read back."""
-        benchmark, data = self.benchmark, self.benchmark.data
+        benchmark = self.benchmark
         run_ids = self._run_ids(method, use, hyperparameters, count)
         runs = [self._run(method, run_id) for run_id in run_ids]
-
-        def keep(result: SequenceResult) -> dict[str, Any]:
-            arrays = benchmark.training.keep(method, result)
-            return {**arrays, "losses": result.losses, **result.usage._asdict()}
 
         def keep_net(run: TrainingRun, task: int, result: SequenceResult) -> None:
             seed = run.fingerprint["order"]
@@ -250,20 +260,13 @@ class Runner:
             nets = Checkpoints(path, keep=self.programs.tasks)
             nets.renew(task, saved_state(result), run.fingerprint)
 
-        training = SharedTraining(
-            build=self.programs.build(method),
-            protocol=self.programs.protocol(method),
-            shared=data.shared(method),
-            keep=keep,
-            join=RunData,
-        )
-        with nullcontext() if data.store is None else naming_files(data.store):
+        with self._naming_files():
             results = train_runs(
                 self.folder,
                 runs,
-                training,
+                self._training(method, {run_id.name: run_id.sequence_id for run_id in run_ids}),
                 after_task=keep_net if self.keep_nets and use == "evaluation" else None,
-                announce=None if data.store is None else data.store.announce,
+                announce=self._announce,
                 one_by_one=benchmark.training.one_by_one,
                 tasks=None if use == "evaluation" else benchmark.selection.validation_tasks,
             )
@@ -277,6 +280,61 @@ class Runner:
             )
             for arrays, run, run_id in zip(results, runs, run_ids, strict=True)
         ]
+
+    def _training(self, method: Method, sequence_ids: Mapping[str, SequenceId]) -> SharedTraining:
+        """Return programs and data of a method's runs, which the mapping has by their names."""
+        benchmark = self.benchmark
+
+        def keep(result: SequenceResult) -> dict[str, Any]:
+            arrays = benchmark.training.keep(method, result)
+            return {**arrays, "losses": result.losses, **result.usage._asdict()}
+
+        def score(run: TrainingRun, arrays: dict[str, Any]) -> Float[np.ndarray, "t"]:
+            tasks = self._task_count(run.sequence)
+            trained = TrainedRun(arrays, run.sequence, sequence_ids[run.name], tasks)
+            return np.asarray(benchmark.setting.metrics.score.compute(trained))
+
+        return SharedTraining(
+            build=self.programs.build(method),
+            protocol=self.programs.protocol(method),
+            shared=benchmark.data.shared(method),
+            keep=keep,
+            join=RunData,
+            score=RunScore(benchmark.score, score),
+        )
+
+    def _naming_files(self) -> AbstractContextManager:
+        store = self.benchmark.data.store
+        return nullcontext() if store is None else naming_files(store)
+
+    @property
+    def _announce(self) -> Announce | None:
+        store = self.benchmark.data.store
+        return None if store is None else store.announce
+
+    def missing_stages(self, method: Method, seeds: int) -> list[Stage]:
+        """Return the selection and the evaluation of a method, as far as they are not finished."""
+        grid, stages = method.hyperparameters if len(method.hyperparameters) > 1 else (), []
+        for use, values, count in (
+            ("validation", grid, self.validation_seeds),
+            ("evaluation", method.hyperparameters[:1] or (0.0,), seeds),
+        ):
+            run_ids = self._run_ids(method, use, values, count)
+            missing = [run_id for run_id in run_ids if not self.folder.has_part(run_id.name)]
+            if missing:
+                stages.append(Stage(use, missing))
+        return stages
+
+    def try_stage(self, method: Method, stage: Stage) -> Trial:
+        """Compile the programs of a stage, and time them on some samples and epochs."""
+        one_by_one, announce = self.benchmark.training.one_by_one, self._announce
+        size = group_size(len(stage.run_ids), announce, one_by_one)
+        group = [self._run(method, run_id) for run_id in stage.run_ids[:size]]
+        mesh = group_mesh(len(group), announce, one_by_one)
+        limit = self.benchmark.selection.validation_tasks if stage.use == "validation" else None
+        with self._naming_files():
+            trial = try_runs(self._training(method, {}).runs_of(group), mesh, limit, announce)
+        return trial._replace(seconds=trial.seconds * math.ceil(len(stage.run_ids) / size))
 
     def _task_count(self, sequence: TaskSequence) -> int:
         """Return the number of tasks that a sequence's scores cover.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Float, PRNGKeyArray, PyTree
 
 from everlight.continual import (
     Build,
@@ -44,6 +44,7 @@ from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints, Resumed
 from everlight_data.runs.processes import is_first
+from everlight_experiments.continual.training.progress_lines import GroupLines, LinesOfRun
 from everlight_experiments.run_folder.folder import PART, RunFolder
 from everlight_experiments.run_folder.interruption import save_when_stopped, uninterrupted
 from everlight_experiments.run_folder.memory import refuse_large
@@ -66,6 +67,16 @@ class TrainingRun(NamedTuple):
     """Data that `join` adds to those that all share: a hyper-parameter, the groups of classes."""
     title: str = ""
     """Name on the progress bar; empty is the name."""
+    method: str = ""
+    """Method with its column, to which lines of metrics.jsonl belong; empty is the name."""
+
+
+class RunScore(NamedTuple):
+    """Score of a run after every task."""
+
+    name: str
+    compute: Callable[[TrainingRun, dict[str, np.ndarray]], Float[np.ndarray, "t"]]
+    """Function of a run and its arrays; tasks not reached yet may have any score."""
 
 
 class SharedTraining(NamedTuple):
@@ -80,6 +91,16 @@ class SharedTraining(NamedTuple):
     join: Join = ignore_run_data
     """Function from `shared` and a run's `run_data` to its data; it must live as long as `build`,
     since programs are compiled once for both."""
+    score: RunScore | None = None
+    """Score of finished tasks, for lines of metrics.jsonl."""
+
+    def lines_of(self, run: TrainingRun) -> LinesOfRun:
+        """Return what the lines of a run name and compute."""
+        names = run.name, run.method or run.name
+        if self.score is None:
+            return LinesOfRun(*names)
+        name, compute = self.score
+        return LinesOfRun(*names, name, lambda result: compute(run, _arrays_of(self, result)))
 
     def runs_of(self, group: Sequence[TrainingRun]) -> Runs:
         """Return runs as the engine trains them together."""
@@ -106,8 +127,9 @@ def train_runs(
     After an interruption the same call continues to the same bits. Other processes that share the
     folder train some of the runs meanwhile, and runs of a process that dies are taken over. Joined
     processes (`processes.py`) train on all of their devices together; if one is killed, all end.
-    Each run's share of its process's seconds, compilation included, goes to metrics.jsonl, unless
-    it continued from a checkpoint.
+    Each run's share of its process's seconds goes to metrics.jsonl, unless it continued from a
+    checkpoint, with those of compilation where the programs were not called before. Lines on its
+    progress come first (`progress_lines.py`).
 
     Args:
       folder: folder of the run.
@@ -127,19 +149,14 @@ def train_runs(
         fingerprint; the runs need more memory than is free; or processes were joined and the runs
         are trained one by one.
     """
-    full_mesh, finished, fits = runs_mesh(), {}, False
-    if one_by_one and full_mesh.is_multi_process:
+    finished, fits = {}, False
+    if one_by_one and runs_mesh().is_multi_process:
         raise DataError("this trains on one device; leave out --distributed")
-    one_each = jax.default_backend() == "cpu" or announce is not None
-    group_size = 1 if one_by_one else full_mesh.size if one_each else max(1, len(runs))
-    for group, read in _claim_groups(folder, runs, group_size):
+    for group, read in _claim_groups(folder, runs, group_size(len(runs), announce, one_by_one)):
         finished |= read
         if not group:
             continue
-        mesh = full_mesh
-        if one_by_one or (announce is not None and not full_mesh.is_multi_process):
-            # A device without a run of its own would read the last one's images again.
-            mesh = runs_mesh(jax.devices()[: len(group)])
+        mesh = group_mesh(len(group), announce, one_by_one)
         checkpoints = folder.checkpoints / group_name(group)
         batch = training.runs_of(_padded_group(group, mesh))
         if not fits:
@@ -147,13 +164,15 @@ def train_runs(
             refuse_large(initial_runs_state(batch), "--net", "--buffer-size")
             fits = True
         continued, began = checkpoints.exists(), time.monotonic()
+        tasks = tasks or batch.sequence.tasks.id.shape[1]
+        runs_lines = [training.lines_of(run) for run in group]
+        lines = GroupLines(folder, runs_lines, training.protocol, tasks, mesh)
         state = _train_group(
-            Checkpoints(checkpoints), group, batch, mesh, after_task, announce, tasks
+            Checkpoints(checkpoints), group, batch, mesh, after_task, announce, tasks, lines
         )
         divergences = first_divergence(training.protocol, state)
         for number, run in enumerate(group):
-            outputs = training.keep(result_of_run(state, number, mesh))
-            arrays = {name: np.asarray(value) for name, value in outputs.items()}
+            arrays = _arrays_of(training, result_of_run(state, number, mesh))
             arrays[DIVERGED_AT] = divergences[number]
             folder.save_part(run.name, run.fingerprint, **arrays)
             seconds = None if continued else (time.monotonic() - began) / len(group)
@@ -167,13 +186,34 @@ def train_runs(
     return [finished[run.name] for run in runs]
 
 
+def group_size(runs: int, announce: Announce | None, one_by_one: bool) -> int:
+    """Return the number of so many runs that are trained at once."""
+    if one_by_one:
+        return 1
+    one_each = jax.default_backend() == "cpu" or announce is not None
+    return runs_mesh().size if one_each else max(1, runs)
+
+
+def group_mesh(runs: int, announce: Announce | None, one_by_one: bool) -> Mesh:
+    """Return the mesh on which so many runs are trained at once."""
+    mesh = runs_mesh()
+    if one_by_one or (announce is not None and not mesh.is_multi_process):
+        # A device without a run of its own would read the last one's images again.
+        return runs_mesh(jax.devices()[:runs])
+    return mesh
+
+
+def _arrays_of(training: SharedTraining, result: SequenceResult) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in training.keep(result).items()}
+
+
 def has_diverged(arrays: dict[str, np.ndarray]) -> bool:
     """Return True if the arrays are those of a run that diverged."""
     return bool(arrays[DIVERGED_AT][0] >= 0)
 
 
 def _claim_groups(
-    folder: RunFolder, runs: Sequence[TrainingRun], group_size: int
+    folder: RunFolder, runs: Sequence[TrainingRun], size: int
 ) -> Iterator[tuple[list[TrainingRun], dict[str, dict[str, np.ndarray]]]]:
     """Yield runs for this process to train, at most so many at once, and arrays of finished ones.
 
@@ -183,7 +223,7 @@ def _claim_groups(
     while missing:
         group, read = [], {}
         for run in missing:
-            if len(group) == group_size:
+            if len(group) == size:
                 break
             # First the claim: between reading and claiming, another could finish it.
             claimed = folder.claim_part(run.name)
@@ -226,7 +266,8 @@ def _train_group(
     mesh: Mesh,
     after_task: AfterTask | None,
     announce: Announce | None,
-    tasks: int | None,
+    tasks: int,
+    lines: GroupLines,
 ) -> SequenceState:
     """Return the state after so many tasks, or where all of them have diverged."""
     protocol = runs.protocol
@@ -251,9 +292,10 @@ def _train_group(
 
     # A signal may come to one of several processes, which save together.
     saving = nullcontext() if jax.process_count() > 1 else save_when_stopped(save)
-    total = protocol.epochs_before(tasks or runs.sequence.tasks.id.shape[1])
+    total = protocol.epochs_before(tasks)
     title = (group[0].title or group[0].name) + f" ({len(group)} runs)" * (len(group) > 1)
     diverged = np.zeros(len(group), bool)
+    lines.start(state)
     with saving, progress(title, total, done, "epoch") as bar:
         while not diverged.all() and bar.n < total:
             # The next state takes over the arrays of this one; a signal waits until it is complete.
@@ -267,10 +309,13 @@ def _train_group(
                     for number in np.flatnonzero(~diverged).tolist():
                         result = result_of_run(state, number, mesh)
                         after_task(group[number], int(state.task) - 1, result)
+                rate = lines.write(state, diverged)
             # Complete runs are kept as parts at once.
             if reached < total and checkpoints.due():
                 with uninterrupted():
                     save()
+            if rate is not None:
+                bar.set_postfix_str(f"{rate:,.0f} steps/s", refresh=False)
             bar.update(reached - bar.n)
             for number in np.flatnonzero(diverged & ~previous):
                 place = "task {}, epoch {}".format(*divergences[number])

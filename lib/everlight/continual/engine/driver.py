@@ -92,6 +92,7 @@ def drive_runs(
     mesh: Mesh | None = None,
     state: SequenceState | None = None,
     announce: Announce | None = None,
+    epochs: PositiveInt | None = None,
 ) -> Iterator[SequenceState]:
     """Train all runs together; yields their state after every chunk of epochs and every task.
 
@@ -111,6 +112,8 @@ def drive_runs(
       state: state to continue from, whose arrays are donated; None starts from the beginning.
       announce: function called before every epoch with the samples that this process's devices will
         read, batch by batch; None means no call.
+      epochs: epochs after which every task ends, to time programs on few of them; None is the
+        protocol's number, which is also the largest.
 
     Raises:
       ValueError: `chunk` is below 1; the runs do not fill a mesh over several processes; or an
@@ -147,9 +150,10 @@ def drive_runs(
             if announce is not None:
                 index, samples = _orders(programs)(data, inputs, state)
                 announce(_next_samples(_is_sequential(mesh), protocol.batch_size, index, samples))
-            left = protocol.epochs_of(task) - int(state.epoch)
-            epochs = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
-            state = program(learn_epochs)(data, inputs, state, epochs)
+            length = protocol.epochs_of(task)
+            left = (length if epochs is None else min(epochs, length)) - int(state.epoch)
+            number = put_on_mesh(mesh, REPLICATED, np.int32(min(chunk, left)))
+            state = program(learn_epochs)(data, inputs, state, number)
             if left <= chunk:
                 state = program(end_task)(data, inputs, state)
             yielded = (

@@ -1,0 +1,64 @@
+"""The estimated duration of a run, printed before its first method is trained."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import jax
+
+from everlight_experiments.continual.training.queue import Job
+from everlight_experiments.continual.training.runner import Runner
+from everlight_experiments.run_folder.folder import COMPILED, COMPILING, ESTIMATE, RunFolder
+
+
+def estimate_duration(
+    folder: RunFolder, runners: Mapping[str, Runner], jobs: Sequence[Job]
+) -> None:
+    """Compile and try the programs of all jobs, and print how long the run will take.
+
+    Finished runs do not count, nor do other processes that share the folder. Joined processes have
+    no estimate, nor do runs in which JAX looks for NaN: few samples may have some.
+    """
+    if jax.process_count() > 1 or jax.config.jax_debug_nans or jax.config.jax_debug_infs:
+        return
+    seconds: dict[str, float] = defaultdict(float)
+    runs: dict[str, int] = defaultdict(int)
+    # The first methods come last, so that their programs are in memory when they are trained.
+    for job in reversed(jobs):
+        runner, name = runners[job.column], f"{job.column}, {job.method.name}"
+        for stage in reversed(runner.missing_stages(job.method, job.seeds)):
+            folder.log(event=COMPILING, method=name)
+            print(f"compiling {name}, {stage.use} ... ", end="", flush=True)
+            trial = runner.try_stage(job.method, stage)
+            folder.log(event=COMPILED, method=name, seconds=trial.compilation)
+            print(f"{trial.compilation:.1f} s", flush=True)
+            # Counting takes seconds, and the results have the cost.
+            runner.programs.cost(job.method)
+            seconds[name] += trial.seconds
+            runs[name] += len(stage.run_ids)
+    if not runs:
+        return
+    passed = folder.seconds_since_opened()
+    total = passed + sum(seconds.values())
+    methods = [
+        {"method": name, "runs": runs[name], "seconds": seconds[name]} for name in reversed(runs)
+    ]
+    folder.log(event=ESTIMATE, seconds=total, passed=passed, methods=methods)
+    by_method = "; ".join(
+        f"{row['method']} {in_time(row['seconds'])} ({row['runs']} runs)" for row in methods
+    )
+    print(f"training will take: {by_method}")
+    print(
+        f"estimated total: {in_time(total)}, of which {in_time(passed)} have passed (data and "
+        "compilation); the report comes in addition",
+        flush=True,
+    )
+
+
+def in_time(seconds: float) -> str:
+    """Return a duration with its two largest units."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
