@@ -4,6 +4,7 @@ The commands that train and `load_net` share it.
 """
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from everlight.continual.methods.method import (
     INCOMPATIBILITIES,
     Method,
+    Requirement,
     incompatibility,
     why_left_out,
     with_published,
@@ -25,6 +27,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Benchmarks,
     RequestedBenchmarks,
+    Setting,
     UnpreparedBenchmark,
     outlines_of,
     prepare_benchmark,
@@ -240,13 +243,26 @@ def refuse_inapplicable(
     Raises:
       DataError: the message names the methods and the reason.
     """
-    capabilities = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
+    settings = [benchmark.setting for benchmark in benchmarks.values()]
     for method in rows:
-        reasons = [incompatibility(method, offered) for offered in capabilities]
+        reasons = [incompatibility(method, setting.capabilities) for setting in settings]
         if (method.name in names or method.version) and all(reasons):
-            fits_multi_head = (
-                incompatibility(method, capabilities[0] | {"task-incremental"}) is None
-            )
-            remedy = "--setting task-incremental" if fits_multi_head else _REMEDIES.get(reasons[0])
+            remedy = _remedy(method, settings[0])
             advice = f"; give {remedy}" if remedy else ""
             raise DataError(f"{method.name} {reasons[0]}{advice}")
+
+
+def _remedy(method: Method, setting: Setting) -> str:
+    """Return options that meet all requirements of a method, or else the first; empty if none."""
+    missing = [name for name in method.requirements if name not in setting.capabilities]
+    options = [_options_that_meet(name, setting) for name in missing]
+    met = options if all(options) else options[:1]
+    return " and ".join(dict.fromkeys(itertools.chain(*met)))
+
+
+def _options_that_meet(requirement: Requirement, setting: Setting) -> tuple[str, ...]:
+    if requirement in setting.remedies:
+        return setting.remedies[requirement]
+    if requirement == "task-incremental":
+        return ("--setting task-incremental",)
+    return tuple(filter(None, [_REMEDIES.get(INCOMPATIBILITIES[requirement])]))

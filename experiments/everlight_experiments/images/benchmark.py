@@ -132,6 +132,7 @@ def setting_benchmarks(name: str, inputs: ImageInputs, settings: tuple[str, ...]
                 draws=_draws(config),
                 capabilities=capabilities_of(net, setting, config),
                 metrics=metrics,
+                remedies=_remedies(config),
             ),
             _training(name, words, inputs, setting),
             Selection(config.chosen, criterion, config.grids),
@@ -145,7 +146,18 @@ def _draws(config: Config) -> str:
     if draws_stream(config):
         return "permutations or angles of the tasks"
     ordered = config.order == "seeded" and config.stream in DIVIDING
+    if config.unevenness.shared:
+        return "order of classes and samples of each task" if ordered else "samples of each task"
     return "order of classes" if ordered else "initial network"
+
+
+def _remedies(config: Config) -> dict[Requirement, tuple[str, ...]]:
+    """Return the options that give every task classes of its own, or its identity."""
+    shared = tuple(f"--{name} 0" for name in config.unevenness.shared)
+    if shared:
+        task_given = ("--setting task-incremental", *shared)
+        return {"disjoint classes": shared, "task-incremental": task_given}
+    return {"disjoint classes": ("--cycles 1",)} if config.cycles > 1 else {}
 
 
 def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Training:
@@ -266,7 +278,9 @@ def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Req
     has = {
         "task-incremental": setting == "task-incremental",
         # No class belongs to one task if every task has all classes.
-        "disjoint classes": setting != DOMAIN and config.cycles == 1,
+        "disjoint classes": setting != DOMAIN
+        and config.cycles == 1
+        and not config.unevenness.shared,
         "task boundaries": config.protocol.boundaries,
         "chosen classes": setting != DOMAIN and config.loss_classes == "seen",
         "last weights": config.ema_decay is None,

@@ -32,6 +32,7 @@ def check_options(config: Config, settings: tuple[str, ...]) -> None:
     if not config.tasks:
         raise DataError("--tasks without a number; give how many tasks there are")
     _check_normalization(config)
+    _check_shared_classes(config, settings)
     if config.stream != "classes":
         _check_stream(config, settings)
     if config.stream in DIVIDING and config.stream_draws != "shared":
@@ -54,6 +55,23 @@ def _check_normalization(config: Config) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise DataError(f"--normalization {config.normalization}: {reason}; leave it out")
+
+
+def _check_shared_classes(config: Config, settings: tuple[str, ...]) -> None:
+    """Refuse options with which tasks cannot train on each other's classes."""
+    reasons = {
+        f"--stream {config.stream}, which has the same labels in every task": config.stream
+        != "classes",
+        f"--cycles {config.cycles}, where the classes of every task recur": config.cycles > 1,
+        "--tasks 1, which leaves no other task": config.tasks == (1,),
+        "--setting task-incremental, where a task's samples belong to its own head alone": (
+            "task-incremental" in settings
+        ),
+    }
+    for name, value in config.unevenness.shared.items():
+        for reason, holds in reasons.items():
+            if holds:
+                raise DataError(f"--{name} {value:g} with {reason}; leave one of them out")
 
 
 def _check_stream(config: Config, settings: tuple[str, ...]) -> None:

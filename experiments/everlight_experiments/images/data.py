@@ -15,6 +15,7 @@ from everlight.continual.methods.method import Method
 from everlight.models import Network, NetworkRequest
 from everlight.scenarios import (
     class_incremental_by_seed,
+    long_tailed_samples,
     noisy_labels,
     validation_fractions,
     with_shots,
@@ -29,7 +30,7 @@ from everlight_data.pretrained.trunk_features import LITE0
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.features import Features
-from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass
+from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass, select_samples
 from everlight_experiments.continual.benchmarks.benchmark import Data, Request
 from everlight_experiments.continual.benchmarks.parts import (
     TRUNK_SIDE,
@@ -107,7 +108,7 @@ def load_inputs(request: Request[Config], images: LoadedImages | None = None) ->
       DataError: data that cannot be read, or parts that do not fit together.
     """
     config = request.config
-    images, note, features = _load(request, images)
+    images, note, features = _with_long_tail(config, *_load(request, images))
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
         config = replace(config, learning_rate=rate, chosen=chosen)
@@ -145,6 +146,21 @@ def _load(
     if config.features is None:
         return images, note, None
     return images, note, load_features(config.features, images, request.runs)
+
+
+def _with_long_tail(
+    config: Config, images: ImageSet, note: str, features: Features | None
+) -> tuple[ImageSet, str, Features | None]:
+    """Return images and features with the training samples that `--imbalance` keeps."""
+    imbalance = config.unevenness.imbalance
+    if imbalance == 1:
+        return images, note, features
+    classes, fewest = len(images.class_names), 2 if config.validation_fraction else 1
+    kept = long_tailed_samples(images.train_labels, classes, imbalance, STREAM_SEED, fewest)
+    tested = np.ones(len(images.test_labels), bool)
+    if features is not None:
+        features = features._replace(values=features.values[np.concatenate([kept, tested])])
+    return select_samples(images, kept, tested), note, features
 
 
 def _load_images(config: Config, seed: int) -> LoadedImages:
@@ -214,6 +230,7 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
         fractions,
         config.cycles,
         within_tasks=config.stream == "split-domains",
+        **config.unevenness.shared,
     )
 
     @functools.cache

@@ -74,6 +74,7 @@ def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str
                 "test images, which count once; forgetting and transfer are not defined where "
                 "classes are learned again"
             )
+        divided += _shared_classes(config)
     else:
         drawn = ", drawn for every seed" if config.stream_draws == "seeded" else ""
         divided = f"{len(trained)} tasks of all classes ({config.stream}{drawn})"
@@ -84,10 +85,32 @@ def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str
     selects = "epochs and hyper-parameters" if config.protocol.validates else "hyper-parameters"
     least, most = np.bincount(images.train_labels).min(), np.bincount(images.train_labels).max()
     per_class = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    imbalance = config.unevenness.imbalance
+    tail = "" if imbalance == 1 else f", a long tail of the imbalance {imbalance:g}"
     return (
-        f"; {len(images.train_labels):,} training images ({per_class} per class), of which "
+        f"; {len(images.train_labels):,} training images ({per_class} per class{tail}), of which "
         f"{held_out:,} are for validation only (they select {selects}), and "
         f"{len(images.test_labels):,} test images; {divided}"
+    )
+
+
+def _shared_classes(config: Config) -> str:
+    """Return how tasks train on each other's classes, in words; empty if they do not."""
+    uneven = config.unevenness
+    parts = []
+    if uneven.recurring:
+        parts.append(
+            "a class of an earlier task comes again in each later task with the probability "
+            f"{uneven.recurring:g}, with other training images"
+        )
+    if uneven.blurry:
+        parts.append(f"the other tasks get {uneven.blurry:.3g} of the training images of each task")
+    if not parts:
+        return ""
+    return (
+        f", {' and '.join(parts)}; the accuracy on a task is that on the test images of the "
+        "classes that it brings, and forgetting the fall of this accuracy, although later tasks "
+        "train on these classes too"
     )
 
 
