@@ -22,6 +22,11 @@ from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmark_registry import benchmark_name, load_benchmarks
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
+from everlight_experiments.commands.user_benchmark import (
+    is_user_file,
+    load_user_benchmark,
+    with_own_config,
+)
 from everlight_experiments.commands.user_strategy import load_strategy
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
@@ -78,6 +83,8 @@ class Suite(NamedTuple):
 
     benchmarks: RequestedBenchmarks
     rows: list[Method]
+    options: RunOptions
+    """Options that a run records; a user's benchmark has no configuration in them."""
     lines: list[str]
     """Lines for the user on methods that are left out or of little use (`applicable_methods`)."""
 
@@ -99,13 +106,17 @@ def load_suite(options: RunOptions) -> Suite:
     requested = requested_methods(options)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
-    benchmarks = load_benchmarks(configure_options(options, requested))
+    is_file = is_user_file(options.benchmark)
+    own = load_user_benchmark(options.benchmark) if is_file else None
+    options = with_own_config(options, own)
+    benchmarks = load_benchmarks(configure_options(options, requested), own)
     outlines = outlines_of(benchmarks)
     applicable, lines = applicable_methods(options, outlines, requested)
     rows = fitted_methods(options, next(iter(outlines.values())), applicable)
     ready = {name: bench for name, bench in benchmarks.items() if isinstance(bench, Benchmark)}
     trace_user_strategies(ready, rows)
-    return Suite(benchmarks, with_published(rows) if options.published else rows, lines)
+    rows = with_published(rows) if options.published else rows
+    return Suite(benchmarks, rows, options, lines)
 
 
 def requested_methods(options: RunOptions) -> list[Method]:
