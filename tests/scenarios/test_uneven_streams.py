@@ -31,7 +31,7 @@ def classes_in(sequence):
 
 
 def check_all_but_training(sequence):
-    """Every sample is trained on once with its label, and nothing else differs from `SHARP`."""
+    """Check that samples come once with their labels, and nothing else differs from `SHARP`."""
     index = np.concatenate(samples_of(sequence))
     assert sorted(index.tolist()) == sorted(np.concatenate(samples_of(SHARP)).tolist())
     train = sequence.tasks.train
@@ -84,15 +84,15 @@ def test_samples_of_a_long_tail_are_drawn_by_seed():
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
 def test_each_blurry_task_has_a_share_of_the_other_tasks(share):
-    """Of 180 samples a task gives 180 · share, half of them to each of the two other tasks."""
+    """A share of the 180 samples per task comes in the two other tasks, half in each."""
     sequence = with_blurry_boundaries(SHARP, share, 3)
     check_all_but_training(sequence)
     counts = classes_in(sequence)
-    given = int(share * 180)
-    for task, own in enumerate(TASKS):
-        assert counts[task, own].sum() == 180 - given
+    moved = int(share * 180)
+    for task, classes in enumerate(TASKS):
+        assert counts[task, classes].sum() == 180 - moved
         for other in {0, 1, 2} - {task}:
-            assert counts[other, own].sum() == given / 2
+            assert counts[other, classes].sum() == moved / 2
     assert counts.sum() == LEARNED
 
 
@@ -118,12 +118,14 @@ def test_classes_that_all_recur_are_divided_equally():
     sequence = with_recurring_classes(SHARP, 1.0)
     check_all_but_training(sequence)
     parts = {0: [30, 30, 30], 1: [0, 45, 45], 2: [0, 0, 90]}
-    for task, own in enumerate(TASKS):
-        np.testing.assert_array_equal(classes_in(sequence)[:, own], np.transpose([parts[task]] * 2))
+    for task, classes in enumerate(TASKS):
+        np.testing.assert_array_equal(
+            classes_in(sequence)[:, classes], np.transpose([parts[task]] * 2)
+        )
 
 
 def test_classes_recur_with_the_probability():
-    """Of 2 classes of the first task with two later ones, and 2 with one: 6 chances per seed."""
+    """Two classes have two later tasks and two have one, which makes 6 chances per seed."""
     returned = 0
     for seed in range(200):
         counts = classes_in(with_recurring_classes(SHARP, 0.3, seed))

@@ -88,8 +88,8 @@ def read_stream(reference: str, stream: Sequence[Any]) -> OwnStream:
 def _tasks_of(what: str, tasks: Any) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the pairs of arrays of tasks."""
     if not isinstance(tasks, tuple | list) or not tasks:
-        found = "empty" if isinstance(tasks, tuple | list) else type(tasks).__name__
-        raise DataError(f"{what} are {found}; give a list of (images, labels)")
+        state = "empty" if isinstance(tasks, tuple | list) else type(tasks).__name__
+        raise DataError(f"{what} are {state}; give a list of (images, labels)")
     pairs = []
     for number, pair in enumerate(tasks):
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -164,7 +164,7 @@ def _check_features(reference: str, tasks: list[Shaped[np.ndarray, "n *shape"]])
         wrong = ~((values <= MAX_FEATURE) & (values >= -MAX_FEATURE))
         if np.any(wrong):
             raise DataError(
-                f"{reference}: the features of row {np.argwhere(wrong)[0][0]} of task {number}, test "
-                f"tasks last, are not all numbers of at most {MAX_FEATURE:g}; leave it out, or scale "
-                "them"
+                f"{reference}: the features of row {np.argwhere(wrong)[0][0]} of task {number}, "
+                f"test tasks last, are not all numbers of at most {MAX_FEATURE:g}; leave it out, "
+                "or scale them"
             )

@@ -107,30 +107,36 @@ def default_config(text: str, preset: AnyPreset = "demo") -> BenchmarkConfig:
 
 
 def load_benchmarks(
-    options: RunOptions | TuneOptions, own: Benchmark | OwnStream | None = None
+    options: RunOptions | TuneOptions, user_stream: Benchmark | OwnStream | None = None
 ) -> RequestedBenchmarks:
     """Return the benchmarks that the options select, by setting.
 
-    `own` is what a user's file has, if the options name one; None reads the file.
+    `user_stream` is what a user's file has, if the options name one; None reads the file.
 
     Raises:
       DataError: data that cannot be read, parts that do not fit together, or a setting that the
         benchmark does not have.
     """
-    if is_user_file(options.benchmark) and own is None:
-        own = load_user_benchmark(options.benchmark)
+    if is_user_file(options.benchmark) and user_stream is None:
+        user_stream = load_user_benchmark(options.benchmark)
     name = benchmark_name(options.benchmark)
-    has_settings = isinstance(own, Benchmark) or (own is None and BENCHMARKS[name].own_settings)
+    has_settings = isinstance(user_stream, Benchmark) or (
+        user_stream is None and BENCHMARKS[name].own_settings
+    )
     if options.setting is not None and has_settings:
         raise DataError(f"--setting is not for {name}, which has its own")
-    if isinstance(own, Benchmark):
-        benchmarks, changes = {own.setting.name: own}, []
+    if isinstance(user_stream, Benchmark):
+        benchmarks, changes = {user_stream.setting.name: user_stream}, []
     else:
         request = _request_of(options, name)
         changes = list(
             changed_options(default_config(options.benchmark, options.preset), request.config)
         )
-        benchmarks = BENCHMARKS[name].make(request) if own is None else _of_stream(request, own)
+        benchmarks = (
+            BENCHMARKS[name].make(request)
+            if user_stream is None
+            else _of_stream(request, user_stream)
+        )
 
     def selecting(benchmark: Benchmark) -> Benchmark:
         selection = benchmark.selection.with_changed(changes)
@@ -159,9 +165,9 @@ def _request_of(options: RunOptions | TuneOptions, name: str) -> Request:
     )
 
 
-def _of_stream(request: Request[Config], own: OwnStream) -> RequestedBenchmarks:
-    benchmarks = own_stream_benchmarks(request, own)
+def _of_stream(request: Request[Config], user_stream: OwnStream) -> RequestedBenchmarks:
+    benchmarks = own_stream_benchmarks(request, user_stream)
     return {
-        setting: identified_by_file(benchmark, own.version)
+        setting: identified_by_file(benchmark, user_stream.version)
         for setting, benchmark in benchmarks.items()
     }

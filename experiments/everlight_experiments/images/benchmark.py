@@ -107,7 +107,7 @@ def image_benchmarks(request: Request[Config], images: LoadedImages | None = Non
     return setting_benchmarks(request.name, inputs, settings)
 
 
-def own_stream_benchmarks(request: Request[Config], own: OwnStream) -> Benchmarks:
+def own_stream_benchmarks(request: Request[Config], user_stream: OwnStream) -> Benchmarks:
     """Return the benchmark of a user's stream in every setting.
 
     A stream whose later tasks bring no new class is domain-incremental.
@@ -115,8 +115,8 @@ def own_stream_benchmarks(request: Request[Config], own: OwnStream) -> Benchmark
     Raises:
       DataError: options that the stream does not have, or parts that do not fit together.
     """
-    images, experiences = own.loaded.images, own.experiences
-    check_own_options(request.name, request.config, own.features is not None)
+    images, experiences = user_stream.loaded.images, user_stream.experiences
+    check_own_options(request.name, request.config, user_stream.features is not None)
     settings, recur = request.settings, classes_recur(images, experiences)
     if recur and "task-incremental" in settings:
         raise DataError(
@@ -129,7 +129,7 @@ def own_stream_benchmarks(request: Request[Config], own: OwnStream) -> Benchmark
         settings = (DOMAIN,)
     config = replace(request.config, tasks=(len(experiences.train),))
     check_options(config, request.settings)
-    inputs = load_inputs(request._replace(config=config), own=own)
+    inputs = load_inputs(request._replace(config=config), user_stream=user_stream)
     return setting_benchmarks(request.name, inputs, settings)
 
 

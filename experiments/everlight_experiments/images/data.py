@@ -119,7 +119,9 @@ class ImageInputs(NamedTuple):
 
 
 def load_inputs(
-    request: Request[Config], images: LoadedImages | None = None, own: OwnStream | None = None
+    request: Request[Config],
+    images: LoadedImages | None = None,
+    user_stream: OwnStream | None = None,
 ) -> ImageInputs:
     """Return the inputs of a configuration; `images`, or a user's stream, replace its data set.
 
@@ -127,13 +129,13 @@ def load_inputs(
       DataError: data that cannot be read, or parts that do not fit together.
     """
     config = request.config
-    images, note, features = _with_long_tail(config, *_load(request, images, own))
+    images, note, features = _with_long_tail(config, *_load(request, images, user_stream))
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
         config = replace(config, learning_rate=rate, chosen=chosen)
     classes = len(images.class_names)
     check_sizes(config, request.settings, np.bincount(images.train_labels, minlength=classes))
-    if own is None:
+    if user_stream is None:
         check_division(config, classes)
     noisy = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
     images = images._replace(train_labels=noisy)
@@ -152,17 +154,17 @@ def load_inputs(
     if config.stream not in DIVIDING:
         stored = replace(stored, copies=number_of_tasks(config))
     checksums = checksums_of(*content)
-    experiences = None if own is None else own.experiences
+    experiences = None if user_stream is None else user_stream.experiences
     return ImageInputs(config, images, note, stored, net, checksums, layers, features, experiences)
 
 
 def _load(
-    request: Request[Config], loaded: LoadedImages | None, own: OwnStream | None
+    request: Request[Config], loaded: LoadedImages | None, user_stream: OwnStream | None
 ) -> tuple[ImageSet, str, Features | None]:
     config = request.config
-    if own is not None and own.features is not None:
-        return *own.loaded, own.features
-    loaded = loaded if own is None else own.loaded
+    if user_stream is not None and user_stream.features is not None:
+        return *user_stream.loaded, user_stream.features
+    loaded = loaded if user_stream is None else user_stream.loaded
     if loaded is None and not config.data and config.features not in (None, LITE0):
         _refuse_options_of_images(config)
         features, images, note = features_alone(config.features, config.test_every)
@@ -181,11 +183,11 @@ def _with_long_tail(
     if imbalance == 1:
         return images, note, features
     classes, fewest = len(images.class_names), 2 if config.validation_fraction else 1
-    kept = long_tailed_samples(images.train_labels, classes, imbalance, STREAM_SEED, fewest)
+    chosen = long_tailed_samples(images.train_labels, classes, imbalance, STREAM_SEED, fewest)
     tested = np.ones(len(images.test_labels), bool)
     if features is not None:
-        features = features._replace(values=features.values[np.concatenate([kept, tested])])
-    return select_samples(images, kept, tested), note, features
+        features = features._replace(values=features.values[np.concatenate([chosen, tested])])
+    return select_samples(images, chosen, tested), note, features
 
 
 def _load_images(config: Config, seed: int) -> LoadedImages:

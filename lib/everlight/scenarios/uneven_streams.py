@@ -59,14 +59,14 @@ def long_tailed_counts(
     """
     last = len(counts) - 1
     profile = float(imbalance) ** (-np.arange(len(counts)) / max(last, 1))
-    kept = np.floor(np.min(counts / profile) * profile * _ROUNDING).astype(int)
-    if kept[-1] < fewest:
+    sizes = np.floor(np.min(counts / profile) * profile * _ROUNDING).astype(int)
+    if sizes[-1] < fewest:
         raise ArgumentError(
             Argument("imbalance", imbalance),
-            f" leaves {kept[-1]} of {counts[-1]} training samples of class {last}",
+            f" leaves {sizes[-1]} of {counts[-1]} training samples of class {last}",
             remedy=(f"give {_largest_imbalance(counts, fewest)} or less",),
         )
-    return kept
+    return sizes
 
 
 @checked
@@ -178,11 +178,11 @@ def largest_uneven_task(sequence: TaskSequence, recurring: float, share: float) 
     the largest task of `sequence`.
     """
     counts = np.asarray(sequence.tasks.train.mask).sum(axis=1)
-    total, own, tasks = int(counts.sum()), int(counts.max()), len(counts)
-    largest = (total + own + len(sequence.class_task)) // 2 if recurring else own
+    total, most, tasks = int(counts.sum()), int(counts.max()), len(counts)
+    largest = (total + most + len(sequence.class_task)) // 2 if recurring else most
     if share and tasks > 1:
         largest = int((1 - share) * largest + share * total / (tasks - 1)) + tasks + 1
-    return min(max(largest, own), total)
+    return min(max(largest, most), total)
 
 
 def _training_samples(sequence: TaskSequence) -> _TrainingSamples:

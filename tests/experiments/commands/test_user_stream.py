@@ -110,8 +110,8 @@ def test_tasks_have_the_arrays_that_the_file_gives_them(mine):
         np.testing.assert_array_equal(
             np.bincount(np.asarray(selecting.test.labels)[validates, 0])[classes], [7, 7]
         )
-        own = np.arange(150) + 150 * number
-        np.testing.assert_array_equal(np.sort(np.append(rows, held_out)), own)
+        rows_of_task = np.arange(150) + 150 * number
+        np.testing.assert_array_equal(np.sort(np.append(rows, held_out)), rows_of_task)
         # Images of a class are bright in the column of its number.
         bright = images.images[rows, ..., 0].sum(axis=1).argmax(axis=1)
         np.testing.assert_array_equal(bright, trained)
@@ -119,8 +119,8 @@ def test_tasks_have_the_arrays_that_the_file_gives_them(mine):
     np.testing.assert_array_equal(
         (selecting.test_member & selecting.test.mask).sum(axis=1), [14, 14]
     )
-    for given, other in zip(selecting.tasks.train, sequence.tasks.train, strict=True):
-        np.testing.assert_array_equal(given, other)
+    for leaf, other in zip(selecting.tasks.train, sequence.tasks.train, strict=True):
+        np.testing.assert_array_equal(leaf, other)
 
 
 def test_classes_may_come_again_and_one_test_set_tests_all_tasks(mine):

@@ -45,7 +45,7 @@ def classes_in(sequence):
 
 
 SHARP = sequence_of(compose(replace(DIGITS, tasks=(5,))))
-OWN = np.asarray(SHARP.class_task) == np.arange(5)[:, None]
+TASK_CLASSES = np.asarray(SHARP.class_task) == np.arange(5)[:, None]
 
 
 def test_a_long_tail_has_the_counts_of_the_closed_form_and_all_test_images():
@@ -82,11 +82,13 @@ def test_blurry_tasks_have_the_share_of_the_other_tasks(share):
     """The samples of every task are counted by the task that brings their class."""
     counts = classes_in(sequence_of(composed(blurry=share)))
     sizes = classes_in(SHARP).sum(axis=1)
-    from_task = np.array([[counts[to, OWN[task]].sum() for task in range(5)] for to in range(5)])
-    given = (share * sizes).astype(int)
-    np.testing.assert_array_equal(np.diag(from_task), sizes - given)
+    from_task = np.array(
+        [[counts[to, TASK_CLASSES[task]].sum() for task in range(5)] for to in range(5)]
+    )
+    moved = (share * sizes).astype(int)
+    np.testing.assert_array_equal(np.diag(from_task), sizes - moved)
     others = from_task[~np.eye(5, dtype=bool)].reshape(5, 4)
-    assert (np.abs(others - np.delete(np.tile(given / 4, (5, 1)), 0, axis=1).mean()) < 3).all()
+    assert (np.abs(others - np.delete(np.tile(moved / 4, (5, 1)), 0, axis=1).mean()) < 3).all()
     assert counts.sum() == sizes.sum()
 
 
