@@ -302,6 +302,7 @@ ROWS: dict[str, Any] = {
         "hierarchy": {"ab": ("a", "b")},
         "configuration": scenarios.TaskConfiguration((("ab", "c"), ("a", "b", "d"))),
     },
+    "scenarios.long_tailed_samples": {"labels": np.arange(16) % 4},
     "scenarios.join_tasks": {"tasks": [host(PIECES)]},
     "scenarios.online_stream": {**LABELS, "tasks": TASKS},
     "scenarios.random_split": {

@@ -33,9 +33,15 @@ from everlight.continual.engine.tasks import (
 )
 from everlight.continual.strategies.naive import naive
 from everlight.meshes import REPLICATED, RUNS_SPEC, runs_mesh
+from everlight.scenarios import (
+    pad_sequences,
+    with_blurry_boundaries,
+    with_recurring_classes,
+)
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.run_folder.compilation import describe_tpu, release_programs
 from tests.contracts.strategies import (
+    CLASSES,
     COUNTING,
     DATA,
     FIRST_TASK_ALONE,
@@ -184,6 +190,25 @@ def test_vmapped_over_seeds_is_one_by_one(name):
         both.evaluation.task_masked[0].mean(), single.evaluation.task_masked.mean(), atol=0.02
     )
     np.testing.assert_allclose(both.losses[0], single.losses, atol=0.02)
+
+
+NEEDS_OWN_CLASSES = {"disjoint classes", "task-incremental"}
+
+
+@some_now(
+    name
+    for name, case in STRATEGIES.items()
+    if not case.many_labels and NEEDS_OWN_CLASSES.isdisjoint(case.row.requirements)
+)
+def test_strategies_that_need_no_new_classes_learn_where_classes_recur(name):
+    """They know more of the 20 classes than one, in blurry tasks and where classes come again."""
+    recurring = with_recurring_classes(SEQUENCE, 0.5, 1)
+    sequences = pad_sequences([recurring, with_blurry_boundaries(SEQUENCE, 0.3, 1)])
+    train = jax.jit(lambda s: run_sequence(Run(build_with(name), PROTOCOL, DATA, s, KEY)))
+    for sequence in sequences:
+        result = train(sequence)
+        chex.assert_tree_all_finite(result)
+        assert result.evaluation.class_incremental[-1].mean() > 1.5 / CLASSES
 
 
 @some_now(name for name in STRATEGIES if name not in FROM_SCRATCH | COUNTING)

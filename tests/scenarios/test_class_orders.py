@@ -33,6 +33,25 @@ def test_the_order_of_classes_is_the_seeds():
 
 
 @pytest.mark.parametrize("natural", [False, True])
+@pytest.mark.parametrize("tasks", [2, (1, 4), (2, 3)])
+@pytest.mark.parametrize(
+    "uneven", [{}, {"recurring": 0.5}, {"blurry": 0.3}, {"recurring": 1.0, "blurry": 0.6}]
+)
+def test_sequences_of_all_seeds_have_one_shape(natural, tasks, uneven):
+    """In every order the largest task is no larger, with tasks of unequal sizes too."""
+    sequence = class_incremental_by_seed(TRAIN, TEST, tasks, 5, natural, 0.25, **uneven)
+    complete = [sequence(seed, use) for seed in range(8) for use in (False, True)]
+    assert len({tuple(leaf.shape for leaf in jax.tree.leaves(item)) for item in complete}) == 1
+
+
+@pytest.mark.parametrize("uneven", [{"recurring": 0.5}, {"blurry": 0.3}])
+@pytest.mark.parametrize("other", [{"cycles": 2}, {"within_tasks": True}])
+def test_uneven_tasks_have_no_cycles_and_no_labels_of_their_own(uneven, other):
+    with pytest.raises(ValueError, match="leave the former or the latter out"):
+        class_incremental_by_seed(TRAIN, TEST, (2, 3), 5, **uneven, **other)
+
+
+@pytest.mark.parametrize("natural", [False, True])
 def test_sequences_by_seed_have_one_shape_and_test_on_validation_samples(natural):
     fraction = validation_fractions(TRAIN, 5, 0.1)
     sequence = class_incremental_by_seed(TRAIN, TEST, 2, 5, natural, fraction)

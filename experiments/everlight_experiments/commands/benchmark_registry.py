@@ -6,10 +6,15 @@ from typing import Generic, NamedTuple, TypeVar
 
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
+from everlight_data.user_code.streams import OwnStream
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
 from everlight_experiments.commands.protocol_presets import PROTOCOL_CONFIGS, PROTOCOL_OPTIONS
-from everlight_experiments.commands.user_benchmark import is_user_file, load_user_benchmark
+from everlight_experiments.commands.user_benchmark import (
+    identified_by_file,
+    is_user_file,
+    load_user_benchmark,
+)
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Request,
@@ -23,8 +28,8 @@ from everlight_experiments.facts.benchmark import facts_benchmarks
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
-from everlight_experiments.images.benchmark import image_benchmarks
-from everlight_experiments.images.config import CONFIGS
+from everlight_experiments.images.benchmark import image_benchmarks, own_stream_benchmarks
+from everlight_experiments.images.config import CONFIGS, PICTURES, Config
 from everlight_experiments.run_folder.config_options import changed_options
 from everlight_experiments.run_folder.options import Preset, ProtocolPreset
 
@@ -94,39 +99,44 @@ def benchmark_name(text: str) -> str:
 
 
 def default_config(text: str, preset: AnyPreset = "demo") -> BenchmarkConfig:
-    """Return the configuration of NAME or NAME:PRESET."""
+    """Return the configuration of NAME or NAME:PRESET, or of a stream of a user's file."""
+    if is_user_file(text):
+        return PICTURES
     name, preset = split_preset(text, preset)
     return BENCHMARKS[name].configs[preset]
 
 
-def load_benchmarks(options: RunOptions | TuneOptions) -> RequestedBenchmarks:
+def load_benchmarks(
+    options: RunOptions | TuneOptions, user_stream: Benchmark | OwnStream | None = None
+) -> RequestedBenchmarks:
     """Return the benchmarks that the options select, by setting.
+
+    `user_stream` is what a user's file has, if the options name one; None reads the file.
 
     Raises:
       DataError: data that cannot be read, parts that do not fit together, or a setting that the
         benchmark does not have.
     """
-    is_file = is_user_file(options.benchmark)
+    if is_user_file(options.benchmark) and user_stream is None:
+        user_stream = load_user_benchmark(options.benchmark)
     name = benchmark_name(options.benchmark)
-    if options.setting is not None and (is_file or BENCHMARKS[name].own_settings):
+    has_settings = isinstance(user_stream, Benchmark) or (
+        user_stream is None and BENCHMARKS[name].own_settings
+    )
+    if options.setting is not None and has_settings:
         raise DataError(f"--setting is not for {name}, which has its own")
-    if is_file:
-        benchmark, changes = load_user_benchmark(options.benchmark), []
-        benchmarks = {benchmark.setting.name: benchmark}
+    if isinstance(user_stream, Benchmark):
+        benchmarks, changes = {user_stream.setting.name: user_stream}, []
     else:
-        selected = options.setting or ("class-incremental",)
-        request = Request(
-            name=name,
-            config=options.config,
-            settings=tuple(setting for setting in SETTINGS if setting in selected),
-            seed=options.seed,
-            seeds=options.seeds,
-            validation_seeds=options.validation_seeds,
-            runs=options.runs,
+        request = _request_of(options, name)
+        changes = list(
+            changed_options(default_config(options.benchmark, options.preset), request.config)
         )
-        default = default_config(options.benchmark, options.preset)
-        benchmarks = BENCHMARKS[name].make(request)
-        changes = list(changed_options(default, options.config))
+        benchmarks = (
+            BENCHMARKS[name].make(request)
+            if user_stream is None
+            else _of_stream(request, user_stream)
+        )
 
     def selecting(benchmark: Benchmark) -> Benchmark:
         selection = benchmark.selection.with_changed(changes)
@@ -138,5 +148,26 @@ def load_benchmarks(options: RunOptions | TuneOptions) -> RequestedBenchmarks:
         setting: benchmark._replace(outline=selecting(benchmark.outline))
         if isinstance(benchmark, UnpreparedBenchmark)
         else selecting(benchmark)
+        for setting, benchmark in benchmarks.items()
+    }
+
+
+def _request_of(options: RunOptions | TuneOptions, name: str) -> Request:
+    selected = options.setting or ("class-incremental",)
+    return Request(
+        name=name,
+        config=options.config,
+        settings=tuple(setting for setting in SETTINGS if setting in selected),
+        seed=options.seed,
+        seeds=options.seeds,
+        validation_seeds=options.validation_seeds,
+        runs=options.runs,
+    )
+
+
+def _of_stream(request: Request[Config], user_stream: OwnStream) -> RequestedBenchmarks:
+    benchmarks = own_stream_benchmarks(request, user_stream)
+    return {
+        setting: identified_by_file(benchmark, user_stream.version)
         for setting, benchmark in benchmarks.items()
     }

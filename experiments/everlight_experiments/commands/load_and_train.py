@@ -4,6 +4,7 @@ The commands that train and `load_net` share it.
 """
 
 import dataclasses
+import itertools
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from everlight.continual.methods.method import (
     INCOMPATIBILITIES,
     Method,
+    Requirement,
     incompatibility,
     why_left_out,
     with_published,
@@ -20,11 +22,17 @@ from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmark_registry import benchmark_name, load_benchmarks
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
+from everlight_experiments.commands.user_benchmark import (
+    is_user_file,
+    load_user_benchmark,
+    with_own_config,
+)
 from everlight_experiments.commands.user_strategy import load_strategy
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Benchmarks,
     RequestedBenchmarks,
+    Setting,
     UnpreparedBenchmark,
     outlines_of,
     prepare_benchmark,
@@ -77,6 +85,8 @@ class Suite(NamedTuple):
 
     benchmarks: RequestedBenchmarks
     rows: list[Method]
+    options: RunOptions
+    """Options that a run records; a user's benchmark has no configuration in them."""
     lines: list[str]
     """Lines for the user on methods that are left out or of little use (`applicable_methods`)."""
 
@@ -98,13 +108,17 @@ def load_suite(options: RunOptions) -> Suite:
     requested = requested_methods(options)
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
-    benchmarks = load_benchmarks(configure_options(options, requested))
+    is_file = is_user_file(options.benchmark)
+    user_stream = load_user_benchmark(options.benchmark) if is_file else None
+    options = with_own_config(options, user_stream)
+    benchmarks = load_benchmarks(configure_options(options, requested), user_stream)
     outlines = outlines_of(benchmarks)
     applicable, lines = applicable_methods(options, outlines, requested)
     rows = fitted_methods(options, next(iter(outlines.values())), applicable)
     ready = {name: bench for name, bench in benchmarks.items() if isinstance(bench, Benchmark)}
     trace_user_strategies(ready, rows)
-    return Suite(benchmarks, with_published(rows) if options.published else rows, lines)
+    rows = with_published(rows) if options.published else rows
+    return Suite(benchmarks, rows, options, lines)
 
 
 def requested_methods(options: RunOptions) -> list[Method]:
@@ -243,13 +257,26 @@ def refuse_inapplicable(
     Raises:
       DataError: the message names the methods and the reason.
     """
-    capabilities = [benchmark.setting.capabilities for benchmark in benchmarks.values()]
+    settings = [benchmark.setting for benchmark in benchmarks.values()]
     for method in rows:
-        reasons = [incompatibility(method, offered) for offered in capabilities]
+        reasons = [incompatibility(method, setting.capabilities) for setting in settings]
         if (method.name in names or method.version) and all(reasons):
-            fits_multi_head = (
-                incompatibility(method, capabilities[0] | {"task-incremental"}) is None
-            )
-            remedy = "--setting task-incremental" if fits_multi_head else _REMEDIES.get(reasons[0])
+            remedy = _remedy(method, settings[0])
             advice = f"; give {remedy}" if remedy else ""
             raise DataError(f"{method.name} {reasons[0]}{advice}")
+
+
+def _remedy(method: Method, setting: Setting) -> str:
+    """Return options that meet all requirements of a method, or else the first; empty if none."""
+    missing = [name for name in method.requirements if name not in setting.capabilities]
+    options = [_options_that_meet(name, setting) for name in missing]
+    met = options if all(options) else options[:1]
+    return " and ".join(dict.fromkeys(itertools.chain(*met)))
+
+
+def _options_that_meet(requirement: Requirement, setting: Setting) -> tuple[str, ...]:
+    if requirement in setting.remedies:
+        return setting.remedies[requirement]
+    if requirement == "task-incremental":
+        return ("--setting task-incremental",)
+    return tuple(filter(None, [_REMEDIES.get(INCOMPATIBILITIES[requirement])]))

@@ -47,7 +47,8 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     if kind is RunOptions and arguments and is_user_file(arguments[0]):
         if source is not None:
             raise DataError(f"{CONFIG} is for benchmarks with a name; {arguments[0]} has its own")
-        return _listing_benchmarks(with_config(kind, benchmark=arguments[0]))
+        config = default_config(arguments[0])
+        return _listing_benchmarks(with_config(kind, config, benchmark=arguments[0]))
     if source is not None and is_user_file(source):
         config = load_object(source, CONFIG, _FORM).value
         if not arguments or arguments[0].startswith("-"):

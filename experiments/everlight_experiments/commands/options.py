@@ -36,7 +36,7 @@ class MethodOptions(ExperimentOptions):
     The word all stands for every method that the benchmark supports, but those of little use there,
     which a line names. The baseline naive always runs."""
     setting: tuple[SettingName, ...] | None = None
-    """Settings to run: task-incremental, class-incremental (None is this one) or online. Only
+    """Settings: task-incremental, class-incremental or online. None is class-incremental. Only
     task-incremental gives the task identity at test. Online is class-incremental with one pass;
     methods that act at task boundaries are given them by default, and --no-boundaries leaves these
     methods out. The benchmarks iirc, CORe50 and facts have settings of their own instead: core50-ni
@@ -102,13 +102,15 @@ class RunOptions(TrainOptions):
     benchmark: BenchmarkArgument = ""
     """Name of a benchmark, as in digits or tiny-imagenet:small, or your own, as FILE.py:NAME. The
     part after the colon is a preset; images is for your own --data. FILE.py:NAME is a `Benchmark`
-    of a Python file (docs/pages/guide/benchmarks.md)."""
+    of a Python file, or a function to lists of training and of test tasks, each task a pair of
+    arrays, images and labels (docs/pages/guide/benchmarks.md)."""
     strategy: tuple[str, ...] = ()
     """Your own strategies, each as my_file.py:my_strategy. That is a function from a `Setup` to a
     `Strategy` (docs/pages/guide/strategy.md)."""
     method_arguments: tuple[str, ...] = ()
-    """Arguments of methods, as in DER++:alpha=0.2,beta=0.5 ER-ACE:loss_over=all. The report lists
-    each method's arguments with their values and meanings."""
+    """Arguments of methods, as in DER++:alpha=0.2,beta=0.5. Those of several methods are separated
+    by spaces, as in DER:alpha=0.2 ER-ACE:loss_over=all. The report lists each method's arguments
+    with their values and meanings."""
     published: bool = True
     """Add a row with the hyper-parameter of each method's paper."""
     variants: tuple[VariantName, ...] | None = None

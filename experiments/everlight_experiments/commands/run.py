@@ -52,6 +52,7 @@ def run_benchmark(options: RunOptions) -> Path:
 def train_and_report(options: RunOptions) -> TrainedReport:
     """Train the methods, save their numbers and return the report; raises as `run_benchmark`."""
     suite = load_suite(options)
+    options = suite.options
     refuse_inapplicable(suite.outlines, options.methods, suite.rows)
     print(*suite.lines, sep="\n", end="\n" * bool(suite.lines), flush=True)
     folder = RunFolder("run", benchmark_name(options.benchmark), options, shared=True)

@@ -1,15 +1,23 @@
-"""A user's benchmark, from a Python file."""
+"""A user's benchmark or stream of arrays, from a Python file."""
 
 import inspect
+from dataclasses import replace
 from typing import Any
 
 from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_data.user_code.objects import load_object
+from everlight_data.user_code.streams import OwnStream, read_stream
+from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.user_strategy import naming_lines
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.images.config import PICTURES
+from everlight_experiments.run_folder.config_options import changed_options
 
-_FORM = "give my_file.py:my_benchmark, a Benchmark or a function without arguments that returns one"
+_FORM = (
+    "give my_file.py:my_benchmark, a Benchmark, or a stream: two lists, of training and of test "
+    "tasks, with a pair (images, labels) per task; or a function without arguments that returns one"
+)
 
 
 def is_user_file(text: str) -> bool:
@@ -17,27 +25,53 @@ def is_user_file(text: str) -> bool:
     return text.rpartition(":")[0].endswith(".py")
 
 
-def load_user_benchmark(reference: str) -> Benchmark:
-    """Return the benchmark that `my_file.py:my_benchmark` names; the file is run.
+def load_user_benchmark(reference: str) -> Benchmark | OwnStream:
+    """Return the benchmark or stream that `my_file.py:my_benchmark` names; the file is run.
 
     The file's content belongs to the fingerprint of its runs, so that a changed file trains again.
 
     Raises:
       MissingDataError: there is no such file.
-      DataError: the file fails or has no such name; or the object is no benchmark.
+      DataError: the file fails or has no such name; or the object is no benchmark and no stream.
     """
-    benchmark, module, version = load_object(reference, "BENCHMARK", _FORM)
-    if callable(benchmark) and not isinstance(benchmark, type):
-        if inspect.signature(benchmark).parameters:
+    value, module, version = load_object(reference, "BENCHMARK", _FORM)
+    if callable(value) and not isinstance(value, type):
+        if inspect.signature(value).parameters:
             raise DataError(f"{reference} takes arguments; {_FORM}")
         with naming_lines(reference, _FORM, module):
-            benchmark = benchmark()
-    if not isinstance(benchmark, Benchmark):
-        raise DataError(f"{reference} is {type(benchmark).__name__}, no Benchmark; {_FORM}")
+            value = value()
+    if isinstance(value, Benchmark):
+        benchmark = value._replace(name=reference.rpartition(":")[2])
+        return identified_by_file(benchmark, version)
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        raise DataError(
+            f"{reference} is {type(value).__name__}, no Benchmark and no stream; {_FORM}"
+        )
+    return read_stream(reference, value)._replace(version=version)
+
+
+def identified_by_file(benchmark: Benchmark, version: str) -> Benchmark:
+    """Return the benchmark whose runs are identified by the version of a user's file too."""
     training = benchmark.training
 
     def fingerprint(method: Method) -> dict[str, Any]:
         return {**training.fingerprint(method), "file": version}
 
-    name = reference.rpartition(":")[2]
-    return benchmark._replace(name=name, training=training._replace(fingerprint=fingerprint))
+    return benchmark._replace(training=training._replace(fingerprint=fingerprint))
+
+
+def with_own_config(options: RunOptions, user_stream: Benchmark | OwnStream | None) -> RunOptions:
+    """Return the options without a configuration if a user's benchmark has its own.
+
+    Raises:
+      DataError: an option of the configuration is given with such a benchmark.
+    """
+    if not isinstance(user_stream, Benchmark) or options.config is None:
+        return options
+    changed = [*changed_options(PICTURES, options.config)]
+    if changed:
+        raise DataError(
+            f"--{changed[0]} is for a stream of arrays; {options.benchmark} is a Benchmark, which "
+            "has its own; leave it out"
+        )
+    return replace(options, config=None)

@@ -1,6 +1,7 @@
 """Benchmarks of images or features with one class each, composed from a configuration."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from everlight.continual.methods.method import Method, Requirement, StrategyArgu
 from everlight.continual.objectives import Accuracies
 from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, VisionTransformer, crop_and_flip, with_xavier
+from everlight_data.errors import DataError
 from everlight_data.sets.image_set import ImageSet, LoadedImages
+from everlight_data.user_code.streams import OwnStream
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Benchmarks,
@@ -55,6 +58,11 @@ from everlight_experiments.images.metrics import (
     read_predictions,
 )
 from everlight_experiments.images.normalization import normalize_inputs
+from everlight_experiments.images.own_stream import (
+    brings_no_class,
+    check_own_options,
+    classes_recur,
+)
 from everlight_experiments.images.pretrained import Pretrained, with_pretrained_layers
 
 
@@ -99,6 +107,32 @@ def image_benchmarks(request: Request[Config], images: LoadedImages | None = Non
     return setting_benchmarks(request.name, inputs, settings)
 
 
+def own_stream_benchmarks(request: Request[Config], user_stream: OwnStream) -> Benchmarks:
+    """Return the benchmark of a user's stream in every setting.
+
+    A stream whose later tasks bring no new class is domain-incremental.
+
+    Raises:
+      DataError: options that the stream does not have, or parts that do not fit together.
+    """
+    images, experiences = user_stream.loaded.images, user_stream.experiences
+    check_own_options(request.name, request.config, user_stream.features is not None)
+    settings, recur = request.settings, classes_recur(images, experiences)
+    if recur and "task-incremental" in settings:
+        raise DataError(
+            f"--setting task-incremental: classes recur in {request.name}, so they have no task; "
+            "give another setting"
+        )
+    if recur and brings_no_class(images, experiences):
+        if settings != ("class-incremental",):
+            raise DataError(f"{request.name} is {DOMAIN}; leave out --setting")
+        settings = (DOMAIN,)
+    config = replace(request.config, tasks=(len(experiences.train),))
+    check_options(config, request.settings)
+    inputs = load_inputs(request._replace(config=config), user_stream=user_stream)
+    return setting_benchmarks(request.name, inputs, settings)
+
+
 def shapes(name: str, config: Config, setting: str) -> Benchmark:
     """Return the benchmark of a configuration whose images are shapes alone."""
     side, names = config.side, tuple(map(str, range(config.classes)))
@@ -129,9 +163,10 @@ def setting_benchmarks(name: str, inputs: ImageInputs, settings: tuple[str, ...]
             data,
             Setting(
                 setting,
-                draws=_draws(config),
-                capabilities=capabilities_of(net, setting, config),
+                draws=_draws(inputs),
+                capabilities=capabilities_of(net, setting, config, inputs.classes_recur),
                 metrics=metrics,
+                remedies=_remedies(config),
             ),
             _training(name, words, inputs, setting),
             Selection(config.chosen, criterion, config.grids),
@@ -140,12 +175,26 @@ def setting_benchmarks(name: str, inputs: ImageInputs, settings: tuple[str, ...]
     }
 
 
-def _draws(config: Config) -> str:
+def _draws(inputs: ImageInputs) -> str:
     """Return what differs between seeds, in words."""
+    config = inputs.config
+    if inputs.experiences is not None:
+        return "initial network"
     if draws_stream(config):
         return "permutations or angles of the tasks"
     ordered = config.order == "seeded" and config.stream in DIVIDING
+    if config.unevenness.shared:
+        return "order of classes and samples of each task" if ordered else "samples of each task"
     return "order of classes" if ordered else "initial network"
+
+
+def _remedies(config: Config) -> dict[Requirement, tuple[str, ...]]:
+    """Return the options that give every task classes of its own, or its identity."""
+    shared = tuple(f"--{name} 0" for name in config.unevenness.shared)
+    if shared:
+        task_given = ("--setting task-incremental", *shared)
+        return {"disjoint classes": shared, "task-incremental": task_given}
+    return {"disjoint classes": ("--cycles 1",)} if config.cycles > 1 else {}
 
 
 def _training(name: str, words: str, inputs: ImageInputs, setting: str) -> Training:
@@ -261,12 +310,14 @@ def setup_factory(
     return make
 
 
-def capabilities_of(net: Network, setting: str, config: Config) -> frozenset[Requirement]:
+def capabilities_of(
+    net: Network, setting: str, config: Config, classes_recur: bool
+) -> frozenset[Requirement]:
     """Return what methods may require of images with classes."""
     has = {
         "task-incremental": setting == "task-incremental",
         # No class belongs to one task if every task has all classes.
-        "disjoint classes": setting != DOMAIN and config.cycles == 1,
+        "disjoint classes": setting != DOMAIN and not classes_recur,
         "task boundaries": config.protocol.boundaries,
         "chosen classes": setting != DOMAIN and config.loss_classes == "seen",
         "last weights": config.ema_decay is None,

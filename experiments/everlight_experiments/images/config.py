@@ -57,6 +57,30 @@ FEATURES_CHOSEN = (
 
 
 @dataclass(frozen=True)
+class Unevenness:
+    """Long-tailed, blurry and recurring classes; test sets stay as they are."""
+
+    imbalance: Annotated[float, Between(1, 1_000_000)] = 1.0
+    """Long-tailed classes: ratio of the training images of the most to the least frequent class.
+    The numbers of images fall exponentially with the number of the class (Cao et al. 2019), as far
+    as all classes have enough; 1 keeps all images."""
+    blurry: Annotated[float, Between(0, 0.9)] = 0.0
+    """Blurry task boundaries: fraction of the training images of each task that the other tasks
+    get, in equal parts (blurry M of Bang et al. 2021; 0.1 is M = 10 per cent). The accuracy on a
+    task is that on the classes of its own, whichever tasks train on them."""
+    recurring: UnitInterval = 0.0
+    """Recurring classes: probability with which a class of an earlier task comes again in each
+    later task (Hemati et al. 2023), each time with other training images. The accuracy on a task is
+    that on the classes that it brings, whichever tasks train on them."""
+
+    @property
+    def shared(self) -> dict[str, float]:
+        """Values above 0 of the options with which several tasks train on one class."""
+        values = {"blurry": self.blurry, "recurring": self.recurring}
+        return {name: value for name, value in values.items() if value}
+
+
+@dataclass(frozen=True)
 class MethodSettings:
     """Settings of one method; None is the benchmark's."""
 
@@ -109,6 +133,7 @@ class Config(BenchmarkConfig):
     """Order of the classes: seeded is another one for every seed, natural is that of the labels."""
     cycles: Count = 1
     """Number of passes over the tasks; above 1 classes recur, each time with other images."""
+    unevenness: Annotated[Unevenness, UNNAMED] = Unevenness()
     stream: Stream = "classes"
     """Difference between tasks: classes brings new classes in every task. The others are
     domain-incremental, with the same labels in every task: split-domains divides the classes, and

@@ -32,6 +32,7 @@ def check_options(config: Config, settings: tuple[str, ...]) -> None:
     if not config.tasks:
         raise DataError("--tasks without a number; give how many tasks there are")
     _check_normalization(config)
+    _check_shared_classes(config, settings)
     if config.stream != "classes":
         _check_stream(config, settings)
     if config.stream in DIVIDING and config.stream_draws != "shared":
@@ -56,6 +57,23 @@ def _check_normalization(config: Config) -> None:
             raise DataError(f"--normalization {config.normalization}: {reason}; leave it out")
 
 
+def _check_shared_classes(config: Config, settings: tuple[str, ...]) -> None:
+    """Refuse options with which tasks cannot train on each other's classes."""
+    reasons = {
+        f"--stream {config.stream}, which has the same labels in every task": config.stream
+        != "classes",
+        f"--cycles {config.cycles}, where the classes of every task recur": config.cycles > 1,
+        "--tasks 1, which leaves no other task": config.tasks == (1,),
+        "--setting task-incremental, where a task's samples belong to its own head alone": (
+            "task-incremental" in settings
+        ),
+    }
+    for name, value in config.unevenness.shared.items():
+        for reason, holds in reasons.items():
+            if holds:
+                raise DataError(f"--{name} {value:g} with {reason}; leave one of them out")
+
+
 def _check_stream(config: Config, settings: tuple[str, ...]) -> None:
     """Refuse options that do not apply to a domain-incremental stream."""
     changes_images = config.stream in ("permuted", "rotated")
@@ -73,14 +91,14 @@ def _check_stream(config: Config, settings: tuple[str, ...]) -> None:
 
 
 def check_sizes(config: Config, settings: tuple[str, ...], images: Int[np.ndarray, "c"]) -> None:
-    """Refuse sizes of tasks, validation and memory that a data set does not have.
+    """Refuse sizes of validation and memory that a data set does not have.
 
     `images` has the number of training images of every class.
 
     Raises:
       DataError: parts do not fit; the message has the option, its value and the remedy.
     """
-    tasks, classes, fewest = config.tasks, len(images), int(images.min())
+    classes, fewest = len(images), int(images.min())
     fraction = config.validation_fraction
     # Every class has a validation image.
     left = fewest - (max(int(fraction * fewest), 1) if fraction else 0)
@@ -101,6 +119,18 @@ def check_sizes(config: Config, settings: tuple[str, ...], images: Int[np.ndarra
             f"{option} needs validation images, and --validation-fraction 0 leaves none; give a "
             f"fraction, or {option.split()[0]} {instead}"
         )
+    size = config.buffer_size
+    if size is not None and size < classes:
+        raise DataError(f"--buffer-size {size} for {classes} classes; give {classes} or more")
+
+
+def check_division(config: Config, classes: int) -> None:
+    """Refuse tasks into which so many classes cannot be divided.
+
+    Raises:
+      DataError: the message has the option, its value and the remedy.
+    """
+    tasks = config.tasks
     if len(tasks) == 1 and tasks[0] > classes and config.stream in DIVIDING:
         raise DataError(f"--tasks {tasks[0]} of {classes} classes; give {classes} or fewer")
     if config.stream == "split-domains" and classes % tasks[0]:
@@ -113,6 +143,3 @@ def check_sizes(config: Config, settings: tuple[str, ...], images: Int[np.ndarra
             f"--tasks {' '.join(map(str, tasks))} are {sum(tasks)} classes of {classes}; give "
             "sizes that sum to the number of classes, or only the number of tasks"
         )
-    size = config.buffer_size
-    if size is not None and size < classes:
-        raise DataError(f"--buffer-size {size} for {classes} classes; give {classes} or more")

@@ -15,6 +15,7 @@ from everlight.continual.methods.method import Method
 from everlight.models import Network, NetworkRequest
 from everlight.scenarios import (
     class_incremental_by_seed,
+    long_tailed_samples,
     noisy_labels,
     validation_fractions,
     with_shots,
@@ -29,7 +30,8 @@ from everlight_data.pretrained.trunk_features import LITE0
 from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.features import Features
-from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass
+from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass, select_samples
+from everlight_data.user_code.streams import Experiences, OwnStream
 from everlight_experiments.continual.benchmarks.benchmark import Data, Request
 from everlight_experiments.continual.benchmarks.parts import (
     TRUNK_SIDE,
@@ -39,7 +41,7 @@ from everlight_experiments.continual.benchmarks.parts import (
 )
 from everlight_experiments.continual.benchmarks.run_data import Use
 from everlight_experiments.images.config import DIVIDING, Config, config_of
-from everlight_experiments.images.config_checks import check_sizes
+from everlight_experiments.images.config_checks import check_division, check_sizes
 from everlight_experiments.images.descriptions import data_counts, data_sections, number_of_tasks
 from everlight_experiments.images.domain_streams import (
     STREAM_SEED,
@@ -48,6 +50,7 @@ from everlight_experiments.images.domain_streams import (
     number_of_labels,
 )
 from everlight_experiments.images.normalization import first_task_statistics
+from everlight_experiments.images.own_stream import classes_recur, sequences_of_stream
 from everlight_experiments.images.pretrained import RELEASED, Pretrained, is_released, load_layers
 
 
@@ -65,6 +68,15 @@ class ImageInputs(NamedTuple):
     """Layers with which the network begins; None draws them."""
     features: Features | None = None
     """Features that replace the images."""
+    experiences: Experiences | None = None
+    """Samples of the tasks of a user's own stream; None divides them by the configuration."""
+
+    @property
+    def classes_recur(self) -> bool:
+        """True if several tasks train on one class."""
+        if self.experiences is not None:
+            return classes_recur(self.images, self.experiences)
+        return self.config.cycles > 1 or bool(self.config.unevenness.shared)
 
     def network_of(self, method: Method) -> Network:
         """Return the network of a method: the benchmark's, unless its settings name another one."""
@@ -79,17 +91,23 @@ class ImageInputs(NamedTuple):
     def data(self) -> Data:
         """The data of the benchmark, the same in all settings."""
         config, images, stored = self.config, self.images, self.stored
-        sequences = sequences_of(images, config)
-        undivided = sequences_of(images, replace(config, shots=None))(0, "evaluation")
+        sequences = sequences_of(images, config, self.experiences)
+        every_shot = replace(config, shots=None)
+        undivided = sequences_of(images, every_shot, self.experiences)(0, "evaluation")
+        identity = {"data": list(self.checksums)}
+        if self.experiences is not None:
+            identity["experiences"] = list(
+                checksums_of(*self.experiences.train, *self.experiences.test)
+            )
         data = Data(
             note=self.note,
             checksums=self.checksums,
-            fingerprint={"data": list(self.checksums)},
+            fingerprint=identity,
             shared=lambda method: (
                 stored if self.layers is None else Pretrained(stored, self.layers)
             ),
             sequence=lambda method, seq_id: sequences(seq_id.seed, seq_id.use),
-            counts=data_counts(images, config, undivided),
+            counts=data_counts(images, config, undivided, self.experiences is not None),
             images=images,
             sections=partial(data_sections, images=images),
             draws_stream=draws_stream(config),
@@ -100,19 +118,25 @@ class ImageInputs(NamedTuple):
         return data._replace(normalization=statistics)
 
 
-def load_inputs(request: Request[Config], images: LoadedImages | None = None) -> ImageInputs:
-    """Return the inputs of a configuration; `images` stand in the place of its data set.
+def load_inputs(
+    request: Request[Config],
+    images: LoadedImages | None = None,
+    user_stream: OwnStream | None = None,
+) -> ImageInputs:
+    """Return the inputs of a configuration; `images`, or a user's stream, replace its data set.
 
     Raises:
       DataError: data that cannot be read, or parts that do not fit together.
     """
     config = request.config
-    images, note, features = _load(request, images)
+    images, note, features = _with_long_tail(config, *_load(request, images, user_stream))
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
         config = replace(config, learning_rate=rate, chosen=chosen)
     classes = len(images.class_names)
     check_sizes(config, request.settings, np.bincount(images.train_labels, minlength=classes))
+    if user_stream is None:
+        check_division(config, classes)
     noisy = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
     images = images._replace(train_labels=noisy)
     content, layers = [images.images, images.train_labels, images.test_labels], None
@@ -130,13 +154,17 @@ def load_inputs(request: Request[Config], images: LoadedImages | None = None) ->
     if config.stream not in DIVIDING:
         stored = replace(stored, copies=number_of_tasks(config))
     checksums = checksums_of(*content)
-    return ImageInputs(config, images, note, stored, net, checksums, layers, features)
+    experiences = None if user_stream is None else user_stream.experiences
+    return ImageInputs(config, images, note, stored, net, checksums, layers, features, experiences)
 
 
 def _load(
-    request: Request[Config], loaded: LoadedImages | None
+    request: Request[Config], loaded: LoadedImages | None, user_stream: OwnStream | None
 ) -> tuple[ImageSet, str, Features | None]:
     config = request.config
+    if user_stream is not None and user_stream.features is not None:
+        return *user_stream.loaded, user_stream.features
+    loaded = loaded if user_stream is None else user_stream.loaded
     if loaded is None and not config.data and config.features not in (None, LITE0):
         _refuse_options_of_images(config)
         features, images, note = features_alone(config.features, config.test_every)
@@ -145,6 +173,21 @@ def _load(
     if config.features is None:
         return images, note, None
     return images, note, load_features(config.features, images, request.runs)
+
+
+def _with_long_tail(
+    config: Config, images: ImageSet, note: str, features: Features | None
+) -> tuple[ImageSet, str, Features | None]:
+    """Return images and features with the training samples that `--imbalance` keeps."""
+    imbalance = config.unevenness.imbalance
+    if imbalance == 1:
+        return images, note, features
+    classes, fewest = len(images.class_names), 2 if config.validation_fraction else 1
+    chosen = long_tailed_samples(images.train_labels, classes, imbalance, STREAM_SEED, fewest)
+    tested = np.ones(len(images.test_labels), bool)
+    if features is not None:
+        features = features._replace(values=features.values[np.concatenate([chosen, tested])])
+    return select_samples(images, chosen, tested), note, features
 
 
 def _load_images(config: Config, seed: int) -> LoadedImages:
@@ -196,16 +239,14 @@ def _load_pretrained(
     return store_images(images, channels, unit=unit), layers
 
 
-def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskSequence]:
-    """Return the sequence of every seed and use, all of one shape."""
-    if config.stream not in DIVIDING:
-        return domain_sequences(images, config)
+def _by_seed(images: ImageSet, config: Config) -> Callable[[int, bool], TaskSequence]:
+    """Return the function from a seed, and whether it selects, to the divided classes."""
     classes, fraction = len(images.class_names), config.validation_fraction
     tasks = config.tasks if len(config.tasks) > 1 else config.tasks[0]
     train, test = images.train_labels, images.test_labels
     natural = config.order == "natural"
     fractions = fraction and validation_fractions(train, classes, fraction)
-    by_seed = class_incremental_by_seed(
+    return class_incremental_by_seed(
         train,
         test,
         tasks,
@@ -214,7 +255,21 @@ def sequences_of(images: ImageSet, config: Config) -> Callable[[int, Use], TaskS
         fractions,
         config.cycles,
         within_tasks=config.stream == "split-domains",
+        **config.unevenness.shared,
     )
+
+
+def sequences_of(
+    images: ImageSet, config: Config, experiences: Experiences | None = None
+) -> Callable[[int, Use], TaskSequence]:
+    """Return the sequence of every seed and use, all of one shape."""
+    if config.stream not in DIVIDING:
+        return domain_sequences(images, config)
+    fraction = config.validation_fraction
+    if experiences is None:
+        by_seed = _by_seed(images, config)
+    else:
+        by_seed = sequences_of_stream(images, experiences, fraction)
 
     @functools.cache
     def sequence(seed: int, use: Use) -> TaskSequence:

@@ -56,10 +56,17 @@ def number_of_tasks(config: Config) -> int:
     return divided * config.cycles
 
 
-def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str:
-    """Return the sizes of the data in words, with those of a sequence of all training images."""
+def data_counts(
+    images: ImageSet, config: Config, sequence: TaskSequence, is_own: bool = False
+) -> str:
+    """Return the sizes of the data in words, with those of a sequence of all training images.
+
+    `is_own` states that a user's file divides the samples among the tasks.
+    """
     trained = np.asarray(sequence.tasks.train.mask).sum(axis=1)
-    if config.stream == "split-domains":
+    if is_own:
+        divided, learned = _own_tasks(sequence), trained.sum()
+    elif config.stream == "split-domains":
         of_task = len(images.class_names) // len(trained)
         divided = f"{len(trained)} tasks of {of_task} classes, labelled by position in their task"
         learned = trained.sum()
@@ -74,6 +81,7 @@ def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str
                 "test images, which count once; forgetting and transfer are not defined where "
                 "classes are learned again"
             )
+        divided += _shared_classes(config)
     else:
         drawn = ", drawn for every seed" if config.stream_draws == "seeded" else ""
         divided = f"{len(trained)} tasks of all classes ({config.stream}{drawn})"
@@ -84,10 +92,45 @@ def data_counts(images: ImageSet, config: Config, sequence: TaskSequence) -> str
     selects = "epochs and hyper-parameters" if config.protocol.validates else "hyper-parameters"
     least, most = np.bincount(images.train_labels).min(), np.bincount(images.train_labels).max()
     per_class = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+    imbalance = config.unevenness.imbalance
+    tail = "" if imbalance == 1 else f", a long tail of the imbalance {imbalance:g}"
     return (
-        f"; {len(images.train_labels):,} training images ({per_class} per class), of which "
+        f"; {len(images.train_labels):,} training images ({per_class} per class{tail}), of which "
         f"{held_out:,} are for validation only (they select {selects}), and "
         f"{len(images.test_labels):,} test images; {divided}"
+    )
+
+
+def _own_tasks(sequence: TaskSequence) -> str:
+    """Return the sizes of the tasks that a user's file has, in words."""
+    train, tests = sequence.tasks.train, np.asarray(sequence.test_member & sequence.test.mask)
+    labels, masks = np.asarray(train.labels[..., 0]), np.asarray(train.mask)
+    classes = [len(set(row[mask].tolist())) for row, mask in zip(labels, masks, strict=True)]
+    return (
+        f"{len(masks)} tasks of the file, with {', '.join(map(str, masks.sum(axis=1)))} training "
+        f"images of {', '.join(map(str, classes))} classes and test sets of "
+        f"{', '.join(map(str, tests.sum(axis=1)))} images; the accuracy on a task is that on its "
+        "test set"
+    )
+
+
+def _shared_classes(config: Config) -> str:
+    """Return how tasks train on each other's classes, in words; empty if they do not."""
+    uneven = config.unevenness
+    parts = []
+    if uneven.recurring:
+        parts.append(
+            "a class of an earlier task comes again in each later task with the probability "
+            f"{uneven.recurring:g}, with other training images"
+        )
+    if uneven.blurry:
+        parts.append(f"the other tasks get {uneven.blurry:.3g} of the training images of each task")
+    if not parts:
+        return ""
+    return (
+        f", {' and '.join(parts)}; the accuracy on a task is that on the test images of the "
+        "classes that it brings, and forgetting the fall of this accuracy, although later tasks "
+        "train on these classes too"
     )
 
 

@@ -59,6 +59,12 @@ from everlight.scenarios.streams import (
     transform_inputs,
     with_shots,
 )
+from everlight.scenarios.uneven_streams import (
+    long_tailed_counts,
+    long_tailed_samples,
+    with_blurry_boundaries,
+    with_recurring_classes,
+)
 
 __all__ = [
     "IIRC",
@@ -89,6 +95,8 @@ __all__ = [
     "iirc",
     "join_tasks",
     "label_permuted_tasks",
+    "long_tailed_counts",
+    "long_tailed_samples",
     "named_stream",
     "noisy_labels",
     "online_stream",
@@ -109,6 +117,8 @@ __all__ = [
     "training_batches",
     "transform_inputs",
     "validation_fractions",
+    "with_blurry_boundaries",
+    "with_recurring_classes",
     "with_shots",
     "without_validation",
 ]

@@ -14,8 +14,13 @@ from everlight.scenarios.class_incremental import (
     relabel_within_tasks,
     replace_test_with_validation,
 )
-from everlight.scenarios.shapes import pad_sequences
+from everlight.scenarios.shapes import pad_sequences, pad_training
 from everlight.scenarios.streams import recurring_classes
+from everlight.scenarios.uneven_streams import (
+    largest_uneven_task,
+    with_blurry_boundaries,
+    with_recurring_classes,
+)
 
 Fractions = float | Float[np.ndarray, "c"]
 Tasks = PositiveInt | tuple[PositiveInt, ...]
@@ -83,6 +88,8 @@ def class_incremental_by_seed(
     valid_fraction: Fractions = 0.0,
     cycles: PositiveInt = 1,
     within_tasks: bool = False,
+    recurring: UnitInterval = 0.0,
+    blurry: UnitInterval = 0.0,
 ) -> Callable[[int, bool], TaskSequence]:
     """Return a function that builds the sequence of a seed; all its sequences have one shape.
 
@@ -97,6 +104,9 @@ def class_incremental_by_seed(
         of the classes (`recurring_classes`), which the seed divides.
       within_tasks: label samples by the position of their class in its task, which makes the
         sequences domain-incremental (`relabel_within_tasks`); without `cycles`.
+      recurring: probability with which an earlier class comes again in a task
+        (`with_recurring_classes`).
+      blurry: share of each task's samples that other tasks get (`with_blurry_boundaries`), below 1.
 
     Returns:
       Function from a seed, and whether validation samples replace the test sets
@@ -104,13 +114,18 @@ def class_incremental_by_seed(
 
     Raises:
       ValueError: a label is out of range, tasks differ in size or `cycles` is above 1 although
-        `within_tasks`; see also `class_incremental`.
+        `within_tasks`, or `recurring` or `blurry` is above 0 although one of both is given; see
+        also `class_incremental`.
     """
-
     check_range("train_labels", train_labels, 0, classes - 1)
     check_range("test_labels", test_labels, 0, classes - 1)
     if within_tasks and cycles > 1:
         raise ArgumentError(f"within_tasks=True and cycles={cycles}; leave one of them out")
+    if (within_tasks or cycles > 1) and (recurring or blurry):
+        raise ArgumentError(
+            f"recurring={recurring} and blurry={blurry} with within_tasks={within_tasks} and "
+            f"cycles={cycles}; leave the former or the latter out"
+        )
 
     def order_sequence(order: list[int], seed: int) -> TaskSequence:
         cut = divide_classes(order, tasks)
@@ -122,13 +137,18 @@ def class_incremental_by_seed(
         )
 
     def seed_sequence(seed: int) -> TaskSequence:
-        return order_sequence(
-            list(range(classes)) if natural else _seeded_order(classes, seed), seed
-        )
+        order = list(range(classes)) if natural else _seeded_order(classes, seed)
+        sequence = order_sequence(order, seed)
+        if recurring:
+            sequence = with_recurring_classes(sequence, recurring, seed)
+        return with_blurry_boundaries(sequence, blurry, seed) if blurry else sequence
 
-    largest = (
-        seed_sequence(0) if natural else order_sequence(_classes_by_size(train_labels, classes), 0)
+    order = (
+        list(range(classes)) if natural else _order_of_largest_task(train_labels, tasks, classes)
     )
+    largest = order_sequence(order, 0)
+    if recurring or blurry:
+        largest = pad_training(largest, largest_uneven_task(largest, recurring, blurry))
     shapes = [largest, *([replace_test_with_validation(largest)] if np.any(valid_fraction) else [])]
 
     def sequence(seed: int, on_validation: bool = False) -> TaskSequence:
@@ -167,6 +187,15 @@ def _seeded_order(classes: int, seed: int) -> list[int]:
     return np.random.default_rng(seed).permutation(classes).tolist()
 
 
-def _classes_by_size(train_labels: Int[np.ndarray, "n"], classes: int) -> list[int]:
-    """Return the classes by falling size, which makes the largest task that any order can have."""
-    return np.argsort(-np.bincount(train_labels, minlength=classes), kind="stable").tolist()
+def _order_of_largest_task(
+    train_labels: Int[np.ndarray, "n"], tasks: Tasks, classes: int
+) -> list[int]:
+    """Return an order with the largest task that any order can have: its classes are the largest.
+
+    The other classes follow by falling size.
+    """
+    by_size = np.argsort(-np.bincount(train_labels, minlength=classes), kind="stable")
+    sizes = [len(members) for members in divide_classes(range(classes), tasks)]
+    place = int(np.argmax(sizes))
+    before, most = sum(sizes[:place]), sizes[place]
+    return np.insert(by_size[most:], before, by_size[:most]).tolist()

@@ -16,6 +16,7 @@ from everlight.checks import NonNegativeInt, PositiveInt, checked
 from everlight.errors import Argument, ArgumentError
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import stack_samples
+from everlight.scenarios.uneven_streams import distribute
 
 
 @checked
@@ -54,7 +55,7 @@ def online_stream(
     rng = np.random.default_rng(seed)
     class_task = np.asarray(sharp.class_task)
     order = rng.permutation(len(train_labels))
-    part = _distribute(class_task[train_labels[order]], len(tasks), blurry, rng)
+    part = distribute(class_task[train_labels[order]], len(tasks), blurry, rng)
     groups = []
     for task in range(len(tasks)):
         samples = order[part == task]
@@ -73,17 +74,3 @@ def online_stream(
         jnp.asarray(number),
     )
     return sharp._replace(tasks=stream)
-
-
-def _distribute(
-    owner: Int[np.ndarray, "n"], tasks: int, blurry: float, rng: np.random.Generator
-) -> Int[np.ndarray, "n"]:
-    """Return the task whose part of the stream holds each sample; samples are in random order."""
-    part = owner.copy()
-    for task in range(tasks):
-        members = np.flatnonzero(owner == task)
-        moved = members[: int(blurry * len(members))]
-        others = np.delete(np.arange(tasks), task)
-        if len(others):
-            part[moved] = np.resize(rng.permutation(others), len(moved))
-    return part

@@ -76,6 +76,12 @@ def pad_sequences(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
     ]
 
 
+def pad_training(sequence: TaskSequence, length: int) -> TaskSequence:
+    """Return the sequence with so many training samples in every task, padded with mask 0."""
+    tasks = sequence.tasks
+    return sequence._replace(tasks=tasks._replace(train=_pad(tasks.train, length, 1)))
+
+
 def _pad(samples: Samples, length: int, axis: int) -> Samples:
     return jax.tree.map(lambda leaf: _fill(leaf, length, axis), samples)
 

@@ -98,7 +98,7 @@ def test_the_command_leaves_them_out_of_split_digits():
 def test_images_have_pretrained_layers_where_they_are_given(changes, pretrained):
     config = replace(DIGITS, **changes)
     net = feature_head("features", 10)
-    result = images_benchmark.capabilities_of(net, "class-incremental", config)
+    result = images_benchmark.capabilities_of(net, "class-incremental", config, False)
     assert ("pretrained layers" in result) == pretrained
 
 

@@ -50,18 +50,27 @@ def none(): return None
 def fails(): return 1 / 0
 def leaves(): raise SystemExit(4)
 def takes(argument): return argument
+def made():
+    from everlight_experiments import compose
+    from everlight_experiments.images.config import DIGITS
+    return compose(DIGITS)
 """
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mine.py:raise_value", r"mine\.py:raise_value is int, no Benchmark; give my_file\.py:my_"),
-        ("mine.py:none", r"mine\.py:none is NoneType, no Benchmark; give"),
+        (
+            "mine.py:raise_value",
+            r"mine\.py:raise_value is int, no Benchmark and no stream; give my_",
+        ),
+        ("mine.py:none", r"mine\.py:none is NoneType, no Benchmark and no stream; give"),
         ("mine.py:fails", r"mine\.py:fails: ZeroDivisionError: .* \(mine\.py, line 4\)"),
         ("mine.py:leaves", r"mine\.py:leaves ends the process \(4\); give"),
         ("mine.py:takes", r"mine\.py:takes takes arguments; give"),
-        ("mine.py:none --setting online", "--setting is not for none, which has its own"),
+        ("mine.py:none --setting online", r"mine\.py:none is NoneType, no Benchmark and no"),
+        ("mine.py:made --setting online", "--setting is not for made, which has its own"),
+        ("mine.py:made --epochs 3", "--epochs is for a stream of arrays; mine.py:made is a Bench"),
     ],
 )
 def test_other_objects_than_benchmarks_are_refused_in_one_line(

@@ -73,6 +73,8 @@ class Setting(NamedTuple):
     metrics: Metrics
     tested: str = "all tasks so far"
     """Test data of the score over time."""
+    remedies: Mapping[Requirement, tuple[str, ...]] = {}
+    """Options with which a requirement is met that is not met here."""
 
 
 class Training(NamedTuple):
