@@ -5,6 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float
 
 from everlight_data.color.photographs.linear_pictures import linear, read_picture
 from everlight_data.color.photographs.release_files import files_by_stem, read_illuminants
@@ -38,11 +39,7 @@ def load_intel_tau(folder: Path) -> dict[str, ConstancySet]:
         if paths:
             white_points = [_white_point(path) for path in paths]
             _refuse_shared(paths, white_points)
-            illuminants = np.concatenate([read_illuminants(path, OWNER) for path in white_points])
-            if len(illuminants) != len(paths):
-                raise DataError(
-                    f"{camera}: a .wp file does not hold one illuminant. Download it again."
-                )
+            illuminants = np.concatenate([_read_white_point(path) for path in white_points])
             names = tuple(str(path.relative_to(camera).with_suffix("")) for path in paths)
             sets[camera.name] = ConstancySet(
                 names=names, illuminants=illuminants, read_image=partial(_read_intel_tau, paths)
@@ -52,6 +49,13 @@ def load_intel_tau(folder: Path) -> dict[str, ConstancySet]:
             f"{folder} has no <camera>/<set>/<name>.tiff. Download them from {OWNER}."
         )
     return sets
+
+
+def _read_white_point(path: Path) -> Float[np.ndarray, "1 3"]:
+    illuminants = read_illuminants(path, OWNER)
+    if len(illuminants) != 1:
+        raise DataError(f"{path} has {len(illuminants)} illuminants, not one. Download it again.")
+    return illuminants
 
 
 def _refuse_shared(paths: list[Path], white_points: list[Path]) -> None:

@@ -34,13 +34,19 @@ assert tuple(VARIANTS) == get_args(VariantName)
 
 
 def with_variants(methods: Sequence[Method], names: Sequence[VariantName]) -> list[Method]:
-    """Return the methods, each that stores samples and predicts by a head before its variants."""
+    """Return the methods, before its variants each that has some."""
     rows = []
     for method in methods:
         rows.append(method)
-        if method.stores_samples and not method.nearest_mean:
+        if has_variants(method):
             rows += [_variant(method, name) for name in names]
     return rows
+
+
+def has_variants(method: Method) -> bool:
+    """Return True if the method predicts by a head and stores samples, not outputs of a layer."""
+    stores_outputs = "layer outputs" in method.requirements
+    return method.stores_samples and not method.nearest_mean and not stores_outputs
 
 
 def _variant(method: Method, name: VariantName) -> Method:
