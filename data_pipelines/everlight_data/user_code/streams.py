@@ -164,7 +164,7 @@ def _check_features(reference: str, tasks: list[Shaped[np.ndarray, "n *shape"]])
         wrong = ~((values <= MAX_FEATURE) & (values >= -MAX_FEATURE))
         if np.any(wrong):
             raise DataError(
-                f"{reference}: the features of row {np.argwhere(wrong)[0][0]} of task {number}, "
-                f"test tasks last, are not all numbers of at most {MAX_FEATURE:g}; leave it out, "
-                "or scale them"
+                f"{reference}: the features of row {np.argwhere(wrong)[0][0]} of pair {number}, "
+                f"training tasks first, are not all numbers of at most {MAX_FEATURE:g}; leave it "
+                "out, or scale them"
             )

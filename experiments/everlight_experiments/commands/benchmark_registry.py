@@ -101,6 +101,8 @@ def benchmark_name(text: str) -> str:
 def default_config(text: str, preset: AnyPreset = "demo") -> BenchmarkConfig:
     """Return the configuration of NAME or NAME:PRESET, or of a stream of a user's file."""
     if is_user_file(text):
+        if preset != "demo":
+            raise DataError(f"--preset {preset} is not for {text}, whose file has its size")
         return PICTURES
     name, preset = split_preset(text, preset)
     return BENCHMARKS[name].configs[preset]

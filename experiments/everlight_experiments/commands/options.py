@@ -102,8 +102,9 @@ class RunOptions(TrainOptions):
     benchmark: BenchmarkArgument = ""
     """Name of a benchmark, as in digits or tiny-imagenet:small, or your own, as FILE.py:NAME. The
     part after the colon is a preset; images is for your own --data. FILE.py:NAME is a `Benchmark`
-    of a Python file, or a function to lists of training and of test tasks, each task a pair of
-    arrays, images and labels (docs/pages/guide/benchmarks.md)."""
+    of a Python file, or a function that returns two lists, of training and of test tasks, each task
+    a pair of arrays, images and labels (docs/pages/guide/benchmarks.md). Options of data and tasks
+    are then the file's."""
     strategy: tuple[str, ...] = ()
     """Your own strategies, each as my_file.py:my_strategy. That is a function from a `Setup` to a
     `Strategy` (docs/pages/guide/strategy.md)."""

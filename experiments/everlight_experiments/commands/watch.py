@@ -22,13 +22,16 @@ from everlight_data.optional_packages import import_package
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import scalars_of
 from everlight_experiments.commands.watched_run import WatchedRun
+from everlight_experiments.continual.training.estimate import in_time
 from everlight_experiments.report.export import NAME_A_RUN, empty_folder
-from everlight_experiments.run_folder.folder import METRICS
+from everlight_experiments.run_folder.folder import METRICS, TENSORBOARD
 from everlight_experiments.run_folder.interruption import StoppedError
 from everlight_experiments.terminal import CURSOR_UP
 
 POLL = 1.0
 """Seconds between two looks at the folder."""
+UNKNOWN = 1_800.0
+"""Seconds without a line after which a run that may be compiling is no longer watched."""
 Note = Callable[[Sequence[Mapping[str, Any]]], None]
 
 
@@ -37,7 +40,7 @@ class WatchOptions:
     """Show what a run is training: task, steps, loss, score, steps per second and time left.
 
     Start it in another terminal than the run; it ends with the run, or by Ctrl-C, which does not
-    stop the run.
+    stop the run. Runs of `run`, `grid` and papers on continual learning have these lines.
     """
 
     run: tyro.conf.Positional[Path]
@@ -73,9 +76,14 @@ def watch(options: WatchOptions) -> None:
                         f"no process trains {options.run} any more, whose last line was written "
                         f"{silent:.0f} s ago; the command that started it continues it"
                     )
+                if state == "unknown" and silent > UNKNOWN:
+                    sys.exit(
+                        f"no line of {options.run} since {in_time(silent)}; it is compiling, or "
+                        "was killed"
+                    )
                 time.sleep(POLL)
     except StoppedError:
-        print("no longer watched; the run itself goes on")
+        print("no longer watched; the run is not stopped by this")
 
 
 class _Table:
@@ -107,7 +115,7 @@ def _ignore(events: Sequence[Mapping[str, Any]]) -> None:
 def _event_writer(run: Path, open_files: ExitStack) -> Note:
     """Return a function that writes new events for TensorBoard."""
     package = import_package("tensorboardX")
-    folder, steps = run / "tensorboard", collections.Counter[str]()
+    folder, steps = run / TENSORBOARD, collections.Counter[str]()
     empty_folder(folder, "events.*")
     writer = open_files.enter_context(package.SummaryWriter(str(folder)))
 

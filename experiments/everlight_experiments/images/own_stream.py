@@ -16,6 +16,7 @@ from everlight_experiments.run_folder.config_options import changed_options
 OF_THE_FILE = (
     *("data", "test-data", "test-every", "classes", "first-class", "per-class", "side"),
     *("tasks", "order", "cycles", "stream", "stream-draws", "imbalance", "blurry", "recurring"),
+    "label-noise",
 )
 """Options of data and tasks, which a stream's file has in their place."""
 OF_IMAGES = ("net", "dropout", "pixels", "augmentation", "pretrained", "features")

@@ -19,6 +19,7 @@ from everlight_data.runs.finished_runs import PROVENANCE, Number, list_numbers, 
 from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.run_tables import WAIT, load_run, run_criteria
 from everlight_experiments.report.writer import file_names
+from everlight_experiments.run_folder.folder import TENSORBOARD
 
 NAME_A_RUN = "Name the folder of a run."
 NO_EVENTS = "Only runs that follow their training have one that can be exported."
@@ -164,7 +165,7 @@ def _write_events(run: Path) -> Path:
     """Write scalars under the event's texts and the number's name, each a step after the last."""
     tensorboard = import_package("tensorboardX")
     scalars = list(read_scalars(run / "metrics.jsonl", NO_EVENTS))
-    folder = run / "tensorboard"
+    folder = run / TENSORBOARD
     empty_folder(folder, "events.*")
     with tensorboard.SummaryWriter(str(folder)) as writer:
         for tag, step, value in scalars:

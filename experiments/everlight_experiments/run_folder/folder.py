@@ -45,6 +45,8 @@ PATIENCE = 600
 """Seconds to wait for a folder that another process locks; a report takes less."""
 METRICS = "metrics.jsonl"
 """File of a run's events."""
+TENSORBOARD = "tensorboard"
+"""Folder of TensorBoard's event files."""
 COMPILING, COMPILED, ESTIMATE = "compiling", "compiled", "estimate"
 """Values of `event` in lines on compilation and on the estimated duration."""
 REPEATED_EVENTS = frozenset({COMPILING, COMPILED, ESTIMATE, PROGRESS})
@@ -134,7 +136,7 @@ class RunFolder:
         config = self.path / "config.json"
         # A run that was killed before it saved anything claims nothing.
         self._continued = self._holds_work()
-        if not self._continued:
+        if not self._continued and not self._is_in_use():
             # The epochs of its lines are learned again.
             remove(self.path / METRICS)
         # The folder of runs may have moved, or be named from another directory.
@@ -143,12 +145,21 @@ class RunFolder:
         write_config(config, chosen, recorded)
         self._written = file_state(config)
 
+    def _is_in_use(self) -> bool:
+        """Return True if another process trains runs in the folder."""
+        locks = (self.path / PARTS).glob(f"*{LOCK}")
+        parts = (path.with_name(path.name.removesuffix(LOCK)) for path in locks)
+        return any(map(self._claims.is_elsewhere, parts))
+
     def _holds_work(self) -> bool:
-        """Return True if the folder has a file beside config.json, locks and lines on progress."""
+        """Return True if the folder has results or checkpoints, not only lines on progress."""
         others = [
             path
             for path in self.path.rglob("*")
-            if path.name != "config.json" and not path.name.endswith(LOCK) and not path.is_dir()
+            if path.name != "config.json"
+            and not path.name.endswith(LOCK)
+            and not path.is_dir()
+            and path.parent != self.path / TENSORBOARD
         ]
         if others != [self.path / METRICS]:
             return bool(others)

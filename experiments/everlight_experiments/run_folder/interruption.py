@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 # Windows has no SIGHUP.
 SIGNALS = tuple(
@@ -100,16 +100,22 @@ def _acknowledge(number: int, ended: threading.Event, before_end: Callable[[], N
     began, name = time.monotonic(), signal.Signals(number).name
     if ended.wait(ACKNOWLEDGED_AFTER) or _Signals.stopping:
         return
-    print(f"\n{name} received; the command ends in {ENDED_AFTER:g} s at most", file=sys.stderr)
+    # Nobody may read the errors any more.
+    with suppress(OSError):
+        print(
+            f"\n{name} received; the command saves, or ends in {ENDED_AFTER:g} s", file=sys.stderr
+        )
     ended.wait(began + ENDED_AFTER - time.monotonic())
     if ended.is_set() or _Signals.stopping:
         return
     begin_stopping()
-    before_end()
-    print(stop_message(number), file=sys.stderr, flush=True)
-    # Only the main thread may call `signal.signal`.
-    ctypes.pythonapi.PyOS_setsig(number, None)
-    os.kill(os.getpid(), number)
+    try:
+        before_end()
+        print(stop_message(number), file=sys.stderr, flush=True)
+    finally:
+        # Only the main thread may call `signal.signal`.
+        ctypes.pythonapi.PyOS_setsig(number, None)
+        os.kill(os.getpid(), number)
 
 
 def stop_message(number: int) -> str:

@@ -159,7 +159,7 @@ def fuzz(name: str, seed: int, count: int) -> None:
             taken = measured(read, names)
             result = valid.problem or taken.problem
             if result is None and excess(valid, taken):
-                # A module that a refusal imports, and perhaps compiles, counts the first time alone.
+                # A module that a refusal imports counts the first time alone.
                 result = excess(valid, measured(read, names))
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
         if result is None and grown > MEMORY:

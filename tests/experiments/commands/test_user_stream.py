@@ -178,7 +178,7 @@ def test_other_arrays_of_the_same_file_train_again(tmp_path):
         ("two_of_three", "3 training and 2 test tasks; give a pair per task"),
         ("bare", r"training tasks: number 0 is ndarray; give \(images, labels\)"),
         ("empty", r"training tasks are empty; give a list of \(images, labels\)"),
-        ("infinite", "features of row 0 of task 0, test tasks last, are not all"),
+        ("infinite", "features of row 0 of pair 0, training tasks first, are not all"),
         ("mixed", "number 1 has dtype uint8 and shape .*; give all tasks one type and shape"),
         ("single", "a class has one training image, which validation would take"),
         ("halves --tasks 2", "--tasks is not for halves, whose file has the tasks; leave it out"),

@@ -103,7 +103,7 @@ def test_a_process_that_cannot_stop_acknowledges_a_signal_and_ends_within_two_se
     child.send_signal(number)
     # The first line is empty: it ends that of a progress bar.
     assert child.stderr.readline() == "\n"
-    assert child.stderr.readline().startswith(f"{number.name} received; the command ends in")
+    assert child.stderr.readline().startswith(f"{number.name} received; the command saves")
     acknowledged = time.monotonic() - began
     output, errors = child.communicate()
     assert acknowledged < 1 < time.monotonic() - began < 2

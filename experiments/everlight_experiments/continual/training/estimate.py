@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import jax
 
-from everlight_experiments.continual.training.queue import Job
+from everlight_experiments.continual.training.queue import Job, check_jobs
 from everlight_experiments.continual.training.runner import Runner
 from everlight_experiments.run_folder.folder import COMPILED, COMPILING, ESTIMATE, RunFolder
 
@@ -18,13 +18,14 @@ def estimate_duration(
     Finished runs do not count, nor do other processes that share the folder. Joined processes have
     no estimate, nor do runs in which JAX looks for NaN: few samples may have some.
     """
+    check_jobs(runners, jobs)
     if jax.process_count() > 1 or jax.config.jax_debug_nans or jax.config.jax_debug_infs:
         return
     seconds: dict[str, float] = defaultdict(float)
     runs: dict[str, int] = defaultdict(int)
     # The first methods come last, so that their programs are in memory when they are trained.
     for job in reversed(jobs):
-        runner, name = runners[job.column], f"{job.column}, {job.method.name}"
+        runner, name = runners[job.column], runners[job.column].title(job.method)
         for stage in reversed(runner.missing_stages(job.method, job.seeds)):
             folder.log(event=COMPILING, method=name)
             print(f"compiling {name}, {stage.use} ... ", end="", flush=True)

@@ -81,14 +81,23 @@ def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[
     ]
 
 
+def check_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> None:
+    """Refuse jobs that cannot be trained to their end.
+
+    Raises:
+      DataError: a method has no score on the benchmark's validation tasks, or has no samples there.
+    """
+    for job in jobs:
+        runners[job.column].check(job.method)
+
+
 def train_jobs(runners: Mapping[str, Runner], jobs: Sequence[Job]) -> Outcomes:
     """Train all jobs; those that other processes are training come last.
 
     Returns:
       outcomes by column and method, in the order of the runners and jobs.
     """
-    for job in jobs:
-        runners[job.column].check(job.method)
+    check_jobs(runners, jobs)
     by_job: dict[tuple[str, str], Outcome] = {}
     left = list(jobs)
     while left:

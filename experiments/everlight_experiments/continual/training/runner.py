@@ -20,6 +20,7 @@ from everlight.continual import (
     TaskSequence,
     choose_hyperparameter,
     fixed_hyperparameter,
+    initial_runs_state,
     replayed_per_step,
 )
 from everlight.continual.engine.run import Announce
@@ -44,6 +45,7 @@ from everlight_experiments.continual.training.runs import (
 )
 from everlight_experiments.continual.training.trials import Trial, try_runs
 from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.memory import refuse_large
 
 NETS = "models"
 """Folder of the networks that a run keeps."""
@@ -243,7 +245,7 @@ class Runner:
             key=seq_id.key,
             run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.seed),
             title=f"{self._setting}, {method.name}, {purpose}",
-            method=", ".join(filter(None, (benchmark.prefix, self._setting, method.name))),
+            method=self.title(method),
         )
 
     def _trained_runs(
@@ -325,6 +327,10 @@ class Runner:
                 stages.append(Stage(use, missing))
         return stages
 
+    def title(self, method: Method) -> str:
+        """Return the name of a method's runs in lines on progress and estimates."""
+        return ", ".join(filter(None, (self.benchmark.prefix, self._setting, method.name)))
+
     def try_stage(self, method: Method, stage: Stage) -> Trial:
         """Compile the programs of a stage, and time them on some samples and epochs."""
         one_by_one, announce = self.benchmark.training.one_by_one, self._announce
@@ -333,7 +339,9 @@ class Runner:
         mesh = group_mesh(len(group), announce, one_by_one)
         limit = self.benchmark.selection.validation_tasks if stage.use == "validation" else None
         with self._naming_files():
-            trial = try_runs(self._training(method, {}).runs_of(group), mesh, limit, announce)
+            runs = self._training(method, {}).runs_of(group)
+            refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
+            trial = try_runs(runs, mesh, limit, announce)
         return trial._replace(seconds=trial.seconds * math.ceil(len(stage.run_ids) / size))
 
     def _task_count(self, sequence: TaskSequence) -> int:

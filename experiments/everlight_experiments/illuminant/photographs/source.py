@@ -34,10 +34,9 @@ MIN_IMAGES = 45
 """Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
 
 MASKED: dict[Saturated, str] = {
-    "highlights": f"masked are what is 0 (charts) and pixels from {SATURATION} of an image's "
-    "maximum on",
-    "plateaus": "masked are what is 0 (charts) and pixels at an image's maximum that several share",
-    "none": "masked is what is 0 (charts)",
+    "highlights": f"pixels at 0 (charts) and from {SATURATION} of an image's maximum on are masked",
+    "plateaus": "pixels at 0 (charts) and at an image's maximum, if several share it, are masked",
+    "none": "pixels at 0 (charts) are masked",
 }
 """Words for a report on the masks of thumbnails."""
 
@@ -158,7 +157,10 @@ def _check_options(options: ImageOptions) -> None:
     if options.release and options.thumbnails:
         raise DataError("--thumbnails and --release are two sets; give one")
     if options.saturated != "highlights" and (options.release or options.preset == "demo"):
-        raise DataError("--saturated goes with thumbnails; a release states its sensor's level")
+        raise DataError(
+            "--saturated is for --thumbnails; a release states its sensor's level, and demo's images are "
+            "rendered"
+        )
     if options.camera and not options.thumbnails:
         raise DataError("--camera names the camera of --thumbnails; give the files too")
     if options.camera and options.cameras:

@@ -12,17 +12,19 @@ with limited importances:
 the steps s of a task. g_s is the gradient of the whole loss, penalty included; SI has the task's.
 Scales and biases of normalization layers are free.
 
-The authors' code has ξ = 1e-7, F_max = 0.001 and λ = 1e6. At a learning rate of 0.001 the step on
-the penalty, λ F_max = 1,000, is then stable. Greater learning rates need an implicit step.
+The authors' code has ξ = 1e-7 and F_max = 0.001, and its `params.cfg` has λ = 1e6 (`ewc_lambda`),
+which its script for latent replay does not read. At a learning rate of 0.001 the step on the
+penalty, λ F_max = 1,000, is then stable. Greater learning rates need an implicit step.
 
 Equal to the official code (vlomonaco/ar1-pytorch, `utils.py`) at ω of several tasks, at F where no
-sum is negative, at the penalty's gradient, and at the parameters that are free. Differs in three
-points. There a negative sum stays, and the penalty then drives the parameter away from θ*. There
-batch norm is replaced by batch renormalization, whose limits grow in the first task; in everlight
-the network stays as it is. The bias of the head, which that head lacks, is consolidated like the
-weights. `latent_replay` has the activations that the same code replays. The original Caffe code
-(lrzpellegrini/Latent-Replay, `syn.py`, `cwr.py`) has the same equations, and the head's learning
-rate is ten times that of the other layers.
+sum is negative, at the penalty's gradient, and at the parameters that are free. Differs in four
+points. The loss runs over the classes seen so far by default, there over all. There a negative sum
+stays, and the penalty then drives the parameter away from θ*. There batch norm is replaced by batch
+renormalization, whose limits grow in the first task; in everlight the network stays as it is. The
+bias of the head, which that head lacks, is consolidated like the weights. `latent_replay` has the
+activations that the same code replays. The original Caffe code (lrzpellegrini/Latent-Replay,
+`syn.py`, `cwr.py`) has the same equations, and the head's learning rate is ten times that of the
+other layers.
 """
 
 from collections.abc import Mapping

@@ -29,7 +29,8 @@ It weighs by samples, past[i] of earlier tasks and cur[i] of this one:
 Equal to the official code of CWR* (vlomonaco/ar1-pytorch) at the start, the consolidation and the
 rows of unseen classes, which are the latest temporary ones as in `form="code"`; differs in the
 bias, which that head lacks: in everlight it is consolidated like the weights, with its own mean.
-That code counts replayed classes and samples as the task's; nothing is replayed in everlight.
+That code counts replayed classes and samples as the task's; nothing is replayed in everlight. The
+loss runs over the classes seen so far by default, there over all.
 Avalanche's plugin left the first task of a class out of past[i] until May 2022 and has the same
 equation since.
 """

@@ -17,11 +17,18 @@ conv5_4/dw of MobileNet, within the tenth of its 13 blocks.
 
 Equal to the official code (vlomonaco/ar1-pytorch, `ar1star_lat_replay.py`) at the gradient of a
 step, the stored outputs, the number of samples that enter and leave the memory, the order of replay
-within an epoch, and the consolidation of the head; differs in these points:
+within an epoch, and the consolidation of the head given the classes of a task; differs in these
+points:
 
+- A class is consolidated once. That code goes through a set of tensors, which holds a replayed
+  class as often as the memory has samples of it, and consolidates it so many times.
+- The loss runs over the classes seen so far by default. There it runs over all.
+- The optimizer restarts in every task by default. There it restarts in the second one alone.
+- Every epoch has an order of its own. There one order holds for a task.
 - Every step has the same numbers of new and stored samples. That code divides 128 in each task in
   proportion to its samples and m, drops a smaller last batch, and replays from the first slot again
-  in every epoch.
+  in every epoch. Only samples of whole batches enter its memory, and it fills up the first task by
+  its own samples.
 - Empty places of the memory are filled first. There it keeps the size of the first task's samples,
   if these are fewer than m.
 - Batch norm is not replaced by batch renormalization, whose limits grow in the first task. The

@@ -58,7 +58,7 @@ def test_saturated_pixels_are_masked_as_named(same_scenes, tmp_path, saturated, 
     images, note = load_cameras(options)
     assert images["SonyA57"].masks.all(axis=(1, 2)).sum() == count
     assert ("0.95" in note) == (saturated == "highlights")
-    with pytest.raises(DataError, match="--saturated goes with thumbnails"):
+    with pytest.raises(DataError, match="--saturated is for --thumbnails"):
         load_cameras(DatasetOptions(preset="demo", saturated="none", runs=tmp_path))
 
 
