@@ -158,7 +158,7 @@ def _check_options(options: ImageOptions) -> None:
         raise DataError("--thumbnails and --release are two sets; give one")
     if options.saturated != "highlights" and (options.release or options.preset == "demo"):
         raise DataError(
-            "--saturated is for --thumbnails; a release states its sensor's level, and demo's images are "
+            "--saturated is for --thumbnails; a release states its sensor's level, and demo is "
             "rendered"
         )
     if options.camera and not options.thumbnails:
