@@ -13,7 +13,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.watch import WatchOptions, watch
 from everlight_experiments.commands.watched_run import WatchedRun
-from tests.experiments.report.test_index import read_events
+from tests.experiments.report.event_files import read_events
 
 TASKS, EPOCHS, SEEDS = 2, 3, 2
 

@@ -8,7 +8,6 @@ import sys
 
 import numpy as np
 import pytest
-from tensorboardX.proto.event_pb2 import Event
 
 from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
@@ -17,6 +16,7 @@ from everlight_data.writing import save_sealed
 from everlight_experiments.report.export import ExportOptions, export
 from everlight_experiments.report.index import ReportsOptions, write_index
 from everlight_experiments.report.writer import Column, Figure, Report, Summary, Table, write_report
+from tests.experiments.report.event_files import read_events
 
 HOSTILE = "<script>alert(1)</script>"
 
@@ -88,21 +88,6 @@ def test_a_damaged_run_is_listed_with_the_reason(tmp_path):
 def test_a_folder_without_runs_is_refused(tmp_path):
     with pytest.raises(DataError, match="holds no run"):
         write_index(ReportsOptions(tmp_path))
-
-
-def read_events(folder):
-    """Return tag, step and value of every scalar, read by the format's definition.
-
-    An event is stored as its length, a checksum, the event and a checksum.
-    """
-    (path,) = folder.glob("events.*")
-    content, place, results = path.read_bytes(), 0, []
-    while place < len(content):
-        length = int.from_bytes(content[place : place + 8], "little")
-        event = Event.FromString(content[place + 12 : place + 12 + length])
-        results += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
-        place += 16 + length
-    return results
 
 
 def test_events_become_scalars_under_their_texts(tmp_path):
