@@ -302,8 +302,12 @@ ROWS: dict[str, Any] = {
         "hierarchy": {"ab": ("a", "b")},
         "configuration": scenarios.TaskConfiguration((("ab", "c"), ("a", "b", "d"))),
     },
-    "scenarios.long_tailed_counts": {"counts": host([8, 8, 8]), "imbalance": 2.0},
-    "scenarios.long_tailed_samples": {"labels": np.arange(16) % 4, "classes": 4, "imbalance": 2.0},
+    "scenarios.long_tailed_counts": {"counts": np.array([9, 8, 7]), "imbalance": 2.0},
+    "scenarios.long_tailed_samples": {
+        "labels": np.arange(16) % 4,
+        "classes": 4,
+        "imbalance": 2.0,
+    },
     "scenarios.join_tasks": {"tasks": [host(PIECES)]},
     "scenarios.online_stream": {**LABELS, "tasks": TASKS},
     "scenarios.random_split": {

@@ -1,7 +1,6 @@
 """A user's benchmark or stream of arrays, from a Python file."""
 
 import inspect
-from dataclasses import fields
 from typing import Any
 
 from everlight.continual.methods.method import Method
@@ -74,5 +73,4 @@ def with_own_config(options: RunOptions, user_stream: Benchmark | OwnStream | No
             f"--{changed[0]} is for a stream of arrays; {options.benchmark} is a Benchmark, which "
             "has its own; leave it out"
         )
-    values = {field.name: getattr(options, field.name) for field in fields(RunOptions)}
-    return RunOptions(**values | {"config": None})
+    return RunOptions(**{**vars(options), "config": None})

@@ -20,7 +20,7 @@ def loaded(*words):
 
 
 def test_without_boundaries_methods_that_act_at_them_are_left_out():
-    benchmarks, rows, _ = loaded("--no-boundaries")
+    benchmarks, rows, *_ = loaded("--no-boundaries")
     (benchmark,) = benchmarks.values()
     by_name = {row.name: incompatibility(row, benchmark.setting.capabilities) for row in rows}
     assert {by_name[name] for name in ACTING} == {INCOMPATIBILITIES["task boundaries"]}
