@@ -55,8 +55,11 @@ def long_tailed_counts(
       fewest: samples that every class must keep.
 
     Raises:
-      ValueError: a class would keep fewer; the message has the largest ratio that is possible.
+      ValueError: there is no class, or one would keep fewer; then the message has the largest ratio
+        that is possible.
     """
+    if not len(counts):
+        raise ArgumentError("counts is empty; give the samples of one class or more")
     last = len(counts) - 1
     profile = float(imbalance) ** (-np.arange(len(counts)) / max(last, 1))
     sizes = np.floor(np.min(counts / profile) * profile * _ROUNDING).astype(int)
