@@ -22,7 +22,7 @@ def their_ranking() -> Iterator[None]:
     gradient of the ranking loss. The ranked scores have no scale in Hou et al.'s code.
     """
     module = sys.modules[lucir.__module__]
-    kernel_of, cosines, scales = module._kernel, module.cosines, []
+    kernel_of, cosines, scales = module.head_kernel, module.cosines, []
 
     def with_scale(params: PyTree) -> Float[Array, "f c"]:
         scales.append(params["head"]["scale"])
@@ -32,7 +32,7 @@ def their_ranking() -> Iterator[None]:
         scale = scales[-1]
         return cosines(features, kernel) * (scale / jax.lax.stop_gradient(scale))
 
-    with patch.object(module, "_kernel", with_scale), patch.object(module, "cosines", scaled):
+    with patch.object(module, "head_kernel", with_scale), patch.object(module, "cosines", scaled):
         yield
 
 

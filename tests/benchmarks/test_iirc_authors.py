@@ -91,6 +91,12 @@ def test_both_sides_have_the_same_options():
     }
 
 
+@pytest.mark.parametrize("name", EQUATIONS)
+def test_what_the_authors_equations_replace_exists(name):
+    with EQUATIONS[name]():
+        pass
+
+
 def test_a_method_that_does_not_exist_is_named(capsys):
     with pytest.raises(SystemExit):
         main(["--authors", "nowhere", "BiC"])
