@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.speed.networks import CLASSES, RATE, Block, Sizes, blocks_of
+from benchmarks.speed.torch_sequences import normalized_convolution
 
 
 def torch_training(sizes: Sizes, images: np.ndarray, labels: np.ndarray) -> Callable[[], float]:
@@ -32,7 +33,7 @@ def torch_training(sizes: Sizes, images: np.ndarray, labels: np.ndarray) -> Call
 def torch_net(filters: int) -> nn.Sequential:
     """Return ResNet-18 for small images."""
     return nn.Sequential(
-        *(*_normalized(3, filters, 3, 1), nn.ReLU()),
+        *(*normalized_convolution(3, filters, 3, 1), nn.ReLU()),
         *map(_Residual, blocks_of(filters)),
         *(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * filters, CLASSES)),
     )
@@ -45,15 +46,14 @@ class _Residual(nn.Module):
         super().__init__()
         before, width, stride = block
         self.body = nn.Sequential(
-            *_normalized(before, width, 3, stride), nn.ReLU(), *_normalized(width, width, 3, 1)
+            *normalized_convolution(before, width, 3, stride),
+            nn.ReLU(),
+            *normalized_convolution(width, width, 3, 1),
         )
         changes = before != width
-        self.shortcut = nn.Sequential(*(_normalized(before, width, 1, stride) if changes else ()))
+        self.shortcut = nn.Sequential(
+            *(normalized_convolution(before, width, 1, stride) if changes else ())
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         return torch.relu(self.body(inputs) + self.shortcut(inputs))
-
-
-def _normalized(before: int, width: int, size: int, stride: int) -> list[nn.Module]:
-    convolution = nn.Conv2d(before, width, size, stride, size // 2, bias=False)
-    return [convolution, nn.BatchNorm2d(width)]

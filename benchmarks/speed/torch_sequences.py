@@ -145,7 +145,7 @@ def torch_net(net: SmallCNN | ReducedResNet, side: int) -> nn.Module:
 
 
 def _reduced_resnet(classes: int, blocks: int) -> nn.Module:
-    layers, before = _normalized(3, 16, 3, 1), 16
+    layers, before = normalized_convolution(3, 16, 3, 1), 16
     for width in (16, 32, 64):
         for number in range(blocks):
             layers.append(_Block(before, width, 2 if width > 16 and number == 0 else 1))
@@ -160,17 +160,22 @@ class _Block(nn.Module):
     def __init__(self, before: int, width: int, stride: int):
         super().__init__()
         self.body = nn.Sequential(
-            *_normalized(before, width, 3, stride), nn.ReLU(), *_normalized(width, width, 3, 1)
+            *normalized_convolution(before, width, 3, stride),
+            nn.ReLU(),
+            *normalized_convolution(width, width, 3, 1),
         )
         changes = before != width
-        self.shortcut = nn.Sequential(*(_normalized(before, width, 1, stride) if changes else ()))
+        self.shortcut = nn.Sequential(
+            *(normalized_convolution(before, width, 1, stride) if changes else ())
+        )
 
     def forward(self, inputs: Tensor) -> Tensor:
         hidden = torch.relu(inputs)
         return self.body(hidden) + self.shortcut(hidden)
 
 
-def _normalized(before: int, width: int, size: int, stride: int) -> list[nn.Module]:
+def normalized_convolution(before: int, width: int, size: int, stride: int) -> list[nn.Module]:
+    """Return a convolution without bias and its batch norm."""
     convolution = nn.Conv2d(before, width, size, stride, size // 2, bias=False)
     return [convolution, nn.BatchNorm2d(width)]
 

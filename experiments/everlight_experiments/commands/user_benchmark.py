@@ -27,7 +27,7 @@ def is_user_file(text: str) -> bool:
 def load_user_benchmark(reference: str) -> Benchmark | OwnStream:
     """Return the benchmark or stream that `my_file.py:my_benchmark` names; the file is run.
 
-    The file's content belongs to the fingerprint of its runs, so that a changed file trains again.
+    The file's content belongs to the fingerprint of its runs: a changed file needs another `--tag`.
 
     Raises:
       MissingDataError: there is no such file.
