@@ -43,6 +43,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--cifar100", action="store_true", help="CIFAR-100 in place of Tiny-ImageNet"
     )
+    parser.add_argument(
+        "--authors-equations",
+        action="store_true",
+        help=f"train everlight's {' and '.join(EQUATIONS)} with the authors' equations",
+    )
     parser.add_argument("--keep", type=Path, help="folder of finished runs, which are read back")
     options = parser.parse_args(arguments)
     names = [case.name for case in CASES]
@@ -51,6 +56,8 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"no method {unknown[0]!r}; there are {', '.join(names)}")
     if options.steps and options.cifar100:
         parser.error("--steps compares on images of its own; leave --cifar100 out")
+    if options.steps and options.authors_equations:
+        parser.error("--steps has a row with the authors' equation; leave --authors-equations out")
     python = authors_python()
     if python is None:
         parser.error(f"torch or Pillow is missing: name a Python that has them in {VARIABLE}")
@@ -75,8 +82,10 @@ def main(arguments: list[str] | None = None) -> None:
         same, count = same_material(authors, workload, folder)
         equal = "the same" if same else "DIFFERENT"
         print(f"{equal} samples, labels and layers; {count:,} parameters\n", flush=True)
-        train_both(authors, workload, folder, cases, options.seeds)
-        sides = (scores_in(folder / name) for name in (AUTHORS_SCORES, EVERLIGHT_SCORES))
+        equations = options.authors_equations
+        train_both(authors, workload, folder, cases, options.seeds, equations)
+        files = AUTHORS_SCORES, EVERLIGHT_SCORES[equations]
+        sides = (scores_in(folder / name) for name in files)
         print(table(rows_of(*sides, [case.name for case in cases])))
 
 

@@ -21,7 +21,9 @@ from everlight_data.errors import DataError
 SIDE = Path(__file__).with_name("authors_side.py")
 VARIABLE = "EVERLIGHT_IIRC"
 """Environment variable with the Python of an environment that has torch and Pillow."""
-AUTHORS_SCORES, EVERLIGHT_SCORES = "authors.jsonl", "everlight.jsonl"
+AUTHORS_SCORES = "authors.jsonl"
+EVERLIGHT_SCORES = {False: "everlight.jsonl", True: "everlight-authors-equations.jsonl"}
+"""File of everlight's runs, by whether they have the authors' equations."""
 
 
 class Authors(NamedTuple):
@@ -92,9 +94,23 @@ def same_material(authors: Authors, workload: Workload, folder: Path) -> tuple[b
 
 
 def train_both(
-    authors: Authors, workload: Workload, folder: Path, cases: Sequence[Case], seeds: int
+    authors: Authors,
+    workload: Workload,
+    folder: Path,
+    cases: Sequence[Case],
+    seeds: int,
+    equations: bool,
 ) -> None:
-    """Train what is missing on both sides, each in a process of its own."""
+    """Train what is missing on both sides, each in a process of its own.
+
+    Args:
+      authors: the authors' code.
+      workload: data and training.
+      folder: folder of the data and of the finished runs.
+      cases: methods.
+      seeds: number of runs per method.
+      equations: use the authors' equations in everlight, for methods of `EQUATIONS`.
+    """
     write_inputs(workload, folder)
     data = read_inputs(folder)
     done = scores_in(folder / AUTHORS_SCORES)
@@ -106,17 +122,20 @@ def train_both(
     ]
     request = {"augment": workload.augment, "runs": runs}
     process = authors.start(folder, request, AUTHORS_SCORES) if runs else None
-    done = scores_in(folder / EVERLIGHT_SCORES)
+    answer = folder / EVERLIGHT_SCORES[equations]
+    done = scores_in(answer)
     for case in cases:
         left = [seed for seed in range(seeds) if (case.name, seed) not in done]
         if not left:
             continue
-        curves = everlight_side.train_seeds(data, workload, folder, case, left)
-        for seed, curve in zip(left, curves, strict=True):
-            row = {"method": case.name, "seed": seed, "scores": curve.scores.tolist()}
-            row |= {"by_task": curve.by_task.tolist(), "seconds": curve.seconds}
-            with (folder / EVERLIGHT_SCORES).open("a", encoding="utf-8") as file:
-                print(json.dumps(row), file=file)
+        replaced = equations and case.name in EQUATIONS
+        with EQUATIONS[case.name]() if replaced else nullcontext():
+            curves = everlight_side.train_seeds(data, workload, folder, case, left)
+            for seed, curve in zip(left, curves, strict=True):
+                row = {"method": case.name, "seed": seed, "scores": curve.scores.tolist()}
+                row |= {"by_task": curve.by_task.tolist(), "seconds": curve.seconds}
+                with answer.open("a", encoding="utf-8") as file:
+                    print(json.dumps(row), file=file)
     if process is not None:
         authors.wait(process)
 

@@ -20,6 +20,7 @@ import numpy as np
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_inputs import VIEWS
 from everlight_experiments.illuminant.config import CALIBRATE
+from everlight_experiments.illuminant.core.camera_means import camera_mean_name
 from everlight_experiments.illuminant.core.cross_validation import HELD_OUT
 from everlight_experiments.illuminant.core.experiment import (
     IlluminantExperiment,
@@ -34,7 +35,6 @@ from everlight_experiments.illuminant.pairs.methods import (
     ORACLE,
     TRANSFORM_ALONE,
     TWO_CAMERAS,
-    averaged_name,
     compare_methods,
 )
 from everlight_experiments.illuminant.pairs.options import PairsOptions
@@ -99,7 +99,7 @@ def run_pairs(
         seeds=f"{options.seeds} per network, from {options.seed}",
         illuminants={" + ".join(cameras): illuminants},
         training=networks.settings,
-        curves=(TWO_CAMERAS, ONE_CAMERA, FFCC, averaged_name(FFCC), TRANSFORM_ALONE, ORACLE),
+        curves=(TWO_CAMERAS, ONE_CAMERA, FFCC, camera_mean_name(FFCC), TRANSFORM_ALONE, ORACLE),
         headline=TWO_CAMERAS,
         notes=METHOD_NOTES[:1],
         tables=[gain_table(gains), error_table(compared)],

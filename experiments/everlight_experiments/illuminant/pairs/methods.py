@@ -1,14 +1,11 @@
 """Estimates of the main camera's illuminant from one camera and from two, on the same pairs."""
 
-from collections.abc import Mapping
 from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int
 
 from everlight.color.chromaticity import chromaticity_to_illuminant, illuminant_to_chromaticity
-from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
 from everlight.illuminant.camera_pairs import CameraPairs
 from everlight.illuminant.illuminant_interval import ensemble_chromaticity
 from everlight.illuminant.pair_augmentations import resampled
@@ -20,6 +17,11 @@ from everlight.illuminant.registered_pairs import (
 )
 from everlight.trees import checksums_of
 from everlight_experiments.illuminant.config import SAMPLES
+from everlight_experiments.illuminant.core.camera_means import (
+    Estimates,
+    camera_mean,
+    camera_mean_name,
+)
 from everlight_experiments.illuminant.core.cross_validation import (
     Estimator,
     cross_validate,
@@ -45,17 +47,10 @@ TWO_TRAININGS = f"{ONE_CAMERA}, mean of two trainings"
 AVERAGED = (FFCC, ONE_CAMERA)
 """Methods of one camera whose estimates of both cameras are averaged too."""
 
-Estimates = dict[str, Float[np.ndarray, "runs folds k 3"]]
-
-
-def averaged_name(method: str) -> str:
-    """Return the name in tables of the mean of both cameras' estimates by a method."""
-    return f"{method}, mean of both cameras"
-
 
 def compare_methods(folder: RunFolder, usable: PairSet, training: NetworkTraining) -> Comparison:
     """Return every method's estimates, each by trainings without the pair's fold, in one fold."""
-    views: dict[View, Estimates] = {
+    views: dict[View, dict[str, Estimates]] = {
         view: _estimate_view(folder, usable, view, training.below(view)) for view in VIEWS
     }
     estimates = dict(views["main"])
@@ -63,7 +58,10 @@ def compare_methods(folder: RunFolder, usable: PairSet, training: NetworkTrainin
     twice = ensemble_chromaticity(jnp.stack([single, jnp.roll(single, 1, axis=0)]))
     estimates[TWO_TRAININGS] = np.asarray(chromaticity_to_illuminant(twice))
     for method in AVERAGED:
-        estimates[averaged_name(method)] = averaged_estimates(usable, views, method)
+        by_camera = {view: views[view][method] for view in VIEWS}
+        estimates[camera_mean_name(method)] = camera_mean(
+            by_camera, usable.pairs.illuminants, usable.folds
+        )
     count = len(usable.names)
     pooled = {
         name: pooled_rows(values, usable.folds, count)[:, None]
@@ -83,7 +81,7 @@ def compare_methods(folder: RunFolder, usable: PairSet, training: NetworkTrainin
 
 def _estimate_view(
     folder: RunFolder, usable: PairSet, view: View, training: NetworkTraining
-) -> Estimates:
+) -> dict[str, Estimates]:
     """Return the estimates of one camera's illuminant; the second camera's are of it alone."""
     pairs, images = usable.pairs, usable.images[view]
     data = CameraPairs(
@@ -111,29 +109,3 @@ def _estimate_view(
             kind = "Linear regression" if depth is None else "Net"
             estimates[f"{kind} on {name}"] = np.asarray(chromaticity_to_illuminant(chromaticities))
     return estimates
-
-
-def averaged_estimates(
-    usable: PairSet, views: Mapping[View, Estimates], method: str
-) -> Float[np.ndarray, "runs folds k 3"]:
-    """Return means of both cameras' own estimates in the main camera's colours.
-
-    An affine map of chromaticities, fitted to the training pairs' illuminants, brings the second
-    camera's estimate to the main one.
-    """
-    main, second = (illuminant_to_chromaticity(jnp.asarray(views[view][method])) for view in VIEWS)
-    mapped = [_mapped(usable, test, second[:, fold]) for fold, test in enumerate(usable.folds)]
-    both = jnp.stack([main, jnp.stack(mapped, axis=1)])
-    return np.asarray(chromaticity_to_illuminant(ensemble_chromaticity(both)))
-
-
-def _mapped(
-    usable: PairSet, test: Int[np.ndarray, "k"], second: Float[np.ndarray, "runs k 2"]
-) -> Float[np.ndarray, "runs k 2"]:
-    """Return the second camera's chromaticities in the main camera's colours."""
-    train = np.setdiff1d(np.arange(len(usable.names)), test)
-    truth = {
-        view: illuminant_to_chromaticity(jnp.asarray(usable.pairs.illuminants[view][train]))
-        for view in VIEWS
-    }
-    return linear_estimate(fit_linear_regression(truth["second"], truth["main"]), second)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from everlight_experiments.illuminant.core.camera_means import camera_mean_name
 from everlight_experiments.illuminant.core.experiment import Comparison
 from everlight_experiments.illuminant.pairs.methods import (
     FFCC,
@@ -15,7 +16,6 @@ from everlight_experiments.illuminant.pairs.methods import (
     TRANSFORM_ALONE,
     TWO_CAMERAS,
     TWO_TRAININGS,
-    averaged_name,
 )
 from everlight_experiments.report.plots import new_canvas, save
 from everlight_experiments.report.writer import Column, Figure, Table
@@ -24,9 +24,9 @@ QUESTION = "Does the second camera help here?"
 COMPARED = (
     (TWO_CAMERAS, ONE_CAMERA),
     (TWO_CAMERAS, FFCC),
-    (TWO_CAMERAS, averaged_name(FFCC)),
-    (averaged_name(FFCC), FFCC),
-    (averaged_name(ONE_CAMERA), TWO_TRAININGS),
+    (TWO_CAMERAS, camera_mean_name(FFCC)),
+    (camera_mean_name(FFCC), FFCC),
+    (camera_mean_name(ONE_CAMERA), TWO_TRAININGS),
     (TRANSFORM_ALONE, MOMENTS_ALONE),
     (ORACLE, ONE_CAMERA),
 )
@@ -70,7 +70,7 @@ def answer(gains: Sequence[Gain]) -> tuple[str, ...]:
     """Return the answer to the gains of `COMPARED`, its reason, and averaging and the oracle."""
     by_methods = dict(zip(COMPARED, gains, strict=True))
     equal, ffcc = by_methods[TWO_CAMERAS, ONE_CAMERA], by_methods[TWO_CAMERAS, FFCC]
-    averaged, oracle = by_methods[averaged_name(FFCC), FFCC], by_methods[ORACLE, ONE_CAMERA]
+    averaged, oracle = by_methods[camera_mean_name(FFCC), FFCC], by_methods[ORACLE, ONE_CAMERA]
     if equal.low > 0 and ffcc.low > 0:
         verdict = (
             "Yes: the network on T and moments errs less than one camera at equal size and FFCC."

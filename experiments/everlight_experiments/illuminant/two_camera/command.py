@@ -47,7 +47,7 @@ from everlight_experiments.illuminant.photographs.dataset import (
 )
 from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
 from everlight_experiments.illuminant.published_tables import TABLE_2_NUS
-from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
+from everlight_experiments.illuminant.two_camera.options import BLOCK, TwoCameraOptions
 from everlight_experiments.illuminant.two_camera.rendered import compare_rendered
 from everlight_experiments.illuminant.two_camera.transforms import compare_transforms
 from everlight_experiments.run_folder.folder import RunFolder
@@ -65,7 +65,9 @@ def compare_two_cameras(
     folder: RunFolder, options: TwoCameraOptions, config: PairConfig
 ) -> IlluminantExperiment:
     """Run a preset and save its errors; the result's report is still to be written."""
-    if options.block > 1 and config.data != "transforms":
+    if config.data == "transforms":
+        options = replace(options, block=BLOCK if options.block is None else options.block)
+    elif options.block is not None:
         raise DataError(f"--block goes with s20 presets, not with {options.preset}")
     return COMPARISONS[config.data](folder, options, config)
 

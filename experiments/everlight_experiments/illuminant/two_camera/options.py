@@ -9,6 +9,8 @@ from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_experiments.illuminant.config import PairPreset
 from everlight_experiments.run_folder.options import Count, ExperimentOptions
 
+BLOCK = 9
+"""Number of consecutive pairs in a block of s20 presets."""
 MIN_SCENES = 16
 """Minimum number of scenes: ten train, and linear regression fits that many numbers."""
 
@@ -30,9 +32,10 @@ class TwoCameraOptions(ExperimentOptions):
     """Number of scenes of 24 surfaces, split 60/20/20, for rendered presets; by default 12,000 for
     the demo and 18,000 for others."""
 
-    block: Annotated[int, Between(1, 54)] = 1
-    """Number of consecutive pairs that s20 presets hold out and resample together: pictures taken
-    one after another share their illuminant. 1 takes the published folds of single pairs."""
+    block: Annotated[int, Between(1, 54)] | None = None
+    """Number of consecutive pairs that s20 presets hold out and resample together, 9 if none is
+    given: pictures taken one after another share their illuminant. 1 takes the published folds of
+    single pairs, beside the paper's table 3."""
 
     @property
     def training_seeds(self) -> Sequence[int]:
@@ -41,7 +44,8 @@ class TwoCameraOptions(ExperimentOptions):
 
     @property
     def _blocks(self) -> str:
-        return f" of whole blocks of {self.block} consecutive pairs" if self.block > 1 else ""
+        single = self.block in (None, 1)
+        return "" if single else f" of whole blocks of {self.block} consecutive pairs"
 
     @property
     def in_folds(self) -> dict[str, Any]:

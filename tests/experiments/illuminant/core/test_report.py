@@ -11,6 +11,7 @@ from everlight.illuminant.pair_inputs import (
 )
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.core import report
+from everlight_experiments.illuminant.core.camera_means import camera_mean_name
 from everlight_experiments.illuminant.core.cross_validation import CHOSEN
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
@@ -186,13 +187,15 @@ def test_the_gain_of_a_camera_is_the_mean_difference_of_errors_by_seed():
         for inputs, values in ((WHITE_BALANCE, one), (TRANSFORM_AND_WHITE_BALANCE, both)):
             errors[f"{method} on {inputs}, {CHOSEN}"] = values
             errors[f"{method} on {inputs}, {CHOSEN}, ensemble"] = values[:1]
+    errors[camera_mean_name(f"Net on {WHITE_BALANCE}, {CHOSEN}")] = one - 0.5
     table = gain_table(compared(errors))
     assert "bootstrap over images" in table.caption
     units = ResamplingUnits("blocks", np.zeros(errors[next(iter(errors))].shape[1:], int))
     assert "bootstrap over blocks" in gain_table(compared(errors, units=units)).caption
-    single, ensemble, *_ = table.rows
-    assert single[1:] == ["5.50 ± 0.71", "4.00 ± 0.00", "+1.50 ± 0.71", "+1.50 to +1.50"]
-    assert ensemble[1:] == ["5.00", "4.00", "+1.00", "+1.00 to +1.00"]
+    single, mean, ensemble, *_ = table.rows
+    assert single == ["Net: T", "5.50 ± 0.71", "4.00 ± 0.00", "+1.50 ± 0.71", "+1.50 to +1.50"]
+    assert mean[:3] == ["Net: mean of both estimates", "5.50 ± 0.71", "5.00 ± 0.71"]
+    assert ensemble == ["Net, ensemble: T", "5.00", "4.00", "+1.00", "+1.00 to +1.00"]
 
 
 def test_blocks_are_held_out_and_resampled_together(rng):

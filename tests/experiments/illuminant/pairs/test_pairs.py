@@ -9,13 +9,12 @@ import pytest
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_inputs import VIEWS
 from everlight_data.errors import DataError
+from everlight_experiments.illuminant.core.camera_means import camera_mean, camera_mean_name
 from everlight_experiments.illuminant.pairs import sources
 from everlight_experiments.illuminant.pairs.command import run_pairs
 from everlight_experiments.illuminant.pairs.methods import (
     ONE_CAMERA,
     TWO_CAMERAS,
-    averaged_estimates,
-    averaged_name,
 )
 from everlight_experiments.illuminant.pairs.options import PairsOptions
 from tests.experiments.illuminant.pairs.pair_files import CAMERA_CHANGE, draw_pairs, write_folder
@@ -87,9 +86,9 @@ def test_groups_are_blocks_of_consecutive_pairs_and_lie_in_one_fold(usable):
 def test_the_mean_of_both_cameras_is_that_of_estimates_in_the_main_cameras_colors(usable):
     """Estimates are the truth times known factors; the geometric mean has the roots of them."""
     chromaticity = {view: usable.pairs.illuminants[view][usable.folds] for view in VIEWS}
-    views = {view: {"method": chromaticity[view][None].copy()} for view in VIEWS}
-    views["main"]["method"][..., 0] *= 1.21
-    average = averaged_estimates(usable, views, "method")
+    views = {view: chromaticity[view][None].copy() for view in VIEWS}
+    views["main"][..., 0] *= 1.21
+    average = camera_mean(views, usable.pairs.illuminants, usable.folds)
     truth = chromaticity["main"][None] / chromaticity["main"][None][..., 1:2]
     expected = truth * np.array([1.1, 1, 1])
     # The affine map between two cameras' chromaticities is not exact.
@@ -112,7 +111,7 @@ def test_the_report_answers_the_question(folders, tmp_path, capsys):
     assert {values.shape for values in errors.values()} == {(1, 1, 46)}
     gain = (errors[ONE_CAMERA] - errors[TWO_CAMERAS]).mean()
     assert f"equal size: {gain:+.2f} (" in printed.out
-    for name in ("GW", "FFCC", averaged_name("FFCC")):
+    for name in ("GW", "FFCC", camera_mean_name("FFCC")):
         assert np.isfinite(results[f"main/{name}"]).all()
         assert results[f"estimate/main/{name}"].shape == (1, 1, 46, 3)
     expected = {f"CAM_A_{row:03}" for row in range(1, 48)} - {"CAM_A_005"}
