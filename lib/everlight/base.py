@@ -8,6 +8,7 @@ learning-rate schedule and the best epoch. A strategy owns its `memory` alone.
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
@@ -262,6 +263,11 @@ class Setup(NamedTuple):
     ) = None
     measure: Callable[[PyTree, Outputs], PyTree] | None = None
     split_at: Callable[[str | None], SplitNetwork] | None = None
+
+    @property
+    def input_shape(self) -> jax.ShapeDtypeStruct:
+        """Shape and dtype of the network's inputs of one stored sample, `[1, *shape]`."""
+        return jax.eval_shape(self.gather, jnp.zeros(1, jnp.int32), None)
 
 
 class StepInfo(NamedTuple):

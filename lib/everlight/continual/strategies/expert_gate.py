@@ -133,8 +133,7 @@ def expert_gate(
         return jax.vmap(error, (0, None), 1)(memory.autoencoders, features(inputs))
 
     def init(key: PRNGKeyArray, learner: Learner) -> Experts:
-        inputs = jax.eval_shape(setup.gather, jnp.zeros(1, jnp.int32), None)
-        width = jax.eval_shape(features, inputs).shape[-1]
+        width = jax.eval_shape(features, setup.input_shape).shape[-1]
         if hidden >= width:
             raise ArgumentError(
                 Argument("hidden", hidden),

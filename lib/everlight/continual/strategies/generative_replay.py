@@ -88,8 +88,7 @@ def generative_replay(
         return VAE(width, tuple(hidden), latent, likelihood)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Scholars:
-        shape = jax.eval_shape(setup.gather, jnp.zeros(1, jnp.int32), None)
-        params = new_vae(vae_of(shape.size), key)
+        params = new_vae(vae_of(setup.input_shape.size), key)
         generator = Generator(params, optimizer.init(params))
         return Scholars(generator, params, no_teacher(learner))
 

@@ -111,7 +111,7 @@ def hal(
 
     def init(key: PRNGKeyArray, learner: Learner) -> AnchorMemory:
         classes = learner.seen.shape[0]
-        one = jax.eval_shape(lambda: setup.gather(jnp.zeros(1, jnp.int32), None))
+        one = setup.input_shape
         width, dtype = feature_width(setup, learner)
         return AnchorMemory(
             empty_buffer(part * tasks, labels),

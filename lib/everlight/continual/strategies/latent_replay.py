@@ -130,8 +130,7 @@ def latent_replay(
         return split.lower(learner.params, learner.batch_stats, inputs)
 
     def init(key: PRNGKeyArray, learner: Learner) -> LatentMemory:
-        inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
-        one = jax.eval_shape(lambda images: lower(learner, images), inputs)
+        one = jax.eval_shape(lambda images: lower(learner, images), setup.input_shape)
         activations = jnp.zeros((buffer_size, *one.shape[1:]), one.dtype)
         samples = empty_buffer(buffer_size, labels)
         return LatentMemory(with_head.init(key, learner), samples, activations, jnp.int32(0))

@@ -9,6 +9,7 @@ network is `caffe_nets.LinearClassifier` over features that a pretrained network
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -74,6 +75,6 @@ def feature_strategy(
 
 def feature_width(setup: Setup, learner: Learner) -> tuple[int, DTypeLike]:
     """Return the number of features of the network and their dtype."""
-    inputs = jax.eval_shape(setup.gather, jnp.zeros(1, int), None)
-    outputs = jax.eval_shape(lambda images: evaluation_outputs(setup, learner, images), inputs)
+    evaluated = partial(evaluation_outputs, setup, learner)
+    outputs = jax.eval_shape(evaluated, setup.input_shape)
     return outputs.features.shape[-1], outputs.features.dtype
