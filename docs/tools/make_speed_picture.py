@@ -41,7 +41,7 @@ def draw() -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 5)
     axes.set_xlabel("time divided by everlight's (line: equal)")
-    canvas.legend(loc="outside upper center", ncols=2, frameon=False)
+    canvas.legend(loc="outside upper left", ncols=2, frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     canvas.savefig(PICTURE, dpi=150)
 

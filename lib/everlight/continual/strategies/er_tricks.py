@@ -279,7 +279,7 @@ METHODS = (
         er_tricks,
         Publication("Buzzega et al.", 2020, "ICPR", ("samples",)),
         "experience replay with a bag of tricks",
-        # As large as the batch where a benchmark sets no number.
+        # The replay batch is as large as the batch where a benchmark sets no number.
         derived=lambda arguments: {"replay_batch_size": arguments.replay_batch_size},
         requirements=OTHER_WEIGHTS,
     ),
