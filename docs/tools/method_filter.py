@@ -24,7 +24,7 @@ SCRIPT = """<script>
       row.hidden = !words.every(word => texts[place].includes(word));
       shown += !row.hidden;
     });
-    form.querySelector("output").textContent = `${shown} of ${rows.length} methods`;
+    form.querySelector("output").textContent = `${shown} of ${rows.length}`;
   };
   form.hidden = false;
   form.addEventListener("submit", event => event.preventDefault());

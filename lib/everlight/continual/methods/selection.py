@@ -57,6 +57,9 @@ def choose_hyperparameter(
       hyperparameters: tried values, ascending, at least one.
       criteria: criterion of each value on each validation seed, `[s, n]`; NaN where the run
         diverged, which counts as 0.
+
+    Raises:
+      ValueError: the numbers of values and of criteria differ.
     """
     if len(hyperparameters) != len(criteria):
         raise ArgumentError(
