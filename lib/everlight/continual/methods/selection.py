@@ -42,7 +42,11 @@ class Choice(NamedTuple):
 
 @checked
 def fixed_hyperparameter(hyperparameter: float | int = 0.0) -> Choice:
-    """Return the choice where there is nothing to select."""
+    """Return the choice where there is nothing to select.
+
+    Args:
+      hyperparameter: the only value; 0 for a method without one.
+    """
     return Choice(np.zeros(0), np.zeros(0), float(hyperparameter))
 
 
