@@ -21,7 +21,7 @@ PACKAGES = {
     "experiments": "everlight_experiments",
 }
 """Folder of the sources of each installed package."""
-PACKAGES = ("color", "continual", "metrics", "models", "scenarios")
+SUBPACKAGES = ("color", "continual", "metrics", "models", "scenarios")
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_the_library_works_with_its_own_requirements_alone(install):
     assert {"jax", "flax", "optax", "scipy"} <= {path.name for path in packages.iterdir()}
     assert not (packages / "matplotlib").exists()
 
-    imports = "; ".join(f"import everlight.{room}" for room in PACKAGES)
+    imports = "; ".join(f"import everlight.{room}" for room in SUBPACKAGES)
     report = "import everlight; print(everlight.__version__, everlight.__file__)"
     run = execute(folder / "bin/python", "-c", f"{imports}; {report}")
     assert run.returncode == 0, run.stderr[-2000:]

@@ -13,7 +13,7 @@ from typing import get_args
 import matplotlib as mpl
 import pytest
 
-from docs.tools import make_api, make_official_code, measured
+from docs.tools import make_api, make_official_code, make_speed_picture, measured
 from docs.tools.measured import ROOT, Table
 from everlight import continual
 from everlight.color import ESTIMATORS
@@ -67,7 +67,30 @@ def test_a_snippet_prints_what_its_comments_say(snippet, tmp_path, monkeypatch):
 
 
 def test_readme_can_be_read_in_one_go():
-    assert len(TEXTS["README.md"].splitlines()) <= 150
+    assert len(TEXTS["README.md"].splitlines()) <= 120
+
+
+def test_a_phone_breaks_no_line_of_readme_s_code_and_tables():
+    text = TEXTS["README.md"]
+    code = [
+        line for block in re.findall(r"```.*?```", text, re.DOTALL) for line in block.split("\n")
+    ]
+    tables = list(measured.tables_in("README.md", text))
+    rows = [
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", row) for t in tables for row in (t.header, *t.rows)
+    ]
+    assert code
+    assert rows
+    assert [line for line in code if len(line) > 72] == []
+    assert [row for row in rows if len(row) > 60] == []
+
+
+def test_readme_s_picture_of_speed_states_the_ratios_of_its_table():
+    alt = re.search(r"!\[(Time of [^\]]*)\]", TEXTS["README.md"])[1]
+    pairs = re.findall(r"([\d.]+) and ([\d.]+)", alt)
+    assert [(float(a), float(b)) for a, b in pairs] == [
+        pytest.approx(pair, abs=0.051) for pair in make_speed_picture.ratios().values()
+    ]
 
 
 # Commands: every one that stands on a page or in measured.toml is read by its program's parser.
@@ -181,7 +204,6 @@ WITHOUT_MEASUREMENTS = {
     "migration.md": r"\| old ",
     "official_code.md": "",
     "results/index.md": "",
-    "README.md": r"\| folder \|",
     "guide/install.md": r"\| (?:extra|package) \|",
     "guide/plasticity.md": r"\| part \|",
     "guide/runner.md": r"\| (?:benchmark|option|part|preset|status) \|",

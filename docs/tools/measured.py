@@ -17,8 +17,10 @@ from everlight.continual.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
 MANIFEST = Path(__file__).with_name("measured.toml")
-OTHER_NAMES = {"finetune": "naive"}
+OTHER_NAMES = {"finetune": "naive", "none": "naive", "sgd": "naive"}
 """Names in this project of methods that papers name otherwise."""
+METHOD_CELL = re.compile(r"(?:strategy|method)\b")
+"""Beginning of the header of a column of methods, the first or second column of its table."""
 STRATEGIES = "everlight.continual.strategies"
 ENTRY = re.compile(r"^(?=\[\[table\]\])", re.MULTILINE)
 CHECKSUM_DIGITS = 12
@@ -160,9 +162,9 @@ def add_sources(text: str, page: str) -> str:
 
 def measured_rows(file: str) -> str:
     """Return the measured rows of the strategies of a file, each below the header of its table."""
-    parts = []
+    files, parts = _files(), []
     for table in tables():
-        rows = [row for row in table.rows if _strategy_file(row) == file]
+        rows = [row for row in table.rows if files.get(method_of(table, row)) == file]
         if rows:
             title = table.heading.replace("`", "")
             link = f"[{title}](../{table.page}#{_anchor(title)})"
@@ -172,32 +174,52 @@ def measured_rows(file: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def pages_of_methods() -> dict[str, dict[str, str]]:
+    """Return, by method, the pages that have measured rows of it, each with a link to the first."""
+    links: dict[str, dict[str, str]] = {name: {} for name in METHODS}
+    for table in tables():
+        link = f"{table.page}#{_anchor(table.heading)}"
+        for name in filter(None, (method_of(table, row) for row in table.rows)):
+            links[name].setdefault(table.page, link)
+    return links
+
+
 def tables() -> Iterator[Table]:
     """Yield the pages' measured tables whose rows are strategies; README repeats one of them."""
     known = entries()
     for table in all_tables():
-        if table.page == "README.md":
+        if table.page == "README.md" or _method_column(table) is None:
             continue
-        if re.match(r"\| (strategy|method) \|", table.header) and any(
-            names_table(entry, table) for entry in known
-        ):
+        if any(names_table(entry, table) for entry in known):
             yield table
+
+
+def method_of(table: Table, row: str) -> str | None:
+    """Return the name of a row's method, which its cell names, perhaps before a comma."""
+    column = _method_column(table)
+    if column is None:
+        return None
+    cell = _cells(row)[column]
+    known = {name.casefold(): name for name in METHODS} | OTHER_NAMES
+    for name in (cell, re.split(r" \(", cell)[0], re.split(r", | \(", cell)[0]):
+        if name.casefold() in known:
+            return known[name.casefold()]
+    return None
+
+
+def _method_column(table: Table) -> int | None:
+    heads = _cells(table.header)[:2]
+    return next((place for place, head in enumerate(heads) if METHOD_CELL.match(head)), None)
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in row.split("|")[1:-1]]
 
 
 def _anchor(heading: str) -> str:
     """Return the anchor that Markdown's table of contents gives a heading."""
     words = re.sub(r"[^\w\s-]", "", heading).strip().lower()
     return re.sub(r"[-\s]+", "-", words)
-
-
-def _strategy_file(row: str) -> str | None:
-    """Return the file of a row's strategy, which the first cell names, perhaps before a comma."""
-    cell = row.split("|")[1].strip()
-    known = {name.casefold(): name for name in METHODS} | OTHER_NAMES
-    for name in (cell, re.split(r" \(", cell)[0], re.split(r", | \(", cell)[0]):
-        if name.casefold() in known:
-            return _files()[known[name.casefold()]]
-    return None
 
 
 def _files() -> dict[str, str]:

@@ -24,6 +24,7 @@ from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 from docs.tools.docstrings import escaped
 from docs.tools.make_api import PACKAGES, PARTS, strategy_functions
 from docs.tools.measured import ROOT, STRATEGIES, add_sources, measured_rows
+from everlight.continual.methods.registry import METHODS
 
 DOCS = ROOT / "docs"
 PAGES = DOCS / "pages"
@@ -37,6 +38,10 @@ ROOT_PAGES = {
     "security.md": "SECURITY.md",
     "build_notes.md": "BUILD_NOTES.md",
 }
+
+
+OFFICIAL_FILE = re.compile(r"(\| \[(\w+)\]\([^)]*/strategies/\w+\.py\))(?= \|)")
+"""Cell of the table of official code that links a strategy's file."""
 
 
 def strategies() -> dict[str, list[str]]:
@@ -55,7 +60,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
         {
             "Strategies": [
                 "strategies/index.md",
-                *(f"strategies/{file}.md" for file in strategies()),
+                *({title(file): f"strategies/{file}.md"} for file in strategies()),
             ]
         },
         {
@@ -100,6 +105,9 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     The list of public names has links to their docstrings.
     """
     path = page.file.src_uri
+    if path == "official_code.md":
+        # Rows of the table of methods link these rows.
+        markdown = OFFICIAL_FILE.sub(r"\1{#\2}", markdown)
     if path != "api.md":
         return convert_links(add_sources(markdown, ROOT_PAGES.get(path, path)), path)
     paths = {
@@ -198,6 +206,19 @@ def _parts() -> str:
     return text
 
 
+def title(file: str) -> str:
+    """Return a strategy's name in words, as its docstring begins, and the names of its methods."""
+    line = _docstring(file).splitlines()[0].rstrip(".")
+    words = re.split(r" \(", line)[0] if " (" in line else line.split(", ")[0]
+    names = [
+        name
+        for name, method in METHODS.items()
+        if method.factory.__module__ == f"{STRATEGIES}.{file}"
+    ]
+    new = [name for name in names if not re.search(rf"\b{re.escape(name)}(?!\w)", words, re.I)]
+    return f"{words} ({', '.join(names)})" if new else words
+
+
 def _list_of_strategies() -> str:
     rows = "\n".join(
         f"| [{', '.join(names)}]({file}.md) | {_docstring(file).splitlines()[0]} |"
@@ -218,7 +239,7 @@ def _strategy(file: str, names: list[str]) -> str:
         "## Costs and results\n\nData, settings and selection rules stand where the links lead.\n\n"
         f"{measured_rows(file)}"
     )
-    return f"# {', '.join(names)}\n\n{escaped(_docstring(file))}\n\n{functions}\n{measured}"
+    return f"# {escaped(title(file))}\n\n{escaped(_docstring(file))}\n\n{functions}\n{measured}"
 
 
 def _tutorials() -> Iterator[tuple[str, str | bytes]]:

@@ -48,7 +48,12 @@ def _homogeneous(
 def apply_homography(
     homography: Float[Array, "3 3"], points: Float[Array, "n 2"]
 ) -> Float[Array, "n 2"]:
-    """Map `points` by H, `[n, 2]`; not finite on H's horizon."""
+    """Map `points` by H, `[n, 2]`; not finite on H's horizon.
+
+    Args:
+      homography: H, which acts on column vectors (x, y, 1), `[3, 3]`.
+      points: positions (x, y), `[n, 2]`.
+    """
     mapped = _homogeneous(homography, points)
     return mapped[:, :2] / mapped[:, 2:]
 

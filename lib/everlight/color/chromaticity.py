@@ -14,6 +14,10 @@ def illuminant_to_chromaticity(illuminant: Float[Array, "*n 3"]) -> Float[Array,
 
 @checked
 def chromaticity_to_illuminant(chromaticity: Float[Array, "*n 2"]) -> Float[Array, "*n 3"]:
-    """Return the illuminant (R/G, 1, B/G)."""
+    """Return the illuminant (R/G, 1, B/G).
+
+    Args:
+      chromaticity: R/G and B/G, `[..., 2]`.
+    """
     red, blue = chromaticity[..., 0], chromaticity[..., 1]
     return jnp.stack([red, jnp.ones_like(red), blue], axis=-1)

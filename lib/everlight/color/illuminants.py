@@ -33,7 +33,12 @@ def unit_of_any_scale(illuminant: Illuminant) -> Illuminant:
 
 @checked
 def keep_observed(image: Image, mask: Mask) -> Image:
-    """Set masked pixels to 0, whatever their values; NaN elsewhere stays NaN."""
+    """Set masked pixels to 0, whatever their values; NaN elsewhere stays NaN.
+
+    Args:
+      image: linear image, `[h, w, 3]`.
+      mask: False or 0 where a pixel is left out, `[h, w]`; None masks no pixel.
+    """
     return image if mask is None else jnp.where((mask > 0)[..., None], image, 0)
 
 

@@ -47,7 +47,12 @@ def illuminant_response(
     illuminant: Annotated[Float[Array, "w"], NOT_NEGATIVE],
     sensitivity: Annotated[Float[Array, "3 w"], FINITE],
 ) -> Float[Array, "3"]:
-    """Return the response to a perfect reflector: the ground-truth illuminant, `[3]`."""
+    """Return the response to a perfect reflector: the ground-truth illuminant, `[3]`.
+
+    Args:
+      illuminant: spectral power on a uniform grid of `w` wavelengths, in any unit.
+      sensitivity: spectral sensitivity of the camera, channels R, G, B, `[3, w]`.
+    """
     return camera_responses(illuminant, jnp.ones((1, illuminant.shape[0])), sensitivity)[0]
 
 
@@ -90,6 +95,11 @@ def response_table(
     """Compute the response to every surface under every illuminant.
 
     Scenes drawn from the table need only lookups, not integrals.
+
+    Args:
+      illuminants: spectral power of each illuminant on a uniform grid, `[i, w]`, in any unit.
+      reflectances: reflectance of each surface on the same grid, `[r, w]`.
+      sensitivity: spectral sensitivity of the camera, channels R, G, B, `[3, w]`.
     """
     return ResponseTable(
         jax.vmap(camera_responses, (0, None, None))(illuminants, reflectances, sensitivity),
@@ -103,6 +113,14 @@ def scene_colors(
 ) -> Float[Array, "n 3"]:
     """Return the colours of one scene: `n` surfaces of the table under one of its illuminants.
 
+    Args:
+      table: raw colours of all surfaces under all illuminants.
+      illuminant: row of the illuminant, `[]`.
+      reflectances: rows of the surfaces, `[n]`.
+
+    Returns:
+      Raw colours, `[n, 3]`, in the table's scale.
+
     Raises:
       ValueError: an illuminant or surface index is outside the table.
     """
@@ -114,7 +132,15 @@ def scene_colors(
 
 @checked
 def patch_thumbnail(colors: Float[Array, "24 3"], patch: PositiveInt = 8) -> Float[Array, "h w 3"]:
-    """Arrange 24 colours as the paper's 32x48 thumbnail: a 4x6 grid of 8x8 patches, row by row."""
+    """Arrange 24 colours as the paper's 32x48 thumbnail: a 4x6 grid of 8x8 patches, row by row.
+
+    Args:
+      colors: colours of the chart's patches, row by row, `[24, 3]`.
+      patch: pixels of a patch's side.
+
+    Returns:
+      Thumbnail of 4 × 6 patches, `[4 patch, 6 patch, 3]`.
+    """
     grid = colors.reshape(ROWS, COLUMNS, 3)
     return jnp.repeat(jnp.repeat(grid, patch, axis=0), patch, axis=1)
 

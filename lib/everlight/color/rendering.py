@@ -29,6 +29,10 @@ def full_scale_balance(image: Float[Array, "*n 3"], illuminant: Positive) -> Flo
     """White-balance with gains of at least 1, so that saturated pixels stay at 1 or above.
 
     The illuminant's largest channel is unchanged.
+
+    Args:
+      image: linear colours of a camera, saturated at 1, `[..., 3]`.
+      illuminant: illuminant in the same colours, of any length, `[3]`.
     """
     return image * (jnp.max(illuminant) / illuminant)
 

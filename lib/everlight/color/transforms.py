@@ -69,6 +69,9 @@ def normalize_sum(pixels: Float[Array, "*n 3"]) -> Float[Array, "*n 3"]:
     """Divide each pixel by its own R+G+B (at least 1e-6), as in the paper's released data.
 
     Values below black count as 0: a total near 0 would otherwise make such a pixel the largest.
+
+    Args:
+      pixels: linear colours, `[..., 3]`.
     """
     pixels = jnp.maximum(pixels, 0)
     total = pixels[..., 0] + pixels[..., 1] + pixels[..., 2]

@@ -150,6 +150,10 @@ def best_of_restarts(trained: TrainedNetworks, restarts: PositiveInt) -> Trained
     """Return the one of each problem's `restarts` adjacent trainings with the lowest loss.
 
     Some initial parameters let networks of nine units die or get stuck.
+
+    Args:
+      trained: networks; the restarts of a problem are adjacent along the first axis.
+      restarts: trainings of each problem.
     """
     models, losses = {}, {}
     for depth, curves in trained.losses.items():
@@ -178,6 +182,10 @@ def best_of_rates(by_rate: Mapping[float, TrainedNetworks], group: PositiveInt) 
 
     Adjacent problems are trainings of one fold with several seeds. A network that diverged counts
     with its lowest loss before.
+
+    Args:
+      by_rate: networks trained with each learning rate, in one order of problems.
+      group: number of adjacent problems that share a rate.
     """
     rates, trained = np.array(list(by_rate)), list(by_rate.values())
     models, losses, chosen = {}, {}, {}
@@ -198,7 +206,11 @@ def best_of_rates(by_rate: Mapping[float, TrainedNetworks], group: PositiveInt) 
 def index_of_lowest(
     losses: Annotated[Float[np.ndarray, "n *shape"], NotEmpty],
 ) -> Int[np.ndarray, "*shape"]:
-    """Return the index of the lowest loss along the first axis; NaN counts as infinite."""
+    """Return the index of the lowest loss along the first axis; NaN counts as infinite.
+
+    Args:
+      losses: losses, candidates first, `[n, ...]`.
+    """
     return np.argmin(_replace_nan(losses), axis=0)
 
 

@@ -72,7 +72,11 @@ class IntervalCoverage(NamedTuple):
 def ensemble_chromaticity(
     estimates: Annotated[Float[Array, "m *n 2"], NotEmpty],
 ) -> Float[Array, "*n 2"]:
-    """Return the geometric mean over members, which treats R/G and its inverse alike."""
+    """Return the geometric mean over members, which treats R/G and its inverse alike.
+
+    Args:
+      estimates: R/G and B/G of every member, positive, `[m, ..., 2]`.
+    """
     return jnp.exp(jnp.mean(jnp.log(estimates), axis=0))
 
 
@@ -80,7 +84,11 @@ def ensemble_chromaticity(
 def ensemble_disagreement(
     estimates: Annotated[Float[Array, "m *n 2"], NotEmpty],
 ) -> Float[Array, "*n 2"]:
-    """Return the members' standard deviation in logarithms; 0 for one member."""
+    """Return the members' standard deviation in logarithms; 0 for one member.
+
+    Args:
+      estimates: R/G and B/G of every member, positive, `[m, ..., 2]`.
+    """
     return jnp.std(jnp.log(estimates), axis=0)
 
 

@@ -89,7 +89,13 @@ class Trainer(NamedTuple):
 def predict_chromaticity(
     net: IlluminantNet, model: IlluminantModel, features: Float[Array, "*n f"]
 ) -> Float[Array, "*n 2"]:
-    """Predict [R/G, B/G] from features of the kind the model was trained on."""
+    """Predict [R/G, B/G] from features of the kind the model was trained on.
+
+    Args:
+      net: network of the model's parameters.
+      model: trained parameters, with mean and scale of the features.
+      features: features, `[..., f]`.
+    """
     return net.apply(model.params, (features - model.mean) / model.scale)
 
 
@@ -97,7 +103,13 @@ def predict_chromaticity(
 def predict_illuminant(
     net: IlluminantNet, model: IlluminantModel, transform: Float[Array, "3 3"]
 ) -> Float[Array, "3"]:
-    """Predict the illuminant (R/G, 1, B/G) from a colour transform (two-camera paper, eq. 6)."""
+    """Predict the illuminant (R/G, 1, B/G) from a colour transform (two-camera paper, eq. 6).
+
+    Args:
+      net: network of the model's parameters, which has nine inputs.
+      model: trained parameters, with mean and scale of the features.
+      transform: 3×3 transform, in the scale of the training features.
+    """
     return chromaticity_to_illuminant(predict_chromaticity(net, model, transform.reshape(9)))
 
 
@@ -105,7 +117,12 @@ def predict_illuminant(
 def chromaticity_loss(
     estimate: Float[Array, "n 2"], target: Float[Array, "n 2"]
 ) -> Float[Array, ""]:
-    """Return the mean absolute error over (R/G, 1, B/G), which is 2/3 of the two entries' mean."""
+    """Return the mean absolute error over (R/G, 1, B/G), which is 2/3 of the two entries' mean.
+
+    Args:
+      estimate: estimated R/G and B/G, `[n, 2]`.
+      target: true R/G and B/G, `[n, 2]`.
+    """
     return 2 / 3 * jnp.mean(jnp.abs(estimate - target))
 
 
@@ -115,6 +132,10 @@ def make_trainer(net: IlluminantNet, settings: TrainingSettings) -> Trainer:
 
     Batch keys derive from the step, so that training resumed from a saved state draws the same
     batches as without the interruption.
+
+    Args:
+      net: network from features to R/G and B/G.
+      settings: optimizer, batch size and numbers of steps.
     """
     rate = settings.learning_rate
     if settings.schedule == "cosine":

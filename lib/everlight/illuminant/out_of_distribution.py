@@ -56,6 +56,10 @@ def calibrate_distances(
 ) -> DistanceCalibration:
     """Store quantiles of the distances of held-out pairs, `[m]`, which were not used in training.
 
+    Args:
+      distribution: distribution of the features of the training pairs.
+      distances: distances of held-out pairs from it, `[m]`.
+
     Raises:
       ValueError: there is no distance, or one is not finite.
     """
@@ -76,6 +80,9 @@ def cross_calibrate_distances(
         illuminant of pair j, which all belong to the distribution. Distances are then those of
         pairs under their own illuminants.
       folds: rows of each fold.
+
+    Raises:
+      ValueError: a distance is not finite, as of features that do not vary.
     """
     pairs, relit = np.arange(len(features)), features.ndim == 3
     plain = features[pairs, pairs] if relit else features
@@ -100,7 +107,12 @@ def cross_calibrate_distances(
 def out_of_distribution_score(
     calibration: DistanceCalibration, distance: Annotated[Float[Array, ""], Between(0, or_nan=True)]
 ) -> OutOfDistributionScore:
-    """Compare a distance with those of the held-out pairs; NaN for NaN."""
+    """Compare a distance with those of the held-out pairs; NaN for NaN.
+
+    Args:
+      calibration: quantiles of the distances of held-out pairs.
+      distance: distance of the pair from the same distribution, `[]`.
+    """
     reached = jnp.sum(calibration.distances < distance) / (QUANTILES + 1)
     # No distance is less than NaN, which would have the largest p-value.
     reached = jnp.where(jnp.isnan(distance), jnp.nan, reached)

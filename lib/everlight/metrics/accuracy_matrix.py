@@ -33,6 +33,9 @@ def accuracy(accuracies: Accuracies) -> Float[Array, ""]:
     It is the mean of all entries with j <= i: the accuracies on the tasks learned so far, at every
     time. It therefore differs from `final_average_accuracy`, which reads the last row only. Every
     entry has the same weight, so early tasks weigh more: see `average_incremental_accuracy`.
+
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
     """
     return jnp.mean(accuracies, where=_learned_mask(accuracies))
 
@@ -44,6 +47,9 @@ def backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
     The change is relative to the accuracy just after the task was learned. GEM's BWT,
     `gem_backward_transfer`, reads the last row only.
 
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
+
     Returns:
       A number in [-1, 1], `[]`, negative for forgetting; NaN with one task.
     """
@@ -53,13 +59,21 @@ def backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
 
 @checked
 def remembering(accuracies: Accuracies) -> Float[Array, ""]:
-    """Return REM (eq. 4): 1 minus the forgetting in BWT over all times, `[]`; NaN with one task."""
+    """Return REM (eq. 4): 1 minus the forgetting in BWT over all times, `[]`; NaN with one task.
+
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
+    """
     return 1 + jnp.minimum(backward_transfer(accuracies), 0)
 
 
 @checked
 def positive_backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
-    """Return BWT+ (eq. 5): the positive part of BWT over all times, `[]`; NaN with one task."""
+    """Return BWT+ (eq. 5): the positive part of BWT over all times, `[]`; NaN with one task.
+
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
+    """
     return jnp.maximum(backward_transfer(accuracies), 0)
 
 
@@ -69,6 +83,9 @@ def forward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
 
     It is NaN with one task. Chance level is included: a task-incremental head with ten outputs has
     0.1 without any transfer. GEM's FWT, `gem_forward_transfer`, subtracts a baseline.
+
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
     """
     return jnp.mean(accuracies, where=~_learned_mask(accuracies))
 
@@ -78,6 +95,9 @@ def gem_backward_transfer(accuracies: Accuracies) -> Float[Array, ""]:
     """Return BWT of GEM (Lopez-Paz and Ranzato 2017): mean change of tasks after the last task.
 
     `backward_transfer` (Díaz-Rodríguez et al. 2018) averages over all later times instead.
+
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
 
     Returns:
       Mean change since each task was learned, over all tasks but the last, `[]`; NaN with one task.
@@ -105,6 +125,9 @@ def forgetting(accuracies: Accuracies) -> Float[Array, ""]:
 
     The best is the maximum over all times but the last, including those before the task was
     learned.
+
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
 
     Returns:
       Mean over all tasks but the last, `[]`, negative if final accuracies are higher; NaN with one
@@ -156,7 +179,11 @@ def learning_curve_area(
 
 @checked
 def accuracy_over_time(accuracies: Accuracies) -> Float[Array, "tasks"]:
-    """Return the mean accuracy on the tasks learned so far, after each task, `[tasks]`."""
+    """Return the mean accuracy on the tasks learned so far, after each task, `[tasks]`.
+
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
+    """
     return jnp.mean(accuracies, axis=1, where=_learned_mask(accuracies))
 
 
@@ -165,6 +192,9 @@ def average_incremental_accuracy(accuracies: Accuracies) -> Float[Array, ""]:
     """Return the mean of `accuracy_over_time` (Rebuffi et al. 2017, iCaRL), `[]`.
 
     It equals iCaRL's number if all tasks have the same number of test samples.
+
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
     """
     return jnp.mean(accuracy_over_time(accuracies))
 
@@ -175,5 +205,8 @@ def final_average_accuracy(accuracies: Accuracies) -> Float[Array, ""]:
 
     It reads the last row only; `accuracy` (A of Díaz-Rodríguez et al. 2018) averages over all
     times.
+
+    Args:
+      accuracies: accuracy matrix, fractions; `[i, j]` after learning task i, on task j.
     """
     return jnp.mean(accuracies[-1])

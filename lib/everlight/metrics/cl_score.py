@@ -149,6 +149,9 @@ def count_sample_memory(
 
     Any unit may be used. This is the rule behind the paper's SSS of Cumulative; the lifetime memory
     is the argument's sum.
+
+    Args:
+      samples_per_task: training samples of each task, in any unit, `[tasks]`.
     """
     return jnp.pad(jnp.cumsum(samples_per_task[:-1]), (1, 0))
 

@@ -88,7 +88,12 @@ def _scores(counts: _Counts) -> Scores:
 
 @checked
 def sample_scores(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Scores:
-    """Return all four scores of a sample, each `[]`."""
+    """Return all four scores of a sample, each `[]`.
+
+    Args:
+      predicted: predicted labels of a sample, `[c]`.
+      true: its true labels, `[c]`.
+    """
     return _scores(_counts(*_bits(predicted, true)))
 
 
@@ -96,7 +101,12 @@ def sample_scores(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Scores
 def precision_weighted_jaccard(
     predicted: Bool[Array, "c"], true: Bool[Array, "c"]
 ) -> Float[Array, ""]:
-    """Return pw-JS (inside eq. 1): Jaccard similarity times precision, `[]`."""
+    """Return pw-JS (inside eq. 1): Jaccard similarity times precision, `[]`.
+
+    Args:
+      predicted: predicted labels of a sample, `[c]`.
+      true: its true labels, `[c]`.
+    """
     return sample_scores(predicted, true).precision_weighted_jaccard
 
 
@@ -257,6 +267,12 @@ def class_type_scores(
 
     Only labels of the type count, as predictions and as truth, which separates coarse and fine
     labels. With the identity as `types`, these are means per class: each class's recall.
+
+    Args:
+      predicted: predicted labels of the samples, `[m, c]`.
+      labels: their true labels, `[m, c]`.
+      seen: True for the classes learned so far, `[c]`.
+      types: True where a class is of a type, `[types, c]`.
     """
 
     def type_scores(classes: Bool[Array, "c"]) -> Scores:

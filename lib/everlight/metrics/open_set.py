@@ -31,7 +31,11 @@ class RejectionCurve(NamedTuple):
 
 @checked
 def maximum_softmax_probability(scores: Float[Array, "*b c"]) -> Float[Array, "*b"]:
-    """Return the largest class probability of logits: the confidence of option 3, in (0, 1]."""
+    """Return the largest class probability of logits: the confidence of option 3, in (0, 1].
+
+    Args:
+      scores: logits, `[..., c]`.
+    """
     return jnp.max(jax.nn.softmax(scores, axis=-1), axis=-1)
 
 

@@ -60,14 +60,23 @@ class TopK(NamedTuple):
 
 @checked
 def distances_to_facts(embeddings: Float[Array, "m 3 d"], facts: Facts) -> Float[Array, "f m"]:
-    """Compute D(x, f) between all facts and images at once, `[f, m]`; memory grows with both."""
+    """Compute D(x, f) between all facts and images at once, `[f, m]`; memory grows with both.
+
+    Args:
+      embeddings: embedded S, P and O of each image, `[m, 3, d]`.
+      facts: facts, as pieces with their vectors.
+    """
     check_pieces(facts)
     return _gather_distances(_word_distances(embeddings, facts.vectors), facts.pieces)
 
 
 @checked
 def embed_facts(facts: Facts) -> Float[Array, "f 3 d"]:
-    """Return φ of every fact (eq. 1): its pieces' vectors, zeros where undefined, `[f, 3, d]`."""
+    """Return φ of every fact (eq. 1): its pieces' vectors, zeros where undefined, `[f, 3, d]`.
+
+    Args:
+      facts: facts, as pieces with their vectors.
+    """
     check_pieces(facts)
     return jnp.where(facts.pieces[..., None] >= 0, facts.vectors[facts.pieces], 0)
 
@@ -158,7 +167,12 @@ def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: PositiveInt = 5) -> TopK:
 
 @checked
 def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means:
-    """Return the fraction of hits by task and its two means."""
+    """Return the fraction of hits by task and its two means.
+
+    Args:
+      hits: True where the right fact is among the best, `[..., m]`.
+      member: True where a sample belongs to a task, `[t, m]`.
+    """
     size = jnp.sum(member, axis=1)
     hit_counts = jnp.sum(hits[..., None, :] & member, axis=-1)
     by_task = hit_counts / size

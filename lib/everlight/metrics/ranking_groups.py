@@ -73,7 +73,11 @@ def accuracy_by_count(
 
 @checked
 def few_shot(counts: Annotated[Int[Array, "m"], Between(0)]) -> Bool[Array, "m"]:
-    """Return True for samples of facts with at most `FEW_SHOT_LIMIT` training examples."""
+    """Return True for samples of facts with at most `FEW_SHOT_LIMIT` training examples.
+
+    Args:
+      counts: training examples of each sample's fact, `[m]`.
+    """
     return counts <= FEW_SHOT_LIMIT
 
 
@@ -128,6 +132,11 @@ def embedding_similarity(
 ) -> Float[Array, "t t"]:
     """Return cosines between tasks' mean fact embeddings, `[t, t]`; NaN for one without facts.
 
+    Args:
+      facts: facts, as pieces with their vectors.
+      fact_task: task of each fact, `[f]`.
+      tasks: number of tasks.
+
     Raises:
       ValueError: a fact's task is missing or out of range, or a piece is not a word.
     """
@@ -156,6 +165,11 @@ def spo_overlap(
     """Return the geometric mean over S, P and O of |intersection| / |union| of two tasks' pieces.
 
     It is 0 where tasks share no piece of a kind; a kind absent from both tasks is excluded.
+
+    Args:
+      pieces: numbers of S, P and O of each fact, −1 where undefined, `[f, 3]`.
+      fact_task: task of each fact, `[f]`.
+      tasks: number of tasks.
     """
     check_range("fact_task", fact_task, 0, tasks - 1)
     ratios = np.stack([_overlap(pieces[:, kind], fact_task, tasks) for kind in range(3)])

@@ -144,6 +144,11 @@ def split_statistics(
 ) -> Statistics:
     """Count the facts and examples per task and type (table 2), `[t, 3]` each.
 
+    Args:
+      pieces: numbers of S, P and O of each fact, −1 where undefined, `[f, 3]`.
+      fact_task: task of each fact, `[f]`.
+      examples: facts that the images show.
+
     Raises:
       ValueError: an example shows an unknown fact.
     """

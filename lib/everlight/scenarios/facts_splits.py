@@ -39,6 +39,10 @@ def distances_between_facts(
 ) -> Float[np.ndarray, "pairs"]:
     """Return D of all pairs, condensed as in `scipy.spatial.distance.pdist`: 4 f² bytes.
 
+    Args:
+      pieces: numbers of S, P and O of each fact, −1 where undefined, `[f, 3]`.
+      vectors: vector of each word, `[v, d]`.
+
     Raises:
       ValueError: a component has no vector, or a vector is not finite.
     """
@@ -58,6 +62,10 @@ def embedding_distances(
     pieces: Int[np.ndarray, "f 3"], vectors: Annotated[Float[np.ndarray, "v d"], NotEmpty]
 ) -> Float[np.ndarray, "pairs"]:
     """Return Euclidean distances of eq. 1's embeddings, condensed; undefined components are zeros.
+
+    Args:
+      pieces: numbers of S, P and O of each fact, −1 where undefined, `[f, 3]`.
+      vectors: vector of each word, `[v, d]`.
 
     Raises:
       ValueError: as for `distances_between_facts`.

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from docs.tools import make_methods
-from docs.tools.measured import ROOT
+from docs.tools.measured import ROOT, pages_of_methods
 from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.method_list import method_rows
 from everlight.continual.methods.registry import METHODS, ORDER
@@ -17,8 +17,46 @@ ROWS = {row.name: row for row in method_rows()}
 
 def test_the_page_has_the_rows():
     text = make_methods.PAGE.read_text(encoding="utf-8")
-    assert text == make_methods.render()
-    assert f"| {' | '.join(ROWS['EWC'])} |" in text.splitlines()
+    assert text == make_methods.render(), "python -m docs.tools.make_methods"
+    row = next(line for line in text.splitlines() if line.startswith("| [EWC]"))
+    cells = [cell.strip() for cell in row.split("|")[1:-1]]
+    assert cells[0] == "[EWC](../../lib/everlight/continual/strategies/ewc.py)"
+    assert cells[1:3] == [METHODS["EWC"].summary, "Kirkpatrick et al., PNAS 2017"]
+    assert cells[3:5] == [ROWS["EWC"].keeps, ROWS["EWC"].applies]
+    assert cells[5].startswith("[official code](official_code.md#ewc), [costs](costs.md#")
+
+
+def test_the_page_links_every_page_with_a_measured_row():
+    """Rows name methods in the first or second column, papers' "none" is finetuning."""
+    pages = pages_of_methods()
+    assert {"results/mnist_streams.md", "results/three_scenarios.md"} <= {*pages["naive"]}
+    assert "results/two_cameras.md" not in set().union(*pages.values())
+    assert not any("README" in page for links in pages.values() for page in links)
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"),
+    [
+        ("LwF", "learning without forgetting"),
+        ("DER", "dark experience replay"),
+        ("GDumb", "greedy sampler and dumb learner"),
+        ("iCaRL", "incremental classifier and representation learning"),
+        ("ExpertGate", "expert gate"),
+        ("streaming LDA", "SLDA"),
+        ("nearest mean", "NCM"),
+        ("LUCIR", "learning a unified classifier incrementally by rebalancing"),
+        ("ER-tricks", "bag of tricks"),
+        ("X-DER-RPC", "extended dark experience replay"),
+        ("CLS-ER", "complementary learning systems"),
+        ("naive", "finetuning"),
+        ("CBP", "continual backpropagation"),
+        ("PackNet", "prun"),
+    ],
+)
+def test_a_search_for_a_usual_name_finds_the_row(name, usual):
+    text = make_methods.PAGE.read_text(encoding="utf-8")
+    row = next(line for line in text.splitlines() if line.startswith(f"| [{name}]"))
+    assert usual.casefold() in row.split(" | ")[1].casefold()
 
 
 def test_papers_are_those_of_docstrings_and_summaries():

@@ -180,7 +180,11 @@ def _state_on_mesh(mesh: Mesh, state: SequenceState) -> SequenceState:
 
 @checked
 def initial_runs_state(runs: Runs) -> SequenceState:
-    """Return shapes and dtypes of the state before the first task, to read a stored state."""
+    """Return shapes and dtypes of the state before the first task, to read a stored state.
+
+    Args:
+      runs: the runs, of which nothing is computed.
+    """
     inputs = RunInputs(runs.sequence, runs.key, runs.run_data)
 
     def begin(one: RunInputs) -> SequenceState:
@@ -191,7 +195,12 @@ def initial_runs_state(runs: Runs) -> SequenceState:
 
 @checked
 def diverged_runs(protocol: Protocol, state: SequenceState) -> Bool[np.ndarray, "runs"]:
-    """Return True for runs that diverged in a finished epoch: its loss is NaN."""
+    """Return True for runs that diverged in a finished epoch: its loss is NaN.
+
+    Args:
+      protocol: protocol of the runs.
+      state: state of all runs, as `drive_runs` yields it.
+    """
     return first_divergence(protocol, state)[:, 0] >= 0
 
 

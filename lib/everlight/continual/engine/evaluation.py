@@ -152,7 +152,16 @@ def predict_samples(
     samples: Samples,
     size: PositiveInt,
 ) -> Float[Array, "n c"]:
-    """Return scores of all classes for every sample, `size` per forward pass; 0 for padding."""
+    """Return scores of all classes for every sample, `size` per forward pass; 0 for padding.
+
+    Args:
+      setup: network and readers of samples.
+      strategy: strategy, whose `predict` gives the scores.
+      memory: the strategy's memory.
+      learner: parameters and state of the network.
+      samples: `n` samples, some of which may be padding.
+      size: samples per forward pass.
+    """
     return map_samples(setup, partial(strategy.predict, memory, learner), samples, size)
 
 
@@ -173,7 +182,14 @@ def _scores(
 def sample_features(
     setup: Setup, learner: Learner, samples: Samples, size: PositiveInt = 256
 ) -> Float[Array, "n f"]:
-    """Return features of every sample in evaluation mode, `size` per pass; 0 for padding."""
+    """Return features of every sample in evaluation mode, `size` per pass; 0 for padding.
+
+    Args:
+      setup: network and readers of samples.
+      learner: parameters and state of the network.
+      samples: `n` samples, some of which may be padding.
+      size: samples per forward pass.
+    """
 
     def features(inputs: Float[Array, "s *shape"]) -> Float[Array, "s f"]:
         return setup.apply(learner.params, learner.batch_stats, inputs, False, None)[0].features

@@ -98,6 +98,9 @@ def operations_per_step(run: Run) -> float:
     to 2%. Accelerators' plugins analyse only compiled programs. Loops inside the step are counted
     once (GEM's quadratic program). Random bits and data movement are not counted. For a strategy
     that trains only on memory (`Strategy.memory_training`), the step is one on memory.
+
+    Args:
+      run: one run, whose arrays may be shapes and dtypes alone.
     """
     _, strategy = run.build(run.data)
     memory_training = strategy.memory_training

@@ -42,7 +42,11 @@ class Choice(NamedTuple):
 
 @checked
 def fixed_hyperparameter(hyperparameter: float | int = 0.0) -> Choice:
-    """Return the choice where there is nothing to select."""
+    """Return the choice where there is nothing to select.
+
+    Args:
+      hyperparameter: the only value; 0 for a method without one.
+    """
     return Choice(np.zeros(0), np.zeros(0), float(hyperparameter))
 
 
@@ -57,6 +61,9 @@ def choose_hyperparameter(
       hyperparameters: tried values, ascending, at least one.
       criteria: criterion of each value on each validation seed, `[s, n]`; NaN where the run
         diverged, which counts as 0.
+
+    Raises:
+      ValueError: the numbers of values and of criteria differ.
     """
     if len(hyperparameters) != len(criteria):
         raise ArgumentError(

@@ -187,7 +187,7 @@ METHODS = (
         "CLS-ER",
         cls_er,
         Publication("Arani et al.", 2022, "ICLR", ("samples", "old net")),
-        "replay taught by two averages (CLS-ER)",
+        "complementary learning systems replay (CLS-ER), taught by two averages",
         tunes="regularization",
         hyperparameters=(0.1, 0.5, 2),
         fixed=_ON_MNIST,

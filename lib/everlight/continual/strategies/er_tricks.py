@@ -278,7 +278,8 @@ METHODS = (
         "ER-tricks",
         er_tricks,
         Publication("Buzzega et al.", 2020, "ICPR", ("samples",)),
-        "experience replay with tricks",  # As large as the batch where a benchmark sets no number.
+        "experience replay with a bag of tricks",
+        # The replay batch is as large as the batch where a benchmark sets no number.
         derived=lambda arguments: {"replay_batch_size": arguments.replay_batch_size},
         requirements=OTHER_WEIGHTS,
     ),

@@ -380,7 +380,7 @@ METHODS = (
         "ExpertGate",
         expert_gate,
         _PAPER,
-        "one network per task, chosen by autoencoders",
+        "expert gate: one network per task, chosen by autoencoders",
         fixed={**_GATE, "class_group": None, "groups": 1},
         requirements=("last weights",),
         authors={"hidden": 500, "epochs": 100},

@@ -155,7 +155,7 @@ METHODS = (
         "GDumb",
         gdumb,
         Publication("Prabhu et al.", 2020, "ECCV", ("samples",)),
-        "a new network, trained on a class-balanced memory before every evaluation",
+        "greedy sampler and dumb learner (GDumb): a new network, trained on a balanced memory",
         fixed={"epochs": 64},
         requirements=("last weights",),
         authors={"epochs": "64 to 256", "batch_size": 16, "learning rate": 0.05},

@@ -175,7 +175,7 @@ METHODS = (
         "LUCIR",
         lucir,
         Publication("Hou et al.", 2019, "CVPR", ("samples", "old net")),
-        "learning a unified classifier by rebalancing (LUCIR)",
+        "learning a unified classifier incrementally by rebalancing (LUCIR)",
         tunes="distillation",
         hyperparameters=(0.5, 1, 2, 5),
         published=5,

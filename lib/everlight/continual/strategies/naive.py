@@ -19,7 +19,11 @@ from everlight.continual.strategies.parts.passes import evaluation_outputs, task
 
 @checked
 def naive(setup: Setup) -> Strategy:
-    """Return naive finetuning: the plain gradient on the task's own samples."""
+    """Return naive finetuning: the plain gradient on the task's own samples.
+
+    Args:
+      setup: network, loss and optimizer, of `flax_setup` or another setup.
+    """
 
     def epoch_data(memory: Memory, task: Task) -> Epoch:
         return Epoch(task.train, jnp.zeros_like(task.train.mask))

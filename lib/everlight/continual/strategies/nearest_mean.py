@@ -67,7 +67,7 @@ METHODS = (
         "nearest mean",
         nearest_mean,
         Publication("Mensink et al.", 2013, "PAMI", ("statistics",)),
-        "the nearest-class-mean classifier",
+        "the nearest-class-mean classifier (NCM)",
         trains="head",
         requirements=OTHER_WEIGHTS,
         authors={"directions": True, "features": "those that iCaRL trains"},

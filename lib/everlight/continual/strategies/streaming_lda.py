@@ -247,7 +247,7 @@ METHODS = (
         "streaming LDA",
         streaming_lda,
         Publication("Hayes and Kanan", 2020, "CVPRW", ("statistics",)),
-        "streaming linear discriminant analysis (LDA)",
+        "streaming linear discriminant analysis (SLDA)",
         tunes="shrinkage",
         hyperparameters=(1e-4, 1e-3, 1e-2, 1e-1, 0.5),
         trains="head",

@@ -362,7 +362,7 @@ METHODS = (
         "X-DER-RPC",
         xder_rpc,
         Publication("Boschini et al.", 2022, "TPAMI", ("samples",)),
-        "X-DER with a fixed polytope head (RPC)",
+        "extended dark experience replay (X-DER) with a fixed polytope head (RPC)",
         requirements=(*SINGLE_LABEL_SCORES, "disjoint classes", "chosen classes"),
         authors={
             "alpha": 0.1,

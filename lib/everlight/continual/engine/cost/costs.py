@@ -46,7 +46,11 @@ def count_cost(run: Run) -> RunCost:
 
 @checked
 def replayed_per_step(run: Run) -> int:
-    """Return the number of stored samples that the strategy draws in every step."""
+    """Return the number of stored samples that the strategy draws in every step.
+
+    Args:
+      run: one run, whose arrays may be shapes and dtypes alone.
+    """
     strategy = run.build(run.data)[1]
     if strategy.draw is None:
         return 0
