@@ -26,11 +26,9 @@ NETS = NAMED | OTHERS | PARTS
 WITHOUT = {models.CosineHead, models.LocalSimilarityHead, models.LinearClassifier, models.VAE}
 """Heads, float32 whatever the net below them computes in, and the generator, which is float32."""
 QUICK = ("mlp", "small-cnn", "IlluminantNet", "BasicBlock", "BottleneckBlock")
-TOO_DEEP = {"ResNet50, remat", "EfficientNetLite0"}
-COMPARED = [
-    *(name for name, row in models.networks().items() if row.example),
-    *(name for name in OTHERS | PARTS if name not in TOO_DEEP),
-]
+TOO_DEEP = {"resnet18", "ResNet50, remat", "EfficientNetLite0"}
+NAMES = [*(name for name, row in models.networks().items() if row.example), *OTHERS, *PARTS]
+COMPARED = [name for name in NAMES if name not in TOO_DEEP]
 """Networks of few layers, whose roundings do not add up; rows without sizes are deep or linear."""
 BATCH = 6
 
