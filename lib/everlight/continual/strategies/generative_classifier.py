@@ -171,7 +171,7 @@ def train_present(
             new,
         )
         networks = ClassNetworks(params, state, networks.trained.at[name].set(True))
-        return networks, total + value * jnp.sum(weight)
+        return networks, total + (value * jnp.sum(weight)).astype(total.dtype)
 
     networks, total = jax.lax.fori_loop(0, jnp.sum(present), one_class, (networks, jnp.float32(0)))
     return networks, total / jnp.maximum(jnp.sum(batch.weight), 1)
