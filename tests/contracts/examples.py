@@ -97,7 +97,7 @@ ROWS: dict[str, Any] = {
         "model": color.FourierModel(floats(2, 64, 64), floats(64, 64), floats(2))
     },
     "color.gamut_estimate": {"model": color.Gamut(floats(3), floats(126), 0)},
-    "color.fit_locus": {"knots": jnp.asarray([3e3, 5e3]), "temperatures": floats(4)},
+    "color.fit_locus": {"knots": jnp.asarray([3e3, 5e3]), "temperatures": floats(5)},
     "color.locus_chromaticity": {"locus": LOCUS},
     "color.nearest_on_locus": {"locus": LOCUS},
     "color.linear_estimate": {"model": color.LinearRegression(floats(9, 2), floats(2))},

@@ -135,7 +135,7 @@ def fit_locus(
 @checked
 @full_precision
 def fit_color_matrix(
-    balanced: Float[Array, "n 3"], target: Float[Array, "n 3"]
+    source: Float[Array, "n 3"], target: Float[Array, "n 3"]
 ) -> Float[Array, "3 3"]:
     """Fit a colour matrix whose rows sum to 1, so that white stays white, by least squares.
 
@@ -143,7 +143,7 @@ def fit_color_matrix(
     (libcamera, `src/ipa/rpi/controller/rpi/ccm.cpp`).
 
     Args:
-      balanced: white-balanced linear colours of a camera, such as a chart's patches, `[n, 3]`.
+      source: white-balanced linear colours of a camera, such as a chart's patches, `[n, 3]`.
       target: the same colours in the target space, such as linear sRGB, `[n, 3]`.
 
     Returns:
@@ -152,11 +152,11 @@ def fit_color_matrix(
     Raises:
       ValueError: there are fewer than two colours.
     """
-    if len(balanced) < 2:
-        raise ArgumentError(f"{len(balanced)} colours; a row of the matrix needs at least 2")
+    if len(source) < 2:
+        raise ArgumentError(f"{len(source)} colours; a row of the matrix needs at least 2")
     # A row (a, b, 1 - a - b) is determined by its first two entries.
-    differences = balanced[:, :2] - balanced[:, 2:]
-    rows = jnp.linalg.lstsq(differences, target - balanced[:, 2:])[0].T
+    differences = source[:, :2] - source[:, 2:]
+    rows = jnp.linalg.lstsq(differences, target - source[:, 2:])[0].T
     return jnp.concatenate([rows, 1 - jnp.sum(rows, axis=1, keepdims=True)], axis=1)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,6 +32,48 @@ def _nearest(locus, illuminants: Float[jax.Array, "n 3"]) -> LocusPoint:
 def nearest_points(curve: TemperatureCurve, illuminants: Float[np.ndarray, "n 3"]) -> LocusPoint:
     """Return the nearest points of a locus to illuminants, leading axis `n`."""
     return _nearest(locus_of(curve), jnp.asarray(illuminants, jnp.float32))
+
+
+class CurvePoint(NamedTuple):
+    """The point of a CT curve nearest to an estimate.
+
+    Attributes:
+      kelvin: its colour temperature.
+      red: its R/G.
+      blue: its B/G.
+      distance: distance of the estimate from it, as `LocusPoint.distance`.
+    """
+
+    kelvin: float
+    red: float
+    blue: float
+    distance: float
+
+    def in_words(self) -> str:
+        """Return the point and the distance in words."""
+        side = "magenta" if self.distance > 0 else "green"
+        return (
+            f"nearest on the CT curve: {self.kelvin:,.0f} K ({MIRED / self.kelvin:.1f} mired), r/g "
+            f"{self.red:.4f}, b/g {self.blue:.4f}; {abs(self.distance):.4f} from it, on the {side} "
+            "side"
+        )
+
+    def cells(self) -> dict[str, str]:
+        """Return the cells of the table of illuminants."""
+        return {
+            "kelvin": f"{self.kelvin:.1f}",
+            "mired": f"{MIRED / self.kelvin:.2f}",
+            "r/g on CT curve": f"{self.red:.6f}",
+            "b/g on CT curve": f"{self.blue:.6f}",
+            "distance from CT curve": f"{self.distance:.6f}",
+        }
+
+
+def nearest_to(curve: TemperatureCurve, illuminant: Float[np.ndarray, "3"]) -> CurvePoint:
+    """Return the nearest point of a CT curve to one illuminant."""
+    points = nearest_points(curve, illuminant[None])
+    red, blue = np.asarray(points.chromaticity[0]).tolist()
+    return CurvePoint(float(points.temperature[0]), red, blue, float(points.distance[0]))
 
 
 def with_locus(
