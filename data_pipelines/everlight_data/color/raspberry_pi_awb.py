@@ -21,19 +21,14 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, UInt16
 
-from everlight_data.color.tuning_files.libcamera import (
-    BAYES,
-    TemperatureCurve,
-    Tuning,
-    parse_tuning,
-    read_tuning,
-)
+from everlight_data.color.tuning_files.libcamera import BAYES, parse_tuning, read_tuning
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.archives import Archive, open_inner_archive
 from everlight_data.formats.arrays import dtype_and_shape, read_npz
 from everlight_data.formats.files import refusing
 from everlight_data.formats.image_headers import png_size
 from everlight_data.optional_packages import import_package
+from everlight_data.sets.camera_tuning import TemperatureCurve, Tuning
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_data.sets.data_set import DataSet, file_by_file
 from everlight_data.sets.preparing import Files, Source, find, npz

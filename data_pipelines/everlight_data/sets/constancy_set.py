@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight_data.color.tuning_files.libcamera import Tuning
+from everlight_data.sets.camera_tuning import Tuning
 
 
 class Photograph(NamedTuple):

@@ -14,9 +14,9 @@ from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.thumbnails import shrink_image
 from everlight_data.color.photographs.image_groups import group_folds, read_assigned_folds
 from everlight_data.color.photographs.published_folds import draw_folds, read_folds
-from everlight_data.color.tuning_files.libcamera import Tuning
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
+from everlight_data.sets.camera_tuning import Tuning
 from everlight_data.sets.constancy_set import ConstancySet
 
 THUMBNAIL_SIDE = 384

@@ -115,14 +115,14 @@ def _balance(
 ) -> Patches:
     """Return patches whose grey ones have the target's mean brightness."""
     grays = np.isin(np.flatnonzero(usable), np.arange(NEUTRALS.start, NEUTRALS.stop))
-    wanted = target[usable]
-    scale = wanted[grays].mean() / balanced[grays].mean()
-    return Patches(balanced * scale, wanted)
+    colors = target[usable]
+    scale = colors[grays].mean() / balanced[grays].mean()
+    return Patches(balanced * scale, colors)
 
 
 def _stated_kelvin(path: Path) -> float:
     """Return the colour temperature that a file's name states, such as 5000 of a_5000k_b.dng."""
-    found = re.findall(r"(?<![0-9a-z])(\d{4,5})k(?![0-9a-z])", path.stem.lower())
-    if len(found) != 1 or not MIN_KELVIN <= int(found[0]) <= MAX_KELVIN:
+    stated = re.findall(r"(?<![0-9a-z])(\d{4,5})k(?![0-9a-z])", path.stem.lower())
+    if len(stated) != 1 or not MIN_KELVIN <= int(stated[0]) <= MAX_KELVIN:
         raise DataError(f"{path} does not state one colour temperature. {NAME_REMEDY}")
-    return float(found[0])
+    return float(stated[0])

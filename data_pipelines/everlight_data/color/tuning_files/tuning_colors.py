@@ -12,7 +12,7 @@ from everlight.color.locus import (
     locus_chromaticity,
     rendering_transform,
 )
-from everlight_data.color.tuning_files.libcamera import ColorMatrices, TemperatureCurve
+from everlight_data.sets.camera_tuning import ColorMatrices, TemperatureCurve
 
 CANONICAL = 5_000.0
 """Colour temperature in kelvin at which Raspberry Pi's network for white balance reads images."""

@@ -12,8 +12,8 @@ from jaxtyping import Float
 from everlight.color.chromaticity import chromaticity_to_illuminant, illuminant_to_chromaticity
 from everlight.color.locus import MIRED, LocusPoint, nearest_on_locus
 from everlight_data.color.photographs.camera_images import IlluminantImages
-from everlight_data.color.tuning_files.libcamera import TemperatureCurve
 from everlight_data.color.tuning_files.tuning_colors import locus_of, rendering_at
+from everlight_data.sets.camera_tuning import TemperatureCurve
 from everlight_experiments.illuminant.core.experiment import Comparison, angular_errors
 from everlight_experiments.report.writer import Column, Section, Table
 

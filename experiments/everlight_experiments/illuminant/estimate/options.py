@@ -76,7 +76,7 @@ class EstimateOptions:
     """Tuning file of libcamera for Raspberry Pi, of the camera that took the photos. Each estimate
     gets the colour temperature of the nearest point of its CT curve, and the distance from it."""
     on_curve: bool = False
-    """Whether photos are corrected by that nearest point in place of the model's own estimate."""
+    """True corrects photos by that nearest point in place of the model's own estimate."""
     homography: Path | None = None
     """JSON file for pairs with {"matrix": [[...], [...], [...]]} from main to second pixels, or
     {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both. Without it

@@ -23,14 +23,9 @@ from everlight_data.color.tuning_files.labelled_colors import (
     Patches,
     read_labelled_colors,
 )
-from everlight_data.color.tuning_files.libcamera import (
-    ColorMatrices,
-    TemperatureCurve,
-    read_tuning,
-    replace_colors,
-    write_tuning,
-)
+from everlight_data.color.tuning_files.libcamera import read_tuning, replace_colors, write_tuning
 from everlight_data.errors import DataError
+from everlight_data.sets.camera_tuning import ColorMatrices, TemperatureCurve
 from everlight_data.writing import make_folder
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.options import check_options

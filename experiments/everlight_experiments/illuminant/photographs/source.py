@@ -150,8 +150,8 @@ def _with_tunings(
     """Return the images with the tuning files that the options name."""
     tuned = dict(images)
     for path in options.tunings:
-        alone = len(options.tunings) == len(images) == 1
-        camera = next(iter(images)) if alone else path.stem
+        is_only = len(options.tunings) == len(images) == 1
+        camera = next(iter(images)) if is_only else path.stem
         if camera not in images:
             raise DataError(
                 f"{path} is named after no camera of {', '.join(images)}; name each of --tunings "

@@ -7,14 +7,13 @@ import pytest
 
 from everlight_data.color.tuning_files.libcamera import (
     MAX_BYTES,
-    ColorMatrices,
-    TemperatureCurve,
     parse_tuning,
     read_tuning,
     replace_colors,
     write_tuning,
 )
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.sets.camera_tuning import ColorMatrices, TemperatureCurve
 from tests.data_pipelines.color.tuning_files.tuning_text import TUNING
 
 CURVE = TemperatureCurve(np.array([2800.0, 6500.5]), np.array([[0.8, 0.3], [0.41237, 0.6]]))
@@ -41,8 +40,8 @@ def test_colors_and_brightness_are_read(path):
 
 def test_a_curve_is_divided_by_the_sensitivities():
     """libcamera multiplies what the sensor measures by them before it compares with the curve."""
-    alone = TUNING.replace('"rpi.awb"', '"disable.other"')
-    tuning = parse_tuning("a.json", alone)
+    text = TUNING.replace('"rpi.awb"', '"disable.other"')
+    tuning = parse_tuning("a.json", text)
     np.testing.assert_allclose(tuning.curve.chromaticities, [[0.7451, 0.3213], [0.3847, 0.6921]])
 
 

@@ -23,13 +23,13 @@ COUNT = 12
 
 @pytest.fixture
 def options(tmp_path, monkeypatch):
-    """Two cameras' images by five contributors; one of them gave two images."""
+    """Write two cameras' images by five contributors; one of them has two images."""
     monkeypatch.setattr(source, "MIN_IMAGES", 20)
     files = write_cameras(tmp_path, np.random.default_rng(3), COUNT)
     rows = ["camera,image,group"]
     for camera in ("A1", "B2"):
         contributors = [f"c{row % 4}" for row in range(COUNT - 1)] + ["small"]
-        rows += [f"{camera},{camera}_{row:04},{who}" for row, who in enumerate(contributors)]
+        rows += [f"{camera},{camera}_{row:04},{name}" for row, name in enumerate(contributors)]
     (tmp_path / "who.csv").write_text("\n".join(rows))
     for camera in ("A1", "B2"):
         (tmp_path / f"{camera}.json").write_text(TUNING)
@@ -88,7 +88,7 @@ def test_tuning_files_are_named_after_cameras(options, tmp_path):
 
 @pytest.fixture
 def released(options, monkeypatch, tmp_path):
-    """Make a release whose truth and whose cameras' estimates are points of the locus."""
+    """Patch a release whose illuminants and cameras' estimates are points of the locus."""
     tuning = parse_tuning("a.json", TUNING)
     rng = np.random.default_rng(0)
 
