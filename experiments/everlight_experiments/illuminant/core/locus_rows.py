@@ -1,6 +1,6 @@
 """Estimates on the locus of their cameras, and errors in colour temperature."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -89,6 +89,29 @@ def with_locus(
         rows |= {name + ON_LOCUS: _on_locus(values, data) for name, values in estimates.items()}
     if data.camera_estimates is not None:
         rows[CAMERA] = data.camera_estimates
+    return rows
+
+
+def with_tested_locus(
+    estimates: Mapping[str, Float[np.ndarray, "runs folds k 3"]],
+    data: IlluminantImages,
+    hidden: Collection[str],
+) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
+    """Return estimates of the folds' images as `with_locus` does, for tests of one camera.
+
+    Args:
+      estimates: estimates by method.
+      data: images of which the folds test those by `data.camera`.
+      hidden: methods that reports do not show, which get no second row.
+    """
+    rows = dict(estimates)
+    if (tuning := data.tunings.get(data.camera)) is not None:
+        for name in sorted(estimates.keys() - {*hidden}):
+            points = nearest_points(tuning.needed_curve(), estimates[name].reshape(-1, 3))
+            moved = np.asarray(chromaticity_to_illuminant(points.chromaticity))
+            rows[name + ON_LOCUS] = moved.reshape(estimates[name].shape)
+    if data.camera_estimates is not None:
+        rows[CAMERA] = data.camera_estimates[np.stack(data.folds)][None]
     return rows
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from everlight.color import Locus, locus_chromaticity
+from everlight_data.color.photographs.camera_images import read_camera_images, split_across
 from everlight_data.color.tuning_files.libcamera import parse_tuning
 from everlight_data.errors import DataError
 from everlight_data.registry import PHOTOGRAPH_SETS
@@ -131,3 +132,23 @@ def test_the_locus_of_a_tuning_is_that_of_the_library():
     locus = locus_rows.locus_of(curve)
     assert isinstance(locus, Locus)
     np.testing.assert_allclose(locus_chromaticity(locus, np.float32(4000)), [0.62255, 0.41065])
+
+
+def test_tests_of_one_camera_have_the_rows_of_the_locus_too(released):
+    """Rows of methods that reports hide have no second one."""
+    photos = PHOTOGRAPH_SETS["raspberry-pi-awb"](released.folder)["A1"]
+    images = read_camera_images(photos, 16)
+    data = split_across({"A1": images, "B2": images})["A1"]
+    estimates = {
+        "GW": np.full((2, 1, COUNT, 3), [0.6, 1, 0.4]),
+        "hidden": np.ones((1, 1, COUNT, 3)),
+    }
+    rows = locus_rows.with_tested_locus(estimates, data, {"hidden"})
+    assert [*rows] == ["GW", "hidden", f"GW{locus_rows.ON_LOCUS}", locus_rows.CAMERA]
+    # The foot of (0.6, 0.4) on the line from (0.7451, 0.3213) to (0.5, 0.5), by hand.
+    along = np.array([0.5 - 0.7451, 0.5 - 0.3213])
+    start = np.array([0.7451, 0.3213])
+    foot = start + along * (np.array([0.6, 0.4]) - start) @ along / (along @ along)
+    moved = rows[f"GW{locus_rows.ON_LOCUS}"]
+    np.testing.assert_allclose(moved[1, 0, 3], [foot[0], 1, foot[1]], rtol=1e-5)
+    np.testing.assert_array_equal(rows[locus_rows.CAMERA][0, 0], photos.camera_estimates)
