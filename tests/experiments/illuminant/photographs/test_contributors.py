@@ -148,7 +148,7 @@ def test_tests_of_one_camera_have_the_rows_of_the_locus_too(released):
     # The foot of (0.6, 0.4) on the line from (0.7451, 0.3213) to (0.5, 0.5), by hand.
     along = np.array([0.5 - 0.7451, 0.5 - 0.3213])
     start = np.array([0.7451, 0.3213])
-    foot = start + along * (np.array([0.6, 0.4]) - start) @ along / (along @ along)
+    foot = start + along * ((np.array([0.6, 0.4]) - start) @ along / (along @ along))
     moved = rows[f"GW{locus_rows.ON_LOCUS}"]
     np.testing.assert_allclose(moved[1, 0, 3], [foot[0], 1, foot[1]], rtol=1e-5)
     np.testing.assert_array_equal(rows[locus_rows.CAMERA][0, 0], photos.camera_estimates)
