@@ -76,9 +76,9 @@ class IlluminantTrainOptions(ImageOptions):
     """Images to train on: demo renders images of two cameras, small reads photographs."""
     split: Literal["cross-camera", "groups"] = "cross-camera"
     """Test of a method for several cameras: each camera in turn by a training on the others, or
-    three folds of whole --groups of all cameras' images. With groups a camera or group may be small
-    where all images together suffice; methods that read other images by the camera, or its
-    calibration, are left out."""
+    three folds of whole --groups of all cameras' images. A camera or group may be small where the
+    other images suffice to train. With groups, methods that read other images by the camera, or its
+    calibration, are refused."""
     method: str = "FFCC"
     """Method to fit, by its name in the reports of `dataset` or that name's first word: c5, ffcc,
     siie, 'APAP (GW)'. C5 reads six other images by the camera of a photo: trained on one camera,
@@ -95,14 +95,23 @@ class IlluminantTrainOptions(ImageOptions):
             raise DataError("--split groups needs the group of each image; give --groups")
 
     def check_counts(self, counts: Mapping[str, int]) -> None:
-        """Refuse too few images; folds of groups need enough of all cameras together."""
-        if self.split != "groups":
+        """Refuse too few images; a camera may be small where the others suffice to train."""
+        total = sum(counts.values())
+        if self.split == "groups":
+            if not suffices(total):
+                raise DataError(
+                    f"all cameras together have {counted(total, 'image')}; at least {MIN_IMAGES} "
+                    "are needed to train and to test. Add images."
+                )
+        elif len(counts) == 1:
             super().check_counts(counts)
-        elif not suffices(total := sum(counts.values())):
-            raise DataError(
-                f"all cameras together have {counted(total, 'image')}; at least {MIN_IMAGES} are "
-                "needed to train and to test. Add images."
-            )
+        else:
+            largest = max(counts, key=counts.__getitem__)
+            if not suffices(others := total - counts[largest]):
+                raise DataError(
+                    f"all cameras but {largest} have {counted(others, 'image')}; at least "
+                    f"{MIN_IMAGES} are needed to train for it. Add images, or name one by --cameras"
+                )
 
 
 def run_train(options: IlluminantTrainOptions) -> Path:

@@ -72,7 +72,7 @@ def test_folds_of_groups_need_groups_and_enough_images(options, monkeypatch):
     with pytest.raises(DataError, match="all cameras together have 24 images"):
         run_train(options)
     monkeypatch.setattr(source, "MIN_IMAGES", 20)
-    with pytest.raises(DataError, match="A1 has 12 images"):
+    with pytest.raises(DataError, match="all cameras but A1 have 12 images; at least"):
         run_train(replace(options, split="cross-camera"))
 
 
@@ -152,3 +152,11 @@ def test_tests_of_one_camera_have_the_rows_of_the_locus_too(released):
     moved = rows[f"GW{locus_rows.ON_LOCUS}"]
     np.testing.assert_allclose(moved[1, 0, 3], [foot[0], 1, foot[1]], rtol=1e-5)
     np.testing.assert_array_equal(rows[locus_rows.CAMERA][0, 0], photos.camera_estimates)
+
+
+def test_a_small_camera_takes_part_where_the_others_suffice(options):
+    """Three cameras of 12 images: 20 are needed, and the two others have 24."""
+    counts = dict.fromkeys(("A1", "B2", "C3"), COUNT)
+    replace(options, split="cross-camera").check_counts(counts)
+    with pytest.raises(DataError, match="A1 has 12 images"):
+        replace(options, split="cross-camera").check_counts({"A1": COUNT})
