@@ -34,7 +34,7 @@ def options(tmp_path, rng):
 
 
 def nearest():
-    """Return kelvin and color of the nearest of many points of the curve, and the distance."""
+    """Return kelvin and colour of the nearest of many points of the curve, and the distance."""
     kelvin = np.linspace(3000, 7600, 46_001)
     points = [3000, 5000, 7600]
     red = np.interp(kelvin, points, [0.7451, 0.5, 0.3847])
