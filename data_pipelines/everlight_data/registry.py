@@ -15,9 +15,9 @@ from everlight_data.sets.data_set import DataSet
 # fmt: off
 ORDER = (
     "cameras", "illuminants", "munsell", "psychtoolbox", "camera-matrices", "s20", "nus-thumbnails",
-    "cube-plus-thumbnails", "intel-tau-thumbnails", "nus8", "digits", "fashion-mnist", "mnist",
-    "procedural", "tiny-imagenet", "tiny-imagenet-64", "cifar10", "cifar100", "imagenet", "core50",
-    "vrd", "vrd-vectors", "glove", "raw",
+    "cube-plus-thumbnails", "intel-tau-thumbnails", "raspberry-pi-awb", "nus8", "digits",
+    "fashion-mnist", "mnist", "procedural", "tiny-imagenet", "tiny-imagenet-64", "cifar10",
+    "cifar100", "imagenet", "core50", "vrd", "vrd-vectors", "glove", "raw",
 )
 """Data sets in the order of tables; others follow by name."""
 # fmt: on

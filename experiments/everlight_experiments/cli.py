@@ -125,6 +125,10 @@ COMMANDS: dict[str, Command] = {
         "Estimate illuminants of photos by a kept model, from single images or pairs.",
         "illuminant.estimate.command:estimate",
     ),
+    "illuminant export": Command(
+        "Write a camera's colours into a copy of a tuning file of libcamera.",
+        "illuminant.export.command:export",
+    ),
     "watch": Command(
         "Show what a run is training, in a terminal, and write for TensorBoard live.",
         "commands.watch:watch",

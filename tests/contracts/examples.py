@@ -55,6 +55,7 @@ ADAPTED = {
     "layers": {"hidden1": {"kernel": jnp.ones((3, 3)), "bias": jnp.ones(3)}},
     "kernels": ("hidden1",),
 }
+LOCUS = color.Locus(jnp.asarray([3e3, 5e3, 7e3]), floats(3, 2))
 TASKS, FOLDS = [[0, 1], [2, 3]], [np.arange(6), np.arange(6, 12)]
 ROWS: dict[str, Any] = {
     "color.area_downsample": {"factor": 2},
@@ -96,6 +97,9 @@ ROWS: dict[str, Any] = {
         "model": color.FourierModel(floats(2, 64, 64), floats(64, 64), floats(2))
     },
     "color.gamut_estimate": {"model": color.Gamut(floats(3), floats(126), 0)},
+    "color.fit_locus": {"knots": jnp.asarray([3e3, 5e3]), "temperatures": floats(5)},
+    "color.locus_chromaticity": {"locus": LOCUS},
+    "color.nearest_on_locus": {"locus": LOCUS},
     "color.linear_estimate": {"model": color.LinearRegression(floats(9, 2), floats(2))},
     "color.patch_means": {"thumbnail": floats(32, 48, 3)},
     "color.scene_colors": {"table": color.ResponseTable(floats(2, 4, 3), floats(2, 3))},

@@ -32,7 +32,8 @@ TRAINING = {
     },
 }
 """Command lines of all commands that train."""
-del TRAINING["illuminant estimate"], TRAINING["illuminant thumbnails"]
+for _name in ("illuminant estimate", "illuminant thumbnails", "illuminant export"):
+    del TRAINING[_name]
 
 
 def refusal(capsys, *arguments):
@@ -72,6 +73,11 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
         ("paper two-camera --preset s20-small", "EVERLIGHT_DATA is not set"),
         ("illuminant calibrate nowhere", "nowhere/main is not a folder"),
         ("illuminant thumbnails nowhere --out a.npz", "nowhere is not a folder; give the one that"),
+        (
+            "illuminant export a.npz --tuning b.json --out c.json",
+            "b.json does not exist. Give a tuni",
+        ),
+        ("illuminant export a.npz --tuning b.json --out c", "--out c: give the name of a file"),
         ("illuminant pairs", "give the photographs of both cameras, --main and --second"),
         ("grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("illuminant estimate a.dng b.dng --model c", "needs no training: GW, SoG, GE-1"),

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 
+from everlight_data.sets.camera_tuning import Tuning
+
 
 class Photograph(NamedTuple):
     """A linear image, and its pixels that show the scene and are not saturated."""
@@ -26,3 +28,7 @@ class ConstancySet(NamedTuple):
     """Features of their time and settings; None if they are unknown."""
     file: Path | None = None
     """File of thumbnails; None for a release."""
+    camera_estimates: Float[np.ndarray, "n 3"] | None = None
+    """Illuminants by the camera's own white balance; None if they are unknown."""
+    tuning: Tuning | None = None
+    """Camera's tuning file, with its locus; None without one."""

@@ -39,6 +39,16 @@ from everlight.color.illuminant_registry import ESTIMATORS, ILLUMINANT_METHODS, 
 from everlight.color.illuminants import keep_observed, unit_illuminant
 from everlight.color.learned import *  # noqa: F403
 from everlight.color.learned import __all__ as _learned
+from everlight.color.locus import (
+    Locus,
+    LocusPoint,
+    fit_color_matrix,
+    fit_locus,
+    interpolate_matrices,
+    locus_chromaticity,
+    nearest_on_locus,
+    rendering_transform,
+)
 from everlight.color.mixing import Mixtures, mix_neighbors
 from everlight.color.moments import (
     color_moments,
@@ -131,7 +141,15 @@ __all__ = [
     "full_scale_balance",
     "illuminant_response",
     "keep_observed",
+    "interpolate_matrices",
     "learn_transform_prior",
+    "Locus",
+    "LocusPoint",
+    "fit_color_matrix",
+    "fit_locus",
+    "locus_chromaticity",
+    "nearest_on_locus",
+    "rendering_transform",
     "mean_normalized",
     "minkowski_framework",
     "mix_neighbors",

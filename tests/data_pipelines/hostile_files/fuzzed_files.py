@@ -21,6 +21,7 @@ from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS_FILE, load_s20
 from everlight_data.color.spectra.library import measured_library
+from everlight_data.color.tuning_files.libcamera import read_tuning, replace_colors
 from everlight_data.facts.parts.split_files import Fact, FactSamples, FactSet, read_split
 from everlight_data.facts.parts.word_vectors import load_word_vectors
 from everlight_data.facts.vrd import PREDICATES, load_vrd
@@ -35,6 +36,7 @@ from everlight_data.registry import STORED_SETS
 from everlight_data.sets.data_set import PreparationRequest
 from everlight_data.sets.preparing import MANIFEST, read_manifest
 from everlight_data.writing import read_sealed, save_sealed
+from tests.data_pipelines.color.tuning_files.tuning_text import TUNING
 from tests.data_pipelines.facts.parts.split_files import write_split
 from tests.data_pipelines.formats.torch_files import state, tensor, write
 from tests.data_pipelines.hostile_files import fuzzed_images
@@ -258,6 +260,17 @@ def user_pairs(folder, rng):
     return paths, lambda: (read_homography(paths[0]), read_chart_corners(folder))
 
 
+def tuning(folder, rng):
+    path = folder / "imx1.json"
+    path.write_text(TUNING)
+
+    def read():
+        tuning = read_tuning(path)
+        return replace_colors(tuning, tuning.curve, tuning.matrices)
+
+    return [path], read
+
+
 def releases(folder, rng):
     """Write texts from which data sets are prepared, always completely or not at all."""
     texts = {name: folder / name for name in ("cameras.txt", "illuminants.illum.gz", "munsell.asc")}
@@ -289,6 +302,6 @@ READERS: dict[str, Reader] = {
     for reader in (
         *(pickles, npy_objects, npz, sealed, mat, s20, vrd, nus_release, nus_thumbnails, facts),
         *(word_vectors, caffe, vit, spectra, raw, tables, torch_state, releases, manifest, folds),
-        *(user_pairs, *fuzzed_images.READERS),
+        *(user_pairs, tuning, *fuzzed_images.READERS),
     )
 }

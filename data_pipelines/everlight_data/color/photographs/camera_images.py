@@ -16,6 +16,7 @@ from everlight_data.color.photographs.image_groups import group_folds, read_assi
 from everlight_data.color.photographs.published_folds import draw_folds, read_folds
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
+from everlight_data.sets.camera_tuning import Tuning
 from everlight_data.sets.constancy_set import ConstancySet
 
 THUMBNAIL_SIDE = 384
@@ -29,8 +30,9 @@ MIN_SIDE = 32
 class CameraImages(NamedTuple):
     """One camera's images in the order of their names; the mask is 0 where a pixel is left out.
 
-    `captures` are the features of their time and settings, and `groups` numbers of their scenes or
-    sessions, where they are known.
+    `captures` are the features of their time and settings, `groups` numbers of their scenes or
+    sessions, `camera_estimates` illuminants by the camera's own white balance, and `tuning` is the
+    camera's tuning file, where they are known.
     """
 
     images: Float[np.ndarray, "n h w 3"]
@@ -39,6 +41,8 @@ class CameraImages(NamedTuple):
     names: tuple[str, ...]
     captures: Float[np.ndarray, "n 15"] | None = None
     groups: Int[np.ndarray, "n"] | None = None
+    camera_estimates: Float[np.ndarray, "n 3"] | None = None
+    tuning: Tuning | None = None
 
     def averaged(self, side: int) -> "CameraImages":
         """Return the images as block means whose longest side is at most `side`."""
@@ -75,6 +79,10 @@ class IlluminantImages(NamedTuple):
     groups: Int[np.ndarray, "n"] | None = None
     """Number of each image's scene or session, which images by other cameras may share; None if
     images are independent."""
+    camera_estimates: Float[np.ndarray, "n 3"] | None = None
+    """Illuminants by the cameras' own white balance; None where a camera's are unknown."""
+    tunings: Mapping[str, Tuning] = {}
+    """Tuning files with a locus by camera; without those of cameras that have none."""
 
     @property
     def camera_names(self) -> list[str]:
@@ -146,6 +154,10 @@ def read_camera_images(
         camera.illuminants[selected],
         tuple(camera.names[row] for row in selected),
         None if camera.captures is None else camera.captures[selected],
+        camera_estimates=(
+            None if camera.camera_estimates is None else camera.camera_estimates[selected]
+        ),
+        tuning=camera.tuning,
     )
 
 
@@ -188,6 +200,8 @@ def split_within(
         names=[photos.names[row] for row in used],
         captures=None if photos.captures is None else photos.captures[used],
         groups=None if photos.groups is None else photos.groups[used],
+        camera_estimates=None if photos.camera_estimates is None else photos.camera_estimates[used],
+        tunings=_tunings({camera: photos}),
     )
 
 
@@ -214,31 +228,63 @@ def _folds_of(photos: CameraImages, seed: int, path: Path | None) -> Sequence[In
 
 def split_across(cameras: Mapping[str, CameraImages]) -> dict[str, IlluminantImages]:
     """Return all cameras' images on one canvas, with each camera as the test fold in turn."""
-    images = join_on_canvas([image for photos in cameras.values() for image in photos.images])
-    masks = join_on_canvas([mask for photos in cameras.values() for mask in photos.masks])
-    illuminants = np.concatenate([photos.illuminants for photos in cameras.values()])
-    taken_by = [camera for camera, photos in cameras.items() for _ in photos.names]
-    names = [name for photos in cameras.values() for name in photos.names]
-    known = [photos.captures for photos in cameras.values() if photos.captures is not None]
-    captures = np.concatenate(known) if len(known) == len(cameras) else None
-    grouped = [photos.groups for photos in cameras.values() if photos.groups is not None]
-    groups = np.concatenate(grouped) if len(grouped) == len(cameras) else None
+    together = _join_cameras(cameras)
     sets, start = {}, 0
     for camera, photos in cameras.items():
         rows = np.arange(start, start := start + len(photos.names))
-        sets[camera] = IlluminantImages(
-            images=images,
-            masks=masks,
-            illuminants=illuminants,
-            folds=[rows],
-            note=_note(camera, len(rows), len(rows)),
-            camera=camera,
-            taken_by=taken_by,
-            names=names,
-            captures=captures,
-            groups=groups,
-        )
+        note = _note(camera, len(rows), len(rows))
+        sets[camera] = together._replace(folds=[rows], note=note, camera=camera)
     return sets
+
+
+def split_by_groups(cameras: Mapping[str, CameraImages], seed: int) -> IlluminantImages:
+    """Return all cameras' images on one canvas, in folds of whole groups of all cameras.
+
+    The camera of the test images is the first one; methods that read more of a camera than an image
+    do not fit such folds.
+
+    Raises:
+      DataError: images have no groups, or there are too few.
+    """
+    together = _join_cameras(cameras)
+    if together.groups is None:
+        raise DataError("folds of groups need the group of each image; give --groups")
+    return together._replace(folds=list(group_folds(together.groups, None, seed, together.names)))
+
+
+def _join_cameras(cameras: Mapping[str, CameraImages]) -> IlluminantImages:
+    """Return all cameras' images on one canvas, in no folds yet."""
+    photos = list(cameras.values())
+    taken_by = [camera for camera, taken in cameras.items() for _ in taken.names]
+    return IlluminantImages(
+        images=join_on_canvas([image for taken in photos for image in taken.images]),
+        masks=join_on_canvas([mask for taken in photos for mask in taken.masks]),
+        illuminants=np.concatenate([taken.illuminants for taken in photos]),
+        folds=[],
+        note=f"{len(photos)} cameras: {len(taken_by)} images",
+        camera=taken_by[0],
+        taken_by=taken_by,
+        names=[name for taken in photos for name in taken.names],
+        captures=_joined([taken.captures for taken in photos]),
+        groups=_joined([taken.groups for taken in photos]),
+        camera_estimates=_joined([taken.camera_estimates for taken in photos]),
+        tunings=_tunings(cameras),
+    )
+
+
+def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
+    """Return the rows of all cameras, None where those of one are unknown."""
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known) if len(known) == len(parts) else None
+
+
+def _tunings(cameras: Mapping[str, CameraImages]) -> dict[str, Tuning]:
+    """Return the cameras' tuning files with a locus."""
+    return {
+        camera: photos.tuning
+        for camera, photos in cameras.items()
+        if photos.tuning is not None and photos.tuning.curve is not None
+    }
 
 
 def _note(camera: str, used: int, count: int) -> str:

@@ -25,6 +25,8 @@ SOME_READ = {
     "second_black_level": "pairs",
     "second_white_level": "pairs",
     "matrices": "CCMNet trained on several cameras",
+    "tuning": "models of single photos",
+    "on_curve": "models of single photos",
 }
 """Options that only some models read, and which models these are."""
 
@@ -70,6 +72,11 @@ class EstimateOptions:
     """Calibration of the camera that took the photos, for a CCMNet trained on several cameras: a
     DNG by that camera, or the cameras.xml of rawspeed or darktable. Without it each raw file's own
     matrices are taken; PNG and TIFF have none."""
+    tuning: Path | None = None
+    """Tuning file of libcamera for Raspberry Pi, of the camera that took the photos. Each estimate
+    gets the colour temperature of the nearest point of its CT curve, and the distance from it."""
+    on_curve: bool = False
+    """True corrects photos by that nearest point in place of the model's own estimate."""
     homography: Path | None = None
     """JSON file for pairs with {"matrix": [[...], [...], [...]]} from main to second pixels, or
     {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both. Without it
@@ -94,6 +101,8 @@ class EstimateOptions:
 
     def __post_init__(self):
         check_fields(self)
+        if self.on_curve and self.tuning is None:
+            raise DataError("--on-curve needs the file with the CT curve; give --tuning")
 
     @property
     def main_levels(self) -> LevelArguments:

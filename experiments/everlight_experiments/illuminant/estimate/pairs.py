@@ -35,7 +35,7 @@ def deferred_pair_estimates(
     Raises:
       DataError: the files do not form pairs, or an option is for other models.
     """
-    options.refuse_unread(SOME_READ.keys() - {"matrices"}, "for pairs")
+    options.refuse_unread(SOME_READ.keys() - {"matrices", "tuning", "on_curve"}, "for pairs")
     return [partial(_estimate, options, model, pair) for pair in options.pairs()]
 
 

@@ -20,8 +20,10 @@ from everlight_data.color.raw_files.calibrations import other_camera, photo_cali
 from everlight_data.color.raw_files.corrections import photo_row, write_correction
 from everlight_data.color.raw_files.photos import is_picture, read_photo
 from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
+from everlight_data.color.tuning_files.libcamera import read_tuning
 from everlight_data.errors import DataError
 from everlight_data.writing import make_folder
+from everlight_experiments.illuminant.core.locus_rows import CurvePoint, nearest_to
 from everlight_experiments.illuminant.estimate.options import (
     EstimateOptions,
     FileEstimate,
@@ -41,10 +43,11 @@ def deferred_photo_estimates(
     Raises:
       DataError: there are no photos, or an option is for other models.
     """
-    read = {"matrices"} if model.needs_calibration else set()
+    read = {"tuning", "on_curve"} | ({"matrices"} if model.needs_calibration else set())
     options.refuse_unread(read, f"{model.name} for {' + '.join(model.cameras) or 'any camera'}")
     photos = options.photos()
     others = _additional_images(photos, model, options) if model.needs_others else {}
+    curve = None if options.tuning is None else read_tuning(options.tuning).needed_curve()
 
     def estimate(path: Path) -> FileEstimate:
         photo = _read(path, options)
@@ -52,9 +55,15 @@ def deferred_photo_estimates(
         make_folder(options.output)
         formats = [kind for kind in options.formats if kind != "dng" or not is_picture(path)]
         stem = options.output / path.stem
-        written = write_correction(photo, result.estimate.illuminant, formats, stem)
+        point = None if curve is None else nearest_to(curve, result.estimate.illuminant)
+        used = result.estimate.illuminant
+        if options.on_curve and point is not None:
+            used = np.array([point.red, 1, point.blue])
+        written = write_correction(photo, used, formats, stem)
         row = photo_row(photo, result.estimate, result.warnings)
         lines = _lines(photo, result, model, written, len(photos) == 1)
+        if point is not None:
+            row, lines = row | point.cells(), _with_point(lines, point, options.on_curve)
         return FileEstimate(path, result, row, lines)
 
     return [partial(estimate, path) for path in photos]
@@ -82,6 +91,12 @@ def estimate_photo(
     if model.fitted is not None and not (model.needs_others or model.needs_calibration):
         warnings += other_camera(photo.camera, model.cameras)
     return PhotoEstimate(photo.path, estimate, tuple(warnings))
+
+
+def _with_point(lines: Sequence[str], point: CurvePoint, used: bool) -> list[str]:
+    """Return the printed lines with those of the CT curve, on the same line if there is one."""
+    added = point.in_words() + ("; the photo is corrected by it" if used else "")
+    return [f"{lines[0]}; {added}"] if len(lines) == 1 else [*lines, added]
 
 
 def _read(path: Path, options: EstimateOptions) -> RawImage:

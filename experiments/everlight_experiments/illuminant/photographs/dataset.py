@@ -54,6 +54,7 @@ from everlight_experiments.illuminant.core.experiment import (
     estimate_arrays,
     record_errors,
 )
+from everlight_experiments.illuminant.core.locus_rows import with_tested_locus
 from everlight_experiments.illuminant.core.method_inputs import moments_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import error_table, publish
@@ -292,7 +293,7 @@ def compare_cameras(
         if options.split == "cross-camera" and published:
             caption += f" {CROSS_CAMERA_PROTOCOL}"
         compared = Comparison(
-            keep(camera, compute=compute),
+            with_tested_locus(keep(camera, compute=compute), data, FIXED),
             data.illuminants[np.stack(data.folds)],
             camera,
             caption,

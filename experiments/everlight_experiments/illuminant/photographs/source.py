@@ -19,6 +19,7 @@ from everlight_data.color.photographs.thumbnail_checks import check_thumbnails
 from everlight_data.color.photographs.thumbnails import Saturated, thumbnail_cameras
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra.library import embedded_library, measured_library
+from everlight_data.color.tuning_files.libcamera import read_tuning
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS
@@ -26,7 +27,7 @@ from everlight_data.sets.constancy_set import ConstancySet
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.options import ExperimentOptions
 
-Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "radiometric"]
+Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "raspberry-pi-awb", "radiometric"]
 
 RENDERED = 162
 """Number of rendered scenes, each by every camera."""
@@ -61,6 +62,10 @@ class ImageOptions(ExperimentOptions):
     """Calibration matrices of the cameras, for C5 and CCMNet: DNGs, one by each camera, or the
     cameras.xml of rawspeed or darktable. By default camera_matrices/cameras.xml below
     EVERLIGHT_DATA."""
+    tunings: tuple[Path, ...] = ()
+    """Tuning files of libcamera for Raspberry Pi, one by each camera: CAMERA.json, or any name for
+    one camera. Estimates get a second row, on the file's CT curve, and their errors in mired. The
+    release raspberry-pi-awb brings its own."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side in pixels; larger images are averaged down to it."""
     saturated: Saturated = "highlights"
@@ -120,7 +125,7 @@ def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
         chosen = _chosen(options, library.camera_names)
         images = render_thumbnails(library, chosen, RENDERED, options.seed)
         images = {camera: data.averaged(options.side) for camera, data in images.items()}
-        images = _grouped(options, images)
+        images = _with_tunings(options, _grouped(options, images))
         height, width = images[chosen[0]].masks.shape[1:]
         note = f"NOT photographs: {RENDERED} rendered thumbnails ({height}x{width}); {library.note}"
         return images, note
@@ -136,7 +141,27 @@ def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
     if options.groups is None and options.are_scenes_found:
         scenes = scenes_of(sets)
         images = {name: data._replace(groups=scenes[name]) for name, data in images.items()}
-    return _grouped(options, images), note
+    return _with_tunings(options, _grouped(options, images)), note
+
+
+def _with_tunings(
+    options: ImageOptions, images: Mapping[str, CameraImages]
+) -> dict[str, CameraImages]:
+    """Return the images with the tuning files that the options name."""
+    tuned = dict(images)
+    for path in options.tunings:
+        is_only = len(options.tunings) == len(images) == 1
+        camera = next(iter(images)) if is_only else path.stem
+        if camera not in images:
+            raise DataError(
+                f"{path} is named after no camera of {', '.join(images)}; name each of --tunings "
+                "CAMERA.json"
+            )
+        tuning = read_tuning(path)
+        tuning.needed_curve()
+        tuning.needed_matrices()
+        tuned[camera] = images[camera]._replace(tuning=tuning)
+    return tuned
 
 
 def _grouped(options: ImageOptions, images: Mapping[str, CameraImages]) -> dict[str, CameraImages]:

@@ -4,10 +4,11 @@
     everlight illuminant estimate photo.dng --model model
 
 Errors and intervals are of images outside the training: of three folds for one camera; of each
-camera in turn, by training on the others, for several.
+camera in turn, by training on the others, for several; with `--split groups` of three folds of
+whole groups of all cameras, such as contributors or sessions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -30,17 +31,20 @@ from everlight_data.color.photographs.camera_images import (
     CameraImages,
     IlluminantImages,
     split_across,
+    split_by_groups,
     split_in_folds,
 )
 from everlight_data.color.raw_files.calibrations import read_calibrations
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
+from everlight_experiments.illuminant.core.experiment import BASELINES as SHOWN_BASELINES
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
     estimate_arrays,
     record_errors,
 )
+from everlight_experiments.illuminant.core.locus_rows import CAMERA, locus_sections, with_locus
 from everlight_experiments.illuminant.core.method_inputs import (
     features_of,
     labelled,
@@ -51,7 +55,13 @@ from everlight_experiments.illuminant.core.report import fold_statistics, publis
 from everlight_experiments.illuminant.paper import METHOD_NOTES
 from everlight_experiments.illuminant.photographs.dataset import matrices_checksum
 from everlight_experiments.illuminant.photographs.methods import full_name, spread_rows
-from everlight_experiments.illuminant.photographs.source import ImageOptions, load_cameras
+from everlight_experiments.illuminant.photographs.source import (
+    MIN_IMAGES,
+    ImageOptions,
+    load_cameras,
+    suffices,
+)
+from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.folder import RunFolder
 
 BASELINES = ("GW", "SoG")
@@ -64,6 +74,11 @@ class IlluminantTrainOptions(ImageOptions):
 
     preset: Literal["demo", "small"] = "small"
     """Images to train on: demo renders images of two cameras, small reads photographs."""
+    split: Literal["cross-camera", "groups"] = "cross-camera"
+    """Test of a method for several cameras: each camera in turn by a training on the others, or
+    three folds of whole --groups of all cameras' images. A camera or group may be small where the
+    other images suffice to train. With groups, methods that read other images by the camera, or its
+    calibration, are refused."""
     method: str = "FFCC"
     """Method to fit, by its name in the reports of `dataset` or that name's first word: c5, ffcc,
     siie, 'APAP (GW)'. C5 reads six other images by the camera of a photo: trained on one camera,
@@ -73,6 +88,30 @@ class IlluminantTrainOptions(ImageOptions):
     out: Path | None = None
     """Folder of the model; a model there is replaced. Its name is the run's --tag where none is
     given. By default models/ in the run's folder."""
+
+    def check_cameras(self, chosen: Sequence[str]) -> None:
+        """Refuse folds of groups without groups."""
+        if self.split == "groups" and self.groups is None:
+            raise DataError("--split groups needs the group of each image; give --groups")
+
+    def check_counts(self, counts: Mapping[str, int]) -> None:
+        """Refuse too few images; a camera may be small where the others suffice to train."""
+        total = sum(counts.values())
+        if self.split == "groups":
+            if not suffices(total):
+                raise DataError(
+                    f"all cameras together have {counted(total, 'image')}; at least {MIN_IMAGES} "
+                    "are needed to train and to test. Add images."
+                )
+        elif len(counts) == 1:
+            super().check_counts(counts)
+        else:
+            largest = max(counts, key=counts.__getitem__)
+            if not suffices(others := total - counts[largest]):
+                raise DataError(
+                    f"all cameras but {largest} have {counted(others, 'image')}; at least "
+                    f"{MIN_IMAGES} are needed to train for it. Add images, or name one by --cameras"
+                )
 
 
 def run_train(options: IlluminantTrainOptions) -> Path:
@@ -85,20 +124,25 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     cameras, note = load_cameras(options)
     _refuse_unusable(cameras)
     sets = _held_out_sets(cameras, options)
-    method = _method_for(options.method, sets)
     # Each set has all images of several cameras.
     data = next(iter(sets.values()))
+    method = _method_for(options.method, data, options.split)
     features = method.describe(data.images, data.masks, side_of(data))
     held_out = _held_out(folder, method, features, sets)
     model = _fit_model(method, features, held_out, sets, note)
     out = options.out or folder.path / "models"
     save_image_model(out, model, len(data.images))
     baselines = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BASELINES}
-    comparison = _compared({method.name: held_out, **baselines}, sets)
+    by_row = with_locus({method.name: held_out, **baselines}, data)
+    comparison = _compared(by_row, sets)
     comparisons = {"held-out": comparison}
     folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
-    report = publish(folder, _experiment(model, comparison, cameras, options.seed, command))
+    experiment = _experiment(model, comparison, cameras, options.seed, command)
+    # Without groups folds leave images out or repeat none; the section needs each image once.
+    if comparison.truth.shape[-2] == len(data.images):
+        experiment = replace(experiment, after=locus_sections(comparison, by_row, data))
+    report = publish(folder, experiment)
     statistics = fold_statistics(comparison.errors()[method.name])
     print(
         f"{method.name} on images outside its training: mean error "
@@ -127,21 +171,26 @@ def _held_out_sets(
 ) -> dict[str, IlluminantImages]:
     """Return one camera's images in folds; of several, all images with each camera as the test."""
     known = read_calibrations(options.matrices, list(cameras))
-    sets = split_across(cameras) if len(cameras) > 1 else split_in_folds(cameras, options.seed)
+    if options.split == "groups":
+        sets = {" + ".join(cameras): split_by_groups(cameras, options.seed)}
+    elif len(cameras) > 1:
+        sets = split_across(cameras)
+    else:
+        sets = split_in_folds(cameras, options.seed)
     return {
         camera: data.on_canvas(options.side)._replace(calibrations=known)
         for camera, data in sets.items()
     }
 
 
-def _method_for(name: str, sets: Mapping[str, IlluminantImages]) -> IlluminantMethod:
+def _method_for(name: str, data: IlluminantImages, split: str) -> IlluminantMethod:
     """Return the method of that name, which may be its first word.
 
     Raises:
       DataError: there is no such method, it cannot run on these images, or a model of it cannot be
         kept.
     """
-    side = side_of(next(iter(sets.values())))
+    side = side_of(data)
     offered = methods_for(side)
     method = offered[full_name(name, list(offered))]
     if method.features is None:
@@ -149,9 +198,15 @@ def _method_for(name: str, sets: Mapping[str, IlluminantImages]) -> IlluminantMe
             f"{method.name} reads more than a photo's pixels, and a model of it cannot be kept; "
             "give another --method"
         )
-    if len(sets) > 1 and method.is_camera_specific:
+    several = len(data.camera_names) > 1
+    if several and method.is_camera_specific:
         raise DataError(
             f"{method.name} is for one camera; name it by --cameras, or give another method"
+        )
+    if several and split == "groups" and (method.reads_others or method.calibrate is not None):
+        raise DataError(
+            f"{method.name} reads more of a camera than one image, which folds of several cameras' "
+            "groups do not give; leave out --split groups, or give another method"
         )
     if reason := method.incompatibility(side):
         raise DataError(f"{method.name} cannot run: {reason}")
@@ -175,7 +230,7 @@ def _held_out(
             "method": method.name,
             "side": data.masks.shape[1],
             "data": checksums_of(data.images, data.masks, data.illuminants, fold),
-            "cameras": list(sets),
+            "cameras": _trained_cameras(data),
         }
         identity |= matrices_checksum(data)
         return folder.computed(f"held-out-{number}", identity, compute)["estimates"]
@@ -205,19 +260,26 @@ def _fit_model(
     folds = [fold for tested in sets.values() for fold in _tested_rows(tested)]
     errors = calibrate_errors(held_out, data.illuminants, moments, folds)
     fitted, others = method.fit(labelled(features, data), side_of(data)), None
-    if method.reads_others and len(sets) == 1:
+    if method.reads_others and len(data.camera_names) == 1:
         others = rows_of(features, spread_rows(len(data.images), ADDITIONAL_IMAGES))
     side = data.masks.shape[1]
-    return ImageModel(method.name, method, fitted, others, side, errors, tuple(sets), note)
+    cameras = tuple(_trained_cameras(data))
+    return ImageModel(method.name, method, fitted, others, side, errors, cameras, note)
+
+
+def _trained_cameras(data: IlluminantImages) -> list[str]:
+    """Return the cameras of the images in their order."""
+    return list(dict.fromkeys(data.taken_by))
 
 
 def _compared(
     estimates: Mapping[str, Float[np.ndarray, "n 3"]], sets: Mapping[str, IlluminantImages]
 ) -> Comparison:
-    """Return the comparison within folds of one camera, or over all images of several."""
+    """Return the comparison within folds, or over all images of several cameras."""
     data = next(iter(sets.values()))
     folds = np.stack(data.folds)
-    caption = f"{len(folds)} folds, each by a training on the others."
+    kind = "folds" if data.groups is None else "folds of whole groups"
+    caption = f"{len(folds)} {kind}, each by a training on the others."
     if len(sets) > 1:
         folds = np.arange(len(data.images))[None]
         caption = f"Each of {len(sets)} cameras by a training on the others."
@@ -247,6 +309,7 @@ def _experiment(
         illuminants={names: {camera: images.illuminants for camera, images in cameras.items()}},
         curves=(model.name, *BASELINES),
         headline=model.name,
+        baselines=(CAMERA, *SHOWN_BASELINES),
         notes=METHOD_NOTES[:2],
         command=command,
     )

@@ -1,0 +1,1 @@
+"""Files by which camera pipelines are tuned, such as libcamera's for Raspberry Pi."""

@@ -1,0 +1,1 @@
+"""Colours of a camera in the files of other software."""

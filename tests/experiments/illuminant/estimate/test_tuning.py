@@ -1,0 +1,81 @@
+"""Estimates with a tuning file: colour temperature, distance from the CT curve, and correction."""
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import imagecodecs
+import numpy as np
+import pytest
+import tifffile
+
+from everlight_data.errors import DataError
+from everlight_experiments.illuminant.estimate.command import estimate
+from everlight_experiments.illuminant.estimate.options import EstimateOptions
+from tests.data_pipelines.color.tuning_files.tuning_text import TUNING
+
+ILLUMINANT = np.array([0.6, 1, 0.55])
+
+
+@pytest.fixture
+def options(tmp_path, rng):
+    """Write a picture whose mean has the illuminant's ratios, and a tuning file."""
+    gray = rng.uniform(0.1, 0.8, (40, 48, 1))
+    pixels = np.rint(gray * ILLUMINANT * 65_535).astype(np.uint16)
+    (tmp_path / "a.png").write_bytes(imagecodecs.png_encode(pixels))
+    (tmp_path / "imx1.json").write_text(TUNING)
+    return EstimateOptions(
+        (tmp_path / "a.png",),
+        Path("GW"),
+        tuning=tmp_path / "imx1.json",
+        output=tmp_path / "out",
+        formats=("tiff",),
+    )
+
+
+def nearest():
+    """Return kelvin and colour of the nearest of many points of the curve, and the distance."""
+    kelvin = np.linspace(3000, 7600, 46_001)
+    points = [3000, 5000, 7600]
+    red = np.interp(kelvin, points, [0.7451, 0.5, 0.3847])
+    blue = np.interp(kelvin, points, [0.3213, 0.5, 0.6921])
+    distances = np.hypot(red - ILLUMINANT[0], blue - ILLUMINANT[2])
+    best = distances.argmin()
+    return kelvin[best], np.array([red[best], 1, blue[best]]), distances[best]
+
+
+def test_temperature_and_distance_are_printed_and_listed(options, capsys):
+    estimate(options)
+    kelvin, color, distance = nearest()
+    (row,) = csv.DictReader((options.output / "illuminants.csv").open())
+    np.testing.assert_allclose(float(row["r/g"]), 0.6, atol=1e-3)
+    np.testing.assert_allclose(float(row["kelvin"]), kelvin, rtol=3e-3)
+    np.testing.assert_allclose(float(row["mired"]), 1e6 / float(row["kelvin"]), rtol=1e-4)
+    np.testing.assert_allclose(float(row["r/g on CT curve"]), color[0], atol=1e-3)
+    np.testing.assert_allclose(float(row["b/g on CT curve"]), color[2], atol=1e-3)
+    # Both ratios are larger than on the curve.
+    np.testing.assert_allclose(float(row["distance from CT curve"]), distance, atol=1e-3)
+    printed = capsys.readouterr().out
+    assert "on the magenta side" in printed
+    assert "corrected by it" not in printed
+
+
+@pytest.mark.parametrize("on_curve", [False, True])
+def test_a_photo_is_corrected_by_the_estimate_or_by_the_nearest_point(options, on_curve, capsys):
+    estimate(replace(options, on_curve=on_curve))
+    corrected = tifffile.imread(options.output / "a.tiff").reshape(-1, 3).astype(float)
+    # Bright pixels are clipped.
+    shown = np.median(corrected / corrected[:, 1:2], axis=0)
+    divisor = nearest()[1] if on_curve else ILLUMINANT
+    expected = ILLUMINANT / divisor
+    np.testing.assert_allclose(shown, expected / expected[1], rtol=3e-3)
+    assert ("the photo is corrected by it" in capsys.readouterr().out) == on_curve
+
+
+def test_a_curve_is_needed_where_it_is_used(options, tmp_path):
+    with pytest.raises(DataError, match="--on-curve needs the file with the CT curve"):
+        EstimateOptions(options.files, Path("GW"), on_curve=True)
+    mono = '{"version": 2.0, "target": "pisp", "algorithms": []}'
+    options.tuning.write_text(mono)
+    with pytest.raises(DataError, match=r"imx1\.json has no ct_curve"):
+        estimate(options)

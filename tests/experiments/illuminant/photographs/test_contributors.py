@@ -1,0 +1,162 @@
+"""Training with whole contributors held out, errors in mired, and estimates on the locus."""
+
+import html
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from everlight.color import Locus, locus_chromaticity
+from everlight_data.color.photographs.camera_images import read_camera_images, split_across
+from everlight_data.color.tuning_files.libcamera import parse_tuning
+from everlight_data.errors import DataError
+from everlight_data.registry import PHOTOGRAPH_SETS
+from everlight_data.sets.constancy_set import ConstancySet, Photograph
+from everlight_experiments.illuminant.core import locus_rows
+from everlight_experiments.illuminant.photographs import source
+from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
+from tests.data_pipelines.color.tuning_files.tuning_text import TUNING
+from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras
+
+COUNT = 12
+
+
+@pytest.fixture
+def options(tmp_path, monkeypatch):
+    """Write two cameras' images by five contributors; one of them has two images."""
+    monkeypatch.setattr(source, "MIN_IMAGES", 20)
+    files = write_cameras(tmp_path, np.random.default_rng(3), COUNT)
+    rows = ["camera,image,group"]
+    for camera in ("A1", "B2"):
+        contributors = [f"c{row % 4}" for row in range(COUNT - 1)] + ["small"]
+        rows += [f"{camera},{camera}_{row:04},{name}" for row, name in enumerate(contributors)]
+    (tmp_path / "who.csv").write_text("\n".join(rows))
+    for camera in ("A1", "B2"):
+        (tmp_path / f"{camera}.json").write_text(TUNING)
+    return IlluminantTrainOptions(
+        thumbnails=files,
+        runs=tmp_path / "runs",
+        side=32,
+        method="gw",
+        split="groups",
+        groups=tmp_path / "who.csv",
+        tunings=(tmp_path / "A1.json", tmp_path / "B2.json"),
+    )
+
+
+def test_all_cameras_images_are_tested_in_folds_of_contributors(options):
+    report = run_train(options)
+    with np.load(report.parent / "results.npz") as results:
+        names = {name for name in results.files if name.startswith("held-out/")}
+        assert {
+            f"held-out/{name}{end}" for name in ("GW", "SoG") for end in ("", locus_rows.ON_LOCUS)
+        } == names
+        images = results["image/held-out"].ravel().tolist()
+        moved = results[f"estimate/held-out/GW{locus_rows.ON_LOCUS}"][0, 0]
+    assert sorted(images) == sorted(f"{c}_{row:04}" for c in ("A1", "B2") for row in range(COUNT))
+    curve = parse_tuning("a.json", TUNING).curve
+    kelvin = np.linspace(3000, 7600, 4601)
+    dense = np.stack([np.interp(kelvin, curve.temperatures, c) for c in curve.chromaticities.T], 1)
+    assert np.abs(moved[:, None, ::2] / moved[:, None, 1:2] - dense).sum(-1).min(1).max() < 1e-3
+    text = report.read_text()
+    assert "folds of whole groups" in text
+    assert "bootstrap over groups" in text.replace("bootstraps", "bootstrap")
+    assert "Colour temperature" in text
+
+
+def test_folds_of_groups_need_groups_and_enough_images(options, monkeypatch):
+    with pytest.raises(DataError, match="--split groups needs the group of each image"):
+        run_train(replace(options, groups=None))
+    monkeypatch.setattr(source, "MIN_IMAGES", 30)
+    with pytest.raises(DataError, match="all cameras together have 24 images"):
+        run_train(options)
+    monkeypatch.setattr(source, "MIN_IMAGES", 20)
+    with pytest.raises(DataError, match="all cameras but A1 have 12 images; at least"):
+        run_train(replace(options, split="cross-camera"))
+
+
+def test_methods_that_read_more_of_a_camera_are_refused(options):
+    with pytest.raises(DataError, match="C5, small form reads more of a camera than one image"):
+        run_train(replace(options, method="c5"))
+
+
+def test_tuning_files_are_named_after_cameras(options, tmp_path):
+    (tmp_path / "imx1.json").write_text(TUNING)
+    with pytest.raises(DataError, match=r"imx1\.json is named after no camera of A1, B2"):
+        run_train(replace(options, tunings=(tmp_path / "imx1.json",)))
+
+
+@pytest.fixture
+def released(options, monkeypatch, tmp_path):
+    """Patch a release whose illuminants and cameras' estimates are points of the locus."""
+    tuning = parse_tuning("a.json", TUNING)
+    rng = np.random.default_rng(0)
+
+    def at(kelvin):
+        colors = [
+            np.interp(kelvin, tuning.curve.temperatures, c) for c in tuning.curve.chromaticities.T
+        ]
+        return np.stack([colors[0], np.ones(len(kelvin)), colors[1]], 1).astype(np.float32)
+
+    def read(folder):
+        sets = {}
+        for camera in ("A1", "B2"):
+            kelvin = rng.uniform(3200, 7000, COUNT)
+            images = rng.uniform(0.1, 0.9, (COUNT, 16, 16, 3)) * at(kelvin)[:, None, None]
+            sets[camera] = ConstancySet(
+                tuple(f"{camera}_{row:04}" for row in range(COUNT)),
+                at(kelvin),
+                lambda row, images=images: Photograph(images[row], np.ones((16, 16), bool)),
+                camera_estimates=at(1e6 / (1e6 / kelvin + 10)),
+                tuning=tuning,
+            )
+        return sets
+
+    monkeypatch.setitem(PHOTOGRAPH_SETS, "raspberry-pi-awb", read)
+    return replace(options, thumbnails=(), tunings=(), release="raspberry-pi-awb", folder=tmp_path)
+
+
+def test_the_cameras_own_estimates_are_compared_in_mired(released):
+    """The camera's estimates are 10 mired from the truth in every image."""
+    report = run_train(released)
+    section = report.read_text().split("Colour temperature")[-1]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in section.split("<tr")]
+    (row,) = [row for row in rows if row and html.unescape(row[0]) == locus_rows.CAMERA]
+    assert row[1:3] == ["10.00", "10.00 to 10.00"]
+    assert row[5] == "0.000"
+
+
+def test_the_locus_of_a_tuning_is_that_of_the_library():
+    curve = parse_tuning("a.json", TUNING).curve
+    locus = locus_rows.locus_of(curve)
+    assert isinstance(locus, Locus)
+    np.testing.assert_allclose(locus_chromaticity(locus, np.float32(4000)), [0.62255, 0.41065])
+
+
+def test_tests_of_one_camera_have_the_rows_of_the_locus_too(released):
+    """Rows of methods that reports hide have no second one."""
+    photos = PHOTOGRAPH_SETS["raspberry-pi-awb"](released.folder)["A1"]
+    images = read_camera_images(photos, 16)
+    data = split_across({"A1": images, "B2": images})["A1"]
+    estimates = {
+        "GW": np.full((2, 1, COUNT, 3), [0.6, 1, 0.4]),
+        "hidden": np.ones((1, 1, COUNT, 3)),
+    }
+    rows = locus_rows.with_tested_locus(estimates, data, {"hidden"})
+    assert [*rows] == ["GW", "hidden", f"GW{locus_rows.ON_LOCUS}", locus_rows.CAMERA]
+    # The foot of (0.6, 0.4) on the line from (0.7451, 0.3213) to (0.5, 0.5), by hand.
+    along = np.array([0.5 - 0.7451, 0.5 - 0.3213])
+    start = np.array([0.7451, 0.3213])
+    foot = start + along * ((np.array([0.6, 0.4]) - start) @ along / (along @ along))
+    moved = rows[f"GW{locus_rows.ON_LOCUS}"]
+    np.testing.assert_allclose(moved[1, 0, 3], [foot[0], 1, foot[1]], rtol=1e-5)
+    np.testing.assert_array_equal(rows[locus_rows.CAMERA][0, 0], photos.camera_estimates)
+
+
+def test_a_small_camera_takes_part_where_the_others_suffice(options):
+    """Three cameras of 12 images: 20 are needed, and the two others have 24."""
+    counts = dict.fromkeys(("A1", "B2", "C3"), COUNT)
+    replace(options, split="cross-camera").check_counts(counts)
+    with pytest.raises(DataError, match="A1 has 12 images"):
+        replace(options, split="cross-camera").check_counts({"A1": COUNT})
