@@ -30,6 +30,15 @@ TINT_SCALE = 3_000.0
 """Tint per unit of distance from the Planckian locus in CIE 1960 (u, v)."""
 MIN_MIRED = 10.0
 """Inverse temperature of the hottest illuminant, 100,000 K, in reciprocal megakelvin."""
+# Bradford's adaptation of XYZ from D65 to D50 (Lindbloom, "Chromatic Adaptation"); XYZ are columns.
+D65_TO_D50 = np.array(
+    [
+        [1.0478112, 0.0228866, -0.0501270],
+        [0.0295424, 0.9904844, -0.0170491],
+        [-0.0092345, 0.0150436, 0.7521316],
+    ],
+    np.float32,
+)
 # fmt: off
 ISOTEMPERATURE_LINES = np.array([
     [0, 0.18006, 0.26352, -0.24341], [10, 0.18066, 0.26589, -0.25479],
@@ -124,6 +133,19 @@ def neutral_white_point(
     start = jnp.asarray(D50_CHROMATICITY, neutral.dtype)
     _, passes = jax.lax.scan(improve, start, length=PASSES)
     return describe_white_point((passes[-2] + passes[-1]) / 2)
+
+
+@checked
+def forward_camera_matrix(forward: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
+    """Return the matrix from XYZ under D65 to camera colours that a forward matrix implies.
+
+    `camera_to_srgb` of it is the forward matrix, from white-balanced camera colours to XYZ under
+    D50, followed by Bradford's adaptation to D65 and the matrix to sRGB.
+
+    Args:
+      forward: matrix from white-balanced camera colours to XYZ under D50; both are columns.
+    """
+    return matrix_product(inverse_transform(forward), D65_TO_D50)
 
 
 @full_precision

@@ -1,0 +1,1 @@
+"""Camera profiles and sidecars, which raw converters read."""
