@@ -8,7 +8,9 @@ The raw file is not changed. Each kind states the white balance in the converter
   version 3), which newer versions convert.
 - adobe: temperature and tint, of which Lightroom and Camera Raw have integers. They have the same
   meaning there only with the matrices by which the white point was found.
-- rawtherapee: temperature and green of RawTherapee's model (`rawtherapee_white`).
+- rawtherapee: temperature and green of RawTherapee's model (`rawtherapee_white`), by the one matrix
+  of daylight that it takes of a DNG. Of other raw files that is LibRaw's matrix; RawTherapee has
+  another for some cameras, in its camconst.json.
 """
 
 import struct
@@ -118,7 +120,7 @@ def write_sidecars(
     Args:
       photo: raw photo.
       illuminant: (r, g, b) of the light in the camera's raw colours, of any scale.
-      white: the illuminant's white point; darktable needs none.
+      white: the illuminant's white point, for adobe.
       kinds: converters.
       folder: folder of the sidecars; None is the photo's.
 
@@ -146,19 +148,22 @@ def sidecar_text(
     """Return the content of a sidecar; arguments and errors as for `write_sidecars`."""
     if kind == "darktable":
         return _darktable_text(illuminant)
-    if white is None:
-        raise DataError(
-            f"{photo.path}: an {kind} sidecar needs the camera's calibration, which is not known; "
-            "give a DNG, a profile (.dcp) or a cameras.xml as --matrices, or leave out "
-            f"{kind} of --sidecars"
-        )
     if kind == "adobe":
+        if white is None:
+            raise DataError(
+                f"{photo.path}: a sidecar for adobe needs the camera's calibration, which is not "
+                "known; give a DNG, a profile (.dcp) or a cameras.xml as --matrices, or leave out "
+                "adobe of --sidecars"
+            )
         _check_range(photo, "temperature", white.temperature, ADOBE_TEMPERATURES, kind)
         _check_range(photo, "tint", white.tint, ADOBE_TINTS, kind)
         return _adobe_text(white)
-    # RawTherapee has one matrix, of daylight, for white balance.
-    matrix = white.xyz_to_camera if photo.xyz_to_camera is None else photo.xyz_to_camera
-    balance = rawtherapee_white(illuminant, np.asarray(matrix, float))
+    if photo.xyz_to_camera is None:
+        raise DataError(
+            f"{photo.path} has no matrix of daylight, by which RawTherapee converts temperatures; "
+            "leave out rawtherapee of --sidecars"
+        )
+    balance = rawtherapee_white(illuminant, photo.xyz_to_camera.astype(float))
     if balance is None:
         raise _outside(photo, "the illuminant", kind)
     _check_range(photo, "green", balance.green, RAWTHERAPEE_GREENS, kind)
@@ -174,7 +179,7 @@ def _check_range(
 
 def _outside(photo: RawImage, what: str, kind: Sidecar) -> DataError:
     return DataError(
-        f"{photo.path}: {what} lies outside the range of an {kind} sidecar; leave out {kind} of "
+        f"{photo.path}: {what} lies outside the range of sidecars for {kind}; leave out {kind} of "
         "--sidecars"
     )
 
