@@ -67,15 +67,13 @@ def chart_reference(illuminant: ChartIlluminant) -> ChartReference:
 def fit_chart(chart: MeasuredChart, illuminant: ChartIlluminant) -> ChartFit:
     """Fit the matrices of an illuminant to a measured chart.
 
-    White is the neutral of the grey patches, at the exposure that gives them their Y.
-
     Args:
       chart: chart from `measure_chart`.
       illuminant: standard illuminant of the photograph.
     """
     reference, connection = chart_reference(illuminant), chart_reference(_CONNECTION)
     usable, colors = chart.usable, chart.colors.astype(float)
-    neutral = chart.illuminant.astype(float) * _exposure(colors, reference, usable)
+    neutral = _white_color(colors, reference, usable)
     to_xyz = _transform(colors[usable], reference.patches[usable], neutral, reference.white)
     color_matrix = np.linalg.inv(to_xyz).T
     color_matrix = color_matrix / (color_matrix @ connection.white).max()
@@ -93,13 +91,19 @@ def fit_chart(chart: MeasuredChart, illuminant: ChartIlluminant) -> ChartFit:
     )
 
 
-def _exposure(
+def _white_color(
     colors: Float[np.ndarray, "24 3"], reference: ChartReference, usable: Bool[np.ndarray, "24"]
-) -> float:
-    """Return the green of a surface with a Y of 1, by the usable grey patches except black."""
+) -> Float[np.ndarray, "3"]:
+    """Return the camera's colour of a white surface, whose Y is 1.
+
+    It is the sum of the grey patches, times the ratio of white to their sum that a matrix from XYZ
+    predicts: the patches are not exactly grey.
+    """
     grays = slice(NEUTRALS.start, NEUTRALS.stop - 1)
     known = usable[grays]
-    return colors[grays, 1][known].sum() / reference.patches[grays, 1][known].sum()
+    response = np.linalg.lstsq(reference.patches[usable], colors[usable])[0]
+    predicted = reference.patches[grays][known].sum(axis=0) @ response
+    return colors[grays][known].sum(axis=0) * (reference.white @ response) / predicted
 
 
 _fit = jax.jit(white_preserving_transform)

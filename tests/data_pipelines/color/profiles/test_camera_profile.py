@@ -135,7 +135,10 @@ def replaced(content, place, new):
         (lambda content: replaced(content, 8, struct.pack("<H", 900)), "is damaged or not"),
         (lambda content: replaced(content, 4, struct.pack("<I", 1 << 30)), "is damaged or not"),
         (lambda content: replaced(content, 22, struct.pack("<H", 50708)), "occurs twice"),
-        (lambda content: replaced(content, 14, struct.pack("<I", 1 << 31)), "3 of its 4 tags are readable"),
+        (
+            lambda content: replaced(content, 14, struct.pack("<I", 1 << 31)),
+            "3 of its 4 tags are readable",
+        ),
     ],
 )
 def test_a_file_that_is_no_profile_is_refused(tmp_path, change, message):
