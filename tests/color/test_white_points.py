@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from everlight.color.camera_calibration import CameraCalibration
+from everlight.color.rendering import camera_to_srgb
 from everlight.color.white_points import (
     describe_white_point,
+    forward_camera_matrix,
     neutral_white_point,
     white_preserving_transform,
 )
@@ -89,3 +91,12 @@ def test_the_transform_is_the_constrained_minimum(rng):
     )
     np.testing.assert_allclose(result, expected, atol=2e-5)
     np.testing.assert_allclose(white @ np.asarray(result, float), result_white, rtol=1e-6)
+
+
+def test_a_forward_matrix_renders_as_its_product_with_bradfords_adaptation():
+    forward = np.array([[0.6, 0.3, 0.0642], [0.25, 0.85, -0.1], [0.02, -0.1, 0.9049]])
+    whites = [colour.xy_to_XYZ(xy) for xy in ((0.3457, 0.3585), (0.3127, 0.3290))]
+    adapted = colour.adaptation.matrix_chromatic_adaptation_VonKries(*whites, "Bradford")
+    expected = np.linalg.inv(colour.RGB_COLOURSPACES["sRGB"].matrix_RGB_to_XYZ) @ adapted @ forward
+    result = camera_to_srgb(forward_camera_matrix(jnp.float32(forward)))
+    np.testing.assert_allclose(result.T, expected, atol=2e-3)

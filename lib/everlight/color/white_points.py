@@ -6,8 +6,9 @@ matrix depends on the temperature of that chromaticity. The DNG specification 1.
 
 Temperatures are those of Robertson 1968, "Computation of Correlated Color Temperature and
 Distribution Temperature" (Journal of the Optical Society of America 58), by his 31 isotemperature
-lines (Wyszecki and Stiles 1982, "Color Science", table 1(3.11)). Raw converters show these, and the
-distance from the Planckian locus as a tint of 3,000 units per unit of CIE 1960 (u, v).
+lines (Wyszecki and Stiles 1982, "Color Science: Concepts and Methods, Quantitative Data and
+Formulae", table 1(3.11)). Raw converters show these, and the distance from the Planckian locus as a
+tint of 3,000 units per unit of CIE 1960 (u, v).
 """
 
 from typing import Annotated, NamedTuple
@@ -96,13 +97,13 @@ def describe_white_point(chromaticity: Float[Array, "2"]) -> WhitePoint:
     total = before + after
     share = jnp.clip(before / jnp.where(total > 0, total, 1), 0, 1)
 
-    def between(values: Float[Array, "31 *n"]) -> Float[Array, "*n"]:
+    def interpolated(values: Float[Array, "31 *n"]) -> Float[Array, "*n"]:
         return (1 - share) * values[last - 1] + share * values[last]
 
-    direction = between(jnp.stack([1 / lengths, slopes / lengths], axis=1))
+    direction = interpolated(jnp.stack([1 / lengths, slopes / lengths], axis=1))
     direction = direction / jnp.linalg.norm(direction)
-    tint = -TINT_SCALE * jnp.sum((point - between(locus)) * direction)
-    temperature = 1e6 / jnp.maximum(between(mireds), MIN_MIRED)
+    tint = -TINT_SCALE * jnp.sum((point - interpolated(locus)) * direction)
+    temperature = 1e6 / jnp.maximum(interpolated(mireds), MIN_MIRED)
     return WhitePoint(chromaticity, temperature, tint)
 
 

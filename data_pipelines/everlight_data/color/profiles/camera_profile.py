@@ -21,7 +21,7 @@ from everlight_data.color.raw_files.dng import (
     SIGNED_RATIONAL,
     rationals,
 )
-from everlight_data.color.raw_files.dng_tags import opened_tiff
+from everlight_data.color.raw_files.dng_tags import PROFILE_HEADERS, opened_tiff
 from everlight_data.formats.files import read_bytes, refusing
 from everlight_data.writing import written_whole
 
@@ -29,8 +29,6 @@ MAX_PROFILE_BYTES = 100_000_000
 """Limit on the size of a profile; RawTherapee's have up to 1.2 MB."""
 MAX_TAGS = 1_000
 """Limit on the number of a profile's tags; RawTherapee's have up to 19."""
-HEADERS = {b"IIRC": "<", b"MMCR": ">"}
-"""Byte order, as `struct` names it, by a profile's first four bytes."""
 PADDINGS = (2, 4)
 """Sizes of which a value takes a multiple, in bytes; writers of profiles have one or the other."""
 TYPE_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 1, 8: 2, 9: 4, 10: 8, 11: 4, 12: 8}
@@ -69,12 +67,6 @@ class CameraProfile(NamedTuple):
     padding: int = 2
 
 
-def is_profile(path: Path) -> bool:
-    """Return True if a file begins as a profile does."""
-    with path.open("rb") as stream:
-        return stream.read(4) in HEADERS
-
-
 def read_profile(path: Path) -> CameraProfile:
     """Read a profile's tags, without interpreting them.
 
@@ -85,7 +77,7 @@ def read_profile(path: Path) -> CameraProfile:
     """
     content = read_bytes(path, MAX_PROFILE_BYTES, REMEDY)
     with refusing(path, REMEDY):
-        order = HEADERS.get(content[:4])
+        order = PROFILE_HEADERS.get(content[:4])
         if order is None:
             raise ValueError("it does not begin with IIRC or MMCR")
         (start,) = struct.unpack_from(f"{order}I", content, 4)
@@ -122,7 +114,7 @@ def write_profile(path: Path, profile: CameraProfile) -> None:
 def profile_bytes(profile: CameraProfile) -> bytes:
     """Return a profile as bytes."""
     order, tags = profile.byte_order, profile.tags
-    magic = next(magic for magic, name in HEADERS.items() if name == order)
+    magic = next(magic for magic, name in PROFILE_HEADERS.items() if name == order)
     offset = _DIRECTORY + 2 + 12 * len(tags) + 4
     entries, values = [], []
     for tag in tags:

@@ -1,8 +1,8 @@
-"""Matrices of a camera profile, fitted to a photographed chart of 24 patches under a known light.
+"""Matrices of a camera profile, fitted to a photographed chart under a known illuminant.
 
-The chart's XYZ under the light is integrated from spectra of reflectance (BabelColor's mean of 30
-charts, in colour-science) and of the CIE standard illuminant. Two matrices follow by least squares,
-both exact for white: the inverse of ColorMatrix, from camera colours to XYZ under the light, and
+The chart's XYZ under the illuminant is integrated from spectra of reflectance (BabelColor's mean of
+30 charts, in colour-science) and of the CIE standard. Two matrices follow by least squares, both
+exact for white: the inverse of ColorMatrix, from camera colours to XYZ under the illuminant, and
 ForwardMatrix, from white-balanced camera colours to XYZ under D50.
 """
 
@@ -20,7 +20,7 @@ from everlight_data.color.profiles.camera_profile import Calibrated
 from everlight_data.optional_packages import import_package
 
 ChartIlluminant = Literal["A", "D50", "D55", "D65", "D75"]
-LIGHT_SOURCES: dict[ChartIlluminant, int] = {"A": 17, "D50": 23, "D55": 20, "D65": 21, "D75": 22}
+EXIF_SOURCES: dict[ChartIlluminant, int] = {"A": 17, "D50": 23, "D55": 20, "D65": 21, "D75": 22}
 """EXIF's number of each standard illuminant, warmest first."""
 REFLECTANCES = "BabelColor Average"
 _CONNECTION = "D50"
@@ -55,11 +55,11 @@ def chart_reference(illuminant: ChartIlluminant) -> ChartReference:
     """
     colour = import_package("colour")
     shape = colour.SpectralShape(380, 730, 5)
-    light = colour.SDS_ILLUMINANTS[illuminant].copy().align(shape).values
+    spectrum = colour.SDS_ILLUMINANTS[illuminant].copy().align(shape).values
     observer = colour.MSDS_CMFS["CIE 1931 2 Degree Standard Observer"].copy().align(shape).values
     patches = colour.SDS_COLOURCHECKERS[REFLECTANCES].values()
     reflectances = np.stack([patch.copy().align(shape).values for patch in patches])
-    weights = light[:, None] * observer
+    weights = spectrum[:, None] * observer
     weights = weights / weights[:, 1].sum()
     return ChartReference(reflectances @ weights, weights.sum(axis=0))
 
@@ -85,7 +85,7 @@ def fit_chart(chart: MeasuredChart, illuminant: ChartIlluminant) -> ChartFit:
         matrix = _transform(balanced[others], targets[others], np.ones(3), connection.white)
         left_out.append(_differences(balanced[row] @ matrix, targets[row], connection.white))
     return ChartFit(
-        Calibrated(LIGHT_SOURCES[illuminant], color_matrix, forward.T),
+        Calibrated(EXIF_SOURCES[illuminant], color_matrix, forward.T),
         _differences(balanced @ forward, targets, connection.white),
         np.array(left_out),
     )

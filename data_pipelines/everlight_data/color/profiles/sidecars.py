@@ -3,7 +3,7 @@
 The raw file is not changed. Each kind states the white balance in the converter's own terms:
 
 - darktable: multipliers of the camera's channels, the inverse illuminant. No calibration is needed.
-  The module "color calibration", which newer defaults add, would balance a second time and is
+  The module `color calibration`, which newer defaults add, would balance a second time and is
   switched off. Parameters are those of darktable 4.2 (`temperature` version 3, `channelmixerrgb`
   version 3), which newer versions convert.
 - adobe: temperature and tint, of which Lightroom and Camera Raw have integers. They have the same
@@ -221,7 +221,7 @@ def _darktable_text(illuminant: Float[np.ndarray, "3"]) -> str:
 
 
 def _identity_mixer() -> bytes:
-    """Return parameters of "color calibration", version 3, that change no colour.
+    """Return parameters of `color calibration`, version 3, that change no colour.
 
     They are rows of red, green, blue, saturation, lightness and grey; whether each is normalized;
     illuminant, fluorescent lamp, LED and adaptation; the illuminant's x, y and temperature, and
@@ -258,10 +258,10 @@ def rawtherapee_white(
     colors = _rawtherapee_illuminants(kelvin) @ xyz_to_srgb.T
     usable = (colors > 0).all(axis=1)
     ratios = np.log(np.where(usable, colors[:, 0], 1) / np.where(usable, colors[:, 2], 1))
-    wanted = np.log(target[0] / target[2])
-    if not ratios[usable].min() <= wanted <= ratios[usable].max():
+    target_ratio = np.log(target[0] / target[2])
+    if not ratios[usable].min() <= target_ratio <= ratios[usable].max():
         return None
-    best = int(np.argmin(np.where(usable, np.abs(ratios - wanted), np.inf)))
+    best = int(np.argmin(np.where(usable, np.abs(ratios - target_ratio), np.inf)))
     red, green, blue = colors[best]
     # Rounding of the temperature is shared between red and blue.
     return RawTherapeeWhite(

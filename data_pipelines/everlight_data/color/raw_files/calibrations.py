@@ -19,7 +19,6 @@ from everlight_data.color.camera_matrices import (
     unknown_camera,
 )
 from everlight_data.color.photographs.camera_names import UNNAMED, is_same_camera, plain_name
-from everlight_data.color.profiles.camera_profile import is_profile
 from everlight_data.color.raw_files.dng_colors import (
     D65,
     STANDARD_A,
@@ -27,7 +26,7 @@ from everlight_data.color.raw_files.dng_colors import (
     states_color_matrix,
     two_temperatures,
 )
-from everlight_data.color.raw_files.dng_tags import is_tiff, raw_directories
+from everlight_data.color.raw_files.dng_tags import is_profile, is_tiff, raw_directories
 from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, camera_name
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import check_readable, refusing

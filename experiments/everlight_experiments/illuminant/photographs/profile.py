@@ -2,7 +2,7 @@
 
     everlight illuminant profile tungsten.dng daylight.dng --illuminants A D65 --out camera.dcp
 
-Each photograph shows the chart under one standard illuminant, or a light near to it. One photograph
+Each photograph shows the chart under one standard illuminant, or one near to it. One photograph
 gives a profile of one illuminant; from two, converters interpolate by the white balance. The chart
 is found automatically; otherwise charts.json in the photograph's folder places it: by file, such
 as "IMG_1.dng", the [x, y] of the centres of dark skin, bluish green, black and white.
@@ -24,7 +24,7 @@ from everlight_data.color.charts.measured_chart import (
 from everlight_data.color.photographs.camera_names import UNNAMED
 from everlight_data.color.profiles.camera_profile import new_profile, write_profile
 from everlight_data.color.profiles.chart_profile import (
-    LIGHT_SOURCES,
+    EXIF_SOURCES,
     ChartFit,
     ChartIlluminant,
     fit_chart,
@@ -78,15 +78,15 @@ def make_profile(options: ProfileOptions) -> Path:
             "whose name they state"
         )
     (camera,) = cameras
-    warmest_first = list(LIGHT_SOURCES)
-    lights = sorted(
+    warmest_first = list(EXIF_SOURCES)
+    photographs = sorted(
         zip(options.illuminants, options.photos, charts, strict=True),
-        key=lambda light: warmest_first.index(light[0]),
+        key=lambda photograph: warmest_first.index(photograph[0]),
     )
     fits = []
-    for illuminant, path, chart in lights:
+    for illuminant, path, chart in photographs:
         fits.append(fit_chart(chart, illuminant))
-        _warn_of_light(path, chart, illuminant)
+        _warn_of_illuminant(path, chart, illuminant)
         print(f"{path}: {illuminant}, {_describe(chart, fits[-1])}")
     make_folder(options.out.parent)
     calibrated = [fit.calibrated for fit in fits]
@@ -127,14 +127,14 @@ def _measure(path: Path) -> MeasuredChart:
     return measure_chart(read_raw(path), corners, reference_colors())
 
 
-def _warn_of_light(path: Path, chart: MeasuredChart, illuminant: ChartIlluminant) -> None:
+def _warn_of_illuminant(path: Path, chart: MeasuredChart, illuminant: ChartIlluminant) -> None:
     """Warn where the raw file's own matrices give the chart's grey another temperature."""
     white = photo_white(read_raw(path, half_size=True), chart.illuminant)
-    kelvin = TEMPERATURES[LIGHT_SOURCES[illuminant]]
+    kelvin = TEMPERATURES[EXIF_SOURCES[illuminant]]
     if white is not None and abs(1e6 / white.temperature - 1e6 / kelvin) > MAX_MIREDS:
         print(
-            f"WARNING: {path}: by the file's own matrices the light has {white.temperature:.0f} K, "
-            f"and {illuminant} has {kelvin:.0f} K; check --illuminants",
+            f"WARNING: {path}: by the file's own matrices the illuminant has "
+            f"{white.temperature:.0f} K, and {illuminant} has {kelvin:.0f} K; check --illuminants",
             file=sys.stderr,
         )
 

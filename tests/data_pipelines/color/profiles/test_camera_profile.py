@@ -91,8 +91,8 @@ def test_a_profiles_calibration_equals_exiftools():
 
 
 def dual_profile():
-    lights = [Calibrated(17, WARM, FORWARD), Calibrated(21, DAY, FORWARD)]
-    return new_profile("Made Up é", "everlight", lights)
+    calibrated = [Calibrated(17, WARM, FORWARD), Calibrated(21, DAY, FORWARD)]
+    return new_profile("Made Up é", "everlight", calibrated)
 
 
 def test_a_new_profile_is_read_as_a_calibration(tmp_path):

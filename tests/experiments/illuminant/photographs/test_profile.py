@@ -1,4 +1,4 @@
-"""A camera profile from photographs of a chart under two lights, on rendered photographs."""
+"""A camera profile from photographs of a chart under two illuminants, on rendered photographs."""
 
 import re
 
@@ -25,10 +25,10 @@ def written(tmp_path_factory):
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_two_photos_give_the_temperature_of_a_third(written, tmp_path, capsys, turned):
-    """D50 lies between the lights of the profile, A and D65, whose order is free."""
+    """D50 lies between the illuminants of the profile, A and D65, whose order is free."""
     photos, scenes = written
-    lights = [(photos[TUNGSTEN], "A"), (photos[DAYLIGHT], "D65")]
-    paths, illuminants = zip(*(reversed(lights) if turned else lights), strict=True)
+    charts = [(photos[TUNGSTEN], "A"), (photos[DAYLIGHT], "D65")]
+    paths, illuminants = zip(*(reversed(charts) if turned else charts), strict=True)
     out = tmp_path / "folder" / "camera.dcp"
     assert make_profile(ProfileOptions(paths, illuminants, out)) == out
     printed = capsys.readouterr()
@@ -43,7 +43,7 @@ def test_two_photos_give_the_temperature_of_a_third(written, tmp_path, capsys, t
         assert abs(white.temperature - kelvin) < margin
 
 
-def test_a_light_that_is_not_the_stated_one_is_warned_of(written, tmp_path, capsys):
+def test_another_illuminant_than_the_stated_one_is_warned_of(written, tmp_path, capsys):
     photos, _ = written
     photo = read_raw(photos[DAYLIGHT])
     path = write_dng(tmp_path / "own.dng", photo.image, 512, 16383, MATRIX, model="Own")
