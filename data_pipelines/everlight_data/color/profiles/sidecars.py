@@ -7,7 +7,9 @@ The raw file is not changed. Each kind states the white balance in the converter
   switched off. Parameters are those of darktable 4.2 (`temperature` version 3, `channelmixerrgb`
   version 3), which newer versions convert.
 - adobe: temperature and tint, of which Lightroom and Camera Raw have integers. They have the same
-  meaning there only with the matrices by which the white point was found.
+  meaning there only with the matrices by which the white point was found. darktable 4.2 imports any
+  NAME.xmp beside a photo and then takes a wrong input profile, so both belong into different
+  folders.
 - rawtherapee: temperature and green of RawTherapee's model (`rawtherapee_white`), by the one matrix
   of daylight that it takes of a DNG. Of other raw files that is LibRaw's matrix; RawTherapee has
   another for some cameras, in its camconst.json.

@@ -85,7 +85,7 @@ class EstimateOptions:
     sidecars: tuple[Sidecar, ...] = ()
     """Sidecars of raw files with the illuminant as white balance, for raw converters: adobe writes
     NAME.xmp, darktable NAME.EXTENSION.xmp and rawtherapee NAME.EXTENSION.pp3. No existing file is
-    replaced."""
+    replaced. Give adobe and darktable one at a time: darktable reads both files."""
     sidecar_folder: Path | None = None
     """Folder of the sidecars; without it they are written beside the raw files."""
     downsample: int = 6
@@ -103,6 +103,11 @@ class EstimateOptions:
 
     def __post_init__(self):
         check_fields(self)
+        if {"adobe", "darktable"} <= set(self.sidecars):
+            raise DataError(
+                "--sidecars adobe darktable: darktable would read Adobe's file too, which changes "
+                "its colours; give one of both, and the other with another --sidecar-folder"
+            )
 
     @property
     def main_levels(self) -> LevelArguments:

@@ -117,9 +117,9 @@ def test_sidecars_lie_beside_the_raw_files(tmp_path):
     photos = [write_photo(folder, matrix_tags(), name) for name in ("a.dng", "b.dng")]
     before = [photo.read_bytes() for photo in photos]
     Image.fromarray(np.zeros((30, 30, 3), np.uint8)).save(folder / "notes.jpg")
-    run(tmp_path, folder, sidecars=("adobe", "darktable", "rawtherapee"))
+    run(tmp_path, folder, sidecars=("adobe", "rawtherapee"))
     names = {path.name for path in folder.iterdir()}
-    kinds = {f"{stem}.{end}" for stem in "ab" for end in ("xmp", "dng.xmp", "dng.pp3", "dng")}
+    kinds = {f"{stem}.{end}" for stem in "ab" for end in ("xmp", "dng.pp3", "dng")}
     assert names == kinds | {"notes.jpg"}
     assert [photo.read_bytes() for photo in photos] == before
     (stated,) = re.findall(r'crs:Temperature="(\d+)"', (folder / "a.xmp").read_text())
@@ -137,6 +137,11 @@ def test_an_existing_sidecar_is_named_before_anything_is_written(tmp_path):
     assert not (tmp_path / "out").exists()
     run(tmp_path, photo, sidecars=("darktable",), sidecar_folder=tmp_path / "sidecars")
     assert (tmp_path / "sidecars" / "photo.dng.xmp").is_file()
+
+
+def test_two_files_that_darktable_would_read_are_refused():
+    with pytest.raises(DataError, match="darktable would read Adobe's file too"):
+        EstimateOptions((Path("a.dng"),), Path("GW"), sidecars=("adobe", "darktable"))
 
 
 def test_a_picture_has_no_sidecar(tmp_path):
