@@ -33,6 +33,7 @@ TRAINING = {
 }
 """Command lines of all commands that train."""
 del TRAINING["illuminant estimate"], TRAINING["illuminant thumbnails"]
+del TRAINING["illuminant profile"]
 
 
 def refusal(capsys, *arguments):
@@ -72,6 +73,8 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
         ("paper two-camera --preset s20-small", "EVERLIGHT_DATA is not set"),
         ("illuminant calibrate nowhere", "nowhere/main is not a folder"),
         ("illuminant thumbnails nowhere --out a.npz", "nowhere is not a folder; give the one that"),
+        ("illuminant profile a.dng --illuminants A --out b", "ends in .dcp"),
+        ("illuminant profile a.dng --illuminants A --out b.dcp", "a.dng does not exist"),
         ("illuminant pairs", "give the photographs of both cameras, --main and --second"),
         ("grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("illuminant estimate a.dng b.dng --model c", "needs no training: GW, SoG, GE-1"),
@@ -145,7 +148,7 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
     cli.main(["illuminant", "--help"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "usage: everlight illuminant COMMAND [options]"
-    runs = ["dataset", "thumbnails", "train", "calibrate", "pairs", "estimate"]
+    runs = ["dataset", "thumbnails", "profile", "train", "calibrate", "pairs", "estimate"]
     listed = [line.split() for line in lines[2 : 2 + len(runs)]]
     assert [line[:2] for line in listed] == [["illuminant", run] for run in runs]
     assert all(len(line) > 4 for line in listed)
