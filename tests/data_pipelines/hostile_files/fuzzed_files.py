@@ -18,14 +18,14 @@ from everlight_data.color.nus8 import load_official
 from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.photographs.published_folds import read_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_set
-from everlight_data.color.profiles.camera_profile import (
+from everlight_data.color.raw_files.calibrations import read_dng_calibration
+from everlight_data.color.raw_files.camera_profile import (
     Calibrated,
     ProfileTag,
     new_profile,
     read_profile,
     write_profile,
 )
-from everlight_data.color.raw_files.calibrations import read_dng_calibration
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS_FILE, load_s20
 from everlight_data.color.spectra.library import measured_library

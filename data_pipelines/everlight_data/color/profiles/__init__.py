@@ -1,1 +1,1 @@
-"""Camera profiles and sidecars, which raw converters read."""
+"""Sidecars of raw files, and the matrices of camera profiles from photographed charts."""

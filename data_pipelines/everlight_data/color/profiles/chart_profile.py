@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from everlight.color.white_points import white_preserving_transform
 from everlight_data.color.charts.chart_colors import NEUTRALS
 from everlight_data.color.charts.measured_chart import MeasuredChart
-from everlight_data.color.profiles.camera_profile import Calibrated
+from everlight_data.color.raw_files.camera_profile import Calibrated
 from everlight_data.optional_packages import import_package
 
 ChartIlluminant = Literal["A", "D50", "D55", "D65", "D75"]

@@ -19,6 +19,7 @@ from everlight_data.color.camera_matrices import (
     unknown_camera,
 )
 from everlight_data.color.photographs.camera_names import UNNAMED, is_same_camera, plain_name
+from everlight_data.color.raw_files.camera_profile import read_profile
 from everlight_data.color.raw_files.dng_colors import (
     D65,
     STANDARD_A,
@@ -105,7 +106,10 @@ def read_dng_calibration(path: Path) -> DngCalibration:
     remedy = "Give a DNG or a camera profile (.dcp) with ColorMatrix1."
     check_readable(path, MAX_BYTES, remedy)
     with refusing(path, remedy):
-        if not (is_tiff(path) or is_profile(path)):
+        if is_profile(path):
+            # tifffile leaves out tags behind the end of a truncated file.
+            read_profile(path)
+        elif not is_tiff(path):
             raise ValueError("it is not a TIFF")
         with raw_directories(path) as tags:
             colors = read_dng_colors(tags)

@@ -22,13 +22,13 @@ from everlight_data.color.charts.measured_chart import (
     read_chart_corners,
 )
 from everlight_data.color.photographs.camera_names import UNNAMED
-from everlight_data.color.profiles.camera_profile import new_profile, write_profile
 from everlight_data.color.profiles.chart_profile import (
     EXIF_SOURCES,
     ChartFit,
     ChartIlluminant,
     fit_chart,
 )
+from everlight_data.color.raw_files.camera_profile import new_profile, write_profile
 from everlight_data.color.raw_files.dng_colors import TEMPERATURES
 from everlight_data.color.raw_files.photo_whites import photo_white
 from everlight_data.color.raw_files.photos import is_picture

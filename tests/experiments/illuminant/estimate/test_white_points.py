@@ -10,8 +10,8 @@ import pytest
 import tifffile
 from PIL import Image
 
-from everlight_data.color.profiles.camera_profile import Calibrated, new_profile, write_profile
 from everlight_data.color.raw_files import dng
+from everlight_data.color.raw_files.camera_profile import Calibrated, new_profile, write_profile
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate.command import estimate

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everlight_data.color.profiles.camera_profile import (
+from everlight_data.color.raw_files.calibrations import read_dng_calibration
+from everlight_data.color.raw_files.camera_profile import (
     Calibrated,
     ProfileTag,
     new_profile,
@@ -17,7 +18,6 @@ from everlight_data.color.profiles.camera_profile import (
     read_profile,
     write_profile,
 )
-from everlight_data.color.raw_files.calibrations import read_dng_calibration
 from everlight_data.color.raw_files.raw import camera_name
 from everlight_data.errors import DataError, MissingDataError
 
@@ -146,6 +146,15 @@ def test_a_file_that_is_no_profile_is_refused(tmp_path, change, message):
     path.write_bytes(change(layout("<", 2)))
     with pytest.raises(DataError, match=rf"camera\.dcp.*{message}.*Give a DNG camera profile"):
         read_profile(path)
+
+
+def test_a_truncated_profile_gives_no_calibration(tmp_path):
+    """The matrices are complete, and the forward matrices of the file's end are not."""
+    path = tmp_path / "camera.dcp"
+    write_profile(path, dual_profile())
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError, match=r"camera\.dcp is damaged.*tags are readable"):
+        read_dng_calibration(path)
 
 
 def test_tags_that_share_their_bytes_are_refused(tmp_path):
