@@ -109,6 +109,10 @@ COMMANDS: dict[str, Command] = {
         "Make thumbnails with known illuminants from raw photos of a colour chart.",
         "illuminant.photographs.thumbnails:make_thumbnails",
     ),
+    "illuminant profile": Command(
+        "Make a camera profile (.dcp) from one or two raw photos of a colour chart.",
+        "illuminant.photographs.profile:make_profile",
+    ),
     "illuminant train": Command(
         "Fit a single-image method to photographs and keep it for estimate.",
         "illuminant.photographs.train:run_train",

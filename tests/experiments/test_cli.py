@@ -32,8 +32,8 @@ TRAINING = {
     },
 }
 """Command lines of all commands that train."""
-for _name in ("illuminant estimate", "illuminant thumbnails", "illuminant export"):
-    del TRAINING[_name]
+for _name in ("estimate", "thumbnails", "export", "profile"):
+    del TRAINING[f"illuminant {_name}"]
 
 
 def refusal(capsys, *arguments):
@@ -78,6 +78,8 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
             "b.json does not exist. Give a tuni",
         ),
         ("illuminant export a.npz --tuning b.json --out c", "--out c: give the name of a file"),
+        ("illuminant profile a.dng --illuminants A --out b", "ends in .dcp"),
+        ("illuminant profile a.dng --illuminants A --out b.dcp", "a.dng does not exist"),
         ("illuminant pairs", "give the photographs of both cameras, --main and --second"),
         ("grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("illuminant estimate a.dng b.dng --model c", "needs no training: GW, SoG, GE-1"),
@@ -151,7 +153,7 @@ def test_help_of_a_paper_lists_its_runs_with_a_line_each(capsys):
     cli.main(["illuminant", "--help"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "usage: everlight illuminant COMMAND [options]"
-    runs = ["dataset", "thumbnails", "train", "calibrate", "pairs", "estimate"]
+    runs = ["dataset", "thumbnails", "profile", "train", "calibrate", "pairs", "estimate"]
     listed = [line.split() for line in lines[2 : 2 + len(runs)]]
     assert [line[:2] for line in listed] == [["illuminant", run] for run in runs]
     assert all(len(line) > 4 for line in listed)

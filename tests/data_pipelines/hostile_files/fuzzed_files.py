@@ -18,6 +18,14 @@ from everlight_data.color.nus8 import load_official
 from everlight_data.color.pairs.view_pairs import read_homography
 from everlight_data.color.photographs.published_folds import read_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_set
+from everlight_data.color.raw_files.calibrations import read_dng_calibration
+from everlight_data.color.raw_files.camera_profile import (
+    Calibrated,
+    ProfileTag,
+    new_profile,
+    read_profile,
+    write_profile,
+)
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.color.s20 import ARCHIVE, FOLDS_FILE, load_s20
 from everlight_data.color.spectra.library import measured_library
@@ -217,6 +225,16 @@ def raw(folder, rng):
     return [path], lambda: read_raw(path)
 
 
+def camera_profile(folder, rng):
+    path = folder / "camera.dcp"
+    matrices = [0.1 * rng.normal(size=(3, 3)) + np.eye(3) for _ in range(4)]
+    calibrated = [Calibrated(17, *matrices[:2]), Calibrated(21, *matrices[2:])]
+    table = ProfileTag(50982, 11, 300, rng.random(300, np.float32).tobytes())
+    profile = new_profile("Camera", "Profile", calibrated)
+    write_profile(path, profile._replace(tags=(*profile.tags, table)))
+    return [path], lambda: (read_profile(path), read_dng_calibration(path))
+
+
 def tables(folder, rng):
     json_path, csv_path = folder / "some.json", folder / "some.csv"
     json_path.write_text(json.dumps({"matrix": rng.normal(size=(3, 3)).tolist(), "é": [None]}))
@@ -302,6 +320,6 @@ READERS: dict[str, Reader] = {
     for reader in (
         *(pickles, npy_objects, npz, sealed, mat, s20, vrd, nus_release, nus_thumbnails, facts),
         *(word_vectors, caffe, vit, spectra, raw, tables, torch_state, releases, manifest, folds),
-        *(user_pairs, tuning, *fuzzed_images.READERS),
+        *(user_pairs, tuning, camera_profile, *fuzzed_images.READERS),
     )
 }

@@ -1,4 +1,4 @@
-"""Calibrations of cameras: from a DNG, any photo, or the list of cameras' matrices."""
+"""Calibrations of cameras: from a DNG, a camera profile, any photo, or the list of matrices."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,6 +19,7 @@ from everlight_data.color.camera_matrices import (
     unknown_camera,
 )
 from everlight_data.color.photographs.camera_names import UNNAMED, is_same_camera, plain_name
+from everlight_data.color.raw_files.camera_profile import read_profile
 from everlight_data.color.raw_files.dng_colors import (
     D65,
     STANDARD_A,
@@ -26,14 +27,14 @@ from everlight_data.color.raw_files.dng_colors import (
     states_color_matrix,
     two_temperatures,
 )
-from everlight_data.color.raw_files.dng_tags import is_tiff, raw_directories
+from everlight_data.color.raw_files.dng_tags import is_profile, is_tiff, raw_directories
 from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, camera_name
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import check_readable, refusing
 
 
 class DngCalibration(NamedTuple):
-    """Calibration of a DNG."""
+    """Calibration of a DNG or of a camera profile."""
 
     calibration: CameraCalibration
     """Matrices from XYZ to camera colours, by temperature.
@@ -94,18 +95,21 @@ def camera_calibrations(names: Sequence[str]) -> CameraCalibration:
 
 
 def read_dng_calibration(path: Path) -> DngCalibration:
-    """Read the calibration tags of a DNG; no pixel is read.
+    """Read the calibration tags of a DNG or of a camera profile (.dcp); no pixel is read.
 
-    A DNG with one matrix has it at all temperatures, whatever its illuminant.
+    A file with one matrix has it at all temperatures, whatever its illuminant.
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: the file is damaged or no DNG, or one of two illuminants is unknown.
+      DataError: the file is damaged or neither of both, or one of two illuminants is unknown.
     """
-    remedy = "Give a DNG with ColorMatrix1."
+    remedy = "Give a DNG or a camera profile (.dcp) with ColorMatrix1."
     check_readable(path, MAX_BYTES, remedy)
     with refusing(path, remedy):
-        if not is_tiff(path):
+        if is_profile(path):
+            # tifffile leaves out tags behind the end of a truncated file.
+            read_profile(path)
+        elif not is_tiff(path):
             raise ValueError("it is not a TIFF")
         with raw_directories(path) as tags:
             colors = read_dng_colors(tags)
@@ -176,12 +180,18 @@ def stack_calibrations(calibrations: Sequence[CameraCalibration]) -> CameraCalib
 
 
 def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCalibration:
+    """Return the matrices of `photo_colors`; arguments and errors are the same."""
+    return photo_colors(photo, matrices).calibration
+
+
+def photo_colors(photo: RawImage, matrices: Path | None = None) -> DngCalibration:
     """Return the calibration of the camera that took a photo.
 
     Args:
       photo: photo from `read_photo`.
-      matrices: a DNG by the same camera, or a cameras.xml that lists it. By default a DNG's own
-        tags count, and of other raw files the matrix by which LibRaw knows the camera.
+      matrices: a DNG by the same camera, its profile (.dcp), or a cameras.xml that lists it. By
+        default a DNG's own tags count, and of other raw files the matrix by which LibRaw knows the
+        camera.
 
     Raises:
       MissingDataError: the file of matrices does not exist.
@@ -193,20 +203,21 @@ def photo_calibration(photo: RawImage, matrices: Path | None = None) -> CameraCa
                 f"{photo.path} names no camera, and {matrices} lists matrices by camera; give a "
                 "DNG by the camera as --matrices"
             )
-        calibration = single_matrix(find_matrix(read_camera_matrices(matrices), photo.camera))
+        matrix = find_matrix(read_camera_matrices(matrices), photo.camera)
+        colors = DngCalibration(single_matrix(matrix), None)
     elif matrices is not None:
-        calibration = read_dng_calibration(matrices).calibration
+        colors = read_dng_calibration(matrices)
     elif states_color_matrix(photo.path):
-        calibration = read_dng_calibration(photo.path).calibration
+        colors = read_dng_calibration(photo.path)
     elif photo.xyz_to_camera is None:
         raise DataError(
             f"{photo.path} has no calibration matrices; give a DNG by its camera, or a cameras.xml "
             "that lists it, as --matrices"
         )
     else:
-        calibration = single_matrix(photo.xyz_to_camera)
-    _refuse_dark(calibration, str(matrices or photo.path))
-    return calibration
+        colors = DngCalibration(single_matrix(photo.xyz_to_camera), None)
+    _refuse_dark(colors.calibration, str(matrices or photo.path))
+    return colors
 
 
 def _refuse_dark(calibration: CameraCalibration, source: str) -> None:

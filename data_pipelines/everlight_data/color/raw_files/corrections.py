@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,7 @@ from everlight.color.rendering import encode_srgb, full_scale_balance, render, r
 from everlight.illuminant.pair_estimate import PairEstimate
 from everlight.illuminant.pair_model import Estimate
 from everlight_data.color.raw_files.dng import rewrite_with_illuminant, write_linear_tiff
+from everlight_data.color.raw_files.photo_whites import PhotoWhite
 from everlight_data.color.raw_files.raw import RawImage
 from everlight_data.writing import written_whole
 
@@ -27,7 +28,11 @@ PICTURE_SIDE = 900
 
 
 def write_correction(
-    main: RawImage, illuminant: Float[np.ndarray, "3"], formats: Sequence[Format], stem: Path
+    main: RawImage,
+    illuminant: Float[np.ndarray, "3"],
+    white: PhotoWhite | None,
+    formats: Sequence[Format],
+    stem: Path,
 ) -> list[Path]:
     """Write a corrected photo, one file per format, and return the paths.
 
@@ -37,6 +42,8 @@ def write_correction(
     Args:
       main: raw photo.
       illuminant: (r, g, b) of the light in the camera's raw colours, of any scale.
+      white: its white point, whose matrix serves the PNG and TIFF; None takes the file's matrix of
+        daylight, if it has one.
       formats: files to write.
       stem: path of the files without their ending.
 
@@ -47,13 +54,14 @@ def write_correction(
     for kind in formats:
         path = stem.with_name(f"{stem.name}.{kind}")
         if kind == "png":
-            picture = draw_correction(main, illuminant)
+            picture = draw_correction(main, illuminant, white)
             with written_whole(path) as unfinished:
                 picture.save(unfinished, format="PNG")
         elif kind == "tiff":
             neutral = jnp.asarray(illuminant, jnp.float32)
-            linear = _render(jnp.asarray(main.image), neutral, camera_matrix(main))
-            write_linear_tiff(path, np.asarray(linear), f"linear {color_space_name(main)}")
+            matrix = rendering_matrix(main, white)
+            linear = _render(jnp.asarray(main.image), neutral, matrix)
+            write_linear_tiff(path, np.asarray(linear), f"linear {color_space_name(matrix)}")
         else:
             rewrite_with_illuminant(main, illuminant, path)
         written.append(path)
@@ -77,18 +85,32 @@ def write_illuminants(path: Path, rows: Sequence[Row]) -> None:
         unfinished.write_text(text.getvalue(), encoding="utf-8")
 
 
-def pair_row(main: Path, second: Path, result: PairEstimate) -> Row:
-    """Return the row of a pair of files."""
+def pair_row(
+    main: Path, second: Path, result: PairEstimate, whites: Mapping[str, PhotoWhite | None]
+) -> Row:
+    """Return the row of a pair of files, with the white point of each view."""
     row = {"main": str(main), "second": str(second)}
     for view, estimate in result.estimates._asdict().items():
-        row |= {f"{view} {name}": cell for name, cell in _estimate_cells(estimate).items()}
+        cells = _estimate_cells(estimate) | _white_cells(whites.get(view))
+        row |= {f"{view} {name}": cell for name, cell in cells.items()}
     return row | {"warnings": " ".join(result.warnings)}
 
 
-def photo_row(photo: RawImage, estimate: Estimate, warnings: Sequence[str]) -> Row:
+def photo_row(
+    photo: RawImage, estimate: Estimate, white: PhotoWhite | None, warnings: Sequence[str]
+) -> Row:
     """Return the row of a single photo."""
     row = {"photo": str(photo.path), "camera": photo.camera or ""}
-    return row | _estimate_cells(estimate) | {"warnings": " ".join(warnings)}
+    cells = _estimate_cells(estimate) | _white_cells(white)
+    return row | cells | {"warnings": " ".join(warnings)}
+
+
+def _white_cells(white: PhotoWhite | None) -> Row:
+    """Return the cells of a white point, which are empty where it is unknown."""
+    return {
+        "temperature, K": "" if white is None else f"{white.temperature:.0f}",
+        "tint": "" if white is None else f"{white.tint:.1f}",
+    }
 
 
 def _estimate_cells(estimate: Estimate | None) -> Row:
@@ -103,26 +125,34 @@ def _estimate_cells(estimate: Estimate | None) -> Row:
     return {name: "" if value in (None, "nan") else value for name, value in values.items()}
 
 
-def camera_matrix(photo: RawImage) -> Float[Array, "3 3"] | None:
-    """Return the matrix from XYZ under D65 to the photo's camera, if its file has one."""
+def rendering_matrix(photo: RawImage, white: PhotoWhite | None) -> Float[Array, "3 3"] | None:
+    """Return the white point's matrix, or else that of the photo's file under D65, if it has one.
+
+    Both map XYZ under D65 to camera colours.
+    """
+    if white is not None:
+        return white.xyz_to_camera
     return None if photo.xyz_to_camera is None else jnp.asarray(photo.xyz_to_camera)
 
 
-def color_space_name(photo: RawImage) -> str:
-    """Return the name of the colour space of a corrected photo."""
-    return "camera RGB" if photo.xyz_to_camera is None else "sRGB"
+def color_space_name(matrix: Float[Array, "3 3"] | None) -> str:
+    """Return the name of the colour space of a photo that is corrected with a matrix."""
+    return "camera RGB" if matrix is None else "sRGB"
 
 
-def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image.Image:
+def draw_correction(
+    main: RawImage, illuminant: Float[np.ndarray, "3"], white: PhotoWhite | None = None
+) -> Image.Image:
     """Draw a photo with a gamma only beside its corrected version, with labels.
 
     Args:
       main: raw photo.
       illuminant: (r, g, b) of the light in the camera's raw colours, of any scale.
+      white: its white point, as for `write_correction`.
     """
     shrink = math.ceil(max(main.image.shape) / PICTURE_SIDE)
     small = area_downsample(jnp.asarray(main.image), shrink).image
-    neutral, matrix = jnp.asarray(illuminant, jnp.float32), camera_matrix(main)
+    neutral, matrix = jnp.asarray(illuminant, jnp.float32), rendering_matrix(main, white)
     # One exposure serves both, at which 0.5% of the corrected pixels reach white.
     brightest = jnp.max(full_scale_balance(small, neutral), axis=-1)
     exposed = small / jnp.maximum(jnp.quantile(brightest, 0.995), 1e-3)
@@ -131,7 +161,7 @@ def draw_correction(main: RawImage, illuminant: Float[np.ndarray, "3"]) -> Image
     labels = (
         "input: raw with gamma only",
         f"corrected by r/g {illuminant[0] / illuminant[1]:.3f}, "
-        f"b/g {illuminant[2] / illuminant[1]:.3f}, in {color_space_name(main)}",
+        f"b/g {illuminant[2] / illuminant[1]:.3f}, in {color_space_name(matrix)}",
     )
     return _side_by_side([np.asarray(before), np.asarray(after)], labels)
 

@@ -27,6 +27,8 @@ MAX_VALUES = 200_000
 RATIONALS = (5, 10)
 """TIFF's types of fractions."""
 _FORMS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+PROFILE_HEADERS = {b"IIRC": "<", b"MMCR": ">"}
+"""Byte order, as `struct` names it, by a camera profile's first four bytes."""
 
 
 class RawDirectories(NamedTuple):
@@ -105,6 +107,12 @@ def is_tiff(path: Path) -> bool:
     """Return True if a file begins as a TIFF does."""
     with path.open("rb") as stream:
         return stream.read(4) in _FORMS
+
+
+def is_profile(path: Path) -> bool:
+    """Return True if a file begins as a camera profile (.dcp) does."""
+    with path.open("rb") as stream:
+        return stream.read(4) in PROFILE_HEADERS
 
 
 @contextmanager

@@ -61,8 +61,8 @@ class CurvePoint(NamedTuple):
     def cells(self) -> dict[str, str]:
         """Return the cells of the table of illuminants."""
         return {
-            "kelvin": f"{self.kelvin:.1f}",
-            "mired": f"{MIRED / self.kelvin:.2f}",
+            "temperature on CT curve, K": f"{self.kelvin:.1f}",
+            "mired on CT curve": f"{MIRED / self.kelvin:.2f}",
             "r/g on CT curve": f"{self.red:.6f}",
             "b/g on CT curve": f"{self.blue:.6f}",
             "distance from CT curve": f"{self.distance:.6f}",

@@ -1,5 +1,6 @@
 """Options of `everlight illuminant estimate`, and the estimate of a photo or pair."""
 
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,10 @@ import tyro
 from everlight.checks import Between, check_fields
 from everlight.illuminant.pair_estimate import PairEstimate
 from everlight.illuminant.pair_model import Estimate
+from everlight_data.color.profiles.sidecars import Sidecar, check_sidecar, sidecar_path
 from everlight_data.color.raw_files.corrections import Format, Row
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
-from everlight_data.color.raw_files.photos import list_photos
+from everlight_data.color.raw_files.photos import is_picture, list_photos
 from everlight_data.errors import DataError
 from everlight_data.texts import one_line
 from everlight_experiments.report.cells import counted
@@ -24,9 +26,9 @@ SOME_READ = {
     "downsample": "pairs",
     "second_black_level": "pairs",
     "second_white_level": "pairs",
-    "matrices": "CCMNet trained on several cameras",
-    "tuning": "models of single photos",
-    "on_curve": "models of single photos",
+    "matrices": "single photos",
+    "tuning": "single photos",
+    "on_curve": "single photos",
 }
 """Options that only some models read, and which models these are."""
 
@@ -69,9 +71,10 @@ class EstimateOptions:
     PCA or WP. A C5 trained on several
     cameras reads other photos by the camera too: give a folder of at least four."""
     matrices: Path | None = None
-    """Calibration of the camera that took the photos, for a CCMNet trained on several cameras: a
-    DNG by that camera, or the cameras.xml of rawspeed or darktable. Without it each raw file's own
-    matrices are taken; PNG and TIFF have none."""
+    """Calibration of the camera that took the photos: a DNG by that camera, its profile (.dcp), or
+    the cameras.xml of rawspeed or darktable. It gives the temperature and the colours of corrected
+    files, and a CCMNet trained on several cameras reads it. Without it each raw file's own matrices
+    are taken; PNG and TIFF have none."""
     tuning: Path | None = None
     """Tuning file of libcamera for Raspberry Pi, of the camera that took the photos. Each estimate
     gets the colour temperature of the nearest point of its CT curve, and the distance from it."""
@@ -86,6 +89,12 @@ class EstimateOptions:
     formats: tuple[Format, ...] = get_args(Format)
     """File formats to write: png is the photo before and after; tiff is corrected, linear, 16 bits;
     dng, of raw files only, has their sensor values and the illuminant as AsShotNeutral."""
+    sidecars: tuple[Sidecar, ...] = ()
+    """Sidecars of raw files with the illuminant as white balance, for raw converters: adobe writes
+    NAME.xmp, darktable NAME.EXTENSION.xmp and rawtherapee NAME.EXTENSION.pp3. No existing file is
+    replaced. Give adobe and darktable one at a time: darktable reads both files."""
+    sidecar_folder: Path | None = None
+    """Folder of the sidecars; without it they are written beside the raw files."""
     downsample: int = 6
     """Side in pixels of the blocks averaged before the fit of pairs."""
     main_black_level: Level | None = None
@@ -103,6 +112,11 @@ class EstimateOptions:
         check_fields(self)
         if self.on_curve and self.tuning is None:
             raise DataError("--on-curve needs the file with the CT curve; give --tuning")
+        if {"adobe", "darktable"} <= set(self.sidecars):
+            raise DataError(
+                "--sidecars adobe darktable: darktable would read Adobe's file too, which changes "
+                "its colours; give one of both, and the other with another --sidecar-folder"
+            )
 
     @property
     def main_levels(self) -> LevelArguments:
@@ -158,7 +172,7 @@ class EstimateOptions:
         return photos
 
     def _refuse_outputs(self, what: str, mains: Sequence[Path]) -> None:
-        """Refuse files whose outputs would replace each other, or a given file."""
+        """Refuse files whose outputs would replace each other, a given file, or a sidecar."""
         stems = [file.stem for file in mains]
         twice = sorted({stem for stem in stems if stems.count(stem) > 1})
         if twice:
@@ -166,6 +180,9 @@ class EstimateOptions:
                 f"several {what} are named {one_line(twice[0])}, and their outputs would have one "
                 "name; rename them, or give them one at a time, with different --output"
             )
+        for file, kind in itertools.product(mains, self.sidecars):
+            if not is_picture(file):
+                check_sidecar(sidecar_path(file, kind, self.sidecar_folder))
         inputs = {_identity(file) for file in (*mains, *self.files) if file.is_file()}
         for path in (self.output / f"{stem}.{kind}" for stem in stems for kind in self.formats):
             if path.exists() and _identity(path) in inputs:

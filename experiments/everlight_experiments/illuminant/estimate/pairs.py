@@ -16,15 +16,16 @@ from everlight.illuminant.pair_inputs import VIEWS
 from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.pairs.view_pairs import align_thumbnails, choose_homography
 from everlight_data.color.raw_files.calibrations import other_camera
-from everlight_data.color.raw_files.corrections import pair_row, write_correction
+from everlight_data.color.raw_files.corrections import pair_row
+from everlight_data.color.raw_files.photo_whites import describe_white, photo_white
 from everlight_data.color.raw_files.raw import black_text, read_raw
 from everlight_data.errors import DataError
-from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.estimate.options import (
     SOME_READ,
     EstimateOptions,
     FileEstimate,
 )
+from everlight_experiments.illuminant.estimate.photos import write_photo
 
 
 def deferred_pair_estimates(
@@ -65,12 +66,18 @@ def _estimate(options: EstimateOptions, model: PairModel, pair: tuple[Path, Path
         lines.append(
             f"transform, main @ T = second:\n{np.array2string(result.transform, precision=4)}"
         )
-    for view, estimate in result.estimates._asdict().items():
-        if estimate is not None:
-            lines.append(f"{view} view: {describe_score(estimate)}")
-            lines.append(f"illuminant of the {view} view: {describe_estimate(estimate)}")
-    make_folder(options.output)
-    neutral, stem = result.estimates.main.illuminant, options.output / main_file.stem
-    written = write_correction(main, neutral, options.formats, stem)
+    whites = {}
+    for view, photo in zip(VIEWS, (main, second), strict=True):
+        estimate = getattr(result.estimates, view)
+        if estimate is None:
+            continue
+        lines.append(f"{view} view: {describe_score(estimate)}")
+        lines.append(f"illuminant of the {view} view: {describe_estimate(estimate)}")
+        whites[view] = photo_white(photo, estimate.illuminant)
+        if whites[view] is not None:
+            lines.append(f"white point of the {view} view: {describe_white(whites[view])}")
+    neutral = result.estimates.main.illuminant
+    written = write_photo(main, neutral, whites["main"], options)
     lines += [f"written: {path}" for path in written]
-    return FileEstimate(main_file, result, pair_row(main_file, second_file, result), lines)
+    row = pair_row(main_file, second_file, result, whites)
+    return FileEstimate(main_file, result, row, lines)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.color.thumbnails import below_saturation
@@ -16,8 +17,14 @@ from everlight.illuminant.pair_estimate import (
     describe_score,
     reasons_to_distrust,
 )
+from everlight_data.color.profiles.sidecars import write_sidecars
 from everlight_data.color.raw_files.calibrations import other_camera, photo_calibration
 from everlight_data.color.raw_files.corrections import photo_row, write_correction
+from everlight_data.color.raw_files.photo_whites import (
+    PhotoWhite,
+    describe_white,
+    photo_white,
+)
 from everlight_data.color.raw_files.photos import is_picture, read_photo
 from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.color.tuning_files.libcamera import read_tuning
@@ -43,8 +50,10 @@ def deferred_photo_estimates(
     Raises:
       DataError: there are no photos, or an option is for other models.
     """
-    read = {"tuning", "on_curve"} | ({"matrices"} if model.needs_calibration else set())
-    options.refuse_unread(read, f"{model.name} for {' + '.join(model.cameras) or 'any camera'}")
+    options.refuse_unread(
+        {"matrices", "tuning", "on_curve"},
+        f"{model.name} for {' + '.join(model.cameras) or 'any camera'}",
+    )
     photos = options.photos()
     others = _additional_images(photos, model, options) if model.needs_others else {}
     curve = None if options.tuning is None else read_tuning(options.tuning).needed_curve()
@@ -52,21 +61,50 @@ def deferred_photo_estimates(
     def estimate(path: Path) -> FileEstimate:
         photo = _read(path, options)
         result = estimate_photo(photo, model, others.get(path, ()), options.matrices)
-        make_folder(options.output)
-        formats = [kind for kind in options.formats if kind != "dng" or not is_picture(path)]
-        stem = options.output / path.stem
-        point = None if curve is None else nearest_to(curve, result.estimate.illuminant)
         used = result.estimate.illuminant
+        point = None if curve is None else nearest_to(curve, used)
         if options.on_curve and point is not None:
             used = np.array([point.red, 1, point.blue])
-        written = write_correction(photo, used, formats, stem)
-        row = photo_row(photo, result.estimate, result.warnings)
-        lines = _lines(photo, result, model, written, len(photos) == 1)
+        white = photo_white(photo, used, options.matrices)
+        written = write_photo(photo, used, white, options)
+        row = photo_row(photo, result.estimate, white, result.warnings)
+        lines = _lines(photo, result, model, len(photos) == 1)
         if point is not None:
             row, lines = row | point.cells(), _with_point(lines, point, options.on_curve)
+        if len(photos) == 1:
+            lines += [] if white is None else [f"white point: {describe_white(white)}"]
+            lines += [f"written: {path}" for path in written]
         return FileEstimate(path, result, row, lines)
 
     return [partial(estimate, path) for path in photos]
+
+
+def write_photo(
+    photo: RawImage,
+    illuminant: Float[np.ndarray, "3"],
+    white: PhotoWhite | None,
+    options: EstimateOptions,
+) -> list[Path]:
+    """Write a photo's corrected files and sidecars, and return their paths.
+
+    A PNG or TIFF has no DNG and no sidecars.
+
+    Args:
+      photo: photo, or a pair's main one.
+      illuminant: its illuminant.
+      white: the illuminant's white point, if it is known.
+      options: formats, sidecars and folders.
+
+    Raises:
+      DataError: a file cannot be written, or a converter cannot state the illuminant.
+    """
+    is_raw = not is_picture(photo.path)
+    sidecars = options.sidecars if is_raw else ()
+    formats = [kind for kind in options.formats if kind != "dng" or is_raw]
+    make_folder(options.output)
+    written = write_sidecars(photo, illuminant, white, sidecars, options.sidecar_folder)
+    stem = options.output / photo.path.stem
+    return [*write_correction(photo, illuminant, white, formats, stem), *written]
 
 
 def estimate_photo(
@@ -148,9 +186,7 @@ def _additional_images(
     return others
 
 
-def _lines(
-    photo: RawImage, result: PhotoEstimate, model: ImageModel, written: Sequence[Path], single: bool
-) -> list[str]:
+def _lines(photo: RawImage, result: PhotoEstimate, model: ImageModel, single: bool) -> list[str]:
     """Return what is printed of a photo, one line if it is one of several."""
     validated = "images" if model.errors is not None else ""
     described = describe_estimate(result.estimate, validated)
@@ -162,5 +198,4 @@ def _lines(
         f"{black_text(photo)}, white {photo.white_level}; {model.name} {trained}",
         *([describe_score(result.estimate, validated)] if validated else []),
         f"illuminant: {described}",
-        *(f"written: {path}" for path in written),
     ]

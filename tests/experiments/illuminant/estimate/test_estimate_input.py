@@ -234,7 +234,7 @@ def test_a_missing_package_is_named_once_for_all_files(tmp_path, small_pair, mon
         ([], {}, "0 raw files cannot be divided into pairs"),
         (["a.dng"], {}, "1 raw file cannot be divided into pairs"),
         (["x/a.dng", "b.dng", "y/a.dng", "c.dng"], {}, "several main files are named a,"),
-        (["a.dng", "b.dng"], {"matrices": Path("c")}, "--matrices is for CCMNet .*net is for pair"),
+        (["a.dng", "b.dng"], {"matrices": Path("c")}, "--matrices is for single .*net is for pair"),
     ],
 )
 def test_files_and_options_that_are_not_for_pairs_are_refused(

@@ -1,0 +1,85 @@
+"""White points of photos, and the matrix of the illuminant by which a photo is rendered."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from everlight.color.camera_calibration import CameraCalibration, calibrated_matrix
+from everlight.color.white_points import forward_camera_matrix, neutral_white_point
+from everlight_data.color.raw_files.calibrations import DngCalibration, photo_colors
+from everlight_data.color.raw_files.raw import RawImage
+from everlight_data.errors import DataError
+
+
+class PhotoWhite(NamedTuple):
+    """White point of a photo's illuminant, and the camera's matrix under it."""
+
+    chromaticity: tuple[float, float]
+    """CIE x and y."""
+    temperature: float
+    """Correlated colour temperature in kelvin."""
+    tint: float
+    """Tint, as raw converters show it; positive for greenish illuminants."""
+    xyz_to_camera: Float[Array, "3 3"]
+    """Matrix for `everlight.color.render`, between the two matrices of the calibration.
+
+    It follows from the forward matrices where the calibration has them.
+    """
+
+
+def photo_white(
+    photo: RawImage, illuminant: Float[np.ndarray, "3"], matrices: Path | None = None
+) -> PhotoWhite | None:
+    """Return the white point of an illuminant by the calibration of the photo's camera.
+
+    Args:
+      photo: photo from `read_photo`.
+      illuminant: (r, g, b) of the light in the camera's raw colours, of any scale.
+      matrices: file of matrices, as for `photo_colors`.
+
+    Returns:
+      The white point. It is None where the illuminant has no chromaticity, and where `matrices` is
+      not given and the photo has no calibration, or one that is not supported.
+
+    Raises:
+      MissingDataError: the file of matrices does not exist.
+      DataError: the given matrices are damaged, or not of the camera.
+    """
+    try:
+        colors = photo_colors(photo, matrices)
+    except DataError:
+        if matrices is not None:
+            raise
+        return None
+    neutral = jnp.asarray(illuminant / np.max(illuminant), jnp.float32)
+    white = _white_point(colors.calibration, neutral)
+    if not all(np.isfinite(leaf).all() for leaf in white):
+        return None
+    return PhotoWhite(
+        tuple(np.asarray(white.chromaticity, float).tolist()),
+        float(white.temperature),
+        float(white.tint),
+        _rendering_matrix(colors, white.temperature),
+    )
+
+
+_white_point = jax.jit(neutral_white_point)
+
+
+def _rendering_matrix(colors: DngCalibration, temperature: Float[Array, ""]) -> Float[Array, "3 3"]:
+    if colors.forward is None:
+        return calibrated_matrix(colors.calibration, temperature)
+    forward = CameraCalibration(
+        jnp.asarray(colors.forward, jnp.float32), colors.calibration.temperatures
+    )
+    return forward_camera_matrix(calibrated_matrix(forward, temperature))
+
+
+def describe_white(white: PhotoWhite) -> str:
+    """Return a white point in words."""
+    x, y = white.chromaticity
+    return f"{white.temperature:.0f} K, tint {white.tint:+.0f}, CIE x {x:.4f}, y {y:.4f}"

@@ -1,0 +1,152 @@
+"""White points, corrected files and sidecars of photos with matrices of two illuminants."""
+
+import csv
+import re
+from pathlib import Path
+
+import colour
+import numpy as np
+import pytest
+import tifffile
+from PIL import Image
+
+from everlight_data.color.raw_files import dng
+from everlight_data.color.raw_files.camera_profile import Calibrated, new_profile, write_profile
+from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.errors import DataError
+from everlight_experiments.illuminant.estimate.command import estimate
+from everlight_experiments.illuminant.estimate.options import EstimateOptions
+from tests.dng_writer import write_dng
+
+WARM = np.array([[0.75, -0.15, -0.05], [-0.42, 1.25, 0.18], [-0.06, 0.2, 0.5]])
+DAY = np.array([[0.6941, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
+FORWARD = [
+    np.array([[0.60, 0.30, 0.0642], [0.25, 0.85, -0.10], [0.02, -0.10, 0.9049]]),
+    np.array([[0.72, 0.20, 0.0442], [0.29, 0.80, -0.09], [0.03, -0.15, 0.9449]]),
+]
+KELVIN = 4_000
+XY = np.array(colour.temperature.CCT_to_xy_Kang2002(KELVIN))
+SHARE = (1 / KELVIN - 1 / 2856) / (1 / 6504 - 1 / 2856)
+NEUTRAL = ((1 - SHARE) * WARM + SHARE * DAY) @ colour.xy_to_XYZ(XY)
+
+
+def matrix_tags(forward=()):
+    matrices = {50721: WARM, 50722: DAY, **dict(zip((50964, 50965), forward, strict=False))}
+    tags = [(code, dng.SIGNED_RATIONAL, 9, dng.rationals(m)) for code, m in matrices.items()]
+    return [*tags, (50778, dng.SHORT, 1, 17), (50779, dng.SHORT, 1, 21)]
+
+
+def colored_scene():
+    """Return tiles whose mean, Gray World's estimate, is neutral."""
+    rng = np.random.default_rng(3)
+    tiles = rng.uniform(0.1, 0.4, (5, 7, 3))
+    tiles *= 0.25 / tiles.mean(axis=(0, 1))
+    return tiles.repeat(24, axis=0).repeat(24, axis=1) * NEUTRAL / NEUTRAL.max()
+
+
+def write_photo(folder, tags, name="photo.dng"):
+    return write_dng(folder / name, colored_scene(), 512, 16383, model="Made Up", extra_tags=tags)
+
+
+def run(folder, *photos, **options):
+    options = {"output": folder / "out", "formats": (), **options}
+    return estimate(EstimateOptions(photos, Path("GW"), **options))
+
+
+def table_of(folder):
+    return list(csv.DictReader((folder / "out" / "illuminants.csv").open()))
+
+
+def test_the_temperature_is_printed_and_in_the_table(tmp_path, capsys):
+    run(tmp_path, write_photo(tmp_path, matrix_tags()))
+    (printed,) = re.findall(r"white point: (\d+) K, tint ([+-]\d+)", capsys.readouterr().out)
+    (row,) = table_of(tmp_path)
+    assert abs(int(printed[0]) - KELVIN) < 15
+    assert row["temperature, K"] == printed[0]
+    assert abs(float(row["tint"])) < 2
+
+
+@pytest.mark.parametrize("with_forward", [False, True])
+def test_colors_are_those_of_the_interpolated_matrices(tmp_path, with_forward):
+    """Colours follow the DNG specification's equations in float64."""
+    photo = write_photo(tmp_path, matrix_tags(FORWARD if with_forward else ()))
+    (result,) = run(tmp_path, photo, formats=("tiff", "dng"))
+    linear = tifffile.imread(tmp_path / "out" / "photo.tiff") / 65535
+    illuminant = np.asarray(result.estimate.illuminant, float)
+    balanced = read_raw(photo).image * (illuminant.max() / illuminant)
+    to_srgb = np.linalg.inv(colour.RGB_COLOURSPACES["sRGB"].matrix_RGB_to_XYZ)
+    if with_forward:
+        forward = (1 - SHARE) * FORWARD[0] + SHARE * FORWARD[1]
+        whites = [colour.xy_to_XYZ(xy) for xy in ((0.3457, 0.3585), (0.3127, 0.3290))]
+        adapted = colour.adaptation.matrix_chromatic_adaptation_VonKries(*whites, "Bradford")
+        matrix = to_srgb @ adapted @ forward
+    else:
+        to_camera = ((1 - SHARE) * WARM + SHARE * DAY) @ np.linalg.inv(to_srgb)
+        matrix = np.linalg.inv(to_camera / to_camera.sum(axis=1, keepdims=True))
+    matrix /= matrix.sum(axis=1, keepdims=True)
+    expected = np.clip(np.clip(balanced, 0, 1) @ matrix.T, 0, 1)
+    np.testing.assert_allclose(linear, expected, atol=3e-3)
+    copy = read_raw(tmp_path / "out" / "photo.dng")
+    np.testing.assert_allclose(copy.as_shot_neutral, illuminant / illuminant[1], rtol=1e-4)
+    with tifffile.TiffFile(tmp_path / "out" / "photo.dng") as file:
+        tags = file.pages[0].tags
+        for name in ("ColorMatrix1", "ColorMatrix2", "CalibrationIlluminant2"):
+            assert name in tags
+        assert ("ForwardMatrix2" in tags) == with_forward
+
+
+def test_a_given_profile_replaces_the_files_matrices(tmp_path):
+    profile = tmp_path / "camera.dcp"
+    calibrated = [Calibrated(17, WARM, FORWARD[0]), Calibrated(21, DAY, FORWARD[1])]
+    write_profile(profile, new_profile("Made Up", "everlight", calibrated))
+    run(tmp_path, write_photo(tmp_path, ()), matrices=profile)
+    (row,) = table_of(tmp_path)
+    assert abs(int(row["temperature, K"]) - KELVIN) < 15
+
+
+def test_without_matrices_there_is_no_temperature(tmp_path, capsys):
+    run(tmp_path, write_photo(tmp_path, ()))
+    assert "white point" not in capsys.readouterr().out
+    (row,) = table_of(tmp_path)
+    assert row["temperature, K"] == row["tint"] == ""
+
+
+def test_sidecars_lie_beside_the_raw_files(tmp_path):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    photos = [write_photo(folder, matrix_tags(), name) for name in ("a.dng", "b.dng")]
+    before = [photo.read_bytes() for photo in photos]
+    Image.fromarray(np.zeros((30, 30, 3), np.uint8)).save(folder / "notes.jpg")
+    run(tmp_path, folder, sidecars=("adobe", "rawtherapee"))
+    names = {path.name for path in folder.iterdir()}
+    kinds = {f"{stem}.{end}" for stem in "ab" for end in ("xmp", "dng.pp3", "dng")}
+    assert names == kinds | {"notes.jpg"}
+    assert [photo.read_bytes() for photo in photos] == before
+    (stated,) = re.findall(r'crs:Temperature="(\d+)"', (folder / "a.xmp").read_text())
+    assert abs(int(stated) - KELVIN) < 15
+
+
+def test_an_existing_sidecar_is_named_before_anything_is_written(tmp_path):
+    photo = write_photo(tmp_path, matrix_tags())
+    sidecar = tmp_path / "photo.dng.xmp"
+    sidecar.write_text("mine")
+    with pytest.raises(DataError, match=r"photo\.dng\.xmp exists .*--sidecar-folder"):
+        run(tmp_path, photo, sidecars=("rawtherapee", "darktable"))
+    assert sidecar.read_text() == "mine"
+    assert not (tmp_path / "photo.dng.pp3").exists()
+    assert not (tmp_path / "out").exists()
+    run(tmp_path, photo, sidecars=("darktable",), sidecar_folder=tmp_path / "sidecars")
+    assert (tmp_path / "sidecars" / "photo.dng.xmp").is_file()
+
+
+def test_two_files_that_darktable_would_read_are_refused():
+    with pytest.raises(DataError, match="darktable would read Adobe's file too"):
+        EstimateOptions((Path("a.dng"),), Path("GW"), sidecars=("adobe", "darktable"))
+
+
+def test_a_picture_has_no_sidecar(tmp_path):
+    path = tmp_path / "photo.tiff"
+    pixels = np.uint16(65535 * np.clip(colored_scene(), 0, 1))
+    tifffile.imwrite(path, pixels, photometric="rgb")
+    run(tmp_path, path, sidecars=("adobe",))
+    assert not (tmp_path / "photo.xmp").exists()
