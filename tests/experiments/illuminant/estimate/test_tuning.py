@@ -49,8 +49,10 @@ def test_temperature_and_distance_are_printed_and_listed(options, capsys):
     kelvin, color, distance = nearest()
     (row,) = csv.DictReader((options.output / "illuminants.csv").open())
     np.testing.assert_allclose(float(row["r/g"]), 0.6, atol=1e-3)
-    np.testing.assert_allclose(float(row["kelvin"]), kelvin, rtol=3e-3)
-    np.testing.assert_allclose(float(row["mired"]), 1e6 / float(row["kelvin"]), rtol=1e-4)
+    np.testing.assert_allclose(float(row["temperature on CT curve, K"]), kelvin, rtol=3e-3)
+    np.testing.assert_allclose(
+        float(row["mired on CT curve"]), 1e6 / float(row["temperature on CT curve, K"]), rtol=1e-4
+    )
     np.testing.assert_allclose(float(row["r/g on CT curve"]), color[0], atol=1e-3)
     np.testing.assert_allclose(float(row["b/g on CT curve"]), color[2], atol=1e-3)
     # Both ratios are larger than on the curve.
