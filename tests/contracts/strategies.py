@@ -81,6 +81,12 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "ExpertGate": _GATE,
     # Four of the nine later tasks are related to an earlier one by more.
     "ExpertGate-LwF": {**_GATE, "relatedness_threshold": 0.25},
+    "PASS": {
+        "prototype_weight": 1.0,
+        "distillation_weight": 0.1,
+        "temperature": 0.5,
+        "forms": lambda inputs: jnp.stack([inputs, inputs[::-1]]),
+    },
     "PackNet": {"prune": 0.75, "retrain_epochs": 2, "batch_size": 8},
     "XdG": {"gated_share": 0.25},
     "DGR": {"hidden": (16,), "latent": 3, "generator_learning_rate": 0.01},

@@ -55,6 +55,7 @@ from everlight.continual.strategies.parts.replay_tricks import (
 )
 from everlight.continual.strategies.pcr import pcr
 from everlight.continual.strategies.podnet import podnet
+from everlight.continual.strategies.prototype_augmentation import prototype_augmentation
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
@@ -125,6 +126,7 @@ __all__ = [
     "pcr",
     "podnet",
     "predict_by_nearest_mean",
+    "prototype_augmentation",
     "randumb",
     "ranpac",
     "redo",
