@@ -26,6 +26,7 @@ from everlight.continual.strategies.ewc import ewc
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.fdr import fdr
+from everlight.continual.strategies.feature_translation import feature_translation
 from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
@@ -99,6 +100,7 @@ __all__ = [
     "experience_replay",
     "expert_gate",
     "fdr",
+    "feature_translation",
     "fecam",
     "gdumb",
     "gem",

@@ -260,6 +260,7 @@ METHODS = (
         Publication("Zhu et al.", 2021, "CVPR", ("old net", "statistics")),
         "prototype augmentation and self-supervision (PASS): noisy class means and turned images",
         requirements=(*SINGLE_LABEL_SCORES, "disjoint classes", "named head"),
+        select="last",
         authors={
             "prototype_weight": 10,
             "distillation_weight": 10,
