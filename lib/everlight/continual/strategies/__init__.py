@@ -18,6 +18,7 @@ from everlight.continual.strategies.cumulative import cumulative, joint
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
+from everlight.continual.strategies.drift_compensation import drift_compensation
 from everlight.continual.strategies.ds_al import ds_al
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_aml import er_aml
@@ -92,6 +93,7 @@ __all__ = [
     "cwr",
     "der",
     "der_plus_plus",
+    "drift_compensation",
     "ds_al",
     "er_ace",
     "er_aml",

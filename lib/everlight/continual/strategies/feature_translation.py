@@ -19,9 +19,9 @@ vector machines on features of length 1 in place of the head; it is not implemen
 Equal to PyCIL (`models/fetril.py`) at the means, the most similar classes and the features of an
 epoch with their labels, and to the official code (GregoirePetit/FeTrIL, `compute_distances.py`) at
 the latter with `similarity="euclidean"`: that code takes the nearest new mean, the paper and PyCIL
-the one at the least angle. Functions and script, run on the same features of nine classes, chose the
-same classes, and their translated features differ by 1.3e-7 at most, relative to the largest value.
-Differs in:
+the one at the least angle. Functions and script, run on the same features of nine classes, chose
+the same classes, and their translated features differ by 1.3e-7 at most, relative to the largest
+value. Differs in:
 
 - Steps pass samples as the setup augments them, in both codes as they are.
 - The head has all outputs from the start, on which weight decay acts. In both codes a task adds its
