@@ -24,6 +24,7 @@ from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_aml import er_aml
 from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.expandable_representation import expandable_representation
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.fdr import fdr
@@ -99,6 +100,7 @@ __all__ = [
     "er_aml",
     "er_tricks",
     "ewc",
+    "expandable_representation",
     "experience_replay",
     "expert_gate",
     "fdr",
