@@ -73,8 +73,8 @@ def test_three_tasks_done_again_in_float64():
                 c: value + move for (c, value), move in zip(prototypes.items(), moves, strict=True)
             }
         for c in (2 * task, 2 * task + 1):
-            own = [n for n in INDEX[task] if LABELS[n] == c]
-            prototypes[c] = features_of(params, own).mean(axis=0)
+            class_samples = [n for n in INDEX[task] if LABELS[n] == c]
+            prototypes[c] = features_of(params, class_samples).mean(axis=0)
         expected = [prototypes[c] for c in range(2 * (task + 1))]
         np.testing.assert_allclose(memory.prototypes[: len(expected)], expected, atol=1e-5)
         np.testing.assert_array_equal(memory.known, seen)

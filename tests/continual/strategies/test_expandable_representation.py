@@ -94,16 +94,16 @@ def official_loss(values, memory, learner, index, task):
     inputs = DATA[index] + SHIFT
     finished = extractors_of(memory, learner, task)[:-1]
     rows = [features_of(layer, inputs) for layer in finished]
-    own = features_of({"kernel": values["hidden"], "bias": values["hidden_bias"]}, inputs, GAIN)
-    logits = own @ values["head"] + values["head_bias"]
+    current = features_of({"kernel": values["hidden"], "bias": values["hidden_bias"]}, inputs, GAIN)
+    logits = current @ values["head"] + values["head_bias"]
     logits = logits + sum(row @ values["rows"][place] for place, row in enumerate(rows))
     seen, known = 2 * task + 2, 2 * task
-    each = np.arange(len(index))
-    loss = -log_softmax(logits[:, :seen], axis=1)[each, LABELS[index]].mean()
+    position = np.arange(len(index))
+    loss = -log_softmax(logits[:, :seen], axis=1)[position, LABELS[index]].mean()
     columns = [0, *range(known + 1, seen + 1)]
-    auxiliary = (own @ values["auxiliary"] + values["auxiliary_bias"])[:, columns]
+    auxiliary = (current @ values["auxiliary"] + values["auxiliary_bias"])[:, columns]
     targets = np.maximum(LABELS[index] - known + 1, 0)
-    return loss - AUXILIARY * (task > 0) * log_softmax(auxiliary, axis=1)[each, targets].mean()
+    return loss - AUXILIARY * (task > 0) * log_softmax(auxiliary, axis=1)[position, targets].mean()
 
 
 @pytest.mark.parametrize("task", [0, 2])

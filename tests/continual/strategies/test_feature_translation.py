@@ -66,9 +66,9 @@ def test_the_first_task_is_plain_training():
     memory, learner, params = first_task()
     net.assert_trees_close(net.flat(learner.params), params)
     for c in (0, 1, 2):
-        own = [n for n in FIRST if LABELS[n] == c]
+        class_samples = [n for n in FIRST if LABELS[n] == c]
         np.testing.assert_allclose(
-            memory.means.mean[c], features_of(params, own).mean(axis=0), atol=1e-5
+            memory.means.mean[c], features_of(params, class_samples).mean(axis=0), atol=1e-5
         )
 
 

@@ -54,9 +54,9 @@ def official_prototypes():
     rows = features_of(OLD, DATA[FIRST], False)
     means, variances = {}, []
     for c in (0, 1, 2):
-        own = rows[LABELS[FIRST] == c]
-        means[c] = own.mean(axis=0)
-        variances.append(np.trace(np.cov(own.T)) / HIDDEN)
+        class_rows = rows[LABELS[FIRST] == c]
+        means[c] = class_rows.mean(axis=0)
+        variances.append(np.trace(np.cov(class_rows.T)) / HIDDEN)
     return means, np.sqrt(np.mean(variances))
 
 

@@ -25,7 +25,7 @@ value. Differs in:
 
 - Steps pass samples as the setup augments them, in both codes as they are.
 - The head has all outputs from the start, on which weight decay acts. In both codes a task adds its
-  own. The official code trains its classifiers anew in every task.
+  own. The official code trains new classifiers in every task.
 - The first task is trained as the setup says. The official code trains it by LUCIR's code and then
   by AugMix, PyCIL with AutoAugment and Cutout.
 """
@@ -147,10 +147,10 @@ def feature_translation(setup: Setup, similarity: Similarity = "cosine") -> Stra
     def end_task(
         memory: TranslationMemory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[TranslationMemory, Learner]:
-        def of_first_task() -> ClassMeans:
+        def first_task_means() -> ClassMeans:
             return class_means(memory.means, learner, task)
 
-        means = where_under_vmap(task.id == 0, of_first_task, memory.means)
+        means = where_under_vmap(task.id == 0, first_task_means, memory.means)
         return memory._replace(means=means), learner
 
     return plain._replace(

@@ -151,12 +151,12 @@ def prototype_augmentation(
             outputs, batch_stats = setup.apply(params, learner.batch_stats, inputs, True, key_pass)
             logits = form_logits(outputs, turned_head)
             current = weighted_mean(cross_entropies(logits, label, form), weight)
-            own = linear_logits(linear_head(params, "PASS"), augmented)
-            logits = form_logits(Outputs(own, augmented), turned_head)
+            head_logits = linear_logits(linear_head(params, "PASS"), augmented)
+            logits = form_logits(Outputs(head_logits, augmented), turned_head)
             prototypes = jnp.mean(cross_entropies(logits, drawn, jnp.zeros_like(drawn)))
             distance = feature_distance(outputs.features, old, weight)
-            kept = distillation_weight * distance + prototype_weight * prototypes
-            total = current + jnp.where(jnp.any(known), kept, 0)
+            earlier_terms = distillation_weight * distance + prototype_weight * prototypes
+            total = current + jnp.where(jnp.any(known), earlier_terms, 0)
             return total, (current, batch_stats)
 
         differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)

@@ -25,6 +25,6 @@ def updated_parameters(
     setup: Setup, learner: Learner, added: AddedParameters, gradient: PyTree
 ) -> AddedParameters:
     """Return the parameters after a step of their optimizer, at the network's learning rate."""
-    own = learner._replace(params=added.params, opt_state=added.opt_state)
-    after = optimizer_step(setup._replace(trainable=None), own, gradient)
+    added_learner = learner._replace(params=added.params, opt_state=added.opt_state)
+    after = optimizer_step(setup._replace(trainable=None), added_learner, gradient)
     return AddedParameters(after.params, after.opt_state)

@@ -121,8 +121,8 @@ def with_joined_head(
     heads, width = memory.heads, learner.params["head"]["kernel"].shape[0]
     kernels = head["kernel"][:-width].reshape(heads.params["kernel"].shape)
     heads = heads._replace(params={**heads.params, "kernel": kernels})
-    own = {**head, "kernel": head["kernel"][-width:]}
-    params = {**learner.params, "head": own}
+    current = {**head, "kernel": head["kernel"][-width:]}
+    params = {**learner.params, "head": current}
     return memory._replace(heads=heads), learner._replace(params=params)
 
 
