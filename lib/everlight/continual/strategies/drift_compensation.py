@@ -182,7 +182,7 @@ METHODS = (
         Publication("Yu et al.", 2020, "CVPR", ("old net", "statistics")),
         "semantic drift compensation (SDC): nearest class means that follow the features",
         tunes="regularization",
-        hyperparameters=(0.1, 1, 10),
+        hyperparameters=(0.1, 1, 10, 100),
         published=1,
         requirements=(*OTHER_WEIGHTS, "disjoint classes"),
         select="last",
