@@ -21,9 +21,9 @@ corrected (`classifier`):
 All arrays have their last sizes from the start. Memory holds T − 1 finished extractors, stacked, of
 which the unused ones are empty, and (T − 1) f rows of the head for f features of one extractor. So
 it takes T times the network's memory. A step or a prediction passes its samples through the t − 1
-finished extractors without gradient, not through the empty ones. Passes of T tasks are then T / 2
-times the forward passes of one network. Pruning of extractors by learned masks, which the paper
-describes, is in neither the authors' nor PyCIL's code nor here.
+finished extractors without gradient, not through the empty ones: over T tasks of equal size these
+are (T − 1) / 2 further forward passes per step. Pruning of extractors by learned masks, which the
+paper describes, is in neither the authors' nor PyCIL's code nor here.
 
 Equal to PyCIL (`models/der.py`, `utils/inc_net.py`) at the gradient of a step and the aligned head,
 and to the official code (Rhyssiyan/DER-ClassIL.pytorch, `incmodel.py`, `network.py`, `utils.py`) at
