@@ -323,6 +323,7 @@ METHODS = (
         "dynamically expandable representation (DER): a frozen extractor per task",
         requirements=(*OTHER_WEIGHTS, "disjoint classes", "named head"),
         select="last",
+        extends_network=True,
         authors={
             "auxiliary_weight": 1,
             "classifier": "finetuned",
