@@ -81,6 +81,13 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "ExpertGate": _GATE,
     # Four of the nine later tasks are related to an earlier one by more.
     "ExpertGate-LwF": {**_GATE, "relatedness_threshold": 0.25},
+    "PASS": {
+        "prototype_weight": 1.0,
+        "distillation_weight": 0.1,
+        "temperature": 0.5,
+        "forms": lambda inputs: jnp.stack([inputs, inputs[::-1]]),
+    },
+    "expandable DER": {"finetuning_epochs": 6, "finetuning_batch_size": 8, "temperature": 2.0},
     "PackNet": {"prune": 0.75, "retrain_epochs": 2, "batch_size": 8},
     "XdG": {"gated_share": 0.25},
     "DGR": {"hidden": (16,), "latent": 3, "generator_learning_rate": 0.01},
@@ -161,6 +168,7 @@ FORMS: dict[str, Case] = {
     "LUCIR, finetuned": _case("LUCIR", arguments={"classifier": "nearest mean", **_FINETUNED}),
     "BiC, many labels": _case("BiC", arguments={"loss": "binary"}, many_labels=True),
     "LUCIR, many labels": _case("LUCIR", many_labels=True),
+    "expandable DER, aligned": _case("expandable DER", arguments={"classifier": "aligned"}),
     "ER, tricks": _case("ER", change=_tricks),
     "ER, average": _case("ER", change=_average),
     "LUCIR, average": _case("LUCIR", change=_average),

@@ -169,6 +169,9 @@ class Method(NamedTuple):
     """Labels that it learns from where samples get further labels later (IIRC)."""
     nearest_mean: bool = False
     """True if it predicts by the nearest mean of stored samples itself; it then has no variants."""
+    extends_network: bool = False
+    """True if the network that it trains is only a part of the one that predicts; it then has no
+    variants."""
     version: str = ""
     """Checksum of a user's file, so that results of an earlier version are not reused."""
 

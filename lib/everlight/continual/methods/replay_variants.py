@@ -44,9 +44,12 @@ def with_variants(methods: Sequence[Method], names: Sequence[VariantName]) -> li
 
 
 def has_variants(method: Method) -> bool:
-    """Return True if the method predicts by a head and stores samples, not outputs of a layer."""
-    stores_outputs = "layer outputs" in method.requirements
-    return method.stores_samples and not method.nearest_mean and not stores_outputs
+    """Return True if the method stores samples and predicts by the head of the trained network.
+
+    Stored outputs of a layer are no samples.
+    """
+    other = method.nearest_mean or method.extends_network
+    return method.stores_samples and not other and "layer outputs" not in method.requirements
 
 
 def _variant(method: Method, name: VariantName) -> Method:

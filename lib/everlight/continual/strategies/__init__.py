@@ -18,14 +18,17 @@ from everlight.continual.strategies.cumulative import cumulative, joint
 from everlight.continual.strategies.cwr import cwr
 from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
+from everlight.continual.strategies.drift_compensation import drift_compensation
 from everlight.continual.strategies.ds_al import ds_al
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_aml import er_aml
 from everlight.continual.strategies.er_tricks import er_tricks
 from everlight.continual.strategies.ewc import ewc
+from everlight.continual.strategies.expandable_representation import expandable_representation
 from everlight.continual.strategies.experience_replay import experience_replay
 from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.fdr import fdr
+from everlight.continual.strategies.feature_translation import feature_translation
 from everlight.continual.strategies.fecam import fecam
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
@@ -55,6 +58,7 @@ from everlight.continual.strategies.parts.replay_tricks import (
 )
 from everlight.continual.strategies.pcr import pcr
 from everlight.continual.strategies.podnet import podnet
+from everlight.continual.strategies.prototype_augmentation import prototype_augmentation
 from everlight.continual.strategies.randumb import randumb
 from everlight.continual.strategies.ranpac import ranpac
 from everlight.continual.strategies.redo import redo
@@ -90,14 +94,17 @@ __all__ = [
     "cwr",
     "der",
     "der_plus_plus",
+    "drift_compensation",
     "ds_al",
     "er_ace",
     "er_aml",
     "er_tricks",
     "ewc",
+    "expandable_representation",
     "experience_replay",
     "expert_gate",
     "fdr",
+    "feature_translation",
     "fecam",
     "gdumb",
     "gem",
@@ -125,6 +132,7 @@ __all__ = [
     "pcr",
     "podnet",
     "predict_by_nearest_mean",
+    "prototype_augmentation",
     "randumb",
     "ranpac",
     "redo",

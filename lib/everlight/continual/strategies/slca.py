@@ -51,8 +51,8 @@ from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publicatio
 from everlight.continual.strategies.naive import naive, naive_on_task_classes
 from everlight.continual.strategies.parts.class_statistics import add_squares
 from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.linear_head import linear_head, linear_logits
 from everlight.continual.strategies.parts.passes import evaluation_outputs
-from everlight.errors import ArgumentError
 from everlight.models.heads import head_layer
 from everlight.precision import full_precision, matrix_product
 
@@ -102,7 +102,7 @@ def slca(
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> ClassGaussians:
-        head, (width, dtype) = _linear_head(learner.params), feature_width(setup, learner)
+        head, (width, dtype) = linear_head(learner.params, "SLCA"), feature_width(setup, learner)
         classes = learner.seen.shape[0]
         return ClassGaussians(
             jnp.zeros((classes, width), dtype),
@@ -156,7 +156,7 @@ def slca(
         memory: ClassGaussians, learner: Learner, inputs: Float[Array, "b *shape"]
     ) -> Float[Array, "b c"]:
         outputs = evaluation_outputs(setup, learner, inputs)
-        aligned = outputs._replace(logits=_logits(memory.head, outputs.features))
+        aligned = outputs._replace(logits=linear_logits(memory.head, outputs.features))
         return jnp.where(
             jnp.any(memory.learning),
             setup.objective.scores(outputs),
@@ -238,7 +238,7 @@ def setup_of_head(
         train: bool,
         key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
-        return Outputs(normalized(_logits(params["head"], features)), features), batch_stats
+        return Outputs(normalized(linear_logits(params["head"], features)), features), batch_stats
 
     return setup._replace(
         apply=apply, gather=lambda index, key: features[index], trainable=None, measure=None
@@ -309,17 +309,6 @@ def normalized_logits(
 def _mean_factors(memory: ClassGaussians, task: Task) -> Float[Array, "c"]:
     """Return the factor d_k of each class's mean."""
     return 0.9 + 0.1 * (memory.class_task + 1) / (task.id + 1)
-
-
-def _linear_head(params: PyTree) -> PyTree:
-    head = head_layer(params)
-    if "scale" in head:
-        raise ArgumentError("the head computes cosines; SLCA needs a linear layer named head")
-    return head
-
-
-def _logits(head: PyTree, features: Float[Array, "b f"]) -> Float[Array, "b c"]:
-    return matrix_product(features, head["kernel"]) + head.get("bias", 0.0)
 
 
 METHODS = (

@@ -8,7 +8,10 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup
-from everlight.continual.engine.updates import optimizer_step
+from everlight.continual.strategies.parts.added_parameters import (
+    AddedParameters,
+    updated_parameters,
+)
 from everlight.models.heads import unit_vectors
 
 
@@ -62,6 +65,5 @@ def updated_projection(
     setup: Setup, learner: Learner, projection: Projection, gradient: PyTree
 ) -> Projection:
     """Return the projection after a step of its optimizer, at the network's learning rate."""
-    layer_learner = learner._replace(params=projection.layers, opt_state=projection.opt_state)
-    after = optimizer_step(setup._replace(trainable=None), layer_learner, gradient)
-    return Projection(after.params, after.opt_state)
+    added = AddedParameters(projection.layers, projection.opt_state)
+    return Projection(*updated_parameters(setup, learner, added, gradient))

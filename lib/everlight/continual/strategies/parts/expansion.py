@@ -1,0 +1,140 @@
+"""Extractors that a method adds to a network, one per task, and the head that reads all of them.
+
+Every array has its last size from the start. Those of tasks to come are empty, that is 0.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from everlight.base import Learner, Outputs, Setup
+from everlight.continual.strategies.parts.added_parameters import AddedParameters
+from everlight.continual.strategies.parts.exemplars import ExemplarBuffer
+from everlight.precision import matrix_product
+
+
+class Expansion(NamedTuple):
+    """Memory of expandable DER."""
+
+    buffer: ExemplarBuffer
+    extractors: PyTree
+    """Parameters below the head of finished extractors, `[T - 1, ...]`; others are empty."""
+    batch_stats: PyTree
+    """Batch statistics of finished extractors, `[T - 1, ...]`."""
+    count: Int[Array, ""]
+    """Number of finished extractors."""
+    heads: AddedParameters
+    """Rows of the head for finished extractors, `kernel` `[T - 1, f, c]`, and the auxiliary head,
+    `auxiliary`, whose first output is that of all earlier classes."""
+
+
+def below_head(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of all layers but the head."""
+    return {name: part for name, part in params.items() if name != "head"}
+
+
+def new_auxiliary(kernel: Float[Array, "f c"], key: PRNGKeyArray) -> dict[str, Array]:
+    """Return an auxiliary head of one output more than the head; weights have variance 1 / f."""
+    width, classes = kernel.shape
+    drawn = jax.random.normal(key, (width, classes + 1), kernel.dtype) / jnp.sqrt(width)
+    return {"kernel": drawn.astype(kernel.dtype), "bias": jnp.zeros(classes + 1, kernel.dtype)}
+
+
+def finished_features(
+    setup: Setup,
+    memory: Expansion,
+    params: PyTree,
+    inputs: Float[Array, "b *shape"],
+    count: Int[Array, ""],
+) -> Float[Array, "s b f"]:
+    """Return the features of all finished extractors in evaluation mode; 0 of the empty ones.
+
+    Args:
+      setup: network, objective, optimizer and data access.
+      memory: memory with the extractors.
+      params: parameters of the current network, whose head has no effect.
+      inputs: inputs of the network.
+      count: number of finished extractors.
+    """
+
+    def features_at(place: Int[Array, ""] | int) -> Float[Array, "b f"]:
+        extractor, stats = jax.tree.map(
+            lambda leaf: leaf[place], (memory.extractors, memory.batch_stats)
+        )
+        outputs, _ = setup.apply({**extractor, "head": params["head"]}, stats, inputs, False, None)
+        return outputs.features
+
+    one = jax.eval_shape(lambda: features_at(0))
+    empty = jnp.zeros((memory.heads.params["kernel"].shape[0], *one.shape), one.dtype)
+    return jax.lax.fori_loop(
+        0, count, lambda place, rows: rows.at[place].set(features_at(place)), empty
+    )
+
+
+def expanded_outputs(
+    outputs: Outputs, finished: Float[Array, "s b f"], kernel: Float[Array, "s f c"]
+) -> Outputs:
+    """Return the outputs with the logits and the features of all extractors.
+
+    Args:
+      outputs: outputs of the current network.
+      finished: features of the finished extractors.
+      kernel: rows of the head for them.
+    """
+    rows = finished.transpose(1, 0, 2).reshape(finished.shape[1], -1)
+    logits = outputs.logits + matrix_product(rows, kernel.reshape(-1, kernel.shape[2]))
+    features = jnp.concatenate([rows, outputs.features], axis=1)
+    return outputs._replace(logits=logits.astype(outputs.logits.dtype), features=features)
+
+
+def expanded_setup(setup: Setup, memory: Expansion) -> Setup:
+    """Return the setup whose network has the current and all finished extractors."""
+
+    def apply(
+        params: PyTree,
+        batch_stats: PyTree,
+        inputs: Float[Array, "b *shape"],
+        train: bool,
+        key: PRNGKeyArray | None,
+    ) -> tuple[Outputs, PyTree]:
+        outputs, batch_stats = setup.apply(params, batch_stats, inputs, train, key)
+        features = finished_features(setup, memory, params, inputs, memory.count)
+        return expanded_outputs(outputs, features, memory.heads.params["kernel"]), batch_stats
+
+    return setup._replace(apply=apply)
+
+
+def joined_head(memory: Expansion, params: PyTree) -> PyTree:
+    """Return the head with the rows of finished extractors and, after them, of the current one."""
+    kernels = memory.heads.params["kernel"]
+    rows = kernels.reshape(-1, kernels.shape[2])
+    return {**params["head"], "kernel": jnp.concatenate([rows, params["head"]["kernel"]])}
+
+
+def with_joined_head(
+    memory: Expansion, learner: Learner, head: PyTree
+) -> tuple[Expansion, Learner]:
+    """Return memory and learner with the rows of a joined head in their places."""
+    heads, width = memory.heads, learner.params["head"]["kernel"].shape[0]
+    kernels = head["kernel"][:-width].reshape(heads.params["kernel"].shape)
+    heads = heads._replace(params={**heads.params, "kernel": kernels})
+    current = {**head, "kernel": head["kernel"][-width:]}
+    params = {**learner.params, "head": current}
+    return memory._replace(heads=heads), learner._replace(params=params)
+
+
+def drawn_head(memory: Expansion, head: PyTree, key: PRNGKeyArray) -> PyTree:
+    """Return a joined head, uniform within ± inputs^(-1/2), whose biases are 0.
+
+    Rows of empty extractors are 0 and count among no inputs.
+    """
+    kernel, kernels = head["kernel"], memory.heads.params["kernel"]
+    finished, width = kernels.shape[:2]
+    used = jnp.repeat(jnp.append(jnp.arange(finished) < memory.count, True), width)
+    bound = jax.lax.rsqrt(jnp.sum(used).astype(kernel.dtype))
+    drawn = bound * jax.random.uniform(key, kernel.shape, kernel.dtype, -1, 1)
+    others = jax.tree.map(jnp.zeros_like, head)
+    return {**others, "kernel": jnp.where(used[:, None], drawn, 0)}
