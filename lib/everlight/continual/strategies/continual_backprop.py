@@ -126,14 +126,15 @@ def continual_backprop(
         for name, above in zip(layers, (*layers[1:], "head"), strict=True):
             values = activations[name]
             now = batch_mean(values, info.batch)
-            mean[name] = decay * memory.mean_activation[name] + (1 - decay) * now
+            # Activations may have 64 bits; the records keep their type.
+            mean[name] = jnp.float32(decay * memory.mean_activation[name] + (1 - decay) * now)
             scale = outgoing_magnitude(learner.params[above], widths[name])
             if utility == "adaptable contribution":
                 values = values - mean[name] / correction[name]
                 incoming = incoming_magnitude(learner.params[name])
                 scale = scale / jnp.maximum(incoming, SMALLEST)
             new = scale * batch_mean(jnp.abs(values), info.batch)
-            used[name] = decay * memory.utility[name] + (1 - decay) * new
+            used[name] = jnp.float32(decay * memory.utility[name] + (1 - decay) * new)
         chosen, due = {}, {}
         for name in layers:
             mature = age[name] > maturity
