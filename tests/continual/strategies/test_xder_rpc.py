@@ -12,6 +12,7 @@ from everlight.continual.strategies.xder_rpc import (
     ExtendedMemory,
     SlotDraw,
     balanced_choice,
+    transplant_logits,
     xder_rpc,
 )
 from tests.continual import small_net as net
@@ -217,3 +218,11 @@ def test_classes_of_a_task_divide_the_free_slots_and_earlier_ones_keep_their_sha
     assert {tuple(row) for row in counts.tolist()} == {(2, 1, 3, 4), (2, 1, 4, 3)}
     shares = chosen.mean(axis=0)
     np.testing.assert_allclose(shares, [0.7] * 10 + [0.5] * 4 + [1] + [0] * 5, atol=0.06)
+
+
+def test_logits_of_zero_stay_zero_where_the_label_is_below_them():
+    """A network whose features are all 0 has these logits; the factor would be infinite."""
+    old, new = jnp.array([[-0.5, 0.2, 0.1]]), jnp.zeros((1, 3))
+    among = jnp.array([False, True, True])
+    updated = transplant_logits(old, new, jnp.array([0]), among, 0.85)
+    np.testing.assert_array_equal(updated, [[-0.5, 0, 0]])

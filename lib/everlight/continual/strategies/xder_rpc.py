@@ -315,7 +315,9 @@ def transplant_logits(
     """
     label_logit = jnp.take_along_axis(old, label[:, None], axis=1)
     largest = jnp.max(jnp.where(among, new, -jnp.inf), axis=1, keepdims=True)
-    scale = jnp.where(largest > label_logit, gamma * label_logit / largest, 1)
+    # A sample whose features are all 0 has logits of 0, which no factor changes.
+    exceeds = (largest > label_logit) & (largest != 0)
+    scale = jnp.where(exceeds, gamma * label_logit / jnp.where(exceeds, largest, 1), 1)
     return jnp.where(among, scale * new, old)
 
 
