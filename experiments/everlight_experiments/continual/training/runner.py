@@ -5,24 +5,28 @@ Finished seeds are read from the run folder.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from everlight.continual import (
     Choice,
+    Run,
     RunCost,
     SequenceResult,
+    SequenceState,
     TaskSequence,
     choose_hyperparameter,
     fixed_hyperparameter,
     initial_runs_state,
     replayed_per_step,
 )
+from everlight.continual.engine.continued_sequence import continued_state
 from everlight.continual.engine.run import Announce
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
@@ -32,7 +36,7 @@ from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
 from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun, Use
 from everlight_experiments.continual.training.outcome import Outcome, compute_metrics
-from everlight_experiments.continual.training.programs import MethodPrograms, saved_state
+from everlight_experiments.continual.training.programs import MethodPrograms, saved_result
 from everlight_experiments.continual.training.runs import (
     DIVERGED_AT,
     RunScore,
@@ -51,6 +55,8 @@ NETS = "models"
 """Folder of the networks that a run keeps."""
 CHECKPOINT_OVERHEAD_BYTES = 85_000
 """Bytes of a checkpoint in addition to its arrays, as measured."""
+CONTINUES = "continues"
+"""Key of the fingerprint of a run that continues an earlier one."""
 
 
 def nets_folder(run: Path, prefix: str, setting: str, method: Method, seed: int) -> Path:
@@ -65,6 +71,17 @@ class TrainingRunId(NamedTuple):
     """Name of its part of the run folder."""
     hyperparameter: float
     sequence_id: SequenceId
+
+
+class Continuation(NamedTuple):
+    """Earlier runs that a runner's evaluation runs continue (`everlight update`)."""
+
+    tasks: int
+    """Number of tasks that the earlier runs have learned."""
+    result: Callable[[Method, int], SequenceResult]
+    """Function from method and seed to the result of the earlier run after its last task."""
+    fingerprint: Callable[[Method, int], dict]
+    """Function from method and seed to the values that identify that result."""
 
 
 class Stage(NamedTuple):
@@ -83,6 +100,7 @@ class Runner:
     seed: int
     validation_seeds: int = 1
     keep_nets: bool = False
+    continuation: Continuation | None = None
 
     @property
     def benchmark(self) -> Benchmark:
@@ -238,9 +256,12 @@ class Runner:
         selects = seq_id.use == "validation"
         purpose = f"selecting {run_id.hyperparameter:g}" if selects else f"seed {seq_id.seed}"
         sequence = benchmark.data.sequence(method, seq_id)
+        fingerprint = benchmark.run_fingerprint(method, seq_id, run_id.hyperparameter)
+        if self.continuation is not None:
+            fingerprint[CONTINUES] = self.continuation.fingerprint(method, seq_id.seed)
         return TrainingRun(
             name=run_id.name,
-            fingerprint=benchmark.run_fingerprint(method, seq_id, run_id.hyperparameter),
+            fingerprint=fingerprint,
             sequence=sequence,
             key=seq_id.key,
             run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.seed),
@@ -260,7 +281,8 @@ class Runner:
             seed = run.fingerprint["order"]
             path = nets_folder(self.folder.path, benchmark.prefix, self._setting, method, seed)
             nets = Checkpoints(path, keep=self.programs.tasks)
-            nets.renew(task, saved_state(result), run.fingerprint)
+            saved = saved_result(self.programs.protocol(method), result)
+            nets.renew(task, saved, run.fingerprint)
 
         with self._naming_files():
             results = train_runs(
@@ -296,7 +318,15 @@ class Runner:
             trained = TrainedRun(arrays, run.sequence, sequence_ids[run.name], tasks)
             return np.asarray(benchmark.setting.metrics.score.compute(trained))
 
-        return SharedTraining(
+        def start(run: TrainingRun) -> SequenceState:
+            result = self.continuation.result(method, sequence_ids[run.name].seed)
+            data = benchmark.run_data(
+                method, run.sequence, run.run_data.hyperparameter, sequence_ids[run.name].seed
+            )
+            longer = Run(training.build, training.protocol, data, run.sequence, run.key)
+            return _continued_state(longer, result, self.continuation.tasks)
+
+        training = SharedTraining(
             build=self.programs.build(method),
             protocol=self.programs.protocol(method),
             shared=benchmark.data.shared(method),
@@ -304,6 +334,7 @@ class Runner:
             join=RunData,
             score=RunScore(benchmark.score, score),
         )
+        return training if self.continuation is None else training._replace(start=start)
 
     def _naming_files(self) -> AbstractContextManager:
         store = self.benchmark.data.store
@@ -352,6 +383,9 @@ class Runner:
         """
         count = len(sequence.tasks.id)
         return self.programs.tasks if count == 1 else count
+
+
+_continued_state = jax.jit(continued_state, static_argnums=2)
 
 
 def _task_sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:
