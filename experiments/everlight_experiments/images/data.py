@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from everlight.continual import StoredImages, TaskSequence
 from everlight.continual.methods.method import Method
@@ -51,7 +50,13 @@ from everlight_experiments.images.domain_streams import (
 )
 from everlight_experiments.images.normalization import first_task_statistics
 from everlight_experiments.images.own_stream import classes_recur, sequences_of_stream
-from everlight_experiments.images.pretrained import RELEASED, Pretrained, is_released, load_layers
+from everlight_experiments.images.pretrained import (
+    RELEASED,
+    Layers,
+    Pretrained,
+    is_released,
+    load_layers,
+)
 
 
 class AddedTask(NamedTuple):
@@ -75,7 +80,7 @@ class ImageInputs(NamedTuple):
     """Images, or features, as networks read them."""
     net: Network
     checksums: tuple[int, ...]
-    layers: dict[str, PyTree] | None = None
+    layers: Layers | None = None
     """Layers with which the network begins; None draws them."""
     features: Features | None = None
     """Features that replace the images."""
@@ -190,7 +195,7 @@ def load_inputs(
 def checksums_of_inputs(
     images: ImageSet,
     stored: StoredImages,
-    layers: dict[str, PyTree] | None,
+    layers: Layers | None,
     features: Features | None,
 ) -> tuple[int, ...]:
     """Return checksums of images and labels, and of given layers or features."""
@@ -271,13 +276,13 @@ def _refuse_options_of_images(config: Config) -> None:
 
 def _load_pretrained(
     config: Config, images: ImageSet, net: Network
-) -> tuple[StoredImages, dict[str, PyTree] | None]:
+) -> tuple[StoredImages, Layers | None]:
     """Return the images as the network reads them, and its layers if they are given."""
     unit, path = config.pixels == "unit", config.pretrained
     if path is None:
         return store_images(images, unit=unit), None
     layers = load_layers(path, net, images.images.shape[1:])
-    channels = RELEASED if is_released(path) else None
+    channels = RELEASED if is_released(path, config.net) else None
     return store_images(images, channels, unit=unit), layers
 
 
