@@ -31,6 +31,8 @@ AddedConfig = tyro.conf.Suppress[Any]
 class MethodOptions(ExperimentOptions):
     """Options of every command that trains methods on benchmarks."""
 
+    refused: ClassVar[tuple[str, ...]] = ()
+    """Options that the named benchmark refuses; help leaves them out."""
     preset: Preset = "demo"
     """Size of the experiment: demo, small or paper. The first takes minutes, small is for two
     cores, and paper has the settings of the benchmark's paper where there is one. The benchmarks

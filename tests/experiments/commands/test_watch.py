@@ -118,6 +118,28 @@ def test_a_run_whose_process_is_gone_is_reported(tmp_path, capsys):
     assert "40/80" in capsys.readouterr().out
 
 
+def test_a_run_that_loads_data_without_a_part_is_not_reported_as_stopped(tmp_path):
+    """The claim of its process counts for as long as it takes."""
+    run = unfinished(tmp_path, [LINE])
+    watched = WatchedRun(run)
+    watched.read()
+    lock = run / "process-12-34.lock"
+    lock.touch()
+    with lock.open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert watched.state(silent=1e6) == "training"
+    assert watched.state(silent=1e6) == "stopped"
+
+
+def test_a_file_that_became_shorter_is_read_again(tmp_path):
+    run = unfinished(tmp_path, [LINE, LINE | {"method": "y"}])
+    watched = WatchedRun(run)
+    assert len(watched.read()) == 2
+    (run / "metrics.jsonl").write_text(json.dumps(LINE | {"method": "z"}) + "\n")
+    assert len(watched.read()) == 1
+    assert list(watched.methods) == ["z"]
+
+
 def test_time_left_follows_the_estimate_and_a_line_cut_short_waits(tmp_path):
     estimate = {"event": "estimate", "methods": [{"method": "x, ER", "runs": 2, "seconds": 8.0}]}
     watched = WatchedRun(unfinished(tmp_path, [estimate, LINE]))

@@ -43,9 +43,10 @@ from everlight.trees import stacked
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints, Resumed
+from everlight_data.runs.events import PART
 from everlight_data.runs.processes import is_first
 from everlight_experiments.continual.training.progress_lines import GroupLines, LinesOfRun
-from everlight_experiments.run_folder.folder import PART, RunFolder
+from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import save_when_stopped, uninterrupted
 from everlight_experiments.run_folder.memory import refuse_large
 
