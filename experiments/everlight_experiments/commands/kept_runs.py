@@ -26,7 +26,8 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     prepare_benchmark,
 )
 from everlight_experiments.continual.benchmarks.run_data import AddedData, SequenceId
-from everlight_experiments.continual.training.runner import CONTINUES, NETS
+from everlight_experiments.continual.training.continuation import CONTINUES
+from everlight_experiments.continual.training.runner import NETS
 from everlight_experiments.run_folder.folder import RunFolder
 
 _REMEDY = "Name the folder of an `everlight run`, `grid` or `update` that kept its networks."

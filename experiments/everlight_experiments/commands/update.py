@@ -36,6 +36,7 @@ from everlight_experiments.continual.report.sections import (
     report_sections,
     report_summary_rows,
 )
+from everlight_experiments.continual.training.continuation import Continuation
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.continual.training.queue import (
@@ -44,7 +45,7 @@ from everlight_experiments.continual.training.queue import (
     save_outcomes,
     train_jobs,
 )
-from everlight_experiments.continual.training.runner import NETS, Continuation, nets_folder
+from everlight_experiments.continual.training.runner import NETS, nets_folder
 from everlight_experiments.report.cells import counted, spread
 from everlight_experiments.report.writer import Column, Report, Section, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder

@@ -79,10 +79,10 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> Layers
     head = _head(net, params, weights.params)
     below = {name: layer for name, layer in params.items() if name not in head}
     expected = named_leaves(below), named_leaves(batch_stats)
-    given = _without_layers(weights.params, head), weights.batch_stats
+    stored = _without_layers(weights.params, head), weights.batch_stats
     differences = [
         line
-        for shapes, arrays in zip(expected, given, strict=True)
+        for shapes, arrays in zip(expected, stored, strict=True)
         for line in _differences(shapes, arrays)
     ]
     if differences:
@@ -90,7 +90,7 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> Layers
             f"--pretrained {path} differs from --net, {net.note}: {'; '.join(differences)}. Only "
             "the head may differ: a layer named head, or one of another number of classes."
         )
-    return Layers(_tree(below, given[0]), _tree(batch_stats, given[1]))
+    return Layers(_tree(below, stored[0]), _tree(batch_stats, stored[1]))
 
 
 def _weights_of_run(run: Path) -> NetworkWeights:
@@ -119,7 +119,7 @@ def _weights_of_run(run: Path) -> NetworkWeights:
 
 
 def _head(net: Network, params: PyTree, weights: Mapping[str, np.ndarray]) -> set[str]:
-    """Return the layers that are drawn anew: the head, or those of another number of classes."""
+    """Return the layers that are not taken: the head, or those of another number of classes."""
     if net.named:
         return {"head"}
     shapes = named_leaves(params)

@@ -5,12 +5,12 @@ Finished seeds are read from the run folder.
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -26,7 +26,6 @@ from everlight.continual import (
     initial_runs_state,
     replayed_per_step,
 )
-from everlight.continual.engine.continued_sequence import continued_state
 from everlight.continual.engine.run import Announce
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
@@ -35,6 +34,7 @@ from everlight_data.images.inputs.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
 from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun, Use
+from everlight_experiments.continual.training.continuation import CONTINUES, Continuation
 from everlight_experiments.continual.training.outcome import Outcome, compute_metrics
 from everlight_experiments.continual.training.programs import MethodPrograms, saved_result
 from everlight_experiments.continual.training.runs import (
@@ -55,8 +55,6 @@ NETS = "models"
 """Folder of the networks that a run keeps."""
 CHECKPOINT_OVERHEAD_BYTES = 85_000
 """Bytes of a checkpoint in addition to its arrays, as measured."""
-CONTINUES = "continues"
-"""Key of the fingerprint of a run that continues an earlier one."""
 
 
 def nets_folder(run: Path, prefix: str, setting: str, method: Method, seed: int) -> Path:
@@ -71,17 +69,6 @@ class TrainingRunId(NamedTuple):
     """Name of its part of the run folder."""
     hyperparameter: float
     sequence_id: SequenceId
-
-
-class Continuation(NamedTuple):
-    """Earlier runs that a runner's evaluation runs continue (`everlight update`)."""
-
-    tasks: int
-    """Number of tasks that the earlier runs have learned."""
-    result: Callable[[Method, int], SequenceResult]
-    """Function from method and seed to the result of the earlier run after its last task."""
-    fingerprint: Callable[[Method, int], dict]
-    """Function from method and seed to the values that identify that result."""
 
 
 class Stage(NamedTuple):
@@ -324,7 +311,7 @@ class Runner:
                 method, run.sequence, run.run_data.hyperparameter, sequence_ids[run.name].seed
             )
             longer = Run(training.build, training.protocol, data, run.sequence, run.key)
-            return _continued_state(longer, result, self.continuation.tasks)
+            return self.continuation.state(longer, result)
 
         training = SharedTraining(
             build=self.programs.build(method),
@@ -364,6 +351,7 @@ class Runner:
 
     def try_stage(self, method: Method, stage: Stage) -> Trial:
         """Compile the programs of a stage, and time them on some samples and epochs."""
+        began = time.monotonic()
         one_by_one, announce = self.benchmark.training.one_by_one, self._announce
         size = group_size(len(stage.run_ids), announce, one_by_one)
         group = [self._run(method, run_id) for run_id in stage.run_ids[:size]]
@@ -372,8 +360,10 @@ class Runner:
         with self._naming_files():
             runs = self._training(method, {}).runs_of(group)
             refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
+            prepared = time.monotonic() - began
             trial = try_runs(runs, mesh, limit, announce)
-        return trial._replace(seconds=trial.seconds * math.ceil(len(stage.run_ids) / size))
+        seconds = prepared + trial.seconds * math.ceil(len(stage.run_ids) / size)
+        return trial._replace(seconds=seconds)
 
     def _task_count(self, sequence: TaskSequence) -> int:
         """Return the number of tasks that a sequence's scores cover.
@@ -383,9 +373,6 @@ class Runner:
         """
         count = len(sequence.tasks.id)
         return self.programs.tasks if count == 1 else count
-
-
-_continued_state = jax.jit(continued_state, static_argnums=2)
 
 
 def _task_sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:
